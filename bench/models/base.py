@@ -1,0 +1,70 @@
+"""The contract of a family: where a method enters one kind of model.
+
+A family gives a method the model's layers and routes their attention to `Method.attend`.
+It counts the calls: a method that never ran is an error, not a fast method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from methods.base import Layer, Method, Sequence, Shape
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A model to load: `path` is a checkpoint folder (config.json, safetensors, tokenizer);
+    `config` replaces its size and then weights are random, from `seed`."""
+
+    name: str
+    path: Path
+    config: dict[str, Any] | None = None
+    seed: int = 0
+
+
+class Family:
+    """A loaded model with a method in it.
+
+    model       the Hugging Face module, in eval mode
+    tokenizer   its tokenizer
+    method      what reads and walks; assign another to compare at the same weights
+    calls       how often the method was called since it was last set to 0
+    """
+
+    model: nn.Module
+    tokenizer: Any
+    method: Method
+    calls: int
+
+    @classmethod
+    def load(cls, spec: Spec, method: Method, dtype: str, device: str) -> Family:
+        """Raises OSError or ValueError with one line when the folder is no such checkpoint."""
+        raise NotImplementedError
+
+    @property
+    def layers(self) -> Items[Layer]:
+        raise NotImplementedError
+
+    def shape(self, length: int, batch: int) -> Shape:
+        raise NotImplementedError
+
+    def encode(self, ids: Tensor, sequence: Sequence) -> Tensor:
+        """ids [B, n] → hidden [B, n, D] after the whole encoder (or causal stack)."""
+        raise NotImplementedError
+
+    def logits(self, ids: Tensor, sequence: Sequence, target: Tensor) -> Tensor:
+        """[B, t, vocabulary] for target [B, t], each position seeing the targets before it."""
+        raise NotImplementedError
+
+    def loss(self, ids: Tensor, sequence: Sequence, target: Tensor) -> Tensor:
+        """Mean cross-entropy over target [B, t]; -100 is ignored."""
+        raise NotImplementedError
+
+    def generate(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> list[str]:
+        """Greedy answers, one a row, special tokens dropped."""
+        raise NotImplementedError

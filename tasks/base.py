@@ -1,0 +1,104 @@
+"""The contract of a task: rows, what of them a model sees, and how predictions are scored.
+
+Nothing here or in a task's module imports torch: rows are checked before a model is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+
+class DataError(ValueError):
+    """Data that can't be used: one line with the file, the line, what was found and expected."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One sample. `query` is what a user asks (its tokens are the VIP tokens), `document` the
+    long text; several references are several right answers."""
+
+    id: str
+    query: str
+    document: str
+    references: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Data:
+    """Where rows come from. `source` ∈ {embedded, local, hub}; `dir` is the local folder in the
+    benchmark's official layout; `split` None takes the task's own evaluation split."""
+
+    source: str = "embedded"
+    dir: Path | None = None
+    split: str | None = None
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """Rows ready to run, and what they are: the sha256 covers every row of the source."""
+
+    rows: Sequence[Row]
+    split: str
+    sha256: str
+    n_available: int
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One row as a model reads it: token ids, which of them are VIP, and how many tokens the row
+    had before it was cut to the length."""
+
+    ids: Sequence[int]
+    vip: Sequence[bool]
+    tokens_in: int
+
+
+class Tokenizer(Protocol):
+    """The little of a Hugging Face tokenizer that an encoding needs."""
+
+    eos_token_id: int | None
+
+    def __call__(self, text: str, *, add_special_tokens: bool = ...) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of a benchmark. Fields come from its YAML; subclasses say how rows are found.
+
+    length           tokens of input by default (the paper's setting)
+    max_new_tokens   the generation limit
+    metric           the name of the official metric in tasks.metrics
+    truncation_side  which end of the document is dropped when a row is too long
+    """
+
+    name: str
+    benchmark: str
+    version: int
+    metric: str
+    max_new_tokens: int
+    length: int
+    truncation_side: str = "right"
+    higher_is_better: bool = True
+
+    def load(self, data: Data, n: int | None, length: int, seed: int) -> Loaded:
+        """The first n rows (None: all) for inputs of `length` tokens. Raises DataError."""
+        raise NotImplementedError
+
+    def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
+        """At most `length` ids, query first and never cut, end-of-sequence last."""
+        raise NotImplementedError
+
+    def score(
+        self, predictions: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> Mapping[str, float]:
+        """The official metric's figures; `value` is the one that ranks."""
+        raise NotImplementedError
+
+    def score_each(
+        self, predictions: Sequence[str], references: Sequence[Sequence[str]]
+    ) -> list[float]:
+        """One score a row on the scale of `value`, for intervals and paired tests."""
+        raise NotImplementedError
