@@ -1,0 +1,160 @@
+"""Official metrics of the benchmarks: pure functions of stored predictions.
+
+A metric scores one row; figures are means over rows, and `value`, in 0…100, is read from the
+means. The same reading of one row's figures is that row's score.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tasks.metrics import rouge, text
+
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """row(prediction, references) → figures; value(figures) → 0…100.
+
+    version   changes whenever a number could change
+    combined  the official name of the value where it isn't among the figures
+    digits    of rounding, as the official code rounds
+    """
+
+    version: int
+    row: Callable[[Any, Sequence[Any]], Figures]
+    value: Callable[[Mapping[str, float]], float]
+    combined: str | None = None
+    digits: int = 4
+
+
+def compute(
+    task: str, metric: str, predictions: Sequence[Any], references: Sequence[Sequence[Any]]
+) -> dict[str, float | None]:
+    """The figures of `metric` under their official names, and `value`, which ranks.
+
+    task   "benchmark" or "benchmark/member"; benchmarks differ in details of the same metric
+    Raises ValueError for an unknown metric and for predictions that don't pair with references.
+    """
+    kind, rows = _rows(task, metric, predictions, references)
+    figures: dict[str, float | None] = {
+        name: math.fsum(row[name] for row in rows) / len(rows) for name in rows[0]
+    }
+    value = kind.value(figures)
+    if kind.combined:
+        figures[kind.combined] = value
+    if _benchmark(task) == "scrolls":
+        figures["num_predicted"] = len(rows)
+        # The leaderboard shows quality_hard beside quality, but scores only the latter.
+        figures["scrolls_score"] = None if task.endswith("/quality_hard") else value
+    figures["value"] = value
+    return {
+        name: round(figure, kind.digits) if isinstance(figure, float) else figure
+        for name, figure in figures.items()
+    }
+
+
+def each(
+    task: str, metric: str, predictions: Sequence[Any], references: Sequence[Sequence[Any]]
+) -> list[float]:
+    """One score a row on the scale of `value`, not rounded. Of a combined metric (geometric mean
+    of ROUGE) their mean isn't `value`, so they serve intervals and paired tests only."""
+    kind, rows = _rows(task, metric, predictions, references)
+    return [kind.value(row) for row in rows]
+
+
+def version(task: str, metric: str) -> int:
+    """The version of a metric's definition here. ValueError if there is no such metric."""
+    return _metric(task, metric).version
+
+
+def _metric(task: str, name: str) -> Metric:
+    found = METRICS.get(f"{_benchmark(task)}/{name}") or METRICS.get(name)
+    if found is None:
+        raise ValueError(f"unknown metric '{name}'. Known: {', '.join(sorted(METRICS))}")
+    return found
+
+
+def _rows(
+    task: str, metric: str, predictions: Sequence[Any], references: Sequence[Sequence[Any]]
+) -> tuple[Metric, list[Figures]]:
+    kind = _metric(task, metric)
+    if len(predictions) != len(references) or not predictions:
+        raise ValueError(
+            f"{metric} needs one prediction a row, and a row at least: "
+            f"{len(predictions)} predictions, {len(references)} rows"
+        )
+    for at, right in enumerate(references):
+        if isinstance(right, str) or not len(right):
+            raise ValueError(f"row {at}: references {right!r}, expected a list of one or more")
+    return kind, [kind.row(*pair) for pair in zip(predictions, references, strict=True)]
+
+
+def _benchmark(task: str) -> str:
+    return task.partition("/")[0]
+
+
+def _figure(name: str, score: Callable[[Any, Sequence[Any]], float]) -> Metric:
+    """A metric of one figure in 0…100."""
+    return Metric(
+        1, lambda given, right: {name: 100 * score(given, right)}, lambda figures: figures[name]
+    )
+
+
+def _geo_rouge(given: str, right: Sequence[str]) -> Figures:
+    return {f"rouge/{kind}": score for kind, score in rouge.scrolls(given, right).items()}
+
+
+def _geometric_mean(figures: Mapping[str, float]) -> float:
+    return math.prod(figures[f"rouge/{kind}"] for kind in rouge.TYPES) ** (1 / 3)
+
+
+def _squad(given: str, right: Sequence[str]) -> Figures:
+    return {"exact_match": 100 * text.exact_match(given, right), "f1": 100 * text.f1(given, right)}
+
+
+def _eli5(given: str, right: Sequence[str]) -> Figures:
+    """The official code takes one reference, and stops at a prediction without words; that is
+    scored 0 here."""
+    scores = rouge.package_stemmed(given, right[0])
+    return {f"{kind}/{part}": scores[kind][part] for kind in scores for part in "rpf"}
+
+
+def _kilt(given: str, right: Sequence[str]) -> Figures:
+    answers = [answer for answer in right if answer.strip()]
+    if not answers:
+        raise ValueError(f"no answer but blanks among {list(right)}")
+    return {
+        "accuracy": text.strict_match(given, answers),
+        "em": text.exact_match(given, answers),
+        "f1": text.f1(given, answers),
+        "rougel": max(rouge.package(given, answer)["rouge-l"]["f"] for answer in answers),
+    }
+
+
+# "benchmark/metric" stands before "metric" where a benchmark has its own definition.
+METRICS: dict[str, Metric] = {
+    "f1": _figure("f1", text.f1),
+    "zero_scrolls/f1": _figure("f1", text.f1_ascii),
+    "exact_match": _figure("exact_match", text.exact_match),
+    "rouge_geo_mean": Metric(1, _geo_rouge, _geometric_mean, "rouge/geometric_mean"),
+    "zero_scrolls/accuracy": _figure("accuracy", text.letter),
+    "exp_similarity": _figure("exp_similarity", text.exp_similarity),
+    "concordance_index": _figure("concordance_index", text.concordance_index),
+    "last_number_match": _figure("accuracy", text.last_number_match),
+    "rouge_stemmed": Metric(1, rouge.stemmed, lambda figures: figures["rougeLsum"]),
+    "squad_em_f1": Metric(1, _squad, lambda figures: figures["f1"]),
+    # These three evaluators print figures in 0…1.
+    "rouge_pkg_stemmed": Metric(1, _eli5, lambda figures: 100 * figures["rouge-l/f"], digits=6),
+    "rougel_f1": Metric(1, _kilt, lambda figures: 100 * figures["rougel"], digits=6),
+    "accuracy": Metric(
+        1,
+        lambda given, right: {"accuracy": text.argmax_match(given, right)},
+        lambda figures: 100 * figures["accuracy"],
+        digits=6,
+    ),
+}

@@ -1,0 +1,38 @@
+"""longctx-bench: is a long-context method faster, smaller and as good, and how sure can one be?
+
+import bench
+row = bench.run(bench.compose("method=vcc", "task=narrativeqa", "length=1024"))
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bench.cell import Cell
+    from bench.runner import Row
+    from bench.supervisor import Progress
+
+
+def compose(*overrides: str) -> Cell:
+    """The cell of a request in the words of `bench run`. Raises bench.errors.RequestError."""
+    from bench import config
+    from bench.cell import Cell
+
+    return Cell.of(config.compose(overrides))
+
+
+def run(
+    cell: Cell,
+    results: Path | str = "results/runs",
+    *,
+    force: bool = False,
+    deadline_s: float = 3600.0,
+    progress: Progress | None = None,
+) -> Row:
+    """Run a cell, store its row and return it: see bench.runner.run."""
+    from bench import runner
+
+    return runner.run(cell, results, force=force, deadline_s=deadline_s, progress=progress)

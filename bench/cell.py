@@ -1,0 +1,242 @@
+"""Cell: one point of the benchmark, and its content key."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bench import plugins
+from bench.errors import RequestError, unknown
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+SOURCES = ("embedded", "local", "hub")
+BASELINE = "vanilla"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What `measure=` stands for: which children run, how many latency pairs, and the seconds
+    that they may take (the number of pairs is cut before any ratio is looked at)."""
+
+    quality: bool = True
+    speed: bool = True
+    pairs: int = 40
+    budget_s: float = 20.0
+
+
+PLANS = {
+    "quick": Plan(),
+    "standard": Plan(budget_s=120.0),
+    "published": Plan(pairs=100, budget_s=1200.0),
+    "quality": Plan(speed=False),
+    "speed": Plan(quality=False),
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Everything that can change the numbers of one row; plain data, torch-free, JSON both ways.
+
+    method, task   their configurations, `target` included
+    model          name, family target, checkpoint path and how its weights came to be
+    data           source, dir, split, and the sha256 of the rows
+    n              rows asked for (None: all of the split); `threads` CPU threads of a child
+    """
+
+    method: Mapping[str, Any]
+    task: Mapping[str, Any]
+    model: Mapping[str, Any]
+    device: Mapping[str, Any]
+    data: Mapping[str, Any]
+    length: int
+    n: int | None
+    batch: int
+    dtype: str
+    threads: int
+    seed: int
+    measure: str
+    code_sha256: str
+
+    @cached_property
+    def key(self) -> str:
+        """sha256 over the cell's contents; paths are left out, the hashes of what they hold are
+        in, so a moved folder is the same cell."""
+        content = asdict(self)
+        for group, part in (("model", "path"), ("model", "adapted"), ("data", "dir")):
+            content[group] = {k: v for k, v in content[group].items() if k != part}
+        return _sha256(content)
+
+    @cached_property
+    def prediction_key(self) -> str:
+        """sha256 over what can change a prediction: the folder that predictions are kept in.
+        Rows carry the hash of their own input, so `n` and the data's hash stay outside."""
+        content = {
+            "method": dict(self.method),
+            "task": {k: v for k, v in self.task.items() if k in ("name", "target", "version")},
+            "model": [self.model["name"], self.model["weights_sha256"]],
+            "shape": [self.length, self.batch, self.dtype, self.device["kind"], self.seed],
+            "data": [self.data["source"], self.data.get("split")],
+            "code": self.code_sha256,
+        }
+        return _sha256(content)
+
+    @property
+    def plan(self) -> Plan:
+        return PLANS[self.measure]
+
+    @property
+    def title(self) -> str:
+        return f"{self.method['name']} × {self.task['name']} × {self.model['name']}"
+
+    def baseline(self) -> Cell:
+        """The vanilla cell of the same request, on the weights that vanilla uses."""
+        method = plugins.conf("method", BASELINE)
+        return replace(
+            self,
+            method=method,
+            model=_weights(self.model, BASELINE),
+            code_sha256=_code(method, self.task, self.model),
+        )
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Cell:
+        return cls(**json.loads(text))
+
+    @classmethod
+    def of(cls, request: Mapping[str, Any]) -> Cell:
+        """A cell from a composed request (bench.schema.Config as a plain dict): names are
+        checked, rows found and hashed, weights hashed. Raises RequestError."""
+        from tasks.base import Data, DataError
+
+        _check(request)
+        source = request["data"]
+        data = Data(source["source"], _folder(source.get("dir")), source.get("split"))
+        task = plugins.build(request["task"])
+        try:
+            loaded = task.load(data, request["n"], request["length"], request["seed"])
+        except DataError as error:
+            raise RequestError(str(error)) from error
+        threads = request["threads"] or len(os.sched_getaffinity(0))
+        return cls(
+            method=request["method"],
+            task=request["task"],
+            model=_weights(request["model"], request["method"]["name"]),
+            device=request["device"],
+            data={
+                "source": data.source,
+                "dir": str(data.dir) if data.dir else None,
+                "split": loaded.split,
+                "sha256": loaded.sha256,
+            },
+            length=request["length"],
+            n=request["n"],
+            batch=request["batch"],
+            dtype=request["dtype"],
+            threads=threads,
+            seed=request["seed"],
+            measure=request["measure"],
+            code_sha256=_code(request["method"], request["task"], request["model"]),
+        )
+
+
+def _check(request: Mapping[str, Any]) -> None:
+    for name in ("length", "batch", "n", "threads", "deadline_s"):
+        value = request[name]
+        if value is not None and value < 1:
+            raise RequestError(f"{name}={value} is not accepted: it must be 1 or more")
+    if request["seed"] < 0:
+        raise RequestError(f"seed={request['seed']} is not accepted: it must be 0 or more")
+    for kind, accepted in (("dtype", DTYPES), ("measure", PLANS)):
+        if request[kind] not in accepted:
+            raise unknown(kind, request[kind], accepted)
+    if request["data"]["source"] not in SOURCES:
+        raise unknown("data source", request["data"]["source"], SOURCES)
+    if request["data"]["source"] == "local" and not request["data"].get("dir"):
+        raise RequestError("data=local needs the folder: data.dir=FOLDER (DATA_DIR=FOLDER)")
+    _check_device(request["device"])
+
+
+def _check_device(device: Mapping[str, Any]) -> None:
+    if device["kind"] == "cpu":
+        return
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
+        cards = listed.stdout.strip().splitlines() if listed.returncode == 0 else []
+    except (OSError, subprocess.TimeoutExpired):
+        cards = []
+    if not cards:
+        raise RequestError(f"device={device['name']}: no CUDA GPU on this machine; accepted: cpu")
+    wanted = device.get("require")
+    if wanted and not any(wanted.lower() in card.lower() for card in cards):
+        raise RequestError(f"device={device['name']} insists on a {wanted}; here: {cards[0]}")
+
+
+def _folder(path: str | None) -> Path | None:
+    return Path(path).expanduser().resolve() if path else None
+
+
+def _weights(model: Mapping[str, Any], method: str) -> dict[str, Any]:
+    """The model with the checkpoint that this method uses, and its hash."""
+    original = model.get("original_path") or model["path"]
+    adapted = (model.get("adapted") or {}).get(method)
+    path = find_checkpoint(adapted or original, model.get("revision"))
+    config = model.get("config")
+    return {
+        **model,
+        "original_path": original,
+        "path": str(path),
+        "weights": "random" if config else model["weights"],
+        "weights_sha256": None if config else _checkpoint_sha256(path),
+    }
+
+
+def find_checkpoint(path: str, revision: str | None = None) -> Path:
+    """The folder of a checkpoint: as given, within the project, or in the local hub cache."""
+    for folder in (Path(path).expanduser(), plugins.ROOT / path):
+        if folder.is_dir():
+            if not (folder / "config.json").is_file():
+                raise RequestError(f"{folder} is no checkpoint: it has no config.json")
+            return folder.resolve()
+    if path.startswith((".", "/", "~")) or path.count("/") > 1:
+        raise RequestError(f"no folder {path}")
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(path, revision=revision, local_files_only=True))
+    except Exception as error:
+        raise RequestError(
+            f"model '{path}' is no folder here and not in the local cache; "
+            f"`bench fetch --model {path}` gets it from the hub"
+        ) from error
+
+
+def _checkpoint_sha256(folder: Path) -> str:
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise RequestError(f"{folder} holds no *.safetensors; only that format is loaded")
+    digest = hashlib.sha256()
+    for file in [folder / "config.json", *files]:
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _code(method: Mapping[str, Any], task: Mapping[str, Any], model: Mapping[str, Any]) -> str:
+    modules = [method["target"], task["target"], model["family"]]
+    return plugins.code_sha256(
+        [*modules, "methods.base", "methods.vanilla", "bench.models.attention"]
+    )
+
+
+def _sha256(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

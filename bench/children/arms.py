@@ -1,0 +1,110 @@
+"""What the children measure: a model with the method in it, the same with vanilla, and inputs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from collections.abc import Sequence as Items
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench import plugins
+from bench.cell import BASELINE, Cell
+from bench.errors import RequestError
+from bench.models.base import Family, Spec
+from methods.base import Method, Sequence, Unsupported
+from tasks.base import Data, Encoded, Loaded, Task
+
+
+def prepare(cell: Cell) -> None:
+    """Threads, affinity and seeds of this process as the cell says."""
+    torch.set_num_threads(cell.threads)
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, cores[: cell.threads])
+    torch.manual_seed(cell.seed)
+    torch.use_deterministic_algorithms(cell.device["kind"] == "cpu")
+    if cell.device["kind"] == "cuda" and not torch.cuda.is_available():
+        raise RequestError(
+            f"device={cell.device['name']}: torch {torch.__version__} sees no CUDA GPU"
+        )
+
+
+def method_of(cell: Cell) -> Method:
+    try:
+        method: Method = plugins.build(dict(cell.method))
+    except (TypeError, ValueError) as error:
+        raise RequestError(str(error)) from error
+    return method
+
+
+def vanilla() -> Method:
+    method: Method = plugins.build(plugins.conf("method", BASELINE))
+    return method
+
+
+def load(cell: Cell, method: Method) -> Family:
+    """The cell's model with the method in it. Raises RequestError when the folder holds no such
+    model, Unsupported with the method's reason."""
+    model = cell.model
+    spec = Spec(model["name"], Path(model["path"]), model.get("config"), cell.seed)
+    try:
+        family: Family = plugins.load(model["family"]).load(
+            spec, method, cell.dtype, cell.device["kind"]
+        )
+    except (OSError, ValueError) as error:
+        raise RequestError(str(error).splitlines()[0]) from error
+    reason = method.unsupported(family.shape(cell.length, cell.batch))
+    if reason:
+        raise Unsupported(reason)
+    return family
+
+
+def task_of(cell: Cell) -> Task:
+    task: Task = plugins.build(dict(cell.task))
+    return task
+
+
+def rows(cell: Cell, task: Task) -> Loaded:
+    folder = Path(cell.data["dir"]) if cell.data["dir"] else None
+    data = Data(cell.data["source"], folder, cell.data["split"])
+    return task.load(data, cell.n, cell.length, cell.seed)
+
+
+def collate(encoded: Items[Encoded], device: str) -> tuple[Tensor, Sequence]:
+    """Rows of ids padded on the right to the longest: ids [B, n] and what is known of them."""
+    longest = max(len(row.ids) for row in encoded)
+    ids = torch.zeros(len(encoded), longest, dtype=torch.long)
+    valid = torch.zeros_like(ids, dtype=torch.bool)
+    vip = torch.zeros_like(valid)
+    for i, row in enumerate(encoded):
+        ids[i, : len(row.ids)] = torch.tensor(row.ids)
+        valid[i, : len(row.ids)] = True
+        vip[i, : len(row.ids)] = torch.tensor(row.vip)
+    padded = not bool(valid.all())
+    ids, valid, vip = ids.to(device), valid.to(device), vip.to(device)
+    return ids, Sequence(valid=valid if padded else None, vip=vip)
+
+
+def batches(items: Items[Any], size: int) -> Iterable[Items[Any]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def longest_inputs(cell: Cell, family: Family, count: int) -> list[tuple[Tensor, Sequence]]:
+    """`count` batches for timing, made of the longest rows: what a cell of this length costs."""
+    task = task_of(cell)
+    some = rows(cell, task).rows[: max(64, count * cell.batch)]
+    encoded = [task.encode(row, family.tokenizer, cell.length) for row in some]
+    encoded.sort(key=lambda row: -len(row.ids))
+    needed = count * cell.batch
+    encoded = (encoded * -(-needed // len(encoded)))[:needed]
+    return [collate(group, cell.device["kind"]) for group in batches(encoded, cell.batch)]
+
+
+def first_token(family: Family, ids: Tensor, sequence: Sequence) -> Tensor:
+    """What latency and memory are measured on: an input read, the first token's logits out."""
+    start = torch.zeros(ids.shape[0], 1, dtype=torch.long, device=ids.device)
+    return family.logits(ids, sequence, start)

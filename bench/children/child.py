@@ -1,0 +1,92 @@
+"""What every child does alike: read its request, guard its memory, say how far it is, and write
+one result. A child is `python -m bench.children.NAME FOLDER`."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench.errors import RequestError
+from methods.base import Unsupported
+
+Measure = Callable[[dict[str, Any], "Report"], dict[str, Any]]
+PR_SET_PDEATHSIG = 1
+
+
+class Report:
+    """Tells the parent the stage and how much of it is done, at most once a second, so that
+    neither side works while something is timed."""
+
+    def __init__(self, descriptor: int):
+        self.descriptor = descriptor
+        self.stage = "load"
+        self.last = 0.0
+        self("load")
+
+    def __call__(self, stage: str, done: int = 0, total: int = 0) -> None:
+        now = time.monotonic()
+        if stage == self.stage and done < total and now - self.last < 1.0 and self.last:
+            return
+        self.stage, self.last = stage, now
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self.descriptor, json.dumps([stage, done, total]).encode() + b"\n")
+
+
+def main(measure: Measure) -> None:
+    """Run `measure` on the request in the folder named on the command line."""
+    _die_with_parent()
+    work = Path(sys.argv[1])
+    request = json.loads((work / "request.json").read_text())
+    if request["memory_bytes"]:
+        # An allocation beyond it fails in this process, long before the machine is in need.
+        resource.setrlimit(resource.RLIMIT_DATA, (request["memory_bytes"],) * 2)
+    report = Report(request["progress_fd"])
+    answer: dict[str, Any]
+    try:
+        answer = {"status": "ok", "result": measure(request, report)}
+    except Unsupported as error:
+        answer = {"status": "unsupported", "detail": str(error)}
+    except RequestError as error:
+        answer = {"status": "request", "detail": str(error)}
+    except Exception as error:
+        answer = {"status": memory_status(error) or "error", "detail": _described(error)}
+    if answer["status"] != "ok":
+        answer["stage"] = report.stage
+    temporary = work / "result.json.part"
+    temporary.write_text(json.dumps(answer))
+    temporary.rename(work / "result.json")
+
+
+def memory_status(error: BaseException) -> str | None:
+    """'oom_host' or 'oom_device' when the error says that memory ran out, else None."""
+    if type(error).__name__ == "OutOfMemoryError":
+        return "oom_device"
+    told = str(error).lower()
+    if isinstance(error, MemoryError):
+        return "oom_host"
+    if isinstance(error, RuntimeError) and (
+        "can't allocate memory" in told or "not enough memory" in told
+    ):
+        return "oom_host"
+    return None
+
+
+def _described(error: BaseException) -> str:
+    lines = traceback.format_exception(error)
+    return f"{type(error).__name__}: {error}\n{''.join(lines[-6:])}".strip()
+
+
+def _die_with_parent() -> None:
+    """End when the supervisor ends, however it ends (Linux)."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

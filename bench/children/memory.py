@@ -1,0 +1,124 @@
+"""Peak memory of one arm in a process of its own: one cold forward, VmHWM after a reset."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.cell import Cell
+from bench.children import arms, child
+from bench.models.base import Family
+from methods.base import Sequence
+
+SMALL = 64  # tokens of the forward that loads code pages and pools before the base is read
+
+
+def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
+    """Bytes beyond the loaded model that one forward needs at its peak."""
+    cell = Cell.from_json(request["cell"])
+    arms.prepare(cell)
+    method = arms.vanilla() if request["arm"] == "vanilla" else arms.method_of(cell)
+    family = arms.load(cell, method)
+    [(ids, sequence)] = arms.longest_inputs(cell, family, 1)
+    result: dict[str, Any] = {
+        "weights_bytes": sum(p.numel() * p.element_size() for p in family.model.parameters()),
+        "state_theory_bytes": method.state_bytes(family.shape(ids.shape[1], ids.shape[0])),
+    }
+    report("memory")
+    with torch.inference_mode():
+        for weight in family.model.parameters():
+            weight.sum()  # touches every mapped page, so that reading weights is no peak
+        small = Sequence(vip=None if sequence.vip is None else sequence.vip[:, :SMALL])
+        arms.first_token(family, ids[:, :SMALL], small)
+        if cell.device["kind"] == "cuda":
+            return result | cuda_peak(family, ids, sequence)
+        return result | host_peak(family, ids, sequence)
+
+
+def host_peak(family: Family, ids: torch.Tensor, sequence: Sequence) -> dict[str, Any]:
+    """Resident bytes by the kernel's own high-water mark, then the allocator's by its trace."""
+    if not can_reset():
+        reason = "the kernel offers no clear_refs here"
+        return {
+            "mem_method": None,
+            "mem_reason": reason,
+            "alloc_peak_bytes": traced(family, ids, sequence),
+        }
+    base = reset()
+    arms.first_token(family, ids, sequence)
+    cold = status_bytes("VmHWM") - base
+    warm_base = reset()
+    arms.first_token(family, ids, sequence)
+    warm = status_bytes("VmHWM") - warm_base
+    return {
+        "mem_method": "VmHWM",
+        "rss_base_bytes": base,
+        "rss_peak_delta_bytes": cold,
+        "rss_peak_warm_delta_bytes": warm,
+        "alloc_peak_bytes": traced(family, ids, sequence),
+    }
+
+
+def cuda_peak(family: Family, ids: torch.Tensor, sequence: Sequence) -> dict[str, Any]:
+    """Device bytes by torch's allocator, beyond what is allocated before the forward."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    base = torch.cuda.memory_allocated()
+    arms.first_token(family, ids, sequence)
+    torch.cuda.synchronize()
+    return {
+        "mem_method": "cuda_allocator",
+        "gpu_alloc_delta_bytes": torch.cuda.max_memory_allocated() - base,
+        "gpu_reserved_bytes": torch.cuda.max_memory_reserved(),
+    }
+
+
+def traced(family: Family, ids: torch.Tensor, sequence: Sequence) -> int | None:
+    """The running maximum of torch's own allocations: the same on every machine, but blind to
+    what native code takes."""
+    with torch.profiler.profile(
+        profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]
+    ) as trace:
+        arms.first_token(family, ids, sequence)
+    held = peak = 0
+    for event in trace.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            held += event.nbytes()
+            peak = max(peak, held)
+    return peak
+
+
+def can_reset() -> bool:
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+        return True
+    except OSError:
+        return False
+
+
+def reset() -> int:
+    """Start a new high-water mark; returns the resident bytes it starts from."""
+    gc.collect()
+    # Another libc keeps what it keeps: the base is then higher, the difference still right.
+    with contextlib.suppress(OSError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    return status_bytes("VmRSS")
+
+
+def status_bytes(field: str) -> int:
+    """One figure of /proc/self/status, in bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"/proc/self/status has no {field}")
+
+
+if __name__ == "__main__":
+    child.main(measure)

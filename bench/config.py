@@ -1,0 +1,125 @@
+"""From the words of a request to a composed configuration, with errors a person can act on.
+
+Names are checked before Hydra composes, because Hydra's own messages list no nearest name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import plugins, schema
+from bench.errors import RequestError, unknown
+
+GROUPS = ("method", "task", "model", "device", "data", "launcher", "experiment")
+
+
+def compose(overrides: Sequence[str]) -> dict[str, Any]:
+    """The request that Hydra composes from overrides such as 'method=vcc', as a plain dict
+    of bench.schema.Config. Raises RequestError."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    overrides = checked(overrides)
+    schema.register()
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(plugins.ROOT / "conf"), version_base="1.3"):
+            return plain(hydra_compose("config", overrides=list(overrides)))
+    except (HydraException, OmegaConfBaseException) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        cause = str(error.__cause__ or "").strip().splitlines()
+        text = "; ".join([*lines[:2], *(c for c in cause[:1] if c not in lines)])
+        raise RequestError(text) from error
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """A composed configuration as nested dicts. Raises RequestError on a missing value."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import MissingMandatoryValue
+
+    try:
+        content = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        key = str(error).split(": ")[-1].splitlines()[0]
+        raise RequestError(f"a value is missing: {key}=…") from error
+    assert isinstance(content, dict)
+    content.pop("hydra", None)
+    return {str(k): v for k, v in content.items()}
+
+
+def checked(overrides: Sequence[str]) -> list[str]:
+    """The overrides with every chosen name known, checkpoints put in their group's place.
+    Raises RequestError with the nearest name."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException as error:
+        raise RequestError(f"can't read the request: {str(error).splitlines()[0]}") from error
+    result: list[str] = []
+    methods = ["vcc"]
+    for override in parsed:
+        key = override.key_or_group
+        line = override.input_line or ""
+        if override.is_delete() or "glob(" in line:
+            result.append(line)
+            continue
+        choices = _choices(override)
+        if key == "model":
+            result += _model(choices)
+            continue
+        if key in GROUPS:
+            for choice in choices:
+                plugins.conf(key, choice)
+        if key == "method":
+            methods = choices
+        result.append(line)
+    _check_keys([o.key_or_group for o in parsed], methods)
+    return result
+
+
+def _choices(override: Any) -> list[str]:
+    """The values of one override: several when it is a sweep."""
+    if override.is_choice_sweep():
+        return [str(v) for v in override.value().list]
+    return [str(override.value())]
+
+
+def _model(choices: Sequence[str]) -> list[str]:
+    """A model is a name of the group, or any checkpoint by folder or hub id."""
+    known = plugins.available("model")
+    if all(choice in known for choice in choices):
+        return [f"model={','.join(choices)}"]
+    if len(choices) > 1:
+        raise RequestError(
+            "a sweep over models takes names; give each checkpoint a YAML in conf/model"
+        )
+    choice = choices[0]
+    if not Path(choice).expanduser().is_dir() and "/" not in choice:
+        raise unknown("model", choice, [*known, "a checkpoint folder", "ORG/NAME of the hub"])
+    quoted = choice.replace("'", "\\'")
+    return ["model=checkpoint", f"model.path='{quoted}'", f"model.name='{Path(choice).name}'"]
+
+
+def _check_keys(keys: Sequence[str], methods: Sequence[str]) -> None:
+    fields = list(schema.Config.__dataclass_fields__)
+    for key in keys:
+        head, _, rest = key.lstrip("+").partition(".")
+        if head == "method" and rest:
+            for method in methods:
+                accepted = plugins.conf("method", method)
+                if rest.split(".")[0] not in accepted:
+                    names = [n for n in accepted if n not in ("name", "target")]
+                    raise unknown(f"parameter of method {method}", rest, names)
+        elif head not in fields and head not in GROUPS and head != "hydra":
+            near = difflib.get_close_matches(head, [*fields, *GROUPS], n=1)
+            hint = f" Did you mean {near[0]}?" if near else ""
+            accepted_names = ", ".join(dict.fromkeys([*GROUPS, *fields]))
+            raise RequestError(f"unknown name '{head}'.{hint} Accepted: {accepted_names}")

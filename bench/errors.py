@@ -1,0 +1,19 @@
+"""The one kind of error that is the user's to mend, and how it is worded."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RequestError(Exception):
+    """A wrong request: one line with what was given, what is accepted, and the nearest right
+    name. Exit code 2."""
+
+
+def unknown(kind: str, given: str, accepted: Iterable[str]) -> RequestError:
+    """The error for a name that isn't there."""
+    names = sorted(accepted)
+    near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return RequestError(f"unknown {kind} '{given}'.{hint} Known: {', '.join(names) or 'none'}")

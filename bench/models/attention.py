@@ -1,0 +1,65 @@
+"""The one attention function that this project registers with transformers.
+
+A family's layer passes `route=Route(…)` to its Hugging Face block; the block hands it down,
+untouched, to the attention function, which lets the method attend. Attention that gets no route
+(a decoder's, or cross-attention) is transformers' own SDPA.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+from bench.models.base import Family
+from methods.base import Call, PositionBias, Sequence
+
+NAME = "bench"  # for `set_attn_implementation`
+
+
+@dataclass(frozen=True)
+class Route:
+    """From one attention layer of a model to the family's method."""
+
+    family: Family
+    sequence: Sequence
+    layer: int
+    bias: PositionBias | None = None
+
+    def __call__(
+        self, query: Tensor, key: Tensor, value: Tensor, scale: float, dropout: float
+    ) -> Tensor:
+        """query, key, value [B, H, n, d] → [B, H, n, d]; counts the call."""
+        self.family.calls += 1
+        call = Call(self.sequence, scale, self.layer, self.bias, dropout)
+        return self.family.method.attend(query, key, value, call)
+
+
+def attend(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    route: Route | None = None,
+    **rest: Any,
+) -> tuple[Tensor, None]:
+    """transformers' contract: [B, H, n, d] in, ([B, n, H, d], no attention weights) out."""
+    if route is None:
+        output: tuple[Tensor, None] = sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **rest
+        )
+        return output
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    return route(query, key, value, scale, dropout).transpose(1, 2), None
+
+
+AttentionInterface.register(NAME, attend)
+# Without a mask function of the same name transformers would drop padding masks silently.
+AttentionMaskInterface.register(NAME, sdpa_mask)

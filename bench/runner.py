@@ -1,0 +1,259 @@
+"""From a cell to its row: ask the store, run the children, judge what they brought, store it."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench import host, plugins, stats
+from bench.cell import BASELINE, Cell
+from bench.children.malloc import MALLOC
+from bench.columns import SCHEMA_VERSION
+from bench.errors import RequestError
+from bench.store import Predictions, Store
+from bench.supervisor import Outcome, Progress, supervise
+
+FINISHED = ("ok", "unsupported", "oom_host", "oom_device", "timeout")
+"""A cell with such a row isn't run again: how it ended is a result."""
+
+SPARE_BYTES = 512 << 20
+PROTOCOL = "1"
+Row = dict[str, Any]
+
+
+def run(
+    cell: Cell,
+    results: Path | str = "results/runs",
+    *,
+    force: bool = False,
+    deadline_s: float = 3600.0,
+    progress: Progress | None = None,
+    command: str | None = None,
+) -> Row:
+    """Run one cell and store its row; a finished cell's row is returned as it is.
+
+    However a child ends there is a row: its `status` says how. Raises RequestError for what the
+    user must mend, StoreError when the row can't be written.
+    """
+    results = Path(results).expanduser().resolve()
+    store = Store(results)
+    if not force:
+        found = store.find(cell.key)
+        if found and found["status"] in FINISHED:
+            return {**found, "reused": True}
+    began = time.monotonic_ns()
+    row = _identity(cell, command) | host.fingerprint(cell.threads, cell.device["kind"])
+    for stage in (_quality, _latency, _memory):
+        outcome, columns = stage(cell, results, deadline_s, progress)
+        if outcome is None:
+            continue
+        if outcome.status == "request":
+            raise RequestError(outcome.detail or "")
+        row |= columns
+        if outcome.status != "ok":
+            row |= {
+                "status": outcome.status,
+                "status_stage": outcome.stage,
+                "status_detail": outcome.detail,
+                "exit_signal": outcome.exit_signal,
+            }
+            break
+    row["wall_total_ns"] = time.monotonic_ns() - began
+    store.append([row])
+    return {**row, "reused": False}
+
+
+def _identity(cell: Cell, command: str | None) -> Row:
+    parameters = {k: v for k, v in cell.method.items() if k not in ("name", "target")}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "row_id": uuid.uuid4().hex,
+        "run_id": os.environ.setdefault("BENCH_RUN_ID", uuid.uuid4().hex[:12]),
+        "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "protocol": PROTOCOL,
+        "cell_key": cell.key,
+        "cell": cell.to_json(),
+        "command": command,
+        "measure": cell.measure,
+        "method": cell.method["name"],
+        "method_version": plugins.code_sha256([cell.method["target"]])[:12],
+        "method_params": json.dumps(parameters, sort_keys=True),
+        "benchmark": cell.task["benchmark"],
+        "task": cell.task["name"],
+        "task_version": str(cell.task["version"]),
+        "split": cell.data["split"],
+        "data_source": cell.data["source"],
+        "dataset_sha256": cell.data["sha256"],
+        "n_samples_planned": cell.n,
+        "model": cell.model["name"],
+        "weights_kind": cell.model["weights"],
+        "weights_sha256": cell.model["weights_sha256"],
+        "length": cell.length,
+        "batch": cell.batch,
+        "dtype": cell.dtype,
+        "device": cell.device["name"],
+        "threads": cell.threads,
+        "seed": cell.seed,
+        "truncation_side": cell.task.get("truncation_side", "right"),
+        "launcher": "local",
+        "status": "ok",
+        "attempt": 1,
+    }
+
+
+def _child(
+    module: str,
+    request: Mapping[str, Any],
+    cell: Cell,
+    deadline_s: float,
+    progress: Progress | None,
+    environment: Mapping[str, str] | None = None,
+) -> Outcome:
+    threads = {"OMP_NUM_THREADS": str(cell.threads), "OMP_PROC_BIND": "close"}
+    # A GPU's driver maps far more than it uses, so there the limit would hit the wrong thing.
+    spare = max(0, host.available_memory() - SPARE_BYTES)
+    return supervise(
+        f"bench.children.{module}",
+        {"cell": cell.to_json(), **request},
+        deadline_s=deadline_s,
+        memory_bytes=spare if cell.device["kind"] == "cpu" else None,
+        environment={**threads, **OFFLINE, **(environment or {})},
+        progress=progress,
+    )
+
+
+OFFLINE = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+Stage = Callable[[Cell, Path, float, Progress | None], tuple[Outcome | None, Row]]
+
+
+def _quality(
+    cell: Cell, results: Path, deadline_s: float, progress: Progress | None
+) -> tuple[Outcome | None, Row]:
+    if not cell.plan.quality or cell.model["weights"] == "random":
+        return None, {}
+    paired = cell.method["name"] != BASELINE
+    request = {"results": str(results), "baseline": paired}
+    outcome = _child("quality", request, cell, deadline_s, progress)
+    if outcome.status != "ok":
+        return outcome, {}
+    return outcome, outcome.result | score(cell, results, paired)
+
+
+def score(cell: Cell, results: Path, paired: bool) -> Row:
+    """The quality columns from stored predictions, by the task's official metric."""
+    from tasks.base import Data
+
+    task = plugins.build(dict(cell.task))
+    folder = Path(cell.data["dir"]) if cell.data["dir"] else None
+    data = Data(cell.data["source"], folder, cell.data["split"])
+    rows = task.load(data, cell.n, cell.length, cell.seed).rows
+    references = [row.references for row in rows]
+    columns: Row = {"metric": task.metric, "higher_is_better": task.higher_is_better}
+    each: list[list[float]] = []
+    arms = [("", cell), ("base_", cell.baseline())] if paired else [("", cell)]
+    for prefix, arm in arms:
+        kept = Predictions(results / "predictions", arm.prediction_key)
+        done = kept.done()
+        answers = [done[row.id]["prediction"] for row in rows]
+        figures = dict(task.score(answers, references))
+        each.append(task.score_each(answers, references))
+        estimate = stats.bootstrap_mean(each[-1], seed=cell.seed)
+        columns |= {
+            f"{prefix}value": figures["value"],
+            f"{prefix}ci_lo": estimate.lo,
+            f"{prefix}ci_hi": estimate.hi,
+            f"{prefix}predictions_sha256": kept.sha256(),
+        }
+        if not prefix:
+            columns |= {
+                "stderr": estimate.stderr,
+                "ci_method": "bootstrap over samples",
+                "metrics": json.dumps(figures),
+                "n_scored": len(rows),
+                "n_failed": 0,
+                "predictions_path": str(Path("predictions") / arm.prediction_key),
+            }
+    if paired:
+        difference = stats.paired_difference(each[0], each[1], seed=cell.seed)
+        columns |= {
+            "value_diff": columns["value"] - columns["base_value"],
+            "value_diff_ci_lo": difference.lo,
+            "value_diff_ci_hi": difference.hi,
+        }
+    return columns
+
+
+def _latency(
+    cell: Cell, results: Path, deadline_s: float, progress: Progress | None
+) -> tuple[Outcome | None, Row]:
+    if not cell.plan.speed:
+        return None, {}
+    outcome = _child("latency", {}, cell, deadline_s, progress)
+    if outcome.status != "ok":
+        return outcome, {}
+    return outcome, outcome.result | judge(outcome.result, cell.seed)
+
+
+def judge(samples: Mapping[str, Any], seed: int) -> Row:
+    """The latency columns from raw samples: medians, ratio, verdict."""
+    mine = stats.summary(samples["lat_samples_ns"])
+    columns: Row = {
+        "lat_median_ns": mine.median_ns,
+        "lat_p10_ns": mine.p10_ns,
+        "lat_p90_ns": mine.p90_ns,
+        "lat_mad_ns": mine.mad_ns,
+        "lat_min_ns": mine.min_ns,
+    }
+    base = samples.get("base_samples_ns")
+    if not base:
+        return columns
+    ratio = stats.paired_ratio(samples["lat_samples_ns"], base, seed)
+    noise = stats.aa_noise_pct(
+        samples["aa_first_samples_ns"], samples["aa_second_samples_ns"], ratio.n, seed
+    )
+    return columns | {
+        "base_median_ns": stats.summary(base).median_ns,
+        "ratio": ratio.ratio,
+        "ratio_ci_lo": ratio.ci_lo,
+        "ratio_ci_hi": ratio.ci_hi,
+        "ratio_p": ratio.p,
+        "n_pairs": ratio.n,
+        "aa_noise_pct": noise,
+        "verdict": stats.verdict(ratio, noise),
+    }
+
+
+def _memory(
+    cell: Cell, results: Path, deadline_s: float, progress: Progress | None
+) -> tuple[Outcome | None, Row]:
+    if not cell.plan.speed:
+        return None, {}
+    mine = _child("memory", {"arm": "method"}, cell, deadline_s, progress, MALLOC)
+    if mine.status != "ok":
+        return mine, {}
+    columns = dict(mine.result)
+    if cell.method["name"] == BASELINE:
+        return mine, columns
+    base = _child("memory", {"arm": BASELINE}, cell, deadline_s, progress, MALLOC)
+    if base.status != "ok":
+        reason = f"vanilla ended with {base.status}"
+        return mine, {**columns, "mem_reason": reason, "baseline_status": base.status}
+    for name in ("rss_base_bytes", "rss_peak_delta_bytes", "rss_peak_warm_delta_bytes",
+                 "alloc_peak_bytes", "gpu_alloc_delta_bytes", "gpu_reserved_bytes"):  # fmt: skip
+        columns[f"base_{name}"] = base.result.get(name)
+    peak = "gpu_alloc_delta_bytes" if cell.device["kind"] == "cuda" else "rss_peak_delta_bytes"
+    if columns.get(peak) is not None and base.result.get(peak):
+        columns["mem_ratio"] = columns[peak] / base.result[peak]
+    return mine, columns

@@ -1,0 +1,171 @@
+"""What a person sees on the terminal: progress bars while it runs, a table when it is done."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from bench import supervisor
+
+MIB = 1 << 20
+VERDICT_STYLE = {"faster": "green", "slower": "red", "same": "cyan", "undecided": "yellow"}
+
+
+@contextlib.contextmanager
+def progress(title: str) -> Iterator[supervisor.Progress]:
+    """One bar a stage, drawn only when a child reports, so that no thread of ours runs beside
+    what is timed. Without a terminal: one line a stage."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _lines(title)
+        return
+    console.print(f"[bold]{escape(title)}[/]")
+    columns = (
+        TextColumn("  {task.description:<20}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, auto_refresh=False, transient=True) as bars:
+        open_bars: list[Any] = []
+        last: list[str] = []
+
+        def report(stage: str, done: int, total: int) -> None:
+            if not last or stage != last[-1]:
+                if open_bars:
+                    task = bars.tasks[bars.task_ids.index(open_bars[-1])]
+                    bars.update(open_bars[-1], completed=task.total or 1, total=task.total or 1)
+                    bars.stop_task(open_bars[-1])
+                open_bars.append(bars.add_task(stage, total=total or None))
+                last.append(stage)
+            bars.update(open_bars[-1], completed=done, total=total or None)
+            bars.refresh()
+
+        yield report
+
+
+def _lines(title: str) -> supervisor.Progress:
+    print(title, file=sys.stderr)
+    began = time.monotonic()
+    last = [""]
+
+    def report(stage: str, done: int, total: int) -> None:
+        if stage != last[0]:
+            last[0] = stage
+            print(f"  {time.monotonic() - began:5.1f} s  {stage}", file=sys.stderr, flush=True)
+
+    return report
+
+
+def row(found: Mapping[str, Any], results: Path) -> None:
+    """The table of one row."""
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
+    r = dict(found)
+    weights = f"{r['weights_kind']} weights, {r['data_source']} rows"
+    title = (
+        f"{r['method']} × {r['task']} × {r['model']} · {r['length']:,} tokens · "
+        f"{r['device']} {r['dtype']} · {r['threads']} threads"
+    )
+    table = Table(
+        title=escape(title),
+        caption=escape(weights),
+        title_justify="left",
+        caption_justify="left",
+        show_edge=False,
+        pad_edge=False,
+    )
+    for name in ("", r["method"], "vanilla", "against vanilla"):
+        table.add_column(escape(name), justify="left" if not name else "right")
+    for line in (*_quality(r), *_latency(r), *_memory(r), *_fidelity(r), *_tokens(r)):
+        table.add_row(*line)
+    console.print()
+    console.print(table)
+    if r["status"] != "ok":
+        first, *lines = (r.get("status_detail") or "no reason given").splitlines()
+        console.print(f"[red]{r['status']}[/] in stage {r['status_stage']}: {escape(first)}")
+        for text in lines:
+            console.print(f"  {text}", markup=False, style="dim")
+    if r.get("noisy"):
+        console.print(f"[yellow]noisy host[/]: {escape(r.get('noise_reason') or '')}")
+    console.print(
+        f"row {r['row_id'][:12]} · cell {r['cell_key'][:12]} · in {_short(results)}",
+        markup=False,
+        style="dim",
+    )
+
+
+def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    if r.get("value") is None:
+        return
+    name = f"{r['metric']} (n={r['n_scored']})"
+    base = difference = "–"
+    if r.get("base_value") is not None:
+        base = _within(r["base_value"], r["base_ci_lo"], r["base_ci_hi"])
+        difference = _within(
+            r["value_diff"], r["value_diff_ci_lo"], r["value_diff_ci_hi"], sign=True
+        )
+    yield name, _within(r["value"], r["ci_lo"], r["ci_hi"]), base, difference
+
+
+def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    if r.get("lat_median_ns") is None:
+        return
+    base = f"{r['base_median_ns'] / 1e6:,.1f}" if r.get("base_median_ns") else "–"
+    if r.get("ratio") is None:
+        against = escape(r.get("ratio_reason") or "–")
+    else:
+        interval = _within(r["ratio"], r["ratio_ci_lo"], r["ratio_ci_hi"], 3)
+        against = f"×{interval} [{VERDICT_STYLE[r['verdict']]}]{r['verdict']}[/]"
+    yield "latency, ms", f"{r['lat_median_ns'] / 1e6:,.1f}", base, against
+    if r.get("aa_noise_pct") is not None:
+        yield "  this host's noise", "", "", f"±{r['aa_noise_pct']:.1f} % ({r['n_pairs']} pairs)"
+
+
+def _memory(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    for label, column in (
+        ("peak memory, MiB", "rss_peak_delta_bytes"),
+        ("peak GPU memory, MiB", "gpu_alloc_delta_bytes"),
+    ):
+        if r.get(column) is not None:
+            base = r.get(f"base_{column}")
+            ratio = f"×{r['mem_ratio']:.3f}" if r.get("mem_ratio") is not None else "–"
+            yield label, f"{r[column] / MIB:,.1f}", f"{base / MIB:,.1f}" if base else "–", ratio
+
+
+def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    if r.get("fid_rel_l2") is not None:
+        agree = f"first choice equal {r['fid_top1_agree']:.0%}"
+        yield "output error (rel. L2)", f"{r['fid_rel_l2']:.3g}", "0", agree
+
+
+def _tokens(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    if r.get("tokens_in_mean") is not None:
+        seen, read = r["tokens_seen_mean"], r["tokens_in_mean"]
+        yield "tokens seen / in", f"{seen:,.0f} / {read:,.0f}", "", f"{r['truncated_frac']:.1%} cut"
+
+
+def _within(
+    value: float, lo: float | None, hi: float | None, digits: int = 1, sign: bool = False
+) -> str:
+    style = f"{'+' if sign else ''}.{digits}f"
+    if lo is None or hi is None:
+        return f"{value:{style}}"
+    top = "∞" if math.isinf(hi) else f"{hi:{style}}"
+    return f"{value:{style}} [dim]({lo:{style}} … {top})[/]"
+
+
+def _short(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

@@ -1,0 +1,283 @@
+"""Paired ratios, intervals and verdicts: pure functions of stored numbers.
+
+Times are integer nanoseconds, ratios are method / vanilla (below 1 is better), effects are percent.
+Every function that draws at random takes a seed and gives the same answer for the same seed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Verdict = Literal["faster", "slower", "same", "undecided"]
+
+FLIPS = 9_999
+SAME_PCT = 2.0
+"""An effect below this many percent is of no practical use to anyone, however sure it is."""
+MIN_AA_PAIRS = 5
+BISECTIONS = 24
+SUBSAMPLES = 999
+
+
+class Ratio(NamedTuple):
+    """method / vanilla over `n` pairs. An end the pairs can't bound is 0 or infinity."""
+
+    ratio: float
+    ci_lo: float
+    ci_hi: float
+    p: float
+    n: int
+
+
+class Summary(NamedTuple):
+    """One arm's samples, in whole nanoseconds."""
+
+    median_ns: int
+    p10_ns: int
+    p90_ns: int
+    mad_ns: int
+    min_ns: int
+
+
+class Estimate(NamedTuple):
+    """A figure and how sure it is; the last three are None when one sample is all there is."""
+
+    value: float
+    stderr: float | None
+    lo: float | None
+    hi: float | None
+
+
+def paired_ratio(
+    method_ns: ArrayLike, base_ns: ArrayLike, seed: int = 0, confidence: float = 0.95
+) -> Ratio:
+    """The median paired ratio, its sign-flip p-value, and the interval that inverts that test.
+
+    `method_ns[i]` and `base_ns[i]` are one pair, timed side by side in coin-flipped order. That
+    coin is what makes flipping the sign of a pair's log ratio a valid test, whatever the noise
+    between pairs looks like. Fewer than ten pairs can reject nothing at 95 %: their interval
+    is (0, inf), which is the truth, and their verdict is undecided.
+
+    Raises ValueError when the two differ in length, are empty, or hold a time that isn't positive.
+    """
+    logs = _log_ratios(method_ns, base_ns)
+    centre = float(np.median(logs))
+    keeps = _flips(len(logs), seed)
+    reach = 1.0 + 4.0 * float(np.ptp(logs))
+    alpha = 1.0 - confidence
+    lo, hi = (_end(logs, keeps, centre, side * reach, alpha) for side in (-1.0, 1.0))
+    p = _p_value(logs, keeps)
+    return Ratio(math.exp(centre), math.exp(lo), math.exp(hi), p, len(logs))
+
+
+def _log_ratios(method_ns: ArrayLike, base_ns: ArrayLike) -> Floats:
+    method, base = np.asarray(method_ns, float), np.asarray(base_ns, float)
+    if method.shape != base.shape or method.ndim != 1 or not len(method):
+        raise ValueError(f"pairs need two equal columns, got {method.shape} and {base.shape}")
+    if not (np.all(method > 0) and np.all(base > 0)):
+        raise ValueError("a paired ratio needs positive times")
+    return cast(Floats, np.log(method / base))
+
+
+@lru_cache(maxsize=8)
+def _flips(n: int, seed: int) -> Floats:
+    """Whether each flip [FLIPS, n] keeps the sign: 1, or turns it: 0."""
+    return np.random.default_rng(seed).integers(0, 2, size=(FLIPS, n)).astype(float)
+
+
+def _p_value(logs: Floats, keeps: Floats) -> float:
+    """Share of flips whose median lies as far from 0 as the one observed.
+
+    That needs few medians: one lies beyond ±d when more than half of the values do, which a
+    product counts for all flips. Only when exactly half do, the two middle values decide.
+    """
+    n = len(logs)
+    logs = logs * np.linspace(1, 1 + 1e-9, n)  # equal values are no evidence against each other
+    distance = abs(float(np.median(logs))) * (1 - 1e-12)
+    above, below = logs >= distance, logs <= -distance
+    # Not `@`: so small a product is slower on the threads of a busy machine than on one.
+    kept = np.einsum("fn,n->f", keeps, above.astype(float) - below)
+    beyond = np.maximum(kept + below.sum(), above.sum() - kept)
+    count = np.count_nonzero(beyond > n / 2)
+    if n % 2 == 0:
+        even = np.sort((2 * keeps[beyond == n / 2] - 1) * logs, axis=1)
+        middle = (even[:, n // 2 - 1] + even[:, n // 2]) / 2
+        count += np.count_nonzero(np.abs(middle) >= distance)
+    return float(1 + count) / (1 + FLIPS)
+
+
+def _end(logs: Floats, keeps: Floats, centre: float, reach: float, alpha: float) -> float:
+    """The end of the interval on the side of `reach`: as far from the centre as isn't rejected."""
+    if _p_value(logs - (centre + reach), keeps) > alpha:
+        return math.copysign(math.inf, reach)
+    kept, rejected = 0.0, reach
+    for _ in range(BISECTIONS):
+        middle = (kept + rejected) / 2
+        if _p_value(logs - (centre + middle), keeps) > alpha:
+            kept = middle
+        else:
+            rejected = middle
+    return centre + rejected  # the outer side: never a shade too narrow
+
+
+def verdict(ratio: Ratio, resolution_pct: float | None = SAME_PCT) -> Verdict:
+    """What a ratio means on a host that can tell effects of `resolution_pct` from noise.
+
+    faster/slower: the interval excludes 1 and the effect is above 2 % and above the resolution.
+    same: the whole interval lies within ±2 %, on a host that resolves 2 %. Otherwise undecided.
+    `None` is a host whose resolution is unknown: it can find an effect, never an equality.
+    """
+    effect_pct = abs(ratio.ratio - 1) * 100
+    if not ratio.ci_lo <= 1 <= ratio.ci_hi and effect_pct > max(SAME_PCT, resolution_pct or 0.0):
+        return "slower" if ratio.ratio > 1 else "faster"
+    within = 1 - SAME_PCT / 100 <= ratio.ci_lo and ratio.ci_hi <= 1 + SAME_PCT / 100
+    if within and resolution_pct is not None and resolution_pct <= SAME_PCT:
+        return "same"
+    return "undecided"
+
+
+def aa_noise_pct(
+    first_ns: ArrayLike, second_ns: ArrayLike, size: int, seed: int = 0
+) -> float | None:
+    """How wrong a median ratio of `size` pairs is on this host, in percent: its 90th percentile.
+
+    Both columns are vanilla. Sub-samples are drawn with replacement and each pair may swap its two
+    sides, as a coin would have. None when there are fewer than five pairs to draw from.
+    """
+    draws = _aa_draws(first_ns, second_ns, size, SUBSAMPLES, seed)
+    if draws is None:
+        return None
+    error = np.abs(np.expm1(np.median(draws, axis=1)))
+    return float(np.percentile(error, 90) * 100)
+
+
+def detectable_pct(
+    first_ns: ArrayLike, second_ns: ArrayLike, pairs: int, power: float = 0.8, seed: int = 0
+) -> float | None:
+    """The smallest slow-down, in percent, that `pairs` pairs call slower as often as `power`.
+
+    Inf when no slow-down would show (too few pairs); None when there is too little to draw from.
+    """
+    draws = _aa_draws(first_ns, second_ns, pairs, 40, seed)
+    noise_pct = aa_noise_pct(first_ns, second_ns, pairs, seed)
+    if draws is None or noise_pct is None:
+        return None
+    least = math.log1p(max(SAME_PCT, noise_pct) / 100)
+    needed = []
+    for draw in draws:
+        # A slow-down by d only shifts the whole interval by log(1 + d): no need to try values.
+        ratio = paired_ratio(np.exp(draw), np.ones(pairs), seed)
+        above_one = -math.log(ratio.ci_lo) if ratio.ci_lo > 0 else math.inf
+        needed.append(max(above_one, least - math.log(ratio.ratio)))
+    return float(np.expm1(np.quantile(needed, power, method="higher")) * 100)
+
+
+def _aa_draws(
+    first_ns: ArrayLike, second_ns: ArrayLike, size: int, draws: int, seed: int
+) -> Floats | None:
+    """Log ratios [draws, size] of equal arms, or None when there are too few pairs."""
+    if size < 1 or np.size(first_ns) < MIN_AA_PAIRS:
+        return None
+    logs = _log_ratios(first_ns, second_ns)
+    random = np.random.default_rng(seed)
+    return cast(
+        Floats, random.choice(logs, (draws, size)) * random.choice((-1.0, 1.0), (draws, size))
+    )
+
+
+def summary(samples_ns: ArrayLike) -> Summary:
+    """Median, 10th and 90th percentile, median absolute deviation and minimum.
+
+    Raises ValueError when there is no sample."""
+    samples = np.asarray(samples_ns, float)
+    if not samples.size:
+        raise ValueError("no samples to summarise")
+    p10, median, p90 = np.percentile(samples, (10, 50, 90))
+    mad = np.median(np.abs(samples - median))
+    return Summary(*(round(float(x)) for x in (median, p10, p90, mad, samples.min())))
+
+
+def bootstrap(
+    statistic: Callable[..., Any],
+    *columns: ArrayLike,
+    seed: int = 0,
+    resamples: int = 2000,
+    confidence: float = 0.95,
+) -> Estimate:
+    """`statistic(*columns)` with its standard error and percentile interval.
+
+    A row of the columns is one sample; rows are resampled together, so columns stay paired. For
+    metrics that aren't a mean of scores, such as a geometric mean of ROUGE means.
+
+    Raises ValueError when columns differ in length or hold nothing.
+    """
+    arrays = [np.asarray(column, float) for column in columns]
+    sizes = {len(array) for array in arrays}
+    if len(sizes) != 1 or 0 in sizes:
+        raise ValueError(f"a bootstrap needs equal columns with samples, got lengths {sizes}")
+    value, n = float(statistic(*arrays)), sizes.pop()
+    if n == 1:
+        return Estimate(value, None, None, None)
+    random = np.random.default_rng(seed)
+    picks = (random.integers(0, n, n) for _ in range(resamples))
+    return _estimate(
+        value, np.array([float(statistic(*(a[i] for a in arrays))) for i in picks]), confidence
+    )
+
+
+def bootstrap_mean(
+    scores: ArrayLike, seed: int = 0, resamples: int = 2000, confidence: float = 0.95
+) -> Estimate:
+    """The mean of `scores` (one per sample) with its bootstrap error and interval.
+
+    Raises ValueError when there is no score."""
+    return bootstrap(np.mean, scores, seed=seed, resamples=resamples, confidence=confidence)
+
+
+def paired_difference(
+    a: ArrayLike, b: ArrayLike, seed: int = 0, resamples: int = 2000, confidence: float = 0.95
+) -> Estimate:
+    """mean(a) − mean(b) over samples that both were scored on, in the same order."""
+    if np.shape(a) != np.shape(b):
+        raise ValueError(f"paired scores differ in number: {np.shape(a)} and {np.shape(b)}")
+    difference = np.asarray(a, float) - np.asarray(b, float)
+    return bootstrap_mean(difference, seed, resamples, confidence)
+
+
+def _estimate(value: float, replicates: Floats, confidence: float) -> Estimate:
+    tail = (1 - confidence) / 2 * 100
+    lo, hi = np.percentile(replicates, (tail, 100 - tail))
+    return Estimate(value, float(np.std(replicates, ddof=1)), float(lo), float(hi))
+
+
+def mcnemar(a: ArrayLike, b: ArrayLike) -> float:
+    """Exact two-sided p-value that two columns of right (1) and wrong (0) have the same rate."""
+    first, second = np.asarray(a), np.asarray(b)
+    if first.shape != second.shape or not set(np.unique([first, second])) <= {0, 1}:
+        raise ValueError("mcnemar needs two equal columns of 0 and 1")
+    only_a = int(np.count_nonzero(first > second))
+    discordant = only_a + int(np.count_nonzero(first < second))
+    fewer = min(only_a, discordant - only_a)
+    tail = sum(math.comb(discordant, k) for k in range(fewer + 1))
+    return min(1.0, float(2 * tail / 2**discordant))
+
+
+def holm(pvalues: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values, in the order given: below 0.05 still means 5 % for the family."""
+    adjusted = [1.0] * len(pvalues)
+    highest = 0.0
+    for rank, index in enumerate(sorted(range(len(pvalues)), key=lambda i: pvalues[i])):
+        highest = max(highest, min(1.0, (len(pvalues) - rank) * pvalues[index]))
+        adjusted[index] = highest
+    return adjusted
+
+
+def equivalent(lo: float, hi: float, margin: float) -> bool:
+    """Whether the whole interval of a difference lies within ±`margin`."""
+    return -margin <= lo and hi <= margin

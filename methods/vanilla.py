@@ -1,0 +1,139 @@
+"""Vanilla: exact attention (Vaswani et al., arXiv 1706.03762, §3.2), fused and unfused.
+
+The two baselines of every comparison. `Vanilla` is what a user has today: torch's fused attention,
+with position biases and padding that never become an n×n tensor. `VanillaEager` is what papers
+usually compare with: scores, softmax and product as three steps over n×n tensors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import dropout, scaled_dot_product_attention
+
+from methods.base import Call, Method, Sequence, Shape
+
+ROWS = 512  # queries that get their bias at once: large enough for speed, and masks stay small
+
+
+@dataclass(frozen=True)
+class Vanilla(Method):
+    """Exact attention in every layer, layer after layer: O(n²) time, O(n) memory."""
+
+
+@dataclass(frozen=True)
+class VanillaEager(Method):
+    """Exact attention, unfused: softmax(q kᵀ · scale + bias) v with n×n tensors in memory."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+        sequence, n = call.sequence, query.shape[2]
+        scores = query @ key.transpose(-1, -2) * call.scale
+        if call.bias is not None:
+            positions = _positions(sequence, n, query.device)
+            scores = scores + call.bias(positions, positions).to(query.dtype)
+        key_bias = sequence.key_bias(query.dtype)
+        if key_bias is not None:
+            scores = _add_key_bias(scores, key_bias)
+        if sequence.causal:
+            scores = _hide_future(scores, 0)
+        return dropout(scores.softmax(-1), call.dropout) @ value
+
+    def state_bytes(self, shape: Shape) -> int:
+        """Scores and probabilities of one layer."""
+        return 2 * shape.bytes_per_element * shape.batch * shape.heads * shape.length**2
+
+
+def exact_attention(query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+    """softmax(q kᵀ · scale + bias + key bias) v, fused, without an n×n tensor.
+
+    query, key, value [B, H, n, d] → [B, H, n, d]; differentiable. (Where the position bias itself
+    is trained, torch has no fused kernel, and the backward pass keeps what it needs, n×n in all.)
+    Rows without a single valid key come out finite.
+    """
+    sequence, n = call.sequence, query.shape[2]
+    key_bias = sequence.key_bias(query.dtype)
+    attend = _Fused(key, value, call)
+    if call.bias is None and (key_bias is None or not sequence.causal):
+        return attend(query, key_bias, causal=sequence.causal)
+
+    diagonals = None
+    if call.bias is not None and query.device.type == "cpu" and _contiguous(sequence):
+        diagonals = call.bias.diagonals(n).to(query.dtype)
+    if diagonals is None or diagonals.requires_grad or sequence.causal:
+        return _by_rows(query, attend, key_bias, call)
+
+    # Row r of this view of 2n-1 numbers is the bias of query n-1-r: the whole n×n bias, unstored.
+    # CUDA kernels want aligned rows, and the view's gradient is slower than a gather's.
+    bias = diagonals.unfold(-1, n, 1)[None]
+    query = query.flip(2)
+    if key_bias is None:
+        return attend(query, bias).flip(2)
+    outputs = [
+        attend(query[:, :, rows], _add_key_bias(bias[:, :, rows], key_bias)) for rows in _slices(n)
+    ]
+    return torch.cat(outputs, 2).flip(2)
+
+
+@dataclass(frozen=True)
+class _Fused:
+    key: Tensor
+    value: Tensor
+    call: Call
+
+    def __call__(self, query: Tensor, bias: Tensor | None, causal: bool = False) -> Tensor:
+        return scaled_dot_product_attention(
+            query,
+            self.key,
+            self.value,
+            attn_mask=bias,
+            dropout_p=self.call.dropout,
+            is_causal=causal,
+            scale=self.call.scale,
+        )
+
+
+def _by_rows(query: Tensor, attend: _Fused, key_bias: Tensor | None, call: Call) -> Tensor:
+    n = query.shape[2]
+    positions = _positions(call.sequence, n, query.device)
+    outputs = []
+    for rows in _slices(n):
+        bias = query.new_zeros(1, 1, rows.stop - rows.start, n)
+        if call.bias is not None:
+            bias = call.bias(positions[:, rows], positions).to(query.dtype)
+        if key_bias is not None:
+            bias = _add_key_bias(bias, key_bias)
+        if call.sequence.causal:
+            bias = _hide_future(bias, rows.start)
+        outputs.append(attend(query[:, :, rows], bias))
+    return torch.cat(outputs, 2)
+
+
+def _slices(n: int) -> list[slice]:
+    return [slice(start, min(start + ROWS, n)) for start in range(0, n, ROWS)]
+
+
+def _positions(sequence: Sequence, n: int, device: torch.device) -> Tensor:
+    if sequence.positions is not None:
+        return sequence.positions
+    return torch.arange(n, device=device)[None]
+
+
+def _contiguous(sequence: Sequence) -> bool:
+    """Whether every token stands right after the one before it (read back: on CPU only)."""
+    return sequence.positions is None or bool((sequence.positions.diff(dim=1) == 1).all())
+
+
+def _add_key_bias(scores: Tensor, key_bias: Tensor) -> Tensor:
+    scores = scores + key_bias
+    if scores.dtype == torch.float16:  # here a bias on top of the lowest number rounds to -inf
+        scores = scores.clamp(min=torch.finfo(torch.float16).min)
+    return scores
+
+
+def _hide_future(scores: Tensor, first: int) -> Tensor:
+    """Lowest number where the key comes after the query; row 0 is query number `first`."""
+    q, k = scores.shape[-2:]
+    future = torch.ones(q, k, dtype=torch.bool, device=scores.device).triu(first + 1)
+    return scores.masked_fill(future, torch.finfo(scores.dtype).min)

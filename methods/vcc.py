@@ -1,0 +1,302 @@
+"""VCC: VIP-token centric compression (Zeng et al., arXiv 2305.04241).
+
+The query's tokens (VIP) stay whole. Of the rest, each layer reads the h blocks of k tokens that
+its VIP tokens attend to most token by token (fine), and every other block as its mean (coarse),
+which counts as often as it has tokens. The layer itself is the ordinary one, at r ≪ n tokens.
+What a layer adds to a mean it adds to all tokens of the block (eq. 17), so a tree of means and
+differences holds the whole sequence, and a layer touches only r of its nodes (§3.4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from methods.base import Layer, Method, Sequence, Shape, Unsupported
+
+Multiplicity = Literal["valid", "k"]
+Selection = Literal["paper", "official"]
+GROUP_TOKENS = 4096  # plain layers run on so many tokens at a time: more only costs memory
+CAUSAL = "VCC compresses encoders: a mean of tokens would show a causal model its future"
+
+
+@dataclass(frozen=True)
+class VCC(Method):
+    """An encoder compressed around its VIP tokens, with two resolutions (§4).
+
+    k             tokens in a block
+    h             blocks that a layer reads token by token; as many as there are, or more, is exact
+    segment       tokens in a segment of the plain layers, each of which sees no other
+    plain_layers  layers before compression; None: a third (4 of 12; the paper's large: 6 of 24)
+    n_p           most VIP tokens that a row may have; None: any number
+    multiplicity  how often a mean counts as a key: its valid tokens, or "k", padding or not, as
+                  in the official code
+    selection     what makes a block important: "paper" sums exp(score) over the VIP tokens and
+                  heads (eq. 53); "official" averages the softmax over blocks, as the official
+                  code and the words of §3.3 do
+    explore       chance that a row's blocks are drawn at random, with gradients on only
+                  (official: 0.1)
+
+    Padding comes out as zeros. Raises ValueError for a row with no VIP token, or more than n_p.
+    """
+
+    k: int = 16
+    h: int = 90
+    segment: int = 512
+    plain_layers: int | None = None
+    n_p: int | None = None
+    multiplicity: Multiplicity = "valid"
+    selection: Selection = "paper"
+    explore: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, least in (("k", 1), ("h", 0), ("segment", 1), ("plain_layers", 0), ("n_p", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"vcc: {name} is {value}; the least is {least}")
+        for name, kind in (("multiplicity", Multiplicity), ("selection", Selection)):
+            if getattr(self, name) not in get_args(kind):
+                accepted = " or ".join(get_args(kind))
+                raise ValueError(f"vcc: {name} is {getattr(self, name)!r}; it is {accepted}")
+        if not 0 <= self.explore <= 1:
+            raise ValueError(f"vcc: explore is {self.explore}; it is a chance, 0 to 1")
+
+    def encode(self, layers: Items[Layer], hidden: Tensor, sequence: Sequence) -> Tensor:
+        if sequence.causal:
+            raise Unsupported(CAUSAL)
+        batch, n, _ = hidden.shape
+        every = torch.ones(batch, n, dtype=torch.bool, device=hidden.device)
+        valid = every if sequence.valid is None else sequence.valid
+        vip = ~every if sequence.vip is None else sequence.vip & valid
+        positions = sequence.positions
+        if positions is None:
+            positions = torch.arange(n, device=hidden.device).expand(batch, n)
+        plain = self._plain(len(layers))
+        hidden = self._plain_layers(layers[:plain], hidden, positions, valid)
+        return self._vcc_layers(layers[plain:], hidden, positions, valid, vip)
+
+    def unsupported(self, shape: Shape) -> str | None:
+        if shape.causal:
+            return CAUSAL
+        if self._plain(shape.layers) > shape.layers:
+            return f"plain_layers is {self.plain_layers}, and the model has {shape.layers} layers"
+        return None
+
+    def state_bytes(self, shape: Shape) -> int:
+        """The tree (§3.4), and q, k, v and the output of the layer with most tokens: r (§3), or
+        one group of segments."""
+        blocks = math.ceil(shape.length / self.k)
+        r = min(shape.length, (self.n_p or 0) + max(0, blocks - self.h) + self.h * self.k)
+        if self._plain(shape.layers):
+            r = max(r, min(shape.length, max(self.segment, GROUP_TOKENS // shape.batch)))
+        rows = shape.length + blocks + 4 * r
+        return shape.bytes_per_element * shape.batch * rows * shape.hidden_size
+
+    def _plain(self, layers: int) -> int:
+        return layers // 3 if self.plain_layers is None else self.plain_layers
+
+    def _plain_layers(
+        self, layers: Items[Layer], hidden: Tensor, positions: Tensor, valid: Tensor
+    ) -> Tensor:
+        """The first layers, on segments that don't see each other (§4)."""
+        if not layers:
+            return hidden
+        batch, n, _ = hidden.shape
+        size = min(self.segment, n)
+        short = -n % size
+        after = positions[:, -1:] + 1 + torch.arange(short, device=hidden.device)
+        hidden = pad(hidden, (0, 0, 0, short)).view(-1, size, hidden.shape[-1])
+        positions = torch.cat((positions, after), 1).view(-1, size)
+        valid = pad(valid, (0, short)).view(-1, size)
+        output = torch.zeros_like(hidden)
+        whole = valid.all(1)
+        for chosen in (whole, valid.any(1) & ~whole):  # a whole segment needs no mask: faster
+            index = chosen.nonzero()[:, 0]
+            step = max(1, GROUP_TOKENS // size)
+            for rows in (index[i : i + step] for i in range(0, len(index), step)):
+                part = hidden.index_select(0, rows)
+                sequence = Sequence(positions[rows], None if chosen is whole else valid[rows])
+                for layer in layers:
+                    part = layer(part, sequence)
+                output.index_copy_(0, rows, part)
+        return output.view(batch, n + short, -1)[:, :n]
+
+    def _vcc_layers(
+        self, layers: Items[Layer], hidden: Tensor, positions: Tensor, valid: Tensor, vip: Tensor
+    ) -> Tensor:
+        """The other layers, each on fine, coarse and VIP tokens; the order is undone at the end."""
+        if not layers or not valid.any():
+            return hidden.masked_fill(~valid[..., None], 0)
+        order = Order(vip, valid, self.k)
+        n_p = order.n_p
+        if self.n_p is not None and n_p > self.n_p:
+            raise ValueError(f"vcc: a row has {n_p} VIP tokens; n_p allows {self.n_p}")
+        vips, tokens = order.split(hidden)
+        positions = positions.gather(1, order.source)
+        tree = Tree(tokens, positions[:, n_p:], order.filled[:, n_p:], self.k)
+        query = Sequence(positions[:, :n_p], order.filled[:, :n_p])
+        for layer in layers:
+            fine, coarse = self._select(layer, vips, query, tree)
+            read = torch.cat((tree.leaves(fine), tree.means(coarse), vips), 1)
+            read = layer(read, self._sequence(query, tree, fine, coarse))
+            sizes = [self.k * fine.shape[1], coarse.shape[1], n_p]
+            leaves, means, vips = torch.split(read, sizes, 1)
+            tree.update(fine, leaves, coarse, means)
+        return order.undo(vips, tree.leaves(tree.blocks))
+
+    @torch.no_grad()
+    def _select(
+        self, layer: Layer, vips: Tensor, query: Sequence, tree: Tree
+    ) -> tuple[Tensor, Tensor]:
+        """The blocks to read token by token [B, h], and the others [B, blocks-h]."""
+        if self.h >= tree.blocks.shape[1]:
+            return tree.blocks, tree.blocks[:, :0]
+        filled = tree.count > 0
+        sequence = Sequence(tree.position, filled)
+        scores = layer.scores(vips, query, tree.means(tree.blocks), sequence).float()
+        assert query.valid is not None
+        nobody = ~query.valid[:, None, :, None]
+        if self.selection == "official":
+            scores = scores.masked_fill(~filled[:, None, None, :], torch.finfo(scores.dtype).min)
+            importance = scores.softmax(-1).masked_fill(nobody, 0).sum((1, 2))
+        else:  # the logarithm keeps the order, and doesn't overflow
+            importance = scores.masked_fill(nobody, -math.inf).logsumexp((1, 2))
+        if vips.requires_grad and self.explore:
+            drawn = torch.rand_like(importance[:, :1]) < self.explore
+            importance = torch.where(drawn, torch.rand_like(importance), importance)
+        # Sorting n/k numbers costs nothing beside a layer; stable, so that ties are settled
+        # within a row, whatever else is in the batch.
+        importance = importance.masked_fill(~filled, -math.inf)
+        order = tree.blocks.gather(1, importance.argsort(dim=1, descending=True, stable=True))
+        return order[:, : self.h], order[:, self.h :]
+
+    def _sequence(self, query: Sequence, tree: Tree, fine: Tensor, coarse: Tensor) -> Sequence:
+        """What the layer knows of [fine, coarse, VIP]."""
+        assert query.positions is not None and query.valid is not None
+        count = tree.count.flatten()[coarse]
+        tokens = torch.full_like(count, self.k) if self.multiplicity == "k" else count.clamp(min=1)
+        one = query.positions.new_ones(())
+        parts = (
+            one.expand(fine.shape[0], fine.shape[1] * self.k),
+            tokens,
+            one.expand(query.positions.shape),
+        )
+        return Sequence(
+            positions=torch.cat(
+                (tree.positions[fine].flatten(1), tree.position.flatten()[coarse], query.positions),
+                1,
+            ),
+            valid=torch.cat((tree.filled[fine].flatten(1), count > 0, query.valid), 1),
+            log_multiplicity=torch.cat(parts, 1).log(),
+        )
+
+
+class Order:
+    """VIP tokens first, then the other valid ones (eq. 6); padding is left out.
+
+    Rows are as long as the longest needs: n_p seats for VIP tokens, then whole blocks of k.
+
+    n_p     most VIP tokens in a row
+    source  [B, seats] int64: the token in each seat (any, where none is)
+    filled  [B, seats] bool: whether a token is in it
+    """
+
+    def __init__(self, vip: Tensor, valid: Tensor, k: int) -> None:
+        batch, n = valid.shape
+        others = valid & ~vip
+        lost = (others.any(1) & ~vip.any(1)).nonzero()[:, 0].tolist()
+        if lost:
+            raise ValueError(f"vcc: row {lost[0]} has no VIP token; sequence.vip marks the query")
+        self.valid = valid
+        self.n_p = int(vip.sum(1).max())
+        self.seats = self.n_p + k * math.ceil(int(others.sum(1).max()) / k)
+        seat = torch.where(vip, vip.cumsum(1), self.n_p + others.cumsum(1)) - 1
+        self.seat = seat.masked_fill(~valid, 0)
+        tokens = torch.arange(n, device=valid.device).expand(batch, n)
+        source = tokens.new_full((batch, self.seats + 1), -1)  # the last seat takes the padding
+        source.scatter_(1, seat.masked_fill(~valid, self.seats), tokens)
+        self.filled = source[:, :-1] >= 0
+        self.source = source[:, :-1].clamp(min=0)
+
+    def split(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, n, D] → VIP tokens [B, n_p, D] and the others [B, seats-n_p, D]; 0 where none is."""
+        spans = slice(self.n_p), slice(self.n_p, None)
+        vips, others = (
+            rows(hidden, self.source[:, span]).masked_fill_(~self.filled[:, span, None], 0)
+            for span in spans
+        )
+        return vips, others
+
+    def undo(self, vips: Tensor, others: Tensor) -> Tensor:
+        """The inverse of split; 0 at padding."""
+        hidden = rows(torch.cat((vips, others), 1), self.seat)
+        return hidden.masked_fill_(~self.valid[..., None], 0)
+
+
+class Tree:
+    """T(C) with two levels (§3.4): the means of blocks and, for each token, mean - token (eq. 15).
+
+    blocks     [B, blocks] int64: the names by which `leaves`, `means` and `update` know blocks
+    count      [B, blocks] int64: valid tokens in each
+    position   [B, blocks] int64: the mean of their positions, rounded
+    filled, positions  [B·blocks, k], of each token
+
+    Nothing in it is saved for a backward pass, so it is written in place in training too.
+    """
+
+    def __init__(self, tokens: Tensor, positions: Tensor, filled: Tensor, k: int) -> None:
+        """tokens [B, blocks·k, D] are taken over (their memory becomes the differences)."""
+        batch, blocks = tokens.shape[0], tokens.shape[1] // k
+        self.blocks = torch.arange(batch * blocks, device=tokens.device).view(batch, blocks)
+        self.filled = filled.reshape(-1, k)
+        self.positions = positions.reshape(-1, k)
+        count = self.filled.sum(1)
+        share = self.filled / count.clamp(min=1)[:, None].double()
+        self.count = count.view(batch, blocks)
+        self.position = (share * self.positions).sum(1).round().long().view(batch, blocks)
+        self._share = share.to(tokens.dtype)
+        leaves = tokens.reshape(-1, k, tokens.shape[-1])
+        self._mean = self._average(self._share, leaves)
+        self._difference = leaves.neg_().add_(self._mean[:, None])
+
+    def means(self, blocks: Tensor) -> Tensor:
+        """[B, j] → [B, j, D]"""
+        return self._mean.index_select(0, blocks.flatten()).view(*blocks.shape, self._mean.shape[1])
+
+    def leaves(self, blocks: Tensor) -> Tensor:
+        """[B, j] → [B, j·k, D]: mean - difference (eq. 16)."""
+        index = blocks.flatten()
+        mean, difference = (
+            self._mean.index_select(0, index),
+            self._difference.index_select(0, index),
+        )
+        return (mean[:, None] - difference).view(len(blocks), -1, mean.shape[1])
+
+    def update(self, fine: Tensor, leaves: Tensor, coarse: Tensor, means: Tensor) -> None:
+        """New tokens [B, f·k, D] of fine blocks [B, f], new means [B, c, D] of coarse ones [B, c],
+        whose tokens follow with their differences unchanged (eq. 18)."""
+        index = fine.flatten()
+        leaves = leaves.reshape(-1, *self._difference.shape[1:])
+        mean = self._average(self._share.index_select(0, index), leaves)
+        self._difference.index_copy_(0, index, mean[:, None] - leaves)
+        self._mean.index_copy_(0, index, mean)
+        self._mean.index_copy_(0, coarse.flatten(), means.flatten(0, 1))
+
+    @staticmethod
+    def _average(share: Tensor, leaves: Tensor) -> Tensor:
+        return torch.bmm(share[:, None], leaves)[:, 0]
+
+
+def rows(hidden: Tensor, index: Tensor) -> Tensor:
+    """[B, m, D] and [B, j] → [B, j, D]: hidden[b, index[b]], many times as fast as by indexing."""
+    batch, m, size = hidden.shape
+    first = torch.arange(batch, device=index.device)[:, None] * m
+    return (
+        hidden.reshape(-1, size).index_select(0, (index + first).flatten()).view(*index.shape, size)
+    )

@@ -1,0 +1,41 @@
+"""A child that ends in the way its request asks for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+from bench.children import child
+
+
+def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
+    report("work", 0, 3)
+    end = request["end"]
+    if end == "raise":
+        raise ArithmeticError("seven is not eight")
+    if end == "segfault":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if end == "exit":
+        print("last words", flush=True)
+        os._exit(9)
+    if end == "hang":
+        time.sleep(600)
+    if end == "allocate":
+        held = []
+        while True:
+            held.append(bytearray(64 << 20))
+    if end == "print":
+        line = b"x" * 999 + b"\n"
+        for _ in range(100_000):
+            sys.stdout.buffer.write(line)
+    if end == "orphan":
+        subprocess.Popen(["sleep", "600"])
+    return {"answer": 42}
+
+
+if __name__ == "__main__":
+    child.main(measure)

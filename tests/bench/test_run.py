@@ -1,0 +1,111 @@
+"""A request becomes a row: the whole line, on a tiny model, through the real children."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from tests.conftest import ROOT
+
+import bench
+from bench.store import Store
+
+WORDS = ["length=512", "n=2", "threads=1"]
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_t5, tmp_path_factory):
+    results = tmp_path_factory.mktemp("rows")
+    row = bench.run(bench.compose(f"model={tiny_t5}", *WORDS), results)
+    return results, row
+
+
+def bench_run(tiny_t5, results, *words):
+    command = [sys.executable, "-m", "bench", "run", f"model={tiny_t5}", f"results={results}"]
+    return subprocess.run([*command, *WORDS, *words], capture_output=True, text=True, cwd=ROOT)
+
+
+def test_one_row_holds_quality_latency_memory_and_fidelity(finished):
+    _, row = finished
+    assert row["status"] == "ok" and not row["reused"], row.get("status_detail")
+    assert row["method"] == "vcc" and row["task"] == "narrativeqa" and row["data_source"] == "embedded"
+    assert row["metric"] == "f1" and 0 <= row["value"] <= 100 and row["n_scored"] == 2
+    assert row["base_value"] is not None and row["value_diff_ci_lo"] <= row["value_diff"]
+    assert row["ratio_ci_lo"] <= row["ratio"] <= row["ratio_ci_hi"]
+    assert row["verdict"] in ("faster", "slower", "same", "undecided")
+    assert len(row["lat_samples_ns"]) == len(row["base_samples_ns"]) == row["n_pairs"]
+    assert row["pair_order"].count("A") == len(row["aa_first_samples_ns"])
+    assert {"M", "V"} <= set(row["pair_order"])
+    assert row["mem_method"] == "VmHWM" and row["rss_peak_delta_bytes"] > 0
+    assert row["base_rss_peak_delta_bytes"] > 0 and row["mem_ratio"] > 0
+    assert 0 < row["fid_rel_l2"] < 1 or row["fid_rel_l2"] >= 0
+    assert 450 < row["tokens_seen_mean"] <= 512 and row["truncated_frac"] == 0
+    assert 0 < row["attend_ns"] < row["encode_ns"]
+
+
+def test_the_row_is_in_the_store_and_is_not_run_again(finished, tiny_t5):
+    results, row = finished
+    again = bench.run(bench.compose(f"model={tiny_t5}", *WORDS), results)
+    assert again["reused"] and again["row_id"] == row["row_id"]
+    said = bench_run(tiny_t5, results)
+    assert said.returncode == 0, said.stderr
+    assert "FORCE=1" in said.stdout and row["row_id"][:12] in said.stdout
+
+
+def test_a_forced_run_adds_a_row_and_keeps_the_predictions(finished, tiny_t5):
+    results, row = finished
+    cell = bench.compose(f"model={tiny_t5}", *WORDS)
+    again = bench.run(cell, results, force=True)
+    assert again["row_id"] != row["row_id"]
+    assert again["predictions_sha256"] == row["predictions_sha256"]
+    assert again["value"] == row["value"]
+    assert Store(results).rows().num_rows >= 2
+
+
+def test_the_command_line_gives_the_same_cell_as_python(finished, tiny_t5, tmp_path):
+    _, row = finished
+    said = bench_run(tiny_t5, tmp_path, "measure=quality")
+    assert said.returncode == 0, said.stderr
+    [stored] = Store(tmp_path).rows().to_pylist()
+    assert stored["predictions_sha256"] == row["predictions_sha256"]
+    assert json.loads(stored["cell"]) | {"measure": "quick"} == json.loads(row["cell"])
+    assert "f1 (n=2)" in said.stdout
+
+
+def test_a_sweep_is_one_row_a_cell_and_the_second_time_none(tiny_t5, tmp_path):
+    words = ["-m", "method=vanilla,vcc", "length=256,512", "measure=quality"]
+    words = [w for w in words if w]
+    command = [sys.executable, "-m", "bench", "run", f"model={tiny_t5}", f"results={tmp_path}"]
+    for _ in range(2):
+        said = subprocess.run(
+            [*command, "n=2", *words], capture_output=True, text=True, cwd=ROOT
+        )
+        assert said.returncode == 0, said.stderr
+        assert "4 cells: 4 done, 0 failed" in said.stdout
+        rows = Store(tmp_path).rows().to_pylist()
+        assert {(r["method"], r["length"]) for r in rows} == {
+            (m, n) for m in ("vanilla", "vcc") for n in (256, 512)
+        }
+        assert len(rows) == 4
+
+
+def test_predictions_are_resumed_where_they_stopped(tiny_t5, tmp_path):
+    few = bench.compose(f"model={tiny_t5}", "length=256", "n=2", "measure=quality")
+    bench.run(few, tmp_path)
+    shards = sorted((tmp_path / "predictions" / few.prediction_key).iterdir())
+    before = {path: path.read_bytes() for path in shards}
+    more = bench.compose(f"model={tiny_t5}", "length=256", "n=4", "measure=quality")
+    assert bench.run(more, tmp_path)["n_scored"] == 4
+    assert all(path.read_bytes() == content for path, content in before.items())
+
+
+def test_another_architecture_is_a_wrong_request(tiny_t5, tmp_path):
+    for file in tiny_t5.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "bert"}))
+    said = bench_run(tmp_path, tmp_path / "rows")
+    assert said.returncode == 2
+    assert "holds a model of type 'bert'" in said.stderr

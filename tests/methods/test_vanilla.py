@@ -1,0 +1,113 @@
+"""Vanilla: fused and unfused attention agree, and the fused one never sees an n×n bias."""
+
+import pytest
+import torch
+
+from methods.base import Call, Sequence, Shape
+from methods.vanilla import ROWS, Vanilla, VanillaEager, exact_attention
+
+HEADS, SIZE = 3, 8
+
+
+class Slope:
+    """A bias that grows with distance, differently on each side; it counts what it hands out."""
+
+    def __init__(self) -> None:
+        self.slopes = torch.linspace(0.01, 0.1, HEADS)
+        self.largest = 0
+
+    def __call__(self, query_positions, key_positions):
+        distance = key_positions[:, None, None, :] - query_positions[:, None, :, None]
+        self.largest = max(self.largest, distance[0, 0].numel())
+        return self.of(distance, self.slopes[:, None, None])
+
+    def diagonals(self, n):
+        return self.of(torch.arange(1 - n, n), self.slopes[:, None])
+
+    def of(self, distance, slopes):
+        return -slopes * torch.where(distance > 0, 2 * distance, -distance)
+
+
+def inputs(n, batch=2, seed=0):
+    make = torch.Generator().manual_seed(seed)
+    return [torch.randn(batch, HEADS, n, SIZE, generator=make) for _ in range(3)]
+
+
+def sequences(n):
+    valid = torch.ones(2, n, dtype=torch.bool)
+    valid[1, n // 2 :] = False
+    left = valid.flip(1)
+    spread = torch.arange(n).mul(3).expand(2, n)
+    counts = torch.arange(1.0, 2 * n + 1).view(2, n).log()
+    return {
+        "plain": Sequence(),
+        "padded right": Sequence(valid=valid),
+        "padded left": Sequence(valid=left),
+        "counted": Sequence(log_multiplicity=counts),
+        "counted and padded": Sequence(log_multiplicity=counts, valid=valid),
+        "positions": Sequence(positions=spread),
+        "shifted positions": Sequence(positions=torch.arange(7, n + 7).expand(2, n)),
+        "positions and padded": Sequence(positions=spread, valid=valid),
+        "causal": Sequence(causal=True),
+        "causal and padded": Sequence(causal=True, valid=valid),
+    }
+
+
+@pytest.mark.parametrize("biased", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("n", [1, 2, 67, ROWS + 5])
+@pytest.mark.parametrize("name", sequences(1))
+def test_fused_equals_eager(name, n, biased):
+    call = Call(sequences(n)[name], scale=0.3, layer=0, bias=Slope() if biased else None)
+    query, key, value = inputs(n)
+    fused = Vanilla().attend(query, key, value, call)
+    eager = VanillaEager().attend(query, key, value, call)
+    assert fused.isfinite().all()
+    torch.testing.assert_close(fused, eager, rtol=1e-5, atol=1e-5)
+
+
+def test_multiplicity_counts_a_key_as_often_as_it_says():
+    query, key, value = inputs(3)
+    times = torch.tensor([1, 4, 2])
+    sequence = Sequence(log_multiplicity=times.log().expand(2, 3))
+    counted = exact_attention(query, key, value, Call(sequence, 1.0, 0))
+    repeated = torch.nn.functional.scaled_dot_product_attention(
+        query, key.repeat_interleave(times, 2), value.repeat_interleave(times, 2), scale=1.0
+    )
+    torch.testing.assert_close(counted, repeated)
+
+
+@pytest.mark.parametrize("name", sequences(1))
+def test_no_bias_is_ever_n_by_n(name):
+    n = 3 * ROWS
+    bias = Slope()
+    exact_attention(*inputs(n), Call(sequences(n)[name], 1.0, 0, bias))
+    assert bias.largest <= ROWS * n
+
+
+def test_row_without_valid_keys_is_finite():
+    sequence = Sequence(valid=torch.zeros(2, 5, dtype=torch.bool))
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        query, key, value = (x.to(dtype) for x in inputs(5))
+        for method in (Vanilla(), VanillaEager()):
+            for bias in (None, Slope()):
+                output = method.attend(query, key, value, Call(sequence, 1.0, 0, bias))
+                assert output.isfinite().all() and output.dtype == dtype
+
+
+@pytest.mark.parametrize("name", ["plain", "padded right", "positions"])
+def test_gradients_reach_inputs_and_bias(name):
+    def gradients(method):
+        bias = Slope()
+        bias.slopes.requires_grad_()
+        leaves = [x.requires_grad_() for x in inputs(20)]
+        method.attend(*leaves, Call(sequences(20)[name], 0.3, 0, bias)).square().sum().backward()
+        return [x.grad for x in (*leaves, bias.slopes)]
+
+    for fused, eager in zip(gradients(Vanilla()), gradients(VanillaEager()), strict=True):
+        torch.testing.assert_close(fused, eager, rtol=1e-4, atol=1e-5)
+
+
+def test_eager_memory_is_quadratic():
+    shape = Shape(length=1000, batch=2, heads=4, head_size=8, layers=2, hidden_size=32)
+    assert VanillaEager().state_bytes(shape) == 2 * 4 * 2 * 4 * 1000**2
+    assert Vanilla().state_bytes(shape) is None

@@ -1,0 +1,172 @@
+"""Metrics against the official evaluators, quirk by quirk.
+
+Expected numbers were computed with the code that each benchmark publishes.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tasks import metrics
+from tasks.metrics import rouge, text
+
+ROOT = Path(__file__).resolve().parents[2]
+CASES = ROOT.parent / "shared" / "reference" / "metric_cases.jsonl"
+DOCUMENTED = (
+    ["exact match example", "hello there", "general kenobi"],
+    [["exact match example"], ["hello", "hi there"], ["commander kenobi"]],
+)
+
+# (task, metric, prediction, references, value)
+QUIRKS = {
+    "hyphens are deleted, not replaced": ("narrative_qa", "f1", "state-of-the-art",
+        ["state of the art"], 0),
+    "accents count in SCROLLS' F1": ("narrative_qa", "f1", "Café", ["Cafe"], 0),
+    "articles and punctuation do not count": ("qasper", "f1", "the English, German and French",
+        ["English, German, French"], 85.7143),
+    "bags of words keep their counts": ("qasper", "f1", "a a b b", ["b b c"], 80),
+    "F1 of two empty answers is 0": ("qasper", "f1", "the", ["a"], 0),
+    "EM of two empty answers is 1": ("contract_nli", "exact_match", "the", ["a"], 100),
+    "(A) becomes the article a": ("quality", "exact_match", "(A) The answer", ["The answer"], 100),
+    "(B) becomes a word": ("quality", "exact_match", "(B) The answer", ["The answer"], 0),
+    "without a common bigram the mean is 0": ("summ_screen_fd", "rouge_geo_mean", "d c b a",
+        ["a b c d"], 0),
+    "each ROUGE takes its own best reference": ("qmsum", "rouge_geo_mean", "a b c d",
+        ["a b", "d c b a a b c"], 62.3532),
+    "3.5 is two words": ("gov_report", "rouge_geo_mean", "Costs rose 3.5% in 2019.",
+        ["Costs rose 35% in 2019"], 61.7169),
+    "other alphabets vanish": ("gov_report", "rouge_geo_mean", "日本語 テキスト",
+        ["日本語 テキスト"], 0),
+    "lines do not matter": ("gov_report", "rouge_geo_mean", "First one. Second.\nThird.",
+        ["First one.\nSecond. Third."], 100),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("quirk", QUIRKS)
+def test_quirk(quirk):
+    task, metric, prediction, references, value = QUIRKS[quirk]
+    found = metrics.compute(f"scrolls/{task}", metric, [prediction], [references])
+    assert found["value"] == found["scrolls_score"] == pytest.approx(value, abs=1e-4)
+
+
+def test_the_documented_example():
+    f1 = metrics.compute("scrolls/qasper", "f1", *DOCUMENTED)
+    assert f1 == {"f1": 72.2222, "num_predicted": 3, "scrolls_score": 72.2222, "value": 72.2222}
+    match = metrics.compute("scrolls/quality", "exact_match", *DOCUMENTED)
+    assert match["exact_match"] == 33.3333
+    found = metrics.compute("scrolls/qmsum", "rouge_geo_mean", *DOCUMENTED)
+    assert found == {
+        "rouge/rouge1": 72.2222,
+        "rouge/rouge2": 33.3333,
+        "rouge/rougeL": 72.2222,
+        "rouge/geometric_mean": 55.8136,
+        "num_predicted": 3,
+        "scrolls_score": 55.8136,
+        "value": 55.8136,
+    }
+
+
+def test_quality_hard_is_shown_without_a_score():
+    found = metrics.compute("scrolls/quality_hard", "exact_match", ["x", "y"], [["x"], ["z"]])
+    assert found["scrolls_score"] is None and found["value"] == 50
+
+
+def test_each_gives_the_rows_of_a_mean():
+    rows = metrics.each("scrolls/qasper", "f1", *DOCUMENTED)
+    assert rows == pytest.approx([100, 200 / 3, 50])
+    assert sum(rows) / 3 == pytest.approx(72.2222, abs=1e-4)
+
+
+def test_the_mean_of_geometric_means_is_not_the_value():
+    rows = metrics.each("scrolls/qmsum", "rouge_geo_mean", *DOCUMENTED)
+    assert rows == pytest.approx([100, 0, 0])  # no bigram in common: 0, though R1 is not
+    found = metrics.compute("scrolls/qmsum", "rouge_geo_mean", *DOCUMENTED)
+    assert found["value"] > sum(rows) / 3
+
+
+def test_figures_do_not_leak_between_calls():
+    rouge.scrolls("a b", ["a b"])["rouge1"] = -1.0
+    assert rouge.scrolls("a b", ["a b"])["rouge1"] == 100
+
+
+def test_zero_scrolls_has_its_own_f1():
+    assert metrics.compute("scrolls/qasper", "f1", ["naïve"], [["naive"]])["value"] == 0
+    assert metrics.compute("zero_scrolls/qasper", "f1", ["naïve"], [["naive"]])["value"] == 100
+
+
+def test_nothing_to_score_for_rouge_1_0_1_is_0():
+    assert metrics.compute("eli5", "rouge_pkg_stemmed", [""], [["a b"]])["value"] == 0
+    assert metrics.compute("kilt/eli5", "rougel_f1", ["."], [["a b"]])["rougel"] == 0
+
+
+@pytest.mark.parametrize(
+    ("predictions", "references", "message"),
+    [
+        (["a"], [["a"], ["b"]], "1 predictions, 2 rows"),
+        ([], [], "0 predictions, 0 rows"),
+        (["a"], [[]], "row 0: references"),
+        (["a"], ["a"], "row 0: references 'a', expected a list"),
+    ],
+)
+def test_what_does_not_pair_is_refused(predictions, references, message):
+    with pytest.raises(ValueError, match=message):
+        metrics.compute("scrolls/qasper", "f1", predictions, references)
+
+
+def test_an_unknown_metric_is_named_with_the_known():
+    with pytest.raises(ValueError, match=r"unknown metric 'F1'\. Known: .*exact_match"):
+        metrics.version("scrolls", "F1")
+    assert metrics.version("scrolls", "f1") == metrics.version("zero_scrolls", "f1") == 1
+
+
+def test_a_gold_percentage_is_needed():
+    with pytest.raises(ValueError, match="without a percentage"):
+        text.exp_similarity("60%", ["sixty"])
+
+
+def test_importing_metrics_loads_no_library():
+    code = (
+        "import sys, tasks.metrics; "
+        "print([m for m in ('torch', 'numpy', 'nltk', 'rouge_score', 'unidecode', 'datasets') "
+        "if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+# --- all reference cases ----------------------------------------------------------------------
+
+
+def cases() -> list:
+    if not CASES.is_file():
+        return []
+    return [json.loads(line) for line in CASES.read_text().splitlines()]
+
+
+def test_the_reference_cases_are_there():
+    if not CASES.is_file():
+        pytest.skip(f"no {CASES.name} in ../shared/reference; the cases are not run")
+    assert len(cases()) == 65
+
+
+@pytest.mark.parametrize("case", cases(), ids=lambda case: case["case"])
+def test_official_case(case):
+    predictions, expected = case["predictions"], case["expected"]
+    references = [right if isinstance(right, list) else [right] for right in case["references"]]
+    if case["metric"] == "autoeval_line_parse":
+        label, prediction = text.judged_line(predictions[0])
+        assert {"label": label, "predict": prediction} == expected
+        return
+    found = metrics.compute(case["task"], case["metric"], predictions, references)
+    if case["metric"] == "last_number_match":
+        assert text.last_number(predictions[0]) == expected["parsed"]
+        expected = {"accuracy": 100.0 * expected["correct"]}
+    if case["metric"] == "rouge_pkg_stemmed":
+        expected = {f"{k}/{part}": v for k, rpf in expected.items() for part, v in rpf.items()}
+    for name, figure in expected.items():
+        wanted = figure if figure is None else pytest.approx(figure, abs=1e-4)
+        assert found[name] == wanted, (name, case["note"])
+    assert 0 <= found["value"] <= 100

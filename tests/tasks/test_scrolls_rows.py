@@ -1,0 +1,167 @@
+"""SCROLLS' rows as a model meets them: embedded and real ones, encoded and scored."""
+
+import json
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from bench import plugins
+from tasks import stories
+from tasks.base import Data, DataError, Row
+from tasks.scrolls import Scrolls
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+NAMES = (
+    "narrativeqa", "qmsum", "quality", "qasper", "gov_report", "summ_screen_fd", "contract_nli",
+)  # fmt: skip
+EMBEDDED = Data()
+
+
+def task(name: str) -> Scrolls:
+    return plugins.build(plugins.conf("task", name))
+
+
+def load(data: Data, n: int | None = None, name: str = "qmsum"):
+    return task(name).load(data, n, 1024, 0)
+
+
+class Words:
+    """A tokenizer with an id for each character or for each word; it can spell its ids."""
+
+    eos_token_id: int | None = 1
+
+    def __init__(self, cut=str.split):
+        self.cut, self.known = cut, ["<pad>", "</s>"]
+
+    def __call__(self, text, *, add_special_tokens=True):
+        ids = []
+        for word in self.cut(text):
+            if word not in self.known:
+                self.known.append(word)
+            ids.append(self.known.index(word))
+        return {"input_ids": ids + [1] * add_special_tokens}
+
+    def spell(self, ids, between=" "):
+        return between.join(self.known[i] for i in ids)
+
+
+# --- embedded rows ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("length", [256, 1000])
+@pytest.mark.parametrize("name", NAMES)
+def test_embedded_rows_fill_the_length_and_are_not_cut(name, length):
+    made = task(name)
+    loaded = made.load(EMBEDDED, 12, length, 0)
+    assert loaded.rows[0].id == "embedded-validation-0-000" and loaded.split == "validation"
+    assert len({r.document for r in loaded.rows}) == 12 and loaded.n_available == 128
+    for r in loaded.rows:
+        tokens = stories.count_tokens(r.query) + stories.count_tokens(r.document) + 2
+        assert length - 48 <= tokens <= length
+        assert r.references[0].strip()
+    assert loaded == made.load(EMBEDDED, 12, length, 0)
+    others = [made.load(EMBEDDED, 12, length, 1), made.load(Data(split="train"), 12, length, 0)]
+    assert len({loaded.sha256, *(other.sha256 for other in others)}) == 3
+
+
+def test_embedded_rows_look_like_their_benchmark():
+    r = load(EMBEDDED, 1, "quality").rows[0]
+    lines = r.query.split("\n")
+    assert [line[:5] for line in lines[2:]] == [" (A) ", " (B) ", " (C) ", " (D) "]
+    assert r.references[0] in [line[5:] for line in lines[2:]]
+    labels = {r.references[0] for r in load(EMBEDDED, 12, "contract_nli").rows}
+    assert labels == set(stories.LABELS)
+    assert all(r.query == "summarize" for r in load(EMBEDDED, 3, "gov_report").rows)
+    assert all(len(r.references[0].split()) > 3 for r in load(EMBEDDED, 3, "qmsum").rows)
+
+
+def test_the_first_rows_do_not_depend_on_n():
+    assert load(EMBEDDED, 2).rows == load(EMBEDDED, 4).rows[:2]
+    assert len(task("qasper").load(EMBEDDED, None, 200, 0).rows) == 128
+
+
+def test_a_length_without_room_for_a_story_is_refused():
+    with pytest.raises(DataError, match="length=100 is too short for a story"):
+        task("qmsum").load(EMBEDDED, 1, 100, 0)
+
+
+# --- encoding ---------------------------------------------------------------------------------
+
+LONG = Row("a", "who is it ?", "one two three four five six", ("x",))
+
+
+def test_query_document_end():
+    words = Words()
+    found = task("qmsum").encode(LONG, words, 64)
+    assert words.spell(found.ids) == "who is it ? one two three four five six </s>"
+    assert found.vip == [True] * 4 + [False] * 7 and found.tokens_in == 11
+
+
+@pytest.mark.parametrize(("side", "kept"), [("right", "one two three"), ("left", "four five six")])
+def test_the_document_is_cut_and_the_query_is_not(side, kept):
+    words = Words()
+    found = replace(task("qmsum"), truncation_side=side).encode(LONG, words, 8)
+    assert words.spell(found.ids) == f"who is it ? {kept} </s>"
+    assert found.tokens_in == 11 and sum(found.vip) == 4
+
+
+def test_a_tokenizer_without_end_gets_none():
+    words = Words()
+    words.eos_token_id = None
+    found = task("qmsum").encode(LONG, words, 5)
+    assert words.spell(found.ids) == "who is it ? one" and found.tokens_in == 10
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_a_query_may_take_all_but_not_more(side):
+    made, words = replace(task("qmsum"), truncation_side=side), Words()
+    assert words.spell(made.encode(LONG, words, 5).ids) == "who is it ? </s>"
+    with pytest.raises(DataError, match="row a: its query has 4 tokens, more than fit in length=4"):
+        made.encode(LONG, words, 4)
+
+
+# --- scores -----------------------------------------------------------------------------------
+
+
+def test_scores():
+    qasper = task("qasper")
+    found = qasper.score(["a blue box", "x"], [["the box", "Blue box"], ["y"]])
+    assert found["value"] == found["scrolls_score"] == found["f1"] == 50
+    assert qasper.score_each(["a blue box", "x"], [["the box", "Blue box"], ["y"]]) == [100, 0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_references_themselves_score_100(name):
+    rows = load(EMBEDDED, 3, name).rows
+    predictions = [r.references[0] for r in rows]
+    assert task(name).score(predictions, [r.references for r in rows])["value"] == 100
+
+
+# --- real rows --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "count"), [("qmsum", 135), ("quality", 101), ("qasper", 86), ("gov_report", 7)]
+)
+def test_real_rows(name, count):
+    made = task(name)
+    path = SHARED / "scrolls" / f"{made.member}.zip"
+    if not path.is_file():
+        pytest.skip(f"no {path.name} in ../shared/data/scrolls")
+    loaded = made.load(Data("local", SHARED), None, 16384, 0)
+    assert len(loaded.rows) == loaded.n_available == count
+    with zipfile.ZipFile(path) as opened, opened.open(f"{made.member}/validation.jsonl") as lines:
+        inputs = {(found := json.loads(line))["id"]: found["input"] for line in lines}
+    letters = Words(cut=list)
+    for r in loaded.rows:
+        text = inputs[r.id]
+        assert text.endswith(r.document) and len(r.document) > 1000
+        assert r.query == "summarize" if name == "gov_report" else text.startswith(r.query)
+        if name == "quality":
+            assert r.references[0] in r.query and r.query.count("\n") == 5
+        found = made.encode(replace(r, document=r.document[:500]), letters, 8192)
+        vip = [i for i, kept in zip(found.ids, found.vip, strict=True) if kept]
+        assert letters.spell(vip, "") == r.query
+    assert made.load(Data("local", SHARED), 5, 16384, 0).rows == loaded.rows[:5]

@@ -1,0 +1,62 @@
+"""Who may import whom, and what stays out of a quick command."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+
+import pytest
+from tests.conftest import ROOT
+
+ROOMS = {"bench", "methods", "tasks", "reports"}
+ALLOWED = {
+    "methods": {"methods"},
+    "tasks": {"tasks"},
+    "bench": {"bench", "methods", "tasks"},
+    "reports": {"reports", "bench"},
+}
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+@pytest.mark.parametrize("room", sorted(ALLOWED))
+def test_rooms_import_only_through_their_doors(room):
+    for path in (ROOT / room).rglob("*.py"):
+        seen = {name.split(".")[0] for name in imported(path)} & ROOMS
+        assert seen <= ALLOWED[room], f"{path}: {seen - ALLOWED[room]}"
+
+
+def test_methods_do_not_import_each_other():
+    shared = {"methods.base", "methods.vanilla"}
+    for path in (ROOT / "methods").glob("*.py"):
+        others = {name for name in imported(path) if name.startswith("methods.")}
+        assert others <= shared, path
+
+
+def test_the_harness_names_no_method_and_no_task():
+    names = {p.stem for p in (ROOT / "conf" / "task").glob("*.yaml")}
+    names |= {p.stem for p in (ROOT / "conf" / "method").glob("*.yaml")} - {"vanilla"}
+    for path in (ROOT / "bench").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom | ast.Import):
+                for name in imported(path):
+                    last = name.rsplit(".", 1)[-1]
+                    assert last not in names, f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("command", [["--help"], ["ls"], ["run", "--help"], ["run", "method=vxx"]])
+def test_quick_commands_load_no_torch(command):
+    program = (
+        "import sys\nfrom bench.cli import main\n"
+        f"try: main({command!r})\nexcept SystemExit: pass\n"
+        "print({'torch', 'transformers', 'pandas'} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert done.stderr.strip().splitlines()[-1] == "set()", done.stderr
