@@ -16,6 +16,7 @@ from bench import plugins
 from bench.errors import RequestError, unknown
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
+PROBES = ("max_length",)
 SOURCES = ("embedded", "local", "hub")
 BASELINE = "vanilla"
 
@@ -62,6 +63,7 @@ class Cell:
     threads: int
     seed: int
     measure: str
+    probe: str | None
     code_sha256: str
 
     @cached_property
@@ -145,6 +147,7 @@ class Cell:
             threads=threads,
             seed=request["seed"],
             measure=request["measure"],
+            probe=request["probe"],
             code_sha256=_code(request["method"], request["task"], request["model"]),
         )
 
@@ -156,9 +159,9 @@ def _check(request: Mapping[str, Any]) -> None:
             raise RequestError(f"{name}={value} is not accepted: it must be 1 or more")
     if request["seed"] < 0:
         raise RequestError(f"seed={request['seed']} is not accepted: it must be 0 or more")
-    for kind, accepted in (("dtype", DTYPES), ("measure", PLANS)):
+    for kind, accepted in (("dtype", DTYPES), ("measure", PLANS), ("probe", (None, *PROBES))):
         if request[kind] not in accepted:
-            raise unknown(kind, request[kind], accepted)
+            raise unknown(kind, request[kind], filter(None, accepted))
     if request["data"]["source"] not in SOURCES:
         raise unknown("data source", request["data"]["source"], SOURCES)
     if request["data"]["source"] == "local" and not request["data"].get("dir"):

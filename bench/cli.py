@@ -28,6 +28,7 @@ Runs one cell (or, with -m, every combination of comma-separated values) and sto
   threads=null          CPU threads (null: every core this process may use)
   seed=0
   measure=quick         quick | standard | published | quality | speed
+  probe=max_length      instead: the longest input that fits in memory
   results=results/runs  folder of the rows
   force=false           run a finished cell again
   deadline_s=3600       seconds after which a measurement is stopped

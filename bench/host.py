@@ -230,8 +230,11 @@ def _gpu_clock_mhz() -> int | None:
 
 
 def _nvidia(*fields: str) -> list[str | None]:
-    """What the driver tells of the first GPU; all None without one."""
+    """What the driver tells of the first GPU that this process sees; all None without one."""
     query = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
+    first_seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    if first_seen.isdigit() or first_seen.startswith("GPU-"):
+        query.append(f"--id={first_seen}")
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         said = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
         first = [field.strip() for field in said.partition("\n")[0].split(",")]

@@ -6,7 +6,8 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ FINISHED = ("ok", "unsupported", "oom_host", "oom_device", "timeout")
 """A cell with such a row isn't run again: how it ended is a result."""
 
 SPARE_BYTES = 512 << 20
+AGREE_SLACK_BYTES = 16 << 20
+MAX_PROBED = 1 << 22
 PROTOCOL = "1"
 Row = dict[str, Any]
 
@@ -48,8 +51,10 @@ def run(
         if found and found["status"] in FINISHED:
             return {**found, "reused": True}
     began = time.monotonic_ns()
-    row = _identity(cell, command) | host.fingerprint(cell.threads, cell.device["kind"])
-    for stage in (_quality, _latency, _memory):
+    since = host.counters()
+    row = _identity(cell, command)
+    stages = (_probe,) if cell.probe else (_quality, _latency, _memory)
+    for stage in stages:
         outcome, columns = stage(cell, results, deadline_s, progress)
         if outcome is None:
             continue
@@ -64,6 +69,7 @@ def run(
                 "exit_signal": outcome.exit_signal,
             }
             break
+    row |= host.fingerprint(cell.threads, cell.device["kind"], since)
     row["wall_total_ns"] = time.monotonic_ns() - began
     store.append([row])
     return {**row, "reused": False}
@@ -117,7 +123,7 @@ def _child(
 ) -> Outcome:
     threads = {"OMP_NUM_THREADS": str(cell.threads), "OMP_PROC_BIND": "close"}
     # A GPU's driver maps far more than it uses, so there the limit would hit the wrong thing.
-    spare = max(0, host.available_memory() - SPARE_BYTES)
+    spare = max(0, (host.available_memory() or 0) - SPARE_BYTES)
     return supervise(
         f"bench.children.{module}",
         {"cell": cell.to_json(), **request},
@@ -134,8 +140,6 @@ OFFLINE = {
     "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
     "TOKENIZERS_PARALLELISM": "false",
 }
-
-Stage = Callable[[Cell, Path, float, Progress | None], tuple[Outcome | None, Row]]
 
 
 def _quality(
@@ -160,7 +164,11 @@ def score(cell: Cell, results: Path, paired: bool) -> Row:
     data = Data(cell.data["source"], folder, cell.data["split"])
     rows = task.load(data, cell.n, cell.length, cell.seed).rows
     references = [row.references for row in rows]
-    columns: Row = {"metric": task.metric, "higher_is_better": task.higher_is_better}
+    columns: Row = {
+        "metric": task.metric,
+        "metric_version": str(task.metric_version),
+        "higher_is_better": task.higher_is_better,
+    }
     each: list[list[float]] = []
     arms = [("", cell), ("base_", cell.baseline())] if paired else [("", cell)]
     for prefix, arm in arms:
@@ -174,7 +182,7 @@ def score(cell: Cell, results: Path, paired: bool) -> Row:
             f"{prefix}value": figures["value"],
             f"{prefix}ci_lo": estimate.lo,
             f"{prefix}ci_hi": estimate.hi,
-            f"{prefix}predictions_sha256": kept.sha256(),
+            f"{prefix}predictions_sha256": kept.sha256([row.id for row in rows]),
         }
         if not prefix:
             columns |= {
@@ -243,7 +251,7 @@ def _memory(
     mine = _child("memory", {"arm": "method"}, cell, deadline_s, progress, MALLOC)
     if mine.status != "ok":
         return mine, {}
-    columns = dict(mine.result)
+    columns = {**mine.result, "mem_agree": mem_agree(mine.result)}
     if cell.method["name"] == BASELINE:
         return mine, columns
     base = _child("memory", {"arm": BASELINE}, cell, deadline_s, progress, MALLOC)
@@ -257,3 +265,51 @@ def _memory(
     if columns.get(peak) is not None and base.result.get(peak):
         columns["mem_ratio"] = columns[peak] / base.result[peak]
     return mine, columns
+
+
+def mem_agree(columns: Mapping[str, Any]) -> bool | None:
+    """Whether what was measured, what the allocator traced and what theory promises tell one
+    story: resident and traced peaks within a factor of two, and no more than twice the promise.
+    None when there are no two figures to compare."""
+    measured, traced = columns.get("rss_peak_delta_bytes"), columns.get("alloc_peak_bytes")
+    theory = columns.get("state_theory_bytes")
+    told = [b for b in (measured, traced) if b is not None]
+    if len(told) < 2 and (theory is None or not told):
+        return None
+    near = max(told) <= 2 * min(told) + AGREE_SLACK_BYTES
+    return near and (theory is None or max(told) <= 2 * theory + AGREE_SLACK_BYTES)
+
+
+def _probe(
+    cell: Cell, results: Path, deadline_s: float, progress: Progress | None
+) -> tuple[Outcome | None, Row]:
+    """The longest input that one forward fits, to a sixteenth: doubled until it fails, then
+    halved in."""
+
+    def outcome_at(length: int) -> Outcome:
+        def told(stage: str, done: int, total: int) -> None:
+            if progress:
+                progress(f"{length:,} tokens", done, total)
+
+        return _child("probe", {"length": length}, cell, deadline_s, told)
+
+    fits, fails = 0, None
+    last = Outcome("error", "probe")
+    length = cell.length
+    while length <= MAX_PROBED:
+        last = outcome_at(length)
+        if last.status == "ok":
+            fits = length
+        elif last.status in ("oom_host", "oom_device", "timeout"):
+            fails = length
+        else:
+            return last, {}
+        if fails is None:
+            length *= 2
+        elif fails - fits > max(1, fits // 16):
+            length = (fits + fails) // 2
+        else:
+            break
+    if not fits:
+        return last, {}
+    return replace(last, status="ok"), {"max_length_fit": fits}

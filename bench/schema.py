@@ -55,6 +55,7 @@ class Config:
     threads: int | None = MISSING
     seed: int = MISSING
     measure: str = MISSING
+    probe: str | None = None
     results: str = MISSING
     force: bool = MISSING
     deadline_s: int = MISSING

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -126,28 +128,29 @@ def write_whole(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(temporary, "xb") as file:
+        with open(temporary, "xb") as file:
+            try:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        _sync_folder(path.parent)
+                os.replace(temporary, path)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
     except OSError as error:
         reason = error.strerror or str(error)
         raise StoreError(f"cannot write to {path.parent}: {reason}") from error
+    _sync_folder(path.parent)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the new name itself survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    """Make the new name itself survive a power cut, where the file system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def write_shard(folder: Path, table: Any) -> Path:
@@ -160,7 +163,7 @@ def write_shard(folder: Path, table: Any) -> Path:
     pq.write_table(
         table.replace_schema_metadata(version),
         sink,
-        compression="zstd",
+        compression="snappy",  # on shards of one row, zstd reads two times slower
         row_group_size=ROW_GROUP,
         write_page_checksum=True,
     )
@@ -179,16 +182,17 @@ def read_shard(path: Path, names: Collection[str], row: int | None = None) -> An
 
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            version = _version(path, file.schema_arrow.metadata)
+            stored = file.schema_arrow
+            version = _version(path, stored.metadata)
             if version == columns.SCHEMA_VERSION:
-                stored = [name for name in names if name in file.schema_arrow.names]
-                return _complete(_read(file, stored, row), names)
+                present = set(stored.names).intersection(names)
+                return _complete(_read(file, list(present), row), names)
             table = _read(file, None, row)
+        for old in range(version, columns.SCHEMA_VERSION):
+            table = MIGRATIONS[old](table) if old in MIGRATIONS else table
+        return _complete(table, names)
     except (pa.ArrowException, OSError) as error:
         raise ShardError(_damage(path, error)) from error
-    for old in range(version, columns.SCHEMA_VERSION):
-        table = MIGRATIONS.get(old, lambda same: same)(table)
-    return _complete(table, names)
 
 
 def _version(path: Path, metadata: Mapping[bytes, bytes] | None) -> int:
@@ -203,26 +207,35 @@ def _version(path: Path, metadata: Mapping[bytes, bytes] | None) -> int:
 
 def _read(file: Any, names: list[str] | None, row: int | None) -> Any:
     if row is None:
-        return file.read(columns=names)
+        several = file.metadata.num_rows > ROW_GROUP  # threads slow small files down
+        return file.read(columns=names, use_threads=several)
     group = 0
     while row >= (size := file.metadata.row_group(group).num_rows):
         row, group = row - size, group + 1
-    return file.read_row_group(group, columns=names).slice(row, 1)
+    return file.read_row_group(group, columns=names, use_threads=False).slice(row, 1)
 
 
 def _complete(table: Any, names: Collection[str]) -> Any:
     """`table` with exactly the columns `names`; those it lacks are null."""
     import pyarrow as pa
 
+    wanted = _schema_of(tuple(names))
+    present = dict(zip(table.column_names, table.columns, strict=True))
+    arrays = []
+    for field in wanted:
+        values = present.get(field.name)
+        if values is None:
+            values = pa.nulls(table.num_rows, field.type)
+        arrays.append(values if values.type == field.type else values.cast(field.type))
+    return pa.table(arrays, schema=wanted)
+
+
+@lru_cache
+def _schema_of(names: tuple[str, ...]) -> Any:
+    import pyarrow as pa
+
     schema = arrow_schema()
-    present = set(table.column_names)
-    arrays = [
-        table[name].cast(schema.field(name).type)
-        if name in present
-        else pa.nulls(table.num_rows, schema.field(name).type)
-        for name in names
-    ]
-    return pa.table(arrays, schema=pa.schema([schema.field(name) for name in names]))
+    return pa.schema([schema.field(name) for name in names])
 
 
 def _damage(path: Path, error: Exception) -> Problem:

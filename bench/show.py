@@ -86,7 +86,7 @@ def row(found: Mapping[str, Any], results: Path) -> None:
     )
     for name in ("", r["method"], "vanilla", "against vanilla"):
         table.add_column(escape(name), justify="left" if not name else "right")
-    for line in (*_quality(r), *_latency(r), *_memory(r), *_fidelity(r), *_tokens(r)):
+    for line in (*_quality(r), *_latency(r), *_memory(r), *_fidelity(r), *_rest(r)):
         table.add_row(*line)
     console.print()
     console.print(table)
@@ -148,7 +148,9 @@ def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield "output error (rel. L2)", f"{r['fid_rel_l2']:.3g}", "0", agree
 
 
-def _tokens(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    if r.get("max_length_fit") is not None:
+        yield "longest input, tokens", f"{r['max_length_fit']:,}", "", ""
     if r.get("tokens_in_mean") is not None:
         seen, read = r["tokens_seen_mean"], r["tokens_in_mean"]
         yield "tokens seen / in", f"{seen:,.0f} / {read:,.0f}", "", f"{r['truncated_frac']:.1%} cut"

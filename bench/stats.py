@@ -136,7 +136,7 @@ def verdict(ratio: Ratio, resolution_pct: float | None = SAME_PCT) -> Verdict:
     effect_pct = abs(ratio.ratio - 1) * 100
     if not ratio.ci_lo <= 1 <= ratio.ci_hi and effect_pct > max(SAME_PCT, resolution_pct or 0.0):
         return "slower" if ratio.ratio > 1 else "faster"
-    within = 1 - SAME_PCT / 100 <= ratio.ci_lo and ratio.ci_hi <= 1 + SAME_PCT / 100
+    within = ratio.ci_lo >= 1 - SAME_PCT / 100 and ratio.ci_hi <= 1 + SAME_PCT / 100
     if within and resolution_pct is not None and resolution_pct <= SAME_PCT:
         return "same"
     return "undecided"

@@ -7,6 +7,7 @@ changed. Rows come in the order of their shards' names, which begin with the tim
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -37,12 +38,14 @@ __all__ = [
 ]
 
 LIGHT = [name for name, column in COLUMNS.items() if not column.type.startswith("list")]
+PREDICTIONS = "predictions"
+"""A folder of this name holds no rows, and too many files to look through for each cell."""
 LEFTOVER_S = 3600.0
 """A temporary file older than this has no writer any more."""
 
 
 class _Place(NamedTuple):
-    """Where the best row of a cell lies; compares by what makes it best."""
+    """Where a row lies; the greatest of a cell is the one to use."""
 
     ok: bool
     created_utc: str
@@ -60,7 +63,7 @@ class Store:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self.problems: list[Problem] = []
-        self._places: dict[str, _Place] = {}
+        self._places: dict[str, list[_Place]] = {}
         self._indexed: set[Path] = set()
 
     @property
@@ -105,17 +108,22 @@ class Store:
     def find(self, cell_key: str) -> dict[str, Any] | None:
         """The newest row of a cell, an ok one before any other, without its lists of samples."""
         self._update_index()
-        place = self._places.get(cell_key)
-        if place is None:
-            return None
-        found: dict[str, Any] = read_shard(place.path, LIGHT, place.row).to_pylist()[0]
-        return found
+        for place in sorted(self._places.get(cell_key, ()), reverse=True):
+            try:
+                found: dict[str, Any] = read_shard(place.path, LIGHT, place.row).to_pylist()[0]
+                return found
+            except ShardError as error:
+                self.problems.append(error.problem)
+        return None
 
     def shards(self) -> list[Path]:
-        """The parquet files, oldest first. Files whose name begins with a dot are temporary."""
+        """The parquet files, oldest first; names that begin with a dot are passed over."""
         if self.folder.is_file():
             return [self.folder]
-        found = (path for path in self.folder.rglob("*.parquet") if path.name[0] != ".")
+        found = []
+        for folder, inner, files in os.walk(self.folder):
+            inner[:] = [name for name in inner if name[0] != "." and name != PREDICTIONS]
+            found += [Path(folder, f) for f in files if f[0] != "." and f.endswith(".parquet")]
         return sorted(found, key=lambda path: (path.name, path))
 
     def _read(self, paths: Iterable[Path], names: list[str]) -> Iterator[tuple[Path, Any]]:
@@ -137,8 +145,7 @@ class Store:
             values = (column.to_pylist() for column in table.columns)
             for row, (key, status, created) in enumerate(zip(*values, strict=True)):
                 place = _Place(status == "ok", created or "", path, row)
-                if key not in self._places or self._places[key] <= place:
-                    self._places[key] = place
+                self._places.setdefault(key, []).append(place)
 
 
 def _matching(table: Any, where: Mapping[str, Any]) -> Any:
@@ -150,9 +157,9 @@ def _matching(table: Any, where: Mapping[str, Any]) -> Any:
         kind = table.schema.field(name).type
         try:
             values = pa.array(list(value) if several else [value], kind)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise ValueError(f"column '{name}' holds {kind}, not {value!r}") from error
-        table = table.filter(pc.is_in(table[name], value_set=values))
+            table = table.filter(pc.is_in(table[name], value_set=values))
+        except pa.ArrowException as error:
+            raise ValueError(f"column '{name}' holds {kind}, it can't be {value!r}") from error
     return table
 
 
@@ -206,6 +213,7 @@ def check(folder: str | Path, repair: bool = False) -> list[Problem]:
 
     `repair` renames torn shards to `*.torn` and removes what killed writers left behind. Files of
     others and of newer versions are never touched, and duplicate rows are harmless.
+    Raises StoreError when a repair is refused.
     """
     store = Store(folder)
     seen: set[str] = set()
@@ -218,11 +226,27 @@ def check(folder: str | Path, repair: bool = False) -> list[Problem]:
     leftovers = [
         Problem(path, "leftover", "its writer was killed; no row depends on it")
         for path in store.folder.rglob(".*.tmp")
-        if time.time() - path.stat().st_mtime > LEFTOVER_S
+        if _age_s(path) > LEFTOVER_S
     ]
-    for problem in [*store.problems, *leftovers] if repair else ():
+    problems = [*store.problems, *leftovers]
+    for problem in problems if repair else ():
+        _repair(problem)
+    return [*problems, *duplicates]
+
+
+def _age_s(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:  # its writer has finished meanwhile
+        return 0.0
+
+
+def _repair(problem: Problem) -> None:
+    path = problem.path
+    try:
         if problem.kind == "torn":
-            problem.path.rename(problem.path.with_name(problem.path.name + ".torn"))
+            path.rename(path.with_name(path.name + ".torn"))
         elif problem.kind == "leftover":
-            problem.path.unlink(missing_ok=True)
-    return [*store.problems, *leftovers, *duplicates]
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot repair {path}: {error.strerror}") from error

@@ -73,6 +73,8 @@ class VCC(Method):
         batch, n, _ = hidden.shape
         every = torch.ones(batch, n, dtype=torch.bool, device=hidden.device)
         valid = every if sequence.valid is None else sequence.valid
+        if (valid[:, 1:] & ~valid[:, :-1]).any():
+            return self._moved_left(layers, hidden, sequence, valid)
         vip = ~every if sequence.vip is None else sequence.vip & valid
         positions = sequence.positions
         if positions is None:
@@ -100,6 +102,19 @@ class VCC(Method):
 
     def _plain(self, layers: int) -> int:
         return layers // 3 if self.plain_layers is None else self.plain_layers
+
+    def _moved_left(
+        self, layers: Items[Layer], hidden: Tensor, sequence: Sequence, valid: Tensor
+    ) -> Tensor:
+        """`encode` with padding at the end of each row, so that it cuts no segment or block."""
+        order = (~valid).long().argsort(dim=1, stable=True)
+        positions, vip = sequence.positions, sequence.vip
+        moved = Sequence(
+            positions=order if positions is None else positions.gather(1, order),
+            valid=valid.gather(1, order),
+            vip=None if vip is None else vip.gather(1, order),
+        )
+        return rows(self.encode(layers, rows(hidden, order), moved), order.argsort(1))
 
     def _plain_layers(
         self, layers: Items[Layer], hidden: Tensor, positions: Tensor, valid: Tensor
@@ -193,7 +208,7 @@ class VCC(Method):
                 1,
             ),
             valid=torch.cat((tree.filled[fine].flatten(1), count > 0, query.valid), 1),
-            log_multiplicity=torch.cat(parts, 1).log(),
+            log_multiplicity=torch.cat(parts, 1).double().log(),
         )
 
 
@@ -257,10 +272,12 @@ class Tree:
         self.filled = filled.reshape(-1, k)
         self.positions = positions.reshape(-1, k)
         count = self.filled.sum(1)
-        share = self.filled / count.clamp(min=1)[:, None].double()
         self.count = count.view(batch, blocks)
-        self.position = (share * self.positions).sum(1).round().long().view(batch, blocks)
-        self._share = share.to(tokens.dtype)
+        # Halves go up: rounding them to even, as the official code does, would let a shift of
+        # all positions change the distances.
+        count, total = count.clamp(min=1), (self.positions * self.filled).sum(1)
+        self.position = ((2 * total + count) // (2 * count)).view(batch, blocks)
+        self._share = self.filled.to(tokens.dtype) / count[:, None]
         leaves = tokens.reshape(-1, k, tokens.shape[-1])
         self._mean = self._average(self._share, leaves)
         self._difference = leaves.neg_().add_(self._mean[:, None])

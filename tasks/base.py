@@ -83,6 +83,11 @@ class Task:
     truncation_side: str = "right"
     higher_is_better: bool = True
 
+    @property
+    def metric_version(self) -> int:
+        """Changes whenever the metric's definition could give another number."""
+        raise NotImplementedError
+
     def load(self, data: Data, n: int | None, length: int, seed: int) -> Loaded:
         """The first n rows (None: all) for inputs of `length` tokens. Raises DataError."""
         raise NotImplementedError

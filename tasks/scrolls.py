@@ -89,6 +89,10 @@ class Scrolls(Task):
             if (given := getattr(self, name)) not in accepted:
                 raise ValueError(f"{self.name}: {name}={given}; accepted: {', '.join(accepted)}")
 
+    @property
+    def metric_version(self) -> int:
+        return metrics.version(self._official, self.metric)
+
     def load(self, data: Data, n: int | None, length: int, seed: int) -> Loaded:
         """The first n ids of a split; None takes all, or 128 stories. `length` and `seed` shape
         embedded rows only. Raises DataError."""

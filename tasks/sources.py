@@ -76,7 +76,7 @@ def fetch(task: Any, progress: Callable[[str], None] = print) -> Path:
                 )
             )
         except (OSError, ValueError) as error:  # the library's own errors are all of these two
-            why = _first(error)
+            why = first_line(error)
             raise DataError(f"can't fetch {name} of {repo} at {revision}: {why}") from None
 
     path = download(force=False)
@@ -159,7 +159,8 @@ def _commit(path: Path) -> str:
     return path.parts[path.parts.index("snapshots") + 1]
 
 
-def _first(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """What a message says of another library's error."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
@@ -172,7 +173,7 @@ def _opened(archive: Path, member: str) -> Iterator[tuple[zipfile.ZipFile, zipfi
     try:
         opened = zipfile.ZipFile(archive)
     except BROKEN_ZIP as error:
-        raise DataError(f"{archive} is not a whole zip file: {_first(error)}") from None
+        raise DataError(f"{archive} is not a whole zip file: {first_line(error)}") from None
     with opened:
         for info in opened.infolist():
             path = PurePosixPath(info.filename.replace("\\", "/"))
@@ -204,20 +205,21 @@ def records(archive: Path, member: str) -> Iterator[tuple[str, dict[str, Any]]]:
                 for line, raw in enumerate(file, start=1):
                     where = f"{archive}: {member} line {line}"
                     if raw.strip():
-                        yield where, _object(raw, where)
+                        yield where, json_object(raw, where)
         except BROKEN_ZIP as error:
             raise DataError(
-                f"{archive}: {member} is cut short or damaged after line {line}: {_first(error)}"
+                f"{archive}: {member} is cut short or damaged after line {line}: {first_line(error)}"
             ) from None
 
 
-def _object(raw: bytes, where: str) -> dict[str, Any]:
+def json_object(raw: bytes, where: str) -> dict[str, Any]:
+    """The object of one json line. DataError says where it stands and what is wrong."""
     try:
         found = json.loads(raw)
     except UnicodeDecodeError as error:
         raise DataError(f"{where}: not UTF-8: {error.reason} at byte {error.start}") from None
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: broken json: {_first(error)}") from None
+        raise DataError(f"{where}: broken json: {first_line(error)}") from None
     if not isinstance(found, dict):
         raise DataError(f"{where}: found {type(found).__name__}, expected an object with columns")
     return found

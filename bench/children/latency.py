@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from bench.cell import BASELINE, Cell
-from bench.children import arms, child
+from bench.children import arms, child, gate
 from bench.children.fidelity import fidelity
 from bench.models.base import Family
 from methods.base import Call, Layer, Method, Sequence
@@ -28,6 +28,7 @@ Arm = Callable[[int], int]
 """Runs on input number i and returns nanoseconds."""
 
 INPUTS = 4
+DECODED_TOKENS = 16
 AA_EVERY = 4
 MIN_SAMPLE_NS = 2_000_000
 WARM_CALLS, WARM_SECONDS, WARM_SETTLED = 20, 10.0, 0.03
@@ -46,8 +47,7 @@ def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
         report("warmup")
         method = timed(family, own, inputs, cell.device["kind"])
         result["first_call_ns"] = method(0)
-        if not family.calls:
-            raise RuntimeError(f"{cell.method['name']} was never called: this model ignores it")
+        gate.check(family, *inputs[0])
         base, why = first_vanilla(cell, family, inputs)
         result |= warm(method)
         if cell.method["name"] == BASELINE:
@@ -78,12 +78,12 @@ def timed(family: Family, method: Method, inputs: list[Input], device: str) -> A
     def on_cuda(i: int) -> int:
         family.method = method
         ids, sequence = inputs[i % len(inputs)]
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start, end = (torch.Event("cuda", enable_timing=True) for _ in range(2))
         start.record()
         arms.first_token(family, ids, sequence)
         end.record()
         torch.cuda.synchronize()
-        return round(start.elapsed_time(end) * 1e6)
+        return int(start.elapsed_time(end) * 1e6)
 
     return on_cuda if device == "cuda" else on_cpu
 
@@ -137,7 +137,7 @@ def compare(method: Arm, base: Arm, cell: Cell, report: child.Report) -> dict[st
     sample = grouped(group)
     out: dict[str, list[int]] = {name: [] for name in ("lat", "base", "aa_first", "aa_second")}
     order = ""
-    with still():
+    with still() as stretch:
         while len(out["lat"]) < pairs:
             i = len(order)
             report("latency", len(out["lat"]), pairs)
@@ -151,6 +151,7 @@ def compare(method: Arm, base: Arm, cell: Cell, report: child.Report) -> dict[st
             for name in names:
                 out[name].append(sample(method if name == "lat" else base, i))
             order += "M" if method_first else "V"
+        gate.check_outside(group * sum(map(sum, out.values())), stretch())
     return {f"{name}_samples_ns": values for name, values in out.items()} | {
         "calls_per_sample": group,
         "pair_order": order,
@@ -165,10 +166,11 @@ def solo(method: Arm, cell: Cell, report: child.Report) -> dict[str, Any]:
     count = max(3, min(cell.plan.pairs, int(cell.plan.budget_s * 1e9 / (group * cost))))
     sample = grouped(group)
     samples = []
-    with still():
+    with still() as stretch:
         for i in range(count):
             report("latency", i, count)
             samples.append(sample(method, i))
+        gate.check_outside(group * sum(samples), stretch())
     return {"lat_samples_ns": samples, "calls_per_sample": group}
 
 
@@ -178,20 +180,22 @@ def grouped(calls: int) -> Callable[[Arm, int], int]:
 
 
 @contextlib.contextmanager
-def still() -> Iterator[None]:
-    """No garbage collection while something is timed."""
+def still() -> Iterator[Callable[[], int]]:
+    """No garbage collection while something is timed; yields the nanoseconds since it began."""
     gc.collect()
     gc.freeze()
     gc.disable()
+    began = time.perf_counter_ns()
     try:
-        yield
+        yield lambda: time.perf_counter_ns() - began
     finally:
         gc.enable()
         gc.unfreeze()
 
 
 def stages(family: Family, batch: Input) -> dict[str, Any]:
-    """Where the time goes: inside the method's attention, and in its walk over the layers."""
+    """Where the method's time goes: inside its attention, in its walk over the layers, until the
+    first token, and for each token after it."""
     ids, sequence = batch
     attend: list[int] = []
     encode: list[int] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 
 from bench.cell import Cell
 from bench.children import arms, child
+from bench.children.gate import Cheat
 from bench.store import Predictions
 
 
@@ -25,10 +27,19 @@ def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
     return tokens
 
 
+class Sealed(tuple[str, ...]):
+    """References that can't be read while predictions are made: scoring happens elsewhere."""
+
+    def _refuse(self, *_: object) -> Any:
+        raise Cheat("reads the labels while it predicts")
+
+    __getitem__ = __iter__ = __len__ = __contains__ = _refuse
+
+
 def predict(cell: Cell, results: Path, stage: str, report: child.Report) -> dict[str, Any]:
     """Predictions of one cell under results/predictions/<prediction key>."""
     task = arms.task_of(cell)
-    rows = arms.rows(cell, task).rows
+    rows = [replace(row, references=Sealed()) for row in arms.rows(cell, task).rows]
     family = arms.load(cell, arms.method_of(cell))
     encoded = [task.encode(row, family.tokenizer, cell.length) for row in rows]
     known = Predictions(results / "predictions", cell.prediction_key)
@@ -53,7 +64,7 @@ def predict(cell: Cell, results: Path, stage: str, report: child.Report) -> dict
         answered += len(group)
         report(stage, answered, len(rows))
     if open_rows and not family.calls:
-        raise RuntimeError(f"{cell.method['name']} was never called: this model ignores it")
+        raise Cheat("never calls its own attention: the model ignores the method")
     read = sum(row.tokens_in for row in encoded)
     seen = sum(len(row.ids) for row in encoded)
     return {

@@ -138,10 +138,11 @@ def build_tokenizer(words: list[str], first: list[str], second: list[str]) -> An
 
 
 def start(recipe: Any, folder: Path) -> None:
-    """Write a new model with its tokenizer: some heads begin by looking a fixed distance away.
+    """Write a new model with its tokenizer, its attention laid out for retrieval.
 
-    Retrieval by content stays on a plateau for long until tokens know their neighbours; these
-    relative biases show them from the first step.
+    Retrieval by content stays on a plateau for long until tokens know their neighbours and look
+    for their like. So each encoder head begins in a window of distances, and queries begin equal
+    to keys, values to outputs (mimetic initialisation, Trockman & Kolter, arXiv 2305.09828).
     """
     tokenizer = build_tokenizer(*load_object(recipe.vocabulary)())
     torch.manual_seed(recipe.seed)
@@ -158,6 +159,14 @@ def start(recipe: Any, folder: Path) -> None:
         for head, (low, high) in enumerate(recipe.heads):
             table[bucket[(distance < low) | (distance > high)], head] = -recipe.sharpness
             table[bucket[(distance >= low) & (distance <= high)], head] = 0.0
+        readers = [block.layer[0].SelfAttention for block in model.encoder.block]
+        copiers = [block.layer[1].EncDecAttention for block in model.decoder.block]
+        for layer in readers + copiers:
+            torch.nn.init.orthogonal_(layer.q.weight).mul_(recipe.likeness)
+            layer.k.weight.copy_(layer.q.weight)
+        for layer in copiers:
+            torch.nn.init.orthogonal_(layer.v.weight)
+            layer.o.weight.copy_(layer.v.weight.t())
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
@@ -223,7 +232,8 @@ def average(weights: list[Tensor], *figures: float) -> list[float]:
     if distributed.is_initialized():
         distributed.all_reduce(flat)
         flat /= distributed.get_world_size()
-    for weight, part in zip(weights, flat.split([w.numel() for w in weights] + [len(figures)])):
+    parts = flat[: -len(figures)].split([weight.numel() for weight in weights])
+    for weight, part in zip(weights, parts, strict=True):
         weight.grad.copy_(part.view_as(weight))
     return flat[-len(figures) :].tolist()
 
@@ -280,7 +290,7 @@ def train(recipe: Any, family: Family, checkpoint: Path, rank: int) -> None:
 
 def work(rank: int, path: str, meeting: str) -> None:
     """One of the recipe's processes, each on one thread: on a busy machine they wait for each
-    other once a step, threads would at every operation."""
+    other once a step, threads would at every operation. Any one's end is the end of all."""
     recipe: Any = OmegaConf.load(path)
     torch.set_num_threads(1)
     distributed.init_process_group(
@@ -306,7 +316,11 @@ def main(path: str) -> None:
     if "start" not in recipe and not (out / "config.json").exists():
         start(recipe, out)
     with tempfile.TemporaryDirectory() as folder:
-        multiprocessing.spawn(work, (path, f"{folder}/meeting"), nprocs=recipe.processes)
+        meeting = f"{folder}/meeting"
+        context = multiprocessing.get_context("spawn")
+        for rank in range(1, recipe.processes):
+            context.Process(target=work, args=(rank, path, meeting), daemon=True).start()
+        work(0, path, meeting)
 
 
 if __name__ == "__main__":

@@ -65,6 +65,10 @@ class Family:
         """Mean cross-entropy over target [B, t]; -100 is ignored."""
         raise NotImplementedError
 
+    def generate_ids(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> Tensor:
+        """Greedy answers as tokens [B, ≤ 1 + max_new_tokens], the start token first."""
+        raise NotImplementedError
+
     def generate(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> list[str]:
         """Greedy answers, one a row, special tokens dropped."""
         raise NotImplementedError

@@ -85,14 +85,17 @@ class T5Layer:
         query = _heads(attention.q(norm(queries)), attention.n_heads)
         key = _heads(attention.k(norm(keys)), attention.n_heads)
         bias = self.bias(_positions(query_sequence, queries), _positions(key_sequence, keys))
-        return query @ key.transpose(-1, -2) * attention.scaling + bias
+        scores: Tensor = query @ key.transpose(-1, -2) * attention.scaling + bias
+        return scores
 
 
 class T5Family(Family):
     """A T5 encoder-decoder (any T5 v1.0 or v1.1 checkpoint) with a method in its encoder."""
 
+    model: Any
+
     def __init__(self, model: nn.Module, tokenizer: Any, method: Method) -> None:
-        self.model: Any = model.eval()
+        self.model = model.eval()
         self.tokenizer = tokenizer
         self.method = method
         self.calls = 0
@@ -166,7 +169,9 @@ class T5Family(Family):
         return tokens
 
     def _decode(self, ids: Tensor, sequence: Sequence, target: Tensor) -> Any:
-        return self.model(**self._encoded(ids, sequence), labels=target.contiguous(), use_cache=False)
+        return self.model(
+            **self._encoded(ids, sequence), labels=target.contiguous(), use_cache=False
+        )
 
     def _encoded(self, ids: Tensor, sequence: Sequence) -> dict[str, Any]:
         valid = torch.ones_like(ids) if sequence.valid is None else sequence.valid.long()
@@ -176,7 +181,7 @@ class T5Family(Family):
 
 def _heads(x: Tensor, heads: int) -> Tensor:
     """[B, n, H·d] → [B, H, n, d]"""
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return x.view(*x.shape[:2], heads, -1).transpose(1, 2)
 
 
 def _positions(sequence: Sequence, tokens: Tensor) -> Tensor:
@@ -200,10 +205,12 @@ def _read_config(spec: Spec) -> dict[str, Any]:
 
 
 def _load_tokenizer(path: Path) -> Any:
+    if not any((path / name).exists() for name in ("tokenizer.json", "spiece.model")):
+        raise ValueError(f"{path} has no tokenizer.json or spiece.model: no tokenizer")
     try:
         return AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # transformers raises what its parsers raise
-        raise ValueError(f"{path} has no tokenizer that can be read: {_line(error)}") from None
+        raise ValueError(f"{path} has a tokenizer that can't be read: {_line(error)}") from None
 
 
 def _load_weights(path: Path, dtype: torch.dtype) -> Any:
@@ -218,7 +225,9 @@ def _load_weights(path: Path, dtype: torch.dtype) -> Any:
             output_loading_info=True,
         )
     except Exception as error:  # OSError, SafetensorError, RuntimeError on other sizes, …
-        raise ValueError(f"{path} has no weights that can be read: {_line(error)}") from None
+        raise ValueError(
+            f"{path} has no safetensors weights of its config: {_line(error)}"
+        ) from None
     if report["missing_keys"]:  # transformers would fill them with random numbers
         missing = sorted(report["missing_keys"])
         raise ValueError(f"{path} lacks {len(missing)} of T5's weights, first {missing[0]}")

@@ -27,7 +27,9 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def files(monkeypatch: pytest.MonkeyPatch, contents: dict[str, str]) -> None:
     monkeypatch.setattr(system, "text", lambda path: contents.get(str(path)))
-    monkeypatch.setattr(Path, "is_dir", lambda path: any(k.startswith(f"{path}/") for k in contents))
+    monkeypatch.setattr(
+        Path, "is_dir", lambda path: any(k.startswith(f"{path}/") for k in contents)
+    )
 
 
 def test_every_fact_is_a_column_of_the_right_type() -> None:
@@ -133,7 +135,10 @@ def test_code_state_is_the_projects_whatever_the_folder(
 
 @pytest.mark.parametrize(
     "said, dirty",
-    [("# branch.oid abc\n# branch.head main\n", False), ("# branch.oid abc\n? bench/new.py\n", True)],
+    [
+        ("# branch.oid abc\n# branch.head main\n", False),
+        ("# branch.oid abc\n? bench/new.py\n", True),
+    ],
 )
 def test_code_state_reads_git(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, dirty: bool

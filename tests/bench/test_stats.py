@@ -1,4 +1,4 @@
-"""The statistics keep their promises: on noise like a shared machine's, and against known values."""
+"""The statistics keep their promises, on noise like a shared machine's and on known values."""
 
 from __future__ import annotations
 

@@ -1,0 +1,362 @@
+"""VCC against its formula written out (eq. 7), against vanilla where it must be exact, and by hand.
+
+The twin builds the compression matrix S of eq. 9 for every layer and computes S†γ(SX) + X on the
+valid tokens of one row. A key of multiplicity m is a key repeated m times; nothing is cached.
+"""
+
+import math
+
+import pytest
+import torch
+from torch.nn.functional import layer_norm
+
+from methods.base import Call, Method, Sequence, Shape, Unsupported
+from methods.vanilla import exact_attention
+from methods.vcc import VCC, Tree
+
+D, HEADS = 12, 3
+
+
+class Slope:
+    """A position bias with one trainable slope a head."""
+
+    def __init__(self, slopes):
+        self.slopes = slopes
+
+    def __call__(self, query_positions, key_positions):
+        distance = key_positions[:, None, None, :] - query_positions[:, None, :, None]
+        return -self.slopes[:, None, None] * distance.abs()
+
+    def diagonals(self, n):
+        return -self.slopes[:, None] * torch.arange(1 - n, n).abs()
+
+
+class Toy:
+    """A pre-norm layer in float64; `seen` records how many tokens each call read."""
+
+    def __init__(self, seed, biased=True):
+        make = torch.Generator().manual_seed(seed)
+        self.weights = [
+            torch.randn(shape, generator=make, dtype=torch.float64).div(3).requires_grad_()
+            for shape in ((D, D), (D, D), (D, D), (D, D), (D, 2 * D), (2 * D, D))
+        ]
+        self.bias = None
+        if biased:
+            slopes = torch.rand(HEADS, generator=make, dtype=torch.float64).div(9)
+            self.weights.append(slopes.requires_grad_())
+            self.bias = Slope(slopes)
+        self.seen = []
+
+    def heads(self, x, weight):
+        return (layer_norm(x, (D,)) @ weight).unflatten(-1, (HEADS, -1)).transpose(1, 2)
+
+    def __call__(self, hidden, sequence):
+        self.seen.append(hidden.shape[1])
+        query, key, value = (self.heads(hidden, weight) for weight in self.weights[:3])
+        read = exact_attention(query, key, value, Call(sequence, 0.5, 0, self.bias))
+        return self.rest(hidden, read)
+
+    def rest(self, hidden, read):
+        hidden = hidden + read.transpose(1, 2).flatten(2) @ self.weights[3]
+        return hidden + (layer_norm(hidden, (D,)) @ self.weights[4]).relu() @ self.weights[5]
+
+    def scores(self, queries, query_sequence, keys, key_sequence):
+        scores = self.heads(queries, self.weights[0]) @ self.heads(keys, self.weights[1]).mT * 0.5
+        if self.bias is not None:
+            scores = scores + self.bias(query_sequence.positions, key_sequence.positions)
+        return scores
+
+    def plainly(self, hidden, positions, times):
+        """[m, D] → [m, D], each key repeated as often as it counts."""
+        hidden, index = hidden[None], torch.arange(len(times)).repeat_interleave(times)
+        everyone = Sequence(positions=positions[None])
+        scores = self.scores(hidden, everyone, hidden, everyone)[..., index]
+        read = scores.softmax(-1) @ self.heads(hidden, self.weights[2])[:, :, index]
+        return self.rest(hidden, read)[0]
+
+
+def middle(positions):
+    return (positions.double().mean() + 0.5).floor().long()
+
+
+def twin(method, layers, hidden, positions, vip):
+    """One row without padding: hidden [n, D], positions [n], vip [n] → [n, D]."""
+    n, ones = len(hidden), torch.ones(len(hidden), dtype=torch.int64)
+    plain = len(layers) // 3 if method.plain_layers is None else method.plain_layers
+    for layer in layers[:plain]:
+        parts = [slice(i, i + method.segment) for i in range(0, n, method.segment)]
+        hidden = torch.cat([layer.plainly(hidden[p], positions[p], ones[p]) for p in parts])
+    vips, blocks = vip.nonzero()[:, 0], (~vip).nonzero()[:, 0].split(method.k)
+    blocks = [block for block in blocks if len(block)]
+    for layer in layers[plain:]:
+        means = [hidden[block].mean(0) for block in blocks]
+        middles = [middle(positions[block]) for block in blocks]
+        fine = range(len(blocks))
+        if method.h < len(blocks):
+            scores = layer.scores(
+                hidden[None, vips],
+                Sequence(positions=positions[None, vips]),
+                torch.stack(means)[None],
+                Sequence(positions=torch.stack(middles)[None]),
+            )[0].detach()
+            weights = scores.exp() if method.selection == "paper" else scores.softmax(-1)
+            fine = weights.sum((0, 1)).topk(method.h).indices.tolist()
+        supports = [vips[i : i + 1] for i in range(len(vips))]
+        times = [1] * len(vips)
+        for i, block in enumerate(blocks):
+            pieces = [block[j : j + 1] for j in range(len(block))] if i in fine else [block]
+            supports += pieces
+            full = method.k if method.multiplicity == "k" else len(block)
+            times += [1] * len(pieces) if i in fine else [full]
+        decompress = torch.zeros(n, len(supports), dtype=torch.float64)
+        for j, support in enumerate(supports):
+            decompress[support, j] = 1
+        compress = decompress.T / decompress.sum(0)[:, None]
+        read = compress @ hidden
+        places = torch.stack([middle(positions[support]) for support in supports])
+        change = layer.plainly(read, places, torch.tensor(times)) - read
+        hidden = decompress @ change + hidden
+    return hidden
+
+
+def rows(n, lengths=None, seed=0, padding="right"):
+    """A batch: hidden [B, n, D] with noise at padding, and its sequence, VIP tokens scattered."""
+    make = torch.Generator().manual_seed(seed)
+    lengths = [n] if lengths is None else lengths
+    hidden = torch.randn(len(lengths), n, D, generator=make, dtype=torch.float64)
+    valid = torch.arange(n)[None] < torch.tensor(lengths)[:, None]
+    vip = torch.rand(len(lengths), n, generator=make) < 0.15
+    vip[:, 0] = True
+    if padding == "left":
+        valid, vip = valid.flip(1), vip.flip(1)
+    positions = torch.arange(n).expand(len(lengths), n)
+    return hidden, Sequence(positions=positions, valid=valid, vip=vip)
+
+
+def by_twin(method, layers, hidden, sequence):
+    output = torch.zeros_like(hidden)
+    for row, valid in enumerate(sequence.valid):
+        if valid.any():
+            output[row, valid] = twin(
+                method,
+                layers,
+                hidden[row, valid],
+                sequence.positions[row, valid],
+                sequence.vip[row, valid],
+            )
+    return output
+
+
+def toys(count=3, biased=True):
+    return [Toy(seed, biased) for seed in range(count)]
+
+
+def close(one, other, tolerance=1e-10):
+    torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+METHODS = [
+    VCC(k=4, h=3, segment=10),
+    VCC(k=4, h=0, plain_layers=0),
+    VCC(k=3, h=5, plain_layers=2, segment=7),
+    VCC(k=1, h=4, plain_layers=0),
+    VCC(k=5, h=2, plain_layers=0, selection="official"),
+    VCC(k=4, h=2, plain_layers=0, multiplicity="k"),
+]
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+@pytest.mark.parametrize("n", [1, 2, 17, 61])
+def test_equals_its_formula(method, n):
+    hidden, sequence = rows(n)
+    layers = toys()
+    close(method.encode(layers, hidden, sequence), by_twin(method, layers, hidden, sequence))
+
+
+@pytest.mark.parametrize("padding", ["right", "left"])
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_a_batch_of_lengths_equals_its_formula_row_by_row(method, padding):
+    hidden, sequence = rows(53, [53, 30, 1, 0, 41], padding=padding)
+    layers = toys()
+    before = hidden.clone()
+    expected = by_twin(method, layers, hidden, sequence)
+    with torch.no_grad():
+        output = method.encode(layers, hidden, sequence)
+    close(output, expected)
+    assert torch.equal(hidden, before)
+    assert (output[~sequence.valid] == 0).all()
+
+
+@pytest.mark.parametrize("biased", [False, True])
+@pytest.mark.parametrize("padding", ["right", "left"])
+def test_every_block_split_is_vanilla(padding, biased):
+    hidden, sequence = rows(53, [53, 30, 1, 41], padding=padding)
+    layers = toys(biased=biased)
+    exact = Method().encode(layers, hidden, sequence)
+    output = VCC(k=4, h=14, plain_layers=0).encode(layers, hidden, sequence)
+    close(output[sequence.valid], exact[sequence.valid])
+
+
+@pytest.mark.parametrize("h", [0, 1, 3, 6])
+def test_constant_blocks_are_exact_for_every_h(h):
+    """With nothing to lose in a mean, only its multiplicity can be wrong."""
+    make = torch.Generator().manual_seed(1)
+    blocks = torch.randn(1, 6, D, generator=make, dtype=torch.float64).repeat_interleave(4, 1)
+    vips = torch.randn(1, 5, D, generator=make, dtype=torch.float64)
+    hidden = torch.cat((vips, blocks), 1)[:, :-1]  # the last block has 3 tokens
+    sequence = Sequence(vip=torch.arange(28)[None] < 5)
+    layers = toys(biased=False)
+    exact = Method().encode(layers, hidden, sequence)
+    close(VCC(k=4, h=h, plain_layers=0).encode(layers, hidden, sequence), exact)
+
+
+@pytest.mark.parametrize(("counted", "expected"), [(True, 1.655409), (False, 1.575210)])
+def test_by_hand(counted, expected):
+    """P = [1], C = [0, 0 | 2, 2], k = 2, h = 0, identity projections: P reads
+    (1·e + 2·2e²) / (e + 2 + 2e²), and without log k (e + 2e²) / (e + 1 + e²)."""
+
+    def layer(hidden, sequence):
+        if not counted:
+            sequence = sequence.replace(log_multiplicity=None)
+        x = hidden[:, None]
+        return exact_attention(x, x, x, Call(sequence, 1.0, 0))[:, 0]
+
+    def scores(queries, query_sequence, keys, key_sequence):
+        return (queries @ keys.mT)[:, None]
+
+    layer.scores = scores
+    hidden = torch.tensor([1.0, 0, 0, 2, 2], dtype=torch.float64).view(1, 5, 1)
+    vip = torch.tensor([[True, False, False, False, False]])
+    output = VCC(k=2, h=0, plain_layers=0).encode([layer], hidden, Sequence(vip=vip))
+    assert output[0, 0, 0].item() == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_block_left_whole_moves_as_one():
+    hidden, sequence = rows(61)
+    method = VCC(k=4, h=3, plain_layers=0)
+    change = (method.encode(toys(1), hidden, sequence) - hidden)[0, ~sequence.vip[0]].detach()
+    moved_as_one = [(block - block[0]).abs().max() < 1e-12 for block in change.split(4)]
+    assert len(moved_as_one) - sum(moved_as_one) == 3
+
+
+def test_layers_read_r_tokens():
+    """r = n_p + h·k + (blocks - h) (§4)."""
+    hidden, sequence = rows(200)
+    n_p = int(sequence.vip.sum())
+    blocks = math.ceil((200 - n_p) / 8)
+    layers = toys()
+    VCC(k=8, h=5, segment=64).encode(layers, hidden, sequence)
+    assert layers[0].seen == [64, 64]  # all whole segments at once, then the short one
+    assert layers[1].seen == layers[2].seen == [n_p + 5 * 8 + blocks - 5]
+
+
+def test_tree_gives_back_what_it_was_given():
+    tokens = torch.randn(2, 12, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    positions = torch.arange(12).expand(2, 12)
+    filled = torch.ones(2, 12, dtype=torch.bool)
+    filled[1, 7:] = False
+    tree = Tree(tokens.clone(), positions, filled, k=4)
+    close(tree.leaves(tree.blocks), tokens)
+    assert tree.count.tolist() == [[4, 4, 4], [4, 3, 0]]
+    close(tree.means(tree.blocks)[1, 1], tokens[1, 4:7].mean(0))
+    assert tree.position.tolist() == [[2, 6, 10], [2, 5, 0]]
+
+    fine, coarse = tree.blocks[:, [2]], tree.blocks[:, [0, 1]]
+    tree.update(fine, tokens[:, 8:] * 3, coarse, tree.means(coarse) + 1)
+    close(tree.leaves(tree.blocks), torch.cat((tokens[:, :8] + 1, tokens[:, 8:] * 3), 1))
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_padding_changes_nothing(method):
+    layers = toys()
+    hidden, sequence = rows(37)
+    alone = method.encode(layers, hidden, sequence)[0]
+    for left, right in ((0, 9), (9, 0), (5, 4)):
+        noise = torch.full((1, left + right, D), 7.0, dtype=torch.float64)
+        nobody = torch.zeros(1, left + right, dtype=torch.bool)
+
+        def around(x, extra, left=left):
+            return torch.cat((extra[:, :left], x, extra[:, left:]), 1)
+
+        padded = Sequence(
+            valid=around(sequence.valid, nobody),
+            vip=around(sequence.vip, ~nobody),  # a VIP mark on padding means nothing
+        )
+        output = method.encode(layers, around(hidden, noise), padded)[0]
+        close(output[padded.valid[0]], alone)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_gradients_equal_those_of_the_formula(method):
+    def gradients(encode):
+        layers = toys()
+        hidden, sequence = rows(47, [47, 29])
+        hidden.requires_grad_()
+        encode(layers, hidden, sequence).square().sum().backward()
+        return [hidden.grad, *(w.grad for layer in layers for w in layer.weights)]
+
+    ours = gradients(method.encode)
+    plainly = gradients(lambda *given: by_twin(method, *given))
+    for one, other in zip(ours, plainly, strict=True):
+        assert one.isfinite().all()
+        close(one, other, 1e-8)
+
+
+def test_same_every_time_and_no_random_numbers_used():
+    hidden, sequence = rows(61)
+    layers, state = toys(), torch.get_rng_state()
+    method = VCC(k=4, h=3, explore=1.0)
+    with torch.no_grad():
+        outputs = [method.encode(layers, hidden, sequence) for _ in range(2)]
+    assert torch.equal(*outputs)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_exploration_draws_blocks_in_training():
+    hidden, sequence = rows(61)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        method = VCC(k=4, h=3, plain_layers=0, explore=1.0)
+        one, other = (method.encode(toys(), hidden, sequence) for _ in range(2))
+    assert not torch.allclose(one, other)
+
+
+def test_what_cannot_be_done_is_said():
+    hidden, sequence = rows(30, [30, 20])
+    most = int(sequence.vip.logical_and(sequence.valid).sum(1).max())
+    with pytest.raises(ValueError, match=f"{most} VIP tokens; n_p allows {most - 1}"):
+        VCC(n_p=most - 1).encode(toys(), hidden, sequence)
+    VCC(n_p=most).encode(toys(), hidden, sequence)
+    with pytest.raises(ValueError, match="row 0 has no VIP"):
+        VCC().encode(toys(), hidden, sequence.replace(vip=None))
+    with pytest.raises(Unsupported, match="future"):
+        VCC().encode(toys(), hidden, sequence.replace(causal=True))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"k": 0},
+        {"h": -1},
+        {"segment": 0},
+        {"n_p": 0},
+        {"plain_layers": -1},
+        {"explore": 2.0},
+        {"selection": "best"},
+        {"multiplicity": "n"},
+    ],
+)
+def test_wrong_parameters_are_refused_by_name(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        VCC(**wrong)
+
+
+def test_unsupported_and_theory():
+    shape = Shape(length=16384, batch=1, heads=12, head_size=64, layers=12, hidden_size=768)
+    assert VCC().unsupported(shape) is None
+    assert "12 layers" in VCC(plain_layers=13).unsupported(shape)
+    causal = Shape(**{**vars(shape), "causal": True})
+    assert "causal" in VCC().unsupported(causal)
+    # 16 384 differences, 1 024 means, and 4 times r = 90·16 + 1024 - 90 + 48 of n_p = 48
+    theory = VCC(n_p=48, plain_layers=0).state_bytes(shape)
+    assert theory == 4 * 768 * (16384 + 1024 + 4 * 2422)

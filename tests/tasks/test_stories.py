@@ -1,0 +1,111 @@
+"""Stories: the same everywhere, of the length asked for, and true to their questions."""
+
+import hashlib
+import re
+from itertools import combinations
+
+import pytest
+
+from tasks import stories
+from tasks.stories import SPLITS, count_tokens, names, story, training_pair
+
+
+def test_a_story_is_the_same_on_every_machine():
+    text = repr(story("test", 7, 1024, seed=3))
+    assert hashlib.sha256(text.encode()).hexdigest() == PINNED
+    assert story("test", 7, 1024, seed=3) != story("test", 8, 1024, seed=3)
+    assert story("test", 7, 1024, seed=3) != story("test", 7, 1024, seed=4)
+
+
+def test_splits_share_syllables_but_no_name():
+    for one, other in combinations(SPLITS, 2):
+        assert not set(names(one)) & set(names(other))
+        assert {name[:2] for name in names(one)} == {name[:2] for name in names(other)}
+    assert len(set().union(*map(names, SPLITS))) == len(stories.FIRST) * len(stories.SECOND)
+
+
+@pytest.mark.parametrize("tokens", [128, 512, 2048, 8192, 131072])
+@pytest.mark.parametrize("split", SPLITS)
+def test_a_story_fills_its_length(split, tokens):
+    n = count_tokens(story(split, 0, tokens).text)
+    assert 0.95 * tokens <= n <= tokens
+
+
+def test_words_of_stories_are_known():
+    text = story("validation", 0, 8192)
+    words, _, _ = stories.vocabulary()
+    known = {*words, *names("validation")}
+    everything = " ".join([text.text, text.summary, *(q.text for q in text.questions)])
+    assert set(re.findall(r"\w+|[^\w\s]", everything)) <= known
+
+
+def test_a_count_bounds_other_text_from_above():
+    assert count_tokens("Zyxw ü 12") >= 4 + 2 + 2
+
+
+@pytest.mark.parametrize("index", range(8))
+def test_answers_stand_in_the_story(index):
+    told = story("validation", index, 2048)
+    assert len(told.questions) >= 8
+    assert len({question.text for question in told.questions}) == len(told.questions)
+    for question in told.questions:
+        assert len(set(question.options)) == 4
+        assert question.answers[0] in question.options
+        for part in question.answers[0].split(" and "):
+            assert part in told.text
+
+
+@pytest.mark.parametrize("index", range(8))
+def test_the_last_and_the_first_place_of_a_thing(index):
+    told = story("test", index, 4096)
+    stays = [
+        (re.search(r"the ((?:\w+ )+?)(?:at|to) the (.+)$", fact.lower()), fact)
+        for fact in re.split(r"\.\s*", told.text)
+        if re.search(r" (found|carried|brought|moved|dragged) the .* (at|to) the ", fact)
+        or re.search(r"^The .* (stood|lay|rested|waited) at the ", fact)
+    ]
+    for question in told.questions:
+        found = re.match(r"Where (is|was) the (\w+ \w+) at", question.text)
+        if found:
+            places = [match[2] for match, fact in stays if found[2] in fact]
+            assert question.answers == (f"the {places[-1 if found[1] == 'is' else 0]}",)
+
+
+def test_no_thing_has_two_givers():
+    text = story("train", 5, 8192).text
+    gifts = re.findall(r"(?:got|received|accepted|borrowed) the (\w+ \w+) from", text)
+    assert len(gifts) == len(set(gifts)) > 20
+
+
+def test_claims_and_summary_are_true():
+    told = story("validation", 2, 2048)
+    assert [label for _, label in told.claims] == [*stories.LABELS, *stories.LABELS]
+    for claim, label in told.claims:
+        thing, place = re.match(r"The (.+) is at the (.+) at the end\.", claim).groups()
+        assert (f"the {thing} " in told.text.lower()) or label == "Not mentioned"
+        stands = f"the {thing} " in told.text and f"to the {place}." in told.text
+        assert not (label == "Not mentioned" and stands)
+    for sentence in told.summary.split(". "):
+        for thing in re.findall(r"the (\w+ \w+) (?:is|from)", sentence):
+            assert thing in told.text
+
+
+def test_no_constant_answers_the_questions():
+    answers = [q.answers[0] for i in range(20) for q in story("test", i, 1024).questions]
+    best = max(map(answers.count, set(answers)))
+    assert best < 0.05 * len(answers)
+
+
+def test_training_pairs_number_several_questions():
+    query, document, answer = training_pair(0, seed=0, tokens=512, questions=8)
+    assert re.findall(r"\b\d\b", query) == re.findall(r"\b\d\b", answer) == list("12345678")
+    assert count_tokens(f"{query} {document} {answer}") <= 512
+    single = training_pair(0, seed=0, tokens=512)
+    assert not re.search(r"\d", single[0] + single[2])
+
+
+def test_wrong_requests_say_what_is_accepted():
+    with pytest.raises(ValueError, match="train, validation, test"):
+        story("dev", 0, 512)
+    with pytest.raises(ValueError, match="128"):
+        story("test", 0, 12)
