@@ -1,4 +1,4 @@
-"""The door: bench run | ls | fetch | host. Never imports torch."""
+"""The door: bench run | ls | results | compare | … Never imports torch."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bench import commands
 from bench.errors import RequestError
 
 RUN_HELP = """\
@@ -44,7 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Exit codes: 0 done, 1 a run failed, 2 a wrong request, 130 interrupted."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        sys.exit(run(given[1:]) if given[:1] == ["run"] else other(given))
+        if given[:1] == ["run"]:
+            sys.exit(run(given[1:]))
+        sys.exit(commands.run(given) if given and given[0] in commands.COMMANDS else other(given))
     except RequestError as error:
         print(f"bench: {error}", file=sys.stderr)
         sys.exit(2)
@@ -109,14 +112,16 @@ def other(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="bench", description="Is this long-context method faster, smaller and as good?"
     )
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    commands.add_parser("run", help="run a cell or a sweep: bench run --help", add_help=False)
-    listing = commands.add_parser("ls", help="list methods, tasks, models, …")
+    names = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    names.add_parser("run", help="run a cell or a sweep: bench run --help", add_help=False)
+    listing = names.add_parser("ls", help="list methods, tasks, models, …")
     listing.add_argument("group", nargs="?", help="methods, tasks or models; all without it")
-    fetch = commands.add_parser("fetch", help="get a task's data or a model from the hub")
+    fetch = names.add_parser("fetch", help="get a task's data or a model from the hub")
     fetch.add_argument("tasks", nargs="*", metavar="TASK")
     fetch.add_argument("--model", action="append", default=[], metavar="ORG/NAME")
-    commands.add_parser("host", help="this machine, and the smallest effect it can resolve")
+    names.add_parser("host", help="this machine, and the smallest effect it can resolve")
+    for name, (_, about) in commands.COMMANDS.items():
+        names.add_parser(name, help=about, add_help=False)
     options = parser.parse_args(arguments)
     return {"ls": ls, "fetch": get, "host": machine}[options.command](options)
 

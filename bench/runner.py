@@ -25,6 +25,8 @@ FINISHED = ("ok", "unsupported", "oom_host", "oom_device", "timeout")
 
 SPARE_BYTES = 512 << 20
 AGREE_SLACK_BYTES = 16 << 20
+MEMORY_LIMIT = "BENCH_MEMORY_LIMIT_BYTES"
+"""Environment variable: a child may take so much and no more. It's no part of a cell."""
 MAX_PROBED = 1 << 22
 PROTOCOL = "1"
 Row = dict[str, Any]
@@ -124,6 +126,8 @@ def _child(
     threads = {"OMP_NUM_THREADS": str(cell.threads), "OMP_PROC_BIND": "close"}
     # A GPU's driver maps far more than it uses, so there the limit would hit the wrong thing.
     spare = max(0, (host.available_memory() or 0) - SPARE_BYTES)
+    if limit := os.environ.get(MEMORY_LIMIT):
+        spare = min(spare, int(limit))
     return supervise(
         f"bench.children.{module}",
         {"cell": cell.to_json(), **request},

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from statistics import NormalDist
 from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
@@ -142,6 +143,27 @@ def verdict(ratio: Ratio, resolution_pct: float | None = SAME_PCT) -> Verdict:
     return "undecided"
 
 
+def ratio_of_ratios(a: Ratio, b: Ratio) -> Ratio:
+    """b / a of two ratios measured apart, each against vanilla in its own process.
+
+    Either end of the interval joins the two 95 % intervals as independent errors add up (Zou and
+    Donner 2008, Statistics in Medicine 27), so it is as trustworthy as the sign-flip intervals it
+    is made of, and one that is (0, inf) makes it (0, inf). p is the normal one of that interval,
+    below 0.05 exactly when it excludes 1, and no smaller than flips can tell. `n` is the smaller
+    number of pairs.
+    """
+    (a_mid, a_lo, a_hi), (b_mid, b_lo, b_hi) = (
+        [math.log(end) if end > 0 else -math.inf for end in ratio[:3]] for ratio in (a, b)
+    )
+    centre = b_mid - a_mid
+    below, above = math.hypot(b_mid - b_lo, a_hi - a_mid), math.hypot(b_hi - b_mid, a_mid - a_lo)
+    towards_0 = below if centre > 0 else above
+    distance = abs(centre) / towards_0 if towards_0 else math.copysign(math.inf, abs(centre))
+    p = math.erfc(distance * NormalDist().inv_cdf(0.975) / math.sqrt(2)) if centre else 1.0
+    ratio, lo, hi = (math.exp(end) for end in (centre, centre - below, centre + above))
+    return Ratio(ratio, lo, hi, max(p, 1 / (1 + FLIPS)), min(a.n, b.n))
+
+
 def aa_noise_pct(
     first_ns: ArrayLike, second_ns: ArrayLike, size: int, seed: int = 0
 ) -> float | None:
@@ -254,6 +276,20 @@ def _estimate(value: float, replicates: Floats, confidence: float) -> Estimate:
     tail = (1 - confidence) / 2 * 100
     lo, hi = np.percentile(replicates, (tail, 100 - tail))
     return Estimate(value, float(np.std(replicates, ddof=1)), float(lo), float(hi))
+
+
+def sign_flip_p(a: ArrayLike, b: ArrayLike, seed: int = 0) -> float:
+    """Two-sided p-value that paired scores have the same mean: of all ways to swap the two scores
+    of a sample, the share that sets the means as far apart as they are."""
+    difference = np.asarray(a, float) - np.asarray(b, float)
+    difference = difference[difference != 0]
+    random = np.random.default_rng(seed)
+    distance = abs(difference.sum()) * (1 - 1e-12)
+    count, block = 0, 1 + 1_000_000 // max(1, len(difference))
+    for done in range(0, FLIPS, block):
+        signs = random.integers(0, 2, (min(block, FLIPS - done), len(difference))) * 2.0 - 1
+        count += np.count_nonzero(np.abs(np.einsum("fn,n->f", signs, difference)) >= distance)
+    return float(1 + count) / (1 + FLIPS)
 
 
 def mcnemar(a: ArrayLike, b: ArrayLike) -> float:

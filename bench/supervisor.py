@@ -48,7 +48,7 @@ def supervise(
     environment: Mapping[str, str] | None = None,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Run `python -m module` on a request (JSON) and wait for its end.
+    """Run the `measure` of a module in a child, on a request (JSON), and wait for its end.
 
     The child leads a process group of its own, which is killed at the deadline or on Ctrl-C.
     Its output is read as it comes and only the last lines are kept.
@@ -58,10 +58,15 @@ def supervise(
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         work = Path(folder)
         told, tell = os.pipe()
-        content = {**request, "memory_bytes": memory_bytes, "progress_fd": tell}
+        content = {
+            **request,
+            "memory_bytes": memory_bytes,
+            "progress_fd": tell,
+            "parent": os.getpid(),
+        }
         (work / "request.json").write_text(json.dumps(content))
         child = subprocess.Popen(
-            [sys.executable, "-m", module, str(work)],
+            [sys.executable, "-m", "bench.children", module, str(work)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from bench import config, plugins, schema
-from bench.cli import run_request
 from bench.errors import RequestError
+
+REASON_LETTERS = 160
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one cell of a sweep ended: exit code, status and the first line of the reason."""
+
+    words: str
+    code: int
+    status: str
+    reason: str = ""
 
 
 def run_sweep(overrides: Sequence[str]) -> int:
@@ -17,23 +30,58 @@ def run_sweep(overrides: Sequence[str]) -> int:
     import hydra
     from hydra.core.hydra_config import HydraConfig
 
-    codes: list[int] = []
+    cells: list[Ended] = []
 
     def one(composed: Any) -> int:
-        words = list(HydraConfig.get().overrides.task)
-        print(f"\n[{len(codes) + 1}] {' '.join(words)}", flush=True)
-        try:
-            codes.append(run_request(config.plain(composed), f"bench run {' '.join(words)}"))
-        except RequestError as error:
-            print(f"bench: {error}", file=sys.stderr)
-            codes.append(2)
-        return codes[-1]
+        words = " ".join(HydraConfig.get().overrides.task)
+        print(f"\n[{len(cells) + 1}] {words}", flush=True)
+        cells.append(run_cell(composed, words))
+        return cells[-1].code
 
     schema.register()
     sys.argv = ["bench", "-m", *config.checked(overrides)]
     hydra.main(version_base="1.3", config_path=str(plugins.ROOT / "conf"), config_name="config")(
         one
     )()
-    failed = sum(code != 0 for code in codes)
-    print(f"\n{len(codes)} cells: {len(codes) - failed} done, {failed} failed")
-    return max(codes, default=0)
+    print(f"\n{summary(cells)}")
+    return max((cell.code for cell in cells), default=0)
+
+
+def run_cell(composed: Any, words: str) -> Ended:
+    """Run one composed request and show its row. Whatever is wrong with it is told, not raised."""
+    from bench import runner, show
+    from bench.cell import Cell
+    from bench.store import StoreError
+
+    try:
+        request = config.plain(composed)
+        results = Path(request["results"]).expanduser().resolve()
+        cell = Cell.of(request)
+        with show.progress(cell.title) as progress:
+            row = runner.run(
+                cell,
+                results,
+                force=request["force"],
+                deadline_s=request["deadline_s"],
+                progress=progress,
+                command=f"bench run {words}",
+            )
+    except (RequestError, StoreError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        wrong = isinstance(error, RequestError)
+        return Ended(words, 2 if wrong else 1, "refused" if wrong else "not stored", str(error))
+    if row["reused"]:
+        print(f"done on {row['created_utc']}; FORCE=1 (force=true) runs it again")
+    show.row(row, results)
+    code = 0 if row["status"] in ("ok", "unsupported") else 1
+    return Ended(words, code, row["status"], row.get("status_detail") or "")
+
+
+def summary(cells: Sequence[Ended]) -> str:
+    """How many cells ended well, and for each other one its words, its status and why."""
+    failed = [cell for cell in cells if cell.code]
+    lines = [f"{len(cells)} cells: {len(cells) - len(failed)} done, {len(failed)} failed"]
+    for cell in failed:
+        reason = next(iter(cell.reason.splitlines()), "no reason given")
+        lines.append(f"  {cell.words}: {cell.status}: {reason[:REASON_LETTERS]}")
+    return "\n".join(lines)

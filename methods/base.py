@@ -51,10 +51,12 @@ class Sequence:
 
 
 class PositionBias(Protocol):
-    """A bias that depends on positions alone, such as T5's; evaluated only where it is needed."""
+    """A bias that depends on the distance of positions alone, such as T5's; evaluated only where
+    it is needed."""
 
     def __call__(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """[B, H, q, k] (B may be 1) for positions [B, q] and [B, k]."""
+        """[B, H, q, k] (B may be 1) for positions [B, q] and [B, k]; a tensor of its own, which
+        the caller may overwrite."""
         ...
 
     def diagonals(self, n: int) -> Tensor:

@@ -15,7 +15,7 @@ from torch.nn.functional import dropout, scaled_dot_product_attention
 
 from methods.base import Call, Method, Sequence, Shape
 
-ROWS = 512  # queries that get their bias at once: large enough for speed, and masks stay small
+ROWS = 256  # queries that get their bias at once: larger masks leave the cache and are slower
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class VanillaEager(Method):
         sequence, n = call.sequence, query.shape[2]
         scores = query @ key.transpose(-1, -2) * call.scale
         if call.bias is not None:
-            positions = _positions(sequence, n, query.device)
+            positions, _ = _positions(sequence, n, query.device)
             scores = scores + call.bias(positions, positions).to(query.dtype)
         key_bias = sequence.key_bias(query.dtype)
         if key_bias is not None:
@@ -57,15 +57,15 @@ def exact_attention(query: Tensor, key: Tensor, value: Tensor, call: Call) -> Te
     attend = _Fused(key, value, call)
     if call.bias is None and (key_bias is None or not sequence.causal):
         return attend(query, key_bias, causal=sequence.causal)
-
+    positions, contiguous = _positions(sequence, n, query.device)
     diagonals = None
-    if call.bias is not None and query.device.type == "cpu" and _contiguous(sequence):
+    if call.bias is not None and contiguous and query.device.type == "cpu":
         diagonals = call.bias.diagonals(n).to(query.dtype)
     if diagonals is None or diagonals.requires_grad or sequence.causal:
-        return _by_rows(query, attend, key_bias, call)
+        return _by_rows(query, attend, key_bias, positions, call)
 
     # Row r of this view of 2n-1 numbers is the bias of query n-1-r: the whole n×n bias, unstored.
-    # CUDA kernels want aligned rows, and the view's gradient is slower than a gather's.
+    # (CUDA kernels want aligned rows, and the view's gradient is slower than a gather's.)
     bias = diagonals.unfold(-1, n, 1)[None]
     query = query.flip(2)
     if key_bias is None:
@@ -94,16 +94,17 @@ class _Fused:
         )
 
 
-def _by_rows(query: Tensor, attend: _Fused, key_bias: Tensor | None, call: Call) -> Tensor:
+def _by_rows(
+    query: Tensor, attend: _Fused, key_bias: Tensor | None, positions: Tensor, call: Call
+) -> Tensor:
     n = query.shape[2]
-    positions = _positions(call.sequence, n, query.device)
     outputs = []
     for rows in _slices(n):
         bias = query.new_zeros(1, 1, rows.stop - rows.start, n)
         if call.bias is not None:
             bias = call.bias(positions[:, rows], positions).to(query.dtype)
         if key_bias is not None:
-            bias = _add_key_bias(bias, key_bias)
+            bias = _add_key_bias(bias, key_bias, own=not bias.requires_grad)
         if call.sequence.causal:
             bias = _hide_future(bias, rows.start)
         outputs.append(attend(query[:, :, rows], bias))
@@ -114,19 +115,19 @@ def _slices(n: int) -> list[slice]:
     return [slice(start, min(start + ROWS, n)) for start in range(0, n, ROWS)]
 
 
-def _positions(sequence: Sequence, n: int, device: torch.device) -> Tensor:
-    if sequence.positions is not None:
-        return sequence.positions
-    return torch.arange(n, device=device)[None]
+def _positions(sequence: Sequence, n: int, device: torch.device) -> tuple[Tensor, bool]:
+    """Positions, and whether each token stands right after the one before it in every row. Then
+    they are 0 … n-1, [1, n], wherever rows begin: a position bias knows distances alone."""
+    given = sequence.positions
+    if given is None or bool((given.diff(dim=1) == 1).all()):
+        return torch.arange(n, device=device)[None], True
+    return given, False
 
 
-def _contiguous(sequence: Sequence) -> bool:
-    """Whether every token stands right after the one before it (read back: on CPU only)."""
-    return sequence.positions is None or bool((sequence.positions.diff(dim=1) == 1).all())
-
-
-def _add_key_bias(scores: Tensor, key_bias: Tensor) -> Tensor:
-    scores = scores + key_bias
+def _add_key_bias(scores: Tensor, key_bias: Tensor, own: bool = False) -> Tensor:
+    """own: `scores` may be overwritten, which is faster."""
+    own = own and len(key_bias) == len(scores)
+    scores = scores.add_(key_bias) if own else scores + key_bias
     if scores.dtype == torch.float16:  # here a bias on top of the lowest number rounds to -inf
         scores = scores.clamp(min=torch.finfo(torch.float16).min)
     return scores

@@ -97,8 +97,8 @@ class VCC(Method):
         r = min(shape.length, (self.n_p or 0) + max(0, blocks - self.h) + self.h * self.k)
         if self._plain(shape.layers):
             r = max(r, min(shape.length, max(self.segment, GROUP_TOKENS // shape.batch)))
-        rows = shape.length + blocks + 4 * r
-        return shape.bytes_per_element * shape.batch * rows * shape.hidden_size
+        tokens = shape.length + blocks + 4 * r
+        return shape.bytes_per_element * shape.batch * tokens * shape.hidden_size
 
     def _plain(self, layers: int) -> int:
         return layers // 3 if self.plain_layers is None else self.plain_layers
@@ -134,12 +134,12 @@ class VCC(Method):
         for chosen in (whole, valid.any(1) & ~whole):  # a whole segment needs no mask: faster
             index = chosen.nonzero()[:, 0]
             step = max(1, GROUP_TOKENS // size)
-            for rows in (index[i : i + step] for i in range(0, len(index), step)):
-                part = hidden.index_select(0, rows)
-                sequence = Sequence(positions[rows], None if chosen is whole else valid[rows])
+            for group in (index[i : i + step] for i in range(0, len(index), step)):
+                part = hidden.index_select(0, group)
+                sequence = Sequence(positions[group], None if chosen is whole else valid[group])
                 for layer in layers:
                     part = layer(part, sequence)
-                output.index_copy_(0, rows, part)
+                output.index_copy_(0, group, part)
         return output.view(batch, n + short, -1)[:, :n]
 
     def _vcc_layers(
@@ -153,13 +153,13 @@ class VCC(Method):
         if self.n_p is not None and n_p > self.n_p:
             raise ValueError(f"vcc: a row has {n_p} VIP tokens; n_p allows {self.n_p}")
         vips, tokens = order.split(hidden)
-        positions = positions.gather(1, order.source)
-        tree = Tree(tokens, positions[:, n_p:], order.filled[:, n_p:], self.k)
-        query = Sequence(positions[:, :n_p], order.filled[:, :n_p])
+        vip_facts, facts = order.split(torch.stack((positions, valid.long()), -1))
+        tree = Tree(tokens, facts, self.k, self.multiplicity)
         for layer in layers:
-            fine, coarse = self._select(layer, vips, query, tree)
+            fine, coarse = self._select(layer, vips, vip_facts, tree)
             read = torch.cat((tree.leaves(fine), tree.means(coarse), vips), 1)
-            read = layer(read, self._sequence(query, tree, fine, coarse))
+            facts = torch.cat((tree.leaf_facts(fine), tree.mean_facts(coarse), vip_facts), 1)
+            read = layer(read, described(facts))
             sizes = [self.k * fine.shape[1], coarse.shape[1], n_p]
             leaves, means, vips = torch.split(read, sizes, 1)
             tree.update(fine, leaves, coarse, means)
@@ -167,117 +167,88 @@ class VCC(Method):
 
     @torch.no_grad()
     def _select(
-        self, layer: Layer, vips: Tensor, query: Sequence, tree: Tree
+        self, layer: Layer, vips: Tensor, vip_facts: Tensor, tree: Tree
     ) -> tuple[Tensor, Tensor]:
         """The blocks to read token by token [B, h], and the others [B, blocks-h]."""
         if self.h >= tree.blocks.shape[1]:
             return tree.blocks, tree.blocks[:, :0]
-        filled = tree.count > 0
-        sequence = Sequence(tree.position, filled)
-        scores = layer.scores(vips, query, tree.means(tree.blocks), sequence).float()
-        assert query.valid is not None
-        nobody = ~query.valid[:, None, :, None]
+        facts = tree.mean_facts(tree.blocks)
+        nothing, nobody = facts[:, None, None, :, 1] == 0, vip_facts[:, None, :, None, 1] == 0
+        means = tree.means(tree.blocks)
+        scores = layer.scores(vips, described(vip_facts), means, described(facts)).float()
         if self.selection == "official":
-            scores = scores.masked_fill(~filled[:, None, None, :], torch.finfo(scores.dtype).min)
+            scores = scores.masked_fill(nothing, torch.finfo(scores.dtype).min)
             importance = scores.softmax(-1).masked_fill(nobody, 0).sum((1, 2))
         else:  # the logarithm keeps the order, and doesn't overflow
             importance = scores.masked_fill(nobody, -math.inf).logsumexp((1, 2))
         if vips.requires_grad and self.explore:
             drawn = torch.rand_like(importance[:, :1]) < self.explore
             importance = torch.where(drawn, torch.rand_like(importance), importance)
+        importance = importance.masked_fill(nothing[:, 0, 0], -math.inf)
         # Sorting n/k numbers costs nothing beside a layer; stable, so that ties are settled
         # within a row, whatever else is in the batch.
-        importance = importance.masked_fill(~filled, -math.inf)
         order = tree.blocks.gather(1, importance.argsort(dim=1, descending=True, stable=True))
         return order[:, : self.h], order[:, self.h :]
-
-    def _sequence(self, query: Sequence, tree: Tree, fine: Tensor, coarse: Tensor) -> Sequence:
-        """What the layer knows of [fine, coarse, VIP]."""
-        assert query.positions is not None and query.valid is not None
-        count = tree.count.flatten()[coarse]
-        tokens = torch.full_like(count, self.k) if self.multiplicity == "k" else count.clamp(min=1)
-        one = query.positions.new_ones(())
-        parts = (
-            one.expand(fine.shape[0], fine.shape[1] * self.k),
-            tokens,
-            one.expand(query.positions.shape),
-        )
-        return Sequence(
-            positions=torch.cat(
-                (tree.positions[fine].flatten(1), tree.position.flatten()[coarse], query.positions),
-                1,
-            ),
-            valid=torch.cat((tree.filled[fine].flatten(1), count > 0, query.valid), 1),
-            log_multiplicity=torch.cat(parts, 1).double().log(),
-        )
 
 
 class Order:
     """VIP tokens first, then the other valid ones (eq. 6); padding is left out.
 
     Rows are as long as the longest needs: n_p seats for VIP tokens, then whole blocks of k.
-
-    n_p     most VIP tokens in a row
-    source  [B, seats] int64: the token in each seat (any, where none is)
-    filled  [B, seats] bool: whether a token is in it
     """
 
     def __init__(self, vip: Tensor, valid: Tensor, k: int) -> None:
+        """vip, valid [B, n]. Raises ValueError for a row with tokens, and no VIP among them."""
         batch, n = valid.shape
         others = valid & ~vip
         lost = (others.any(1) & ~vip.any(1)).nonzero()[:, 0].tolist()
         if lost:
             raise ValueError(f"vcc: row {lost[0]} has no VIP token; sequence.vip marks the query")
-        self.valid = valid
         self.n_p = int(vip.sum(1).max())
-        self.seats = self.n_p + k * math.ceil(int(others.sum(1).max()) / k)
+        seats = self.n_p + k * math.ceil(int(others.sum(1).max()) / k)
         seat = torch.where(vip, vip.cumsum(1), self.n_p + others.cumsum(1)) - 1
-        self.seat = seat.masked_fill(~valid, 0)
+        seat = seat.masked_fill(~valid, seats)  # one more seat, for the padding
         tokens = torch.arange(n, device=valid.device).expand(batch, n)
-        source = tokens.new_full((batch, self.seats + 1), -1)  # the last seat takes the padding
-        source.scatter_(1, seat.masked_fill(~valid, self.seats), tokens)
-        self.filled = source[:, :-1] >= 0
-        self.source = source[:, :-1].clamp(min=0)
+        source = tokens.new_full((batch, seats + 1), -1).scatter_(1, seat, tokens)[:, :-1]
+        self._valid, self._seat = valid, seat.clamp(max=seats - 1)
+        self._filled, self._source = source >= 0, source.clamp(min=0)
 
-    def split(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, n, D] → VIP tokens [B, n_p, D] and the others [B, seats-n_p, D]; 0 where none is."""
-        spans = slice(self.n_p), slice(self.n_p, None)
+    def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """[B, n, …] → VIP tokens [B, n_p, …] and the others [B, blocks·k, …]; empty seats are 0."""
         vips, others = (
-            rows(hidden, self.source[:, span]).masked_fill_(~self.filled[:, span, None], 0)
-            for span in spans
+            rows(x, self._source[:, span]).masked_fill_(~self._filled[:, span, None], 0)
+            for span in (slice(self.n_p), slice(self.n_p, None))
         )
         return vips, others
 
     def undo(self, vips: Tensor, others: Tensor) -> Tensor:
-        """The inverse of split; 0 at padding."""
-        hidden = rows(torch.cat((vips, others), 1), self.seat)
-        return hidden.masked_fill_(~self.valid[..., None], 0)
+        """The inverse of split; padding is 0."""
+        x = rows(torch.cat((vips, others), 1), self._seat)
+        return x.masked_fill_(~self._valid[..., None], 0)
 
 
 class Tree:
-    """T(C) with two levels (§3.4): the means of blocks and, for each token, mean - token (eq. 15).
+    """T(C) with two levels (§3.4): the means of blocks, and mean - token for each token (eq. 15).
 
-    blocks     [B, blocks] int64: the names by which `leaves`, `means` and `update` know blocks
-    count      [B, blocks] int64: valid tokens in each
-    position   [B, blocks] int64: the mean of their positions, rounded
-    filled, positions  [B·blocks, k], of each token
-
-    Nothing in it is saved for a backward pass, so it is written in place in training too.
+    `blocks` [B, blocks] are the names by which the other methods know the blocks of each row.
+    Facts [B, …, 2] int64 are a token's position and how many tokens it stands for, 0 at padding.
+    No backward pass needs what the tree held before, so it is written in place in training too.
     """
 
-    def __init__(self, tokens: Tensor, positions: Tensor, filled: Tensor, k: int) -> None:
-        """tokens [B, blocks·k, D] are taken over (their memory becomes the differences)."""
+    def __init__(self, tokens: Tensor, facts: Tensor, k: int, multiplicity: Multiplicity) -> None:
+        """tokens [B, blocks·k, D], whose memory becomes the differences; facts [B, blocks·k, 2]."""
         batch, blocks = tokens.shape[0], tokens.shape[1] // k
         self.blocks = torch.arange(batch * blocks, device=tokens.device).view(batch, blocks)
-        self.filled = filled.reshape(-1, k)
-        self.positions = positions.reshape(-1, k)
-        count = self.filled.sum(1)
-        self.count = count.view(batch, blocks)
-        # Halves go up: rounding them to even, as the official code does, would let a shift of
-        # all positions change the distances.
-        count, total = count.clamp(min=1), (self.positions * self.filled).sum(1)
-        self.position = ((2 * total + count) // (2 * count)).view(batch, blocks)
-        self._share = self.filled.to(tokens.dtype) / count[:, None]
+        self._leaf_facts = facts.reshape(-1, k, 2)
+        position, filled = self._leaf_facts.unbind(-1)
+        count = filled.sum(1)
+        some = count.clamp(min=1)
+        # The mean position; halves go up: rounding them to even, as the official code does, would
+        # let a shift of all positions change the distances.
+        middle = (2 * (position * filled).sum(1) + some) // (2 * some)
+        counted = count if multiplicity == "valid" else k * (count > 0)
+        self._mean_facts = torch.stack((middle, counted), -1)
+        self._share = filled.to(tokens.dtype) / some[:, None]
         leaves = tokens.reshape(-1, k, tokens.shape[-1])
         self._mean = self._average(self._share, leaves)
         self._difference = leaves.neg_().add_(self._mean[:, None])
@@ -289,11 +260,17 @@ class Tree:
     def leaves(self, blocks: Tensor) -> Tensor:
         """[B, j] → [B, j·k, D]: mean - difference (eq. 16)."""
         index = blocks.flatten()
-        mean, difference = (
-            self._mean.index_select(0, index),
-            self._difference.index_select(0, index),
-        )
-        return (mean[:, None] - difference).view(len(blocks), -1, mean.shape[1])
+        mean = self._mean.index_select(0, index)[:, None]
+        leaves = mean - self._difference.index_select(0, index)
+        return leaves.view(len(blocks), -1, leaves.shape[-1])
+
+    def mean_facts(self, blocks: Tensor) -> Tensor:
+        """[B, j] → [B, j, 2]"""
+        return self._mean_facts[blocks]
+
+    def leaf_facts(self, blocks: Tensor) -> Tensor:
+        """[B, j] → [B, j·k, 2]"""
+        return self._leaf_facts[blocks].flatten(1, 2)
 
     def update(self, fine: Tensor, leaves: Tensor, coarse: Tensor, means: Tensor) -> None:
         """New tokens [B, f·k, D] of fine blocks [B, f], new means [B, c, D] of coarse ones [B, c],
@@ -310,10 +287,14 @@ class Tree:
         return torch.bmm(share[:, None], leaves)[:, 0]
 
 
-def rows(hidden: Tensor, index: Tensor) -> Tensor:
-    """[B, m, D] and [B, j] → [B, j, D]: hidden[b, index[b]], many times as fast as by indexing."""
-    batch, m, size = hidden.shape
-    first = torch.arange(batch, device=index.device)[:, None] * m
-    return (
-        hidden.reshape(-1, size).index_select(0, (index + first).flatten()).view(*index.shape, size)
-    )
+def described(facts: Tensor) -> Sequence:
+    """[B, r, 2] position and count → what a layer is told of these tokens."""
+    positions, count = facts.unbind(-1)
+    return Sequence(positions, count > 0, log_multiplicity=count.clamp(min=1).double().log())
+
+
+def rows(x: Tensor, index: Tensor) -> Tensor:
+    """[B, n, D] and [B, j] → [B, j, D]: x[b, index[b]], as one gather of whole rows."""
+    first = torch.arange(len(x), device=x.device)[:, None] * x.shape[1]
+    x = x.reshape(-1, x.shape[-1]).index_select(0, (index + first).flatten())
+    return x.view(*index.shape, x.shape[-1])

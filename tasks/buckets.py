@@ -42,6 +42,8 @@ def buckets(tokens_in: Sequence[int], scores: Sequence[float]) -> list[Bucket]:
     for tokens, score in zip(tokens_in, scores, strict=True):
         held.setdefault(upper_edge(tokens), []).append(score)
     return [
-        Bucket(0 if edge == SHORTEST else edge // 2, edge, len(found), math.fsum(found) / len(found))
+        Bucket(
+            0 if edge == SHORTEST else edge // 2, edge, len(found), math.fsum(found) / len(found)
+        )
         for edge, found in sorted(held.items())
     ]

@@ -14,8 +14,9 @@ import os
 import stat
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 
@@ -53,20 +54,58 @@ def local_file(folder: Path | None, benchmark: str, name: str) -> Path:
     raise DataError(f"no file {tried[0]} (nor {tried[1]})")
 
 
+def local_files(folder: Path | None, benchmark: str, patterns: str | Sequence[str]) -> list[Path]:
+    """The files of the first pattern that matches any in `<folder>/<benchmark>`, or in `<folder>`;
+    `**` stands for any folders. DataError names the patterns if none does."""
+    patterns = [patterns] if isinstance(patterns, str) else list(patterns)
+    if folder is None:
+        raise DataError(f"data=local needs data.dir, the folder with {benchmark}/{patterns[0]}")
+    place = Path(folder) / benchmark
+    if not place.is_dir():
+        # The folder itself is searched through only if it is the benchmark's: another benchmark's
+        # files in it may have the same names.
+        own = Path(folder).resolve().name == benchmark
+        place = Path(folder)
+        patterns = patterns if own else [pattern.removeprefix("**/") for pattern in patterns]
+    for pattern in patterns:
+        if found := sorted(path for path in place.glob(pattern) if path.is_file()):
+            return found
+    raise DataError(f"no file {Path(folder) / benchmark}/{' or '.join(patterns)}")
+
+
 # --- the hub ----------------------------------------------------------------------------------
 
 
-def fetch(task: Any, progress: Callable[[str], None] = print) -> Path:
-    """Download the task's file (`task.hub`: repo, file, revision) into the Hugging Face cache and
-    record its commit and sha256 in the manifest. `progress` is given lines for the user; the hub's
-    library draws its own bar. HF_ENDPOINT and HF_HOME are respected. Raises DataError."""
-    from huggingface_hub import hf_hub_download
+def fetch(task: Any, progress: Callable[[str], None] = print, split: str | None = None) -> Path:
+    """Download the task's files into the Hugging Face cache and record their commit and sha256 in
+    the manifest, all of them or none. `task.hub` has repo, revision and either `file` or `files`,
+    patterns by split, of which `split` (None: the one that is scored) is taken. `progress` is given
+    lines for the user; the hub's library draws its own bar. HF_ENDPOINT and HF_HOME are respected.
+    Returns the first file. Raises DataError."""
     from huggingface_hub.utils import WeakFileLock
 
-    repo, name, revision = _hub(task)
+    repo, patterns, revision = _hub(task, split)
     if task.hub.get("unverified"):
         progress(f"{task.name}: no commit is pinned for {repo}; taking {revision}")
-    progress(f"{task.name}: fetching {name} of {repo} at {revision}")
+    entries, paths = {}, []
+    for name in _names(repo, patterns, revision):
+        progress(f"{task.name}: fetching {name} of {repo} at {revision}")
+        path = _download(repo, name, revision)
+        entry = {"commit": _commit(path), "sha256": sha256(path), "bytes": path.stat().st_size}
+        entries[_key(repo, revision, name)] = entry
+        paths.append(path)
+        progress(f"{task.name}: {entry['bytes']} bytes, sha256 {entry['sha256']}")
+    manifest = manifest_path()
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    with WeakFileLock(manifest.with_suffix(".lock")):
+        written = manifest.with_suffix(f".{os.getpid()}")
+        written.write_text(json.dumps(_manifest() | entries, indent=2, sort_keys=True) + "\n")
+        written.replace(manifest)
+    return paths[0]
+
+
+def _download(repo: str, name: str, revision: str) -> Path:
+    from huggingface_hub import hf_hub_download
 
     def download(force: bool) -> Path:
         try:
@@ -80,50 +119,64 @@ def fetch(task: Any, progress: Callable[[str], None] = print) -> Path:
             raise DataError(f"can't fetch {name} of {repo} at {revision}: {why}") from None
 
     path = download(force=False)
-    known = _manifest().get(_key(task))
+    known = _manifest().get(_key(repo, revision, name))
     # The library takes a cached file as it is, so one that was damaged since would stay so.
     if known and known["commit"] == _commit(path) and known["sha256"] != sha256(path):
         path = download(force=True)
-    entry = {"commit": _commit(path), "sha256": sha256(path), "bytes": path.stat().st_size}
-    manifest = manifest_path()
-    manifest.parent.mkdir(parents=True, exist_ok=True)
-    with WeakFileLock(manifest.with_suffix(".lock")):
-        entries = _manifest() | {_key(task): entry}
-        written = manifest.with_suffix(f".{os.getpid()}")
-        written.write_text(json.dumps(entries, indent=2, sort_keys=True) + "\n")
-        written.replace(manifest)
-    progress(f"{task.name}: {entry['bytes']} bytes, sha256 {entry['sha256']}")
     return path
 
 
-def fetched(task: Any) -> Path:
-    """The file that `fetch` brought, without the network. DataError when it hasn't been fetched
-    or isn't the one in the manifest."""
+def _names(repo: str, patterns: Sequence[str], revision: str) -> list[str]:
+    """The files of a repository that match. Nothing is listed where no pattern has a wildcard."""
+    if not any(mark in pattern for pattern in patterns for mark in "*?["):
+        return list(patterns)
+    from huggingface_hub import HfApi
+
+    try:
+        held = HfApi().list_repo_files(repo, repo_type="dataset", revision=revision)
+    except (OSError, ValueError) as error:
+        raise DataError(f"can't list {repo} at {revision}: {first_line(error)}") from None
+    found = [name for name in sorted(held) if any(fnmatch(name, one) for one in patterns)]
+    if not found:
+        raise DataError(f"{repo} at {revision} has no file {' or '.join(patterns)}")
+    return found
+
+
+def fetched(task: Any, split: str | None = None) -> list[Path]:
+    """The files that `fetch` brought for a split, without the network. DataError when they haven't
+    been fetched or aren't those in the manifest."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
-    repo, name, revision = _hub(task)
-    entry = _manifest().get(_key(task))
-    if entry is None:
-        raise DataError(
-            f"{name} of {repo} at {revision} hasn't been fetched: bench fetch {task.name}"
-        )
-    try:
-        path = Path(
-            hf_hub_download(
-                repo, name, repo_type="dataset", revision=entry["commit"], local_files_only=True
+    repo, patterns, revision = _hub(task, split)
+    again = f"bench fetch {task.name}"
+    if "file" not in task.hub and split not in (None, task.default_split):
+        again += f" --split {split}"
+    start, manifest = _key(repo, revision, ""), _manifest()
+    names = sorted(key.removeprefix(start) for key in manifest if key.startswith(start))
+    paths = []
+    for name in (name for name in names if any(fnmatch(name, one) for one in patterns)):
+        entry = manifest[start + name]
+        try:
+            path = Path(
+                hf_hub_download(
+                    repo, name, repo_type="dataset", revision=entry["commit"], local_files_only=True
+                )
             )
-        )
-    except LocalEntryNotFoundError:
+        except LocalEntryNotFoundError:
+            raise DataError(
+                f"{name} of {repo} at {entry['commit']} is no longer in the cache: {again}"
+            ) from None
+        if (found := sha256(path)) != entry["sha256"]:
+            raise DataError(
+                f"{path} has sha256 {found}, but {entry['sha256']} was fetched: {again}"
+            )
+        paths.append(path)
+    if not paths:
         raise DataError(
-            f"{name} of {repo} at {entry['commit']} is no longer in the cache: "
-            f"bench fetch {task.name}"
-        ) from None
-    if (found := sha256(path)) != entry["sha256"]:
-        raise DataError(
-            f"{path} has sha256 {found}, but {entry['sha256']} was fetched: bench fetch {task.name}"
+            f"{' or '.join(patterns)} of {repo} at {revision} hasn't been fetched: {again}"
         )
-    return path
+    return paths
 
 
 def manifest_path() -> Path:
@@ -143,14 +196,23 @@ def _manifest() -> dict[str, dict[str, Any]]:
         raise DataError(f"{path} is not json ({error}); delete it and fetch again") from None
 
 
-def _hub(task: Any) -> tuple[str, str, str]:
+def _hub(task: Any, split: str | None = None) -> tuple[str, list[str], str]:
+    """(repo, patterns of the files, revision) of what the hub has of a task's split."""
     if not task.hub:
         raise DataError(f"{task.name} has no hub source; use data=embedded or data=local")
-    return task.hub["repo"], task.hub["file"], task.hub.get("revision") or "main"
+    if "file" in task.hub:
+        patterns = task.hub["file"]
+    else:
+        wanted = split or task.default_split
+        if wanted not in task.hub["files"]:
+            held = ", ".join(task.hub["files"])
+            raise DataError(f"{task.name} has no split '{wanted}' on the hub; it has {held}")
+        patterns = task.hub["files"][wanted]
+    patterns = [patterns] if isinstance(patterns, str) else list(patterns)
+    return task.hub["repo"], patterns, task.hub.get("revision") or "main"
 
 
-def _key(task: Any) -> str:
-    repo, name, revision = _hub(task)
+def _key(repo: str, revision: str, name: str) -> str:
     return f"datasets/{repo}@{revision}/{name}"
 
 
@@ -208,7 +270,8 @@ def records(archive: Path, member: str) -> Iterator[tuple[str, dict[str, Any]]]:
                         yield where, json_object(raw, where)
         except BROKEN_ZIP as error:
             raise DataError(
-                f"{archive}: {member} is cut short or damaged after line {line}: {first_line(error)}"
+                f"{archive}: {member} is cut short or damaged after line {line}: "
+                f"{first_line(error)}"
             ) from None
 
 

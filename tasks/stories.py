@@ -283,7 +283,7 @@ def _recap(rng: random.Random, world: World) -> str:
     """A few sentences that say where things ended and who gave what."""
     placed = rng.sample(list(world.places), min(3, len(world.places)))
     gifts = rng.sample(list(world.gifts), min(2, len(world.gifts)))
-    told = [f"At the end the {thing} is at the {world.places[thing][-1]}." for thing in placed]
+    told = [f"In the end the {thing} is at the {world.places[thing][-1]}." for thing in placed]
     return " ".join(
         told + ["{1} got the {0} from {2}.".format(t, *reversed(world.gifts[t])) for t in gifts]
     )
@@ -340,12 +340,12 @@ def training_pair(
     index: int, seed: int, tokens: int, facts: int = 0, questions: int = 1
 ) -> tuple[str, str, str]:
     """A question, a story and the answer, from the training split; the three together have about
-    `tokens` tokens. Several questions are numbered at their ends, and their answers at the start."""
+    `tokens` tokens. Several questions are numbered before their marks, and their answers at the start."""
     rng = _random("pair", seed, index, tokens, facts, questions)
     room = tokens - 2 - 16 * questions
     told = compose(rng, "train", room, facts or max(4, tokens // TOKENS_PER_FACT), questions)
     asked = told.questions
     if questions == 1:
         return asked[0].text, told.text, asked[0].answers[0]
-    query = " ".join(f"{q.text} {i}" for i, q in enumerate(asked, 1))
+    query = " ".join(f"{q.text[:-1]} {i}?" for i, q in enumerate(asked, 1))
     return query, told.text, " ".join(f"{i} {q.answers[0]}" for i, q in enumerate(asked, 1))

@@ -1,10 +1,14 @@
 """What every child does alike: read its request, guard its memory, say how far it is, and write
-one result. A child is `python -m bench.children.NAME FOLDER`."""
+one result. A child is `python -m bench.children MODULE FOLDER`, and MODULE has a `measure`.
+
+No torch here: the guards stand before anything heavy is loaded.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import resource
@@ -17,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError
-from methods.base import Unsupported
 
 Measure = Callable[[dict[str, Any], "Report"], dict[str, Any]]
 PR_SET_PDEATHSIG = 1
@@ -42,29 +45,38 @@ class Report:
             os.write(self.descriptor, json.dumps([stage, done, total]).encode() + b"\n")
 
 
-def main(measure: Measure) -> None:
-    """Run `measure` on the request in the folder named on the command line."""
+def main() -> None:
+    """Run the `measure` of the module named on the command line on the request in the folder."""
+    module, work = sys.argv[1], Path(sys.argv[2])
     _die_with_parent()
-    work = Path(sys.argv[1])
     request = json.loads((work / "request.json").read_text())
+    if os.getppid() != request["parent"]:  # it died before the kernel was told
+        sys.exit(1)
     if request["memory_bytes"]:
         # An allocation beyond it fails in this process, long before the machine is in need.
         resource.setrlimit(resource.RLIMIT_DATA, (request["memory_bytes"],) * 2)
     report = Report(request["progress_fd"])
     answer: dict[str, Any]
     try:
+        measure: Measure = importlib.import_module(module).measure
         answer = {"status": "ok", "result": measure(request, report)}
-    except Unsupported as error:
-        answer = {"status": "unsupported", "detail": str(error)}
-    except RequestError as error:
-        answer = {"status": "request", "detail": str(error)}
     except Exception as error:
-        answer = {"status": memory_status(error) or "error", "detail": _described(error)}
+        answer = _answer(error)
     if answer["status"] != "ok":
         answer["stage"] = report.stage
     temporary = work / "result.json.part"
     temporary.write_text(json.dumps(answer))
     temporary.rename(work / "result.json")
+
+
+def _answer(error: Exception) -> dict[str, Any]:
+    from methods.base import Unsupported
+
+    if isinstance(error, Unsupported):
+        return {"status": "unsupported", "detail": str(error)}
+    if isinstance(error, RequestError):
+        return {"status": "request", "detail": str(error)}
+    return {"status": memory_status(error) or "error", "detail": _described(error)}
 
 
 def memory_status(error: BaseException) -> str | None:

@@ -229,7 +229,3 @@ class Stopwatch(Method):
 
     def encode(self, layers: Items[Layer], hidden: Tensor, sequence: Sequence) -> Tensor:
         return self.method.encode(layers, hidden, sequence)
-
-
-if __name__ == "__main__":
-    child.main(measure)

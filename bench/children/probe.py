@@ -25,7 +25,3 @@ def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
     with torch.inference_mode():
         arms.first_token(family, ids, Sequence(vip=vip))
     return {"fits": length}
-
-
-if __name__ == "__main__":
-    child.main(measure)

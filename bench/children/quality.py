@@ -72,7 +72,3 @@ def predict(cell: Cell, results: Path, stage: str, report: child.Report) -> dict
         "tokens_seen_mean": seen / len(rows),
         "truncated_frac": 1 - seen / read,
     }
-
-
-if __name__ == "__main__":
-    child.main(measure)

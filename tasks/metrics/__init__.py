@@ -146,6 +146,7 @@ METRICS: dict[str, Metric] = {
     "exp_similarity": _figure("exp_similarity", text.exp_similarity),
     "concordance_index": _figure("concordance_index", text.concordance_index),
     "last_number_match": _figure("accuracy", text.last_number_match),
+    "topic_containment": _figure("topic_containment", text.contains),
     "rouge_stemmed": Metric(1, rouge.stemmed, lambda figures: figures["rougeLsum"]),
     "squad_em_f1": Metric(1, _squad, lambda figures: figures["f1"]),
     # These three evaluators print figures in 0…1.

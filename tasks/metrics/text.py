@@ -106,6 +106,14 @@ def last_number_match(prediction: str, references: Sequence[int | str]) -> float
     return float(last_number(prediction) == int(references[0]))
 
 
+def contains(prediction: str, references: Sequence[str]) -> float:
+    """1 if a reference's words stand in the prediction side by side after normalisation. An
+    offline stand-in for LongEval's judge of topics, with a name of its own: it doesn't know
+    synonyms, and takes an answer that lists all topics."""
+    said = f" {normalize(prediction)} "
+    return float(any(f" {normalize(reference)} " in said for reference in references))
+
+
 def judged_line(line: str) -> tuple[str, str]:
     """(label, prediction) that LongEval's topic judge reads from its own log line. It splits at
     commas, so an answer with a comma is cut there, and a leading apostrophe stays."""

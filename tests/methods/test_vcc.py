@@ -252,14 +252,18 @@ def test_layers_read_r_tokens():
 
 def test_tree_gives_back_what_it_was_given():
     tokens = torch.randn(2, 12, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    positions = torch.arange(12).expand(2, 12)
-    filled = torch.ones(2, 12, dtype=torch.bool)
-    filled[1, 7:] = False
-    tree = Tree(tokens.clone(), positions, filled, k=4)
+    facts = torch.stack((torch.arange(12).expand(2, 12), torch.ones(2, 12).long()), -1)
+    facts[1, 7:] = 0
+    tree = Tree(tokens.clone(), facts, 4, "valid")
+    assert torch.equal(tree.leaf_facts(tree.blocks), facts)
+    assert tree.mean_facts(tree.blocks).tolist() == [
+        [[2, 4], [6, 4], [10, 4]],
+        [[2, 4], [5, 3], [0, 0]],
+    ]
     close(tree.leaves(tree.blocks), tokens)
-    assert tree.count.tolist() == [[4, 4, 4], [4, 3, 0]]
     close(tree.means(tree.blocks)[1, 1], tokens[1, 4:7].mean(0))
-    assert tree.position.tolist() == [[2, 6, 10], [2, 5, 0]]
+    counted = Tree(tokens.clone(), facts, 4, "k")
+    assert counted.mean_facts(tree.blocks)[1, :, 1].tolist() == [4, 4, 0]
 
     fine, coarse = tree.blocks[:, [2]], tree.blocks[:, [0, 1]]
     tree.update(fine, tokens[:, 8:] * 3, coarse, tree.means(coarse) + 1)

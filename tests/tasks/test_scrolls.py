@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench import plugins
-from tasks import scrolls
+from tasks import rows, scrolls
 from tasks.base import Data, DataError, Row
 from tasks.scrolls import Scrolls
 
@@ -50,7 +50,7 @@ def load(data: Data, n: int | None = None, name: str = "qmsum"):
 def test_yaml_builds_the_task(name):
     made = task(name)
     assert isinstance(made, Scrolls) and made.name == name and made.benchmark == "scrolls"
-    assert made.hub["file"] == f"{made.member}.zip" and set(made.n) == set(scrolls.SPLITS)
+    assert made.hub["file"] == f"{made.member}.zip" and set(made.n) == set(rows.SPLITS)
     assert hash(made) == hash(task(name))
     assert plugins.about(plugins.available("task")[name]).startswith("SCROLLS")
 
@@ -67,7 +67,7 @@ def test_hydra_composes_a_task(tmp_path):
 
 @pytest.mark.parametrize(
     ("field", "message"),
-    [("query", "paragraph, options, none"), ("embedded", "summary"), ("truncation_side", "left")],
+    [("query", "paragraph, options, entities, none"), ("embedded", "summary"), ("truncation_side", "left")],
 )
 def test_a_wrong_choice_names_the_accepted(field, message):
     with pytest.raises(ValueError, match=f"qmsum: {field}=x; accepted: .*{message}"):
@@ -129,7 +129,7 @@ def test_the_first_n_ids_have_all_their_references(tmp_path):
 
 
 def test_a_large_split_is_read_only_as_far_as_n_needs(tmp_path, monkeypatch):
-    monkeypatch.setattr(scrolls, "READ_WHOLE_BYTES", 0)
+    monkeypatch.setattr(rows, "READ_WHOLE_BYTES", 0)
     data = folder(tmp_path, [row("a"), row("a", output="No one", pid=1), row("b"), "broken"])
     loaded = load(data, 1)
     assert loaded.rows[0].references == ("Nobody", "No one")

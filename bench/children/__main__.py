@@ -1,0 +1,5 @@
+"""`python -m bench.children MODULE FOLDER` is a child: see bench.children.child."""
+
+from bench.children.child import main
+
+main()

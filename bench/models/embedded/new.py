@@ -1,0 +1,133 @@
+"""A new T5 for the embedded checkpoints: its tokenizer, its first weights, and a fast way to
+train it. Everything comes out as an ordinary Hugging Face folder."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+
+from methods.base import Call, Method, PositionBias
+from methods.vanilla import exact_attention
+from tasks import stories
+
+PIECES = "th he in er an re on at en nd ti es or te ed is it al ar st nt ng ing ion ly 's".split()
+
+
+def build_tokenizer(words: list[str], first: list[str], second: list[str]) -> Any:
+    """Whole words as one token, names as two, any other text as pieces, letters and bytes.
+
+    A segmentation's score is the sum of its pieces', so fewer and longer pieces win.
+    """
+    pieces: dict[str, float] = {"<pad>": 0.0, "</s>": 0.0, "<unk>": -100.0}
+    marks = [word for word in words if not word[0].isalnum()]
+    for score, group in (
+        (-8.0, [*(f"▁{word}" for word in words), *marks]),
+        (-8.0, [*(f"▁{syllable}" for syllable in first), *second]),
+        (-14.0, [*PIECES, *(f"▁{piece}" for piece in PIECES)]),
+        (-16.0, ["▁", "\n", *map(chr, range(33, 127))]),
+        (-30.0, [f"<0x{byte:02X}>" for byte in range(256)]),
+    ):
+        for piece in group:
+            pieces.setdefault(piece, score)
+    core = Tokenizer(models.Unigram(list(pieces.items()), unk_id=2, byte_fallback=True))
+    core.pre_tokenizer = pre_tokenizers.Metaspace()
+    core.decoder = decoders.Sequence(
+        [decoders.ByteFallback(), decoders.Metaspace(), decoders.Fuse()]
+    )
+    core.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        pad_token="<pad>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        model_max_length=131072,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def start(new: Any, seed: int, folder: Path) -> None:
+    """Write a new model with its tokenizer, its attention laid out for retrieval.
+
+    Retrieval by content stays on a plateau for long until tokens know their neighbours and look
+    for their like. So each encoder head begins in a window of distances (`heads`; elsewhere its
+    bias is -`sharpness`), what the first layer's one-token windows say is `loudness` times louder
+    than usual, and queries begin equal to keys and outputs to transposed values (mimetic
+    initialisation, Trockman & Kolter, arXiv 2305.09828).
+    """
+    tokenizer = build_tokenizer(*stories.vocabulary())
+    torch.manual_seed(seed)
+    config = T5Config(
+        vocab_size=len(tokenizer),
+        pad_token_id=0,
+        eos_token_id=1,
+        decoder_start_token_id=0,
+        **new.config,
+    )
+    model = T5ForConditionalGeneration(config)
+    attention = model.encoder.block[0].layer[0].SelfAttention
+    with torch.no_grad():
+        table = attention.relative_attention_bias.weight.zero_()
+        distance = torch.arange(-config.relative_attention_max_distance, 129)
+        bucket = attention._relative_position_bucket(distance, True, table.shape[0], 128)
+        for head, (low, high) in enumerate(new.heads):
+            table[bucket[(distance < low) | (distance > high)], head] = -new.sharpness
+            table[bucket[(distance >= low) & (distance <= high)], head] = 0.0
+        readers = [block.layer[0].SelfAttention for block in model.encoder.block]
+        copiers = [block.layer[1].EncDecAttention for block in model.decoder.block]
+        shifts = sum(low == high for low, high in new.heads) * config.d_kv
+        readers[0].o.weight[:, :shifts] *= new.loudness
+        for layer, likeness in [
+            *((reader, new.likeness[0]) for reader in readers),
+            *((copier, new.likeness[1]) for copier in copiers),
+        ]:
+            torch.nn.init.orthogonal_(layer.q.weight).mul_(likeness)
+            layer.k.weight.copy_(layer.q.weight)
+        for layer in copiers:
+            torch.nn.init.orthogonal_(layer.v.weight)
+            layer.o.weight.copy_(layer.v.weight.t())
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+@dataclass(frozen=True)
+class HeadBias:
+    """The bias of some heads of a layer, as a `methods.base.PositionBias`."""
+
+    bias: PositionBias
+    heads: slice
+
+    def __call__(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        return self.bias(query_positions, key_positions)[:, self.heads]
+
+    def diagonals(self, n: int) -> Tensor:
+        return self.bias.diagonals(n)[self.heads]
+
+
+@dataclass(frozen=True)
+class Shifted(Method):
+    """Vanilla for a model whose first heads look `back` tokens back and nowhere else: a shift of
+    the values, to within n·exp(-sharpness), at a fraction of the cost. For training only."""
+
+    back: int = 5
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+        assert call.bias is not None
+        back, n = self.back, query.shape[2]
+        free = dataclasses.replace(call, bias=HeadBias(call.bias, slice(back, None)))
+        outputs = [value[:, head].roll(head + 1, 1)[:, None] for head in range(back)]
+        shifted = torch.cat(outputs, 1)
+        rows, keys = torch.arange(back)[None], torch.arange(n)[None]
+        scores = query[:, :back, :back] @ key[:, :back].transpose(-1, -2) * call.scale
+        first = (scores + call.bias(rows, keys)[:, :back]).softmax(-1) @ value[:, :back]
+        shifted = torch.cat([first, shifted[:, :, back:]], 2)
+        rest = exact_attention(query[:, back:], key[:, back:], value[:, back:], free)
+        return torch.cat([shifted, rest], 1)

@@ -1,0 +1,94 @@
+"""Embedded texts that ask for all of a document: hotel reviews to count, chapters to put in order.
+
+They have the shape of ZeroSCROLLS' SpaceDigest and BookSumSort rows. Words and names are those of
+tasks.stories, so the three splits share no name.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+
+from tasks import seeds, stories
+
+GOOD = (
+    "The {room} was {fine}, and we would come again.",
+    "The {folk} at the desk were {kind} to us all {day}.",
+    "There was fresh {food} every {day}, more than we could eat.",
+    "We slept well in the {room}, and the {room} was {fine} too.",
+    "For this money we have never had a better {room}.",
+)
+BAD = (
+    "The {room} was {poor}, and we won't come again.",
+    "The {folk} at the desk were {rude} to us all {day}.",
+    "There was old {food} every {day}, and too little of it.",
+    "We hardly slept in the {room}, and the {room} was {poor} too.",
+    "For this money we have never had a worse {room}.",
+)
+PLAIN = (
+    "We came with {name} in the {day}.",
+    "The hotel is not far from the {place}.",
+    "From the window one sees the {place}.",
+    "{name} had told us about it.",
+    "It was a {fair} {day}.",
+)
+WORDS = {
+    "room": "room bed bath kitchen garden bar".split(),
+    "fine": "clean bright quiet lovely spotless warm".split(),
+    "poor": "dirty dark noisy damp smelly cold".split(),
+    "kind": "kind helpful friendly patient".split(),
+    "rude": "rude lazy unfriendly impatient".split(),
+}
+CHAPTER = "{hero} leaves the {start} and travels to the {goal}."
+KEEPS = "From there on {hero} has the {thing}."
+
+
+def reviews(split: str, index: int, tokens: int, seed: int = 0) -> list[tuple[str, bool]]:
+    """(review, whether it is positive) of one hotel, 2 to 50 of them, in at most `tokens` tokens
+    if two fit. About one share of positive ones is as likely as another."""
+    rng = seeds.stream("reviews", split, seed, index)
+    share, names = rng.random(), stories.names(split)
+    found: list[tuple[str, bool]] = []
+    left = tokens
+    while len(found) < 50:
+        positive = rng.random() < share
+        said = rng.sample(GOOD if positive else BAD, 2) + rng.sample(PLAIN, rng.randint(1, 3))
+        rng.shuffle(said)
+        text = " ".join(_fill(rng, sentence, names) for sentence in said)
+        # Its heading and the blank line after it count too.
+        left -= stories.count_tokens(text) + 14
+        if left < 0 and len(found) >= 2:
+            break
+        found.append((text, positive))
+    return found
+
+
+def chapters(split: str, index: int, tokens: int, seed: int = 0) -> list[str]:
+    """Summaries of a novel's 3 to 20 chapters, in its order. Each begins where the one before
+    ended, so their order can be told. At most `tokens` tokens if three fit."""
+    rng = seeds.stream("chapters", split, seed, index)
+    names = stories.names(split)
+    hero = rng.choice(names)
+    n = max(3, min(20, tokens // 160))
+    places = rng.sample(stories.PLACES, n + 1)
+    room = tokens // n - 14
+    found = []
+    for start, goal in itertools.pairwise(places):
+        thing = f"{rng.choice(stories.ADJECTIVES)} {rng.choice(stories.NOUNS)}"
+        ends = KEEPS.format(hero=hero, thing=thing)
+        said = [CHAPTER.format(hero=hero, start=start, goal=goal)]
+        left = room - stories.count_tokens(said[0]) - stories.count_tokens(ends)
+        while True:
+            sentence = _fill(rng, rng.choice(stories.PROSE), names)
+            left -= stories.count_tokens(sentence)
+            if left < 0:
+                break
+            said.append(sentence)
+        found.append(" ".join([*said, ends]))
+    return found
+
+
+def _fill(rng: random.Random, template: str, names: list[str]) -> str:
+    slots = stories.SLOTS | WORDS | {"name": names, "place": stories.PLACES}
+    return re.sub(r"\{(\w+)\}", lambda slot: rng.choice(slots[slot[1]]), template)

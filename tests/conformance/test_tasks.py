@@ -1,0 +1,52 @@
+"""Every task of the configuration, a plugin's too, keeps the contract of tasks/base.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench import plugins
+from tasks.check import check
+
+NAMES = sorted(plugins.available("task"))
+
+
+def words(start: str | None, end: str | None):
+    """A tokenizer of whole words and marks that adds `start` and `end`, as T5 and Llama do."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    from tasks import stories
+
+    made = Tokenizer(models.WordLevel(unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Whitespace(), pre_tokenizers.Punctuation()]
+    )
+    special = ["<pad>", "</s>", "<unk>", "<s>"]
+    text = [stories.story("train", 0, 2048).text, "a b c d e f 0 1 2 3 4 5 6 7 8 9 , . < > % ( )"]
+    made.train_from_iterator(
+        text, trainers.WordLevelTrainer(special_tokens=special, show_progress=False)
+    )
+    around = f"{start + ' ' if start else ''}$A{' ' + end if end else ''}"
+    made.post_processor = processors.TemplateProcessing(
+        single=around, special_tokens=[(one, special.index(one)) for one in (start, end) if one]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    )
+
+
+@pytest.fixture(scope="module", params=["t5", "llama"])
+def tokenizer(request):
+    return words(None, "</s>") if request.param == "t5" else words("<s>", None)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_task_keeps_the_contract(name, tokenizer):
+    assert check(plugins.build(plugins.conf("task", name)), tokenizer) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_yaml_is_short_and_says_what_it_is(name):
+    path = plugins.available("task")[name]
+    assert len(path.read_text().splitlines()) <= 25
+    assert plugins.about(path) and plugins.conf("task", name)["name"] == name

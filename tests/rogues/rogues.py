@@ -1,0 +1,64 @@
+"""Methods that end badly, each in its own way, and one that doesn't."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from methods.base import Call, Method
+
+
+@dataclass(frozen=True)
+class Fine(Method):
+    """Exact attention."""
+
+
+@dataclass(frozen=True)
+class Raises(Method):
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+        raise ArithmeticError("seven is not eight")
+
+
+@dataclass(frozen=True)
+class Segfaults(Method):
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+        os.kill(os.getpid(), signal.SIGSEGV)
+        return value
+
+
+@dataclass(frozen=True)
+class Exits(Method):
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+        os._exit(9)
+
+
+@dataclass(frozen=True)
+class Hangs(Method):
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+        time.sleep(3600)
+        return value
+
+
+@dataclass(frozen=True)
+class Hoards(Method):
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+        held = []
+        while True:
+            held.append(torch.empty(256 << 20, dtype=torch.uint8))
+
+
+@dataclass(frozen=True)
+class Prints(Method):
+    """100 MB in all: one layer of one forward prints them."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+        if call.layer == 0:
+            for _ in range(100):
+                sys.stdout.write(("x" * 99 + "\n") * 10_000)
+        return super().attend(query, key, value, call)
