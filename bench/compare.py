@@ -169,7 +169,9 @@ def judged(findings: Sequence[Finding]) -> list[Finding]:
         p = None if finding.p is None else next(adjusted)
         passes = p is None or p < SURE or finding.settled == "same"
         verdict = finding.settled if passes else finding.verdict
-        result.append(finding._replace(p=p, verdict=verdict))
+        chance = "" if verdict == finding.settled else f"p = {p:.2g} after Holm's correction"
+        note = "; ".join(filter(None, (finding.note, chance)))
+        result.append(finding._replace(p=p, verdict=verdict, note=note))
     return result
 
 

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     if tables.tabular(options.format):
         _tsv(matched.pairs, labels, by_pair)
     else:
-        _table(f"B = {options.b} against A = {options.a}", labels, by_pair)
+        _table(f"B: {options.b}, against A: {options.a}", labels, by_pair)
     for side, rest in (("A", matched.only_a), ("B", matched.only_b)):
         if rest:
             print(f"bench: {len(rest)} cells of {side} have no counterpart", file=sys.stderr)
@@ -86,7 +86,7 @@ def _quality(a: rows.Row, b: rows.Row, homes: Sequence[Path], margin: float) -> 
     if not shared:
         return none._replace(note="no shared samples")
     first, second = ([scored[sample] for sample in shared] for scored in (ours, theirs))
-    found = compare.quality(first, second, bool(a["higher_is_better"]), margin)
+    found = compare.quality(first, second, a["higher_is_better"] is not False, margin)
     older = a["metric_version"] != b["metric_version"]
     return found._replace(note="both by today's metric") if older else found
 
@@ -118,18 +118,23 @@ def _tsv(pairs: Sequence[Pair], labels: Sequence[str], found: Iterable[list[Find
 
 
 def _table(title: str, labels: Sequence[str], found: Sequence[list[Finding]]) -> None:
+    """Three lines for each cell under its name; below, why something isn't judged."""
     from rich.markup import escape
 
-    lines = []
+    lines: list[list[str]] = []
+    notes: list[str] = []
     for label, findings in zip(labels, found, strict=True):
-        for at, one in enumerate(findings):
-            cell = "" if at else escape(label)
+        lines.append([f"[bold]{escape(label)}[/]"])
+        for one in findings:
+            name = f"  {one.figure}" + (f" (n={one.n})" if one.n else "")
             values = (_shown(one.figure, value) for value in (one.a, one.b))
             verdict = f"[{STYLE[one.verdict]}]{one.verdict}[/]" if one.verdict else "–"
-            p, n = ("" if value is None else f"{value:.2g}" for value in (one.p, one.n))
-            lines.append((cell, one.figure, *values, _change(one), p, n, verdict, escape(one.note)))
-    names = ("cell", "", "A", "B", "B against A (95 %)", "p (Holm)", "n", "verdict", "")
-    tables.draw(escape(title), names, lines, ("cell", "", "verdict"))
+            lines.append([name, *values, _change(one), verdict])
+            notes += [f"{label}, {one.figure}: {one.note}"] if one.note else []
+    names = ("", "A", "B", "change (95 %)", "verdict")
+    tables.draw(escape(title), names, lines, ("", "verdict"))
+    for text in notes:
+        tables.note(text)
 
 
 def _shown(figure: str, value: float | None) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
+
+from rich.markup import escape
 
 from bench import tables
 from bench.rows import Row
@@ -21,30 +23,37 @@ STATUS_STYLE = {"ok": "green", "unsupported": "yellow", "skipped": "yellow"}
 VERDICT_STYLE = {"faster": "green", "slower": "red", "same": "cyan", "undecided": "yellow"}
 
 
-def show(rows: Iterable[Row]) -> None:
-    """What a person looks for; `--format tsv` has more."""
-    names = ("row", "UTC", "method", "task", "model", "tokens", "device", "status", "score",
-             "latency", "", "memory")  # fmt: skip
+def show(rows: Sequence[Row]) -> None:
+    """What a person looks for, newest last. What is the same in several rows goes to the title;
+    `--format tsv` has more."""
+    shared = [
+        name
+        for name in ("task", "model", "device")
+        if len(rows) > 1 and len({row[name] for row in rows}) == 1
+    ]
+    lines = [_line(row) for row in rows]
+    names = [name for name in lines[0] if name not in shared]
     words = ("row", "UTC", "method", "task", "model", "device", "status", "")
-    tables.draw("", names, map(_line, rows), words)
+    title = escape(" · ".join(str(rows[0][name]) for name in shared))
+    tables.draw(title, names, ([line[name] for name in names] for line in lines), words)
 
 
-def _line(row: Row) -> tuple[str, ...]:
+def _line(row: Row) -> dict[str, str]:
     status, verdict = row["status"], row["verdict"]
-    return (
-        row["row_id"][:8],
-        (row["created_utc"] or "")[:16].replace("T", " "),
-        row["method"] or "–",
-        row["task"] or "–",
-        row["model"] or "–",
-        _number(row["length"], ",d"),
-        row["device"] or "–",
-        f"[{STATUS_STYLE.get(status, 'red')}]{status}[/]",
-        _number(row["value"], ".1f"),
-        f"×{row['ratio']:.3f}" if row["ratio"] is not None else "–",
-        f"[{VERDICT_STYLE[verdict]}]{verdict}[/]" if verdict else "",
-        f"×{row['mem_ratio']:.3f}" if row["mem_ratio"] is not None else "–",
-    )
+    return {
+        "row": row["row_id"][:8],
+        "UTC": (row["created_utc"] or "")[:16].replace("T", " "),
+        "method": escape(row["method"] or "–"),
+        "task": escape(row["task"] or "–"),
+        "model": escape(row["model"] or "–"),
+        "tokens": _number(row["length"], ",d"),
+        "device": row["device"] or "–",
+        "status": f"[{STATUS_STYLE.get(status, 'red')}]{status}[/]",
+        "score": _number(row["value"], ".1f"),
+        "latency": f"×{row['ratio']:.3f}" if row["ratio"] is not None else "–",
+        "": f"[{VERDICT_STYLE[verdict]}]{verdict}[/]" if verdict else "",
+        "memory": f"×{row['mem_ratio']:.3f}" if row["mem_ratio"] is not None else "–",
+    }
 
 
 def _number(value: Any, style: str) -> str:

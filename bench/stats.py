@@ -288,7 +288,8 @@ def sign_flip_p(a: ArrayLike, b: ArrayLike, seed: int = 0) -> float:
     count, block = 0, 1 + 1_000_000 // max(1, len(difference))
     for done in range(0, FLIPS, block):
         signs = random.integers(0, 2, (min(block, FLIPS - done), len(difference))) * 2.0 - 1
-        count += np.count_nonzero(np.abs(np.einsum("fn,n->f", signs, difference)) >= distance)
+        sums = np.abs(np.einsum("fn,n->f", signs, difference))
+        count += int(np.count_nonzero(sums >= distance))
     return float(1 + count) / (1 + FLIPS)
 
 

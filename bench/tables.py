@@ -29,24 +29,25 @@ def _field(value: Any) -> str:
 def draw(
     title: str, names: Sequence[str], lines: Iterable[Sequence[str]], left: Iterable[str] = ()
 ) -> None:
-    """A table of ready words (rich markup allowed). Columns in `left` are words, others numbers."""
+    """A table of ready words (rich markup allowed). Columns in `left` are words, others numbers.
+    Nothing is cut: what is wider than the terminal wraps there."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     words = set(left)
     for name in names:
-        justify: Any = "left" if name in words else "right"
-        table.add_column(name, justify=justify, no_wrap=name not in words)
+        table.add_column(name, justify="left" if name in words else "right", no_wrap=True)
     for line in lines:
         table.add_row(*line)
-    width = None if sys.stdout.isatty() else max(100, console_width(table))
-    Console(highlight=False, width=width).print(table)
+    console = Console(highlight=False, width=1000)
+    if title:
+        console.print(title, style="bold")
+    console.print(table)
 
 
-def console_width(table: Any) -> int:
-    """The width that a table wants where there is no terminal to fit into."""
+def note(text: str) -> None:
+    """A line under a table."""
     from rich.console import Console
 
-    wide = Console(width=1000)
-    return int(wide.measure(table).maximum)
+    Console(highlight=False).print(text, markup=False, style="dim", soft_wrap=True)

@@ -18,12 +18,14 @@ class DataError(ValueError):
 @dataclass(frozen=True)
 class Row:
     """One sample. `query` is what a user asks (its tokens are the VIP tokens), `document` the
-    long text; several references are several right answers."""
+    long text; several references are several right answers. `second` is the other text of a pair
+    that an encoder reads twice (LRA Retrieval)."""
 
     id: str
     query: str
     document: str
     references: tuple[str, ...]
+    second: str | None = None
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,14 @@ class Loaded:
 @dataclass(frozen=True)
 class Encoded:
     """One row as a model reads it: token ids, which of them are VIP, and how many tokens the row
-    had before it was cut to the length."""
+    had before it was cut to the length. `valid` None: all ids are; `second` is the other text of
+    a pair."""
 
     ids: Sequence[int]
     vip: Sequence[bool]
     tokens_in: int
+    valid: Sequence[bool] | None = None
+    second: Encoded | None = None
 
 
 class Tokenizer(Protocol):
@@ -72,6 +77,8 @@ class Task:
     max_new_tokens   the generation limit
     metric           the name of the official metric in tasks.metrics
     truncation_side  which end of the document is dropped when a row is too long
+    labels           classes of a classification task: a prediction is a class number as text
+    vocabulary       number of ids of a task that has its own, and needs no tokenizer
     """
 
     name: str
@@ -82,6 +89,8 @@ class Task:
     length: int
     truncation_side: str = "right"
     higher_is_better: bool = True
+    labels: int | None = None
+    vocabulary: int | None = None
 
     @property
     def metric_version(self) -> int:

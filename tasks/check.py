@@ -17,7 +17,7 @@ LOAD_S = 5.0
 ROWS = 8
 # The first of these that has room for a row is taken.
 LENGTHS = (1024, 2048, 4096, 8192, 16384)
-ODD = ("", " ", "\n", "(A) 42%", "3, 1, 2", "日本語", "é", "\ud83d\ude00", "a" * 5000)
+ODD = ("", " ", "\n", "(A) 42%", "3, 1, 2", "日本語", "é", "😀", "a" * 5000)
 
 
 def check(task: Task, tokenizer: Tokenizer) -> list[str]:

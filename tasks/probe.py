@@ -52,7 +52,7 @@ def probe(task: Any) -> list[Finding]:
     }
     try:
         info = HfApi().dataset_info(repo, revision=revision, files_metadata=True)
-    except (OSError, ValueError) as error:  # the library's own errors are all of these two
+    except Exception as error:  # the library lets errors of its HTTP client through
         return [Finding(pattern=one, problem=first_line(error), **about) for one in patterns]
     sizes = {file.rfilename: file.size or 0 for file in info.siblings or []}
     found = []

@@ -134,7 +134,7 @@ def _names(repo: str, patterns: Sequence[str], revision: str) -> list[str]:
 
     try:
         held = HfApi().list_repo_files(repo, repo_type="dataset", revision=revision)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # the library lets errors of its HTTP client through
         raise DataError(f"can't list {repo} at {revision}: {first_line(error)}") from None
     found = [name for name in sorted(held) if any(fnmatch(name, one) for one in patterns)]
     if not found:

@@ -179,17 +179,20 @@ def _fill(rng: random.Random, template: str, **given: list[str]) -> str:
     return re.sub(r"\{(\w+)\}", word, template)
 
 
-def _things(rng: random.Random, n: int) -> list[str]:
-    """n different things; about half of them share their noun with another one."""
-    nouns = rng.sample(NOUNS, min(len(NOUNS), max(2, (2 * n) // 3)))
+def _things(rng: random.Random, n: int, still: bool) -> list[str]:
+    """n different things; about half of them share their noun with another one, fewer if still."""
+    nouns = rng.sample(NOUNS, min(len(NOUNS), 4 * n if still else max(2, (2 * n) // 3)))
     found: dict[str, None] = {}
     while len(found) < min(n, len(nouns) * len(ADJECTIVES)):
         found[f"{rng.choice(ADJECTIVES)} {rng.choice(nouns)}"] = None
     return list(found)
 
 
-def _happen(rng: random.Random, cast: list[str], things: list[str], facts: int) -> World:
-    """Facts in the order of the story: a thing's own facts stay in order, others interleave."""
+def _happen(
+    rng: random.Random, cast: list[str], things: list[str], facts: int, still: bool
+) -> World:
+    """Facts in the order of the story: a thing's own facts stay in order, others interleave. In a
+    still world nothing moves and nothing is given."""
     world = World()
     timed: list[tuple[float, str]] = []
 
@@ -202,12 +205,12 @@ def _happen(rng: random.Random, cast: list[str], things: list[str], facts: int) 
     for thing in things:
         if len(timed) >= facts:
             break
-        if rng.random() < 0.35:
+        if not still and rng.random() < 0.35:
             giver, receiver = rng.sample(cast, 2)
             world.gifts[thing] = (giver, receiver)
             tell(rng.random(), GAVE, thing=thing, giver=giver, name=receiver)
             continue
-        stays = min(facts - len(timed), rng.choice((1, 1, 1, 2, 2, 2, 3)))
+        stays = min(facts - len(timed), 1 if still else rng.choice((1, 1, 1, 2, 2, 2, 3)))
         world.places[thing] = rng.sample(PLACES, stays)
         moments = sorted(rng.random() for _ in range(stays))
         for i, (when, place) in enumerate(zip(moments, world.places[thing], strict=True)):
@@ -241,13 +244,15 @@ def _write(
     return " ".join([start, *body, *prose[done:], end]).strip()
 
 
-def _ask(rng: random.Random, world: World, cast: list[str], n: int) -> list[Question]:
+def _ask(
+    rng: random.Random, world: World, cast: list[str], n: int, weights: dict[str, int]
+) -> list[Question]:
     """Up to n different questions about a world."""
     received = [receiver for _, receiver in world.gifts.values()]
     once = [t for t, (_, receiver) in world.gifts.items() if received.count(receiver) == 1]
     placed, gifts = list(world.places), list(world.gifts)
     can = {"end": placed, "first": placed, "giver": gifts, "gift": once, "both": placed[1:]}
-    kinds = [kind for kind, weight in WEIGHTS.items() if can[kind] for _ in range(weight)]
+    kinds = [kind for kind, weight in weights.items() if can[kind] for _ in range(weight)]
     asked: dict[str, Question] = {}
     for _ in range(4 * n if kinds else 0):
         kind = rng.choice(kinds)
@@ -304,17 +309,22 @@ def _claim(rng: random.Random, world: World, things: set[str], n: int = 6) -> li
 
 
 def compose(
-    rng: random.Random, split: str, tokens: int, facts: int, questions: int = 16
+    rng: random.Random,
+    split: str,
+    tokens: int,
+    facts: int,
+    questions: int = 16,
+    still: bool = False,
 ) -> Story:
     """A story of at most `tokens` tokens with about `facts` facts, the rest prose."""
     cast = rng.sample(names(split), min(320, max(4, facts)))
-    things = _things(rng, facts)
+    things = _things(rng, facts, still)
     world = World()
     while not world.places:
-        world = _happen(rng, cast, things, facts)
+        world = _happen(rng, cast, things, facts, still)
     told = set(world.places) | set(world.gifts)
     text = _write(rng, world, cast, things, tokens)
-    asked = tuple(_ask(rng, world, cast, questions))
+    asked = tuple(_ask(rng, world, cast, questions, {"end": 1} if still else WEIGHTS))
     return Story(text, asked, _recap(rng, world), tuple(_claim(rng, world, told)))
 
 
@@ -337,13 +347,14 @@ def story(split: str, index: int, tokens: int, seed: int = 0) -> Story:
 
 
 def training_pair(
-    index: int, seed: int, tokens: int, facts: int = 0, questions: int = 1
+    index: int, seed: int, tokens: int, facts: int = 0, questions: int = 1, still: bool = False
 ) -> tuple[str, str, str]:
     """A question, a story and the answer, from the training split; the three together have about
-    `tokens` tokens. Several questions are numbered before their marks, and their answers at the start."""
+    `tokens` tokens. Several questions end with their numbers, and their answers begin with them."""
     rng = _random("pair", seed, index, tokens, facts, questions)
     room = tokens - 2 - 16 * questions
-    told = compose(rng, "train", room, facts or max(4, tokens // TOKENS_PER_FACT), questions)
+    facts = facts or max(4, tokens // TOKENS_PER_FACT)
+    told = compose(rng, "train", room, facts, questions, still)
     asked = told.questions
     if questions == 1:
         return asked[0].text, told.text, asked[0].answers[0]

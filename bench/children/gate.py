@@ -97,11 +97,11 @@ def _free_places(ids: Tensor, sequence: Sequence) -> list[Tensor]:
 
 
 def check(family: Family, inputs: Fresh) -> None:
-    """Raises Cheat, with what was seen, for a method that doesn't call its own attention, changes
-    its input, answers from a cache, leaves work to another thread, or isn't finite."""
+    """Raises Cheat, with what was seen, for a method that hasn't called its own attention since
+    the family's calls were set to 0, changes its input, answers from a cache, leaves work to
+    another thread, or isn't finite."""
     method = family.method
     ids, sequence = inputs.at(0)
-    family.calls = 0
     first = family.encode(ids, sequence)
     if not family.calls:
         accuse("never calls its own attention: the model ignores the method")

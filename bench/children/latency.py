@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
+from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -22,10 +23,6 @@ from bench.children import arms, child, gate
 from bench.children.fidelity import fidelity
 from bench.models.base import Family
 from methods.base import Call, Layer, Method, Sequence
-
-Input = tuple[Tensor, Sequence]
-Arm = Callable[[int], int]
-"""Runs on input number i and returns nanoseconds."""
 
 INPUTS = 4
 DECODED_TOKENS = 16
@@ -38,16 +35,25 @@ def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
     """Raw samples of both arms and how they were taken, in nanoseconds."""
     cell = Cell.from_json(request["cell"])
     arms.prepare(cell)
-    began = time.perf_counter_ns()
+    began = perf_counter_ns()
     family = arms.load(cell, arms.method_of(cell))
-    result: dict[str, Any] = {"load_ns": time.perf_counter_ns() - began}
-    inputs = arms.longest_inputs(cell, family, INPUTS)
+    result: dict[str, Any] = {"load_ns": perf_counter_ns() - began}
+    return result | against_vanilla(family, cell, report)
+
+
+def against_vanilla(family: Family, cell: Cell, report: child.Report) -> dict[str, Any]:
+    """Samples of the method in the family and of vanilla in its place, the gate before and after.
+    Raises Cheat."""
+    result: dict[str, Any] = {}
+    inputs = gate.Fresh(arms.longest_inputs(cell, family, INPUTS), cell.seed)
     own = family.method
     with torch.inference_mode():
         report("warmup")
-        method = timed(family, own, inputs, cell.device["kind"])
+        weights = gate.weights(family)
+        method = Arm(family, own, inputs, cell.device["kind"])
+        family.calls = 0
         result["first_call_ns"] = method(0)
-        gate.check(family, *inputs[0])
+        gate.check(family, inputs)
         base, why = first_vanilla(cell, family, inputs)
         result |= warm(method)
         if cell.method["name"] == BASELINE:
@@ -56,43 +62,65 @@ def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
             result |= solo(method, cell, report) | why
         else:
             family.method = own
-            result |= fidelity(family, arms.vanilla(), inputs[0])
+            result |= fidelity(family, arms.vanilla(), inputs.same(0))
             warm(base)
             result |= compare(method, base, cell, report)
         family.method = own
-        result |= stages(family, inputs[0])
+        gate.check_fresh(family, inputs)
+        result |= stages(family, inputs.same(0))
+        if weights != gate.weights(family):
+            gate.accuse("changes the model's weights")
     return result
 
 
-def timed(family: Family, method: Method, inputs: list[Input], device: str) -> Arm:
+@dataclass
+class Arm:
     """One call of the model with `method` in it, timed: monotonic clock on the CPU, events and one
-    synchronisation on a GPU."""
+    synchronisation on a GPU. Called with the number of an input, it returns nanoseconds.
 
-    def on_cpu(i: int) -> int:
-        family.method = method
-        ids, sequence = inputs[i % len(inputs)]
-        began = time.perf_counter_ns()
-        arms.first_token(family, ids, sequence)
-        return time.perf_counter_ns() - began
+    unseen  nanoseconds of each call that weren't timed: our own work, and nobody else's
+    """
 
-    def on_cuda(i: int) -> int:
-        family.method = method
-        ids, sequence = inputs[i % len(inputs)]
+    family: Family
+    method: Method
+    inputs: gate.Fresh
+    device: str
+    unseen: list[int] = field(default_factory=list)
+    last: Tensor | None = None
+
+    def __call__(self, i: int) -> int:
+        entered = perf_counter_ns()
+        self.family.method = self.method
+        ids, sequence = self.inputs.at(i)
+        timed = self._on_cuda if self.device == "cuda" else self._on_cpu
+        took, logits = timed(ids, sequence)
+        gate.plain(logits)
+        if self.last is not None and torch.equal(logits, self.last):
+            gate.accuse("returns a cached output: another input gave the same")
+        self.last = logits
+        del logits
+        self.unseen.append(perf_counter_ns() - entered - took)
+        return took
+
+    def _on_cpu(self, ids: Tensor, sequence: Sequence) -> tuple[int, Tensor]:
+        began = perf_counter_ns()
+        logits = arms.first_token(self.family, ids, sequence)
+        return perf_counter_ns() - began, logits
+
+    def _on_cuda(self, ids: Tensor, sequence: Sequence) -> tuple[int, Tensor]:
         start, end = (torch.Event("cuda", enable_timing=True) for _ in range(2))
         start.record()
-        arms.first_token(family, ids, sequence)
+        logits = arms.first_token(self.family, ids, sequence)
         end.record()
         torch.cuda.synchronize()
-        return int(start.elapsed_time(end) * 1e6)
-
-    return on_cuda if device == "cuda" else on_cpu
+        return int(start.elapsed_time(end) * 1e6), logits
 
 
 def first_vanilla(
-    cell: Cell, family: Family, inputs: list[Input]
+    cell: Cell, family: Family, inputs: gate.Fresh
 ) -> tuple[Arm | None, dict[str, Any]]:
     """Vanilla's arm, or None and the reason when it doesn't run here: no failure of the method."""
-    arm = timed(family, arms.vanilla(), inputs, cell.device["kind"])
+    arm = Arm(family, arms.vanilla(), inputs, cell.device["kind"])
     try:
         first = arm(0)
     except (RuntimeError, MemoryError) as error:
@@ -138,6 +166,8 @@ def compare(method: Arm, base: Arm, cell: Cell, report: child.Report) -> dict[st
     out: dict[str, list[int]] = {name: [] for name in ("lat", "base", "aa_first", "aa_second")}
     order = ""
     with still() as stretch:
+        method.unseen.clear()
+        base.unseen.clear()
         while len(out["lat"]) < pairs:
             i = len(order)
             report("latency", len(out["lat"]), pairs)
@@ -152,6 +182,8 @@ def compare(method: Arm, base: Arm, cell: Cell, report: child.Report) -> dict[st
                 out[name].append(sample(method if name == "lat" else base, i))
             order += "M" if method_first else "V"
         gate.check_outside(group * sum(map(sum, out.values())), stretch())
+        gate.check_unseen(method.unseen, base.unseen, costs[0])
+    gate.confirm_honest()
     return {f"{name}_samples_ns": values for name, values in out.items()} | {
         "calls_per_sample": group,
         "pair_order": order,
@@ -171,6 +203,7 @@ def solo(method: Arm, cell: Cell, report: child.Report) -> dict[str, Any]:
             report("latency", i, count)
             samples.append(sample(method, i))
         gate.check_outside(group * sum(samples), stretch())
+    gate.confirm_honest()
     return {"lat_samples_ns": samples, "calls_per_sample": group}
 
 
@@ -185,15 +218,15 @@ def still() -> Iterator[Callable[[], int]]:
     gc.collect()
     gc.freeze()
     gc.disable()
-    began = time.perf_counter_ns()
+    began = perf_counter_ns()
     try:
-        yield lambda: time.perf_counter_ns() - began
+        yield lambda: perf_counter_ns() - began
     finally:
         gc.enable()
         gc.unfreeze()
 
 
-def stages(family: Family, batch: Input) -> dict[str, Any]:
+def stages(family: Family, batch: gate.Input) -> dict[str, Any]:
     """Where the method's time goes: inside its attention, in its walk over the layers, until the
     first token, and for each token after it."""
     ids, sequence = batch
@@ -203,9 +236,9 @@ def stages(family: Family, batch: Input) -> dict[str, Any]:
     with still():
         for _ in range(3):
             family.method = watch = Stopwatch(method)
-            began = time.perf_counter_ns()
+            began = perf_counter_ns()
             family.encode(ids, sequence)
-            encode.append(time.perf_counter_ns() - began)
+            encode.append(perf_counter_ns() - began)
             attend.append(sum(watch.inside))
     family.method = method
     return {
@@ -222,9 +255,9 @@ class Stopwatch(Method):
     inside: list[int] = field(default_factory=list)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
-        began = time.perf_counter_ns()
+        began = perf_counter_ns()
         out = self.method.attend(query, key, value, call)
-        self.inside.append(time.perf_counter_ns() - began)
+        self.inside.append(perf_counter_ns() - began)
         return out
 
     def encode(self, layers: Items[Layer], hidden: Tensor, sequence: Sequence) -> Tensor:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from bench.cell import Cell
-from bench.children import arms, child
+from bench.children import arms, child, gate
 from bench.models.base import Family
 from methods.base import Sequence
 
@@ -66,6 +66,7 @@ def host_peak(family: Family, ids: torch.Tensor, sequence: Sequence) -> dict[str
     if warm < EXACT_BELOW * BATCH * PAGE * torch.get_num_threads():
         starts = range(0, BATCH, BATCH // PHASES)
         warm = max(peak(family, ids, sequence, start)[1] for start in starts)
+    check_mark(family, ids, sequence, max(cold, warm))
     return {
         "mem_method": "VmHWM",
         "rss_base_bytes": base,
@@ -75,20 +76,31 @@ def host_peak(family: Family, ids: torch.Tensor, sequence: Sequence) -> dict[str
     }
 
 
-def peak(
-    family: Family, ids: torch.Tensor, sequence: Sequence, start: int = 0
-) -> tuple[int, int]:
+def peak(family: Family, ids: torch.Tensor, sequence: Sequence, start: int = 0) -> tuple[int, int]:
     """Resident bytes before one forward and how far it went beyond them; `start` is the number of
     pages that are in the kernel's batch when it begins."""
-    reset()
+    base = at_rest()
     gc.disable()  # or it comes at another moment in each process, and some memory with it
     try:
         with touched(start):
-            base = reset_mark()
+            clear_mark()
             arms.first_token(family, ids, sequence)
-            return base, status_bytes("VmHWM") - base
+            return base, status_bytes("VmHWM") - base - start * PAGE
     finally:
         gc.enable()
+
+
+def check_mark(family: Family, ids: torch.Tensor, sequence: Sequence, peak_bytes: int) -> None:
+    """Raises Cheat when a forward takes back the high-water mark that it is measured by: what was
+    resident before it, and more than it is said to need, must still be in the mark after it."""
+    slack = BATCH * torch.get_num_threads()
+    before = peak_bytes // PAGE + 4 * slack
+    base = at_rest()
+    with touched(before):
+        pass
+    arms.first_token(family, ids, sequence)
+    if status_bytes("VmHWM") < base + (before - slack) * PAGE:
+        gate.accuse("frees memory before it is read: the high-water mark was reset within a call")
 
 
 def cuda_peak(family: Family, ids: torch.Tensor, sequence: Sequence) -> dict[str, Any]:
@@ -123,29 +135,32 @@ def traced(family: Family, ids: torch.Tensor, sequence: Sequence) -> int | None:
 
 def can_reset() -> bool:
     try:
-        Path("/proc/self/clear_refs").write_text("5")
+        clear_mark()
         return True
     except OSError:
         return False
 
 
-def reset() -> None:
-    """Give freed memory back, and empty the kernel's batch: it is added up when many pages go."""
+def clear_mark() -> None:
+    """The high-water mark begins anew."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def at_rest() -> int:
+    """Give freed memory back; returns the resident bytes as the high-water mark counts them.
+
+    A known number of pages comes and goes: that empties the batch, and what the mark shows beyond
+    them is there without them. The mark is left with them in it.
+    """
     gc.collect()
     # Another libc keeps what it keeps: the base is then higher, the difference still right.
     with contextlib.suppress(OSError):
         ctypes.CDLL("libc.so.6").malloc_trim(0)
-    with touched(2 * BATCH):
-        pass
-
-
-def reset_mark() -> int:
-    """Start a new high-water mark; returns the resident bytes it starts from, by a count of all
-    pages, which older kernels don't make for /proc/self/status."""
-    Path("/proc/self/clear_refs").write_text("5")
-    with contextlib.suppress(OSError):
-        return status_bytes("Rss", "smaps_rollup")
-    return status_bytes("VmRSS")
+    for _ in range(2):  # once to empty the batch, once to count
+        clear_mark()
+        with touched(4 * BATCH):
+            pass
+    return status_bytes("VmHWM") - 4 * BATCH * PAGE
 
 
 @contextlib.contextmanager
@@ -156,14 +171,15 @@ def touched(pages: int) -> Iterator[None]:
         return
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     with mmap.mmap(-1, pages * PAGE, flags=flags) as held:
-        for page in range(pages):
-            held[page * PAGE] = 1
+        view = memoryview(held)
+        view[::PAGE] = b"\1" * pages
+        view.release()
         yield
 
 
-def status_bytes(field: str, file: str = "status") -> int:
-    """One figure of a file of /proc/self, in bytes."""
-    for line in Path("/proc/self", file).read_text().splitlines():
+def status_bytes(field: str) -> int:
+    """One figure of /proc/self/status, in bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024
-    raise OSError(f"/proc/self/{file} has no {field}")
+    raise OSError(f"/proc/self/status has no {field}")

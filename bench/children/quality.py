@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from bench.cell import Cell
-from bench.children import arms, child
-from bench.children.gate import Cheat
+from bench.children import arms, child, gate
+from bench.children.labels import Sealed, sealed
 from bench.store import Predictions
+from tasks.base import Encoded, Row, Task
 
 
 def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
@@ -27,22 +28,36 @@ def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
     return tokens
 
 
-class Sealed(tuple[str, ...]):
-    """References that can't be read while predictions are made: scoring happens elsewhere."""
-
-    def _refuse(self, *_: object) -> Any:
-        raise Cheat("reads the labels while it predicts")
-
-    __getitem__ = __iter__ = __len__ = __contains__ = _refuse
-
-
 def predict(cell: Cell, results: Path, stage: str, report: child.Report) -> dict[str, Any]:
-    """Predictions of one cell under results/predictions/<prediction key>."""
+    """Predictions of one cell under results/predictions/<prediction key>.
+
+    The rows are read first; from then on, before anything of the method is loaded, no label can be
+    had."""
     task = arms.task_of(cell)
     rows = [replace(row, references=Sealed()) for row in arms.rows(cell, task).rows]
+    known = Predictions(results / "predictions", cell.prediction_key)
+    with sealed(task, _files(cell)):
+        encoded = _answer(cell, task, rows, known, stage, report)
+    read = sum(row.tokens_in for row in encoded)
+    seen = sum(len(row.ids) for row in encoded)
+    return {
+        "tokens_in_mean": read / len(rows),
+        "tokens_seen_mean": seen / len(rows),
+        "truncated_frac": 1 - seen / read,
+    }
+
+
+def _answer(
+    cell: Cell,
+    task: Task,
+    rows: list[Row],
+    known: Predictions,
+    stage: str,
+    report: child.Report,
+) -> list[Encoded]:
+    """Answer what isn't answered yet, batch by batch; returns the rows as the model reads them."""
     family = arms.load(cell, arms.method_of(cell))
     encoded = [task.encode(row, family.tokenizer, cell.length) for row in rows]
-    known = Predictions(results / "predictions", cell.prediction_key)
     done = known.done()
     hashes = [hashlib.sha256(json.dumps([*row.ids]).encode()).hexdigest()[:16] for row in encoded]
     open_rows = [
@@ -57,6 +72,7 @@ def predict(cell: Cell, results: Path, stage: str, report: child.Report) -> dict
         ids, sequence = arms.collate([encoded[i] for i in group], cell.device["kind"])
         with torch.inference_mode():
             answers = family.generate(ids, sequence, task.max_new_tokens)
+        gate.confirm_honest()
         known.append(
             {"id": rows[i].id, "input_sha256": hashes[i], "prediction": answer}
             for i, answer in zip(group, answers, strict=True)
@@ -64,11 +80,15 @@ def predict(cell: Cell, results: Path, stage: str, report: child.Report) -> dict
         answered += len(group)
         report(stage, answered, len(rows))
     if open_rows and not family.calls:
-        raise Cheat("never calls its own attention: the model ignores the method")
-    read = sum(row.tokens_in for row in encoded)
-    seen = sum(len(row.ids) for row in encoded)
-    return {
-        "tokens_in_mean": read / len(rows),
-        "tokens_seen_mean": seen / len(rows),
-        "truncated_frac": 1 - seen / read,
-    }
+        gate.accuse("never calls its own attention: the model ignores the method")
+    return encoded
+
+
+def _files(cell: Cell) -> Path | None:
+    """The folder that the rows came from; None for embedded ones."""
+    if cell.data["source"] != "hub":
+        return Path(cell.data["dir"]) if cell.data["dir"] else None
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    repo = cell.task["hub"]["repo"].replace("/", "--")
+    return Path(HF_HUB_CACHE) / f"datasets--{repo}"

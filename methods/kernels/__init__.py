@@ -1,6 +1,293 @@
-BLOCK = 64
+"""The native kernels of attention: exact (dense or block-sparse), and over the best k keys.
+
+One C++ file for CPUs with AVX-512, forward only, float32 in and out. It is compiled at its first
+use and kept under $XDG_CACHE_HOME or ~/.cache. Each function returns in words why it can't do what
+it is asked (no compiler, another CPU, a gradient wanted, another dtype, …); the caller then takes
+its torch path, which gives the same within rounding:
+
+    output = kernels.dense(query, key, value, scale)
+    kernels.note(self, output)              # → self.kernel_used: "native", or "torch: why"
+    if isinstance(output, str):
+        output = …
+
+Shapes: query [B, H, q, d]; key [B, G, n, d] and value [B, G, n, e], where G divides H (grouped
+queries) → [B, H, q, e]. Any sizes and strides; d and e that are multiples of 16 are fastest.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from methods.kernels import build
+
+BLOCK = 64  # keys, and queries, in a block
 KERNELS = ("torch", "native")
-def check(name, value, accepted):
-    if value not in accepted: raise ValueError(name)
-def note(method, reason): method.__dict__["kernel_used"] = "native" if reason is None else f"torch ({reason})"
-def topk(*a): return "no"
+PRODUCTS = ("float32", "bfloat16")
+
+
+def available(products: str = "float32") -> str | None:
+    """Why the kernels can't run on this machine, or None; compiles them if need be. `products`:
+    "float32", "bfloat16", or "int8" for the scan of `topk`."""
+    library = build.load()
+    if isinstance(library, str):
+        return library
+    needed = {"float32": build.BASE, "bfloat16": build.BF16, "int8": build.VNNI}[products]
+    if not library.features() & needed:
+        return f"this CPU has no AVX-512 instructions for {products} products"
+    return None
+
+
+def note(method: object, done: object) -> None:
+    """Remember as `method.kernel_used` which kernel ran: done is a reason why not, or a result."""
+    used = f"torch: {done}" if isinstance(done, str) else "native"
+    object.__setattr__(method, "kernel_used", used)  # no field: it is no part of a cell
+
+
+def check(name: str, value: object, accepted: Items[object]) -> None:
+    """Raises ValueError where a parameter has none of the accepted values."""
+    if value not in accepted:
+        raise ValueError(f"{name} is {value!r}; it takes {', '.join(map(repr, accepted))}")
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Which blocks of 64 keys each block of 64 queries reads.
+
+    starts  [H or 1, blocks of queries + 1] int32; list i of head h is keys[starts[h, i] :
+            starts[h, i+1]]
+    keys    int32: the numbers of key blocks, in any order; one that stands twice counts twice
+    """
+
+    starts: Tensor
+    keys: Tensor
+
+    @classmethod
+    def of(cls, lists: Items[Items[Items[int]]], size: int = BLOCK) -> Blocks:
+        """lists[head][query block] = key blocks, for one head (all alike) or all of them; blocks
+        of `size` tokens, a multiple of 64. Make it once a pattern: it is a loop in Python."""
+        if size % BLOCK:
+            raise ValueError(f"size is {size}; it must be a multiple of {BLOCK}")
+        parts, starts, keys = size // BLOCK, [], []
+        for head in lists:
+            row = []
+            for one in head:
+                fine = [block * parts + part for block in one for part in range(parts)]
+                for _ in range(parts):
+                    row.append(len(keys))
+                    keys += fine
+            starts.append([*row, len(keys)])
+        return cls(torch.tensor(starts, dtype=torch.int32), torch.tensor(keys, dtype=torch.int32))
+
+
+def dense(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+    key_bias: Tensor | None = None,
+    products: str = "float32",
+    causal: bool = False,
+) -> Tensor | str:
+    """softmax(q kᵀ · scale + key bias) v [B, H, q, e] float32, or why not.
+
+    key_bias  [B, n] or [B, 1, 1, n] to add to all scores of a key: a very low number at padding
+    products  "bfloat16": q, k, v and weights are rounded to it before they are multiplied, sums
+              stay float32
+    causal    query i sees keys 0 … i; as many queries as keys
+    """
+    return _attend(query, key, value, scale, None, key_bias, products, causal)
+
+
+def block_sparse(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+    blocks: Blocks,
+    key_bias: Tensor | None = None,
+    products: str = "float32",
+) -> Tensor | str:
+    """As `dense`, where a query sees the key blocks of its own block's list and no others. The
+    last blocks may be shorter than 64."""
+    return _attend(query, key, value, scale, blocks, key_bias, products, False)
+
+
+def topk(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, k: int, wanted: int, seen: Tensor
+) -> tuple[Tensor, Tensor] | str:
+    """softmax over the best k keys of each query: output [B, H, q, e] float32, 0 where it sees no
+    key, and the keys read [B, H, q, k] int64, -1 where there are fewer; or why not.
+
+    H heads of keys, too. wanted  keys that are kept by 8-bit scores and then scored exactly
+    seen [q] int64, never falling: a query sees the first so many keys
+    """
+    reason = available("int8") or _refused(query, key, value)
+    if reason:
+        return reason
+    call = _Call(query, key, value)
+    shape = call.shape
+    heads, blocks = shape.batch * shape.heads, shape.keys // BLOCK
+    padded = -(-blocks // BLOCK) * BLOCK
+    eight = torch.empty(heads * blocks * BLOCK * shape.d, dtype=torch.uint8)
+    means, scales = torch.zeros(heads * padded * shape.d), torch.ones(heads * padded)
+    ids = torch.empty(*query.shape[:3], k, dtype=torch.int32)
+    seen = seen.int().contiguous()
+    given = _TopK(
+        shape=shape,
+        **call.named_views(),
+        scale=scale,
+        seen=seen.data_ptr(),
+        ids=ids.data_ptr(),
+        k=k,
+        wanted=wanted,
+        threads=torch.get_num_threads(),
+        eight=eight.data_ptr(),
+        means=means.data_ptr(),
+        scales=scales.data_ptr(),
+    )
+    _library().topk(ctypes.byref(given))
+    return call.result(), ids
+
+
+def _attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+    blocks: Blocks | None,
+    key_bias: Tensor | None,
+    products: str,
+    causal: bool,
+) -> Tensor | str:
+    reason = available(products) or _refused(query, key, value)
+    if reason:
+        return reason
+    call = _Call(query, key, value)
+    shape = call.shape
+    if causal and shape.queries != shape.keys:
+        return "causal with another number of queries than keys"
+    tiles = -(-shape.keys // BLOCK) * shape.batch * shape.key_heads
+    half = products == "bfloat16"
+    room = [torch.empty(tiles * BLOCK * shape.d * (2 if half else 4), dtype=torch.uint8)]
+    if half:
+        room.append(torch.empty(tiles * BLOCK * shape.dv * 2, dtype=torch.uint8))
+    bias = starts = columns = None
+    if key_bias is not None:
+        bias = key_bias.reshape(-1, shape.keys).expand(shape.batch, -1).float().contiguous()
+    if blocks is not None:
+        starts, columns = blocks.starts.contiguous(), blocks.keys.contiguous()
+        if starts.shape[1] != -(-shape.queries // BLOCK) + 1:
+            raise ValueError(
+                f"blocks has {starts.shape[1] - 1} lists; {shape.queries} queries have "
+                f"{-(-shape.queries // BLOCK)} blocks of {BLOCK}"
+            )
+    given = _Dense(
+        shape,
+        *call.views,
+        scale,
+        *(None if x is None else x.data_ptr() for x in (bias, starts, columns)),
+        1 if starts is None else starts.shape[0],
+        causal,
+        torch.get_num_threads(),
+        *(x.data_ptr() for x in (room[0], room[-1])),
+    )
+    getattr(_library(), f"dense_{products}")(ctypes.byref(given))
+    return call.result()
+
+
+def _refused(query: Tensor, key: Tensor, value: Tensor) -> str | None:
+    given = (query, key, value)
+    if any(x.device.type != "cpu" for x in given):
+        return "not on the CPU"
+    if any(x.dtype != torch.float32 for x in given):
+        return "not float32"
+    if torch.is_grad_enabled() and any(x.requires_grad for x in given):
+        return "a gradient is wanted"
+    if not query.numel() or not key.numel():
+        return "nothing to read"
+    return None
+
+
+def _library() -> Any:
+    library = build.load()
+    assert not isinstance(library, str)
+    return library
+
+
+class _View(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("data", "batch", "head", "row")]
+
+
+class _Shape(ctypes.Structure):
+    _fields_ = [
+        (name, ctypes.c_int64)
+        for name in ("batch", "heads", "key_heads", "queries", "keys", "d", "dv")
+    ]
+
+
+class _Dense(ctypes.Structure):
+    _fields_ = [
+        ("shape", _Shape),
+        *((name, _View) for name in ("query", "key", "value", "output")),
+        ("scale", ctypes.c_float),
+        *((name, ctypes.c_void_p) for name in ("key_bias", "starts", "columns")),
+        *((name, ctypes.c_int64) for name in ("list_heads", "causal", "threads")),
+        *((name, ctypes.c_void_p) for name in ("keys", "values")),
+    ]
+
+
+class _TopK(ctypes.Structure):
+    _fields_ = [
+        ("shape", _Shape),
+        *((name, _View) for name in ("query", "key", "value", "output")),
+        ("scale", ctypes.c_float),
+        *((name, ctypes.c_void_p) for name in ("seen", "ids")),
+        *((name, ctypes.c_int64) for name in ("k", "wanted", "threads")),
+        *((name, ctypes.c_void_p) for name in ("eight", "means", "scales")),
+        *((name, ctypes.c_void_p) for name in ("key_lists", "query_lists", "retrieved")),
+        *((name, ctypes.c_int64) for name in ("m", "L", "places")),
+    ]
+
+
+class _Call:
+    """Tensors as the kernels take them: d and e padded to vectors of 16, the last dimension dense.
+    Holds what the views point to."""
+
+    def __init__(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        self.e = value.shape[-1]
+        self.given = [self._vectors(x) for x in (query, key, value)]
+        query, key, value = self.given
+        self.output = torch.empty(*query.shape[:3], value.shape[-1])
+        self.shape = _Shape(
+            query.shape[0],
+            query.shape[1],
+            key.shape[1],
+            query.shape[2],
+            key.shape[2],
+            query.shape[3],
+            value.shape[3],
+        )
+        self.views = [
+            _View(x.data_ptr(), x.stride(0), x.stride(1), x.stride(2))
+            for x in (*self.given, self.output)
+        ]
+
+    def named_views(self) -> dict[str, _View]:
+        return dict(zip(("query", "key", "value", "output"), self.views, strict=True))
+
+    @staticmethod
+    def _vectors(x: Tensor) -> Tensor:
+        short = -x.shape[-1] % 16
+        if short:
+            x = pad(x, (0, short))
+        return x if x.stride(-1) == 1 else x.contiguous()
+
+    def result(self) -> Tensor:
+        return self.output[..., : self.e]

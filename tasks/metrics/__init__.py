@@ -154,7 +154,7 @@ METRICS: dict[str, Metric] = {
     "rougel_f1": Metric(1, _kilt, lambda figures: 100 * figures["rougel"], digits=6),
     "accuracy": Metric(
         1,
-        lambda given, right: {"accuracy": text.argmax_match(given, right)},
+        lambda given, right: {"accuracy": text.class_match(given, right)},
         lambda figures: 100 * figures["accuracy"],
         digits=6,
     ),

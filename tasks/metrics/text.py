@@ -126,6 +126,13 @@ def argmax_match(scores: Sequence[float], references: Sequence[int]) -> float:
     return float(max(range(len(scores)), key=scores.__getitem__) == references[0])
 
 
+def class_match(prediction: str | Sequence[float], references: Sequence[str | int]) -> float:
+    """1 if the class is the label: a class number as text, or the scores of all classes (LRA)."""
+    if isinstance(prediction, str):
+        return float(prediction.strip() == str(references[0]))
+    return argmax_match(prediction, [int(references[0])])
+
+
 def strict_match(prediction: str, references: Sequence[str]) -> float:
     """1 if a reference is the very same text (KILT accuracy)."""
     return float(prediction in references)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ from bench.rows import Selection
 from bench.store import Store
 from tests.bench import made
 from tests.bench.test_results import bench, listed
+from tests.conftest import ROOT
 
 QUIET = stats.Ratio(0.5, 0.49, 0.51, 0.0001, 40)
 
@@ -250,6 +253,7 @@ def test_of_many_comparisons_a_chance_find_is_undecided():
     assert judge(ours).verdict == "worse"
     many = judged([ours, *[ours._replace(p=0.5, settled="undecided")] * 9])
     assert many[0].p == pytest.approx(0.3) and many[0].verdict == "undecided"
+    assert many[0].note == "p = 0.3 after Holm's correction"
 
 
 # --- limits ------------------------------------------------------------------------------------
@@ -319,6 +323,7 @@ def test_compare_gives_a_table_for_people(stored, capsys):
     _, out, _ = bench(capsys, "compare", "a1", "b2", "--results", stored, "--format", "table")
     table = "\n".join(out)
     assert "×0.6" in table and "50.0 MiB" in table and "-50.0 (" in table and "worse" in table
+    assert max(map(len, out)) <= 80
 
 
 def test_the_same_story_under_two_lengths_is_not_the_same_sample(stored, tmp_path, capsys):
@@ -378,6 +383,18 @@ def test_samples_that_are_gone_leave_the_rest_compared(stored, capsys):
     quality, latency, _ = listed(out)
     assert "samples can't be paired: its predictions are" in quality["note"]
     assert quality["a"] and quality["b"] and not quality["verdict"] and latency["verdict"]
+
+
+def test_reading_rows_needs_no_torch(stored):
+    program = (
+        "import sys\nfrom bench.cli import main\n"
+        f"for words in ['results'], ['compare', 'a1', 'b2'], ['explain', 'a1', 'b2']:\n"
+        f"    try: main([*words, '--results', {str(stored)!r}])\n"
+        "    except SystemExit as stop: assert not stop.code\n"
+        "print({'torch', 'transformers', 'hydra'} & set(sys.modules), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert done.stderr.strip().splitlines()[-1] == "set()", done.stderr
 
 
 def test_explain_lists_what_of_the_key_differs_and_what_else(stored, capsys):

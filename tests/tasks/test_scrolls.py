@@ -67,7 +67,11 @@ def test_hydra_composes_a_task(tmp_path):
 
 @pytest.mark.parametrize(
     ("field", "message"),
-    [("query", "paragraph, options, entities, none"), ("embedded", "summary"), ("truncation_side", "left")],
+    [
+        ("query", "paragraph, options, entities, none"),
+        ("embedded", "summary"),
+        ("truncation_side", "left"),
+    ],
 )
 def test_a_wrong_choice_names_the_accepted(field, message):
     with pytest.raises(ValueError, match=f"qmsum: {field}=x; accepted: .*{message}"):

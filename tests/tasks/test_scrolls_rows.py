@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.tasks.words import Words
 
 from bench import plugins
 from tasks import stories
@@ -25,26 +26,6 @@ def task(name: str) -> Scrolls:
 
 def load(data: Data, n: int | None = None, name: str = "qmsum"):
     return task(name).load(data, n, 1024, 0)
-
-
-class Words:
-    """A tokenizer with an id for each character or for each word; it can spell its ids."""
-
-    eos_token_id: int | None = 1
-
-    def __init__(self, cut=str.split):
-        self.cut, self.known = cut, ["<pad>", "</s>"]
-
-    def __call__(self, text, *, add_special_tokens=True):
-        ids = []
-        for word in self.cut(text):
-            if word not in self.known:
-                self.known.append(word)
-            ids.append(self.known.index(word))
-        return {"input_ids": ids + [1] * add_special_tokens}
-
-    def spell(self, ids, between=" "):
-        return between.join(self.known[i] for i in ids)
 
 
 # --- embedded rows ----------------------------------------------------------------------------

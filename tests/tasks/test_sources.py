@@ -153,6 +153,8 @@ def hub(files: dict[str, bytes], commits: dict[str, str]):
 
         def do_GET(self):
             parts = self.path.strip("/").split("/")
+            if parts[0] == "api":
+                return self.about(parts)
             owner, rest = parts[:4], parts[4:]
             known = owner == ["datasets", "tau", "scrolls", "resolve"]
             commit = commits.get(rest[0]) if known else None
@@ -173,6 +175,24 @@ def hub(files: dict[str, bytes], commits: dict[str, str]):
             self.end_headers()
             if self.command == "GET":
                 self.wfile.write(body)
+
+        def about(self, parts):
+            """The list of files, and the commit behind a revision."""
+            known = parts[1:4] == ["datasets", "tau", "scrolls"] and len(parts) > 5
+            commit = commits.get(parts[5].partition("?")[0]) if known else None
+            held = [
+                {"type": "file", "path": n, "size": len(b), "oid": "0"} for n, b in files.items()
+            ]
+            siblings = [{"rfilename": one["path"], "size": one["size"]} for one in held]
+            found = {"id": "tau/scrolls", "sha": commit, "siblings": siblings}
+            body = json.dumps(held if known and parts[4] == "tree" else found).encode()
+            self.send_response(200 if commit else 404)
+            if not commit:
+                self.send_header("X-Error-Code", "RevisionNotFound" if known else "RepoNotFound")
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -218,8 +238,10 @@ def steps(tmp_path):
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE"):
         env.pop(name, None)
 
-    def step(what: str, revision: str = "main", name: str = "qmsum.zip", **more: str) -> str:
-        command = [sys.executable, "-c", STEP, what, revision, name]
+    def step(
+        what: str, revision: str = "main", name: str = "qmsum.zip", script: str = STEP, **more: str
+    ) -> str:
+        command = [sys.executable, "-c", script, what, revision, name]
         done = subprocess.run(command, env=env | more, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -267,6 +289,65 @@ def test_a_moved_branch_does_not_move_what_was_fetched(steps):
     before = steps("load")
     steps.commits["main"] = "b" * 40
     assert steps("load") == before
+
+
+SHARDS = """
+import sys
+from tasks import probe, sources
+from tasks.base import Data, DataError
+from tasks.summaries import Summaries
+what, split, revision = sys.argv[1:]
+task = Summaries(
+    name="set", benchmark="set", version=1, metric="rouge_stemmed", max_new_tokens=8, length=64,
+    columns=dict(document="input", summary="output", id="id"),
+    hub=dict(repo="tau/scrolls", revision=revision, unverified=True, files=dict(
+        train="data/train*.jsonl", validation="data/validation*.jsonl", test="data/none*")),
+)
+try:
+    if what == "fetch":
+        sources.fetch(task, split=split)
+        print("fetched")
+    elif what == "probe":
+        print(probe.table(probe.probe(task)))
+    else:
+        print([row.id for row in task.load(Data("hub", split=split), None, 64, 0).rows])
+except DataError as error:
+    print("DataError:", error)
+"""
+
+
+def test_shards_of_a_split_are_fetched_together(steps):
+    for name, held in {"train-0": "a", "validation-0": "bc", "validation-1": "d"}.items():
+        lines = "\n".join(json.dumps(ROW | {"id": one}) for one in held)
+        steps.files[f"data/{name}.jsonl"] = lines.encode()
+    load = steps("load", "validation", "main", script=SHARDS)
+    assert load.endswith("hasn't been fetched: bench fetch set")
+    assert steps("fetch", "validation", "main", script=SHARDS).endswith("fetched")
+    assert steps("load", "validation", "main", script=SHARDS) == "['b', 'c', 'd']"
+    load = steps("load", "train", "main", script=SHARDS)
+    assert load.endswith("hasn't been fetched: bench fetch set --split train")
+    fetch = steps("fetch", "test", "main", script=SHARDS)
+    assert fetch.endswith("tau/scrolls at main has no file data/none*")
+    fetch = steps("fetch", "train", "v9", script=SHARDS)
+    assert "DataError: can't list tau/scrolls at v9" in fetch
+
+
+def test_probe_says_what_the_hub_has(steps):
+    steps.files["data/train-0.jsonl"] = steps.files["data/train-1.jsonl"] = b"x" * 2**20
+    head, train, validation, test = steps("probe", "-", "main", script=SHARDS).splitlines()
+    assert head.split() == ("task repo revision file files MiB commit verified problem".split())
+    assert train.split() == ["set", "tau/scrolls", "main", "data/train*.jsonl", "2", "2.0",
+                             "a" * 12, "no", "–"]  # fmt: skip
+    assert "no such file among 3" in validation and "no such file among 3" in test
+    lines = steps("probe", "-", "v9", script=SHARDS).splitlines()
+    assert len(lines) == 4 and all("404" in line for line in lines[1:])
+
+
+def test_probe_without_a_network_is_a_finding(steps):
+    steps.server.shutdown()
+    steps.server.server_close()
+    lines = steps("probe", "-", "main", script=SHARDS, HF_HUB_OFFLINE="1").splitlines()
+    assert len(lines) == 4 and all("offline" in line.lower() for line in lines[1:])
 
 
 def test_fetch_says_what_is_not_there(steps):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from bench.store import Store
 from tests.conftest import ROOT
 from tests.trust.common import bench_run
-
-from bench.store import Store
 
 CONF = ROOT / "tests" / "rogues" / "conf"
 ENDS = {

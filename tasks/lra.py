@@ -1,0 +1,159 @@
+"""LRA, Long Range Arena (Tay et al., 2021, arXiv:2011.04006): five classification tasks over long
+sequences, read token by token, byte by byte or pixel by pixel.
+
+    task        ids                                                   0 is
+    ListOps     [MIN [MAX [MED [SM = 1…4, digits 0…9 = 5…14, X = 15   padding
+    Text        byte + 1                                              padding
+    Retrieval   byte + 1, of each text's first 10,000 bytes           padding
+    Image       grey level 0…255                                      black
+    Pathfinder  grey level 0…255                                      black
+
+The official ListOps ids follow the order of a Python set and can't be reproduced; these are fixed.
+Black isn't padding: a mask says which ids are valid (`lra_mask: explicit`). Nyströmformer's harness
+and those that followed it take `id != 0` for the mask; `lra_mask: legacy` does so too.
+
+Accuracy is over all rows. The official evaluation of Image, Pathfinder and Retrieval drops the rows
+that don't fill its last batch of 256, 512 or 32, so its figures are over slightly fewer.
+
+No token of LRA is a question. VIP is the first one alone: it stands where LRA's encoders read the
+class, so it is what VCC must keep whole. Predictions are class numbers as text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, ClassVar
+
+from tasks import lra_files
+from tasks.base import Data, DataError, Encoded, Loaded, Row, Tokenizer
+from tasks.rows import Reader
+
+MASKS = ("explicit", "legacy")
+RETRIEVAL_BYTES = 10_000
+LISTOPS = {
+    token: number
+    for number, token in enumerate("[MIN [MAX [MED [SM 0 1 2 3 4 5 6 7 8 9 X".split(), start=1)
+}
+
+
+@dataclass(frozen=True)
+class Lra(Reader):
+    """One task of LRA.
+
+    embedded       which of the five it is; its rows are generated in the same layout
+    size           pixels of an image's side
+    max_length     of an embedded ListOps tree, exclusive, where the requested length has room
+    slices         split → the part of its files' rows that it is, as fractions
+    shuffled       n rows are drawn over the split: IMDb lists all of one class first
+    embedded_rows  embedded rows where n isn't given
+    lra_mask       explicit, or legacy: ids of 0 are padding, black pixels too
+    """
+
+    size: int = 0
+    max_length: int = 2000
+    slices: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    shuffled: bool = False
+    embedded_rows: int = 128
+    lra_mask: str = "explicit"
+    default_split: str = "test"
+
+    kinds: ClassVar[Iterable[str]] = tuple(lra_files.READERS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_choice("lra_mask", MASKS)
+        if not self.labels or not self.vocabulary:
+            raise ValueError(f"{self.name}: labels and vocabulary must be given")
+
+    @property
+    def official(self) -> str:
+        return f"{self.benchmark}/{self.embedded}"
+
+    # --- rows ---------------------------------------------------------------------------------
+
+    def load(self, data: Data, n: int | None, length: int, seed: int) -> Loaded:
+        """The first n rows of a split; None takes all, or `embedded_rows`. Embedded rows depend on
+        the seed, and their texts and trees on the length. Raises DataError."""
+        if n is not None and n < 1:
+            raise DataError(f"n={n}; expected 1 or more")
+        split = self._split(data)
+        if data.source == "embedded":
+            return self._generated(split, n or self.embedded_rows, length, seed)
+        paths = [path for path, _ in self.parts(data, split, length)]
+        found = lra_files.READERS[self.embedded](paths, self.labels or 0, self.size)
+        kept, available = self._some(found, split, n)
+        if not available:
+            raise DataError(f"{paths[0]} has no rows of split '{split}'")
+        rows = [self._row(f"{split}-{at:06d}", one) for at, one in kept]
+        return Loaded(rows, split, lra_files.sha256(paths, self.embedded), available)
+
+    def _some(
+        self, found: Iterable[lra_files.Found], split: str, n: int | None
+    ) -> tuple[list[tuple[int, lra_files.Found]], int]:
+        """The rows asked for with their numbers in the split, and the split's size. All rows are
+        read, which checks their columns and labels."""
+        if not self.shuffled and split not in self.slices:
+            rows = enumerate(found)
+            kept = list(islice(rows, n))
+            return kept, len(kept) + sum(1 for _ in rows)
+        every = list(found)
+        begin, end = (round(len(every) * part) for part in self.slices.get(split, (0, 1)))
+        numbered = list(enumerate(every[begin:end]))
+        if self.shuffled and n is not None:
+            random.Random(0).shuffle(numbered)
+        return sorted(numbered[:n]) if n is None else numbered[:n], len(numbered)
+
+    def _row(self, name: str, found: lra_files.Found) -> Row:
+        document = found.document
+        if self.embedded == "listops":
+            from tasks.listops import tokens
+
+            for token in tokens(document):
+                if token not in LISTOPS:
+                    raise DataError(f"{found.where}: no ListOps token '{token}'")
+        return Row(name, "", document, (str(found.label),), found.second)
+
+    def _generated(self, split: str, n: int, length: int, seed: int) -> Loaded:
+        from tasks import lra_embedded
+
+        digest = hashlib.sha256(f"{self.embedded} {lra_embedded.VERSION}".encode())
+        rows = []
+        for index, found in enumerate(
+            islice(lra_embedded.MAKERS[self.embedded](self, split, length, seed), n)
+        ):
+            row = self._row(f"embedded-{split}-{seed}-{index:03d}", found)
+            rows.append(row)
+            digest.update(repr((row.id, row.document, row.second, row.references)).encode())
+        return Loaded(rows, split, digest.hexdigest(), max(n, self.embedded_rows))
+
+    # --- encoding -----------------------------------------------------------------------------
+
+    def encode(self, row: Row, tokenizer: Tokenizer | None, length: int) -> Encoded:
+        """LRA's own ids, at most `length` of them: what is over is cut off at the end. No
+        tokenizer is used. Both texts of a pair are encoded alike, each with its own `tokens_in`."""
+        second = None if row.second is None else self._encoded(row.second, length)
+        return self._encoded(row.document, length, second)
+
+    def _encoded(self, document: str, length: int, second: Encoded | None = None) -> Encoded:
+        ids = self.ids_of(document)
+        tokens_in = len(ids)
+        if self.embedded == "retrieval":
+            ids = ids[:RETRIEVAL_BYTES]
+        ids = ids[-length:] if self.truncation_side == "left" else ids[:length]
+        vip = [True] + [False] * (len(ids) - 1)
+        valid = [number != 0 for number in ids] if self.lra_mask == "legacy" else None
+        return Encoded(ids, vip, tokens_in, valid, second)
+
+    def ids_of(self, document: str) -> list[int]:
+        """All ids of a document."""
+        if self.embedded == "listops":
+            from tasks.listops import tokens
+
+            return [LISTOPS[token] for token in tokens(document)]
+        if self.embedded in ("text", "retrieval"):
+            return [byte + 1 for byte in document.encode()]
+        return list(document.encode("latin-1"))

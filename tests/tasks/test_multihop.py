@@ -1,0 +1,181 @@
+"""HotpotQA and WikiHop: their layouts, VCC's formats, which tokens are VIP, and linked facts."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from tests.tasks.words import Words
+
+from bench import plugins
+from tasks import formats, links, scrolls, stories
+from tasks.base import Data, DataError
+
+PARAGRAPHS = [("One", ["A b.", " C d."]), ("Two", ["E f."])]
+WIKI = {
+    "id": "w1", "query": "country x", "answer": "oz", "candidates": ["oz", "ur"],
+    "supports": ["X is in Oz.", "Ur is far."],
+}  # fmt: skip
+
+
+def task(name: str, **given):
+    return replace(plugins.build(plugins.conf("task", name)), **given)
+
+
+def pieces(text: str) -> list[str]:
+    """Markers are tokens of their own, as after they were added to a tokenizer."""
+    return re.findall(r"\[/?\w+\]|[^\s\[\]]+", text)
+
+
+def hotpot(layout: str = "hub", **given) -> dict:
+    if layout == "hub":
+        context = {"title": [t for t, _ in PARAGRAPHS], "sentences": [s for _, s in PARAGRAPHS]}
+        return {"id": "h1", "question": "Who?", "answer": "me", "context": context} | given
+    context = [[title, said] for title, said in PARAGRAPHS]
+    return {"_id": "h1", "question": "Who?", "answer": "me", "context": context} | given
+
+
+# --- formats ----------------------------------------------------------------------------------
+
+
+def test_hotpotqa_forms():
+    context = "[ts]One[te][ss]A b.[ss] C d.[ts]Two[te][ss]E f."
+    assert formats.hotpotqa("t5", "Who?", PARAGRAPHS) == ("[qs]Who?[qe]", context)
+    assert formats.hotpotqa("roberta", "Who?", PARAGRAPHS) == ("[cls][qs]Who?[qe]", context)
+    assert formats.hotpotqa("plain", "Who?", PARAGRAPHS) == ("Who?", "One\nA b. C d.\n\nTwo\nE f.")
+
+
+def test_wikihop_forms():
+    given = ("country x", ["oz", "ur"], ["X is in Oz."])
+    assert formats.wikihop("t5", *given) == (
+        "[question]country x[candidate]oz[candidate]ur", "[support]X is in Oz.",
+    )  # fmt: skip
+    query, _ = formats.wikihop("roberta", *given)
+    assert query == "[question]country x[/question][ent]oz[/ent][ent]ur[/ent]"
+    assert formats.wikihop("plain", *given) == ("country x\noz\nur", "X is in Oz.")
+
+
+def test_quality_for_a_multiple_choice_head():
+    text = "Which?\n\n (A) one\n (B) two\n (C) three\n (D) four\n\n\nText"
+    assert scrolls.entities(text) == (
+        "[question]Which?[/question][ent]one[/ent][ent]two[/ent][ent]three[/ent][ent]four[/ent]",
+        "Text",
+    )
+    row = task("quality", query="entities").load(Data(), 1, 1024, 0).rows[0]
+    assert row.query.count("[ent]") == 4 and row.references[0] in row.query
+
+
+def test_every_marker_is_listed():
+    for name in ("hotpotqa", "wikihop"):
+        for form in formats.FORMS:
+            made = task(name, form=form)
+            row = made.load(Data(), 1, 1024, 0).rows[0]
+            used = set(re.findall(r"\[/?[a-z]+\]", row.query + row.document))
+            assert used == set(made.special_tokens)
+    with pytest.raises(ValueError, match="form=bert; accepted: t5, roberta, plain"):
+        task("hotpotqa", form="bert")
+
+
+# --- VIP --------------------------------------------------------------------------------------
+
+
+def test_the_question_is_vip():
+    words = Words(cut=pieces)
+    row = task("hotpotqa").parse(hotpot(), "here", "validation", 0)
+    found = task("hotpotqa").encode(row, words, 64)
+    assert words.vip(found) == "[qs] Who? [qe]"
+    assert words.spell(found.ids).endswith("[ts] Two [te] [ss] E f. </s>")
+    row = task("wikihop", form="roberta").parse(WIKI, "here", "validation", 0)
+    found = task("wikihop").encode(row, words, 64)
+    assert words.vip(found) == "[question] country x [/question] [ent] oz [/ent] [ent] ur [/ent]"
+
+
+def test_marks_of_titles_and_sentences_may_be_vip():
+    words = Words(cut=pieces)
+    made = task("hotpotqa", form="roberta", vip_context=True)
+    found = made.encode(made.parse(hotpot(), "here", "validation", 0), words, 64)
+    assert words.vip(found) == "[cls] [qs] Who? [qe] [ts] [ss] [ss] [ts] [ss]"
+
+
+# --- rows -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("layout", ["hub", "own"])
+def test_both_layouts_of_hotpotqa(tmp_path, layout):
+    (tmp_path / "hotpotqa").mkdir()
+    rows = [hotpot(layout), hotpot(layout) | {"_id" if layout == "own" else "id": "h2"}]
+    if layout == "own":
+        name, text = "hotpot_dev_distractor_v1.json", json.dumps(rows)
+    else:
+        name, text = "validation.jsonl", "\n".join(map(json.dumps, rows))
+    (tmp_path / "hotpotqa" / name).write_text(text)
+    loaded = task("hotpotqa").load(Data("local", tmp_path), None, 512, 0)
+    assert [row.id for row in loaded.rows] == ["h1", "h2"] and loaded.rows[0].references == ("me",)
+    assert loaded.rows[0].document.startswith("[ts]One[te][ss]A b.[ss] C d.")
+
+
+def test_wikihop_is_read(tmp_path):
+    (tmp_path / "wikihop").mkdir()
+    (tmp_path / "wikihop" / "dev.json").write_text(json.dumps([WIKI]))
+    (row,) = task("wikihop").load(Data("local", tmp_path), None, 512, 0).rows
+    assert row.references == ("oz",) and row.document == "[support]X is in Oz.[support]Ur is far."
+
+
+BAD = {
+    "column 'context' holds no paragraphs": ("hotpotqa", hotpot(context={"title": ["One"]})),
+    "column 'question' holds int": ("hotpotqa", hotpot(question=7)),
+    "answer 'mu' is none of 2 candidates": ("wikihop", WIKI | {"answer": "mu"}),
+    "column 'supports' holds no list of texts": ("wikihop", WIKI | {"supports": "X"}),
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_bad_rows_are_named(message):
+    name, record = BAD[message]
+    with pytest.raises(DataError, match=f"file line 3: {message}"):
+        task(name).parse(record, "file line 3", "validation", 0)
+
+
+# --- embedded rows ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("index", range(8))
+def test_answers_follow_from_two_facts(index):
+    found = links.links("validation", index, 1024)
+    said = dict(found.paragraphs)
+    facts = [said[title][number] for title, number in found.supporting]
+    if found.answer in ("yes", "no"):
+        homes = [re.search(r"lives at the (.+)\.", fact)[1] for fact in facts]
+        assert (homes[0] == homes[1]) == (found.answer == "yes")
+    else:
+        owner = re.fullmatch(rf"The {found.subject} belongs to (\w+)\.", facts[0])[1]
+        assert facts[1] == f"{owner} lives at the {found.answer}."
+    assert found.home in found.candidates and len(set(found.candidates)) == links.CANDIDATES
+    tokens = sum(stories.count_tokens(" ".join([t, *s])) for t, s in found.paragraphs)
+    assert 600 < tokens <= 1024
+
+
+def test_answers_are_spread():
+    rows = task("hotpotqa").load(Data(), 32, 1024, 0).rows
+    answers = [row.references[0] for row in rows]
+    assert {"yes", "no"} <= set(answers) and len(set(answers)) > 12
+    with pytest.raises(DataError, match="length=200 is too short"):
+        task("wikihop").load(Data(), 1, 200, 0)
+
+
+# --- real rows --------------------------------------------------------------------------------
+
+
+def test_real_hotpotqa_runs_end_to_end(real_rows):
+    made = task("hotpotqa")
+    loaded = made.load(Data("local", real_rows), None, 4096, 0)
+    print(f"hotpotqa: {loaded.n_available} rows")
+    assert len(loaded.rows) == loaded.n_available == 50
+    words = Words(cut=pieces)
+    for row in loaded.rows:
+        found = made.encode(row, words, 512)
+        assert words.vip(found).startswith("[qs]") and len(found.ids) <= 512
+        assert row.document.count("[ts]") >= 2
+    references = [row.references for row in loaded.rows]
+    figures = made.score([right[0] for right in references], references)
+    assert figures["exact_match"] == figures["f1"] == figures["value"] == 100

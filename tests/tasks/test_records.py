@@ -1,0 +1,82 @@
+"""Files of every kind: what is read, and how what is broken is named."""
+
+import gzip
+import json
+
+import pytest
+
+from tasks import records, sources
+from tasks.base import DataError
+
+ROWS = [{"id": "a", "text": "one\u2028two"}, {"id": "b", "text": "ü"}]
+
+
+def write(path, rows=ROWS):
+    if path.name.endswith(".parquet"):
+        import pyarrow
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+        return path
+    array = ".json" in path.suffixes
+    text = (
+        json.dumps(rows)
+        if array
+        else "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    )
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+@pytest.mark.parametrize("name", ["x.jsonl", "x.jsonl.gz", "x.json", "x.json.gz", "x.parquet"])
+def test_every_kind_is_read_with_its_place(tmp_path, name):
+    path = write(tmp_path / name)
+    found = list(records.read(path))
+    assert [record for _, record in found] == ROWS
+    where = {"x.jsonl": "line", "x.jsonl.gz": "line", "x.parquet": "row"}.get(name, "entry")
+    assert [place for place, _ in found] == [f"{path} {where} {i}" for i in (1, 2)]
+    assert records.size(path) == path.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("x.jsonl", b'{"id": "a"}\n{"id"\n', "line 2: broken json"),
+        ("x.jsonl", b"[]", "line 1: found list, expected an object"),
+        ("x.jsonl", b'{"id": "\xff"}', "line 1: not UTF-8"),
+        ("x.jsonl.gz", gzip.compress(b'{"id": "a"}\n' * 5000)[:-20], "cut short or damaged"),
+        ("x.jsonl.gz", b"no gzip", "cut short or damaged after line 0"),
+        ("x.json", b'[{"id": "a"},\n{"id" 7}]', "line 2: broken json"),
+        ("x.json", b'{"id": "a"}', "found dict, expected an array of objects"),
+        ("x.json", b'[{"id": "a"}, 7]', "entry 2: found int, expected an object"),
+        ("x.json", b'["\xff"]', "can't be read"),
+        ("x.json.gz", gzip.compress(b"[]")[:-4], "can't be read"),
+        ("x.parquet", b"PAR1 no PAR1", "is not a whole parquet file after row 0"),
+        ("x.tsv", b"a\tb", "can't read this kind of file; accepted: .zip, .jsonl"),
+    ],
+)
+def test_broken_files_are_named(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message) as raised:
+        list(records.read(path))
+    assert str(path) in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_local_files_are_those_of_the_first_pattern(tmp_path):
+    place = tmp_path / "set" / "deep"
+    place.mkdir(parents=True)
+    for name in ("b.jsonl", "a.jsonl", "a.json"):
+        (place / name).write_text("")
+    (tmp_path / "other.jsonl").write_text("")
+    found = sources.local_files(tmp_path, "set", ["**/*.parquet", "**/*.jsonl", "**/*.json"])
+    assert [path.name for path in found] == ["a.jsonl", "b.jsonl"]
+    assert sources.local_files(tmp_path / "set", "set", "**/*.json") == [place / "a.json"]
+    # Another benchmark's files beside it are not taken for its own.
+    (tmp_path / "set" / "deep").rename(tmp_path / "elsewhere")
+    (tmp_path / "set").rmdir()
+    assert sources.local_files(tmp_path, "set", "**/*.jsonl") == [tmp_path / "other.jsonl"]
+    with pytest.raises(DataError, match=r"no file .*set/\*\.json or \*\.parquet"):
+        sources.local_files(tmp_path, "set", ["**/*.json", "**/*.parquet"])
+    with pytest.raises(DataError, match=r"needs data\.dir, the folder with set/x"):
+        sources.local_files(None, "set", "x")

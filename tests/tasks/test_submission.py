@@ -1,0 +1,161 @@
+"""Predictions of anyone: files that are read, scored, refused, and official submissions."""
+
+import csv
+import gzip
+import json
+from dataclasses import replace
+
+import pytest
+
+from bench import plugins
+from tasks import submission
+from tasks.base import Data, DataError
+
+
+def task(name: str, **given):
+    return replace(plugins.build(plugins.conf("task", name)), **given)
+
+
+def jsonl(path, predictions):
+    lines = [json.dumps({"id": row_id, "prediction": said}) for row_id, said in predictions.items()]
+    path.write_text("\n".join(lines))
+    return path
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+GIVEN = {"a": "one", "b": 'two, "three"\nfour', "c": ""}
+
+
+def test_the_three_forms(tmp_path):
+    plain = jsonl(tmp_path / "x.jsonl", GIVEN)
+    packed = tmp_path / "x.jsonl.gz"
+    packed.write_bytes(gzip.compress(plain.read_bytes()))
+    one = tmp_path / "x.json"
+    one.write_text(json.dumps(GIVEN))
+    for path in (plain, packed, one):
+        assert submission.read_predictions(path) == GIVEN
+    table = tmp_path / "x.csv"
+    submission.export(task("qasper"), GIVEN, GIVEN, table)
+    assert submission.read_predictions(table, "qasper") == GIVEN
+    assert submission.read_predictions(table, "qmsum") == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("x.jsonl", '{"id": "a", "prediction": "x"}\n{"id"', "line 2: broken json"),
+        ("x.jsonl", '{"id": "a"}', "line 1: no column 'prediction'; found id"),
+        ("x.jsonl", '{"prediction": "x"}', "line 1: no column 'id'"),
+        ("x.jsonl", '{"id": "a", "prediction": ""}\n' * 2, "line 2: id 'a' came before"),
+        ("x.json", '{"a": "x", "a": "y"}', "id 'a' came before"),
+        ("x.json", '{\n"a": "x",\n"b" "y"}', "line 3: broken json"),
+        ("x.json", '["x"]', "expected one object"),
+        ("x.csv", "ID,Prediction\na,x\n", "line 1: columns ID, Prediction; expected Task, ID"),
+        ("x.csv", "Task,ID,Prediction\nt,a\n", "row 1: 2 values, expected 3"),
+        ("x.csv", "Task,ID,Prediction\nt,a,x\nt,a,y\n", "row 2: id 'a' of t came before"),
+        ("x.txt", "x", "accepted: .jsonl, .jsonl.gz, .json, .csv"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, name, text, message):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(DataError, match=message) as raised:
+        submission.read_predictions(tmp_path / name)
+    assert str(tmp_path / name) in str(raised.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(DataError, match="no file .*none.json"):
+        submission.read_predictions(tmp_path / "none.json")
+
+
+# --- scoring ----------------------------------------------------------------------------------
+
+
+def test_predictions_are_scored(tmp_path):
+    made = task("qasper", length=512)
+    rows = made.load(Data(), 4, 512, 0).rows
+    given = {row.id: row.references[0] for row in rows}
+    given[rows[3].id] = "no idea"
+    found = submission.score_file(made, Data(), jsonl(tmp_path / "x.jsonl", given), n=4)
+    assert found["f1"] == found["value"] == 75 and found["n"] == 4
+
+
+def test_ids_must_be_those_of_the_rows(tmp_path):
+    made = task("qasper", length=512)
+    given = {row.id: "x" for row in made.load(Data(), 3, 512, 0).rows}
+    path = jsonl(tmp_path / "x.jsonl", {**given, "strange": "x"})
+    with pytest.raises(DataError, match=r"1 missing ids: embedded-validation-0-003; 1 redundant"):
+        submission.score_file(made, Data(), path, n=4)
+    path = jsonl(tmp_path / "x.jsonl", dict.fromkeys(given, 7))
+    with pytest.raises(DataError, match="prediction is int, expected text"):
+        submission.score_file(made, Data(), path, n=3)
+
+
+def test_errors_of_many_ids_are_short():
+    (missing,) = submission.verify({}, [f"i{i}" for i in range(900)])
+    assert missing == "900 missing ids: i0, i1, i2, i3, i4 and 895 more"
+    assert submission.verify({"a": "x"}, ["a", "a"]) == []
+
+
+# --- exporting --------------------------------------------------------------------------------
+
+
+def test_a_submission_grows_task_by_task(tmp_path):
+    path = tmp_path / "all.csv"
+    members = submission.MEMBERS["zero_scrolls"]
+    names = {plugins.conf("task", n).get("member"): n for n in plugins.available("task")
+             if n.startswith("zeroscrolls_")}  # fmt: skip
+    assert set(names) == set(members)
+    for at, member in enumerate(members, start=1):
+        left = submission.export(task(names[member]), GIVEN, GIVEN, path)
+        assert left == list(members[at:])
+    submission.export(task(names["qmsum"]), {"q": "new"}, ["q"], path)
+    with path.open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[0] == ["Task", "ID", "Prediction"]
+    assert len(rows) == 1 + 9 * 3 + 1 and ["qmsum", "q", "new"] in rows
+    assert ["musique", "b", 'two, "three"\nfour'] in rows
+
+
+def test_pandas_reads_what_was_written(tmp_path):
+    import pandas
+
+    path = tmp_path / "x.csv"
+    given = {"1": "NA", "2": "7", "3": "a\r\nb", "4": "", "5": "é"}
+    submission.export(task("qasper"), given, given, path)
+    read = pandas.read_csv(path, dtype=object, keep_default_na=False, na_values=["!@#$%^&*()"])
+    assert list(read.columns) == list(submission.COLUMNS)
+    assert [value.replace("\r\n", "\n") for value in read["Prediction"]] == [
+        value.replace("\r\n", "\n") for value in given.values()
+    ]
+
+
+def test_one_task_as_json(tmp_path):
+    path = tmp_path / "x.json"
+    assert submission.export(task("qasper"), GIVEN, GIVEN, path) == []
+    assert json.loads(path.read_text()) == GIVEN
+
+
+def test_what_the_rules_refuse_is_not_written(tmp_path):
+    path = tmp_path / "x.csv"
+    with pytest.raises(DataError, match="qasper: 1 missing ids: d; 1 redundant ids: c"):
+        submission.export(task("qasper"), GIVEN, ["a", "b", "d"], path)
+    with pytest.raises(DataError, match="hotpotqa has no official submission; tasks of scrolls"):
+        submission.export(task("hotpotqa"), GIVEN, GIVEN, path)
+    with pytest.raises(DataError, match="accepted: .csv, .json"):
+        submission.export(task("qasper"), GIVEN, GIVEN, tmp_path / "x.txt")
+    assert not path.exists()
+    submission.export(task("zeroscrolls_musique"), GIVEN, GIVEN, path)
+    with pytest.raises(DataError, match="holds tasks that scrolls has not: musique"):
+        submission.export(task("qasper"), GIVEN, GIVEN, path)
+
+
+def test_ids_of_a_split_without_answers(tmp_path):
+    import zipfile
+
+    (tmp_path / "scrolls").mkdir()
+    rows = [{"id": one, "input": "Who?\n\nText", "output": None} for one in ("a", "a", "b")]
+    with zipfile.ZipFile(tmp_path / "scrolls" / "qasper.zip", "w") as made:
+        made.writestr("qasper/test.jsonl", "\n".join(map(json.dumps, rows)))
+    assert task("qasper").ids(Data("local", tmp_path, "test")) == ["a", "b"]
