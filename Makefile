@@ -15,7 +15,7 @@ REQUEST = method=$(METHOD) task=$(TASK) \
   $(if $(SEED),seed=$(SEED)) $(if $(MEASURE),measure=$(MEASURE)) $(if $(RESULTS),results=$(RESULTS)) \
   $(if $(FORCE),force=true) $(ARGS)
 
-.PHONY: help setup bench test lint embedded clean
+.PHONY: help setup bench test trust selfbench lint embedded clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -33,6 +33,12 @@ bench: $(READY)  ## one cell: METHOD= TASK= [MODEL= DATA= DATA_DIR= LENGTH= N= D
 
 test: $(READY)  ## every test
 	@$(VENV)/bin/python -m pytest -n 2
+
+trust: $(READY)  ## the tests of measurement itself, with forty kills (half an hour)
+	@BENCH_KILLS=40 $(VENV)/bin/python -m pytest tests/trust
+
+selfbench: $(READY)  ## what the harness itself costs, beside its goals [MODEL=]
+	@$(VENV)/bin/python -m bench.selfbench $(MODEL)
 
 lint: $(READY)  ## ruff and mypy
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy

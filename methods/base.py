@@ -3,6 +3,10 @@
 A method answers at most two questions: how one attention layer reads (`attend`) and how the
 stack of layers is walked (`encode`). Vanilla answers neither.
 Shapes: B batch, H heads, n tokens, d head size, D model size.
+
+Grouped queries (Ainslie et al., arXiv 2305.13245): where G query heads share a key head, keys and
+values arrive once for each group, [B, H/G, n, d], as a cache holds them. torch's fused attention
+takes them so (`enable_gqa`); `per_head` repeats them for what doesn't.
 """
 
 from __future__ import annotations
@@ -66,7 +70,11 @@ class PositionBias(Protocol):
 
 @dataclass(frozen=True)
 class Call:
-    """One use of one attention layer, as `attend` sees it: self-attention over `sequence`."""
+    """One use of one attention layer, as `attend` sees it: self-attention over `sequence`.
+
+    Where a family decodes with the method, each new token is one such use too: `sequence` then
+    describes all keys, isn't causal, and the query [B, H, 1, d] is its last token.
+    """
 
     sequence: Sequence
     scale: float
@@ -87,6 +95,19 @@ class Layer(Protocol):
     ) -> Tensor:
         """This layer's own attention scores before the softmax, position bias included and
         multiplicity left out: queries [B, q, D] and keys [B, k, D] → [B, H, q, k]."""
+        ...
+
+
+class NormedLayer(Layer, Protocol):
+    """A pre-norm layer that may also be entered behind its first norm (where a method asks)."""
+
+    def normed(self, hidden: Tensor) -> Tensor:
+        """hidden [B, n, D] → [B, n, D] after the norm before this layer's attention."""
+        ...
+
+    def from_normed(self, normed: Tensor, sequence: Sequence) -> Tensor:
+        """normed [B, n, D] → [B, n, D]: attention over `normed`, which is its residual too, and
+        the rest of the layer."""
         ...
 
 
@@ -116,7 +137,7 @@ class Method:
     hyper-parameter, and changing one makes another cell."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
-        """query, key, value [B, H, n, d] → [B, H, n, d]."""
+        """query [B, H, n, d], key and value [B, H or a divisor, n, d] → [B, H, n, d]."""
         from methods.vanilla import exact_attention
 
         return exact_attention(query, key, value, call)
@@ -127,11 +148,34 @@ class Method:
             hidden = layer(hidden, sequence)
         return hidden
 
+    def encode_shorter(
+        self, layers: Items[Layer], hidden: Tensor, sequence: Sequence
+    ) -> tuple[Tensor, Sequence]:
+        """`encode` for a family that pools what comes out, and so needs no state for each token:
+        hidden [B, m, D], with what is known of these m tokens (their order kept, CLS first)."""
+        return self.encode(layers, hidden, sequence), sequence
+
     def unsupported(self, shape: Shape) -> str | None:
         """Why this can't be done, or None. Asked before anything runs."""
         return None
+
+    def exact(self) -> Method | None:
+        """This method with the parameters at which it equals vanilla, up to rounding, on inputs
+        of at most 2,048 tokens; None where it has no such limit."""
+        return None
+
+    def small(self) -> Method:
+        """This method with parameters at which it is far from exact on a few dozen tokens: what
+        `bench check` runs. The default is for methods that are so already, or always exact."""
+        return self
 
     def state_bytes(self, shape: Shape) -> int | None:
         """The largest memory that theory promises for the walk beyond weights and the hidden
         states at its two ends; None where no theory is given."""
         return None
+
+
+def per_head(query: Tensor, *shared: Tensor) -> list[Tensor]:
+    """Keys and values [B, H/G, n, d] → [B, H, n, d], one for each of the query's heads."""
+    groups = query.shape[1] // shared[0].shape[1]
+    return [x if groups == 1 else x.repeat_interleave(groups, 1) for x in shared]

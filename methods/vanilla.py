@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
-from methods.base import Call, Method, Sequence, Shape
+from methods.base import Call, Method, Sequence, Shape, per_head
 
 ROWS = 256  # queries that get their bias at once: larger masks leave the cache and are slower
 
@@ -22,6 +22,9 @@ ROWS = 256  # queries that get their bias at once: larger masks leave the cache 
 class Vanilla(Method):
     """Exact attention in every layer, layer after layer: O(n²) time, O(n) memory."""
 
+    def exact(self) -> Method:
+        return self
+
 
 @dataclass(frozen=True)
 class VanillaEager(Method):
@@ -29,6 +32,7 @@ class VanillaEager(Method):
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
         sequence, n = call.sequence, query.shape[2]
+        key, value = per_head(query, key, value)
         scores = query @ key.transpose(-1, -2) * call.scale
         if call.bias is not None:
             positions, _ = _positions(sequence, n, query.device)
@@ -40,6 +44,9 @@ class VanillaEager(Method):
             scores = _hide_future(scores, 0)
         return dropout(scores.softmax(-1), call.dropout) @ value
 
+    def exact(self) -> Method:
+        return self
+
     def state_bytes(self, shape: Shape) -> int:
         """Scores and probabilities of one layer."""
         return 2 * shape.bytes_per_element * shape.batch * shape.heads * shape.length**2
@@ -48,9 +55,9 @@ class VanillaEager(Method):
 def exact_attention(query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
     """softmax(q kᵀ · scale + bias + key bias) v, fused, without an n×n tensor.
 
-    query, key, value [B, H, n, d] → [B, H, n, d]; differentiable. (Where the position bias itself
-    is trained, torch has no fused kernel, and the backward pass keeps what it needs, n×n in all.)
-    Rows without a single valid key come out finite.
+    query [B, H, n, d], key and value [B, H or a divisor, n, d] → [B, H, n, d]; differentiable.
+    (Where the position bias itself is trained, torch has no fused kernel, and the backward pass
+    keeps what it needs, n×n in all.) Rows without a single valid key come out finite.
     """
     sequence, n = call.sequence, query.shape[2]
     key_bias = sequence.key_bias(query.dtype)
@@ -91,6 +98,7 @@ class _Fused:
             dropout_p=self.call.dropout,
             is_causal=causal,
             scale=self.call.scale,
+            enable_gqa=query.shape[1] != self.key.shape[1],
         )
 
 

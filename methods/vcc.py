@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import torch
@@ -89,6 +89,12 @@ class VCC(Method):
         if self._plain(shape.layers) > shape.layers:
             return f"plain_layers is {self.plain_layers}, and the model has {shape.layers} layers"
         return None
+
+    def exact(self) -> Method:
+        return replace(self, h=10**9, plain_layers=0)
+
+    def small(self) -> Method:
+        return replace(self, k=4, h=3, segment=16)
 
     def state_bytes(self, shape: Shape) -> int:
         """The tree (§3.4), and q, k, v and the output of the layer with most tokens: r (§3), or

@@ -73,6 +73,8 @@ def _check_rows(task: Task, loaded: Loaded, length: int, failures: list[str]) ->
             isinstance(one, str) and not one.strip() for one in row.references
         ):
             failures.append(f"row {row.id} has an empty reference")
+        if task.labels and row.references[0] not in map(str, range(task.labels)):
+            failures.append(f"row {row.id}: label {row.references[0]} of {task.labels}")
     seen = {loaded.split: {row.document for row in rows}}
     for split in ("train", "validation", "test"):
         if split not in seen:
@@ -95,8 +97,9 @@ def _check_encoding(
                 found = task.encode(row, tokenizer, limit)
             except DataError:
                 continue  # a query that alone is too long is refused in words
-            if len(found.ids) > limit:
-                failures.append(f"row {row.id}: {len(found.ids)} ids at length={limit}")
+            for one in (found, found.second):
+                if one is not None and len(one.ids) > limit:
+                    failures.append(f"row {row.id}: {len(one.ids)} ids at length={limit}")
             if not found.ids or len(found.vip) != len(found.ids):
                 failures.append(f"row {row.id}: {len(found.vip)} VIP marks, {len(found.ids)} ids")
             if row.query and not any(found.vip):

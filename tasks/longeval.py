@@ -119,7 +119,11 @@ class LongEval(rows.Reader):
             raise DataError(f"{where}: column 'prompt' has no '{over.strip()}'")
         before = TEMPLATES[self.template][0]
         return prompts.Prompt(
-            row_id, over + question, before + record, (answer,), ending.format(**asked)
+            id=row_id,
+            query=over + question,
+            document=before + record,
+            references=(answer,),
+            ending=ending.format(**asked),
         )
 
 

@@ -84,6 +84,8 @@ class Lra(Reader):
         if data.source == "embedded":
             return self._generated(split, n or self.embedded_rows, length, seed)
         paths = [path for path, _ in self.parts(data, split, length)]
+        if self.embedded in ("listops", "retrieval"):
+            paths = paths[:1]  # one file a split; a packed copy of it may lie beside
         found = lra_files.READERS[self.embedded](paths, self.labels or 0, self.size)
         kept, available = self._some(found, split, n)
         if not available:
@@ -105,7 +107,7 @@ class Lra(Reader):
         numbered = list(enumerate(every[begin:end]))
         if self.shuffled and n is not None:
             random.Random(0).shuffle(numbered)
-        return sorted(numbered[:n]) if n is None else numbered[:n], len(numbered)
+        return numbered[:n], len(numbered)
 
     def _row(self, name: str, found: lra_files.Found) -> Row:
         document = found.document

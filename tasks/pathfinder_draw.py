@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FULL = 100  # a pixel wholly covered
-FINE = 4  # sub-pixels a side
+FINE = 8  # sub-pixels a side
 Dash = tuple[int, int, int]  # its first pixel (y, x), and its direction in whole degrees
 Point = tuple[int, int]
 
@@ -85,7 +85,7 @@ class Stamps:
 @functools.cache
 def stamps(stroke: Stroke, dash: int, gap: int) -> Stamps:
     """The stamps of all directions, 360 small images reduced from sub-pixels."""
-    reach = dash + 2 * gap + 4
+    reach = dash + 4
     weights, at = _reduce(2 * reach + 1)
     at = at - reach - stroke.shift
     dense = np.empty((360, 2 * reach + 1, 2 * reach + 1))
@@ -96,6 +96,9 @@ def stamps(stroke: Stroke, dash: int, gap: int) -> Stamps:
         covered *= (along > -stroke.before) & (along < dash + stroke.behind)
         dense[degrees] = weights @ covered @ weights.T
     dense = dense.clip(0, stroke.most)
+    # Room for what is widened.
+    dense = np.pad(dense, ((0, 0), (2 * gap, 2 * gap), (2 * gap, 2 * gap)))
+    reach += 2 * gap
     kept = widened(np.rint(dense * FULL).astype(np.uint8), gap)
     drawn = np.floor(dense * 255) / 255
     return Stamps(*(_sparse(one, reach) for one in (drawn, kept, widened(kept, gap))))

@@ -200,14 +200,11 @@ def _hub(task: Any, split: str | None = None) -> tuple[str, list[str], str]:
     """(repo, patterns of the files, revision) of what the hub has of a task's split."""
     if not task.hub:
         raise DataError(f"{task.name} has no hub source; use data=embedded or data=local")
-    if "file" in task.hub:
-        patterns = task.hub["file"]
-    else:
-        wanted = split or task.default_split
-        if wanted not in task.hub["files"]:
-            held = ", ".join(task.hub["files"])
-            raise DataError(f"{task.name} has no split '{wanted}' on the hub; it has {held}")
-        patterns = task.hub["files"][wanted]
+    held = task.hub.get("files") or {}
+    wanted = split or getattr(task, "default_split", "validation")
+    if "file" not in task.hub and wanted not in held:
+        raise DataError(f"{task.name} has no split '{wanted}' on the hub; it has {', '.join(held)}")
+    patterns = task.hub.get("file") or held[wanted]
     patterns = [patterns] if isinstance(patterns, str) else list(patterns)
     return task.hub["repo"], patterns, task.hub.get("revision") or "main"
 

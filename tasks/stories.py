@@ -7,106 +7,38 @@ the facts stands prose that decides nothing. Characters of the three splits neve
 
 from __future__ import annotations
 
-import hashlib
 import random
 import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from tasks.seeds import stream
+from tasks.story_words import (
+    ADJECTIVES,
+    CLAIM,
+    CLOSING,
+    DISTRACTORS,
+    EXTRA,
+    FIRST,
+    GAVE,
+    LABELS,
+    MOVED,
+    NOUNS,
+    OPENING,
+    PLACES,
+    PROSE,
+    QUESTIONS,
+    SECOND,
+    SHORT,
+    SLOTS,
+    STOOD,
+    TIMES,
+    WEIGHTS,
+)
+
 VERSION = 1
 SPLITS = ("train", "validation", "test")
 TOKENS_PER_FACT = 64
-
-FIRST = (
-    "Mar Tan Bel Cor Dra El Fen Gar Hal Is Jor Kel Lor Mir Nor Or Pel Quil Ros Sel Tor Ul Ver Wil "
-    "Yar Zan Bran Cal Del Er Fal Gil Hes Il Jas Kor Lin Mel Nim Os"
-).split()
-SECOND = (
-    "lo na ric da vin mo la ren sa to mi dor wen ka bel ia us eth an is ra go ley mond ta win ster "
-    "fa dra no li po gan wick rus zo bert cy qua ham"
-).split()
-ADJECTIVES = (
-    "silver copper brass iron golden wooden painted broken heavy little green blue red white black "
-    "yellow ancient borrowed carved cracked dusty foreign polished stolen"
-).split()
-NOUNS = (
-    "lantern compass key clock mirror violin kettle ladder basket trunk anchor saddle bell drum "
-    "globe candle statue hammer shovel barrel blanket bottle bowl box brush button cage carpet "
-    "chain chair chest coat comb crown cup dagger desk doll flag flute fork glove goblet harp hat "
-    "helmet jar jug kite knife locket loom map medal necklace needle oar pipe plate purse ring "
-    "rope scroll shield"
-).split()
-PLACE_ADJECTIVES = "old new upper lower north south east west stone quiet".split()
-PLACE_NOUNS = (
-    "mill harbour chapel market tower bridge library stable bakery orchard cellar attic barn "
-    "school forge inn quarry lighthouse cottage ferry garden theatre station courtyard"
-).split()
-PLACE_NAMES = (
-    "palace monastery windmill vineyard brewery hospital prison museum bathhouse granary pharmacy "
-    "boathouse cemetery fountain workshop greenhouse townhall treasury laundry dovecote tannery "
-    "sawmill pier barracks"
-).split()
-PLACES = [*PLACE_NAMES, *(f"{a} {n}" for a in PLACE_ADJECTIVES for n in PLACE_NOUNS)]
-
-SLOTS = {
-    "sky": "sky wind rain moon sun fog snow storm mist frost".split(),
-    "did": "came went turned faded returned lingered passed waited settled vanished".split(),
-    "how": "slowly again early late softly twice gently quietly soon suddenly".split(),
-    "land": "valley river forest road hills fields village meadow marsh lake".split(),
-    "folk": "farmers children sailors travellers neighbours merchants weavers fishermen".split(),
-    "act": "sang talked laughed argued worked slept danced rested prayed hurried".split(),
-    "beast": "dogs horses geese crows cats sheep goats owls swallows bees".split(),
-    "food": "bread soup cheese apples tea porridge fish honey plums beans".split(),
-    "day": "morning evening night afternoon winter summer spring autumn".split(),
-    "fair": "long cold warm bright grey pale strange dim busy narrow".split(),
-}
-PROSE = (
-    "The {sky} {did} {how}.",
-    "It was a {fair} {day}, and the {folk} {act}.",
-    "All {day} the {folk} {act} by the {land}.",
-    "Some said that the {day} would be {fair}, but nobody knew.",
-    "The {beast} {act} {how} while the {sky} {did} over the {land}.",
-    "They had {food} for everyone, and there were songs about the {land}.",
-    "Every {day} the {folk} ate {food} with {food} and {act} until the {sky} {did}.",
-    "The {land} was {fair}, as it had always been in the {day}.",
-    "In those days the {folk} feared the {sky} more than the {beast}.",
-    "Beyond the {land} the {fair} road {did}, and the {folk} {act} {how}.",
-    "When the {day} {did}, the {beast} were {fair} and the {folk} had no {food}.",
-    "Far away a {fair} {sky} {did} over the {fair} {land}.",
-    "They had {food}, a little {food} and a {fair} song for the {day}.",
-    "{name} {act} {how} with the {folk} and thought about the {land}.",
-    "{name} bought {food} from the {folk} and ate it by the {land}.",
-    "{name} and {name} {act} until the {sky} {did}.",
-)
-DISTRACTORS = (
-    "{name} dreamed about the {thing} all {day}.",
-    "Nobody spoke of the {thing} that {day}.",
-    "{name} walked past the {place} and {act} {how}.",
-    "The {folk} {act} near the {place}.",
-    "{name} asked {name} about the {thing}, but {name} said nothing.",
-    "The {place} was {fair} that {day}.",
-)
-SHORT = ("The {sky} {did}.", "Time {did}.", "The {folk} {act}.")
-TIMES = ("", "", "Later ", "Then ", "One {day} ", "After that ")
-STOOD = ("The {thing} {stood} at the {place}.", "{name} found the {thing} at the {place}.")
-MOVED = ("{time}{name} {carried} the {thing} to the {place}.",)
-GAVE = ("{time}{name} {got} the {thing} from {giver}.",)
-SLOTS["stood"] = "stood lay rested waited".split()
-SLOTS["carried"] = "carried brought moved dragged".split()
-SLOTS["got"] = "got received accepted borrowed".split()
-QUESTIONS = {
-    "end": "Where is the {} at the end?",
-    "first": "Where was the {} at first?",
-    "giver": "Who gave the {} to {}?",
-    "gift": "What did {} give to {}?",
-    "both": "Where are the {} and the {} at the end?",
-}
-WEIGHTS = {"end": 8, "first": 3, "giver": 4, "gift": 3, "both": 2}
-OPENING = "This is a story about {} and {}, and about many things."
-CLOSING = "And so the story came to its end, and the {folk} {act} {how}."
-CLAIM = "The {} is at the {} at the end."
-LABELS = ("Entailment", "Contradiction", "Not mentioned")
-EXTRA = "the a and is was in to of ; : 1 2 3 4 5 6 7 8".split()
 
 
 @dataclass(frozen=True)
@@ -130,11 +62,16 @@ class Story:
 
 @dataclass
 class World:
-    """What happened: the places of each thing in order, and who gave what to whom."""
+    """What happened: the places of each thing in order, who gave what to whom, the sentences that
+    tell of each thing, and all of them in the story's order."""
 
     places: dict[str, list[str]] = field(default_factory=dict)
     gifts: dict[str, tuple[str, str]] = field(default_factory=dict)
+    told: dict[str, list[str]] = field(default_factory=dict)
     sentences: list[str] = field(default_factory=list)
+
+
+Source = tuple[str, str]  # words of an answer, and the sentence of the story that has them
 
 
 def names(split: str) -> list[str]:
@@ -179,42 +116,41 @@ def _fill(rng: random.Random, template: str, **given: list[str]) -> str:
     return re.sub(r"\{(\w+)\}", word, template)
 
 
-def _things(rng: random.Random, n: int, still: bool) -> list[str]:
-    """n different things; about half of them share their noun with another one, fewer if still."""
-    nouns = rng.sample(NOUNS, min(len(NOUNS), 4 * n if still else max(2, (2 * n) // 3)))
+def _things(rng: random.Random, n: int) -> list[str]:
+    """n different things; about half of them share their noun with another one."""
+    nouns = rng.sample(NOUNS, min(len(NOUNS), max(2, (2 * n) // 3)))
     found: dict[str, None] = {}
     while len(found) < min(n, len(nouns) * len(ADJECTIVES)):
         found[f"{rng.choice(ADJECTIVES)} {rng.choice(nouns)}"] = None
     return list(found)
 
 
-def _happen(
-    rng: random.Random, cast: list[str], things: list[str], facts: int, still: bool
-) -> World:
-    """Facts in the order of the story: a thing's own facts stay in order, others interleave. In a
-    still world nothing moves and nothing is given."""
+def _happen(rng: random.Random, cast: list[str], things: list[str], facts: int) -> World:
+    """Facts in the order of the story: a thing's own facts stay in order, others interleave."""
     world = World()
     timed: list[tuple[float, str]] = []
 
-    def tell(when: float, templates: tuple[str, ...], **given: str) -> None:
+    def tell(when: float, templates: tuple[str, ...], thing: str, **given: str) -> None:
         template = rng.choice(templates).replace("{time}", rng.choice(TIMES))
-        for slot, value in given.items():
+        for slot, value in {"thing": thing, **given}.items():
             template = template.replace("{" + slot + "}", value)
-        timed.append((when, _fill(rng, template, name=cast)))
+        sentence = _fill(rng, template, name=cast)
+        world.told.setdefault(thing, []).append(sentence)
+        timed.append((when, sentence))
 
     for thing in things:
         if len(timed) >= facts:
             break
-        if not still and rng.random() < 0.35:
+        if rng.random() < 0.35:
             giver, receiver = rng.sample(cast, 2)
             world.gifts[thing] = (giver, receiver)
-            tell(rng.random(), GAVE, thing=thing, giver=giver, name=receiver)
+            tell(rng.random(), GAVE, thing, giver=giver, name=receiver)
             continue
-        stays = min(facts - len(timed), 1 if still else rng.choice((1, 1, 1, 2, 2, 2, 3)))
+        stays = min(facts - len(timed), rng.choice((1, 1, 1, 2, 2, 2, 3)))
         world.places[thing] = rng.sample(PLACES, stays)
         moments = sorted(rng.random() for _ in range(stays))
         for i, (when, place) in enumerate(zip(moments, world.places[thing], strict=True)):
-            tell(when, MOVED if i else STOOD, thing=thing, place=place)
+            tell(when, MOVED if i else STOOD, thing, place=place)
     world.sentences = [sentence for _, sentence in sorted(timed)]
     return world
 
@@ -244,41 +180,49 @@ def _write(
     return " ".join([start, *body, *prose[done:], end]).strip()
 
 
+def _question(
+    rng: random.Random, world: World, cast: list[str], kind: str, things: list[str]
+) -> tuple[Question, list[Source]]:
+    """A question of a kind about one of these things, or two, and where its answer stands."""
+    if kind in ("giver", "gift"):
+        thing = rng.choice(things)
+        giver, receiver = world.gifts[thing]
+        keys = (thing, receiver) if kind == "giver" else (giver, receiver)
+        sources = [(giver if kind == "giver" else thing, world.told[thing][0])]
+        others = cast if kind == "giver" else [f"the {other}" for other in world.told]
+    else:
+        keys = tuple(rng.sample(things, 2 if kind == "both" else 1))
+        which = 0 if kind == "first" else -1
+        sources = [(world.places[key][which], world.told[key][which]) for key in keys]
+        others = [f"the {place}" for stays in world.places.values() for place in stays]
+    if kind == "both":
+        others = [f"the {rng.choice(PLACES)} and the {rng.choice(PLACES)}" for _ in range(9)]
+    article = "" if kind == "giver" else "the "
+    answer = " and ".join(article + part for part, _ in sources)
+    pool = sorted(set(others) - {answer})
+    if len(pool) < 3:
+        pool = sorted({*pool, *(f"the {place}" for place in PLACES[:4])} - {answer})
+    options = [answer, *rng.sample(pool, 3)]
+    rng.shuffle(options)
+    return Question(QUESTIONS[kind].format(*keys), (answer,), tuple(options)), sources
+
+
 def _ask(
-    rng: random.Random, world: World, cast: list[str], n: int, weights: dict[str, int]
-) -> list[Question]:
+    rng: random.Random, world: World, cast: list[str], n: int
+) -> list[tuple[Question, list[Source]]]:
     """Up to n different questions about a world."""
     received = [receiver for _, receiver in world.gifts.values()]
     once = [t for t, (_, receiver) in world.gifts.items() if received.count(receiver) == 1]
     placed, gifts = list(world.places), list(world.gifts)
-    can = {"end": placed, "first": placed, "giver": gifts, "gift": once, "both": placed[1:]}
-    kinds = [kind for kind, weight in weights.items() if can[kind] for _ in range(weight)]
-    asked: dict[str, Question] = {}
-    for _ in range(4 * n if kinds else 0):
+    can = {"end": placed, "first": placed, "giver": gifts, "gift": once}
+    if len(placed) > 1:
+        can["both"] = placed
+    kinds = [kind for kind in can if can[kind] for _ in range(WEIGHTS[kind])]
+    asked: dict[str, tuple[Question, list[Source]]] = {}
+    for _ in range(4 * n):
         kind = rng.choice(kinds)
-        if kind in ("giver", "gift"):
-            thing = rng.choice(can[kind])
-            giver, receiver = world.gifts[thing]
-            keys, answer = ((thing, receiver), giver) if kind == "giver" else (
-                (giver, receiver), f"the {thing}")
-            others = cast if kind == "giver" else [f"the {t}" for t in (gifts + placed)]
-        elif kind == "both":
-            keys = tuple(rng.sample(placed, 2))
-            answer = " and ".join(f"the {world.places[t][-1]}" for t in keys)
-            others = [f"the {rng.choice(PLACES)} and the {rng.choice(PLACES)}" for _ in range(9)]
-        else:
-            keys = (rng.choice(placed),)
-            answer = f"the {world.places[keys[0]][-1 if kind == 'end' else 0]}"
-            seen = [f"the {place}" for stays in world.places.values() for place in stays]
-            others = seen
-        text = QUESTIONS[kind].format(*keys)
-        if text not in asked:
-            spare = cast if kind == "giver" else [f"the {place}" for place in rng.sample(PLACES, 4)]
-            pool = sorted(set(others) - {answer})
-            pool += sorted(set(spare) - {answer, *pool})[: max(0, 3 - len(pool))]
-            options = [answer, *rng.sample(pool, 3)]
-            rng.shuffle(options)
-            asked[text] = Question(text, (answer,), tuple(options))
+        question, sources = _question(rng, world, cast, kind, can[kind])
+        asked.setdefault(question.text, (question, sources))
         if len(asked) == n:
             break
     return list(asked.values())
@@ -308,30 +252,25 @@ def _claim(rng: random.Random, world: World, things: set[str], n: int = 6) -> li
     return claims
 
 
-def compose(
-    rng: random.Random,
-    split: str,
-    tokens: int,
-    facts: int,
-    questions: int = 16,
-    still: bool = False,
-) -> Story:
+def compose(rng: random.Random, split: str, tokens: int, facts: int, questions: int = 16) -> Story:
     """A story of at most `tokens` tokens with about `facts` facts, the rest prose."""
+    return compose_with_sources(rng, split, tokens, facts, questions)[0]
+
+
+def compose_with_sources(
+    rng: random.Random, split: str, tokens: int, facts: int, questions: int
+) -> tuple[Story, list[list[Source]]]:
+    """A story, and where the answers to its questions stand."""
     cast = rng.sample(names(split), min(320, max(4, facts)))
-    things = _things(rng, facts, still)
+    things = _things(rng, facts)
     world = World()
     while not world.places:
-        world = _happen(rng, cast, things, facts, still)
-    told = set(world.places) | set(world.gifts)
+        world = _happen(rng, cast, things, facts)
     text = _write(rng, world, cast, things, tokens)
-    asked = tuple(_ask(rng, world, cast, questions, {"end": 1} if still else WEIGHTS))
-    return Story(text, asked, _recap(rng, world), tuple(_claim(rng, world, told)))
-
-
-def _random(*parts: object) -> random.Random:
-    """The same stream on every machine for the same parts."""
-    text = "/".join(map(str, (VERSION, *parts)))
-    return random.Random(int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big"))
+    asked = _ask(rng, world, cast, questions)
+    claims = tuple(_claim(rng, world, set(world.told)))
+    story = Story(text, tuple(question for question, _ in asked), _recap(rng, world), claims)
+    return story, [sources for _, sources in asked]
 
 
 def story(split: str, index: int, tokens: int, seed: int = 0) -> Story:
@@ -341,22 +280,5 @@ def story(split: str, index: int, tokens: int, seed: int = 0) -> Story:
     """
     if tokens < 128:
         raise ValueError(f"tokens is {tokens}; accepted: 128 and more")
-    return compose(
-        _random(split, seed, index, tokens), split, tokens, max(4, tokens // TOKENS_PER_FACT)
-    )
-
-
-def training_pair(
-    index: int, seed: int, tokens: int, facts: int = 0, questions: int = 1, still: bool = False
-) -> tuple[str, str, str]:
-    """A question, a story and the answer, from the training split; the three together have about
-    `tokens` tokens. Several questions end with their numbers, and their answers begin with them."""
-    rng = _random("pair", seed, index, tokens, facts, questions)
-    room = tokens - 2 - 16 * questions
-    facts = facts or max(4, tokens // TOKENS_PER_FACT)
-    told = compose(rng, "train", room, facts, questions, still)
-    asked = told.questions
-    if questions == 1:
-        return asked[0].text, told.text, asked[0].answers[0]
-    query = " ".join(f"{q.text[:-1]} {i}?" for i, q in enumerate(asked, 1))
-    return query, told.text, " ".join(f"{i} {q.answers[0]}" for i, q in enumerate(asked, 1))
+    rng = stream("story", VERSION, split, seed, index, tokens)
+    return compose(rng, split, tokens, max(4, tokens // TOKENS_PER_FACT))

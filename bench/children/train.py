@@ -15,21 +15,20 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from omegaconf import OmegaConf
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, distributed, multiprocessing
-from torch.nn.functional import cross_entropy
+from transformers.modeling_outputs import BaseModelOutput
 
 from bench.models.base import Family, Spec
 from methods.base import Sequence
 
 SAVE_SECONDS, LOG_SECONDS = 60, 10
 EOS = 1
-Batch = tuple[Tensor, Tensor, Tensor]
 
 
 def load_object(target: str) -> Any:
@@ -38,31 +37,77 @@ def load_object(target: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def batches(stage: Any, tokenizer: Any, pair: Any, seed: int, step: int) -> Iterator[Batch]:
-    """Ids [B, n], VIP mask [B, n] and target [B, t] of a stage, from this step on.
+class Batch(NamedTuple):
+    """Ids [B, n], VIP mask [B, n], target [B, t], and `copies` [c, 4] int64: row, token of the
+    target, the token that ends its question, the token of the document that it is copied from."""
 
-    There is no padding: rows are cropped to the shortest, as nothing that matters stands at their
-    ends, or go on with end-of-sequence tokens where the stage says `crop: false`. In `single` of
-    the batches a row asks one question.
-    """
+    ids: Tensor
+    vip: Tensor
+    target: Tensor
+    copies: Tensor
+
+
+def copied(pair: Any, offsets: list[list[tuple[int, int]]]) -> Iterator[tuple[int, int, int]]:
+    """Tokens of the target, with their question's last token and their place in the input."""
+    query, document, answer = offsets
+    in_query = {end: token for token, (_, end) in enumerate(query)}
+    in_document = {end: token + len(query) for token, (_, end) in enumerate(document)}
+    for token, (_, end) in enumerate(answer):
+        for copy in pair.copies:
+            if copy.answer < end <= copy.answer + copy.length:
+                source = in_document[copy.document + end - copy.answer]
+                yield token, in_query[copy.question], source
+
+
+def batches(stage: Any, tokenizer: Any, pair: Any, seed: int, step: int) -> Iterator[Batch]:
+    """The batches of a stage from this step on; rows end with end-of-sequence tokens, for there is
+    no padding. In `single` of the batches a row asks one question."""
     count = max(1, stage.batch_tokens // stage.pair.tokens)
     while True:
         options = dict(stage.pair)
         if step * stage.single % 1 + stage.single >= 1:
             options["questions"] = 1
-        texts = [pair(step * count + row, seed, **options) for row in range(count)]
-        query, document, answer = (
-            tokenizer(list(part), add_special_tokens=False).input_ids
-            for part in zip(*texts, strict=True)
-        )
-        inputs = [q + d for q, d in zip(query, document, strict=True)]
-        n = (min if stage.get("crop", True) else max)(map(len, inputs))
-        ids = torch.tensor([row[:n] + [EOS] * (n + 1 - len(row[:n])) for row in inputs])
-        vip = torch.arange(n + 1) < torch.tensor([[len(row)] for row in query])
-        t = max(map(len, answer))
-        target = torch.tensor([row + [EOS] + [-100] * (t - len(row)) for row in answer])
-        yield ids, vip, target
+        pairs = [pair(step * count + row, seed, **options) for row in range(count)]
+        texts = [text for made in pairs for text in made[:3]]
+        coded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
+        query, document, answer = (coded.input_ids[part::3] for part in range(3))
+        ids = filled([q + d + [EOS] for q, d in zip(query, document, strict=True)], EOS)
+        vip = torch.arange(ids.shape[1]) < torch.tensor([[len(q)] for q in query])
+        target = filled([[*a, EOS] for a in answer], -100)
+        copies = [
+            (row, *tokens)
+            for row, made in enumerate(pairs)
+            for tokens in copied(made, coded.offset_mapping[3 * row : 3 * row + 3])
+        ]
+        yield Batch(ids, vip, target, torch.tensor(copies))
         step += 1
+
+
+def filled(rows: list[list[int]], value: int) -> Tensor:
+    n = max(map(len, rows))
+    return torch.tensor([row + [value] * (n - len(row)) for row in rows])
+
+
+def measure(family: Family, batch: Batch, guidance: float) -> tuple[Tensor, float]:
+    """The loss, and the share of copied tokens that were right.
+
+    Guidance adds what keeps a model off the long plateau before retrieval by content: how little
+    the decoder's first layer attends to the question asked, and its last to the words to copy.
+    """
+    output = family.model(
+        encoder_outputs=BaseModelOutput(family.encode(batch.ids, Sequence(vip=batch.vip))),
+        labels=batch.target,
+        use_cache=False,
+        output_attentions=guidance > 0,
+    )
+    row, token, asked, source = batch.copies.unbind(1)
+    loss = output.loss
+    if guidance:
+        first, last = (output.cross_attentions[layer].mean(1) for layer in (0, -1))
+        looked = torch.stack([first[row, token, asked], last[row, token, source]])
+        loss = loss - 2 * guidance * (looked + 1e-6).log().mean()
+    right = output.logits.argmax(-1)[row, token] == batch.target[row, token]
+    return loss, right.float().mean().item()
 
 
 def save(path: Path, model: Any, optimizer: Any, state: dict[str, Any]) -> None:
@@ -105,9 +150,10 @@ def average(weights: list[Tensor], *figures: float) -> list[float]:
 
 
 def train(recipe: Any, family: Family, checkpoint: Path, rank: int) -> dict[str, Any]:
-    """Run the stages that are left: a stage ends when the running share of right tokens reaches
-    `until`, or after `minutes`. Processes differ in their rows only."""
+    """Run the stages that are left: a stage ends when the running share of copied tokens that are
+    right reaches `until`, or after `minutes`. Processes differ in their rows only."""
     model = family.model.train()
+    model.decoder.set_attn_implementation("eager")  # the one that gives attention weights
     for name, weight in model.named_parameters():
         weight.requires_grad_(recipe.frozen not in name)
     weights = [weight for weight in model.parameters() if weight.requires_grad]
@@ -121,15 +167,13 @@ def train(recipe: Any, family: Family, checkpoint: Path, rank: int) -> dict[str,
         stage = recipe.stages[state["stage"]]
         family.method = make_method({**recipe.method, **stage.get("method", {})})
         begun, over = time.monotonic(), False
-        for ids, vip, target in batches(stage, family.tokenizer, pair, seed, state["step"]):
+        for batch in batches(stage, family.tokenizer, pair, seed, state["step"]):
             done = min(1.0, state["in_stage"] / (60 * stage.minutes))
             rate = stage.lr + (stage.get("lr_end", stage.lr) - stage.lr) * done
             optimizer.param_groups[0]["lr"] = rate * min(1.0, (state["step"] + 1) / recipe.warmup)
-            logits = family.logits(ids, Sequence(vip=vip), target)
-            loss = cross_entropy(logits.flatten(0, 1), target.flatten())
             optimizer.zero_grad()
+            loss, right = measure(family, batch, stage.guidance)
             loss.backward()
-            right = (logits.argmax(-1) == target)[target != -100].float().mean().item()
             now = time.monotonic()
             right, mean, seconds = average(weights, right, loss.item(), now - begun)
             begun = now
@@ -144,7 +188,7 @@ def train(recipe: Any, family: Family, checkpoint: Path, rank: int) -> dict[str,
                 logged = state["seconds"]
                 print(
                     f"{logged:6.0f} s  stage {state['stage']}  step {state['step']}  "
-                    f"{list(ids.shape)}  loss {mean:.3f}  right {state['right']:.4f}",
+                    f"{list(batch.ids.shape)}  loss {mean:.3f}  right {state['right']:.4f}",
                     flush=True,
                 )
             if over:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from torch import Tensor, nn
 
@@ -30,6 +30,9 @@ class Spec:
 class Family:
     """A loaded model with a method in it.
 
+    An encoder with a class head answers with a class: see bench.models.hf.Classifier. A causal
+    model reads its prompt with the method, and answers with the new tokens alone.
+
     model       the Hugging Face module, in eval mode
     tokenizer   its tokenizer
     method      what reads and walks; assign another to compare at the same weights
@@ -42,8 +45,14 @@ class Family:
     calls: int
 
     @classmethod
-    def load(cls, spec: Spec, method: Method, dtype: str, device: str) -> Family:
+    def load(cls, spec: Spec, method: Method, dtype: str, device: str) -> Self:
         """Raises OSError or ValueError with one line when the folder is no such checkpoint."""
+        raise NotImplementedError
+
+    @classmethod
+    def tiny(cls, method: Method, seed: int = 0) -> Self:
+        """The smallest model of the family, in float32, with random weights and no tokenizer:
+        what `bench check` runs a method in. Ids below 64, at least 2 layers."""
         raise NotImplementedError
 
     @property
@@ -66,7 +75,7 @@ class Family:
         raise NotImplementedError
 
     def generate_ids(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> Tensor:
-        """Greedy answers as tokens [B, ≤ 1 + max_new_tokens], the start token first."""
+        """Greedy answers as tokens [B, ≤ 1 + max_new_tokens], a decoder's start token first."""
         raise NotImplementedError
 
     def generate(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> list[str]:

@@ -71,8 +71,10 @@ class HubFamily(Family):
 
     @classmethod
     def tiny(cls, method: Method, seed: int = 0) -> Self:
-        """Random weights large enough that attention and positions matter; no tokenizer."""
-        model = random_weights(cls.architecture, {"model_type": cls.kinds[0], **cls.tiny_config}, seed)
+        """Of `tiny_config`, with weights so large that attention and positions matter."""
+        model = random_weights(
+            cls.architecture, {"model_type": cls.kinds[0], **cls.tiny_config}, seed
+        )
         draw = torch.Generator().manual_seed(seed)
         for weight in model.parameters():
             if weight.ndim > 1:
@@ -88,7 +90,9 @@ class HubFamily(Family):
         kind = config.get("model_type")
         if kind not in cls.kinds:
             accepted = " or ".join(repr(one) for one in cls.kinds)
-            raise ValueError(f"{spec.path} holds a model of type {kind!r}; this family takes {accepted}")
+            raise ValueError(
+                f"{spec.path} holds a model of type {kind!r}; this family takes {accepted}"
+            )
         return config
 
     @torch.no_grad()
@@ -154,7 +158,9 @@ class Classifier(HubFamily):
     def generate(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> list[str]:
         """Raises ValueError where the checkpoint has no trained head: its answers mean nothing."""
         if self.lacks:
-            raise ValueError(f"the checkpoint has no trained head (no {self.lacks[0]}): train it first")
+            raise ValueError(
+                f"the checkpoint has no trained head (no {self.lacks[0]}): train it first"
+            )
         labels = self.model.config.id2label
         return [labels[number] for number in self.generate_ids(ids, sequence, 1)[:, 0].tolist()]
 

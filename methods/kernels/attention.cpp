@@ -344,56 +344,72 @@ INLINE float from_ordered(int bits) {
 
 // Keeps the candidates above a limit, in order.
 static void keep_above(Found& found, float limit) {
+  float* score = found.score;
+  int32_t* key = found.key;
+  const int count = found.count;
+  const __m512 least = _mm512_set1_ps(limit);
   int kept = 0;
-  for (int j = 0; j < found.count; j += LANES) {
-    __m512 score = _mm512_loadu_ps(found.score + j);
-    __mmask16 better = _mm512_cmp_ps_mask(score, _mm512_set1_ps(limit), _CMP_GT_OQ);
-    __m512i key = _mm512_loadu_si512(found.key + j);
-    _mm512_storeu_ps(found.score + kept, _mm512_maskz_compress_ps(better, score));
-    _mm512_storeu_si512(found.key + kept, _mm512_maskz_compress_epi32(better, key));
+  for (int j = 0; j < count; j += LANES) {
+    __m512 some = _mm512_loadu_ps(score + j);
+    __m512i its = _mm512_loadu_si512(key + j);
+    __mmask16 better = _mm512_cmp_ps_mask(some, least, _CMP_GT_OQ);
+    if (j + LANES > count) better &= (1 << (count - j)) - 1;
+    _mm512_storeu_ps(score + kept, _mm512_maskz_compress_ps(better, some));
+    _mm512_storeu_si512(key + kept, _mm512_maskz_compress_epi32(better, its));
     kept += __builtin_popcount(better);
   }
   found.count = kept;
 }
 
-INLINE int fill(Found& found) {  // whole vectors, the rest of the last one with -inf
-  const int vectors = (found.count + LANES - 1) / LANES;
-  _mm512_storeu_ps(found.score + found.count, _mm512_set1_ps(-INFINITY));
-  return vectors;
+// Largest of `count` numbers in each of V vectors, which are dealt out in turn.
+template <int V> INLINE void fold(const float* score, int count, __m512* largest) {
+  UNROLL for (int v = 0; v < V; v++) largest[v] = _mm512_set1_ps(-INFINITY);
+  int j = 0;
+  for (; j + V * LANES <= count; j += V * LANES)
+    UNROLL for (int v = 0; v < V; v++)
+      largest[v] = _mm512_max_ps(largest[v], _mm512_loadu_ps(score + j + v * LANES));
+  UNROLL for (int v = 0; v < V; v++) {
+    const int left = count - j - v * LANES;
+    const __mmask16 there = left >= LANES ? 0xffff : left > 0 ? (1 << left) - 1 : 0;
+    largest[v] = _mm512_mask_max_ps(largest[v], there, largest[v],
+                                    _mm512_maskz_loadu_ps(there, score + j + v * LANES));
+  }
 }
 
-// A limit that at least `wanted` candidates pass, and not many more. Candidates are folded to V
-// vectors of the largest: as many of these as pass, so many candidates pass at least.
-template <int V> static float limit_of(Found& found, int wanted) {
-  const int vectors = fill(found);
-  __m512 fold[V], least = _mm512_set1_ps(INFINITY), most = _mm512_set1_ps(-INFINITY);
-  UNROLL for (int v = 0; v < V; v++) fold[v] = _mm512_set1_ps(-INFINITY);
-  for (int start = 0; start < vectors; start += V)
-    UNROLL for (int v = 0; v < V; v++)
-      if (start + v < vectors) fold[v] = _mm512_max_ps(fold[v], _mm512_loadu_ps(found.score + (start + v) * LANES));
+// A limit that at least `wanted` of these pass, and not many more: as many candidates pass, too,
+// where these are the largest of groups of candidates.
+template <int V> INLINE float limit_of(const __m512* largest, int wanted) {
+  __m512 most = largest[0], least = _mm512_set1_ps(INFINITY);
   UNROLL for (int v = 0; v < V; v++) {
-    most = _mm512_max_ps(most, fold[v]);
-    __mmask16 there = _mm512_cmp_ps_mask(fold[v], _mm512_set1_ps(-INFINITY), _CMP_GT_OQ);
-    least = _mm512_mask_min_ps(least, there, least, fold[v]);
+    most = _mm512_max_ps(most, largest[v]);
+    __mmask16 there = _mm512_cmp_ps_mask(largest[v], _mm512_set1_ps(-INFINITY), _CMP_GT_OQ);
+    least = _mm512_mask_min_ps(least, there, least, largest[v]);
   }
   float fail = _mm512_reduce_max_ps(most), pass = _mm512_reduce_min_ps(least);
   pass -= 1e-3f * (fail - pass) + 1e-6f * fabsf(pass);
-  for (int step = 0; step < 9; step++) {
+  for (int step = 0; step < 8; step++) {
     const float middle = 0.5f * (pass + fail);
     const __m512 limit = _mm512_set1_ps(middle);
     int count = 0;
     UNROLL for (int v = 0; v < V; v++)
-      count += __builtin_popcount(_mm512_cmp_ps_mask(fold[v], limit, _CMP_GT_OQ));
+      count += __builtin_popcount(_mm512_cmp_ps_mask(largest[v], limit, _CMP_GT_OQ));
     pass = count >= wanted ? middle : pass;
     fail = count >= wanted ? fail : middle;
   }
   return pass;
 }
 
+template <int V> INLINE float limit_among(const Found& found, int wanted) {
+  __m512 largest[V];
+  fold<V>(found.score, found.count, largest);
+  return limit_of<V>(largest, wanted);
+}
+
 // Drops candidates that are surely not among the best `wanted`; gives the limit they failed.
 static float tighten(Found& found, int wanted) {
-  float limit = wanted <= 36 ? limit_of<4>(found, wanted)
-                : wanted <= 72 ? limit_of<8>(found, wanted) : limit_of<16>(found, wanted);
+  const float limit = wanted <= 40   ? limit_among<4>(found, wanted)
+                      : wanted <= 80 ? limit_among<8>(found, wanted)
+                                     : limit_among<16>(found, wanted);
   keep_above(found, limit);
   return limit;
 }
@@ -401,13 +417,9 @@ static float tighten(Found& found, int wanted) {
 // Exactly the best k; of equal ones the first.
 static void keep_exactly(Found& found, int k) {
   if (found.count <= k) return;
-  if (k < 140)  // so few that pass `tighten`'s limits at once
-    while (found.count > 4 * k) {
-      const int before = found.count;
-      tighten(found, k);
-      if (found.count > before / 2) break;
-    }
-  const int vectors = fill(found);
+  if (k <= 160 && found.count > 4 * k) tighten(found, k);
+  const int vectors = (found.count + LANES - 1) / LANES;
+  _mm512_storeu_ps(found.score + found.count, _mm512_set1_ps(-INFINITY));
   if (found.count <= 4 * LANES) {  // count the better ones of each
     __m512 all[4];
     UNROLL for (int v = 0; v < 4; v++)
@@ -576,6 +588,7 @@ static void quantize(const TopK& o, int64_t b, int64_t h, int64_t block, uint8_t
 
 constexpr int QUERIES = 48;  // of one task
 constexpr int SPAN = 16;     // blocks for which limits are turned into integers at once
+constexpr int PILOT = 16;    // blocks from which a query gets its first limit
 constexpr int ENOUGH = 192;  // candidates of a query, before a limit is set or raised
 
 extern "C" void topk(const TopK* given) {
@@ -632,6 +645,30 @@ extern "C" void topk(const TopK* given) {
               products<Float>((blocks - part + LANES - 1) / LANES, (float*)rows.data + r * d, d * 4,
                                             o.means + head * padded * d + part * d, BLOCK * 4, d,
                                             (float*)offsets.data + r * padded + part, padded * 4);
+          if (wanted <= 40)
+            for (int r = 0; r < count; r += ROWS) {
+              // A first limit, from some blocks that all these queries see.
+              const int some = min(ROWS, count - r), pilot = min(whole[r], max(4, min(PILOT, whole[r] / 8)));
+              if (whole[r] < 8) continue;
+              __m512 largest[ROWS][COLUMNS];
+              for (int i = 0; i < some; i++)
+                UNROLL for (int c = 0; c < COLUMNS; c++) largest[i][c] = _mm512_set1_ps(-INFINITY);
+              for (int p = 0; p < pilot; p++) {
+                const int block = p * whole[r] / pilot;
+                product<Eight, ROWS, COLUMNS>((int8_t*)eight.data + r * d, d,
+                                              o.eight + (head * blocks + block) * BLOCK * d, BLOCK * 4,
+                                              d / 4, sums, BLOCK * 4);
+                for (int i = 0; i < some; i++) {
+                  const float unit = step[r + i] * o.scales[head * padded + block];
+                  const float offset = ((float*)offsets.data)[(r + i) * padded + block] - shift[r + i] * unit;
+                  UNROLL for (int c = 0; c < COLUMNS; c++) {
+                    __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512((int32_t*)sums.data + i * BLOCK + c * LANES));
+                    largest[i][c] = _mm512_max_ps(largest[i][c], _mm512_fmadd_ps(sum, _mm512_set1_ps(unit), _mm512_set1_ps(offset)));
+                  }
+                }
+              }
+              for (int i = 0; i < some; i++) limit[r + i] = limit_of<COLUMNS>(largest[i], wanted);
+            }
           const int most_blocks = whole[count - 1];
           for (int start = 0; start < most_blocks; start += SPAN)
             for (int r = 0; r < count; r += ROWS) {

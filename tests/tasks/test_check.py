@@ -4,13 +4,13 @@ from dataclasses import dataclass, replace
 
 import pytest
 import yaml
-from tests.tasks.words import Words
 
 from bench import plugins
 from tasks import template
 from tasks.base import Data, Encoded
 from tasks.check import check
 from tasks.scrolls import Scrolls
+from tests.tasks.words import Words
 
 
 @dataclass(frozen=True)

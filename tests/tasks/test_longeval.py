@@ -5,12 +5,12 @@ import re
 from dataclasses import replace
 
 import pytest
-from tests.tasks.words import Words
 
 from bench import plugins
 from tasks import longeval, metrics
 from tasks.base import Data, DataError
 from tasks.longeval import Lines, Topics
+from tests.tasks.words import Words
 
 LINE_SIZES = (200, 300, 400, 500, 600, 680, 700, 800, 900, 1000, 1100, 1200, 1350)
 TOPIC_SIZES = (1, 5, 10, 15, 20, 25, 30)

@@ -5,11 +5,11 @@ import re
 from dataclasses import replace
 
 import pytest
-from tests.tasks.words import Words
 
 from bench import plugins
 from tasks import formats, links, scrolls, stories
 from tasks.base import Data, DataError
+from tests.tasks.words import Words
 
 PARAGRAPHS = [("One", ["A b.", " C d."]), ("Two", ["E f."])]
 WIKI = {

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.tasks.words import Words
 
 from bench import plugins
 from tasks import stories
 from tasks.base import Data, DataError, Row
 from tasks.scrolls import Scrolls
+from tests.tasks.words import Words
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 NAMES = (

@@ -65,7 +65,7 @@ def test_bad_files_are_named(tmp_path, name, text, message):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(DataError, match="no file .*none.json"):
+    with pytest.raises(DataError, match=r"no file .*none\.json"):
         submission.read_predictions(tmp_path / "none.json")
 
 
@@ -143,7 +143,7 @@ def test_what_the_rules_refuse_is_not_written(tmp_path):
         submission.export(task("qasper"), GIVEN, ["a", "b", "d"], path)
     with pytest.raises(DataError, match="hotpotqa has no official submission; tasks of scrolls"):
         submission.export(task("hotpotqa"), GIVEN, GIVEN, path)
-    with pytest.raises(DataError, match="accepted: .csv, .json"):
+    with pytest.raises(DataError, match=r"accepted: \.csv, \.json"):
         submission.export(task("qasper"), GIVEN, GIVEN, tmp_path / "x.txt")
     assert not path.exists()
     submission.export(task("zeroscrolls_musique"), GIVEN, GIVEN, path)

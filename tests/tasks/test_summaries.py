@@ -5,11 +5,11 @@ import json
 from dataclasses import replace
 
 import pytest
-from tests.tasks.words import Words
 
 from bench import plugins
 from tasks import metrics, summaries
 from tasks.base import Data, DataError
+from tests.tasks.words import Words
 
 SETS = ("cnn_dailymail", "mediasum", "arxiv", "multi_news")
 

@@ -1,18 +1,19 @@
-"""ZeroSCROLLS: prompts as they stand in the benchmark, cut in the middle, and their chat variant."""
+"""ZeroSCROLLS: prompts as they stand in the benchmark, their truncation and chat variant."""
 
 import json
 import re
 import zipfile
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
-from tests.tasks.words import Words
 
 from bench import plugins
 from tasks import rows
 from tasks.base import Data, DataError
 from tasks.prompts import Prompt
 from tasks.zeroscrolls import ZeroScrolls
+from tests.tasks.words import Words
 
 NAMES = sorted(name for name in plugins.available("task") if name.startswith("zeroscrolls_"))
 SUMMARIES = ("gov_report", "summ_screen_fd", "qmsum", "squality")
@@ -157,7 +158,7 @@ def test_shares_of_reviews_are_true():
     for row in task("space_digest").load(Data(), 6, 4096, 0).rows:
         texts = re.split(r"Review \d+:\n", row.document)[1:]
         good = sum(
-            "better" in t or "fine" in t or "come again" in t and "won't" not in t for t in texts
+            "better" in t or "fine" in t or ("come again" in t and "won't" not in t) for t in texts
         )
         share = float(row.references[0].rstrip("%"))
         assert 0 <= share <= 100 and 100 * good / len(texts) <= share + 1
@@ -175,7 +176,7 @@ def test_chapters_can_be_put_in_order():
         assert sorted(order) == sorted(ways) and row.document.startswith(
             f"You are given {len(order)}"
         )
-        for one, other in zip(order, order[1:], strict=False):
+        for one, other in pairwise(order):
             assert ways[one][1] == ways[other][0]
 
 
@@ -211,4 +212,4 @@ def test_real_rows_run_end_to_end(member, real_rows):
 
 def test_kinds_are_those_of_the_configuration():
     used = {plugins.conf("task", name)["embedded"] for name in NAMES}
-    assert used == set(ZeroScrolls.kinds) and rows.SPLITS == ZeroScrolls.splits
+    assert used == set(ZeroScrolls.kinds) and ZeroScrolls.splits == rows.SPLITS

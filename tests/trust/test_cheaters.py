@@ -45,7 +45,7 @@ LABELS = {
     "vcc k=4 h=8 segment=64": None,
     "peeks how=caught": "a row's references",
     "peeks how=objects": "gc.get_objects searches the process",
-    "peeks how=task": "imports tasks.base",
+    "peeks how=task": "imports tasks",
     "peeks how=load": "asks the task for them",
     "peeks how=stories": "imports tasks.stories",
     "peeks how=made": "imports tasks.stories",

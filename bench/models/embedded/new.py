@@ -83,25 +83,12 @@ def start(new: Any, seed: int, folder: Path) -> None:
             table[bucket[(distance >= low) & (distance <= high)], head] = 0.0
         readers = [block.layer[0].SelfAttention for block in model.encoder.block]
         copiers = [block.layer[1].EncDecAttention for block in model.decoder.block]
-        size = config.d_kv
-        shifts = sum(low == high for low, high in new.heads)
-        sketch = torch.nn.init.orthogonal_(torch.empty(size, config.d_model))
-        places = torch.nn.init.orthogonal_(torch.empty(config.d_model, config.d_model))
-        for head in range(shifts):
-            rows = slice(head * size, (head + 1) * size)
-            readers[0].v.weight[rows] = sketch
-            readers[0].o.weight[:, rows] = new.loudness * places[:, rows]
-        seen = sum(
-            places[:, (offset - 1) * size : offset * size] for offset in new.offsets
-        ).t()
-        for layer in readers[1:]:
-            for head in range(shifts, config.num_heads):
-                rows = slice(head * size, (head + 1) * size)
-                layer.q.weight[rows] = new.match * seen
-                layer.k.weight[rows] = new.match * seen
-        for layer in copiers:
+        shifts = sum(low == high for low, high in new.heads) * config.d_kv
+        readers[0].o.weight[:, :shifts] *= new.loudness
+        for layer in [*readers, *copiers]:
             torch.nn.init.orthogonal_(layer.q.weight).mul_(new.likeness)
             layer.k.weight.copy_(layer.q.weight)
+        for layer in copiers:
             torch.nn.init.orthogonal_(layer.v.weight)
             layer.o.weight.copy_(layer.v.weight.t())
     model.save_pretrained(folder)

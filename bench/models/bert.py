@@ -1,0 +1,125 @@
+"""BERT (Devlin et al., arXiv 1810.04805) and RoBERTa (Liu et al., arXiv 1907.11692).
+
+Encoders with learned positions and a class head. Positions past the table read it again from its
+start, which is the table extended by tiling (as VCC does) without its memory; copies stay tied when
+they are trained. Positions count from each row's first valid token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from transformers import BertForSequenceClassification, RobertaForSequenceClassification
+
+from bench.models.attention import Route
+from bench.models.hf import Classifier, counted, heads
+from methods.base import Layer, Sequence, Shape
+
+
+@dataclass(frozen=True)
+class BertLayer:
+    """One post-norm encoder block, as a method sees it."""
+
+    family: BertFamily
+    block: Any
+    index: int
+
+    def __call__(self, hidden: Tensor, sequence: Sequence) -> Tensor:
+        output: Tensor = self.block(hidden, route=Route(self.family, sequence, self.index))
+        return output
+
+    def scores(
+        self, queries: Tensor, query_sequence: Sequence, keys: Tensor, key_sequence: Sequence
+    ) -> Tensor:
+        attention = self.block.attention.self
+        query = heads(attention.query(queries), attention.num_attention_heads)
+        key = heads(attention.key(keys), attention.num_attention_heads)
+        scores: Tensor = query @ key.transpose(-1, -2) * attention.scaling
+        return scores
+
+
+class BertFamily(Classifier):
+    """Any BERT checkpoint; one without a trained class head gets a random one, to be trained."""
+
+    kinds = ("bert",)
+    architecture: ClassVar[Any] = BertForSequenceClassification
+    may_lack = ("bert.pooler.", "classifier.")
+    tiny_config: ClassVar[dict[str, Any]] = {
+        "vocab_size": 64,
+        "hidden_size": 32,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "max_position_embeddings": 128,
+    }
+
+    @property
+    def first_position(self) -> int:
+        """The table's row of position 0."""
+        return 0
+
+    @property
+    def layers(self) -> Items[Layer]:
+        blocks = self.model.base_model.encoder.layer
+        return [BertLayer(self, block, index) for index, block in enumerate(blocks)]
+
+    def shape(self, length: int, batch: int) -> Shape:
+        config = self.model.config
+        return Shape(
+            length=length,
+            batch=batch,
+            heads=config.num_attention_heads,
+            head_size=config.hidden_size // config.num_attention_heads,
+            layers=config.num_hidden_layers,
+            hidden_size=config.hidden_size,
+            training=self.model.training,
+            bytes_per_element=self.model.dtype.itemsize,
+        )
+
+    def encode(self, ids: Tensor, sequence: Sequence) -> Tensor:
+        """ids [B, n] → [B, n, D]; as one segment, of token type 0."""
+        first = self.first_position
+        tiled = counted(sequence, ids) % (self.model.config.max_position_embeddings - first)
+        hidden = self.model.base_model.embeddings(input_ids=ids, position_ids=tiled + first)
+        return self.method.encode(self.layers, hidden, sequence)
+
+    def classify(self, ids: Tensor, sequence: Sequence) -> Tensor:
+        """Read from each row's first valid token."""
+        first = first_valid(self.encode(ids, sequence), sequence)
+        logits: Tensor = self._head(first[:, None])
+        return logits
+
+    def _head(self, first: Tensor) -> Any:
+        return self.model.classifier(self.model.dropout(self.model.bert.pooler(first)))
+
+
+class RobertaFamily(BertFamily):
+    """Any RoBERTa or XLM-R checkpoint: positions begin after the padding's own row of the table."""
+
+    kinds = ("roberta", "xlm-roberta")
+    architecture = RobertaForSequenceClassification
+    may_lack = ("classifier.",)
+    tiny_config: ClassVar[dict[str, Any]] = {
+        **BertFamily.tiny_config,
+        "max_position_embeddings": 130,
+        "pad_token_id": 1,
+    }
+
+    @property
+    def first_position(self) -> int:
+        return int(self.model.config.pad_token_id) + 1
+
+    def _head(self, first: Tensor) -> Any:
+        return self.model.classifier(first)
+
+
+def first_valid(hidden: Tensor, sequence: Sequence) -> Tensor:
+    """[B, n, D] → [B, D]: each row's first token that isn't padding."""
+    if sequence.valid is None:
+        return hidden[:, 0]
+    rows = torch.arange(len(hidden), device=hidden.device)
+    return hidden[rows, sequence.valid.long().argmax(1)]

@@ -1,0 +1,235 @@
+"""The small encoder that Long Range Arena is run with in PyTorch (Nyströmformer's harness, Xiong
+et al., arXiv 2102.03902, which VCC, IceFormer and Fourier Transformer went on with).
+
+Learned positions, pre-norm layers, biases everywhere, mean or CLS pooling, a head for one text or
+for a pair. Two habits of that harness change its figures, so they are options: see LRAConfig.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad, scaled_dot_product_attention
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, initialization
+
+from bench.models.attention import Route
+from bench.models.hf import Classifier, all_valid, counted, heads
+from methods.base import Layer, Sequence, Shape
+
+Attend = Callable[[Tensor, Tensor, Tensor, float, float], Tensor]
+"""query, key, value [B, H, n, d], scale, dropout → [B, H, n, d]"""
+
+
+class LRAConfig(PreTrainedConfig):  # type: ignore[misc]
+    """Sizes default to the harness's own; `num_labels` classes, named 0, 1, …
+
+    pooling       "mean" over the valid tokens, or "cls": of a token put before each text
+    dual          rows are pairs: the first half of a batch are first texts, the other half seconds
+    mean_of_all   the mean is divided by the padded length, as in the harness
+    cls_takes_id  the CLS token is the vocabulary's last id, and the text's last token makes room
+                  for it, as in the harness (where that id may be a pixel's too)
+    """
+
+    model_type = "lra"
+
+    vocab_size: int = 512
+    hidden_size: int = 64
+    intermediate_size: int = 128
+    num_hidden_layers: int = 2
+    num_attention_heads: int = 2
+    head_size: int = 32
+    max_position_embeddings: int = 4096
+    dropout: float = 0.1
+    pooling: str = "mean"
+    dual: bool = False
+    mean_of_all: bool = False
+    cls_takes_id: bool = False
+
+    def __post_init__(self, **rest: Any) -> None:
+        if self.pooling not in ("mean", "cls"):
+            raise ValueError(f"pooling is {self.pooling!r}; it is 'mean' or 'cls'")
+        count = rest.pop("num_labels", 10)
+        if self.id2label is None:
+            self.id2label = {number: str(number) for number in range(count)}
+        super().__post_init__(**rest)
+
+
+class LRABlock(nn.Module):
+    """hidden + attention(norm(hidden)), then the same of a two-layer perceptron."""
+
+    def __init__(self, config: LRAConfig) -> None:
+        super().__init__()
+        inner = config.num_attention_heads * config.head_size
+        self.heads, self.scale = config.num_attention_heads, config.head_size**-0.5
+        self.norm1 = nn.LayerNorm(config.hidden_size)
+        self.query, self.key, self.value = (nn.Linear(config.hidden_size, inner) for _ in range(3))
+        self.output = nn.Linear(inner, config.hidden_size)
+        self.norm2 = nn.LayerNorm(config.hidden_size)
+        self.dropout = nn.Dropout(config.dropout)
+        self.mlp = nn.Sequential(
+            nn.Linear(config.hidden_size, config.intermediate_size),
+            nn.GELU(),
+            nn.Dropout(config.dropout),
+            nn.Linear(config.intermediate_size, config.hidden_size),
+            nn.Dropout(config.dropout),
+        )
+
+    def forward(self, hidden: Tensor, attend: Attend) -> Tensor:
+        normed = self.norm1(hidden)
+        query, key, value = (
+            heads(project(normed), self.heads) for project in (self.query, self.key, self.value)
+        )
+        dropout = self.dropout.p if self.training else 0.0
+        read = attend(query, key, value, self.scale, dropout).transpose(1, 2).flatten(2)
+        hidden = hidden + self.dropout(self.output(read))
+        output: Tensor = hidden + self.mlp(self.norm2(hidden))
+        return output
+
+
+class LRAModel(PreTrainedModel):  # type: ignore[misc]
+    """The encoder with its head, as a checkpoint holds it."""
+
+    config_class = LRAConfig
+    base_model_prefix = "lra"
+    main_input_name = "input_ids"
+    _supports_sdpa = True
+    _supports_attention_backend = True
+
+    def __init__(self, config: LRAConfig) -> None:
+        super().__init__(config)
+        width = config.hidden_size
+        own = config.pooling == "cls" and not config.cls_takes_id
+        self.tokens = nn.Embedding(config.vocab_size + own, width)
+        self.positions = nn.Embedding(config.max_position_embeddings, width)
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(LRABlock(config) for _ in range(config.num_hidden_layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Sequential(
+            nn.Linear(4 * width if config.dual else width, config.intermediate_size),
+            nn.ReLU(),
+            nn.Linear(config.intermediate_size, config.num_labels),
+        )
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, nn.Embedding):
+            initialization.normal_(module.weight, std=0.02)
+
+    def embed(self, ids: Tensor, places: Tensor) -> Tensor:
+        """Raises ValueError past the last learned position."""
+        limit = self.positions.num_embeddings
+        if ids.shape[1] > limit:
+            raise ValueError(f"{ids.shape[1]} tokens; the model has {limit} positions")
+        hidden: Tensor = self.dropout(self.tokens(ids) + self.positions(places))
+        return hidden
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """ids [B, n], no padding on the left, mask 1 where valid → [B, n, D]; exact attention."""
+        mask = None if attention_mask is None else attention_mask.bool()[:, None, None]
+
+        def attend(q: Tensor, k: Tensor, v: Tensor, scale: float, dropout: float) -> Tensor:
+            return scaled_dot_product_attention(q, k, v, mask, dropout, scale=scale)
+
+        hidden = self.embed(input_ids, torch.arange(input_ids.shape[1], device=input_ids.device))
+        for layer in self.layers:
+            hidden = layer(hidden, attend)
+        output: Tensor = self.norm(hidden)
+        return output
+
+
+AutoConfig.register("lra", LRAConfig)
+
+
+@dataclass(frozen=True)
+class LRALayer:
+    """One block, as a method sees it."""
+
+    family: LRAFamily
+    block: Any
+    index: int
+
+    def __call__(self, hidden: Tensor, sequence: Sequence) -> Tensor:
+        output: Tensor = self.block(hidden, Route(self.family, sequence, self.index))
+        return output
+
+    def scores(
+        self, queries: Tensor, query_sequence: Sequence, keys: Tensor, key_sequence: Sequence
+    ) -> Tensor:
+        block = self.block
+        query = heads(block.query(block.norm1(queries)), block.heads)
+        key = heads(block.key(block.norm1(keys)), block.heads)
+        scores: Tensor = query @ key.transpose(-1, -2) * block.scale
+        return scores
+
+
+class LRAFamily(Classifier):
+    """The LRA encoder with a method in it, from scratch or from a checkpoint of this project."""
+
+    kinds = ("lra",)
+    architecture = LRAModel
+    tiny_config: ClassVar[dict[str, Any]] = {
+        "vocab_size": 64,
+        "hidden_size": 32,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "head_size": 8,
+        "intermediate_size": 64,
+    }
+
+    @property
+    def layers(self) -> Items[Layer]:
+        return [LRALayer(self, block, index) for index, block in enumerate(self.model.layers)]
+
+    def shape(self, length: int, batch: int) -> Shape:
+        config = self.model.config
+        return Shape(
+            length=length,
+            batch=batch,
+            heads=config.num_attention_heads,
+            head_size=config.head_size,
+            layers=config.num_hidden_layers,
+            hidden_size=config.hidden_size,
+            training=self.model.training,
+            bytes_per_element=self.model.dtype.itemsize,
+        )
+
+    def encode(self, ids: Tensor, sequence: Sequence) -> Tensor:
+        """ids [B, n] → [B, n, D] after the last norm, zeros at padding."""
+        hidden = self.model.embed(ids, counted(sequence, ids))
+        hidden = self.model.norm(self.method.encode(self.layers, hidden, sequence))
+        return hidden if sequence.valid is None else hidden * sequence.valid[..., None]
+
+    def classify(self, ids: Tensor, sequence: Sequence) -> Tensor:
+        """ids [B, n] → [B, classes]; a dual model's [2·B, n], first texts first → [B, classes]."""
+        config = self.model.config
+        if config.pooling == "cls":
+            ids, sequence = self._with_cls(ids, sequence)
+            pooled = self.encode(ids, sequence)[:, 0]
+        else:
+            counts = all_valid(ids, sequence).sum(1, keepdim=True).clamp(min=1)
+            divisor = ids.shape[1] if config.mean_of_all else counts
+            hidden = self.encode(ids, sequence)
+            pooled = (hidden.sum(1) / divisor).to(hidden.dtype)
+        if config.dual:
+            one, other = pooled.chunk(2)
+            pooled = torch.cat((one, other, one * other, one - other), 1)
+        logits: Tensor = self.model.head(pooled)
+        return logits
+
+    def _with_cls(self, ids: Tensor, sequence: Sequence) -> tuple[Tensor, Sequence]:
+        """A CLS token, valid and VIP, before each row."""
+        config = self.model.config
+        keep = ids.shape[1] - config.cls_takes_id
+        number = config.vocab_size - config.cls_takes_id
+        valid, vip = sequence.valid, sequence.vip
+        if vip is None:
+            vip = torch.zeros_like(ids, dtype=torch.bool)
+        return pad(ids[:, :keep], (1, 0), value=number), Sequence(
+            valid=None if valid is None else pad(valid[:, :keep], (1, 0), value=True),
+            vip=pad(vip[:, :keep], (1, 0), value=True),
+        )
