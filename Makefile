@@ -15,7 +15,7 @@ REQUEST = method=$(METHOD) task=$(TASK) \
   $(if $(SEED),seed=$(SEED)) $(if $(MEASURE),measure=$(MEASURE)) $(if $(RESULTS),results=$(RESULTS)) \
   $(if $(FORCE),force=true) $(ARGS)
 
-.PHONY: help setup bench test trust selfbench lint embedded clean
+.PHONY: help setup bench test trust selfbench lint speed embedded clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -42,6 +42,9 @@ selfbench: $(READY)  ## what the harness itself costs, beside its goals [MODEL=]
 
 lint: $(READY)  ## ruff and mypy
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy
+
+speed: $(READY)  ## attention methods against fused SDPA on this machine (5 minutes)
+	@$(VENV)/bin/python -m tests.speed $(ARGS)
 
 embedded: $(READY)  ## train the embedded models again (cost and expected score: conf/experiment/embedded_t5.yaml)
 	@$(VENV)/bin/python -m bench.children.train conf/experiment/embedded_t5.yaml

@@ -1,4 +1,4 @@
-"""The door: bench run | ls | results | compare | … Never imports torch."""
+"""The door: bench run, and the commands of bench.catalogue and bench.commands. No torch here."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import commands
-from bench.errors import RequestError
+from bench import catalogue, commands
+from bench.errors import RequestError, unknown
+from bench.shards import StoreError
+
+COMMANDS = catalogue.COMMANDS | commands.COMMANDS
 
 RUN_HELP = """\
 usage: bench run [-m] [NAME=VALUE …]
@@ -47,7 +50,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         if given[:1] == ["run"]:
             sys.exit(run(given[1:]))
-        sys.exit(commands.run(given) if given and given[0] in commands.COMMANDS else other(given))
+        if given and given[0] in COMMANDS:
+            sys.exit(COMMANDS[given[0]][0](given[1:]))
+        sys.exit(help_or_unknown(given))
+    except StoreError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        sys.exit(1)
     except RequestError as error:
         print(f"bench: {error}", file=sys.stderr)
         sys.exit(2)
@@ -83,103 +91,47 @@ def run(arguments: Sequence[str]) -> int:
 
 def run_request(request: dict[str, Any], command: str) -> int:
     """Run the cell of one composed request and show its row. Returns the exit code."""
+    return exit_code(run_row(request, command))
+
+
+def run_row(request: dict[str, Any], command: str) -> dict[str, Any]:
+    """Run the cell of one composed request, show its row and return it."""
     from bench import runner, show
     from bench.cell import Cell
-    from bench.store import StoreError
 
     cell = Cell.of(request)
     results = Path(request["results"]).expanduser().resolve()
-    try:
-        with show.progress(cell.title) as progress:
-            row = runner.run(
-                cell,
-                results,
-                force=request["force"],
-                deadline_s=request["deadline_s"],
-                progress=progress,
-                command=command,
-            )
-    except StoreError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
+    with show.progress(cell.title) as progress:
+        row = runner.run(
+            cell,
+            results,
+            force=request["force"],
+            deadline_s=request["deadline_s"],
+            progress=progress,
+            command=command,
+        )
     if row["reused"]:
         print(f"done on {row['created_utc']}; FORCE=1 (force=true) runs it again")
     show.row(row, results)
+    return row
+
+
+def exit_code(row: dict[str, Any]) -> int:
     return 0 if row["status"] in ("ok", "unsupported") else 1
 
 
-def other(arguments: Sequence[str]) -> int:
+def help_or_unknown(arguments: Sequence[str]) -> int:
+    """`bench`, `bench --help`, or a word that is no command."""
     parser = argparse.ArgumentParser(
         prog="bench", description="Is this long-context method faster, smaller and as good?"
     )
     names = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     names.add_parser("run", help="run a cell or a sweep: bench run --help", add_help=False)
-    listing = names.add_parser("ls", help="list methods, tasks, models, …")
-    listing.add_argument("group", nargs="?", help="methods, tasks or models; all without it")
-    fetch = names.add_parser("fetch", help="get a task's data or a model from the hub")
-    fetch.add_argument("tasks", nargs="*", metavar="TASK")
-    fetch.add_argument("--model", action="append", default=[], metavar="ORG/NAME")
-    names.add_parser("host", help="this machine, and the smallest effect it can resolve")
-    for name, (_, about) in commands.COMMANDS.items():
+    for name, (_, about) in COMMANDS.items():
         names.add_parser(name, help=about, add_help=False)
-    options = parser.parse_args(arguments)
-    return {"ls": ls, "fetch": get, "host": machine}[options.command](options)
-
-
-def ls(options: argparse.Namespace) -> int:
-    """Names and what their YAML says of them."""
-    from bench import plugins
-    from bench.config import GROUPS
-    from bench.errors import unknown
-
-    plurals = {group if group == "data" else f"{group}s": group for group in GROUPS}
-    chosen = options.group
-    if chosen and chosen not in plurals and chosen not in GROUPS:
-        raise unknown("list", chosen, plurals)
-    groups = [plurals.get(chosen, chosen)] if chosen else ["method", "task", "model"]
-    for group in groups:
-        choices = plugins.available(group)
-        print(f"{group}:" if len(groups) > 1 else "", end="\n" if len(groups) > 1 else "")
-        width = max(map(len, choices), default=0)
-        for name, path in choices.items():
-            print(f"  {name:<{width}}  {plugins.about(path)}")
-    return 0
-
-
-def get(options: argparse.Namespace) -> int:
-    """The only command that touches the network."""
-    from bench import plugins
-    from tasks.base import DataError
-
-    if not options.tasks and not options.model:
-        raise RequestError("fetch needs a TASK or --model ORG/NAME; bench ls tasks lists tasks")
-    for name in options.tasks:
-        task = plugins.build(plugins.conf("task", name))
-        from tasks import sources
-
-        try:
-            path = sources.fetch(task)
-        except DataError as error:
-            raise RequestError(str(error)) from error
-        print(f"{name}: {path}")
-    for name in options.model:
-        from huggingface_hub import snapshot_download
-
-        conf = plugins.available("model")
-        repo = plugins.conf("model", name)["path"] if name in conf else name
-        wanted = ["*.json", "*.safetensors", "*.model", "*.txt"]
-        print(f"{name}: {snapshot_download(repo, allow_patterns=wanted)}")
-    return 0
-
-
-def machine(options: argparse.Namespace) -> int:
-    from bench import host
-
-    for name, value in {
-        **host.fingerprint(len(os.sched_getaffinity(0)), "cpu"),
-        **host.certificate(),
-    }.items():
-        print(f"{name:<24} {value}")
+    if arguments and not arguments[0].startswith("-"):
+        raise unknown("command", arguments[0], ["run", *COMMANDS])
+    parser.parse_args(arguments)
     return 0
 
 

@@ -19,7 +19,7 @@ def results(arguments: Sequence[str]) -> int:
     )
     if other:
         return other(arguments[1:])
-    parser = _parser(
+    parser = parser_for(
         "results",
         "list rows, newest last; or: bench results merge | check | migrate (each with --help)",
         "bench results method=vcc length=1024,4096\nbench results 3f2a",
@@ -43,7 +43,7 @@ def results(arguments: Sequence[str]) -> int:
 
 def merge(arguments: Sequence[str]) -> int:
     """Copy rows of several folders into one, with their predictions."""
-    parser = _parser("results merge", "copy rows and predictions into one folder, each row once")
+    parser = parser_for("results merge", "copy rows and predictions into one folder, each row once")
     parser.add_argument("sources", nargs="+", type=Path, metavar="SOURCE", help="folders or files")
     parser.add_argument("--into", required=True, type=Path, metavar="DIR", help="made if absent")
     options = parser.parse_args(arguments)
@@ -64,7 +64,7 @@ def _merged(sources: Sequence[Path], into: Path) -> int:
 
 def check(arguments: Sequence[str]) -> int:
     """Exit code 1 while a file is left that can't be read or isn't ours."""
-    parser = _parser("results check", "read every value of every file and say what is wrong")
+    parser = parser_for("results check", "read every value of every file and say what is wrong")
     parser.add_argument("folder", nargs="?", type=Path, default=DEFAULT, metavar="DIR")
     parser.add_argument(
         "--repair", action="store_true", help="rename torn files to *.torn, remove leftovers"
@@ -85,7 +85,7 @@ def check(arguments: Sequence[str]) -> int:
 
 def migrate(arguments: Sequence[str]) -> int:
     """Old files load as they are and are never rewritten; --into writes a copy."""
-    parser = _parser(
+    parser = parser_for(
         "results migrate", "say which schema versions load; files are never rewritten in place"
     )
     parser.add_argument("folder", nargs="?", type=Path, default=DEFAULT, metavar="DIR")
@@ -108,7 +108,7 @@ def migrate(arguments: Sequence[str]) -> int:
 
 def rescore(arguments: Sequence[str]) -> int:
     """Exit code 1 when a row couldn't be scored again; the others are."""
-    parser = _parser(
+    parser = parser_for(
         "rescore",
         "score stored predictions again and add a row where the metric has another version",
     )
@@ -147,7 +147,7 @@ def rescore(arguments: Sequence[str]) -> int:
 
 def compare(arguments: Sequence[str]) -> int:
     """Exit code 1 when a --fail-if says so."""
-    parser = _parser(
+    parser = parser_for(
         "compare",
         "is B better than A? quality, latency (ratio of ratios to vanilla) and memory",
         "bench compare method=vanilla method=vcc\n"
@@ -183,7 +183,7 @@ def compare(arguments: Sequence[str]) -> int:
 
 def explain(arguments: Sequence[str]) -> int:
     """What makes two rows different cells, and what else differs."""
-    parser = _parser("explain", "which parts of the key differ between two rows, and what else")
+    parser = parser_for("explain", "which parts of the key differ between two rows, and what else")
     parser.add_argument("row1", metavar="ROW1", help="a row's id (its first letters), or FOLDER/ID")
     parser.add_argument("row2", metavar="ROW2")
     _where(parser)
@@ -203,18 +203,7 @@ COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
 }
 
 
-def run(arguments: Sequence[str]) -> int:
-    """One of COMMANDS. A row that can't be written or a folder that can't be read is exit 1."""
-    from bench.shards import StoreError
-
-    try:
-        return COMMANDS[arguments[0]][0](arguments[1:])
-    except StoreError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
-
-
-def _parser(name: str, about: str, examples: str = "") -> argparse.ArgumentParser:
+def parser_for(name: str, about: str, examples: str = "") -> argparse.ArgumentParser:
     return argparse.ArgumentParser(
         prog=f"bench {name}",
         description=about,

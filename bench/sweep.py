@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from bench import config, plugins, schema
@@ -49,32 +48,16 @@ def run_sweep(overrides: Sequence[str]) -> int:
 
 def run_cell(composed: Any, words: str) -> Ended:
     """Run one composed request and show its row. Whatever is wrong with it is told, not raised."""
-    from bench import runner, show
-    from bench.cell import Cell
-    from bench.store import StoreError
+    from bench.cli import exit_code, run_row
+    from bench.shards import StoreError
 
     try:
-        request = config.plain(composed)
-        results = Path(request["results"]).expanduser().resolve()
-        cell = Cell.of(request)
-        with show.progress(cell.title) as progress:
-            row = runner.run(
-                cell,
-                results,
-                force=request["force"],
-                deadline_s=request["deadline_s"],
-                progress=progress,
-                command=f"bench run {words}",
-            )
+        row = run_row(config.plain(composed), f"bench run {words}")
     except (RequestError, StoreError) as error:
         print(f"bench: {error}", file=sys.stderr)
         wrong = isinstance(error, RequestError)
         return Ended(words, 2 if wrong else 1, "refused" if wrong else "not stored", str(error))
-    if row["reused"]:
-        print(f"done on {row['created_utc']}; FORCE=1 (force=true) runs it again")
-    show.row(row, results)
-    code = 0 if row["status"] in ("ok", "unsupported") else 1
-    return Ended(words, code, row["status"], row.get("status_detail") or "")
+    return Ended(words, exit_code(row), row["status"], row.get("status_detail") or "")
 
 
 def summary(cells: Sequence[Ended]) -> str:

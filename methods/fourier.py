@@ -13,13 +13,13 @@ import math
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm, pad
 
-from methods.base import Layer, Method, Sequence, Shape, Unsupported
+from methods.base import Layer, Method, NormedLayer, Sequence, Shape, Unsupported
 
 CHOICES = {"pooling": ("mean", "cls"), "residual": ("raw", "normed"), "norm": ("stack", "layer")}
 CAUSAL = "a filtered state is made of all tokens: it would show a causal model its future (§7)"
@@ -127,8 +127,9 @@ class Fourier(Method):
                 continue
             if not hasattr(layer, "from_normed"):
                 raise Unsupported(NO_NORM)
-            now = self._filter(now.with_hidden(layer.normed(now.hidden)))
-            now = now.with_hidden(layer.from_normed(now.hidden, now.sequence))
+            entered = cast(NormedLayer, layer)
+            now = self._filter(now.with_hidden(entered.normed(now.hidden)))
+            now = now.with_hidden(entered.from_normed(now.hidden, now.sequence))
         if not self.upsample:
             return now.hidden, now.sequence
         total = self._upsampled(now, packed)
@@ -155,7 +156,7 @@ class Fourier(Method):
                 scale = math.sqrt((m - cls) / (n - cls)) if self.rescale else 1.0
                 short = torch.cat((part[:, :cls], resample(part[:, cls:n], m - cls) * scale), 1)
                 source[cls:] = cls + (2 * source[: m - cls] + 1) * (n - cls) // (2 * (m - cls))
-            end = (0, max(kept) - m)
+            end = (0, max(1, *kept) - m)
             parts.append(pad(short, (0, 0, *end)))
             places.append(pad(place[:, source], end))
             rows += row
@@ -172,7 +173,7 @@ class Fourier(Method):
         cls, device = int(self.pooling == "cls"), state.hidden.device
         short, long = (torch.tensor(x.lengths, device=device)[:, None] - cls for x in (state, to))
         token = torch.arange(to.hidden.shape[1], device=device)[None] - cls
-        index = token.clamp(max=long - 1) * short // long.clamp(min=1) + cls
+        index = torch.minimum(token, long - 1) * short // long.clamp(min=1) + cls
         index = torch.where(token < 0, 0, index).clamp(min=0)
         return state.hidden.gather(1, index[..., None].expand(-1, -1, state.hidden.shape[2]))
 
@@ -303,7 +304,7 @@ def _paired(x: Tensor) -> Tensor:
     x = pad(x, (0, x.shape[2] % 2))
     if x.stride(-1) != 1 or any(stride % 2 for stride in x.stride()[:-1]):
         x = x.contiguous()
-    return torch.view_as_complex(x.unflatten(2, (-1, 2)))
+    return torch.view_as_complex(x.view(*x.shape[:2], -1, 2))
 
 
 def _single(z: Tensor, columns: int) -> Tensor:

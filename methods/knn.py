@@ -191,7 +191,7 @@ class Index(Protocol):
         ...
 
     def native(self, reads: Reads) -> tuple[Tensor, Tensor] | str:
-        """What `read` gives, by the native kernel and without `add`; or why it can't."""
+        """What `read` gives, by the native kernel; without `add`, and before it. Or why not."""
         ...
 
 
@@ -258,7 +258,31 @@ class Dci:
         return torch.cat(found, 2)
 
     def native(self, reads: Reads) -> tuple[Tensor, Tensor] | str:
-        return "not yet"
+        if self.k1 is not None or reads.bias is not None:
+            return "k1 is given" if self.k1 is not None else "a bias on scores"
+        self.add(reads.key)
+        c, lists = self.bounds(reads.seen), self.query_lists(reads.query)
+        outputs, ids = [], []
+        for rows in _constant(c):
+            seen = reads.seen[rows]
+            n = max(int(seen[-1]), 1)
+            done = kernels.dci(
+                reads.query[:, :, rows],
+                reads.key[:, :, :n],
+                reads.value[:, :, :n],
+                reads.scale,
+                reads.k,
+                seen,
+                self.key_lists(c[:, :, rows.start], n).unflatten(2, (self.L, self.m)),
+                lists[:, :, rows].unflatten(3, (self.L, self.m)),
+                self.retrieved(seen, reads.k),
+            )
+            if isinstance(done, str):
+                self.raw = self.square = self.highest = torch.empty(0)
+                return done
+            outputs.append(done[0])
+            ids.append(done[1])
+        return torch.cat(outputs, 2), torch.cat(ids, 2)
 
     def retrieved(self, seen: Tensor, k: int) -> Tensor:
         """k0 for each query, [q] int64; enough for k."""
@@ -325,6 +349,8 @@ class Quantized:
         return torch.nn.functional.pad(chosen, (0, n - whole), value=True)
 
     def native(self, reads: Reads) -> tuple[Tensor, Tensor] | str:
+        if reads.bias is not None:
+            return "a bias on scores"
         return kernels.topk(
             reads.query, reads.key, reads.value, reads.scale, reads.k, rescored(reads.k), reads.seen
         )

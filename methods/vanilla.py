@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
+from methods import kernels
 from methods.base import Call, Method, Sequence, Shape, per_head
 
 ROWS = 256  # queries that get their bias at once: larger masks leave the cache and are slower
@@ -20,7 +21,34 @@ ROWS = 256  # queries that get their bias at once: larger masks leave the cache 
 
 @dataclass(frozen=True)
 class Vanilla(Method):
-    """Exact attention in every layer, layer after layer: O(n²) time, O(n) memory."""
+    """Exact attention in every layer, layer after layer: O(n²) time, O(n) memory.
+
+    kernel    "torch": torch's fused attention, the baseline of every ratio; "native": the kernel
+              of methods/kernels where it can: not with a position bias such as T5's, nor in training
+    products  of the native kernel: "float32", or "bfloat16" (rounded, sums in float32)
+    """
+
+    kernel: str = "torch"
+    products: str = "float32"
+
+    def __post_init__(self) -> None:
+        kernels.check("kernel", self.kernel, kernels.KERNELS)
+        kernels.check("products", self.products, kernels.PRODUCTS)
+        if self.products != "float32" and self.kernel != "native":
+            raise ValueError(f"products={self.products} needs kernel=native")
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+        if self.kernel == "torch":
+            return exact_attention(query, key, value, call)
+        done = self._native(query, key, value, call)
+        kernels.note(self, done)
+        return exact_attention(query, key, value, call) if isinstance(done, str) else done
+
+    def _native(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor | str:
+        if call.bias is not None or call.dropout:
+            return "a position bias" if call.bias is not None else "dropout"
+        bias, causal = call.sequence.key_bias(torch.float32), call.sequence.causal
+        return kernels.dense(query, key, value, call.scale, bias, self.products, causal)
 
     def exact(self) -> Method:
         return self

@@ -10,7 +10,7 @@ import itertools
 import random
 import re
 
-from tasks import seeds, stories
+from tasks import seeds, stories, story_words
 
 GOOD = (
     "The {room} was {fine}, and we would come again.",
@@ -71,16 +71,16 @@ def chapters(split: str, index: int, tokens: int, seed: int = 0) -> list[str]:
     names = stories.names(split)
     hero = rng.choice(names)
     n = max(3, min(20, tokens // 160))
-    places = rng.sample(stories.PLACES, n + 1)
+    places = rng.sample(story_words.PLACES, n + 1)
     room = tokens // n - 14
     found = []
     for start, goal in itertools.pairwise(places):
-        thing = f"{rng.choice(stories.ADJECTIVES)} {rng.choice(stories.NOUNS)}"
+        thing = f"{rng.choice(story_words.ADJECTIVES)} {rng.choice(story_words.NOUNS)}"
         ends = KEEPS.format(hero=hero, thing=thing)
         said = [CHAPTER.format(hero=hero, start=start, goal=goal)]
         left = room - stories.count_tokens(said[0]) - stories.count_tokens(ends)
         while True:
-            sentence = _fill(rng, rng.choice(stories.PROSE), names)
+            sentence = _fill(rng, rng.choice(story_words.PROSE), names)
             left -= stories.count_tokens(sentence)
             if left < 0:
                 break
@@ -90,5 +90,5 @@ def chapters(split: str, index: int, tokens: int, seed: int = 0) -> list[str]:
 
 
 def _fill(rng: random.Random, template: str, names: list[str]) -> str:
-    slots = stories.SLOTS | WORDS | {"name": names, "place": stories.PLACES}
+    slots = story_words.SLOTS | WORDS | {"name": names, "place": story_words.PLACES}
     return re.sub(r"\{(\w+)\}", lambda slot: rng.choice(slots[slot[1]]), template)

@@ -13,6 +13,7 @@ from typing import Any
 
 from tasks.base import Data, DataError, Loaded, Row, Task, Tokenizer
 
+# Of processor time: a test shouldn't fail because something else keeps the machine busy.
 LOAD_S = 5.0
 ROWS = 8
 # The first of these that has room for a row is taken.
@@ -38,7 +39,7 @@ def check(task: Task, tokenizer: Tokenizer) -> list[str]:
 
 def _load(task: Task, failures: list[str]) -> tuple[Loaded, int]:
     for length in LENGTHS:
-        started = time.perf_counter()
+        started = time.process_time()
         try:
             with _no_network():
                 loaded = task.load(Data(), ROWS, length, 0)
@@ -46,7 +47,7 @@ def _load(task: Task, failures: list[str]) -> tuple[Loaded, int]:
             if "too short" in str(error) and length != LENGTHS[-1]:
                 continue
             raise
-        seconds = time.perf_counter() - started
+        seconds = time.process_time() - started
         if seconds > LOAD_S:
             failures.append(f"{ROWS} embedded rows took {seconds:.1f} s; at most {LOAD_S:.0f} s")
         return loaded, length

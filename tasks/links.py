@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tasks import seeds, stories
+from tasks import seeds, stories, story_words
 
 OWNS = "The {} belongs to {}."
 LIVES = "{} lives at the {}."
@@ -45,9 +45,9 @@ def links(split: str, index: int, tokens: int, seed: int = 0) -> Links:
     # A quarter of the tokens is facts, the rest prose that decides nothing.
     n = max(2, min(40, tokens // 128))
     people = rng.sample(stories.names(split), n)
-    nouns = rng.sample(stories.NOUNS, n)
-    things = [f"{rng.choice(stories.ADJECTIVES)} {noun}" for noun in nouns]
-    homes = [rng.choice(stories.PLACES) for _ in people]
+    nouns = rng.sample(story_words.NOUNS, n)
+    things = [f"{rng.choice(story_words.ADJECTIVES)} {noun}" for noun in nouns]
+    homes = [rng.choice(story_words.PLACES) for _ in people]
     if n > 3 and index % 4 == 1:
         homes[1] = homes[0]
     said = {name: [LIVES.format(name, home)] for name, home in zip(people, homes, strict=True)}
@@ -58,9 +58,9 @@ def links(split: str, index: int, tokens: int, seed: int = 0) -> Links:
     left = tokens - sum(
         stories.count_tokens(f"{title} {text[0]}") + 16 for title, text in said.items()
     )
-    slots = stories.SLOTS | {"name": people}
+    slots = story_words.SLOTS | {"name": people}
     while True:
-        title, template = rng.choice(titles), rng.choice(stories.PROSE)
+        title, template = rng.choice(titles), rng.choice(story_words.PROSE)
         sentence = re.sub(r"\{(\w+)\}", lambda slot: rng.choice(slots[slot[1]]), template)
         left -= stories.count_tokens(sentence) + 4
         if left < 0:
@@ -69,7 +69,7 @@ def links(split: str, index: int, tokens: int, seed: int = 0) -> Links:
     rng.shuffle(titles)
     paragraphs = tuple((title, tuple(said[title])) for title in titles)
     thing, owner, home = things[0], people[0], homes[0]
-    others = sorted(set(stories.PLACES) - {home})
+    others = sorted(set(story_words.PLACES) - {home})
     candidates = [home, *rng.sample(others, CANDIDATES - 1)]
     rng.shuffle(candidates)
     if index % 4 in (1, 3):

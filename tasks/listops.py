@@ -13,9 +13,17 @@ left-branching with a parenthesis for each argument: `( ( ( [MIN 5 ) 7 ) ] )`.
 
     python -m tasks.listops OUT.tsv --rows 2000 --seed 0 --jobs 2
 
-The official code's rows (200 with the defaults, 100 up to 4000) beside 2,000 of this one:
+Rows of the official code beside 2,000 of this one, with p of two-sample tests (Kolmogorov-Smirnov;
+chi-squared for labels). All trees have depth 10.
 
-    STATS
+                        500 to 2000          500 to 4000
+                        200 rows   p         100 rows   p
+    mean length         1006 1033  0.44      1228 1174  0.42
+    labels 0 and 9, %   33   34    0.33      34   35    0.17
+    [MIN per 100        3.57 3.54  0.92      3.56 3.55  0.88
+    [MAX per 100        3.53 3.56  0.55      3.48 3.56  0.16
+    [MED per 100        3.55 3.58  0.56      3.63 3.56  0.02
+    [SM per 100         3.56 3.57  0.98      3.56 3.56  0.80
 """
 
 from __future__ import annotations

@@ -257,10 +257,10 @@ def line_names(style: str, split: str, rng: Random, n: int | None) -> Iterator[s
 
 def _word_names(split: str, rng: Random) -> Iterator[str]:
     """adjective-noun, each once; then with two adjectives."""
-    from tasks import stories
+    from tasks import story_words as words
 
-    adjectives = [*stories.ADJECTIVES, *stories.PLACE_ADJECTIVES, *stories.SLOTS["fair"]]
-    nouns = [*stories.NOUNS, *stories.PLACE_NOUNS, *stories.PLACE_NAMES, *stories.SLOTS["land"]]
+    adjectives = [*words.ADJECTIVES, *words.PLACE_ADJECTIVES, *words.SLOTS["fair"]]
+    nouns = [*words.NOUNS, *words.PLACE_NOUNS, *words.PLACE_NAMES, *words.SLOTS["land"]]
     adjectives, nouns = list(dict.fromkeys(adjectives)), list(dict.fromkeys(nouns))
     parts = {"train": (0, 1, 2), "validation": (3,), "test": (4,)}[split]
     heads = adjectives

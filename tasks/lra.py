@@ -15,6 +15,9 @@ and those that followed it take `id != 0` for the mask; `lra_mask: legacy` does 
 Accuracy is over all rows. The official evaluation of Image, Pathfinder and Retrieval drops the rows
 that don't fill its last batch of 256, 512 or 32, so its figures are over slightly fewer.
 
+ListOps, Retrieval and Pathfinder come in one tar, lra_release.gz, that no hub has:
+https://storage.googleapis.com/long-range-arena/lra_release.gz (unverified).
+
 No token of LRA is a question. VIP is the first one alone: it stands where LRA's encoders read the
 class, so it is what VCC must keep whole. Predictions are class numbers as text.
 """

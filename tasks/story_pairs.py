@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tasks.seeds import stream
-from tasks.stories import VERSION, compose_with_sources
+from tasks.stories import VERSION, compose_with_sources, story
+
+QUERY_TOKENS = 24  # the longest question, and the end of the sequence
 
 
 class Copy(NamedTuple):
@@ -46,3 +48,9 @@ def training_pair(index: int, seed: int, tokens: int, facts: int, questions: int
             copies.append(Copy(start - 1, len(part), len(query) - 1 - bool(mark), at))
             start += len(part)
     return Pair(query[1:], told.text, answer[1:], tuple(copies))
+
+
+def held_out(index: int, tokens: int, questions: int = 8) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Rows (question, story, right answers) of one validation story, `tokens` tokens at most."""
+    told = story("validation", index, tokens - QUERY_TOKENS)
+    return [(question.text, told.text, question.answers) for question in told.questions[:questions]]

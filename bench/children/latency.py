@@ -240,10 +240,20 @@ def stages(family: Family, batch: gate.Input) -> dict[str, Any]:
             family.encode(ids, sequence)
             encode.append(perf_counter_ns() - began)
             attend.append(sum(watch.inside))
-    family.method = method
+        family.method = method
+        began = perf_counter_ns()
+        arms.first_token(family, ids, sequence)
+        read = perf_counter_ns()
+        answer = family.generate_ids(ids, sequence, DECODED_TOKENS)
+        written = perf_counter_ns()
+    tokens = answer.shape[1] - 1
+    after_first = max(0, written - read - (read - began))
     return {
         "attend_ns": int(statistics.median(attend)),
         "encode_ns": int(statistics.median(encode)),
+        "prefill_ns": read - began,
+        "decode_ns_per_token": after_first // (tokens - 1) if tokens > 1 else None,
+        "tokens_out": tokens,
     }
 
 

@@ -1,21 +1,19 @@
 """Train a small model on text pairs: `python -m bench.children.train RECIPE`.
 
 A recipe (YAML) says where pairs come from, what the model starts as, the method in it, the stages
-of the curriculum, and the rows that its card reports on. Work is saved once a minute; the same
-command goes on from there after a kill.
+of the curriculum. Work is saved once a minute, and the same command goes on from there after a
+kill. `python -m bench.models.embedded.check RECIPE` adds scores to the card.
 """
 
 from __future__ import annotations
 
-import importlib
 import json
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from omegaconf import OmegaConf
@@ -24,68 +22,12 @@ from safetensors.torch import save_file
 from torch import Tensor, distributed, multiprocessing
 from transformers.modeling_outputs import BaseModelOutput
 
+from bench import plugins
+from bench.children.pairs import Batch, batches
 from bench.models.base import Family, Spec
 from methods.base import Sequence
 
 SAVE_SECONDS, LOG_SECONDS = 60, 10
-EOS = 1
-
-
-def load_object(target: str) -> Any:
-    """What "module:name" names."""
-    module, _, name = target.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
-class Batch(NamedTuple):
-    """Ids [B, n], VIP mask [B, n], target [B, t], and `copies` [c, 4] int64: row, token of the
-    target, the token that ends its question, the token of the document that it is copied from."""
-
-    ids: Tensor
-    vip: Tensor
-    target: Tensor
-    copies: Tensor
-
-
-def copied(pair: Any, offsets: list[list[tuple[int, int]]]) -> Iterator[tuple[int, int, int]]:
-    """Tokens of the target, with their question's last token and their place in the input."""
-    query, document, answer = offsets
-    in_query = {end: token for token, (_, end) in enumerate(query)}
-    in_document = {end: token + len(query) for token, (_, end) in enumerate(document)}
-    for token, (_, end) in enumerate(answer):
-        for copy in pair.copies:
-            if copy.answer < end <= copy.answer + copy.length:
-                source = in_document[copy.document + end - copy.answer]
-                yield token, in_query[copy.question], source
-
-
-def batches(stage: Any, tokenizer: Any, pair: Any, seed: int, step: int) -> Iterator[Batch]:
-    """The batches of a stage from this step on; rows end with end-of-sequence tokens, for there is
-    no padding. In `single` of the batches a row asks one question."""
-    count = max(1, stage.batch_tokens // stage.pair.tokens)
-    while True:
-        options = dict(stage.pair)
-        if step * stage.single % 1 + stage.single >= 1:
-            options["questions"] = 1
-        pairs = [pair(step * count + row, seed, **options) for row in range(count)]
-        texts = [text for made in pairs for text in made[:3]]
-        coded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
-        query, document, answer = (coded.input_ids[part::3] for part in range(3))
-        ids = filled([q + d + [EOS] for q, d in zip(query, document, strict=True)], EOS)
-        vip = torch.arange(ids.shape[1]) < torch.tensor([[len(q)] for q in query])
-        target = filled([[*a, EOS] for a in answer], -100)
-        copies = [
-            (row, *tokens)
-            for row, made in enumerate(pairs)
-            for tokens in copied(made, coded.offset_mapping[3 * row : 3 * row + 3])
-        ]
-        yield Batch(ids, vip, target, torch.tensor(copies))
-        step += 1
-
-
-def filled(rows: list[list[int]], value: int) -> Tensor:
-    n = max(map(len, rows))
-    return torch.tensor([row + [value] * (n - len(row)) for row in rows])
 
 
 def measure(family: Family, batch: Batch, guidance: float) -> tuple[Tensor, float]:
@@ -161,11 +103,11 @@ def train(recipe: Any, family: Family, checkpoint: Path, rank: int) -> dict[str,
     state = {"stage": 0, "step": 0, "in_stage": 0.0, "seconds": 0.0, "right": 0.0}
     if checkpoint.exists():
         state = restore(checkpoint, model, optimizer)
-    pair, seed = load_object(recipe.pairs), 1000 * recipe.seed + rank
+    pair, seed = plugins.load(recipe.pairs), 1000 * recipe.seed + rank
     logged = saved = state["seconds"]
     while state["stage"] < len(recipe.stages):
         stage = recipe.stages[state["stage"]]
-        family.method = make_method({**recipe.method, **stage.get("method", {})})
+        family.method = plugins.build({**recipe.method, **stage.get("method", {})})
         begun, over = time.monotonic(), False
         for batch in batches(stage, family.tokenizer, pair, seed, state["step"]):
             done = min(1.0, state["in_stage"] / (60 * stage.minutes))
@@ -201,10 +143,6 @@ def train(recipe: Any, family: Family, checkpoint: Path, rank: int) -> dict[str,
     return state
 
 
-def make_method(options: dict[str, Any]) -> Any:
-    return load_object(options.pop("target"))(**options)
-
-
 def work(rank: int, path: str, meeting: str) -> None:
     """One of the recipe's processes, on one thread: on a busy machine processes wait for each
     other once a step, threads would at every operation. One's end is the end of all."""
@@ -216,13 +154,14 @@ def work(rank: int, path: str, meeting: str) -> None:
     )
     out = Path(recipe.out)
     spec = Spec(out.name, Path(recipe.get("start", out)))
-    family = load_object(recipe.family).load(spec, make_method({**recipe.method}), "float32", "cpu")
+    method = plugins.build({**recipe.method})
+    family = plugins.load(recipe.family).load(spec, method, "float32", "cpu")
     state = train(recipe, family, out / "checkpoint.safetensors", rank)
     if rank == 0:
         family.model.save_pretrained(out)
         family.tokenizer.save_pretrained(out)
-        card = {"seed": recipe.seed, "minutes": round(state["seconds"] / 60)}
-        OmegaConf.save({"recipe": path, **recipe.card, **card}, out / "card.yaml")
+        trained = {"seed": recipe.seed, "minutes": round(state["seconds"] / 60)}
+        OmegaConf.save({"recipe": path, "start": str(spec.path), **trained}, out / "card.yaml")
     distributed.destroy_process_group()
 
 
@@ -231,7 +170,7 @@ def main(path: str) -> None:
     out = Path(recipe.out)
     out.mkdir(parents=True, exist_ok=True)
     if "new" in recipe and not (out / "checkpoint.safetensors").exists():
-        load_object(recipe.new.target)(recipe.new, recipe.seed, out)
+        plugins.load(recipe.new.target)(recipe.new, recipe.seed, out)
     with tempfile.TemporaryDirectory() as folder:
         context = multiprocessing.get_context("spawn")
         for rank in range(1, recipe.processes):

@@ -33,7 +33,8 @@ class Route:
     def __call__(
         self, query: Tensor, key: Tensor, value: Tensor, scale: float, dropout: float
     ) -> Tensor:
-        """query, key, value [B, H, n, d] → [B, H, n, d]; counts the call."""
+        """query [B, H, n, d], key and value [B, H or a divisor, n, d] → [B, H, n, d]; counts the
+        call."""
         self.family.calls += 1
         call = Call(self.sequence, scale, self.layer, self.bias, dropout)
         return self.family.method.attend(query, key, value, call)

@@ -45,9 +45,9 @@ class BertLayer:
 class BertFamily(Classifier):
     """Any BERT checkpoint; one without a trained class head gets a random one, to be trained."""
 
-    kinds = ("bert",)
+    kinds: ClassVar[tuple[str, ...]] = ("bert",)
     architecture: ClassVar[Any] = BertForSequenceClassification
-    may_lack = ("bert.pooler.", "classifier.")
+    may_lack: ClassVar[tuple[str, ...]] = ("bert.pooler.", "classifier.")
     tiny_config: ClassVar[dict[str, Any]] = {
         "vocab_size": 64,
         "hidden_size": 32,

@@ -60,7 +60,7 @@ class HubFamily(Family):
             raise ValueError(f"dtype is {dtype!r}; a model takes {', '.join(DTYPES)}")
         kind = torch_dtype(dtype)
         config = cls._config(spec)
-        tokenizer = load_tokenizer(spec.path)
+        tokenizer = cls.read_tokenizer(spec.path)
         if spec.config is None:
             model, lacks = load_weights(cls.architecture, spec, kind, cls.may_lack)
         else:
@@ -80,6 +80,10 @@ class HubFamily(Family):
             if weight.ndim > 1:
                 weight.data.normal_(std=0.3, generator=draw)
         return cls(model, None, method)
+
+    @classmethod
+    def read_tokenizer(cls, folder: Path) -> Any:
+        return load_tokenizer(folder)
 
     @classmethod
     def _config(cls, spec: Spec) -> dict[str, Any]:

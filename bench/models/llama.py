@@ -139,7 +139,7 @@ class LlamaFamily(HubFamily):
             ids, sequence = appended(ids, sequence, token)
             hidden = self._step(layers, ids, sequence)
 
-    def _walk(self, layers: Items[LlamaLayer], ids: Tensor, sequence: Sequence) -> Tensor:
+    def _walk(self, layers: Items[Layer], ids: Tensor, sequence: Sequence) -> Tensor:
         if sequence.valid is not None:
             sequence = sequence.replace(positions=counted(sequence, ids))
         hidden = self.model.model.embed_tokens(ids)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
@@ -18,7 +19,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, initialization
 
 from bench.models.attention import Route
-from bench.models.hf import Classifier, all_valid, counted, heads
+from bench.models.hf import Classifier, all_valid, counted, heads, load_tokenizer
 from methods.base import Layer, Sequence, Shape
 
 Attend = Callable[[Tensor, Tensor, Tensor, float, float], Tensor]
@@ -54,7 +55,8 @@ class LRAConfig(PreTrainedConfig):  # type: ignore[misc]
         if self.pooling not in ("mean", "cls"):
             raise ValueError(f"pooling is {self.pooling!r}; it is 'mean' or 'cls'")
         count = rest.pop("num_labels", 10)
-        if self.id2label is None:
+        labels: Any = getattr(self, "id2label", None)
+        if labels is None:
             self.id2label = {number: str(number) for number in range(count)}
         super().__post_init__(**rest)
 
@@ -80,7 +82,10 @@ class LRABlock(nn.Module):
         )
 
     def forward(self, hidden: Tensor, attend: Attend) -> Tensor:
-        normed = self.norm1(hidden)
+        return self.behind(hidden, self.norm1(hidden), attend)
+
+    def behind(self, hidden: Tensor, normed: Tensor, attend: Attend) -> Tensor:
+        """The layer from its first norm on, whose output is `normed`; `hidden` is the residual."""
         query, key, value = (
             heads(project(normed), self.heads) for project in (self.query, self.key, self.value)
         )
@@ -157,6 +162,14 @@ class LRALayer:
         output: Tensor = self.block(hidden, Route(self.family, sequence, self.index))
         return output
 
+    def normed(self, hidden: Tensor) -> Tensor:
+        output: Tensor = self.block.norm1(hidden)
+        return output
+
+    def from_normed(self, normed: Tensor, sequence: Sequence) -> Tensor:
+        output: Tensor = self.block.behind(normed, normed, Route(self.family, sequence, self.index))
+        return output
+
     def scores(
         self, queries: Tensor, query_sequence: Sequence, keys: Tensor, key_sequence: Sequence
     ) -> Tensor:
@@ -181,6 +194,11 @@ class LRAFamily(Classifier):
         "intermediate_size": 64,
     }
 
+    @classmethod
+    def read_tokenizer(cls, folder: Path) -> Any:
+        """None where there is none: LRA's tasks have ids of their own."""
+        return load_tokenizer(folder) if (Path(folder) / "tokenizer.json").exists() else None
+
     @property
     def layers(self) -> Items[Layer]:
         return [LRALayer(self, block, index) for index, block in enumerate(self.model.layers)]
@@ -200,8 +218,9 @@ class LRAFamily(Classifier):
 
     def encode(self, ids: Tensor, sequence: Sequence) -> Tensor:
         """ids [B, n] → [B, n, D] after the last norm, zeros at padding."""
-        hidden = self.model.embed(ids, counted(sequence, ids))
-        hidden = self.model.norm(self.method.encode(self.layers, hidden, sequence))
+        hidden: Tensor = self.model.embed(ids, counted(sequence, ids))
+        hidden = self.method.encode(self.layers, hidden, sequence)
+        hidden = self.model.norm(hidden)
         return hidden if sequence.valid is None else hidden * sequence.valid[..., None]
 
     def classify(self, ids: Tensor, sequence: Sequence) -> Tensor:
@@ -209,12 +228,16 @@ class LRAFamily(Classifier):
         config = self.model.config
         if config.pooling == "cls":
             ids, sequence = self._with_cls(ids, sequence)
-            pooled = self.encode(ids, sequence)[:, 0]
+        hidden = self.model.embed(ids, counted(sequence, ids))
+        hidden, sequence = self.method.encode_shorter(self.layers, hidden, sequence)
+        hidden = self.model.norm(hidden)
+        if config.pooling == "cls":
+            pooled = hidden[:, 0]
         else:
-            counts = all_valid(ids, sequence).sum(1, keepdim=True).clamp(min=1)
-            divisor = ids.shape[1] if config.mean_of_all else counts
-            hidden = self.encode(ids, sequence)
-            pooled = (hidden.sum(1) / divisor).to(hidden.dtype)
+            valid = all_valid(hidden[..., 0], sequence)
+            counts = valid.sum(1, keepdim=True).clamp(min=1).to(hidden.dtype)
+            divisor = hidden.shape[1] if config.mean_of_all else counts
+            pooled = (hidden * valid[..., None]).sum(1) / divisor
         if config.dual:
             one, other = pooled.chunk(2)
             pooled = torch.cat((one, other, one * other, one - other), 1)

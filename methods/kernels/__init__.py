@@ -28,6 +28,7 @@ from torch.nn.functional import pad
 from methods.kernels import build
 
 BLOCK = 64  # keys, and queries, in a block
+MOST = 200  # keys of a query in `topk` and `dci`
 KERNELS = ("torch", "native")
 PRODUCTS = ("float32", "bfloat16")
 
@@ -122,13 +123,17 @@ def block_sparse(
 def topk(
     query: Tensor, key: Tensor, value: Tensor, scale: float, k: int, wanted: int, seen: Tensor
 ) -> tuple[Tensor, Tensor] | str:
-    """softmax over the best k keys of each query: output [B, H, q, e] float32, 0 where it sees no
-    key, and the keys read [B, H, q, k] int64, -1 where there are fewer; or why not.
+    """Softmax over the best k keys of each query, found by 8-bit scores and then scored exactly:
+    output [B, H, q, e] float32, 0 where a query sees no key, and the keys read [B, H, q, k] int64,
+    -1 where there are fewer; or why not. As many heads of keys as of queries.
 
-    H heads of keys, too. wanted  keys that are kept by 8-bit scores and then scored exactly
-    seen [q] int64, never falling: a query sees the first so many keys
+    wanted  keys that go on from 8-bit to exact scores; those of blocks of 64 that a query sees
+            only in part always do
+    seen    [q] int64, never falling: a query sees the first so many keys
     """
     reason = available("int8") or _refused(query, key, value)
+    if reason is None and max(k, wanted) > MOST:
+        reason = f"more than {MOST} keys for a query"
     if reason:
         return reason
     call = _Call(query, key, value)
@@ -137,23 +142,79 @@ def topk(
     padded = -(-blocks // BLOCK) * BLOCK
     eight = torch.empty(heads * blocks * BLOCK * shape.d, dtype=torch.uint8)
     means, scales = torch.zeros(heads * padded * shape.d), torch.ones(heads * padded)
-    ids = torch.empty(*query.shape[:3], k, dtype=torch.int32)
-    seen = seen.int().contiguous()
-    given = _TopK(
-        shape=shape,
-        **call.named_views(),
-        scale=scale,
-        seen=seen.data_ptr(),
-        ids=ids.data_ptr(),
-        k=k,
+    return _best(
+        "topk",
+        call,
+        scale,
+        k,
+        seen,
         wanted=wanted,
-        threads=torch.get_num_threads(),
         eight=eight.data_ptr(),
         means=means.data_ptr(),
         scales=scales.data_ptr(),
     )
-    _library().topk(ctypes.byref(given))
-    return call.result(), ids
+
+
+def dci(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+    k: int,
+    seen: Tensor,
+    key_lists: Tensor,
+    query_lists: Tensor,
+    retrieved: Tensor,
+) -> tuple[Tensor, Tensor] | str:
+    """As `topk`, with the candidates of Prioritized DCI (see `methods.knn.Dci`).
+
+    key_lists    int16 [B, H, L, m, n] in -127 … 127, the projections of keys
+    query_lists  int16 [B, H, q, L, m], those of queries
+    retrieved    [q] int64, k0
+    """
+    reason = available() or _refused(query, key, value)
+    if reason is None and k > MOST:
+        reason = f"more than {MOST} keys for a query"
+    if reason:
+        return reason
+    call = _Call(query, key, value)
+    n = key_lists.shape[-1]
+    places = -(-n // BLOCK) * BLOCK
+    keys = pad((key_lists + 127).to(torch.uint8), (0, places - n)).contiguous()
+    queries = (query_lists + 127).to(torch.uint8).contiguous()
+    counts = retrieved.int().contiguous()
+    return _best(
+        "dci",
+        call,
+        scale,
+        k,
+        seen,
+        key_lists=keys.data_ptr(),
+        query_lists=queries.data_ptr(),
+        retrieved=counts.data_ptr(),
+        m=key_lists.shape[3],
+        L=key_lists.shape[2],
+        places=places,
+    )
+
+
+def _best(
+    name: str, call: _Call, scale: float, k: int, seen: Tensor, **rest: int
+) -> tuple[Tensor, Tensor]:
+    ids = torch.empty(*call.output.shape[:3], k, dtype=torch.int32)
+    counts = seen.int().contiguous()
+    given = _TopK(
+        shape=call.shape,
+        **call.named_views(),
+        scale=scale,
+        seen=counts.data_ptr(),
+        ids=ids.data_ptr(),
+        k=k,
+        threads=torch.get_num_threads(),
+        **rest,
+    )
+    getattr(_library(), name)(ctypes.byref(given))
+    return call.result(), ids.long()
 
 
 def _attend(

@@ -387,12 +387,14 @@ template <int V> INLINE float limit_of(const __m512* largest, int wanted) {
   }
   float fail = _mm512_reduce_max_ps(most), pass = _mm512_reduce_min_ps(least);
   pass -= 1e-3f * (fail - pass) + 1e-6f * fabsf(pass);
-  for (int step = 0; step < 8; step++) {
+  // An outlier may hide the others for some steps: so go on until the limit is of use.
+  for (int step = 0, passing = INT_MAX; step < 24 && passing > wanted + wanted / 8; step++) {
     const float middle = 0.5f * (pass + fail);
     const __m512 limit = _mm512_set1_ps(middle);
     int count = 0;
     UNROLL for (int v = 0; v < V; v++)
       count += __builtin_popcount(_mm512_cmp_ps_mask(largest[v], limit, _CMP_GT_OQ));
+    passing = count >= wanted ? count : passing;
     pass = count >= wanted ? middle : pass;
     fail = count >= wanted ? fail : middle;
   }
@@ -405,19 +407,9 @@ template <int V> INLINE float limit_among(const Found& found, int wanted) {
   return limit_of<V>(largest, wanted);
 }
 
-// Drops candidates that are surely not among the best `wanted`; gives the limit they failed.
-static float tighten(Found& found, int wanted) {
-  const float limit = wanted <= 40   ? limit_among<4>(found, wanted)
-                      : wanted <= 80 ? limit_among<8>(found, wanted)
-                                     : limit_among<16>(found, wanted);
-  keep_above(found, limit);
-  return limit;
-}
-
 // Exactly the best k; of equal ones the first.
 static void keep_exactly(Found& found, int k) {
   if (found.count <= k) return;
-  if (k <= 160 && found.count > 4 * k) tighten(found, k);
   const int vectors = (found.count + LANES - 1) / LANES;
   _mm512_storeu_ps(found.score + found.count, _mm512_set1_ps(-INFINITY));
   if (found.count <= 4 * LANES) {  // count the better ones of each
@@ -467,6 +459,18 @@ static void keep_exactly(Found& found, int k) {
     }
 }
 
+// Drops candidates that are surely not among the best `wanted`; gives the limit they failed.
+static float tighten(Found& found, int wanted, int enough) {
+  float limit = wanted <= 32   ? limit_among<4>(found, wanted)
+                : wanted <= 96 ? limit_among<8>(found, wanted)
+                               : limit_among<16>(found, wanted);
+  keep_above(found, limit);
+  if (found.count <= enough) return limit;
+  keep_exactly(found, wanted);  // almost all are equal
+  for (int j = 0; j < wanted; j++) limit = j ? min(limit, found.score[j]) : found.score[0];
+  return limit;
+}
+
 INLINE __m128 sum_of_each(__m512 a, __m512 b, __m512 c, __m512 d) {
   __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
   __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
@@ -500,12 +504,16 @@ static void read_best(const TopK& o, int64_t b, int64_t h, int64_t i, Found& fou
   const int64_t d = o.shape.d, dv = o.shape.dv, step = o.key.row, vstep = o.value.row;
   const float *query = o.query.at(b, h, i), *key = o.key.at(b, h, 0), *value = o.value.at(b, h, 0);
   const int count = found.count;
-  for (int j = 0; j < count; j++)
+  constexpr int AHEAD = 16;  // keys that are on their way from memory
+  auto fetch = [&](int j) {
     for (int64_t x = 0; x < d; x += LANES)
       _mm_prefetch((const char*)(key + found.key[j] * step + x), _MM_HINT_T0);
+  };
+  for (int j = 0; j < min(count, AHEAD); j++) fetch(j);
   for (int j = count; j < (count + 3) / 4 * 4; j++) found.key[j] = found.key[0];
   const __m128 unit = _mm_set1_ps(o.scale * 1.44269504088896341f);
   for (int j = 0; j < count; j += 4) {
+    for (int next = j + AHEAD; next < min(count, j + AHEAD + 4); next++) fetch(next);
     const float* row[4];
     __m512 sum[4];
     UNROLL for (int u = 0; u < 4; u++) {
@@ -518,6 +526,7 @@ static void read_best(const TopK& o, int64_t b, int64_t h, int64_t i, Found& fou
     }
     _mm_storeu_ps(found.score + j, _mm_mul_ps(sum_of_each(sum[0], sum[1], sum[2], sum[3]), unit));
   }
+  if (found.count > 8 * o.k) tighten(found, o.k, INT_MAX);
   keep_exactly(found, o.k);
   const int kept = found.count, vectors = (kept + LANES - 1) / LANES;
   for (int j = 0; j < kept; j++)
@@ -588,15 +597,16 @@ static void quantize(const TopK& o, int64_t b, int64_t h, int64_t block, uint8_t
 
 constexpr int QUERIES = 48;  // of one task
 constexpr int SPAN = 16;     // blocks for which limits are turned into integers at once
-constexpr int PILOT = 16;    // blocks from which a query gets its first limit
-constexpr int ENOUGH = 192;  // candidates of a query, before a limit is set or raised
+constexpr int FIRST = 64;    // blocks from which a query gets its first limit
+constexpr int SETS = 16;     // vectors of largest scores from which that is taken
+constexpr int ENOUGH = 128;  // candidates of a query, before its limit is raised
 
 extern "C" void topk(const TopK* given) {
   const TopK& o = *given;
   const Shape& s = o.shape;
   const int64_t d = s.d, blocks = s.keys / BLOCK, padded = (blocks + BLOCK - 1) / BLOCK * BLOCK;
   const int64_t tasks = (s.queries + QUERIES - 1) / QUERIES;
-  const int wanted = o.wanted, enough = max(ENOUGH, 4 * wanted), room = enough + 3 * BLOCK;
+  const int wanted = o.wanted, enough = max(ENOUGH, 2 * wanted), room = enough + 3 * BLOCK;
 #pragma omp parallel num_threads(o.threads)
   {
 #pragma omp for collapse(3) schedule(static)
@@ -609,7 +619,7 @@ extern "C" void topk(const TopK* given) {
         }
     Buffer rows(QUERIES * d * 4), eight((QUERIES + ROWS) * d), offsets(QUERIES * padded * 4);
     Buffer scores(QUERIES * room * 4), keys(QUERIES * room * 4), limits(ROWS * SPAN * 4);
-    Buffer sums(ROWS * BLOCK * 4);
+    Buffer sums(ROWS * BLOCK * 4), wide(ROWS * FIRST * BLOCK * 4), folds(ROWS * SETS * LANES * 4);
     const __m512i iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     float step[QUERIES], limit[QUERIES];
     int32_t shift[QUERIES], whole[QUERIES + ROWS];
@@ -645,33 +655,59 @@ extern "C" void topk(const TopK* given) {
               products<Float>((blocks - part + LANES - 1) / LANES, (float*)rows.data + r * d, d * 4,
                                             o.means + head * padded * d + part * d, BLOCK * 4, d,
                                             (float*)offsets.data + r * padded + part, padded * 4);
-          if (wanted <= 40)
-            for (int r = 0; r < count; r += ROWS) {
-              // A first limit, from some blocks that all these queries see.
-              const int some = min(ROWS, count - r), pilot = min(whole[r], max(4, min(PILOT, whole[r] / 8)));
-              if (whole[r] < 8) continue;
-              __m512 largest[ROWS][COLUMNS];
-              for (int i = 0; i < some; i++)
-                UNROLL for (int c = 0; c < COLUMNS; c++) largest[i][c] = _mm512_set1_ps(-INFINITY);
-              for (int p = 0; p < pilot; p++) {
-                const int block = p * whole[r] / pilot;
-                product<Eight, ROWS, COLUMNS>((int8_t*)eight.data + r * d, d,
-                                              o.eight + (head * blocks + block) * BLOCK * d, BLOCK * 4,
-                                              d / 4, sums, BLOCK * 4);
-                for (int i = 0; i < some; i++) {
-                  const float unit = step[r + i] * o.scales[head * padded + block];
-                  const float offset = ((float*)offsets.data)[(r + i) * padded + block] - shift[r + i] * unit;
-                  UNROLL for (int c = 0; c < COLUMNS; c++) {
-                    __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512((int32_t*)sums.data + i * BLOCK + c * LANES));
-                    largest[i][c] = _mm512_max_ps(largest[i][c], _mm512_fmadd_ps(sum, _mm512_set1_ps(unit), _mm512_set1_ps(offset)));
-                  }
+          // The first blocks, as far as all six queries see them, give a query its first limit.
+          int first_blocks[QUERIES / ROWS];
+          for (int r = 0; r < count; r += ROWS) {
+            const int some = min(ROWS, count - r), several = min(FIRST, whole[r]);
+            first_blocks[r / ROWS] = several;
+            for (int i = 0; i < some; i++)
+              for (int v = 0; v < SETS; v++)
+                _mm512_store_ps((float*)folds.data + (i * SETS + v) * LANES, _mm512_set1_ps(-INFINITY));
+            for (int block = 0; block < several; block++) {
+              product<Eight, ROWS, COLUMNS>((int8_t*)eight.data + r * d, d,
+                                            o.eight + (head * blocks + block) * BLOCK * d, BLOCK * 4,
+                                            d / 4, sums, BLOCK * 4);
+              for (int i = 0; i < some; i++) {
+                const float unit = step[r + i] * o.scales[head * padded + block];
+                const float offset = ((float*)offsets.data)[(r + i) * padded + block] - shift[r + i] * unit;
+                float* fold = (float*)folds.data + (i * SETS + block % (SETS / COLUMNS) * COLUMNS) * LANES;
+                float* score = (float*)wide.data + (i * FIRST + block) * BLOCK;
+                UNROLL for (int c = 0; c < COLUMNS; c++) {
+                  __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512((int32_t*)sums.data + i * BLOCK + c * LANES));
+                  sum = _mm512_fmadd_ps(sum, _mm512_set1_ps(unit), _mm512_set1_ps(offset));
+                  _mm512_store_ps(score + c * LANES, sum);
+                  _mm512_store_ps(fold + c * LANES, _mm512_max_ps(_mm512_load_ps(fold + c * LANES), sum));
                 }
               }
-              for (int i = 0; i < some; i++) limit[r + i] = limit_of<COLUMNS>(largest[i], wanted);
             }
+            for (int i = 0; i < some; i++) {
+              Found& f = found[r + i];
+              __m512 largest[SETS];
+              UNROLL for (int v = 0; v < SETS; v++)
+                largest[v] = _mm512_load_ps((float*)folds.data + (i * SETS + v) * LANES);
+              float least = -INFINITY;
+              if (several * BLOCK > enough) least = limit_of<SETS>(largest, wanted);
+              for (int block = 0; block < several; block++) {
+                const float* score = (float*)wide.data + (i * FIRST + block) * BLOCK;
+                uint64_t pass = 0;
+                UNROLL for (int c = 0; c < COLUMNS; c++)
+                  pass |= (uint64_t)_mm512_cmp_ps_mask(_mm512_load_ps(score + c * LANES), _mm512_set1_ps(least), _CMP_GT_OQ) << (c * LANES);
+                for (; pass; pass &= pass - 1) {
+                  const int j = __builtin_ctzll(pass);
+                  f.score[f.count] = score[j];
+                  f.key[f.count++] = block * BLOCK + j;
+                }
+                if (f.count > enough) least = tighten(f, wanted, enough);
+              }
+              limit[r + i] = least;
+            }
+          }
           const int most_blocks = whole[count - 1];
           for (int start = 0; start < most_blocks; start += SPAN)
             for (int r = 0; r < count; r += ROWS) {
+              // Where the first blocks end within a span, this span starts there.
+              const int begin = max(start, first_blocks[r / ROWS]);
+              if (begin >= start + SPAN) continue;
               const int some = min(ROWS, count - r), end = min(start + SPAN, whole[r + some - 1]);
               int32_t* bound = limits;
               // A key passes if sum · step · scale + offset > limit, for sum without its shift.
@@ -689,7 +725,7 @@ iota, _mm512_set1_epi32(whole[r + i] - start));
                 __m512i number = _mm512_cvt_roundps_epi32(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
                 _mm512_store_si512(bound + i * SPAN, _mm512_mask_mov_epi32(_mm512_set1_epi32(INT_MAX), inside, number));
               }
-              for (int block = start; block < end; block++) {
+              for (int block = begin; block < end; block++) {
                 int32_t* sum = sums;
                 product<Eight, ROWS, COLUMNS>((int8_t*)eight.data + r * d, d,
                                               o.eight + (head * blocks + block) * BLOCK * d, BLOCK * 4,
@@ -721,16 +757,71 @@ iota, _mm512_set1_epi32(whole[r + i] - start));
                       f.count += __builtin_popcount(some);
                     }
                   }
-                  if (f.count > enough) limit[r + i] = tighten(f, wanted);
+                  if (f.count > enough) limit[r + i] = tighten(f, wanted, enough);
                 }
               }
             }
           for (int i = 0; i < count; i++) {
             Found& f = found[i];
-            if (f.count > 2 * wanted) tighten(f, wanted);
+            if (f.count > wanted + wanted / 2) tighten(f, wanted, enough);
             for (int64_t key = whole[i] * BLOCK; key < min<int64_t>(o.seen[first + i], s.keys); key++) f.key[f.count++] = key;
             read_best(o, b, h, first + i, f);
           }
+        }
+  }
+}
+
+// ---- Prioritized DCI ---------------------------------------------------------------------------
+
+// S_l holds the keys whose largest projection difference in composite index l is at most that of
+// the k0-th; candidates are the union over l (methods/knn.py says why).
+extern "C" void dci(const TopK* given) {
+  const TopK& o = *given;
+  const Shape& s = o.shape;
+  constexpr int WIDE = 64;  // projections in a vector
+#pragma omp parallel num_threads(o.threads)
+  {
+    Buffer far(o.places), chosen(o.places / 8), scores((s.keys + BLOCK) * 4), keys((s.keys + BLOCK) * 4);
+#pragma omp for collapse(3) schedule(dynamic, 8)
+    for (int64_t b = 0; b < s.batch; b++)
+      for (int64_t h = 0; h < s.heads; h++)
+        for (int64_t task = 0; task < s.queries; task++) {
+          const int64_t i = s.queries - 1 - task, head = b * s.heads + h, lists = o.m * o.L;
+          const int64_t seen = min<int64_t>(o.seen[i], s.keys), vectors = (seen + WIDE - 1) / WIDE;
+          const uint8_t* query = o.query_lists + (head * s.queries + i) * lists;
+          uint64_t* mask = chosen;
+          memset(mask, 0, vectors * 8);
+          for (int64_t l = 0; l < o.L; l++) {
+            const uint8_t* list = o.key_lists + (head * lists + l * o.m) * o.places;
+            for (int64_t v = 0; v < vectors; v++) {
+              __m512i largest = _mm512_setzero_si512();
+              for (int64_t j = 0; j < o.m; j++) {
+                __m512i key = _mm512_loadu_si512(list + j * o.places + v * WIDE);
+                __m512i one = _mm512_set1_epi8(query[l * o.m + j]);
+                __m512i difference = _mm512_sub_epi8(_mm512_max_epu8(key, one), _mm512_min_epu8(key, one));
+                largest = _mm512_max_epu8(largest, difference);
+              }
+              const int64_t left = seen - v * WIDE;  // beyond: farther than any
+              if (left < WIDE) largest = _mm512_mask_mov_epi8(_mm512_set1_epi8(-1), (1ull << left) - 1, largest);
+              _mm512_store_si512((uint8_t*)far.data + v * WIDE, largest);
+            }
+            int low = -1, high = 254;
+            while (high - low > 1) {
+              const int middle = (low + high) / 2;
+              const __m512i reach = _mm512_set1_epi8(middle);
+              int64_t count = 0;
+              for (int64_t v = 0; v < vectors; v++)
+                count += __builtin_popcountll(_mm512_cmple_epu8_mask(_mm512_load_si512((uint8_t*)far.data + v * WIDE), reach));
+              (count >= o.retrieved[i] ? high : low) = middle;
+            }
+            for (int64_t v = 0; v < vectors; v++)
+              mask[v] |= _mm512_cmple_epu8_mask(_mm512_load_si512((uint8_t*)far.data + v * WIDE), _mm512_set1_epi8(high));
+          }
+          Found found = {scores, keys, 0};
+          for (int64_t v = 0; v < vectors; v++)
+            for (uint64_t bits = mask[v]; bits; bits &= bits - 1)
+              found.key[found.count++] = v * WIDE + __builtin_ctzll(bits);
+          read_best(o, b, h, i, found);
         }
   }
 }

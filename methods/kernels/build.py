@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("attention.cpp")
-FLAGS = ("-std=c++17", "-O3", "-shared", "-fPIC", "-fopenmp")
+FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-fopenmp")
 BASE, BF16, VNNI = 1, 2, 4  # what `features` in the source says of the CPU
 
 

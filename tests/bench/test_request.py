@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.conftest import ROOT
 
 import bench
 from bench import config, plugins
 from bench.cell import Cell
 from bench.cli import main
 from bench.errors import RequestError
+from tests.conftest import ROOT
 
 
 def composed(tiny_t5: Path, *overrides: str) -> Cell:
@@ -57,7 +57,7 @@ def test_cuda_is_refused_where_there_is_none(tiny_t5, monkeypatch):
 
 
 def test_a_folder_that_is_no_checkpoint_is_named(tmp_path):
-    with pytest.raises(RequestError, match="is no checkpoint: it has no config.json"):
+    with pytest.raises(RequestError, match=r"is no checkpoint: it has no config\.json"):
         bench.compose(f"model={tmp_path}")
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(RequestError, match=r"holds no \*.safetensors"):

@@ -13,9 +13,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
+from bench import plugins
 from methods.base import Call, Method, PositionBias
 from methods.vanilla import exact_attention
-from tasks import stories
 
 PIECES = "th he in er an re on at en nd ti es or te ed is it al ar st nt ng ing ion ly 's".split()
 
@@ -59,11 +59,12 @@ def start(new: Any, seed: int, folder: Path) -> None:
 
     Retrieval by content stays on a plateau for long until tokens know their neighbours and look
     for their like. So each encoder head begins in a window of distances (`heads`; elsewhere its
-    bias is -`sharpness`), what the first layer's one-token windows say is `loudness` times louder
-    than usual, and queries begin equal to keys and outputs to transposed values (mimetic
-    initialisation, Trockman & Kolter, arXiv 2305.09828).
+    bias is -`sharpness`). Windows of one token come first, have no queries, and in the first layer
+    say what they see `loudness` times louder than usual. Elsewhere queries begin equal to keys, in
+    the decoder also outputs to transposed values (mimetic initialisation, Trockman & Kolter,
+    arXiv 2305.09828).
     """
-    tokenizer = build_tokenizer(*stories.vocabulary())
+    tokenizer = build_tokenizer(*plugins.load(new.vocabulary)())
     torch.manual_seed(seed)
     config = T5Config(
         vocab_size=len(tokenizer),
@@ -88,6 +89,8 @@ def start(new: Any, seed: int, folder: Path) -> None:
         for layer in [*readers, *copiers]:
             torch.nn.init.orthogonal_(layer.q.weight).mul_(new.likeness)
             layer.k.weight.copy_(layer.q.weight)
+        for layer in readers:
+            layer.q.weight[:shifts] = 0
         for layer in copiers:
             torch.nn.init.orthogonal_(layer.v.weight)
             layer.o.weight.copy_(layer.v.weight.t())
@@ -111,20 +114,19 @@ class HeadBias:
 
 @dataclass(frozen=True)
 class Shifted(Method):
-    """Vanilla for a model whose first heads look `back` tokens back and nowhere else: a shift of
-    the values, to within n·exp(-sharpness), at a fraction of the cost. For training only."""
+    """Vanilla for a model whose first heads have no queries, and a bias that lets head i look i+1
+    tokens back and nowhere else: a shift of the values, to within n·exp(-sharpness), at a fraction
+    of the cost. No gradient reaches those queries, so they stay zero. For training."""
 
     back: int = 5
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
         assert call.bias is not None
         back, n = self.back, query.shape[2]
+        shifted = torch.stack([value[:, head].roll(head + 1, 1) for head in range(back)], 1)
+        # The first tokens have none so far back: their bias is the same everywhere, or nearly.
+        bias = call.bias(torch.arange(back)[None], torch.arange(n)[None])[:, :back]
+        first = bias.softmax(-1) @ value[:, :back]
         free = dataclasses.replace(call, bias=HeadBias(call.bias, slice(back, None)))
-        outputs = [value[:, head].roll(head + 1, 1)[:, None] for head in range(back)]
-        shifted = torch.cat(outputs, 1)
-        rows, keys = torch.arange(back)[None], torch.arange(n)[None]
-        scores = query[:, :back, :back] @ key[:, :back].transpose(-1, -2) * call.scale
-        first = (scores + call.bias(rows, keys)[:, :back]).softmax(-1) @ value[:, :back]
-        shifted = torch.cat([first, shifted[:, :, back:]], 2)
         rest = exact_attention(query[:, back:], key[:, back:], value[:, back:], free)
-        return torch.cat([shifted, rest], 1)
+        return torch.cat([torch.cat([first, shifted[:, :, back:]], 2), rest], 1)

@@ -1,156 +1,34 @@
-"""What every method keeps in every family, checked on tiny models in seconds.
-
-    for line in check(method, family): print(line)      # one line a failure
-
-The method runs as it is on 331 tokens and with `Method.small()` on fewer. What a method must equal
-is itself: alone and in a batch, before and after other inputs, in clean and dirty memory; and
-vanilla at the parameters that `Method.exact()` names. docs/methods.md says what else to test.
-"""
+"""The checks: each yields one line for each thing that doesn't hold."""
 
 from __future__ import annotations
 
-import copy
 import random
-import warnings
 from collections.abc import Callable, Iterator
-from collections.abc import Sequence as Items
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
-from torch.utils import deterministic
 
-from bench import plugins
-from bench.cell import BASELINE
-from bench.models.auto import AUTO, FAMILIES
-from bench.models.base import Family
-from bench.models.hf import cast
-from methods.base import Call, Layer, Method, Sequence, Unsupported
+from bench.conformance.subject import (
+    LONG,
+    MIXED,
+    Noted,
+    Subject,
+    batch,
+    error,
+    moved,
+    nan_in_new_memory,
+    rows,
+    vanilla,
+)  # fmt: skip
+from methods.base import Method, Unsupported
 
 LENGTHS = (1, 2, 3, 13, 61, 97)
-MIXED = (61, 30, 1, 17)
-LONG = 331
 CLOSE = 1e-4
 """Of the largest output: float32 rounding through a few layers stays far below."""
-CHANGED = 1e-5
-
-
-@dataclass(frozen=True)
-class Subject:
-    """A method, and a family to put it in."""
-
-    method: Method
-    family: Family
-
-    def encode(self, ids: Tensor, sequence: Sequence, method: Method | None = None) -> Tensor:
-        self.family.method = method or self.method
-        with torch.no_grad():
-            return self.family.encode(ids, sequence)
-
-    def recast(self, dtype: torch.dtype) -> Subject:
-        """The same weights in another dtype."""
-        family = copy.copy(self.family)
-        family.model = cast(copy.deepcopy(self.family.model), dtype)
-        return replace(self, family=family)
-
-    @property
-    def causal(self) -> bool:
-        return self.family.shape(LONG, 1).causal
-
+STEP = 1e-4
+"""Of finite differences: wide enough for methods that compute a part in float32."""
 
 Check = Callable[[Subject], Iterator[str]]
-
-
-def check(method: Method, family: Family) -> list[str]:
-    """One line for each thing that `method` doesn't keep in `family` (a `Family.tiny`); none where
-    it says itself that it doesn't support the family. Global random state stays as it is."""
-    if method.unsupported(family.shape(LONG, len(MIXED))):
-        return []
-    failures: list[str] = []
-    for one in CHECKS:
-        subject = Subject(method if one is long_input else method.small(), family)
-        family.model.eval()
-        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                failures += [f"{one.__name__}: {line}" for line in one(subject)]
-            except Exception as error:
-                line = next(iter(str(error).splitlines()), "")
-                failures.append(f"{one.__name__}: {type(error).__name__}: {line}")
-    return failures
-
-
-def families() -> dict[str, type[Family]]:
-    """Name → class of every family that a model of the configuration, a plugin's too, is of."""
-    configured = (plugins.conf("model", name)["family"] for name in plugins.available("model"))
-    targets = sorted({*FAMILIES.values(), *configured} - {AUTO})
-    named = {target.rpartition(":")[2].removesuffix("Family").lower(): target for target in targets}
-    return {name: plugins.load(target) for name, target in sorted(named.items())}
-
-
-def vanilla() -> Method:
-    method: Method = plugins.build(plugins.conf("method", BASELINE))
-    return method
-
-
-# --- inputs and comparisons --------------------------------------------------------------------
-
-
-def batch(lengths: Items[int], side: str = "right", seed: int = 0) -> tuple[Tensor, Sequence]:
-    """Rows that depend on the seed and their own length alone: ids [B, n], noise at padding, and
-    every seventh token VIP."""
-    n = max(lengths)
-    noise = torch.Generator().manual_seed(seed + 1)
-    ids = torch.randint(3, 64, (len(lengths), n), generator=noise)
-    valid = torch.zeros(len(lengths), n, dtype=torch.bool)
-    vip = torch.zeros_like(valid)
-    for row, length in enumerate(lengths):
-        make = torch.Generator().manual_seed(1000 * seed + length)
-        first = n - length if side == "left" else 0
-        ids[row, first : first + length] = torch.randint(3, 64, (length,), generator=make)
-        valid[row, first : first + length] = True
-        vip[row, first : first + length : 7] = True
-    return ids, Sequence(valid=None if bool(valid.all()) else valid, vip=vip)
-
-
-def rows(output: Tensor, sequence: Sequence) -> list[Tensor]:
-    """The valid outputs [length, D] of each row."""
-    if sequence.valid is None:
-        return list(output)
-    return [row[valid] for row, valid in zip(output, sequence.valid, strict=True)]
-
-
-def error(output: Tensor, expected: Tensor) -> float:
-    """Largest difference, as a share of the largest expected number; inf where one isn't finite."""
-    if output.shape != expected.shape or not bool(output.isfinite().all()):
-        return float("inf")
-    most = expected.double().abs().max().clamp(min=1e-30)
-    return float((output.double() - expected.double()).abs().max() / most)
-
-
-def moved(output: Tensor, before: Tensor) -> Tensor:
-    """[B, n]: whether each token's output changed."""
-    change = (output.double() - before.double()).abs().amax(-1)
-    return change > CHANGED * before.double().abs().max()
-
-
-@dataclass(frozen=True)
-class Noted(Method):
-    """A method, with the layers noted whose attention it read."""
-
-    method: Method
-    layers: set[int] = field(default_factory=set)
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
-        self.layers.add(call.layer)
-        return self.method.attend(query, key, value, call)
-
-    def encode(self, layers: Items[Layer], hidden: Tensor, sequence: Sequence) -> Tensor:
-        return self.method.encode(layers, hidden, sequence)
-
-
-# --- the checks --------------------------------------------------------------------------------
 
 
 def called(subject: Subject) -> Iterator[str]:
@@ -316,26 +194,17 @@ def training(subject: Subject) -> Iterator[str]:
     family.model.train()
     if subject.method.unsupported(family.shape(13, 2)):
         try:
-            family.loss(ids, sequence, target).backward()
+            torch.autograd.backward(family.loss(ids, sequence, target))
         except Unsupported:
             return
         yield "says that it can't train, and trains"
         return
-    double = subject.recast(torch.float64)
-    layers = double.family.layers
-    double.family.method = subject.method
-    width = family.shape(13, 2).hidden_size
-    hidden = torch.randn(1, 13, width, dtype=torch.float64, requires_grad=True)
-    told = batch([13])[1].replace(causal=subject.causal)
-    double.family.model.eval()
-    torch.autograd.gradcheck(
-        lambda x: subject.method.encode(layers, x, told), hidden, fast_mode=True, atol=1e-4
-    )
+    yield from _slopes(subject.recast(torch.float64))
     reached = []
     for method in (vanilla(), subject.method):
         family.model.zero_grad(set_to_none=True)
         family.method = method
-        family.loss(ids, sequence, target).backward()
+        torch.autograd.backward(family.loss(ids, sequence, target))
         weights = dict(family.model.named_parameters())
         reached.append({name for name, weight in weights.items() if weight.grad is not None})
         for name, weight in weights.items():
@@ -344,6 +213,30 @@ def training(subject: Subject) -> Iterator[str]:
     family.model.zero_grad(set_to_none=True)
     if lost := sorted(reached[0] - reached[1]):
         yield f"no gradient reaches {len(lost)} weights, first {lost[0]}"
+
+
+def _slopes(double: Subject) -> Iterator[str]:
+    """Along random directions of the hidden states, in float64."""
+    family, layers = double.family, double.family.layers
+    family.method = double.method
+    family.model.eval()
+    told = batch([13])[1].replace(causal=double.causal)
+    make = torch.Generator().manual_seed(0)
+    size = (1, 13, family.shape(13, 1).hidden_size)
+    hidden, weight, *directions = (
+        torch.randn(size, generator=make, dtype=torch.float64) for _ in range(5)
+    )
+
+    def value(x: Tensor) -> Tensor:
+        return (double.method.encode(layers, x, told) * weight).sum()
+
+    (gradient,) = torch.autograd.grad(value(hidden.requires_grad_()), hidden)
+    for direction in directions:
+        with torch.no_grad():
+            ends = [float(value(hidden + step * direction)) for step in (STEP, -STEP)]
+        slope, told_slope = (ends[0] - ends[1]) / (2 * STEP), float((gradient * direction).sum())
+        if not abs(slope - told_slope) <= 0.01 * float(gradient.norm()):
+            yield f"the gradient says {told_slope:.4g} where the slope is {slope:.4g}"
 
 
 def answering(subject: Subject) -> Iterator[str]:
@@ -361,21 +254,7 @@ def answering(subject: Subject) -> Iterator[str]:
 
 
 CHECKS: tuple[Check, ...] = (
-    called, any_length, long_input, mixing, no_future, padding, exact_limit, seeded, stateless,
+    stateless, called, any_length, long_input, mixing, no_future, padding, exact_limit, seeded,
     dirty_memory, bfloat16, training, answering,
 )  # fmt: skip
-
-
-@contextmanager
-def nan_in_new_memory() -> Iterator[None]:
-    """Memory that torch hands out without writing to it is full of NaN."""
-    enabled = torch.are_deterministic_algorithms_enabled()
-    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    filled = deterministic.fill_uninitialized_memory
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    deterministic.fill_uninitialized_memory = True
-    try:
-        yield
-    finally:
-        deterministic.fill_uninitialized_memory = filled
-        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)
+"""`stateless` first: a method that a short input changes for good must not have seen one."""

@@ -1,0 +1,225 @@
+"""The commands about methods, tasks, models and this machine: bench ls | fetch | check | new |
+score | export | host."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import plugins
+from bench.commands import parser_for
+from bench.errors import RequestError, unknown
+from tasks.base import Data, DataError
+
+
+def ls(arguments: Sequence[str]) -> int:
+    """Names and what their YAML says of them; tasks by benchmark."""
+    from bench.config import GROUPS
+
+    plurals = {group if group == "data" else f"{group}s": group for group in GROUPS}
+    parser = parser_for("ls", "list methods, tasks and models, or one of: " + ", ".join(plurals))
+    parser.add_argument("group", nargs="?")
+    chosen = parser.parse_args(arguments).group
+    if chosen and chosen not in plurals and chosen not in GROUPS:
+        raise unknown("list", chosen, plurals)
+    groups = [plurals.get(chosen, chosen)] if chosen else ["method", "task", "model"]
+    for group in groups:
+        choices = plugins.available(group)
+        if len(groups) > 1:
+            print(f"{group}:")
+        width = max(map(len, choices), default=0)
+        for name, path in choices.items():
+            print(f"  {name:<{width}}  {plugins.about(path)}")
+    return 0
+
+
+def fetch(arguments: Sequence[str]) -> int:
+    """The only command that touches the network."""
+    parser = parser_for("fetch", "get a task's data or a model from the hub")
+    parser.add_argument("tasks", nargs="*", metavar="TASK")
+    parser.add_argument("--split", help="another split than the one that is scored")
+    parser.add_argument("--model", action="append", default=[], metavar="NAME or ORG/NAME")
+    parser.add_argument("--probe", action="store_true", help="fetch nothing: ask what the hub has")
+    options = parser.parse_args(arguments)
+    if not options.tasks and not options.model and not options.probe:
+        raise RequestError("fetch needs a TASK or --model ORG/NAME; bench ls tasks lists tasks")
+    names = options.tasks or (plugins.available("task") if options.probe else [])
+    tasks = [plugins.build(plugins.conf("task", name)) for name in names]
+    if options.probe:
+        from tasks.probe import probe, table
+
+        print(table([finding for task in tasks for finding in probe(task)]))
+        return 0
+    for task in tasks:
+        from tasks import sources
+
+        print(f"{task.name}: {_data(sources.fetch, task, split=options.split)}")
+    for name in options.model:
+        print(f"{name}: {_fetch_model(name)}")
+    return 0
+
+
+def _fetch_model(name: str) -> str:
+    from huggingface_hub import snapshot_download
+
+    known = plugins.available("model")
+    repo = plugins.conf("model", name)["path"] if name in known else name
+    wanted = ["*.json", "*.safetensors", "*.model", "*.txt"]
+    try:
+        return str(snapshot_download(repo, allow_patterns=wanted))
+    except Exception as error:  # the library lets errors of its HTTP client through
+        raise RequestError(f"can't fetch {repo}: {str(error).splitlines()[0]}") from error
+
+
+def check(arguments: Sequence[str]) -> int:
+    """Exit code 1 when the contract is broken somewhere."""
+    parser = parser_for(
+        "check",
+        "does a method or a task keep its contract?",
+        "bench check task=narrativeqa\nbench check method=vcc",
+    )
+    parser.add_argument("names", nargs="+", metavar="method=NAME|task=NAME")
+    failed = 0
+    for word in parser.parse_args(arguments).names:
+        group, _, name = word.partition("=")
+        if group not in ("method", "task") or not name:
+            raise RequestError(f"can't read '{word}'; accepted: method=NAME, task=NAME")
+        conf = plugins.conf(group, name)
+        if group == "task":
+            failures = _check_task(conf)
+        else:
+            from bench import conformance
+
+            failures = conformance.check_all(plugins.build(conf))
+        for failure in failures:
+            print(f"{word}: {failure}")
+        print(f"{word}: {'keeps its contract' if not failures else f'{len(failures)} failures'}")
+        failed += bool(failures)
+    return 1 if failed else 0
+
+
+def _check_task(conf: dict[str, Any]) -> list[str]:
+    from transformers import AutoTokenizer
+
+    from tasks.check import check as check_task
+
+    tokenizer = AutoTokenizer.from_pretrained(plugins.ROOT / "bench/models/embedded/t5")
+    return check_task(plugins.build(conf), tokenizer)
+
+
+def new(arguments: Sequence[str]) -> int:
+    """Writes the files; refuses to write over one."""
+    parser = parser_for("new", "begin a method or a task")
+    parser.add_argument("kind", choices=("method", "task"))
+    parser.add_argument("name")
+    parser.add_argument("--shape", help="of a task: see tasks/template.py")
+    options = parser.parse_args(arguments)
+    try:
+        if options.kind == "method":
+            from bench.scaffold import new_method
+
+            files = new_method(options.name)
+        else:
+            from tasks.template import SHAPE, task_yaml
+
+            text = task_yaml(options.name, options.shape or SHAPE)
+            files = {plugins.ROOT / "conf" / "task" / f"{options.name}.yaml": text}
+    except ValueError as error:
+        raise RequestError(str(error)) from error
+    for path in files:
+        if path.exists():
+            raise RequestError(f"{path} is there already")
+    for path, text in files.items():
+        path.write_text(text)
+        print(path.relative_to(plugins.ROOT))
+    return 0
+
+
+def score(arguments: Sequence[str]) -> int:
+    """Official figures of anyone's predictions."""
+    parser = parser_for(
+        "score",
+        "score a file of predictions: .jsonl of {id, prediction}, .json or a submission .csv",
+        "bench score qmsum predictions.jsonl --data-dir /data",
+    )
+    parser.add_argument("task")
+    parser.add_argument("file", type=Path)
+    _source(parser)
+    options = parser.parse_args(arguments)
+    from tasks import submission
+
+    task = plugins.build(plugins.conf("task", options.task))
+    figures = _data(submission.score_file, task, _chosen(options), options.file)
+    for name, figure in figures.items():
+        print(f"{name:<24} {figure}")
+    return 0
+
+
+def export(arguments: Sequence[str]) -> int:
+    """The official submission file, checked by the official rules."""
+    parser = parser_for(
+        "export",
+        "write a task's predictions into the official submission file",
+        "bench export qmsum predictions.jsonl submission.csv --data hub --split test",
+    )
+    parser.add_argument("task")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("into", type=Path, help=".csv (all tasks of a benchmark) or .json")
+    _source(parser)
+    options = parser.parse_args(arguments)
+    from tasks import submission
+
+    task = plugins.build(plugins.conf("task", options.task))
+    predictions = _data(submission.read_predictions, options.file, getattr(task, "member", None))
+    ids = _data(task.ids, _chosen(options))
+    missing = _data(submission.export, task, predictions, ids, options.into)
+    print(f"{options.into}: {len(predictions)} predictions of {task.name}")
+    if missing:
+        print(f"still missing: {', '.join(missing)}")
+    return 0
+
+
+def host(arguments: Sequence[str]) -> int:
+    """Fingerprint and certificate."""
+    parser_for("host", "this machine, and the smallest effect it can resolve").parse_args(arguments)
+    from bench import host as machine
+
+    print("measuring what this machine can resolve …", file=sys.stderr)
+    facts = machine.fingerprint(len(os.sched_getaffinity(0)), "cpu") | machine.certificate()
+    for name, value in facts.items():
+        print(f"{name:<24} {value}")
+    return 0
+
+
+def _source(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", choices=("embedded", "local", "hub"))
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="a local folder of the data")
+    parser.add_argument("--split")
+
+
+def _chosen(options: argparse.Namespace) -> Data:
+    source = options.data or ("local" if options.data_dir else "embedded")
+    return Data(source, options.data_dir, options.split)
+
+
+def _data(function: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    """The function's answer; what is wrong with data is a wrong request."""
+    try:
+        return function(*given, **named)
+    except DataError as error:
+        raise RequestError(str(error)) from error
+
+
+COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
+    "ls": (ls, "list methods, tasks, models, …"),
+    "fetch": (fetch, "get a task's data or a model from the hub"),
+    "check": (check, "does a method or a task keep its contract?"),
+    "new": (new, "begin a method or a task"),
+    "score": (score, "score anyone's predictions"),
+    "export": (export, "write the official submission file"),
+    "host": (host, "this machine, and the smallest effect it can resolve"),
+}

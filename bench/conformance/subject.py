@@ -1,0 +1,139 @@
+"""A method in a tiny model, the inputs it is given, and how two outputs compare."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from collections.abc import Sequence as Items
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import deterministic
+
+from bench import plugins
+from bench.cell import BASELINE
+from bench.models.base import Family
+from bench.models.hf import cast
+from methods.base import Call, Layer, Method, Sequence
+
+MIXED = (61, 30, 1, 17)
+"""Lengths of the rows of a padded batch."""
+LONG = 331
+CHANGED = 1e-5
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A method, and a family to put it in."""
+
+    method: Method
+    family: Family
+
+    def encode(self, ids: Tensor, sequence: Sequence, method: Method | None = None) -> Tensor:
+        self.family.method = method or self.method
+        with torch.no_grad():
+            return self.family.encode(ids, sequence)
+
+    def recast(self, dtype: torch.dtype) -> Subject:
+        """The same weights in another dtype."""
+        family = copy.copy(self.family)
+        family.model = cast(copy.deepcopy(self.family.model), dtype)
+        if dtype == torch.float64:
+            for module in family.model.modules():
+                if hasattr(module, "variance_epsilon"):
+                    module.forward = partial(rms_norm, module)
+        return replace(self, family=family)
+
+    @property
+    def causal(self) -> bool:
+        return self.family.shape(LONG, 1).causal
+
+
+def rms_norm(module: Any, hidden: Tensor) -> Tensor:
+    """Hugging Face's own computes in float32, whose rounding would hide a gradient."""
+    variance = hidden.pow(2).mean(-1, keepdim=True)
+    normed: Tensor = module.weight * hidden * torch.rsqrt(variance + module.variance_epsilon)
+    return normed
+
+
+def vanilla() -> Method:
+    method: Method = plugins.build(plugins.conf("method", BASELINE))
+    return method
+
+
+def batch(lengths: Items[int], side: str = "right", seed: int = 0) -> tuple[Tensor, Sequence]:
+    """Rows that depend on the seed and their own length alone: ids [B, n], noise at padding, and
+    every seventh token VIP."""
+    n = max(lengths)
+    noise = torch.Generator().manual_seed(seed + 1)
+    ids = torch.randint(3, 64, (len(lengths), n), generator=noise)
+    valid = torch.zeros(len(lengths), n, dtype=torch.bool)
+    vip = torch.zeros_like(valid)
+    for row, length in enumerate(lengths):
+        make = torch.Generator().manual_seed(1000 * seed + length)
+        first = n - length if side == "left" else 0
+        ids[row, first : first + length] = torch.randint(3, 64, (length,), generator=make)
+        valid[row, first : first + length] = True
+        vip[row, first : first + length : 7] = True
+    return ids, Sequence(valid=None if bool(valid.all()) else valid, vip=vip)
+
+
+def rows(output: Tensor, sequence: Sequence) -> list[Tensor]:
+    """The valid outputs [length, D] of each row."""
+    if sequence.valid is None:
+        return list(output)
+    return [row[valid] for row, valid in zip(output, sequence.valid, strict=True)]
+
+
+def error(output: Tensor, expected: Tensor) -> float:
+    """Largest difference, as a share of the largest expected number; inf where one isn't finite."""
+    if output.shape != expected.shape or not bool(output.isfinite().all()):
+        return float("inf")
+    most = expected.double().abs().max().clamp(min=1e-30)
+    return float((output.double() - expected.double()).abs().max() / most)
+
+
+def moved(output: Tensor, before: Tensor) -> Tensor:
+    """[B, n]: whether each token's output changed."""
+    change = (output.double() - before.double()).abs().amax(-1)
+    return change > CHANGED * before.double().abs().max()
+
+
+@dataclass(frozen=True)
+class Noted(Method):
+    """A method, with the layers noted whose attention it read."""
+
+    method: Method
+    layers: set[int] = field(default_factory=set)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+        self.layers.add(call.layer)
+        return self.method.attend(query, key, value, call)
+
+    def encode(self, layers: Items[Layer], hidden: Tensor, sequence: Sequence) -> Tensor:
+        return self.method.encode(layers, hidden, sequence)
+
+    def encode_shorter(
+        self, layers: Items[Layer], hidden: Tensor, sequence: Sequence
+    ) -> tuple[Tensor, Sequence]:
+        return self.method.encode_shorter(layers, hidden, sequence)
+
+
+@contextmanager
+def nan_in_new_memory() -> Iterator[None]:
+    """Memory that torch hands out without writing to it is full of NaN."""
+    enabled = torch.are_deterministic_algorithms_enabled()
+    warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+    memory: Any = deterministic
+    filled = memory.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    memory.fill_uninitialized_memory = True
+    try:
+        yield
+    finally:
+        memory.fill_uninitialized_memory = filled
+        torch.use_deterministic_algorithms(enabled, warn_only=warn_only)

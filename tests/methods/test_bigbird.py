@@ -1,0 +1,359 @@
+"""BigBird against dense attention under its mask written out token by token, and by hand."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from methods.base import Call, Sequence, Shape, Unsupported
+from methods.bigbird import BigBird, BigBirdETC, Grid, _table
+from methods.vanilla import VanillaEager
+
+HEADS, SIZE = 2, 6
+SMALL = BigBird(block_size=4, random=1, kernel="torch")
+ETC = BigBirdETC(block_size=4, random=1, g=6, kernel="torch")
+EXACT = {"rtol": 1e-10, "atol": 1e-10}
+
+
+class Slope:
+    """A position bias with one trainable slope a head; it counts what it hands out."""
+
+    def __init__(self):
+        self.slopes = torch.tensor([0.1, 0.3], dtype=torch.float64)
+        self.largest = 0
+
+    def __call__(self, query_positions, key_positions):
+        distance = key_positions[:, None, None, :] - query_positions[:, None, :, None]
+        self.largest = max(self.largest, distance[0, 0].numel())
+        return self.of(distance, self.slopes[:, None, None])
+
+    def diagonals(self, n):
+        return self.of(torch.arange(1 - n, n), self.slopes[:, None])
+
+    def of(self, distance, slopes):
+        return -slopes * torch.where(distance > 0, 2 * distance, -distance)
+
+
+def inputs(n, batch=1, seed=0, dtype=torch.float64):
+    make = torch.Generator().manual_seed(seed)
+    return [
+        torch.randn(batch, HEADS, n, SIZE, generator=make, dtype=torch.float64).to(dtype)
+        for _ in range(3)
+    ]
+
+
+def times(method, n, layer, extra=0):
+    """[H, n, n]: how often a query counts a key, for one row without padding."""
+    b = method.block_size
+    front = math.ceil(extra / b)
+    block = torch.cat((torch.arange(extra) // b, front + torch.arange(n - extra) // b))
+    blocks = int(block[-1]) + 1
+    first, stop = (front, blocks) if isinstance(method, BigBirdETC) else (1, blocks - 1)
+    outside = blocks - (stop - first)
+    if blocks <= outside + method.window + 2 * method.random:
+        return torch.ones(HEADS, n, n, dtype=torch.float64)
+    table = _table(method, Grid(blocks, first, stop), HEADS, layer)
+    count = torch.zeros(HEADS, blocks, blocks, dtype=torch.float64)
+    for i in range(blocks):
+        if not first <= i < stop:
+            count[:, i] = 1
+            continue
+        for h in range(HEADS):
+            for j in table[h, i - first].tolist():
+                if j < blocks:
+                    count[h, i, j] += 1
+    return count[:, block][:, :, block]
+
+
+def twin(method, query, key, value, call):
+    """Dense attention with log(how often) added to the scores, row by row on valid tokens."""
+    output = torch.zeros_like(query)
+    for row in range(len(query)):
+        n = query.shape[2]
+        valid = torch.ones(n, dtype=torch.bool)
+        if call.sequence.valid is not None:
+            valid = call.sequence.valid[row]
+        kept = valid.nonzero()[:, 0]
+        if not len(kept):
+            continue
+        extra = int(valid[: method.g].sum()) if isinstance(method, BigBirdETC) else 0
+        count = times(method, len(kept), call.layer, extra)
+        q, k, v = (x[row][:, kept] for x in (query, key, value))
+        scores = q @ k.mT * call.scale + count.log()
+        if call.bias is not None:
+            scores = scores + call.bias(kept[None], kept[None])[0]
+        if call.sequence.log_multiplicity is not None:
+            scores = scores + call.sequence.log_multiplicity[row, kept]
+        output[row, :, kept] = scores.softmax(-1) @ v
+    return output
+
+
+def padded(n, side):
+    lengths = torch.tensor([n, n - 9, 1])[:, None]
+    if side == "none":
+        return None
+    valid = torch.arange(n)[None] < lengths
+    if side == "left":
+        valid = valid.flip(1)
+    if side == "holes":
+        valid = torch.arange(n)[None] % torch.tensor([[99], [5], [2]]) != 1
+    return valid
+
+
+@pytest.mark.parametrize("method", [SMALL, ETC], ids=["itc", "etc"])
+@pytest.mark.parametrize("biased", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("side", ["none", "right", "left", "holes"])
+def test_equals_its_twin(method, biased, side):
+    for n in (53, 64):
+        counts = torch.arange(1.0, 3 * n + 1, dtype=torch.float64).view(3, n).log()
+        sequence = Sequence(valid=padded(n, side), log_multiplicity=counts if n == 53 else None)
+        call = Call(sequence, 0.4, 1, Slope() if biased else None)
+        ours = method.attend(*inputs(n, 3), call)
+        torch.testing.assert_close(ours, twin(method, *inputs(n, 3), call), **EXACT)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 27, 28])
+def test_short_inputs_are_read_exactly(n):
+    """Up to window + 2 + 2r blocks: 7 of 4 tokens here."""
+    call = Call(Sequence(), 0.4, 0)
+    exact = VanillaEager().attend(*inputs(n), call)
+    torch.testing.assert_close(SMALL.attend(*inputs(n), call), exact, **EXACT)
+    longer = Call(Sequence(), 0.4, 0)
+    assert not torch.allclose(
+        SMALL.attend(*inputs(29), longer), VanillaEager().attend(*inputs(29), longer)
+    )
+
+
+def test_a_block_reads_as_many_as_the_paper_says():
+    method, blocks = BigBird(), 12
+    table = _table(method, Grid(12, 1, 11), 3, 0)
+    count = (table < blocks).sum(-1)
+    assert count[:, [0, -1]].eq(4 + 3).all() and count[:, 1:-1].eq(5 + 3).all()
+    assert 2 * blocks + int(count[0].sum()) == 2 * 12 + 2 * 7 + 8 * 8 == 102
+    for head in table.tolist():
+        for i, read in enumerate(head, start=1):
+            assert {0, 11, i - 1, i, i + 1} <= set(read)
+            assert len({j for j in read if j < blocks}) == sum(j < blocks for j in read)
+
+
+def test_weights_are_shared_by_the_blocks_read():
+    """K = 0 and V = one-hot(block): the output is 1/(5+r) on the blocks read."""
+    method = BigBird(block_size=1, random=3, kernel="torch")
+    n = 20
+    zeros = torch.zeros(1, HEADS, n, n, dtype=torch.float64)
+    value = torch.eye(n, dtype=torch.float64).expand(1, HEADS, n, n)
+    read = method.attend(zeros, zeros, value, Call(Sequence(), 1.0, 0))[0]
+    assert set(read[:, 2:-2].unique().tolist()) == {0.0, 1 / 8}
+    assert set(read[:, [1, -2]].unique().tolist()) == {0.0, 1 / 7}
+    torch.testing.assert_close(read[:, [0, -1]], torch.full((HEADS, 2, n), 1 / n).double())
+
+
+def test_random_blocks_are_uniform():
+    table = torch.cat([_table(BigBird(random=2), Grid(12, 1, 11), 200, i) for i in range(5)])
+    row = table[:, 4]  # block 5 reads 0, 4, 5, 6, 11 and two of 1, 2, 3, 7, 8, 9, 10
+    counts = torch.bincount(row.flatten(), minlength=12)
+    assert counts[[0, 4, 5, 6, 11]].eq(1000).all()
+    drawn = counts[[1, 2, 3, 7, 8, 9, 10]]
+    assert int(drawn.sum()) == 2000 and (drawn - 2000 / 7).abs().max() < 75  # 5 deviations
+
+
+def test_official_random_blocks_come_from_the_front():
+    method = BigBird(random_region="official", multiplicity="counted")
+    for n, last in ((1024, 15), (4096, 15), (1536, 9)):
+        blocks = n // 64
+        table = _table(method, Grid(blocks, 1, blocks - 1), 8, 0)
+        for head in table.tolist():
+            for i, read in enumerate(head, start=1):
+                drawn = sorted(j for j in read if j < blocks)
+                for j in {0, blocks - 1, i - 1, i, i + 1}:
+                    drawn.remove(j)
+                assert len(set(drawn)) == 3 and set(drawn) <= set(range(1, last + 1))
+    assert (_table(method, Grid(16, 1, 15), 8, 0) == 15).sum(-1).max() == 2
+    once = dataclasses.replace(method, multiplicity="once")
+    assert (_table(once, Grid(16, 1, 15), 8, 0) == 15).sum(-1).max() == 1
+    with pytest.raises(Unsupported, match="draw from"):
+        _table(BigBird(256, random_region="official"), Grid(16, 1, 15), 1, 0)
+
+
+@pytest.mark.parametrize("multiplicity", ["once", "counted"])
+def test_a_block_drawn_twice_counts_as_asked(multiplicity):
+    method = BigBird(random_region="official", multiplicity=multiplicity, kernel="torch")
+    n = 1000  # 16 blocks of 64, as 1024 tokens have
+    call = Call(Sequence(), 0.4, 0)
+    ours = method.attend(*inputs(n), call)
+    torch.testing.assert_close(ours, twin(method, *inputs(n), call), **EXACT)
+
+
+def test_patterns_follow_seed_layer_and_head_and_leave_no_trace():
+    before = torch.random.get_rng_state()
+    draw = [_table(SMALL, Grid(40, 1, 39), 2, layer) for layer in (0, 0, 1)]
+    other = _table(dataclasses.replace(SMALL, seed=1), Grid(40, 1, 39), 2, 0)
+    assert draw[0].equal(draw[1])
+    assert not draw[0].equal(draw[2]) and not draw[0].equal(other)
+    assert not draw[0][0].equal(draw[0][1])
+    assert torch.random.get_rng_state().equal(before)
+
+
+def test_a_short_input_changes_nothing():
+    call = Call(Sequence(), 0.4, 0)
+    first = SMALL.attend(*inputs(60), call)
+    SMALL.attend(*inputs(5), call)
+    assert SMALL.attend(*inputs(60), call).equal(first)
+
+
+@pytest.mark.parametrize("method", [SMALL, ETC], ids=["itc", "etc"])
+def test_padding_never_matters(method):
+    """The same valid outputs with padding right, left or none, alone or among others."""
+    n, m = 61, 47
+    call = Call(Sequence(), 0.4, 0)
+    query = inputs(m)
+    alone = method.attend(*query, call)
+    noise = inputs(n, 2, seed=1)
+    for start in (0, n - m):
+        valid = torch.ones(2, n, dtype=torch.bool)
+        valid[0] = False
+        valid[0, start : start + m] = True
+        mixed = [x.clone() for x in noise]
+        for x, y in zip(mixed, query, strict=True):
+            x[0] = 1e9
+            x[0, :, start : start + m] = y[0]
+        if method is ETC and start:
+            continue  # there, tokens in front are the extra ones
+        output = method.attend(*mixed, Call(Sequence(valid=valid), 0.4, 0))
+        torch.testing.assert_close(output[:1, :, valid[0]], alone, **EXACT)
+        assert output[0, :, ~valid[0]].eq(0).all()
+        torch.testing.assert_close(output[1:], method.attend(*(x[1:] for x in noise), call))
+    nobody = Sequence(valid=torch.zeros(1, n, dtype=torch.bool))
+    assert method.attend(*inputs(n), Call(nobody, 0.4, 0)).eq(0).all()
+
+
+@pytest.mark.parametrize("method", [SMALL, ETC], ids=["itc", "etc"])
+def test_gradients_equal_the_twins(method):
+    def gradients(attend):
+        bias = Slope()
+        bias.slopes.requires_grad_()
+        leaves = [x.requires_grad_() for x in inputs(53, 2)]
+        call = Call(Sequence(valid=padded(53, "right")[:2]), 0.4, 0, bias)
+        attend(*leaves, call).square().sum().backward()
+        return [x.grad for x in (*leaves, bias.slopes)]
+
+    expected = gradients(lambda *a: twin(method, *a))
+    for ours, theirs in zip(gradients(method.attend), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, **EXACT)
+
+
+def test_bias_is_never_n_by_n():
+    n, bias = 160, Slope()
+    SMALL.attend(*inputs(n), Call(Sequence(), 0.4, 0, bias))
+    assert bias.largest <= 2 * SMALL.block_size * n
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_halves(dtype):
+    call = Call(Sequence(), 0.4, 0, Slope())
+    output = SMALL.attend(*inputs(53, dtype=dtype), call)
+    exact = twin(SMALL, *inputs(53), call)
+    assert output.dtype == dtype
+    torch.testing.assert_close(output.double(), exact, rtol=0.05, atol=0.05)
+
+
+def test_no_output_comes_from_empty_memory(monkeypatch):
+    def poisoned(make):
+        return lambda *a, **k: make(*a, **k).fill_(math.nan)
+
+    monkeypatch.setattr(torch, "empty", poisoned(torch.empty))
+    monkeypatch.setattr(torch, "empty_like", poisoned(torch.empty_like))
+    monkeypatch.setattr(torch.Tensor, "new_empty", poisoned(torch.Tensor.new_empty))
+    for method in (SMALL, ETC):
+        assert method.attend(*inputs(53), Call(Sequence(), 0.4, 0)).isfinite().all()
+
+
+def test_every_output_depends_on_its_own_token():
+    query, key, value = inputs(45)
+    value.requires_grad_()
+    output = SMALL.attend(query, key, value, Call(Sequence(), 0.4, 0))
+    for i in range(45):
+        (gradient,) = torch.autograd.grad(output[0, 0, i].sum(), value, retain_graph=True)
+        assert gradient[0, 0, i].abs().sum() > 0
+
+
+class Toy:
+    """A layer that only attends; it records the sequence it was given."""
+
+    def __init__(self, method):
+        self.method = method
+
+    def __call__(self, hidden, sequence):
+        self.sequence = sequence
+        x = hidden.unflatten(2, (HEADS, -1)).transpose(1, 2)
+        read = self.method.attend(x, x, x, Call(sequence, 0.4, 0))
+        return hidden + read.transpose(1, 2).flatten(2)
+
+
+def test_etc_equals_vanilla_over_extra_and_own_tokens_where_everything_is_read():
+    method = BigBirdETC(block_size=4, g=6, kernel="torch")
+    layer, exact = Toy(method), Toy(VanillaEager())
+    hidden = inputs(12)[0].transpose(1, 2).flatten(2)
+    means = hidden.view(1, 6, 2, -1).float().mean(2).double()  # stretches of two tokens
+    output = method.encode([layer, layer], hidden, Sequence())
+    expected = torch.cat((means, hidden), 1)
+    for _ in range(2):
+        expected = exact(expected, Sequence())
+    torch.testing.assert_close(output, expected[:, 6:], rtol=1e-5, atol=1e-5)
+    assert layer.sequence.positions[0, :7].tolist() == [1, 3, 5, 7, 9, 11, 0]
+
+
+def test_etc_rows_in_a_batch_equal_each_alone():
+    method = BigBirdETC(block_size=4, g=6, kernel="torch")
+    layer = Toy(method)
+    hidden = inputs(61, 3)[0].transpose(1, 2).flatten(2)
+    for side in ("right", "left"):
+        valid = padded(61, side)
+        together = method.encode([layer, layer], hidden, Sequence(valid=valid))
+        for row in range(3):
+            alone = method.encode([layer, layer], hidden[row : row + 1, valid[row]], Sequence())
+            torch.testing.assert_close(together[row : row + 1, valid[row]], alone)
+
+
+def test_native_kernel_agrees():
+    from methods import kernels
+
+    reason = kernels.available()
+    if reason:
+        pytest.skip(reason)
+    for kind, n in ((BigBird, 700), (BigBirdETC, 700)):
+        more = {"g": 70} if kind is BigBirdETC else {"random": 2}
+        call = Call(Sequence(), 0.4, 0)
+        native = kind(**more)
+        ours = native.attend(*inputs(n, dtype=torch.float32), call)
+        assert native.kernel_used == "native"
+        plain = kind(**more, kernel="torch").attend(*inputs(n, dtype=torch.float32), call)
+        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_what_cant_be_done_is_said_in_words():
+    shape = Shape(length=64, batch=1, heads=2, head_size=6, layers=1, hidden_size=12, causal=True)
+    assert "causal" in BigBird().unsupported(shape)
+    assert BigBird().unsupported(dataclasses.replace(shape, causal=False)) is None
+    with pytest.raises(Unsupported, match="causal"):
+        SMALL.attend(*inputs(5), Call(Sequence(causal=True), 0.4, 0))
+    for wrong in (
+        {"window": 2},
+        {"block_size": 0},
+        {"random": -1},
+        {"random_region": "x"},
+        {"multiplicity": "x"},
+        {"kernel": "x"},
+    ):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            BigBird(**wrong)
+
+
+def test_state_is_linear_in_length():
+    def shape(n):
+        return Shape(length=n, batch=1, heads=2, head_size=8, layers=2, hidden_size=16)
+
+    # 64 blocks: 2 that read 64, 62 that read 8
+    assert BigBird().state_bytes(shape(4096)) == 4 * 2 * (2 * 64 + 62 * 8) * 64**2
+    assert BigBird().state_bytes(shape(512)) == 4 * 2 * 512**2

@@ -1,0 +1,321 @@
+"""The Fourier Transformer against its formulas written out as matrices, and by hand."""
+
+import math
+
+import pytest
+import torch
+from torch.nn.functional import layer_norm
+
+from methods import fourier
+from methods.base import Call, Method, Sequence, Shape, Unsupported
+from methods.fourier import Fourier, dct, idct, resample
+from methods.vanilla import exact_attention
+
+D, HEADS = 6, 2
+EXACT = {"rtol": 1e-9, "atol": 1e-9}
+LENGTHS = (1, 2, 3, 5, 7, 16, 31, 45)
+
+
+def numbers(*shape, seed=0):
+    make = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=make, dtype=torch.float64)
+
+
+def matrix(n):
+    """Eq. 1-2: the DCT as an orthonormal matrix [n, n]."""
+    k = torch.arange(n, dtype=torch.float64)
+    cosines = torch.cos(math.pi * k[:, None] * (2 * k + 1) / (2 * n)) * math.sqrt(2 / n)
+    cosines[0] /= math.sqrt(2)
+    return cosines
+
+
+def filter_of(n, m):
+    """[m, n]: DCT, truncation or zeros, inverse DCT."""
+    kept = min(n, m)
+    return matrix(m)[:kept].T @ matrix(n)[:kept]
+
+
+class Slope:
+    """A position bias, so that wrong positions show."""
+
+    def __init__(self, slope):
+        self.slope = slope
+
+    def __call__(self, query_positions, key_positions):
+        distance = key_positions[:, None, None, :] - query_positions[:, None, :, None]
+        return -self.slope * distance.abs().double().expand(-1, HEADS, -1, -1)
+
+    def diagonals(self, n):
+        return -self.slope * torch.arange(1 - n, n).abs().double().expand(HEADS, -1)
+
+
+class Toy:
+    """A pre-norm layer in float64, which may be entered behind its norm."""
+
+    def __init__(self, seed):
+        make = torch.Generator().manual_seed(seed)
+        self.weights = [
+            torch.randn(D, D, generator=make, dtype=torch.float64).div(2).requires_grad_()
+            for _ in range(3)
+        ]
+        self.seen = []
+
+    def __call__(self, hidden, sequence):
+        self.seen.append(hidden.shape[1])
+        return hidden + self.attention(self.normed(hidden), sequence)
+
+    def normed(self, hidden):
+        return layer_norm(hidden, (D,))
+
+    def from_normed(self, normed, sequence):
+        return normed + self.attention(normed, sequence)
+
+    def attention(self, x, sequence):
+        query, key = ((x @ w).unflatten(2, (HEADS, -1)).transpose(1, 2) for w in self.weights[:2])
+        value = x.unflatten(2, (HEADS, -1)).transpose(1, 2)
+        read = exact_attention(query, key, value, Call(sequence, 0.5, 0, Slope(0.05)))
+        return read.transpose(1, 2).flatten(2) @ self.weights[2]
+
+
+def twin(method, layers, hidden, places=None):
+    """One row without padding, [n, D] → [n, D]: filters and upsampling as matrices."""
+    cls = int(method.pooling == "cls")
+    n = len(hidden)
+    whole = torch.eye(n, dtype=torch.float64)
+    up = whole  # [n, length now]
+    places = torch.arange(n) if places is None else places
+    total = torch.zeros(n, D, dtype=torch.float64)
+    filters = [int(i) for i in str(method.layers).split(",")]
+    for index, layer in enumerate(layers):
+        if index in filters:
+            total = total + up @ hidden
+            length = len(hidden)
+            kept = min(length - cls, math.ceil(method.r * length - 1e-9))
+            spectral = torch.eye(cls + kept, length, dtype=torch.float64)
+            if length > cls:
+                spectral[cls:, cls:] = filter_of(length - cls, kept)
+                spectral[:cls, cls:] = spectral[cls:, :cls] = 0
+                if method.rescale:
+                    spectral[cls:, cls:] *= math.sqrt(kept / (length - cls))
+                middle = (torch.arange(kept) + 0.5) * (length - cls) / kept
+                places = torch.cat((places[:cls], places[cls:][middle.long()]))
+            up = torch.zeros(n, cls + kept, dtype=torch.float64)
+            up[:cls, :cls] = torch.eye(cls)
+            for token in range(n - cls):
+                up[cls + token, cls + token * kept // (n - cls)] = 1
+            if method.residual == "normed":
+                hidden = spectral @ layer.normed(hidden)
+                hidden = layer.from_normed(hidden[None], Sequence(places[None]))[0]
+                continue
+            hidden = spectral @ hidden
+        hidden = layer(hidden[None], Sequence(places[None]))[0]
+    total = up @ hidden + (total if method.global_residual else 0)
+    return layer_norm(total, (D,)) if method.norm == "layer" else total
+
+
+@pytest.mark.parametrize("n", LENGTHS)
+def test_dct_is_scipys(n):
+    scipy = pytest.importorskip("scipy.fft")
+    for columns in (1, 4, 5):
+        x = numbers(2, n, columns)
+        expected = torch.from_numpy(scipy.dct(x.numpy(), axis=1, norm="ortho"))
+        torch.testing.assert_close(dct(x, n), expected, **EXACT)
+        torch.testing.assert_close(dct(x, (n + 1) // 2), expected[:, : (n + 1) // 2], **EXACT)
+        torch.testing.assert_close(idct(expected), x, **EXACT)
+        single = dct(x.float(), n)
+        torch.testing.assert_close(single.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("by_matrix", [True, False], ids=["matrix", "fft"])
+def test_filter_is_its_matrix(monkeypatch, by_matrix):
+    if not by_matrix:
+        monkeypatch.setattr(fourier, "MATRIX", 0)
+    for n in LENGTHS:
+        x = numbers(2, n, 3)
+        assert resample(x, n) is x
+        for m in {1, (n + 1) // 2, n + 1, 2 * n}:
+            torch.testing.assert_close(resample(x, m), filter_of(n, m) @ x, **EXACT)
+            assert resample(x.bfloat16(), m).dtype == torch.bfloat16
+            flat = resample(torch.full((1, n, 1), 3.0), m)  # a constant grows by √(N/L)
+            torch.testing.assert_close(flat, torch.full((1, m, 1), 3 * math.sqrt(n / m)))
+
+
+def test_wide_inputs_are_filtered_in_parts(monkeypatch):
+    monkeypatch.setattr(fourier, "MATRIX", 0)
+    x = numbers(2, 9, 2 * fourier.COLUMNS + 3)
+    torch.testing.assert_close(resample(x, 4), filter_of(9, 4) @ x, **EXACT)
+
+
+@pytest.mark.parametrize("by_matrix", [True, False], ids=["matrix", "fft"])
+def test_filter_has_its_gradients(monkeypatch, by_matrix):
+    if not by_matrix:
+        monkeypatch.setattr(fourier, "MATRIX", 0)
+    for n, m in ((7, 3), (4, 4), (3, 8)):
+        x = numbers(1, n, 3).requires_grad_()
+        assert torch.autograd.gradcheck(lambda x, m=m: resample(x, m), x)
+        assert torch.autograd.gradgradcheck(lambda x, m=m: resample(x, m) ** 2, x)
+
+
+def test_filter_by_hand():
+    x = torch.tensor([1.0, 2, 3, 4], dtype=torch.float64)[None, :, None]
+    four = torch.tensor([5, -2.230442, 0, -0.158513], dtype=torch.float64)
+    two = torch.tensor([1.958373, 5.112694], dtype=torch.float64)
+    torch.testing.assert_close(dct(x, 4)[0, :, 0], four, rtol=0, atol=1e-6)
+    torch.testing.assert_close(resample(x, 2)[0, :, 0], two, rtol=0, atol=1e-6)
+    assert resample(x, 2).mean().item() * math.sqrt(0.5) == pytest.approx(2.5)
+    assert resample(x[:, [0, 2]], 1).item() == pytest.approx(2.828427)
+
+
+def test_lengths():
+    cls, mean = Fourier(pooling="cls"), Fourier()
+    assert [cls._kept(n) for n in (64, 5, 2048, 1, 0)] == [14, 2, 411, 1, 0]
+    assert [mean._kept(n) for n in (64, 1, 0)] == [13, 1, 0]
+    assert Fourier(r=0.07)._kept(100) == 7
+    assert Fourier(r=1.0, pooling="cls")._kept(9) == 9
+
+
+METHODS = {
+    "first": Fourier(),
+    "two filters": Fourier(layers="1,2", r=0.6),
+    "cls": Fourier(layers=1, r=0.4, pooling="cls"),
+    "two filters, cls": Fourier(layers="0,2", r=0.5, pooling="cls"),
+    "rescaled": Fourier(layers=1, r=0.5, rescale=True, global_residual=False),
+    "normed": Fourier(layers="0,2", r=0.5, residual="normed", norm="layer"),
+}
+
+
+def batch(n, side):
+    hidden = numbers(4, n, D)
+    lengths = torch.tensor([n, n - 6, 1, n - 6])[:, None]
+    valid = torch.arange(n)[None] < lengths
+    valid = {"right": valid, "left": valid.flip(1), "none": torch.ones_like(valid)}[side]
+    return hidden.masked_fill(~valid[..., None], 1e6), Sequence(valid=valid)
+
+
+@pytest.mark.parametrize("side", ["none", "right", "left"])
+@pytest.mark.parametrize("name", METHODS)
+def test_rows_equal_the_twin_alone(name, side):
+    method, layers = METHODS[name], [Toy(i) for i in range(3)]
+    for n in (19, 24):
+        hidden, sequence = batch(n, side)
+        output = method.encode(layers, hidden, sequence)
+        for row, valid in enumerate(sequence.valid):
+            places = valid.nonzero()[:, 0]
+            expected = twin(method, layers, hidden[row, valid], places)
+            torch.testing.assert_close(output[row, valid], expected, **EXACT)
+            assert output[row, ~valid].eq(0).all()
+
+
+@pytest.mark.parametrize("side", ["none", "right"])
+def test_keeping_every_frequency_is_vanilla(side):
+    layers = [Toy(i) for i in range(3)]
+    hidden, sequence = batch(17, side)
+    exact = Method().encode(layers, hidden, sequence)
+    for pooling in ("mean", "cls"):
+        method = Fourier(layers="0,1", r=1.0, global_residual=False, pooling=pooling)
+        output = method.encode(layers, hidden, sequence)
+        valid = sequence.valid
+        torch.testing.assert_close(output[valid], exact[valid], **EXACT)
+    added = Fourier(layers=1, r=1.0).encode(layers, hidden, sequence)
+    assert not torch.allclose(added[valid], exact[valid])
+
+
+def test_shorter_states_come_with_what_is_known_of_them():
+    layers = [Toy(0), Toy(1)]
+    method = Fourier(layers=1, r=0.25, upsample=False)
+    hidden, sequence = batch(20, "left")
+    short, known = method.encode_shorter(layers, hidden, sequence)
+    assert short.shape == (4, 5, D) and [layer.seen for layer in layers] == [[20], [5]]
+    assert known.valid.sum(1).tolist() == [5, 4, 1, 4]
+    assert known.positions[0].tolist() == [2, 6, 10, 14, 18]
+    long, same = Fourier(layers=1, r=0.25, global_residual=False).encode_shorter(
+        layers, hidden, sequence
+    )
+    assert same is sequence
+    torch.testing.assert_close(long[0], short[0].repeat_interleave(4, 0))
+    plain, same = Method().encode_shorter(layers, hidden, sequence)
+    assert same is sequence and plain.shape == hidden.shape
+    with pytest.raises(Unsupported, match="upsample"):
+        method.encode(layers, hidden, sequence)
+
+
+def test_gradients_equal_the_twins():
+    method, n = Fourier(layers="0,1", r=0.5, pooling="cls"), 11
+
+    def gradients(encode):
+        layers, hidden = [Toy(0), Toy(1)], numbers(1, n, D).requires_grad_()
+        encode(layers, hidden).square().sum().backward()
+        return [hidden.grad, *(w.grad for layer in layers for w in layer.weights)]
+
+    ours = gradients(lambda layers, hidden: method.encode(layers, hidden, Sequence()))
+    theirs = gradients(lambda layers, hidden: twin(method, layers, hidden[0]))
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, **EXACT)
+
+
+class Shift:
+    """A layer with no attention, in any dtype."""
+
+    def __call__(self, hidden, sequence):
+        return hidden + 1
+
+
+def test_halves():
+    hidden = numbers(2, 50, D)
+    exact = Fourier().encode([Shift()], hidden, Sequence())
+    output = Fourier().encode([Shift()], hidden.bfloat16(), Sequence())
+    assert output.dtype == torch.bfloat16
+    torch.testing.assert_close(output.double(), exact, rtol=0.02, atol=0.05)
+
+
+def test_states_stay_as_they_are():
+    hidden, before = numbers(1, 30, D), torch.random.get_rng_state()
+    first = Fourier().encode([Shift()], hidden, Sequence())
+    Fourier().encode([Shift()], hidden[:, :1], Sequence())
+    assert Fourier().encode([Shift()], hidden, Sequence()).equal(first)
+    assert torch.random.get_rng_state().equal(before)
+    assert hidden.equal(numbers(1, 30, D))
+
+
+def test_no_output_comes_from_empty_memory(monkeypatch):
+    monkeypatch.setattr(fourier, "MATRIX", 0)
+    make = torch.Tensor.new_empty
+    monkeypatch.setattr(torch.Tensor, "new_empty", lambda *a, **k: make(*a, **k).fill_(math.nan))
+    for n in LENGTHS:
+        assert Fourier().encode([Shift()], numbers(1, n, D), Sequence()).isfinite().all()
+
+
+def test_every_output_depends_on_its_own_token():
+    for method in (Fourier(), Fourier(global_residual=False, r=0.5)):
+        hidden = numbers(1, 23, D).requires_grad_()
+        output = method.encode([Shift()], hidden, Sequence())
+        for i in range(23):
+            (gradient,) = torch.autograd.grad(output[0, i].sum(), hidden, retain_graph=True)
+            assert gradient[0, i].abs().sum() > 0
+
+
+def test_what_cant_be_done_is_said_in_words():
+    shape = Shape(length=64, batch=1, heads=2, head_size=3, layers=2, hidden_size=D)
+    assert Fourier(layers=1).unsupported(shape) is None
+    assert "layers has 2" in Fourier(layers="0,2").unsupported(shape)
+    assert "causal" in Fourier().unsupported(
+        Shape(length=64, batch=1, heads=2, head_size=3, layers=2, hidden_size=D, causal=True)
+    )
+    for method, sequence, words in (
+        (Fourier(), Sequence(causal=True), "causal"),
+        (Fourier(layers=1), Sequence(), "layers has 1"),
+        (Fourier(residual="normed"), Sequence(), "first norm"),
+    ):
+        with pytest.raises(Unsupported, match=words):
+            method.encode([Shift()], numbers(1, 4, D), sequence)
+    for wrong in (
+        {"layers": "a"},
+        {"layers": -1},
+        {"r": 0.0},
+        {"r": 1.5},
+        {"pooling": "max"},
+        {"residual": "x"},
+        {"norm": "x"},
+    ):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            Fourier(**wrong)

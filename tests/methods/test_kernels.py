@@ -1,0 +1,287 @@
+"""The native kernels and their torch twins: the same numbers on both paths, and words where one
+can't run."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from methods import kernels
+from methods.base import Call, Sequence
+from methods.iceformer import IceFormer
+from methods.vanilla import Vanilla
+
+native = pytest.mark.skipif(kernels.available() is not None, reason=f"{kernels.available()}")
+SIZES = [(1, 1, 8), (2, 63, 16), (1, 64, 64), (2, 131, 24), (1, 257, 48), (1, 300, 80), (1, 97, 128)]
+TOLERANCE = {"float32": 1e-6, "bfloat16": 1e-2}
+
+
+@pytest.fixture(autouse=True)
+def poison():
+    """Memory that nobody wrote reads as NaN."""
+    torch.use_deterministic_algorithms(True)
+    assert torch.utils.deterministic.fill_uninitialized_memory
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def inputs(batch, n, d, heads=4, key_heads=None, seed=0):
+    make = torch.Generator().manual_seed(seed)
+    counts = (heads, key_heads or heads, key_heads or heads)
+    return [torch.randn(batch, h, n, d, generator=make) for h in counts]
+
+
+def error(got, expected):
+    assert got.isfinite().all()
+    return float((got - expected).norm() / expected.norm())
+
+
+def products():
+    missing = kernels.available("bfloat16")
+    return ["float32", pytest.param("bfloat16", marks=pytest.mark.skipif(missing, reason=missing))]
+
+
+@native
+@pytest.mark.parametrize("products", products() if kernels.available() is None else ["float32"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("batch, n, d", SIZES)
+def test_dense_equals_torch(batch, n, d, causal, products):
+    query, key, value = inputs(batch, n, d)
+    exact = scaled_dot_product_attention(
+        query.double(), key.double(), value.double(), is_causal=causal, scale=0.3
+    )
+    output = kernels.dense(query, key, value, 0.3, products=products, causal=causal)
+    assert error(output, exact) < TOLERANCE[products]
+
+
+@native
+def test_dense_takes_strides_grouped_heads_other_lengths_and_value_sizes():
+    query, key, _ = inputs(2, 70, 32, key_heads=2)
+    value = torch.randn(2, 2, 70, 20)
+    exact = scaled_dot_product_attention(
+        query[:, :, :33], key.repeat_interleave(2, 1), value.repeat_interleave(2, 1)
+    )
+
+    def turned(x):
+        return x.transpose(1, 2).contiguous().transpose(1, 2)
+
+    output = kernels.dense(turned(query)[:, :, :33], turned(key), turned(value), 32**-0.5)
+    assert error(output, exact) < 1e-6
+
+
+@native
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("side", ["left", "right", "holes", "none valid"])
+def test_vanilla_native_equals_vanilla(side, causal):
+    query, key, value = inputs(2, 150, 16)
+    valid = torch.ones(2, 150, dtype=torch.bool)
+    hidden = {"left": slice(0, 70), "right": slice(80, None), "holes": slice(3, None, 5)}
+    valid[1, hidden.get(side, slice(None))] = False
+    counts = torch.arange(1.0, 301).view(2, 150).log() if side == "holes" else None
+    call = Call(Sequence(valid=valid, causal=causal, log_multiplicity=counts), 0.25, 0)
+    method = Vanilla(kernel="native")
+    got, expected = (m.attend(query, key, value, call) for m in (method, Vanilla()))
+    assert method.kernel_used == "native"
+    assert got.isfinite().all()
+    for b in range(2):
+        kept = valid[b].nonzero()[:, 0]
+        if len(kept):
+            assert error(got[b][:, kept], expected[b][:, kept]) < 1e-6
+
+
+@native
+@pytest.mark.parametrize("products", products() if kernels.available() is None else ["float32"])
+@pytest.mark.parametrize("heads", [1, 4])
+@pytest.mark.parametrize("n, size", [(320, 64), (301, 64), (512, 128)])
+def test_block_sparse_equals_a_mask(n, size, heads, products):
+    query, key, value = inputs(2, n, 32)
+    count = -(-n // size)
+    make = torch.Generator().manual_seed(1)
+    lists = [
+        [torch.randperm(count, generator=make)[: 1 + i % 3].tolist() for i in range(count)]
+        for _ in range(heads)
+    ]
+    mask = torch.zeros(heads, count, count, dtype=torch.bool)
+    for h, head in enumerate(lists):
+        for i, one in enumerate(head):
+            mask[h, i, one] = True
+    mask = mask.repeat_interleave(size, 1).repeat_interleave(size, 2)[:, :n, :n]
+    bias = torch.zeros(2, n)
+    bias[1, 5:50] = torch.finfo(torch.float32).min
+    # A block list without a valid key would be an average of nothing.
+    added = torch.zeros(mask.shape).masked_fill(~mask, -1e30) + bias[:, None, None]
+    exact = scaled_dot_product_attention(query, key, value, attn_mask=added.clamp(min=-1e30))
+    blocks = kernels.Blocks.of(lists, size)
+    output = kernels.block_sparse(query, key, value, 32**-0.5, blocks, bias, products)
+    assert error(output, exact) < TOLERANCE[products]
+
+
+@native
+def test_a_block_that_stands_twice_counts_twice():
+    query, key, value = inputs(1, 128, 16)
+    blocks = kernels.Blocks.of([[[0, 0, 1], [1, 0]]])
+    twice = scaled_dot_product_attention(
+        query[:, :, :64], key[:, :, [*range(64), *range(128)]], value[:, :, [*range(64), *range(128)]]
+    )
+    output = kernels.block_sparse(query, key, value, 0.25, blocks)
+    assert error(output[:, :, :64], twice) < 1e-6
+
+
+def both(search, query, key, value, call, **fields):
+    native = IceFormer(search=search, kernel="native", **fields)
+    twin = IceFormer(search=search, kernel="torch", **fields)
+    outputs = [method.attend(query, key, value, call) for method in (native, twin)]
+    assert native.kernel_used == "native" and twin.kernel_used == "torch: kernel=torch"
+    return outputs
+
+
+@native
+@pytest.mark.parametrize("search", ["dci", "quantized"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("batch, n, d", [*SIZES, (1, 1031, 64), (1, 4500, 32)])
+def test_best_keys_equal_torch(batch, n, d, causal, search):
+    query, key, value = inputs(batch, n, d, heads=2)
+    got, expected = both(search, query, key, value, Call(Sequence(causal=causal), d**-0.5, 0))
+    assert error(got, expected) < 1e-6
+
+
+@native
+@pytest.mark.parametrize("search", ["dci", "quantized"])
+@pytest.mark.parametrize("k", [1, 5, 50, 120])
+def test_best_keys_equal_torch_for_any_k(k, search):
+    query, key, value = inputs(1, 700, 64, heads=2)
+    got, expected = both(search, query, key, value, Call(Sequence(), 0.125, 0), k=k)
+    assert error(got, expected) < 1e-6
+
+
+@native
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_key_far_above_the_others_hides_none_of_them(causal):
+    query, key, value = inputs(1, 2000, 64, heads=2)
+    query, key = query + 1, key / 10
+    key[:, :, 3] = 50.0
+    got, expected = both("quantized", query, key, value, Call(Sequence(causal=causal), 0.1, 0))
+    assert error(got, expected) < 1e-5
+    near = IceFormer().diagnose(query, key, Call(Sequence(causal=causal), 0.1, 0))
+    assert near["recall"] > 0.97
+
+
+@native
+@pytest.mark.parametrize("causal", [False, True])
+def test_keys_that_are_all_alike_are_averaged(causal):
+    query, key, value = inputs(1, 1500, 16, heads=2)
+    same = key[:, :, :1].expand_as(key)
+    output = IceFormer(k=20).attend(query, same, value, Call(Sequence(causal=causal), 0.25, 0))
+    if causal:
+        torch.testing.assert_close(output[:, :, 9], value[:, :, :10].mean(2))
+    assert output.isfinite().all()
+    assert output[:, :, 100:].norm(dim=-1).max() < value.norm(dim=-1).max()
+
+
+@native
+def test_one_thread_and_two_give_the_same():
+    query, key, value = inputs(1, 500, 64)
+    calls = [Call(Sequence(causal=causal), 0.125, 0) for causal in (False, True)]
+    threads = torch.get_num_threads()
+    outputs = []
+    for count in (1, 2):
+        torch.set_num_threads(count)
+        outputs.append(
+            [m.attend(query, key, value, c) for m in (IceFormer(), Vanilla("native")) for c in calls]
+        )
+    torch.set_num_threads(threads)
+    for one, two in zip(*outputs, strict=True):
+        assert torch.equal(one, two)
+
+
+@native
+def test_torch_and_the_kernels_share_one_openmp_runtime():
+    with open("/proc/self/maps") as maps:
+        runtimes = {line.split()[-1] for line in maps if "libgomp" in line or "libomp" in line}
+    assert len(runtimes) == 1, runtimes
+
+
+def test_what_the_kernels_refuse_they_refuse_in_words():
+    query, key, value = inputs(1, 10, 16)
+    for changed, reason in [
+        ([x.double() for x in (query, key, value)], "not float32"),
+        ([x.requires_grad_() for x in inputs(1, 10, 16)], "a gradient is wanted"),
+        ([query[:, :, :0], key, value], "nothing to read"),
+    ]:
+        done = kernels.dense(*changed, 0.25)
+        assert done == (kernels.available() or reason)
+
+
+def test_training_takes_the_torch_path():
+    query, key, value = (x.requires_grad_() for x in inputs(1, 10, 16))
+    method = Vanilla(kernel="native")
+    method.attend(query, key, value, Call(Sequence(), 0.25, 0)).sum().backward()
+    assert method.kernel_used.startswith("torch: ") and query.grad is not None
+
+
+def test_vanilla_is_torch_by_default():
+    assert Vanilla().kernel == "torch"
+    with pytest.raises(ValueError, match="needs kernel=native"):
+        Vanilla(products="bfloat16")
+    with pytest.raises(ValueError, match="'torch', 'native'"):
+        Vanilla(kernel="nativ")
+
+
+PROGRAM = """
+import torch
+from methods import kernels
+from methods.base import Call, Sequence
+from methods.iceformer import IceFormer
+from methods.vanilla import Vanilla
+torch.manual_seed(0)
+inputs = [torch.randn(1, 2, 100, 16) for _ in range(3)]
+for method in (IceFormer(), IceFormer(search="dci"), Vanilla(kernel="native")):
+    output = method.attend(*inputs, Call(Sequence(), 0.25, 0))
+    print(f"{output.sum():.4f}", method.kernel_used, sep="|")
+"""
+
+
+def run(**environment):
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [line.split("|") for line in done.stdout.splitlines()]
+    return [float(number) for number, _ in lines], [used for _, used in lines], done.stderr
+
+
+def test_without_a_compiler_torch_runs_and_says_so(tmp_path):
+    numbers, used, _ = run(PATH=str(tmp_path), XDG_CACHE_HOME=str(tmp_path / "cache"), CXX="")
+    assert len(used) == 3 and all(one.startswith("torch: ") for one in used)
+    if kernels.available() is None:
+        assert all("no compiler" in one for one in used)
+        with_compiler, used, _ = run()
+        assert used == ["native"] * 3
+        assert numbers == pytest.approx(with_compiler, abs=2e-3)
+
+
+@native
+def test_it_is_built_once_and_says_so(tmp_path):
+    cache = {"XDG_CACHE_HOME": str(tmp_path)}
+    _, _, said = run(**cache)
+    assert "compiling" in said
+    built = list((tmp_path / "longctx-bench").iterdir())
+    assert len(built) == 1 and built[0].suffix == ".so"
+    _, used, said = run(**cache)
+    assert "compiling" not in said and used == ["native"] * 3
+
+
+@native
+def test_a_broken_compiler_is_a_reason(tmp_path):
+    compiler = tmp_path / "c++"
+    compiler.write_text("#!/bin/sh\necho 'error: no room' >&2; exit 1\n")
+    compiler.chmod(0o755)
+    _, used, _ = run(CXX=str(compiler), XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert used == ["torch: it can't be built or loaded: error: no room"] * 3
+    assert not any((tmp_path / "cache" / "longctx-bench").iterdir())

@@ -1,0 +1,207 @@
+"""LRA's own files: tables, parquet, PNG images, folders and zips, whole and broken."""
+
+import gzip
+import io
+import zipfile
+
+import numpy as np
+import pytest
+
+from tasks import lra_files, pathfinder, png
+from tasks.base import Data, DataError
+from tests.tasks.test_lra import task
+
+TREE = "( ( ( [SM 5 ) 7 ) ] )"
+GREY = np.arange(1024, dtype=np.uint8).reshape(32, 32)
+
+
+def put(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def load(name, folder, n=None, split=None):
+    made = task(name)
+    return made.load(Data("local", folder, split), n, made.length, 0)
+
+
+# --- tables -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("before", ["", "lra_release", "lra_release/lra_release", "lra/any"])
+def test_listops_as_released(tmp_path, before):
+    put(tmp_path / before / "listops-1000" / "basic_test.tsv", f"Source\tTarget\r\n{TREE}\t2\r\n")
+    (row,) = load("lra_listops", tmp_path).rows
+    assert (row.id, row.document, row.references) == ("test-000000", TREE, ("2",))
+
+
+def test_first_n_and_the_rest_counted(tmp_path):
+    lines = "".join(f"{TREE}\t{at}\n" for at in range(5))
+    packed = gzip.compress(f"Source\tTarget\n{lines}".encode())
+    put(tmp_path / "listops-1000" / "basic_train.tsv.gz", packed)
+    loaded = load("lra_listops", tmp_path, 2, "train")
+    assert [row.references for row in loaded.rows] == [("0",), ("1",)]
+    assert loaded.n_available == 5 and len(loaded.sha256) == 64
+
+
+def test_retrieval_has_no_quoting(tmp_path):
+    put(tmp_path / "tsv_data" / "x", "")
+    put(tmp_path / "lra" / "tsv_data" / "new_aan_pairs.test.tsv", '1.0\tA\tB\t"one\tt"w"o\n')
+    (row,) = load("lra_retrieval", tmp_path).rows
+    assert (row.document, row.second, row.references) == ('"one', 't"w"o', ("1",))
+
+
+TABLES = {
+    ("Source\tAnswer\n", "line 1: no column 'Target'; found Source, Answer"),
+    ("Source\tTarget\nx\n", "line 2: found 1 columns, expected 2"),
+    (f"Source\tTarget\n{TREE}\t10\n", "line 2: label '10'; expected 0 to 9"),
+    (f"Source\tTarget\n{TREE}\tx\n", "line 2: label 'x'; expected 0 to 9"),
+    ("Source\tTarget\n \t1\n", "line 2: column 'Source' is empty"),
+    ("Source\tTarget\n[MAX 1 ]\t1\n[AVG 1 ]\t1\n", "line 3: no ListOps token '[AVG'"),
+    ("Source\tTarget\n", "has no rows of split 'test'"),
+    (b"Source\tTarget\n\xff\t1\n", "line 2: not UTF-8"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), sorted(TABLES, key=str))
+def test_broken_tables_are_named(tmp_path, content, message):
+    path = put(tmp_path / "listops-1000" / "basic_test.tsv", content)
+    with pytest.raises(DataError) as raised:
+        load("lra_listops", tmp_path)
+    assert message in str(raised.value) and str(path) in str(raised.value)
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"no file .*listops-1000/basic_test\.tsv"):
+        load("lra_listops", tmp_path)
+
+
+# --- parquet ----------------------------------------------------------------------------------
+
+
+def parquet(path, columns):
+    import pyarrow
+    from pyarrow import parquet
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(pyarrow.table(columns), path)
+
+
+def test_imdb_is_drawn_over_its_sorted_labels(tmp_path):
+    texts = [f"text {at}" for at in range(40)]
+    columns = {"text": texts, "label": [0] * 20 + [1] * 20}
+    parquet(tmp_path / "imdb" / "plain_text" / "test-00000-of-00001.parquet", columns)
+    loaded = load("lra_text", tmp_path, 12)
+    assert loaded.n_available == 40 and {row.references for row in loaded.rows} == {("0",), ("1",)}
+    assert load("lra_text", tmp_path, 5, "validation").rows[0].document == loaded.rows[0].document
+    assert (
+        loaded.rows[0].id.removeprefix("test-0000") == f"{texts.index(loaded.rows[0].document):02d}"
+    )
+
+
+def test_cifar_becomes_grey(tmp_path):
+    images = [{"bytes": png.write(GREY), "path": None}] * 10
+    place = tmp_path / "cifar10" / "plain_text"
+    parquet(place / "train-00000-of-00001.parquet", {"img": images, "label": list(range(10))})
+    loaded = load("lra_image", tmp_path, split="validation")
+    assert [row.references for row in loaded.rows] == [("9",)]
+    assert loaded.rows[0].document == GREY.tobytes().decode("latin-1")
+    large = load("lra_image64", tmp_path, 1, "train").rows[0]
+    assert len(large.document) == 4096
+    parquet(place / "test-0.parquet", {"img": images, "y": list(range(10))})
+    with pytest.raises(DataError, match="row 1: no column 'label'; found img, y"):
+        load("lra_image", tmp_path)
+
+
+def test_grey_cuts_the_fraction_off():
+    pixels = np.array([[[255, 255, 255], [255, 0, 0], [0, 0, 0]]], np.uint8)
+    assert lra_files.grey(pixels).tolist() == [[255, 76, 0]]
+
+
+# --- PNG --------------------------------------------------------------------------------------
+
+
+def test_png_is_read_as_it_was_written():
+    assert (png.read(png.write(GREY)) == GREY).all()
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB"])
+def test_png_of_other_programs(mode):
+    """All filters: pillow chooses one for each line."""
+    image = pytest.importorskip("PIL.Image")
+    shape = (32, 32) if mode == "L" else (32, 32, 3)
+    ramp = np.add.outer(np.arange(32) * 5, np.arange(32) * 3)
+    noise = np.random.default_rng(0).integers(0, 9, shape)
+    pixels = ((ramp if mode == "L" else ramp[..., None]) + noise).astype(np.uint8)
+    file = io.BytesIO()
+    image.fromarray(pixels).save(file, "PNG")
+    assert (png.read(file.getvalue()) == pixels).all()
+
+
+def test_broken_png():
+    whole = png.write(GREY)
+    for broken, message in (
+        (b"GIF89a", "not a PNG"),
+        (whole[:60], "cut short"),
+        (whole[:50] + b"\0" + whole[51:], "damaged"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            png.read(broken)
+
+
+# --- Pathfinder -------------------------------------------------------------------------------
+
+META = "pathfinder32/curv_contour_length_14/metadata/0.npy"
+IMGS = "pathfinder32/curv_contour_length_14/imgs/0/sample_0.png"
+
+
+def zipped(folder, members):
+    (folder / "pathfinder").mkdir()
+    path = folder / "pathfinder" / "pathfinder32.zip"
+    with zipfile.ZipFile(path, "w") as made:
+        for name, content in members.items():
+            made.writestr(name, content)
+    return path
+
+
+def test_generated_images_are_read_from_a_folder(tmp_path):
+    made = pathfinder.batch(32, 0, "test", 0)
+    pathfinder.write(tmp_path, 32, made)
+    loaded = load("lra_pathfinder", tmp_path, split="train")
+    assert len(loaded.rows) == 6 and load("lra_pathfinder", tmp_path).n_available == 1
+    for row, image in zip(loaded.rows, made, strict=False):
+        assert row.document == image.pixels.tobytes().decode("latin-1")
+        assert row.references == (str(image.label),)
+    before = loaded.sha256
+    name = next(tmp_path.rglob("sample_7.png"))
+    name.write_bytes(b"")  # an empty image is left out, as the official reader does
+    assert load("lra_pathfinder", tmp_path, split="train").sha256 != before
+
+
+LINE = "imgs/0 sample_0.png 0 1 1.0 14 4 2 0.5 1 1\n"
+ZIPS = [
+    ({META: LINE * 10}, "line 1: .* has no member 'pathfinder32/.*sample_0.png'"),
+    ({META: LINE * 10, IMGS: b"x"}, "0.npy line 10: not a PNG"),
+    ({META: LINE * 10, IMGS: png.write(GREY[:9])}, "image of 32×9 pixels, expected 32×32"),
+    ({META: "imgs/0 sample_0.png\n"}, "line 1: found 2 fields, expected at least 4"),
+    ({META: LINE.replace("0 1 1.0", "0 2 1.0")}, "line 1: label '2'; expected 0 to 1"),
+    ({META: LINE.replace("imgs/0", "../../..")}, "line 1: .* climbs out of the folder"),
+    ({"../x": "", META: LINE}, "unsafe member '../x'"),
+    ({"x": ""}, "has no member 'pathfinder32/.*; it holds x"),
+]
+
+
+@pytest.mark.parametrize(("members", "message"), ZIPS)
+def test_broken_zips_are_named(tmp_path, members, message):
+    path = zipped(tmp_path, members)
+    with pytest.raises(DataError, match=message) as raised:
+        load("lra_pathfinder", tmp_path)
+    assert str(path) in str(raised.value)
+
+
+def test_a_cut_zip_is_refused(tmp_path):
+    path = zipped(tmp_path, {META: LINE})
+    path.write_bytes(path.read_bytes()[:-30])
+    with pytest.raises(DataError, match="not a whole zip"):
+        load("lra_pathfinder", tmp_path)

@@ -1,0 +1,136 @@
+"""The generators of ListOps and Pathfinder: grammar, labels, layouts, and real rows beside them."""
+
+import gzip
+import subprocess
+import sys
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from tasks import listops, pathfinder
+from tasks.base import Data
+from tasks.listops import Grammar
+from tasks.pathfinder_draw import HARD
+from tests.conftest import REAL_ROWS, ROOT
+from tests.tasks.test_lra import task
+
+real = pytest.mark.skipif(not REAL_ROWS.is_dir(), reason="no real rows (../shared/data)")
+
+
+def depth(source: str) -> int:
+    open_ = deepest = 0
+    for token in listops.tokens(source):
+        open_ += token.startswith("[") - (token == "X")
+        deepest = max(deepest, open_)
+    return deepest + 1
+
+
+# --- ListOps ----------------------------------------------------------------------------------
+
+
+def test_operations():
+    values = [3, 9, 4, 8]
+    assert [listops.apply(one, values) for one in listops.OPERATORS] == [3, 9, 6, 4]
+    assert listops.evaluate("( ( ( [MIN ( ( ( [SM 9 ) 8 ) ] ) ) 8 ) ] )") == 7
+    with pytest.raises(ValueError, match="don't pair"):
+        listops.evaluate("( [MIN 3 )")
+
+
+def test_trees_keep_bounds_and_carry_their_value():
+    rows = list(islice(listops.rows(Grammar(), 0), 150))
+    assert len({source for source, _ in rows}) == 150
+    for source, label in rows:
+        assert 500 < len(listops.tokens(source)) < 2000 and depth(source) <= 10
+        assert listops.evaluate(source) == label
+    assert rows[:9] == list(islice(listops.rows(Grammar(), 0, jobs=1), 9))
+    assert rows[0] not in islice(listops.rows(Grammar(), 0, "train"), 150)
+
+
+def test_other_parameters():
+    grammar = Grammar(min_length=5, max_length=30, max_depth=3, max_args=3)
+    for source, label in islice(listops.rows(grammar, 0), 60):
+        assert 5 < len(listops.tokens(source)) < 30 and depth(source) <= 3
+        assert listops.evaluate(source) == label
+
+
+def test_listops_command(tmp_path):
+    out = tmp_path / "listops-1000" / "basic_test.tsv"
+    out.parent.mkdir()
+    command = [sys.executable, "-m", "tasks.listops", str(out), "--rows", "12"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    loaded = task("lra_listops").load(Data("local", tmp_path), None, 2000, 0)
+    expected = list(islice(listops.rows(Grammar(), 0), 12))
+    assert [(r.document, int(r.references[0])) for r in loaded.rows] == expected
+
+
+@real
+@pytest.mark.parametrize(("name", "longest"), [("basic", 2000), ("len4000", 4000)])
+def test_listops_rows_are_like_the_official(name, longest):
+    stats = pytest.importorskip("scipy.stats")
+    lines = gzip.decompress((REAL_ROWS / "listops_lra" / f"{name}.tsv.gz").read_bytes()).decode()
+    official = [line.split("\t") for line in lines.splitlines()[1:]]
+    assert all(listops.evaluate(source) == int(label) for source, label in official)
+    made = list(islice(listops.rows(Grammar(max_length=longest), 0), 600))
+
+    def figures(rows):
+        tokens = [listops.tokens(source) for source, _ in rows]
+        yield [len(one) for one in tokens]
+        yield [depth(source) for source, _ in rows]
+        yield [int(label) for _, label in rows]
+        for operator in listops.OPERATORS:
+            yield [one.count(operator) / len(one) for one in tokens]
+
+    for theirs, ours in zip(figures(official), figures(made), strict=True):
+        # Seven tests of fixed rows: one in a thousand is far from chance.
+        assert stats.ks_2samp(theirs, ours).pvalue > 1e-3
+
+
+# --- Pathfinder -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [32, 64])
+def test_images_can_be_solved_from_their_paths(size):
+    made = pathfinder.batch(size, 0, "test", 0)
+    assert len(made) == pathfinder.BATCH
+    for image in made:
+        assert pathfinder.solve(image) == image.label
+        assert image.pixels.shape == (size, size) and image.pixels.max() == 255
+        assert [len(path) for path in image.paths[:2]] == [HARD[size].contour] * 2
+        for path in image.paths:
+            for y, x, _ in path:
+                assert 0 <= y < size and 0 <= x < size
+                assert image.pixels[y, x] > 0  # what is a path can be seen
+        for y, x in image.discs:
+            assert image.pixels[y, x] > 100
+    again = pathfinder.batch(size, 0, "test", 0)
+    assert all((a.pixels == b.pixels).all() for a, b in zip(made, again, strict=True))
+
+
+def test_a_moved_disc_or_dash_is_noticed():
+    from dataclasses import replace
+
+    image = pathfinder.batch(32, 0, "test", 0)[0]
+    with pytest.raises(ValueError, match="discs at"):
+        pathfinder.solve(replace(image, discs=((0, 0), image.discs[1])))
+    bent = (image.paths[0][:3] + image.paths[0][4:], *image.paths[1:])
+    with pytest.raises(ValueError, match="broken between"):
+        pathfinder.solve(replace(image, paths=bent))
+
+
+@real
+def test_pathfinder_images_are_like_the_official():
+    """Figures that don't hang on how a library fades a line."""
+    task_ = task("lra_pathfinder")
+    data = [Data("local", REAL_ROWS, split) for split in ("train", "validation", "test")]
+    rows = [row for one in data for row in task_.load(one, None, 1024, 0).rows]
+    assert len(rows) == 100
+    official = np.array([[*row.document.encode("latin-1")] for row in rows])
+    made = [image.pixels.ravel() for image in islice(pathfinder.images(32, 0), 64)]
+    for theirs, ours, share in (
+        (official.mean(), np.mean(made), 0.06),
+        ((official > 0).mean(), np.mean(np.array(made) > 0), 0.06),
+        ((official > 30).mean(), np.mean(np.array(made) > 30), 0.06),
+        ((official >= 200).mean(), np.mean(np.array(made) >= 200), 0.2),
+    ):
+        assert abs(ours / theirs - 1) < share
