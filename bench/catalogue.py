@@ -80,24 +80,23 @@ def check(arguments: Sequence[str]) -> int:
     parser = parser_for(
         "check",
         "does a method or a task keep its contract?",
-        "bench check task=narrativeqa\nbench check method=vcc",
+        "bench check task=narrativeqa\nbench check method=vcc method.k=8",
     )
-    parser.add_argument("names", nargs="+", metavar="method=NAME|task=NAME")
-    failed = 0
-    for word in parser.parse_args(arguments).names:
-        group, _, name = word.partition("=")
-        if group not in ("method", "task") or not name:
-            raise RequestError(f"can't read '{word}'; accepted: method=NAME, task=NAME")
-        conf = plugins.conf(group, name)
-        if group == "task":
-            failures = _check_task(conf)
-        else:
-            from bench import conformance
+    parser.add_argument("words", nargs="+", metavar="method=NAME|task=NAME")
+    words = parser.parse_args(arguments).words
+    if not words[0].startswith("task="):
+        from bench.conformance.__main__ import main
 
-            failures = conformance.check_all(plugins.build(conf))
+        return main(words)
+    failed = 0
+    for word in words:
+        group, _, name = word.partition("=")
+        if group != "task":
+            raise RequestError(f"can't read '{word}'; accepted beside task=NAME: task=NAME")
+        failures = _check_task(plugins.conf("task", name))
         for failure in failures:
             print(f"{word}: {failure}")
-        print(f"{word}: {'keeps its contract' if not failures else f'{len(failures)} failures'}")
+        print(f"{word}: {f'{len(failures)} failures' if failures else 'keeps its contract'}")
         failed += bool(failures)
     return 1 if failed else 0
 

@@ -14,11 +14,15 @@ from typing import Any
 
 from bench import plugins
 from bench.errors import RequestError, unknown
+from bench.models import auto
+from tasks.base import Data, DataError, Loaded, Task
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 PROBES = ("max_length",)
 SOURCES = ("embedded", "local", "hub")
 BASELINE = "vanilla"
+# What tasks share decides how a row becomes an input; the rows themselves are hashed.
+TASK_CODE = ("tasks.base", "tasks.rows", "tasks.prompts", "tasks.formats")
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,14 @@ class Cell:
     def title(self) -> str:
         return f"{self.method['name']} × {self.task['name']} × {self.model['name']}"
 
+    def build_task(self) -> Task:
+        task: Task = plugins.build(dict(self.task))
+        return task
+
+    def rows(self) -> Loaded:
+        """The cell's rows, found again. Raises tasks.base.DataError when they are gone."""
+        return self.build_task().load(_data(self.data), self.n, self.length, self.seed)
+
     def baseline(self) -> Cell:
         """The vanilla cell of the same request, on the weights that vanilla uses."""
         method = plugins.conf("method", BASELINE)
@@ -118,11 +130,8 @@ class Cell:
     def of(cls, request: Mapping[str, Any]) -> Cell:
         """A cell from a composed request (bench.schema.Config as a plain dict): names are
         checked, rows found and hashed, weights hashed. Raises RequestError."""
-        from tasks.base import Data, DataError
-
         _check(request)
-        source = request["data"]
-        data = Data(source["source"], _folder(source.get("dir")), source.get("split"))
+        data = _data(request["data"])
         task = plugins.build(request["task"])
         try:
             loaded = task.load(data, request["n"], request["length"], request["seed"])
@@ -184,8 +193,10 @@ def _check_device(device: Mapping[str, Any]) -> None:
         raise RequestError(f"device={device['name']} insists on a {wanted}; here: {cards[0]}")
 
 
-def _folder(path: str | None) -> Path | None:
-    return Path(path).expanduser().resolve() if path else None
+def _data(data: Mapping[str, Any]) -> Data:
+    folder = data.get("dir")
+    where = Path(folder).expanduser().resolve() if folder else None
+    return Data(data["source"], where, data.get("split"))
 
 
 def _weights(model: Mapping[str, Any], method: str) -> dict[str, Any]:
@@ -194,8 +205,13 @@ def _weights(model: Mapping[str, Any], method: str) -> dict[str, Any]:
     adapted = (model.get("adapted") or {}).get(method)
     path = find_checkpoint(adapted or original, model.get("revision"))
     config = model.get("config")
+    try:
+        family = auto.resolve(model["family"], path, config)
+    except ValueError as error:
+        raise RequestError(str(error)) from error
     return {
         **model,
+        "family": family,
         "original_path": original,
         "path": str(path),
         "weights": "random" if config else model["weights"],
@@ -236,9 +252,8 @@ def _checkpoint_sha256(folder: Path) -> str:
 
 def _code(method: Mapping[str, Any], task: Mapping[str, Any], model: Mapping[str, Any]) -> str:
     modules = [method["target"], task["target"], model["family"]]
-    return plugins.code_sha256(
-        [*modules, "methods.base", "methods.vanilla", "bench.models.attention"]
-    )
+    shared = ["methods.base", "methods.vanilla", "bench.models.attention", "bench.models.hf"]
+    return plugins.code_sha256([*modules, *shared, *TASK_CODE])
 
 
 def _sha256(content: Any) -> str:

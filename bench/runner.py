@@ -6,7 +6,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +19,7 @@ from bench.columns import SCHEMA_VERSION
 from bench.errors import RequestError
 from bench.store import Predictions, Store
 from bench.supervisor import Outcome, Progress, supervise
+from tasks.buckets import buckets
 
 FINISHED = ("ok", "unsupported", "oom_host", "oom_device", "timeout")
 """A cell with such a row isn't run again: how it ended is a result."""
@@ -156,17 +157,14 @@ def _quality(
     outcome = _child("quality", request, cell, deadline_s, progress)
     if outcome.status != "ok":
         return outcome, {}
-    return outcome, outcome.result | score(cell, results, paired)
+    tokens_in = outcome.result.pop("tokens_in")
+    return outcome, outcome.result | score(cell, results, paired, tokens_in)
 
 
-def score(cell: Cell, results: Path, paired: bool) -> Row:
-    """The quality columns from stored predictions, by the task's official metric."""
-    from tasks.base import Data
-
-    task = plugins.build(dict(cell.task))
-    folder = Path(cell.data["dir"]) if cell.data["dir"] else None
-    data = Data(cell.data["source"], folder, cell.data["split"])
-    rows = task.load(data, cell.n, cell.length, cell.seed).rows
+def score(cell: Cell, results: Path, paired: bool, tokens_in: Sequence[int] | None = None) -> Row:
+    """The quality columns from stored predictions, by the task's official metric; by buckets of
+    length too where the tokens of each row are given."""
+    task, rows = cell.build_task(), cell.rows().rows
     references = [row.references for row in rows]
     columns: Row = {
         "metric": task.metric,
@@ -197,6 +195,9 @@ def score(cell: Cell, results: Path, paired: bool) -> Row:
                 "n_failed": 0,
                 "predictions_path": str(Path("predictions") / arm.prediction_key),
             }
+    if tokens_in is not None:
+        held = buckets(tokens_in, each[0])
+        columns["score_by_length"] = json.dumps({b.name: [b.n, b.score] for b in held})
     if paired:
         difference = stats.paired_difference(each[0], each[1], seed=cell.seed)
         columns |= {

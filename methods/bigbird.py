@@ -12,7 +12,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -86,6 +86,12 @@ class BigBird(Method):
             outputs.append(output)
         return torch.cat(outputs)
 
+    def exact(self) -> Method:
+        return replace(self, block_size=2048)
+
+    def small(self) -> Method:
+        return replace(self, block_size=4, random=1)
+
     def unsupported(self, shape: Shape) -> str | None:
         return CAUSAL if shape.causal else None
 
@@ -155,6 +161,9 @@ class BigBirdETC(BigBird):
             raise ValueError(f"g is {self.g}; the least is 1")
         if self.random_region == "official":
             raise ValueError("random_region is 'official'; ETC has no official random blocks")
+
+    def small(self) -> Method:
+        return replace(self, block_size=4, g=4)
 
     def encode(self, layers: Items[Layer], hidden: Tensor, sequence: Sequence) -> Tensor:
         batch, n, _ = hidden.shape

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
 
@@ -76,6 +76,9 @@ class Fourier(Method):
         self, layers: Items[Layer], hidden: Tensor, sequence: Sequence
     ) -> tuple[Tensor, Sequence]:
         return self._walk(layers, hidden, sequence)
+
+    def exact(self) -> Method:
+        return replace(self, r=1.0, global_residual=False)
 
     def unsupported(self, shape: Shape) -> str | None:
         if shape.causal:

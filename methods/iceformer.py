@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -70,10 +70,16 @@ class IceFormer(Method):
         if torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value)):
             raise Unsupported(TRAINING)
         if not self.takes(call.layer):
-            return exact_attention(query, *knn.repeated(query, key, value), call)
+            return exact_attention(query, key, value, call)
         rows = self._rows(query, key, value, call)
         outputs = [self._read(reads, call.layer)[0] for reads, _ in rows]
         return knn.unfolded(torch.cat(outputs), query.shape).to(query.dtype)
+
+    def exact(self) -> Method:
+        return replace(self, k=2048)
+
+    def small(self) -> Method:
+        return replace(self, k=5)
 
     def unsupported(self, shape: Shape) -> str | None:
         return TRAINING if shape.training else None
@@ -163,7 +169,7 @@ class IceFormer(Method):
         index = self.index(reads.key.shape[-1], layer)
         done: tuple[Tensor, Tensor] | str = "kernel=torch"
         if self.kernel == "native":
-            done = index.native(reads)
+            done = index.native(reads) if reads.key.numel() else "nothing to read"
         kernels.note(self, done if isinstance(done, str) else None)
         if not isinstance(done, str):
             return done

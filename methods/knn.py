@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Protocol
 
 import torch
@@ -94,9 +95,7 @@ class Reads:
     def of(self, queries: Tensor) -> Reads:
         """The same for some of the queries, [j] int64."""
         bias = self.bias and replace(self.bias, queries=self.bias.queries[:, queries])
-        return replace(
-            self, query=self.query[:, :, queries], seen=self.seen[queries], bias=bias
-        )
+        return replace(self, query=self.query[:, :, queries], seen=self.seen[queries], bias=bias)
 
     def slices(self) -> list[slice]:
         q = len(self.seen)
@@ -239,7 +238,7 @@ class Dci:
         c, lists = self.bounds(seen), self.query_lists(query)
         n = int(seen.max())
         hidden = _unseen(seen, n)
-        k0, k1 = self.retrieved(seen, k), seen if self.k1 is None else seen.clamp(max=self.k1)
+        k0, k1 = self.retrieved(seen, k), (seen * self.m).clamp(max=self.k1 or FAR)
         found = []
         for rows in _constant(c):
             keys = self.key_lists(c[:, :, rows.start], n).unflatten(2, (self.L, self.m))
@@ -374,7 +373,7 @@ def _constant(c: Tensor) -> list[slice]:
     """The longest slices of the last dimension in which nothing changes."""
     changes = (c[..., 1:] != c[..., :-1]).flatten(0, -2).any(0).nonzero()[:, 0] + 1
     edges = [0, *changes.tolist(), c.shape[-1]]
-    return [slice(a, b) for a, b in zip(edges, edges[1:], strict=False)]
+    return [slice(a, b) for a, b in pairwise(edges)]
 
 
 def _smallest(difference: Tensor, count: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ class Vanilla(Method):
     """Exact attention in every layer, layer after layer: O(n²) time, O(n) memory.
 
     kernel    "torch": torch's fused attention, the baseline of every ratio; "native": the kernel
-              of methods/kernels where it can: not with a position bias such as T5's, nor in training
+              of methods/kernels where it can: not with a position bias (T5's), nor in training
     products  of the native kernel: "float32", or "bfloat16" (rounded, sums in float32)
     """
 

@@ -18,7 +18,7 @@ import platform
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -37,7 +37,7 @@ LONGEST_EAGER = 4096  # beyond it, n × n tensors of 8 heads don't fit a small m
 class Arm:
     name: str
     method: Method
-    goal: dict[int, float]
+    goal: dict[int, float] = field(hash=False)
     causal: bool = False
 
 
@@ -48,7 +48,11 @@ def arms() -> list[Arm]:
         Arm("vanilla (fused SDPA)", Vanilla(), {}),
         Arm("vanilla_eager", VanillaEager(), {}),
         Arm("vanilla native float32", Vanilla("native"), {1024: 2.2, 4096: 2.2, 16384: 2.2}),
-        Arm("vanilla native bfloat16", Vanilla("native", "bfloat16"), {1024: 3.8, 4096: 3.8, 16384: 4}),
+        Arm(
+            "vanilla native bfloat16",
+            Vanilla("native", "bfloat16"),
+            {1024: 3.8, 4096: 3.8, 16384: 4},
+        ),
         Arm("iceformer quantized", ice, {1024: 4, 4096: 6, 16384: 9}),
         Arm("iceformer dci", dci, {4096: 1, 16384: 1.3}),
         Arm("iceformer exact", replace(ice, search="exact"), {}),
@@ -91,13 +95,18 @@ def ceiling() -> str:
     """What matrix products reach on one thread, in 10⁹ operations a second."""
     left, right = torch.randn(1024, 1024), torch.randn(1024, 1024)
     half = left.bfloat16(), right.bfloat16()
-    rates = [2 * 1024**3 / cpu_s(run, 0.3) / 1e9 for run in (lambda: left @ right, lambda: half[0] @ half[1])]
+    rates = [
+        2 * 1024**3 / cpu_s(run, 0.3) / 1e9
+        for run in (lambda: left @ right, lambda: half[0] @ half[1])
+    ]
     return f"GEMM ceiling, 1 thread: {rates[0]:.0f} GF/s float32, {rates[1]:.0f} bfloat16"
 
 
 def measure(n: int, rounds: int) -> None:
     query, key, value = clustered(n)
-    shown = [arm for arm in arms() if n <= LONGEST_EAGER or not isinstance(arm.method, VanillaEager)]
+    shown = [
+        arm for arm in arms() if n <= LONGEST_EAGER or not isinstance(arm.method, VanillaEager)
+    ]
     calls = {arm: Call(Sequence(causal=arm.causal), SIZE**-0.5, 0) for arm in shown}
     runs = {arm: lambda arm=arm: arm.method.attend(query, key, value, calls[arm]) for arm in shown}
     outputs = {arm: run() for arm, run in runs.items()}  # warms up, and compiles
@@ -108,7 +117,9 @@ def measure(n: int, rounds: int) -> None:
             taken[arm].append(cpu_s(runs[arm]))
     torch.set_num_threads(2)
     for arm in shown:
-        base = next(one for one in shown if isinstance(one.method, Vanilla) and one.causal == arm.causal)
+        base = next(
+            one for one in shown if isinstance(one.method, Vanilla) and one.causal == arm.causal
+        )
         ms = statistics.median(taken[arm]) * 1e3
         times = statistics.median(b / a for a, b in zip(taken[arm], taken[base], strict=True))
         start = time.perf_counter()
@@ -119,7 +130,7 @@ def measure(n: int, rounds: int) -> None:
         quality = ""
         if isinstance(arm.method, IceFormer):
             found = arm.method.diagnose(query, key, calls[arm], queries=256)
-            quality = f"recall {found['recall']:.3f}  mass {found['mass']:.3f} of {found['mass_best']:.3f}"
+            quality = "recall {recall:.3f}  mass {mass:.3f} of {mass_best:.3f}".format(**found)
         goal = f"{arm.goal[n]:g}×" if n in arm.goal else "–"
         used = str(getattr(arm.method, "kernel_used", "torch"))
         print(

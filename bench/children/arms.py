@@ -15,8 +15,9 @@ from bench import plugins
 from bench.cell import BASELINE, Cell
 from bench.errors import RequestError
 from bench.models.base import Family, Spec
+from bench.models.hf import Classifier
 from methods.base import Method, Sequence, Unsupported
-from tasks.base import Data, Encoded, Loaded, Task
+from tasks.base import Encoded
 
 
 def prepare(cell: Cell) -> None:
@@ -56,32 +57,37 @@ def load(cell: Cell, method: Method) -> Family:
         )
     except (OSError, ValueError) as error:
         raise RequestError(str(error).splitlines()[0]) from error
+    check_fit(cell, family)
     reason = method.unsupported(family.shape(cell.length, cell.batch))
     if reason:
         raise Unsupported(reason)
     return family
 
 
-def task_of(cell: Cell) -> Task:
-    task: Task = plugins.build(dict(cell.task))
-    return task
-
-
-def rows(cell: Cell, task: Task) -> Loaded:
-    folder = Path(cell.data["dir"]) if cell.data["dir"] else None
-    data = Data(cell.data["source"], folder, cell.data["split"])
-    return task.load(data, cell.n, cell.length, cell.seed)
+def check_fit(cell: Cell, family: Family) -> None:
+    """Raises RequestError when the task asks for a class and the model writes text, or the other
+    way round."""
+    labels = cell.build_task().labels
+    if (labels is not None) != isinstance(family, Classifier):
+        asked = "text" if labels is None else f"one of {labels} classes"
+        given = "a class" if labels is None else "text"
+        raise RequestError(
+            f"task {cell.task['name']} asks for {asked}, model {cell.model['name']} answers with "
+            f"{given}; bench ls models lists others"
+        )
 
 
 def collate(encoded: Items[Encoded], device: str) -> tuple[Tensor, Sequence]:
-    """Rows of ids padded on the right to the longest: ids [B, n] and what is known of them."""
+    """Rows of ids padded on the right to the longest: ids [B, n] and what is known of them. Of
+    pairs, the first texts come before all the second ones: ids [2B, n]."""
+    encoded = [*encoded, *(row.second for row in encoded if row.second is not None)]
     longest = max(len(row.ids) for row in encoded)
     ids = torch.zeros(len(encoded), longest, dtype=torch.long)
     valid = torch.zeros_like(ids, dtype=torch.bool)
     vip = torch.zeros_like(valid)
     for i, row in enumerate(encoded):
         ids[i, : len(row.ids)] = torch.tensor(row.ids)
-        valid[i, : len(row.ids)] = True
+        valid[i, : len(row.ids)] = True if row.valid is None else torch.tensor(row.valid)
         vip[i, : len(row.ids)] = torch.tensor(row.vip)
     padded = not bool(valid.all())
     ids, valid, vip = ids.to(device), valid.to(device), vip.to(device)
@@ -95,8 +101,8 @@ def batches(items: Items[Any], size: int) -> Iterable[Items[Any]]:
 
 def longest_inputs(cell: Cell, family: Family, count: int) -> list[tuple[Tensor, Sequence]]:
     """`count` batches for timing, made of the longest rows: what a cell of this length costs."""
-    task = task_of(cell)
-    some = rows(cell, task).rows[: max(64, count * cell.batch)]
+    task = cell.build_task()
+    some = cell.rows().rows[: max(64, count * cell.batch)]
     encoded = [task.encode(row, family.tokenizer, cell.length) for row in some]
     encoded.sort(key=lambda row: -len(row.ids))
     needed = count * cell.batch

@@ -190,6 +190,15 @@ class Watched(Method):
         _unchanged([before], [hidden], "the hidden states it was given")
         return out
 
+    def encode_shorter(
+        self, layers: Items[Layer], hidden: Tensor, sequence: Sequence
+    ) -> tuple[Tensor, Sequence]:
+        before = hidden.clone()
+        out, shorter = self.method.encode_shorter(layers, hidden, sequence)
+        plain(out)
+        _unchanged([before], [hidden], "the hidden states it was given")
+        return out, shorter
+
 
 def _tensors(ids: Tensor | None, sequence: Sequence) -> list[Tensor]:
     told = (ids, sequence.positions, sequence.valid, sequence.vip, sequence.log_multiplicity)

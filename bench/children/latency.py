@@ -272,3 +272,8 @@ class Stopwatch(Method):
 
     def encode(self, layers: Items[Layer], hidden: Tensor, sequence: Sequence) -> Tensor:
         return self.method.encode(layers, hidden, sequence)
+
+    def encode_shorter(
+        self, layers: Items[Layer], hidden: Tensor, sequence: Sequence
+    ) -> tuple[Tensor, Sequence]:
+        return self.method.encode_shorter(layers, hidden, sequence)

@@ -33,8 +33,8 @@ def predict(cell: Cell, results: Path, stage: str, report: child.Report) -> dict
 
     The rows are read first; from then on, before anything of the method is loaded, no label can be
     had."""
-    task = arms.task_of(cell)
-    rows = [replace(row, references=Sealed()) for row in arms.rows(cell, task).rows]
+    task = cell.build_task()
+    rows = [replace(row, references=Sealed()) for row in cell.rows().rows]
     known = Predictions(results / "predictions", cell.prediction_key)
     with sealed(task, _files(cell)):
         encoded = _answer(cell, task, rows, known, stage, report)
@@ -44,6 +44,7 @@ def predict(cell: Cell, results: Path, stage: str, report: child.Report) -> dict
         "tokens_in_mean": read / len(rows),
         "tokens_seen_mean": seen / len(rows),
         "truncated_frac": 1 - seen / read,
+        "tokens_in": [row.tokens_in for row in encoded],
     }
 
 
