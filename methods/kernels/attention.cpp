@@ -2,8 +2,7 @@
 // by a scan in 8 bits (`topk`) or by projections (`dci`). Called from methods/kernels/__init__.py.
 //
 // One micro-kernel does all products: R query rows times C vectors of 16 keys (or columns of
-// values), R·C sums in registers. 6×4 sums, 4 vectors and a broadcast are 29 of the 32 registers;
-// larger shapes spill. It reaches 97 % of what the core can do (tests/speed.py prints both).
+// values), R·C sums in registers. 6×4 sums, 4 vectors and a broadcast are 29 of the 32 registers.
 
 #include <immintrin.h>
 #include <omp.h>

@@ -176,7 +176,7 @@ def test_best_keys_equal_torch_for_any_k(k, search):
 
 @native
 @pytest.mark.parametrize("causal", [False, True])
-def test_a_key_far_above_the_others_hides_none_of_them(causal):
+def test_a_key_far_above_the_others_hides_few_of_them(causal):
     query, key, value = inputs(1, 2000, 64, heads=2)
     query, key = query + 1, key / 10
     key[:, :, 3] = 50.0
