@@ -17,7 +17,7 @@ from bench.errors import RequestError
 from bench.models.base import Family, Spec
 from bench.models.hf import Classifier
 from methods.base import Method, Sequence, Unsupported
-from tasks.base import Encoded
+from tasks.base import Encoded, Task
 
 
 def prepare(cell: Cell) -> None:
@@ -57,17 +57,16 @@ def load(cell: Cell, method: Method) -> Family:
         )
     except (OSError, ValueError) as error:
         raise RequestError(str(error).splitlines()[0]) from error
-    check_fit(cell, family)
     reason = method.unsupported(family.shape(cell.length, cell.batch))
     if reason:
         raise Unsupported(reason)
     return family
 
 
-def check_fit(cell: Cell, family: Family) -> None:
+def check_fit(cell: Cell, task: Task, family: Family) -> None:
     """Raises RequestError when the task asks for a class and the model writes text, or the other
     way round."""
-    labels = cell.build_task().labels
+    labels = task.labels
     if (labels is not None) != isinstance(family, Classifier):
         asked = "text" if labels is None else f"one of {labels} classes"
         given = "a class" if labels is None else "text"
@@ -102,6 +101,7 @@ def batches(items: Items[Any], size: int) -> Iterable[Items[Any]]:
 def longest_inputs(cell: Cell, family: Family, count: int) -> list[tuple[Tensor, Sequence]]:
     """`count` batches for timing, made of the longest rows: what a cell of this length costs."""
     task = cell.build_task()
+    check_fit(cell, task, family)
     some = cell.rows().rows[: max(64, count * cell.batch)]
     encoded = [task.encode(row, family.tokenizer, cell.length) for row in some]
     encoded.sort(key=lambda row: -len(row.ids))

@@ -70,13 +70,16 @@ def main() -> None:
 
 
 def _answer(error: Exception) -> dict[str, Any]:
-    from methods.base import Unsupported
-
-    if isinstance(error, Unsupported):
+    status = memory_status(error)
+    if status:
+        # What the failed call holds is needed to say so.
+        traceback.clear_frames(error.__traceback__)
+    # By its name: importing the class would import torch into a child that has not got so far.
+    elif type(error).__name__ == "Unsupported":
         return {"status": "unsupported", "detail": str(error)}
-    if isinstance(error, RequestError):
+    elif isinstance(error, RequestError):
         return {"status": "request", "detail": str(error)}
-    return {"status": memory_status(error) or "error", "detail": _described(error)}
+    return {"status": status or "error", "detail": _described(error)}
 
 
 def memory_status(error: BaseException) -> str | None:

@@ -58,6 +58,7 @@ def _answer(
 ) -> list[Encoded]:
     """Answer what isn't answered yet, batch by batch; returns the rows as the model reads them."""
     family = arms.load(cell, arms.method_of(cell))
+    arms.check_fit(cell, task, family)
     encoded = [task.encode(row, family.tokenizer, cell.length) for row in rows]
     done = known.done()
     hashes = [hashlib.sha256(json.dumps([*row.ids]).encode()).hexdigest()[:16] for row in encoded]

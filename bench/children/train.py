@@ -162,6 +162,7 @@ def work(rank: int, path: str, meeting: str) -> None:
         family.tokenizer.save_pretrained(out)
         trained = {"seed": recipe.seed, "minutes": round(state["seconds"] / 60)}
         OmegaConf.save({"recipe": path, "start": str(spec.path), **trained}, out / "card.yaml")
+        (out / "checkpoint.safetensors").unlink()
     distributed.destroy_process_group()
 
 

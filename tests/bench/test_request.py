@@ -59,7 +59,7 @@ def test_cuda_is_refused_where_there_is_none(tiny_t5, monkeypatch):
 def test_a_folder_that_is_no_checkpoint_is_named(tmp_path):
     with pytest.raises(RequestError, match=r"is no checkpoint: it has no config\.json"):
         bench.compose(f"model={tmp_path}")
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text('{"model_type": "t5"}')
     with pytest.raises(RequestError, match=r"holds no \*.safetensors"):
         bench.compose(f"model={tmp_path}")
 

@@ -103,7 +103,7 @@ def test_another_architecture_is_a_wrong_request(tiny_t5, tmp_path):
     for file in tiny_t5.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "bert"}))
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "mamba"}))
     said = bench_run(tmp_path, tmp_path / "rows")
     assert said.returncode == 2
-    assert "holds a model of type 'bert'" in said.stderr
+    assert "holds a model of type 'mamba'" in said.stderr
