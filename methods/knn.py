@@ -155,12 +155,14 @@ def repeated(query: Tensor, *shared: Tensor) -> list[Tensor]:
 def folded(query: Tensor, key: Tensor) -> Tensor:
     """[B, H, q, d] → [B, H of key, q·groups, d]: the queries of a token that share keys come one
     after the other."""
-    return query.unflatten(1, (key.shape[1], -1)).transpose(2, 3).flatten(2, 3)
+    grouped: Tensor = query.unflatten(1, (key.shape[1], -1))
+    return grouped.transpose(2, 3).flatten(2, 3)
 
 
 def unfolded(output: Tensor, shape: torch.Size) -> Tensor:
     """Undoes `folded`: [B, H of key, q·groups, d] → [B, H, q, d] with the query's shape."""
-    return output.unflatten(2, (shape[2], -1)).transpose(2, 3).flatten(1, 2)
+    grouped: Tensor = output.unflatten(2, (shape[2], -1))
+    return grouped.transpose(2, 3).flatten(1, 2)
 
 
 def embed_keys(key: Tensor, c: Tensor | float) -> Tensor:

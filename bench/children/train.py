@@ -12,6 +12,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def restore(path: Path, model: Any, optimizer: Any) -> dict[str, Any]:
     return state
 
 
-def average(weights: list[Tensor], *figures: float) -> list[float]:
+def average(weights: Iterable[Tensor], *figures: float) -> list[float]:
     """Gradients and figures become their means over all processes."""
     gradients = [weight.grad for weight in weights if weight.grad is not None]
     flat = torch.cat([*(gradient.flatten() for gradient in gradients), torch.tensor(figures)])
@@ -94,7 +95,7 @@ def average(weights: list[Tensor], *figures: float) -> list[float]:
 def train(recipe: Any, family: Family, checkpoint: Path, rank: int) -> dict[str, Any]:
     """Run the stages that are left: a stage ends when the running share of copied tokens that are
     right reaches `until`, or after `minutes`. Processes differ in their rows only."""
-    model = family.model.train()
+    model: Any = family.model.train()
     model.decoder.set_attn_implementation("eager")  # the one that gives attention weights
     for name, weight in model.named_parameters():
         weight.requires_grad_(recipe.frozen not in name)
@@ -109,7 +110,7 @@ def train(recipe: Any, family: Family, checkpoint: Path, rank: int) -> dict[str,
         stage = recipe.stages[state["stage"]]
         family.method = plugins.build({**recipe.method, **stage.get("method", {})})
         begun, over = time.monotonic(), False
-        for batch in batches(stage, family.tokenizer, pair, seed, state["step"]):
+        for batch in batches(stage, family.tokenizer, pair, seed, int(state["step"])):
             done = min(1.0, state["in_stage"] / (60 * stage.minutes))
             rate = stage.lr + (stage.get("lr_end", stage.lr) - stage.lr) * done
             optimizer.param_groups[0]["lr"] = rate * min(1.0, (state["step"] + 1) / recipe.warmup)

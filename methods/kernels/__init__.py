@@ -75,7 +75,8 @@ class Blocks:
         of `size` tokens, a multiple of 64. Make it once a pattern: it is a loop in Python."""
         if size % BLOCK:
             raise ValueError(f"size is {size}; it must be a multiple of {BLOCK}")
-        parts, starts, keys = size // BLOCK, [], []
+        parts, starts = size // BLOCK, []
+        keys: list[int] = []
         for head in lists:
             row = []
             for one in head:
