@@ -31,10 +31,10 @@ $(READY): pyproject.toml
 bench: $(READY)  ## one cell: METHOD= TASK= [MODEL= DATA= DATA_DIR= LENGTH= N= DEVICE= DTYPE= THREADS= SEED= RESULTS= FORCE=1 ARGS='any=override']
 	@$(BENCH) run $(REQUEST)
 
-test: $(READY)  ## every test
+test: $(READY)  ## the tests, but for those of `make trust`
 	@$(VENV)/bin/python -m pytest -n 2
 
-trust: $(READY)  ## the tests of measurement itself, with forty kills (half an hour)
+trust: $(READY)  ## the tests of measurement itself: cheats, kills, memory (half an hour)
 	@BENCH_KILLS=40 $(VENV)/bin/python -m pytest tests/trust
 
 selfbench: $(READY)  ## what the harness itself costs, beside its goals [MODEL=]
@@ -48,6 +48,7 @@ speed: $(READY)  ## attention methods against fused SDPA on this machine (5 minu
 
 embedded: $(READY)  ## train the embedded models again (cost and expected score: conf/experiment/embedded_t5.yaml)
 	@$(VENV)/bin/python -m bench.children.train conf/experiment/embedded_t5.yaml
+	@$(VENV)/bin/python -m bench.children.train conf/experiment/embedded_t5_vcc.yaml
 
 clean:  ## remove the environment and caches; rows stay
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist *.egg-info

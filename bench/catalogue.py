@@ -33,7 +33,7 @@ def ls(arguments: Sequence[str]) -> int:
             print(f"{group}:")
         width = max(map(len, choices), default=0)
         for name, path in choices.items():
-            print(f"  {name:<{width}}  {plugins.about(path)}")
+            print(f"  {name:<{width}}  {plugins.about(path).partition('. ')[0].rstrip('.')}")
     return 0
 
 

@@ -3,6 +3,7 @@ packages (entry point `bench.conf`), and those in BENCH_CONF_PATH. Imports none 
 
 from __future__ import annotations
 
+import ast
 import functools
 import hashlib
 import importlib
@@ -81,12 +82,58 @@ def build(conf: dict[str, Any]) -> Any:
     return kind(**given)
 
 
-def code_sha256(targets: Iterable[str]) -> str:
-    """sha256 of the source files behind module names or targets, without importing them."""
-    digest = hashlib.sha256()
-    for name in sorted({target.partition(":")[0] for target in targets}):
-        spec = importlib.util.find_spec(name)
-        if spec is None or spec.origin is None:
+def code_sha256(targets: Iterable[str], without: Iterable[str] = ()) -> str:
+    """sha256 of the source files behind module names or targets, and of what these import from
+    their own rooms; nothing is imported. `without` are modules that don't count."""
+    names = [target.partition(":")[0] for target in targets]
+    for name in names:
+        if not _source(name)[0]:
             raise RequestError(f"no module '{name}'")
-        digest.update(name.encode() + b"\0" + Path(spec.origin).read_bytes() + b"\0")
+    rooms = {_room(name) for name in names}
+    found: dict[str, tuple[Path, ...]] = {}
+    while names:
+        name = names.pop()
+        if name in found or name in without or _room(name) not in rooms:
+            continue
+        files, imported = _source(name)
+        if files:
+            found[name] = files
+            names += imported
+    digest = hashlib.sha256()
+    for name, files in sorted(found.items()):
+        for file in files:
+            digest.update(f"{name}/{file.name}".encode() + b"\0" + file.read_bytes() + b"\0")
     return digest.hexdigest()
+
+
+def _room(name: str) -> str:
+    """The part of a module's name within which imports are followed."""
+    parts = name.split(".")
+    return ".".join(parts[:2] if parts[0] == "bench" else parts[:1])
+
+
+@functools.cache
+def _source(name: str) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """The files of a module (all of a package's) and the names that it may import."""
+    top, *rest = name.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None or spec.origin is None:
+        return (), ()
+    # By its path: to find the spec of a submodule is to import what it is in.
+    path = Path(spec.origin)
+    for part in rest:
+        module, package = path.parent / f"{part}.py", path.parent / part / "__init__.py"
+        if path.name != "__init__.py" or not (module.is_file() or package.is_file()):
+            return (), ()  # the name of something within a module
+        path = package if package.is_file() else module
+    if path.name == "__init__.py":
+        kinds = (".py", ".cpp")
+        return tuple(f for f in sorted(path.parent.iterdir()) if f.suffix in kinds), ()
+    imported: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            imported += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            within = [f"{node.module}.{alias.name}" for alias in node.names]
+            imported += [node.module, *within]
+    return (path,), tuple(imported)
