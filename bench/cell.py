@@ -31,7 +31,7 @@ class Plan:
     quality: bool = True
     speed: bool = True
     pairs: int = 40
-    budget_s: float = 20.0
+    budget_s: float = 30.0
 
 
 PLANS = {

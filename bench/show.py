@@ -124,8 +124,11 @@ def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if r.get("ratio") is None:
         against = escape(r.get("ratio_reason") or "–")
     else:
+        few = f"undecided: {r['n_pairs']} pairs are too few, measure=standard takes more"
         interval = _within(r["ratio"], r["ratio_ci_lo"], r["ratio_ci_hi"], 3)
         against = f"×{interval} [{VERDICT_STYLE[r['verdict']]}]{r['verdict']}[/]"
+        if math.isinf(r["ratio_ci_hi"]):
+            against = f"×{r['ratio']:.3f} [yellow]{few}[/]"
     yield "latency, ms", f"{r['lat_median_ns'] / 1e6:,.1f}", base, against
     if r.get("aa_noise_pct") is not None:
         yield "  this host's noise", "", "", f"±{r['aa_noise_pct']:.1f} % ({r['n_pairs']} pairs)"
