@@ -84,7 +84,7 @@ def run(environment, *words):
 
 def test_it_is_listed(installed):
     code, output = run(installed, "bench", "ls")
-    assert code == 0 and "A toy method." in output and "A toy family." in output
+    assert code == 0 and "A toy method" in output and "A toy family" in output
 
 
 def test_it_runs(installed, tmp_path):
