@@ -35,7 +35,3 @@ def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
     if end == "orphan":
         subprocess.Popen(["sleep", "600"])
     return {"answer": 42}
-
-
-if __name__ == "__main__":
-    child.main(measure)
