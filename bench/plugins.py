@@ -117,15 +117,16 @@ def _source(name: str) -> tuple[tuple[Path, ...], tuple[str, ...]]:
     """The files of a module (all of a package's) and the names that it may import."""
     top, *rest = name.split(".")
     spec = importlib.util.find_spec(top)
-    if spec is None or spec.origin is None:
+    if spec is None:
         return (), ()
     # By its path: to find the spec of a submodule is to import what it is in.
-    path = Path(spec.origin)
+    path = Path(spec.origin or next(iter(spec.submodule_search_locations or ()), ""))
     for part in rest:
-        module, package = path.parent / f"{part}.py", path.parent / part / "__init__.py"
-        if path.name != "__init__.py" or not (module.is_file() or package.is_file()):
-            return (), ()  # the name of something within a module
-        path = package if package.is_file() else module
+        folder = path.parent if path.name == "__init__.py" else path
+        module, package = folder / f"{part}.py", folder / part / "__init__.py"
+        path = next((file for file in (package, module) if file.is_file()), folder / part)
+    if not path.is_file():
+        return (), ()  # a folder without __init__.py, or the name of something within a module
     if path.name == "__init__.py":
         kinds = (".py", ".cpp")
         return tuple(f for f in sorted(path.parent.iterdir()) if f.suffix in kinds), ()

@@ -279,5 +279,14 @@ def started_noted() -> Iterator[list[str]]:
         if event in STARTS:
             noted.append(STARTS[event])
 
-    with listening(hear):
-        yield noted
+    def start(thread: threading.Thread) -> None:
+        noted.append("a thread was started")
+        begin(thread)
+
+    # Before Python 3.12 no event tells of a thread.
+    begin, threading.Thread.start = threading.Thread.start, start  # type: ignore[method-assign]
+    try:
+        with listening(hear):
+            yield noted
+    finally:
+        threading.Thread.start = begin  # type: ignore[method-assign]

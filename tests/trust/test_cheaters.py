@@ -47,8 +47,8 @@ LABELS = {
     "peeks how=objects": "gc.get_objects searches the process",
     "peeks how=task": "imports tasks",
     "peeks how=load": "asks the task for them",
-    "peeks how=stories": "imports tasks.stories",
-    "peeks how=made": "imports tasks.stories",
+    "peeks how=stories": "imports tasks.",
+    "peeks how=made": "imports tasks.",
 }
 
 
@@ -67,10 +67,14 @@ def test_a_sweep_over_cheaters_ends_with_the_name_of_each_cheat(tiny_t5, tmp_pat
     said = bench_run(CONF, tiny_t5, tmp_path, "method=peeks", "measure=quality")
     rows = {row["method"]: row for row in Store(tmp_path).rows().to_pylist()}
     assert rows.keys() == CHEATS.keys(), said.stderr
-    for name, cheat in CHEATS.items():
-        assert rows[name]["status"] == "error"
-        assert cheat in (rows[name]["status_detail"] or ""), rows[name]["status_detail"]
-        assert rows[name].get("value") is None
+    told = {name: (row["status"], row["status_detail"] or "") for name, row in rows.items()}
+    honest = [
+        name
+        for name, cheat in CHEATS.items()
+        if told[name][0] != "error" or cheat not in told[name][1]
+    ]
+    assert not honest, {name: told[name] for name in honest}
+    assert all(row["value"] is None for row in rows.values())
 
 
 @pytest.mark.parametrize("kind", ["speed", "quality"])
@@ -85,9 +89,13 @@ def test_variants_are_caught_and_the_honest_are_not(kind, tiny_t5, tmp_path):
     }
     outcome = supervise("tests.trust.variants", request, deadline_s=600)
     assert outcome.status == "ok", outcome.detail
-    for name, reason in expected.items():
-        told = outcome.result["told"][name]
-        assert (told is None) == (reason is None) and (reason or "") in (told or ""), (name, told)
+    told = outcome.result["told"]
+    wrong = {
+        name: told[name]
+        for name, reason in expected.items()
+        if (told[name] is None) != (reason is None) or (reason or "") not in (told[name] or "")
+    }
+    assert not wrong
 
 
 def method_of(words: str) -> dict[str, object]:
