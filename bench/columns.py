@@ -142,7 +142,7 @@ lat_p90_ns            int64   its 90th percentile
 lat_mad_ns            int64   its median absolute deviation
 lat_min_ns            int64   its minimum
 base_median_ns        int64   vanilla's median
-solo_median_ns        int64   method's median with no other arm in the process
+solo_median_ns        int64   method's median when vanilla doesn't run between its calls
 ratio                 float64 median paired ratio, method / vanilla
 ratio_ci_lo           float64 lower end of its 95 % interval
 ratio_ci_hi           float64 upper end
@@ -161,7 +161,7 @@ gemm_gflops           float64 matrix product speed of this host at measuring tim
 """
 
 _MEMORY = """
-mem_method            string  how the peak was read: vmhwm, cgroup, smaps, …
+mem_method            string  how the peak was read: VmHWM, "VmRSS, sampled" or cuda_allocator
 mem_reason            string  why there is no memory figure
 rss_base_bytes        int64   resident before the forward
 rss_peak_delta_bytes  int64   peak of one cold forward above that
@@ -189,6 +189,9 @@ fid_max_abs           float64 largest absolute error
 fid_cos_min           float64 cosine of the worst token
 fid_kl_mean           float64 mean KL divergence of the predictions
 fid_top1_agree        float64 share of equal first choices, 0 to 1
+fid_recall            float64 share of a layer's heaviest keys that the method read, 0 to 1
+fid_mass              float64 share of exact attention's weight on the keys that it read
+fid_mass_best         float64 the same for the heaviest keys: no choice has more
 fid_reason            string  why there is no fidelity
 """
 
@@ -224,7 +227,7 @@ packages_sha          string  hash of the installed packages and versions
 """
 
 _ENERGY = """
-energy_j              float64 energy of the measured calls, from a meter
+energy_j              float64 energy of one call, by a meter of the whole device
 energy_source         string  the meter: rapl or nvml
 energy_reason         string  why there is none
 """

@@ -23,7 +23,6 @@ from bench import system
 
 ROOT = Path(__file__).resolve().parents[1]
 CODE = ("bench", "methods", "tasks", "reports", "conf", "hydra_plugins")
-CPUS = Path("/sys/devices/system/cpu")
 NODES = Path("/sys/devices/system/node")
 STEAL_LIMIT_PCT = 5.0
 LOAD_MARGIN = 0.5
@@ -88,7 +87,7 @@ def fingerprint(threads: int, device: str, since: Counters | None = None) -> Fac
 @functools.cache
 def _machine() -> Facts:
     """What stays the same; `host_id` hashes what an update or a reboot doesn't change either."""
-    smt = system.text(CPUS / "smt/active")
+    smt = system.text(system.CPUS / "smt/active")
     model = system.line(Path("/proc/cpuinfo"), "model name").partition(":")[2].strip()
     stable = {
         "cpu_model": model or platform.processor() or None,
@@ -105,7 +104,7 @@ def _machine() -> Facts:
         "host_id": hashlib.sha256("|".join(identity).encode()).hexdigest()[:16],
         **stable,
         "mem_total_bytes": memory,
-        "governor": system.text(CPUS / "cpu0/cpufreq/scaling_governor"),
+        "governor": system.text(system.CPUS / "cpu0/cpufreq/scaling_governor"),
         "os_kernel": platform.release() or None,
         "libc": _libc(),
     }
@@ -113,7 +112,7 @@ def _machine() -> Facts:
 
 def _physical(cpus: range | list[int]) -> int | None:
     """How many physical cores these logical ones are."""
-    cores = {system.text(CPUS / f"cpu{cpu}/topology/thread_siblings_list") for cpu in cpus}
+    cores = {system.text(system.CPUS / f"cpu{cpu}/topology/thread_siblings_list") for cpu in cpus}
     return len(cores) if cores and None not in cores else None
 
 

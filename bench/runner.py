@@ -49,13 +49,13 @@ def run(
     """
     results = Path(results).expanduser().resolve()
     store = Store(results)
-    if not force:
-        found = store.find(cell.key)
-        if found and found["status"] in FINISHED:
-            return {**found, "reused": True}
+    found = store.find(cell.key)
+    if not force and found and found["status"] in FINISHED:
+        return {**found, "reused": True}
     began = time.monotonic_ns()
     since = host.counters()
     row = _identity(cell, command)
+    row["attempt"] = 1 + (found["attempt"] or 1 if found else 0)
     stages = (_probe,) if cell.probe else (_quality, _latency, _memory)
     for stage in stages:
         outcome, columns = stage(cell, results, deadline_s, progress)
@@ -72,7 +72,7 @@ def run(
                 "exit_signal": outcome.exit_signal,
             }
             break
-    row |= host.fingerprint(cell.threads, cell.device["kind"], since)
+    row = host.fingerprint(cell.threads, cell.device["kind"], since) | row
     row["wall_total_ns"] = time.monotonic_ns() - began
     store.append([row])
     return {**row, "reused": False}
@@ -112,7 +112,6 @@ def _identity(cell: Cell, command: str | None) -> Row:
         "truncation_side": cell.task.get("truncation_side", "right"),
         "launcher": "local",
         "status": "ok",
-        "attempt": 1,
     }
 
 
@@ -232,10 +231,9 @@ def judge(samples: Mapping[str, Any], seed: int) -> Row:
     base = samples.get("base_samples_ns")
     if not base:
         return columns
+    aa = (samples["aa_first_samples_ns"], samples["aa_second_samples_ns"])
     ratio = stats.paired_ratio(samples["lat_samples_ns"], base, seed)
-    noise = stats.aa_noise_pct(
-        samples["aa_first_samples_ns"], samples["aa_second_samples_ns"], ratio.n, seed
-    )
+    noise = stats.aa_noise_pct(*aa, ratio.n, seed)
     return columns | {
         "base_median_ns": stats.summary(base).median_ns,
         "ratio": ratio.ratio,
@@ -245,6 +243,7 @@ def judge(samples: Mapping[str, Any], seed: int) -> Row:
         "n_pairs": ratio.n,
         "aa_noise_pct": noise,
         "verdict": stats.verdict(ratio, noise),
+        "aa_verdict": stats.verdict(stats.paired_ratio(*aa, seed), noise) if aa[0] else None,
     }
 
 

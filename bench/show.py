@@ -18,6 +18,7 @@ from rich.table import Table
 from bench import supervisor
 
 MIB = 1 << 20
+SOLO_DIFFERS = 0.1
 VERDICT_STYLE = {"faster": "green", "slower": "red", "same": "cyan", "undecided": "yellow"}
 
 
@@ -132,6 +133,9 @@ def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     yield "latency, ms", f"{r['lat_median_ns'] / 1e6:,.1f}", base, against
     if r.get("aa_noise_pct") is not None:
         yield "  this host's noise", "", "", f"±{r['aa_noise_pct']:.1f} % ({r['n_pairs']} pairs)"
+    solo = r.get("solo_median_ns")
+    if solo and abs(solo / r["lat_median_ns"] - 1) > SOLO_DIFFERS:
+        yield "  without vanilla beside it", f"{solo / 1e6:,.1f}", "", ""
 
 
 def _memory(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
+import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
+CPUS = Path("/sys/devices/system/cpu")
 
 
 def usable_cpus() -> list[int]:
     """Numbers of the logical cores that this process may run on."""
     return sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+def spread_cpus(count: int) -> list[int]:
+    """So many usable logical cores, each on a physical core of its own as far as there are any."""
+    siblings: dict[str, list[int]] = {}
+    for cpu in usable_cpus():
+        core = text(CPUS / f"cpu{cpu}/topology/thread_siblings_list") or str(cpu)
+        siblings.setdefault(core, []).append(cpu)
+    turns = (turn for turn in itertools.zip_longest(*siblings.values()))
+    return [cpu for turn in turns for cpu in turn if cpu is not None][:count]
+
+
+def gpu_process_bytes(pid: int) -> int | None:
+    """GPU memory of a process as the driver sees it; None without a driver, or in a container
+    that has process numbers of its own."""
+    query = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        said = subprocess.run(query, capture_output=True, text=True, timeout=10, check=True).stdout
+        for each in said.splitlines():
+            number, _, mib = each.partition(",")
+            if number.strip() == str(pid) and mib.strip().isdigit():
+                return int(mib) << 20
+    return None
 
 
 def cgroup(controller: str) -> Path:

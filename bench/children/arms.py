@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from bench import plugins
+from bench import plugins, system
 from bench.cell import BASELINE, Cell
 from bench.errors import RequestError
 from bench.models.base import Family, Spec
@@ -23,8 +23,7 @@ from tasks.base import Encoded, Task
 def prepare(cell: Cell) -> None:
     """Threads, affinity and seeds of this process as the cell says."""
     torch.set_num_threads(cell.threads)
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, cores[: cell.threads])
+    os.sched_setaffinity(0, system.spread_cpus(cell.threads))
     torch.manual_seed(cell.seed)
     torch.use_deterministic_algorithms(cell.device["kind"] == "cpu")
     if cell.device["kind"] == "cuda" and not torch.cuda.is_available():

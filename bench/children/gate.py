@@ -23,8 +23,9 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
+from bench.children.wrapped import Wrapped
 from bench.models.base import Family
-from methods.base import Call, Layer, Method, Sequence
+from methods.base import Call, Layer, Sequence
 
 Input = tuple[Tensor, Sequence]
 
@@ -170,22 +171,20 @@ def check_unseen(method_ns: Items[int], base_ns: Items[int], call_ns: int) -> No
 
 
 @dataclass(frozen=True)
-class Watched(Method):
+class Watched(Wrapped):
     """A method whose inputs are compared before and after each of its two answers."""
-
-    method: Method
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
         given = [query, key, value, *_tensors(None, call.sequence)]
         before = [x.clone() for x in given]
-        out = self.method.attend(query, key, value, call)
+        out = super().attend(query, key, value, call)
         plain(out)
         _unchanged(before, given, "a layer's queries, keys or values")
         return out
 
     def encode(self, layers: Items[Layer], hidden: Tensor, sequence: Sequence) -> Tensor:
         before = hidden.clone()
-        out = self.method.encode(layers, hidden, sequence)
+        out = super().encode(layers, hidden, sequence)
         plain(out)
         _unchanged([before], [hidden], "the hidden states it was given")
         return out
@@ -194,7 +193,7 @@ class Watched(Method):
         self, layers: Items[Layer], hidden: Tensor, sequence: Sequence
     ) -> tuple[Tensor, Sequence]:
         before = hidden.clone()
-        out, shorter = self.method.encode_shorter(layers, hidden, sequence)
+        out, shorter = super().encode_shorter(layers, hidden, sequence)
         plain(out)
         _unchanged([before], [hidden], "the hidden states it was given")
         return out, shorter
@@ -284,9 +283,9 @@ def started_noted() -> Iterator[list[str]]:
         begin(thread)
 
     # Before Python 3.12 no event tells of a thread.
-    begin, threading.Thread.start = threading.Thread.start, start  # type: ignore[method-assign]
+    begin, threading.Thread.start = threading.Thread.start, start  # type: ignore
     try:
         with listening(hear):
             yield noted
     finally:
-        threading.Thread.start = begin  # type: ignore[method-assign]
+        threading.Thread.start = begin  # type: ignore

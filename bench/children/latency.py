@@ -3,14 +3,11 @@ order is a seeded coin flip, every fourth pair vanilla/vanilla. The parent judge
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
-from collections.abc import Sequence as Items
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any
@@ -19,13 +16,13 @@ import torch
 from torch import Tensor
 
 from bench.cell import BASELINE, Cell
-from bench.children import arms, child, gate
+from bench.children import arms, child, gate, machine
 from bench.children.fidelity import fidelity
+from bench.children.stages import alone, stages, still
 from bench.models.base import Family
-from methods.base import Call, Layer, Method, Sequence
+from methods.base import Method, Sequence
 
 INPUTS = 4
-DECODED_TOKENS = 16
 AA_EVERY = 4
 MIN_SAMPLE_NS = 2_000_000
 WARM_CALLS, WARM_SECONDS, WARM_SETTLED = 20, 10.0, 0.03
@@ -38,6 +35,7 @@ def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
     began = perf_counter_ns()
     family = arms.load(cell, arms.method_of(cell))
     result: dict[str, Any] = {"load_ns": perf_counter_ns() - began}
+    result |= machine.facts(cell.dtype, cell.device["kind"])
     return result | against_vanilla(family, cell, report)
 
 
@@ -65,9 +63,11 @@ def against_vanilla(family: Family, cell: Cell, report: child.Report) -> dict[st
             result |= fidelity(family, arms.vanilla(), inputs.same(0))
             warm(base)
             result |= compare(method, base, cell, report)
+        result |= alone(method, cell.device["kind"])
         family.method = own
         gate.check_fresh(family, inputs)
         result |= stages(family, inputs.same(0))
+        result["kernel"] = getattr(own, "kernel_used", "torch")
         if weights != gate.weights(family):
             gate.accuse("changes the model's weights")
     return result
@@ -79,6 +79,7 @@ class Arm:
     synchronisation on a GPU. Called with the number of an input, it returns nanoseconds.
 
     unseen  nanoseconds of each call that weren't timed: our own work, and nobody else's
+    wall    on a GPU, nanoseconds of each call by the host's clock, launches included
     """
 
     family: Family
@@ -86,6 +87,7 @@ class Arm:
     inputs: gate.Fresh
     device: str
     unseen: list[int] = field(default_factory=list)
+    wall: list[int] = field(default_factory=list)
     last: Tensor | None = None
 
     def __call__(self, i: int) -> int:
@@ -109,10 +111,13 @@ class Arm:
 
     def _on_cuda(self, ids: Tensor, sequence: Sequence) -> tuple[int, Tensor]:
         start, end = (torch.Event("cuda", enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        began = perf_counter_ns()
         start.record()
         logits = arms.first_token(self.family, ids, sequence)
         end.record()
         torch.cuda.synchronize()
+        self.wall.append(perf_counter_ns() - began)
         return int(start.elapsed_time(end) * 1e6), logits
 
 
@@ -166,6 +171,7 @@ def compare(method: Arm, base: Arm, cell: Cell, report: child.Report) -> dict[st
     out: dict[str, list[int]] = {name: [] for name in ("lat", "base", "aa_first", "aa_second")}
     order = ""
     with still() as stretch:
+        method.wall.clear()
         method.unseen.clear()
         base.unseen.clear()
         while len(out["lat"]) < pairs:
@@ -185,6 +191,7 @@ def compare(method: Arm, base: Arm, cell: Cell, report: child.Report) -> dict[st
         gate.check_unseen(method.unseen, base.unseen, costs[0])
     gate.confirm_honest()
     return {f"{name}_samples_ns": values for name, values in out.items()} | {
+        "wall_samples_ns": walls(method, group),
         "calls_per_sample": group,
         "pair_order": order,
         "baseline_status": "ok",
@@ -198,13 +205,18 @@ def solo(method: Arm, cell: Cell, report: child.Report) -> dict[str, Any]:
     count = max(3, min(cell.plan.pairs, int(cell.plan.budget_s * 1e9 / (group * cost))))
     sample = grouped(group)
     samples = []
+    method.wall.clear()
     with still() as stretch:
         for i in range(count):
             report("latency", i, count)
             samples.append(sample(method, i))
         gate.check_outside(group * sum(samples), stretch())
     gate.confirm_honest()
-    return {"lat_samples_ns": samples, "calls_per_sample": group}
+    return {
+        "lat_samples_ns": samples,
+        "wall_samples_ns": walls(method, group),
+        "calls_per_sample": group,
+    }
 
 
 def grouped(calls: int) -> Callable[[Arm, int], int]:
@@ -212,68 +224,7 @@ def grouped(calls: int) -> Callable[[Arm, int], int]:
     return lambda arm, i: sum(arm(i * calls + j) for j in range(calls)) // calls
 
 
-@contextlib.contextmanager
-def still() -> Iterator[Callable[[], int]]:
-    """No garbage collection while something is timed; yields the nanoseconds since it began."""
-    gc.collect()
-    gc.freeze()
-    gc.disable()
-    began = perf_counter_ns()
-    try:
-        yield lambda: perf_counter_ns() - began
-    finally:
-        gc.enable()
-        gc.unfreeze()
-
-
-def stages(family: Family, batch: gate.Input) -> dict[str, Any]:
-    """Where the method's time goes: inside its attention, in its walk over the layers, until the
-    first token, and for each token after it."""
-    ids, sequence = batch
-    attend: list[int] = []
-    encode: list[int] = []
-    method = family.method
-    with still():
-        for _ in range(3):
-            family.method = watch = Stopwatch(method)
-            began = perf_counter_ns()
-            family.encode(ids, sequence)
-            encode.append(perf_counter_ns() - began)
-            attend.append(sum(watch.inside))
-        family.method = method
-        began = perf_counter_ns()
-        arms.first_token(family, ids, sequence)
-        read = perf_counter_ns()
-        answer = family.generate_ids(ids, sequence, DECODED_TOKENS)
-        written = perf_counter_ns()
-    tokens = answer.shape[1] - 1
-    after_first = max(0, written - read - (read - began))
-    return {
-        "attend_ns": int(statistics.median(attend)),
-        "encode_ns": int(statistics.median(encode)),
-        "prefill_ns": read - began,
-        "decode_ns_per_token": after_first // (tokens - 1) if tokens > 1 else None,
-        "tokens_out": tokens,
-    }
-
-
-@dataclass(frozen=True)
-class Stopwatch(Method):
-    """A method that notes the nanoseconds spent inside its own attention."""
-
-    method: Method
-    inside: list[int] = field(default_factory=list)
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
-        began = perf_counter_ns()
-        out = self.method.attend(query, key, value, call)
-        self.inside.append(perf_counter_ns() - began)
-        return out
-
-    def encode(self, layers: Items[Layer], hidden: Tensor, sequence: Sequence) -> Tensor:
-        return self.method.encode(layers, hidden, sequence)
-
-    def encode_shorter(
-        self, layers: Items[Layer], hidden: Tensor, sequence: Sequence
-    ) -> tuple[Tensor, Sequence]:
-        return self.method.encode_shorter(layers, hidden, sequence)
+def walls(arm: Arm, calls: int) -> list[int] | None:
+    """The arm's wall times, grouped as its samples are; None where the clock is the host's."""
+    starts = range(0, len(arm.wall), calls)
+    return [sum(arm.wall[i : i + calls]) // calls for i in starts] or None

@@ -1,0 +1,99 @@
+"""What only a process with torch can tell of the machine: its libraries, the speed of its matrix
+products, its clock and its meters. What a machine hasn't is None, with a reason."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+POWERCAP = Path("/sys/class/powercap")
+SIDE = 1024
+PRODUCTS = 5
+Meter = Callable[[], float]
+
+
+def facts(dtype: str, device: str) -> dict[str, Any]:
+    """`blas`, `onednn` and `gemm_gflops`: the best of a few products of two square matrices of
+    side 1,024 in the cell's number format, on the threads it may use."""
+    built = torch.__config__.show()
+    blas = re.search(r"BLAS_INFO=(\w+)", built)
+    onednn = re.search(r"oneDNN\) v([\w.]+)", built) or re.search(r"MKL-DNN v([\w.]+)", built)
+    return {
+        "blas": blas[1] if blas else None,
+        "onednn": onednn[1] if onednn else None,
+        "gemm_gflops": gemm_gflops(dtype, device),
+    }
+
+
+def gemm_gflops(dtype: str, device: str) -> float:
+    a, b = (torch.randn(SIDE, SIDE, device=device).to(getattr(torch, dtype)) for _ in range(2))
+    now = clock(device)
+    took = []
+    for _ in range(PRODUCTS):
+        began = now()
+        torch.mm(a, b)
+        took.append(now() - began)
+    return 2 * SIDE**3 / min(took)
+
+
+def clock(device: str) -> Callable[[], int]:
+    """A monotonic clock in nanoseconds that waits for what the device still has to do."""
+    if device != "cuda":
+        return time.perf_counter_ns
+
+    def waited() -> int:
+        torch.cuda.synchronize()
+        return time.perf_counter_ns()
+
+    return waited
+
+
+def energy_meter(device: str) -> tuple[Meter | None, str | None]:
+    """Joules so far, of the whole device, or None and why not."""
+    return _nvml() if device == "cuda" else _rapl()
+
+
+def _rapl() -> tuple[Meter | None, str | None]:
+    packages = [zone / "energy_uj" for zone in POWERCAP.glob("intel-rapl:[0-9]*") if _whole(zone)]
+    if not packages:
+        return None, "the kernel offers no RAPL counter here"
+    total = len(packages) * [0]
+    last = len(packages) * [0]
+
+    def read() -> float:
+        for i, file in enumerate(packages):
+            now = int(file.read_text())
+            wrapped = int((file.parent / "max_energy_range_uj").read_text()) if now < last[i] else 0
+            total[i] += now - last[i] + wrapped
+            last[i] = now
+        return sum(total) / 1e6
+
+    try:
+        read()
+    except OSError as error:
+        return None, f"RAPL can't be read: {error.strerror}"
+    return read, None
+
+
+def _whole(zone: Path) -> bool:
+    """A processor package, and not a part of one."""
+    return zone.name.count(":") == 1
+
+
+def _nvml() -> tuple[Meter | None, str | None]:
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+        card = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
+        pynvml.nvmlDeviceGetTotalEnergyConsumption(card)
+    except ImportError:
+        return None, "nvidia-ml-py isn't installed"
+    except pynvml.NVMLError as error:
+        return None, f"the driver has no energy counter: {error}"
+    return lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(card) / 1e3, None
