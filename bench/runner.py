@@ -14,7 +14,6 @@ from typing import Any
 
 from bench import host, plugins, stats
 from bench.cell import BASELINE, Cell
-from bench.children.malloc import MALLOC
 from bench.columns import SCHEMA_VERSION
 from bench.errors import RequestError
 from bench.store import Predictions, Store
@@ -121,7 +120,6 @@ def _child(
     cell: Cell,
     deadline_s: float,
     progress: Progress | None,
-    environment: Mapping[str, str] | None = None,
 ) -> Outcome:
     threads = {"OMP_NUM_THREADS": str(cell.threads), "OMP_PROC_BIND": "close"}
     # A GPU's driver maps far more than it uses, so there the limit would hit the wrong thing.
@@ -133,16 +131,18 @@ def _child(
         {"cell": cell.to_json(), **request},
         deadline_s=deadline_s,
         memory_bytes=spare if cell.device["kind"] == "cpu" else None,
-        environment={**threads, **OFFLINE, **(environment or {})},
+        environment={**threads, **SETTINGS},
         progress=progress,
+        preloaded=cell.device["kind"] == "cpu",
     )
 
 
-OFFLINE = {
-    "HF_HUB_OFFLINE": "1",
-    "HF_DATASETS_OFFLINE": "1",
+SETTINGS = {
+    "HF_HUB_SETTINGS": "1",
+    "HF_DATASETS_SETTINGS": "1",
     "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
     "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONHASHSEED": "0",
 }
 
 
@@ -252,13 +252,13 @@ def _memory(
 ) -> tuple[Outcome | None, Row]:
     if not cell.plan.speed:
         return None, {}
-    mine = _child("memory", {"arm": "method"}, cell, deadline_s, progress, MALLOC)
+    mine = _child("memory", {"arm": "method"}, cell, deadline_s, progress)
     if mine.status != "ok":
         return mine, {}
     columns = {**mine.result, "mem_agree": mem_agree(mine.result)}
     if cell.method["name"] == BASELINE:
         return mine, columns
-    base = _child("memory", {"arm": BASELINE}, cell, deadline_s, progress, MALLOC)
+    base = _child("memory", {"arm": BASELINE}, cell, deadline_s, progress)
     if base.status != "ok":
         reason = f"vanilla ended with {base.status}"
         return mine, {**columns, "mem_reason": reason, "baseline_status": base.status}

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import io
 import json
 import os
 import selectors
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -20,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.plugins import ROOT
+from bench import spawn
 
 Progress = Callable[[str, int, int], None]
 LAST_LINES = 20
@@ -47,88 +46,77 @@ def supervise(
     memory_bytes: int | None = None,
     environment: Mapping[str, str] | None = None,
     progress: Progress | None = None,
+    preloaded: bool = False,
 ) -> Outcome:
     """Run the `measure` of a module in a child, on a request (JSON), and wait for its end.
 
     The child leads a process group of its own, which is killed at the deadline or on Ctrl-C.
-    Its output is read as it comes and only the last lines are kept.
+    Its output is read as it comes and only the last lines are kept. `preloaded`: it is forked from
+    a process that has imported torch (bench.spawn), which a child that uses a GPU can't be.
     """
     began = time.monotonic()
     kills = _oom_kills()
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        work = Path(folder)
-        told, tell = os.pipe()
-        content = {
-            **request,
-            "memory_bytes": memory_bytes,
-            "progress_fd": tell,
-            "parent": os.getpid(),
-        }
+    with contextlib.ExitStack() as opened:
+        work = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
+        output, write, told, tell = (opened.enter_context(end) for end in (*_pipe(), *_pipe()))
+        content = {**request, "memory_bytes": memory_bytes, "supervisor": os.getpid()}
         (work / "request.json").write_text(json.dumps(content))
-        child = subprocess.Popen(
-            [sys.executable, "-m", "bench.children", module, str(work)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            cwd=ROOT,
-            env={**os.environ, **(environment or {})},
-            pass_fds=[tell],
-            start_new_session=True,
+        child = spawn.start(
+            module, work, environment or {}, write.fileno(), tell.fileno(), preloaded
         )
-        os.close(tell)
-        assert child.stdout is not None
-        watch = _Watch(child, told, progress)
         try:
+            write.close()
+            tell.close()
+            watch = _Watch(child.ended, output.fileno(), told.fileno(), progress)
             in_time = watch.until_ended(began + deadline_s)
-            if in_time:
-                child.wait()
+            code = child.wait() if in_time else 0
         finally:
-            _kill(child)
-            child.stdout.close()
-            os.close(told)
+            spawn.kill(child)
+            child.close()
         wall_ns = int((time.monotonic() - began) * 1e9)
         if not in_time:
             detail = f"still in stage {watch.stage} after {deadline_s:.0f} s"
             return Outcome("timeout", watch.stage, detail, wall_ns=wall_ns)
-        return _outcome(child.returncode, work, watch, wall_ns, _oom_kills() > kills)
+        return _outcome(code, work, watch, wall_ns, _oom_kills() > kills)
+
+
+def _pipe() -> tuple[io.FileIO, io.FileIO]:
+    read, write = os.pipe()
+    return io.FileIO(read, "r"), io.FileIO(write, "w")
 
 
 class _Watch:
     """Reads a child's output and its progress messages until it ends."""
 
-    def __init__(self, child: subprocess.Popen[bytes], told: int, progress: Progress | None):
-        assert child.stdout is not None
+    def __init__(self, ended: int, output: int, told: int, progress: Progress | None):
         self.stage = "start"
         self.progress = progress
         self.tail: collections.deque[bytes] = collections.deque(maxlen=LAST_LINES)
-        self.output = child.stdout.fileno()
+        self.output = output
         self.partial = {self.output: b"", told: b""}
         self.selector = selectors.DefaultSelector()
         for descriptor in self.partial:
             os.set_blocking(descriptor, False)
             self.selector.register(descriptor, selectors.EVENT_READ)
         # The end of the child itself: a grandchild may hold the pipes open for ever.
-        self.ended = os.pidfd_open(child.pid)
+        self.ended = ended
         self.selector.register(self.ended, selectors.EVENT_READ)
 
     def until_ended(self, deadline: float) -> bool:
         """True when the child ended before the deadline (monotonic seconds)."""
-        try:
-            with self.selector:
-                while True:
-                    ready = {key.fd for key, _ in self.selector.select(deadline - time.monotonic())}
-                    for descriptor in ready & self.partial.keys():
-                        if not self._read(descriptor):
-                            self.selector.unregister(descriptor)
-                    if self.ended in ready:
-                        for descriptor in self.partial:
-                            while self._read(descriptor):
-                                pass
-                        return True
-                    if time.monotonic() >= deadline:
-                        return False
-        finally:
-            os.close(self.ended)
+        with self.selector:
+            while True:
+                ready = {key.fd for key, _ in self.selector.select(deadline - time.monotonic())}
+                for descriptor in ready & self.partial.keys():
+                    if not self._read(descriptor):
+                        self.selector.unregister(descriptor)
+                if self.ended in ready:
+                    for descriptor in self.partial:
+                        while self._read(descriptor):
+                            pass
+                    return True
+                if time.monotonic() >= deadline:
+                    return False
 
     def _read(self, descriptor: int) -> bool:
         """Take what is there; False when there is no more, or none for now."""
@@ -178,13 +166,6 @@ def _outcome(code: int, work: Path, watch: _Watch, wall_ns: int, kernel_killed: 
         return Outcome(status, watch.stage, detail, {}, -code, wall_ns)
     detail = f"exit code {code} without a result\n{watch.last_lines}".strip()
     return Outcome("error", watch.stage, detail, {}, None, wall_ns)
-
-
-def _kill(child: subprocess.Popen[bytes]) -> None:
-    """End the whole process group; what has ended already is no error."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
 
 
 def _oom_kills() -> int:

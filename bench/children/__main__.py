@@ -1,4 +1,4 @@
-"""`python -m bench.children MODULE FOLDER` is a child: see bench.children.child."""
+"""`python -m bench.children MODULE FOLDER DESCRIPTOR` is a child: see bench.children.child."""
 
 from bench.children.child import main
 

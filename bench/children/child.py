@@ -1,5 +1,6 @@
 """What every child does alike: read its request, guard its memory, say how far it is, and write
-one result. A child is `python -m bench.children MODULE FOLDER`, and MODULE has a `measure`.
+one result. A child is `python -m bench.children MODULE FOLDER DESCRIPTOR`, or the same forked from
+a nursery; MODULE has a `measure`.
 
 No torch here: the guards stand before anything heavy is loaded.
 """
@@ -46,16 +47,22 @@ class Report:
 
 
 def main() -> None:
-    """Run the `measure` of the module named on the command line on the request in the folder."""
-    module, work = sys.argv[1], Path(sys.argv[2])
-    _die_with_parent()
+    """Run the module named on the command line on the request in the folder named there."""
+    module, work, progress = sys.argv[1:]
+    run(module, Path(work), int(progress))
+
+
+def run(module: str, work: Path, progress: int, parent: int | None = None) -> None:
+    """Run the `measure` of a module on the request in the folder `work`, and leave the result
+    there. `parent` is the process that this one ends with; None: the supervisor."""
+    die_with_parent()
     request = json.loads((work / "request.json").read_text())
-    if os.getppid() != request["parent"]:  # it died before the kernel was told
+    if os.getppid() != (parent or request["supervisor"]):  # it died before the kernel was told
         sys.exit(1)
     if request["memory_bytes"]:
         # An allocation beyond it fails in this process, long before the machine is in need.
         resource.setrlimit(resource.RLIMIT_DATA, (request["memory_bytes"],) * 2)
-    report = Report(request["progress_fd"])
+    report = Report(progress)
     answer: dict[str, Any]
     try:
         measure: Measure = importlib.import_module(module).measure
@@ -101,7 +108,7 @@ def _described(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}\n{''.join(lines[-6:])}".strip()
 
 
-def _die_with_parent() -> None:
-    """End when the supervisor ends, however it ends (Linux)."""
+def die_with_parent() -> None:
+    """End when the parent ends, however it ends (Linux)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

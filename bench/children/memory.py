@@ -21,7 +21,7 @@ import torch
 
 from bench import system
 from bench.cell import Cell
-from bench.children import arms, child, gate
+from bench.children import arms, child, gate, malloc
 from bench.models.base import Family
 from methods.base import Sequence
 
@@ -36,6 +36,7 @@ EXACT_BELOW = 100  # batches a thread: from there on what they hide is below one
 def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
     """Bytes beyond the loaded model that one forward needs at its peak."""
     cell = Cell.from_json(request["cell"])
+    malloc.give_back_at_once()
     arms.prepare(cell)
     method = arms.vanilla() if request["arm"] == "vanilla" else arms.method_of(cell)
     family = arms.load(cell, method)

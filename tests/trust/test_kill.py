@@ -1,4 +1,4 @@
-"""kill -9 of the supervisor, a child or both at random moments loses no row and doubles none.
+"""kill -9 of the supervisor, a child, its nursery or all at random moments loses no row and doubles none.
 
 The same command follows each kill, until it has ended once; then a new folder begins. BENCH_KILLS
 says how often is killed: a few times by default, forty in `make trust`. BENCH_KILLS_SEED draws
@@ -43,6 +43,12 @@ def children_of(parent: int) -> list[int]:
     return found
 
 
+def below(parent: int) -> list[int]:
+    """The nursery and the child that it forked, as far as they are there."""
+    children = children_of(parent)
+    return children + [pid for child in children for pid in children_of(child)]
+
+
 def alive(pid: int) -> bool:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
@@ -64,7 +70,7 @@ def kill(pid: int) -> None:
 
 def interrupted(model: Path, results: Path, moment: float, whom: str) -> tuple[bool, bool]:
     """Run the sweep and kill at the moment. Returns whether the command ended by itself, and
-    whether a child alone was killed, which is a result too: a row `error`."""
+    whether only what is below it was killed, which is a result too: a row `error`."""
     run = subprocess.Popen(
         command(model, results, *SWEEP),
         stdout=subprocess.DEVNULL,
@@ -75,15 +81,18 @@ def interrupted(model: Path, results: Path, moment: float, whom: str) -> tuple[b
     with contextlib.suppress(subprocess.TimeoutExpired):
         run.wait(moment)
         return run.returncode == 0, False
-    children = children_of(run.pid)
-    for pid in {"supervisor": [run.pid], "child": children, "both": [*children, run.pid]}[whom]:
+    found = below(run.pid)
+    victims = {
+        "supervisor": [run.pid],
+        "child": found[1:],
+        "nursery": found[:1],
+        "both": [*found, run.pid],
+    }[whom]
+    for pid in victims:
         kill(pid)
-    if whom == "child":
-        run.wait()
-    else:
-        run.wait()
-        assert gone(children), "a child outlived its supervisor"
-    return run.returncode == 0, whom == "child" and bool(children)
+    run.wait()
+    assert gone(found), "a child outlived its supervisor"
+    return run.returncode == 0, whom in ("child", "nursery") and bool(victims)
 
 
 def stable(results: Path) -> dict[str, tuple[object, ...]]:
@@ -118,7 +127,7 @@ def test_kills_at_random_moments_lose_nothing_and_double_nothing(undisturbed, ti
         sweeps += 1
         before: dict[str, tuple[object, ...]] = {}
         while kills < KILLS:
-            whom = drawn.choice(["supervisor", "child", "both"])
+            whom = drawn.choice(["supervisor", "child", "nursery", "both"])
             ended, failed = interrupted(tiny_t5, results, drawn.uniform(0, took), whom)
             now = stable(results) if results.exists() else {}
             assert before.items() <= now.items(), "a row was lost"
@@ -144,7 +153,7 @@ def test_ctrl_c_stops_the_child_and_the_same_command_goes_on(undisturbed, tiny_t
     )
     while run.poll() is None and not stable(tmp_path):
         time.sleep(0.2)
-    while run.poll() is None and not (children := children_of(run.pid)):
+    while run.poll() is None and not (children := below(run.pid)):
         time.sleep(0.05)
     run.send_signal(signal.SIGINT)
     _, said = run.communicate()

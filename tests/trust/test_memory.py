@@ -10,7 +10,6 @@ import pytest
 
 import bench
 from bench import plugins, runner
-from bench.children.malloc import MALLOC
 from tests.conftest import ROOT
 
 CONFS = [ROOT / "tests" / "trust" / "conf", ROOT / "tests" / "cheaters" / "conf"]
@@ -30,7 +29,7 @@ def peak(tiny_t5):
         def measured(*words: str) -> dict[str, int]:
             request = [f"model={tiny_t5}", "length=256", "n=2", "threads=1", "measure=speed"]
             cell = bench.compose(*request, *words)
-            outcome = runner._child("memory", {"arm": "method"}, cell, 600, None, MALLOC)
+            outcome = runner._child("memory", {"arm": "method"}, cell, 600, None)
             assert outcome.status == "ok", outcome.detail
             return outcome.result
 
