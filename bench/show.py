@@ -153,6 +153,10 @@ def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if r.get("fid_rel_l2") is not None:
         agree = f"first choice equal {r['fid_top1_agree']:.0%}"
         yield "output error (rel. L2)", f"{r['fid_rel_l2']:.3g}", "0", agree
+    if r.get("fid_recall") is not None:
+        read = f"of {r['fid_mass_best']:.1%} that as many keys can hold"
+        yield "heaviest keys found", f"{r['fid_recall']:.1%}", "", ""
+        yield "attention's weight on keys read", f"{r['fid_mass']:.1%}", "100.0%", read
 
 
 def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

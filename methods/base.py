@@ -169,6 +169,15 @@ class Method:
         `bench check` runs. The default is for methods that are so already, or always exact."""
         return self
 
+    def diagnose(self, query: Tensor, key: Tensor, call: Call) -> dict[str, float]:
+        """How well this use of one layer chose what to read; empty where nothing is chosen.
+
+        recall     share of the heaviest keys that were read, 0 to 1
+        mass       share of exact attention's weight on the keys that were read
+        mass_best  the same for the heaviest keys: no choice of as many has more
+        """
+        return {}
+
     def state_bytes(self, shape: Shape) -> int | None:
         """The largest memory that theory promises for the walk beyond weights and the hidden
         states at its two ends; None where no theory is given."""

@@ -121,13 +121,10 @@ class IceFormer(Method):
     def diagnose(
         self, query: Tensor, key: Tensor, call: Call, queries: int = 512
     ) -> dict[str, float]:
-        """How good the search is in this use of one layer, against brute force, over `queries`
-        evenly spread valid tokens of each row; query [B, H, n, d], key [B, H or a divisor, n, d].
-
-        recall     share of the k best keys that were found
-        mass       share of full attention's softmax that lies on the keys found
-        mass_best  the share on the k best: what no choice of k keys can pass
-        """
+        """`Method.diagnose` against brute force, over `queries` evenly spread valid tokens of each
+        row; query [B, H, n, d], key [B, H or a divisor, n, d]. Empty for a layer that is exact."""
+        if not self.takes(call.layer):
+            return {}
         parts: dict[str, list[Tensor]] = {"recall": [], "mass": [], "mass_best": []}
         for reads, tokens in self._rows(query, key, key, call):
             spread = torch.linspace(0, len(tokens) - 1, min(queries, len(tokens)))

@@ -16,7 +16,7 @@ from bench import columns, host, system
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A machine that tells nothing: no /proc, no /sys, no nvidia-smi, no git."""
     monkeypatch.setattr(system, "text", lambda path: None)
-    monkeypatch.setattr(host, "CPUS", tmp_path)
+    monkeypatch.setattr(system, "CPUS", tmp_path)
     monkeypatch.setattr(host, "NODES", tmp_path)
     monkeypatch.setattr(host, "ROOT", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -43,7 +43,11 @@ def test_one_row_holds_quality_latency_memory_and_fidelity(finished):
     assert row["base_rss_peak_delta_bytes"] > 0 and row["mem_ratio"] > 0
     assert row["fid_rel_l2"] >= 0 and 0 <= row["fid_top1_agree"] <= 1
     assert 450 < row["tokens_seen_mean"] <= 512 and row["truncated_frac"] == 0
-    assert 0 < row["attend_ns"] < row["encode_ns"]
+    assert 0 < row["attend_ns"] < row["encode_ns"] and row["solo_median_ns"] > 0
+    assert row["aa_verdict"] in ("faster", "slower", "same", "undecided")
+    assert row["kernel"] == "torch" and row["gemm_gflops"] > 0 and row["blas"]
+    assert row["energy_j"] is not None or row["energy_reason"]
+    assert row["attempt"] == 1
 
 
 def test_the_row_is_in_the_store_and_is_not_run_again(finished, tiny_t5):
@@ -61,7 +65,7 @@ def test_a_forced_run_adds_a_row_and_keeps_the_predictions(finished, tiny_t5):
     again = bench.run(cell, results, force=True)
     assert again["row_id"] != row["row_id"]
     assert again["predictions_sha256"] == row["predictions_sha256"]
-    assert again["value"] == row["value"]
+    assert again["value"] == row["value"] and again["attempt"] == 2
     assert Store(results).rows().num_rows >= 2
 
 

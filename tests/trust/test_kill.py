@@ -1,4 +1,5 @@
-"""kill -9 of the supervisor, a child, its nursery or all at random moments loses no row and doubles none.
+"""kill -9 of the supervisor, a child, its nursery or all, at random moments, loses no row and
+doubles none.
 
 The same command follows each kill, until it has ended once; then a new folder begins. BENCH_KILLS
 says how often is killed: a few times by default, forty in `make trust`. BENCH_KILLS_SEED draws

@@ -1,0 +1,92 @@
+"""What the children measure beside latency: on kernels and machines that offer less, or more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench import plugins, system
+from bench.children import machine, memory
+from bench.children.fidelity import fidelity
+from bench.models.bert import BertFamily
+from methods.base import Sequence
+from methods.iceformer import IceFormer
+from methods.vanilla import Vanilla
+
+
+def test_without_clear_refs_the_peak_is_sampled_and_says_so(monkeypatch):
+    monkeypatch.setattr(memory, "can_reset", lambda: False)
+    held = []
+
+    def forward(family, ids, sequence):
+        held.append(torch.empty(64 << 20, dtype=torch.uint8).fill_(1))
+        memory.threading.Event().wait(0.1)
+
+    monkeypatch.setattr(memory.arms, "first_token", forward)
+    figures = memory.host_peak(None, torch.zeros(1, 1), Sequence())
+    assert figures["mem_method"] == "VmRSS, sampled" and "clear_refs" in figures["mem_reason"]
+    assert figures["rss_peak_delta_bytes"] == pytest.approx(64 << 20, rel=0.1)
+
+
+def test_without_proc_there_is_no_figure_and_a_reason(monkeypatch):
+    def missing(field):
+        raise OSError(f"/proc/self/status has no {field}")
+
+    monkeypatch.setattr(memory, "can_reset", lambda: False)
+    monkeypatch.setattr(memory, "status_bytes", missing)
+    monkeypatch.setattr(memory.arms, "first_token", lambda *_: None)
+    figures = memory.host_peak(None, torch.zeros(1, 1), Sequence())
+    assert figures["mem_method"] is None and "VmRSS" in figures["mem_reason"]
+
+
+def zone(folder: Path, name: str, joules: float) -> Path:
+    path = folder / name
+    path.mkdir(exist_ok=True)
+    (path / "energy_uj").write_text(f"{joules * 1e6:.0f}\n")
+    (path / "max_energy_range_uj").write_text("1000000000\n")
+    return path
+
+
+def test_energy_is_that_of_all_packages_and_survives_a_wrap(monkeypatch, tmp_path):
+    monkeypatch.setattr(machine, "POWERCAP", tmp_path)
+    assert machine.energy_meter("cpu") == (None, "the kernel offers no RAPL counter here")
+    zone(tmp_path, "intel-rapl:0", 990)
+    zone(tmp_path, "intel-rapl:1", 10)
+    zone(tmp_path, "intel-rapl:0:0", 5)  # a part of the first
+    meter, reason = machine.energy_meter("cpu")
+    assert reason is None
+    before = meter()
+    zone(tmp_path, "intel-rapl:0", 20)  # wrapped at 1,000 J
+    zone(tmp_path, "intel-rapl:1", 12)
+    assert meter() - before == pytest.approx(30 + 2)
+
+
+def test_what_torch_knows_of_the_machine():
+    facts = machine.facts("float32", "cpu")
+    assert facts["gemm_gflops"] > 0
+    assert facts["blas"]
+
+
+def test_threads_get_a_physical_core_each_as_long_as_there_are_any(monkeypatch, tmp_path):
+    monkeypatch.setattr(system, "CPUS", tmp_path)
+    monkeypatch.setattr(system, "usable_cpus", lambda: [0, 1, 2, 3])
+    for cpu, siblings in enumerate(("0-1", "0-1", "2-3", "2-3")):
+        folder = tmp_path / f"cpu{cpu}/topology"
+        folder.mkdir(parents=True)
+        (folder / "thread_siblings_list").write_text(siblings)
+    assert system.spread_cpus(2) == [0, 2]
+    assert system.spread_cpus(3) == [0, 2, 1]
+    assert system.spread_cpus(9) == [0, 2, 1, 3]
+
+
+def test_fidelity_tells_how_well_keys_were_chosen():
+    family = BertFamily.tiny(IceFormer(k=5))
+    ids = torch.randint(5, 60, (1, 40))
+    with torch.inference_mode():
+        found = fidelity(family, Vanilla(), (ids, Sequence()))
+        assert 0.9 < found["fid_recall"] <= 1
+        assert 0 < found["fid_mass"] <= found["fid_mass_best"] + 1e-6 < 1
+        family.method = plugins.build(plugins.conf("method", "bigbird"))
+        assert "fid_recall" not in fidelity(family, Vanilla(), (ids, Sequence()))
