@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bench import plugins, runner
+from bench import judge, plugins
 from bench.cell import Cell
 from bench.errors import RequestError
 from bench.rows import Row
@@ -53,7 +53,7 @@ def rescored(row: Mapping[str, Any], results: Path) -> Row:
     arms = ["", "base_"] if row["base_value"] is not None else [""]
     keys = tuple(_folder(row, results, ids, arm).name for arm in arms)
     cell = StoredCell(**json.loads(row["cell"]), keys=keys)
-    columns = runner.score(cell, results, paired=len(arms) > 1)
+    columns = judge.quality(cell, results, paired=len(arms) > 1)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return {**row, **columns, "row_id": uuid.uuid4().hex, "created_utc": now}
 

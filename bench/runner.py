@@ -6,25 +6,24 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import host, plugins, stats
+from bench import host, plugins
+from bench.aside import aside
 from bench.cell import BASELINE, Cell
 from bench.columns import SCHEMA_VERSION
 from bench.errors import RequestError
-from bench.store import Predictions, Store
+from bench.store import Store
 from bench.supervisor import Outcome, Progress, supervise
-from tasks.buckets import buckets
 
 FINISHED = ("ok", "unsupported", "oom_host", "oom_device", "timeout")
 """A cell with such a row isn't run again: how it ended is a result."""
 
 SPARE_BYTES = 512 << 20
-AGREE_SLACK_BYTES = 16 << 20
 MEMORY_LIMIT = "BENCH_MEMORY_LIMIT_BYTES"
 """Environment variable: a child may take so much and no more. It's no part of a cell."""
 MAX_PROBED = 1 << 22
@@ -48,7 +47,7 @@ def run(
     """
     results = Path(results).expanduser().resolve()
     store = Store(results)
-    found = store.find(cell.key)
+    found = aside(lambda: store.find(cell.key))
     if not force and found and found["status"] in FINISHED:
         return {**found, "reused": True}
     began = time.monotonic_ns()
@@ -73,8 +72,15 @@ def run(
             break
     row = host.fingerprint(cell.threads, cell.device["kind"], since) | row
     row["wall_total_ns"] = time.monotonic_ns() - began
-    store.append([row])
-    return {**row, "reused": False}
+
+    def stored() -> Row:
+        from bench import judge
+
+        judged = judge.judged(row, cell, results)
+        store.append([judged])
+        return judged
+
+    return {**aside(stored), "reused": False}
 
 
 def _identity(cell: Cell, command: str | None) -> Row:
@@ -154,57 +160,7 @@ def _quality(
     paired = cell.method["name"] != BASELINE
     request = {"results": str(results), "baseline": paired}
     outcome = _child("quality", request, cell, deadline_s, progress)
-    if outcome.status != "ok":
-        return outcome, {}
-    tokens_in = outcome.result.pop("tokens_in")
-    return outcome, outcome.result | score(cell, results, paired, tokens_in)
-
-
-def score(cell: Cell, results: Path, paired: bool, tokens_in: Sequence[int] | None = None) -> Row:
-    """The quality columns from stored predictions, by the task's official metric; by buckets of
-    length too where the tokens of each row are given."""
-    task, rows = cell.build_task(), cell.rows().rows
-    references = [row.references for row in rows]
-    columns: Row = {
-        "metric": task.metric,
-        "metric_version": str(task.metric_version),
-        "higher_is_better": task.higher_is_better,
-    }
-    each: list[list[float]] = []
-    arms = [("", cell), ("base_", cell.baseline())] if paired else [("", cell)]
-    for prefix, arm in arms:
-        kept = Predictions(results / "predictions", arm.prediction_key)
-        done = kept.done()
-        answers = [done[row.id]["prediction"] for row in rows]
-        figures = dict(task.score(answers, references))
-        each.append(task.score_each(answers, references))
-        estimate = stats.bootstrap_mean(each[-1], seed=cell.seed)
-        columns |= {
-            f"{prefix}value": figures["value"],
-            f"{prefix}ci_lo": estimate.lo,
-            f"{prefix}ci_hi": estimate.hi,
-            f"{prefix}predictions_sha256": kept.sha256([row.id for row in rows]),
-        }
-        if not prefix:
-            columns |= {
-                "stderr": estimate.stderr,
-                "ci_method": "bootstrap over samples",
-                "metrics": json.dumps(figures),
-                "n_scored": len(rows),
-                "n_failed": 0,
-                "predictions_path": str(Path("predictions") / arm.prediction_key),
-            }
-    if tokens_in is not None:
-        held = buckets(tokens_in, each[0])
-        columns["score_by_length"] = json.dumps({b.name: [b.n, b.score] for b in held})
-    if paired:
-        difference = stats.paired_difference(each[0], each[1], seed=cell.seed)
-        columns |= {
-            "value_diff": columns["value"] - columns["base_value"],
-            "value_diff_ci_lo": difference.lo,
-            "value_diff_ci_hi": difference.hi,
-        }
-    return columns
+    return outcome, outcome.result
 
 
 def _latency(
@@ -213,38 +169,7 @@ def _latency(
     if not cell.plan.speed:
         return None, {}
     outcome = _child("latency", {}, cell, deadline_s, progress)
-    if outcome.status != "ok":
-        return outcome, {}
-    return outcome, outcome.result | judge(outcome.result, cell.seed)
-
-
-def judge(samples: Mapping[str, Any], seed: int) -> Row:
-    """The latency columns from raw samples: medians, ratio, verdict."""
-    mine = stats.summary(samples["lat_samples_ns"])
-    columns: Row = {
-        "lat_median_ns": mine.median_ns,
-        "lat_p10_ns": mine.p10_ns,
-        "lat_p90_ns": mine.p90_ns,
-        "lat_mad_ns": mine.mad_ns,
-        "lat_min_ns": mine.min_ns,
-    }
-    base = samples.get("base_samples_ns")
-    if not base:
-        return columns
-    aa = (samples["aa_first_samples_ns"], samples["aa_second_samples_ns"])
-    ratio = stats.paired_ratio(samples["lat_samples_ns"], base, seed)
-    noise = stats.aa_noise_pct(*aa, ratio.n, seed)
-    return columns | {
-        "base_median_ns": stats.summary(base).median_ns,
-        "ratio": ratio.ratio,
-        "ratio_ci_lo": ratio.ci_lo,
-        "ratio_ci_hi": ratio.ci_hi,
-        "ratio_p": ratio.p,
-        "n_pairs": ratio.n,
-        "aa_noise_pct": noise,
-        "verdict": stats.verdict(ratio, noise),
-        "aa_verdict": stats.verdict(stats.paired_ratio(*aa, seed), noise) if aa[0] else None,
-    }
+    return outcome, outcome.result
 
 
 def _memory(
@@ -255,7 +180,7 @@ def _memory(
     mine = _child("memory", {"arm": "method"}, cell, deadline_s, progress)
     if mine.status != "ok":
         return mine, {}
-    columns = {**mine.result, "mem_agree": mem_agree(mine.result)}
+    columns = dict(mine.result)
     if cell.method["name"] == BASELINE:
         return mine, columns
     base = _child("memory", {"arm": BASELINE}, cell, deadline_s, progress)
@@ -263,25 +188,13 @@ def _memory(
         reason = f"vanilla ended with {base.status}"
         return mine, {**columns, "mem_reason": reason, "baseline_status": base.status}
     for name in ("rss_base_bytes", "rss_peak_delta_bytes", "rss_peak_warm_delta_bytes",
-                 "alloc_peak_bytes", "gpu_alloc_delta_bytes", "gpu_reserved_bytes"):  # fmt: skip
+                 "alloc_peak_bytes", "gpu_alloc_delta_bytes", "gpu_reserved_bytes",
+                 "gpu_nvml_bytes"):  # fmt: skip
         columns[f"base_{name}"] = base.result.get(name)
     peak = "gpu_alloc_delta_bytes" if cell.device["kind"] == "cuda" else "rss_peak_delta_bytes"
     if columns.get(peak) is not None and base.result.get(peak):
         columns["mem_ratio"] = columns[peak] / base.result[peak]
     return mine, columns
-
-
-def mem_agree(columns: Mapping[str, Any]) -> bool | None:
-    """Whether what was measured, what the allocator traced and what theory promises tell one
-    story: resident and traced peaks within a factor of two, and no more than twice the promise.
-    None when there are no two figures to compare."""
-    measured, traced = columns.get("rss_peak_delta_bytes"), columns.get("alloc_peak_bytes")
-    theory = columns.get("state_theory_bytes")
-    told = [b for b in (measured, traced) if b is not None]
-    if len(told) < 2 and (theory is None or not told):
-        return None
-    near = max(told) <= 2 * min(told) + AGREE_SLACK_BYTES
-    return near and (theory is None or max(told) <= 2 * theory + AGREE_SLACK_BYTES)
 
 
 def _probe(

@@ -1,15 +1,19 @@
-"""The files in which Linux tells what a process may use. What isn't told is None or nothing."""
+"""What Linux tells of a process and its machine, and what it is asked. What isn't told is None or
+nothing."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import os
+import signal
 import subprocess
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
 CPUS = Path("/sys/devices/system/cpu")
 
 
@@ -62,6 +66,12 @@ def _upwards(folder: Path) -> Iterator[Path]:
     while folder.is_relative_to(CGROUPS) and folder != CGROUPS.parent:
         yield folder
         folder = folder.parent
+
+
+def die_with_parent() -> None:
+    """Have this process killed when its parent ends, however that ends."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def cpu_quota() -> float | None:

@@ -8,12 +8,10 @@ No torch here: the guards stand before anything heavy is loaded.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import importlib
 import json
 import os
 import resource
-import signal
 import sys
 import time
 import traceback
@@ -21,10 +19,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bench import system
 from bench.errors import RequestError
 
 Measure = Callable[[dict[str, Any], "Report"], dict[str, Any]]
-PR_SET_PDEATHSIG = 1
 
 
 class Report:
@@ -55,7 +53,7 @@ def main() -> None:
 def run(module: str, work: Path, progress: int, parent: int | None = None) -> None:
     """Run the `measure` of a module on the request in the folder `work`, and leave the result
     there. `parent` is the process that this one ends with; None: the supervisor."""
-    die_with_parent()
+    system.die_with_parent()
     request = json.loads((work / "request.json").read_text())
     if os.getppid() != (parent or request["supervisor"]):  # it died before the kernel was told
         sys.exit(1)
@@ -106,9 +104,3 @@ def memory_status(error: BaseException) -> str | None:
 def _described(error: BaseException) -> str:
     lines = traceback.format_exception(error)
     return f"{type(error).__name__}: {error}\n{''.join(lines[-6:])}".strip()
-
-
-def die_with_parent() -> None:
-    """End when the parent ends, however it ends (Linux)."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -20,13 +20,14 @@ from typing import Any, NoReturn
 import bench.children.latency
 import bench.children.memory
 import bench.models.hf  # noqa: F401
+from bench import system
 from bench.children import child
 
 MESSAGE_BYTES = 1 << 20
 
 
 def main() -> None:
-    child.die_with_parent()
+    system.die_with_parent()
     link = socket.socket(fileno=int(sys.argv[1]))
     gc.collect()
     gc.freeze()  # a collection in a child would copy the pages that it shares with this process

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import bench
-from bench import runner
+from bench import judge, runner
 from bench.cell import Cell
 from bench.store import COLUMNS, Predictions, Store
 
@@ -28,7 +28,7 @@ def timing(
     names = ("lat_samples_ns", "base_samples_ns", "aa_first_samples_ns", "aa_second_samples_ns")
     samples = (mine, base, first, second)
     columns = {n: s.round().astype(int).tolist() for n, s in zip(names, samples, strict=True)}
-    return columns | runner.judge(columns, seed)
+    return columns | judge.latency(columns, seed)
 
 
 def row(**more: Any) -> dict[str, Any]:
@@ -70,7 +70,7 @@ def answered(results: Path, model: Path, right: Sequence[bool], base: Sequence[b
     predict(results, cell, right)
     if base is not None:
         predict(results, cell.baseline(), base)
-    columns = runner._identity(cell, None) | runner.score(cell, results, base is not None)
+    columns = runner._identity(cell, None) | judge.quality(cell, results, base is not None)
     Store(results).append([columns | {"host_id": "here"} | more])
     return columns
 

@@ -1,0 +1,116 @@
+"""What raw measurements mean: the columns of quality, latency and memory that are computed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench import stats
+from bench.cell import BASELINE, Cell
+from bench.store import Predictions
+from tasks.buckets import buckets
+
+AGREE_SLACK_BYTES = 16 << 20
+Row = dict[str, Any]
+
+
+def judged(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
+    """The row of a cell with what its raw measurements mean."""
+    judged = {**row}
+    tokens_in = judged.pop("tokens_in", None)
+    if tokens_in:
+        judged |= quality(cell, results, cell.method["name"] != BASELINE, tokens_in)
+    if judged.get("lat_samples_ns"):
+        judged |= latency(judged, cell.seed)
+    return {**judged, "mem_agree": mem_agree(judged)}
+
+
+def quality(cell: Cell, results: Path, paired: bool, tokens_in: Sequence[int] | None = None) -> Row:
+    """The quality columns from stored predictions, by the task's official metric; by buckets of
+    length too where the tokens of each row are given."""
+    task, rows = cell.build_task(), cell.rows().rows
+    references = [row.references for row in rows]
+    columns: Row = {
+        "metric": task.metric,
+        "metric_version": str(task.metric_version),
+        "higher_is_better": task.higher_is_better,
+    }
+    each: list[list[float]] = []
+    arms = [("", cell), ("base_", cell.baseline())] if paired else [("", cell)]
+    for prefix, arm in arms:
+        kept = Predictions(results / "predictions", arm.prediction_key)
+        done = kept.done()
+        answers = [done[row.id]["prediction"] for row in rows]
+        figures = dict(task.score(answers, references))
+        each.append(task.score_each(answers, references))
+        estimate = stats.bootstrap_mean(each[-1], seed=cell.seed)
+        columns |= {
+            f"{prefix}value": figures["value"],
+            f"{prefix}ci_lo": estimate.lo,
+            f"{prefix}ci_hi": estimate.hi,
+            f"{prefix}predictions_sha256": kept.sha256([row.id for row in rows]),
+        }
+        if not prefix:
+            columns |= {
+                "stderr": estimate.stderr,
+                "ci_method": "bootstrap over samples",
+                "metrics": json.dumps(figures),
+                "n_scored": len(rows),
+                "n_failed": 0,
+                "predictions_path": str(Path("predictions") / arm.prediction_key),
+            }
+    if tokens_in is not None:
+        held = buckets(tokens_in, each[0])
+        columns["score_by_length"] = json.dumps({b.name: [b.n, b.score] for b in held})
+    if paired:
+        difference = stats.paired_difference(each[0], each[1], seed=cell.seed)
+        columns |= {
+            "value_diff": columns["value"] - columns["base_value"],
+            "value_diff_ci_lo": difference.lo,
+            "value_diff_ci_hi": difference.hi,
+        }
+    return columns
+
+
+def latency(samples: Mapping[str, Any], seed: int) -> Row:
+    """The latency columns from raw samples: medians, ratio, verdict."""
+    mine = stats.summary(samples["lat_samples_ns"])
+    columns: Row = {
+        "lat_median_ns": mine.median_ns,
+        "lat_p10_ns": mine.p10_ns,
+        "lat_p90_ns": mine.p90_ns,
+        "lat_mad_ns": mine.mad_ns,
+        "lat_min_ns": mine.min_ns,
+    }
+    base = samples.get("base_samples_ns")
+    if not base:
+        return columns
+    aa = (samples["aa_first_samples_ns"], samples["aa_second_samples_ns"])
+    ratio = stats.paired_ratio(samples["lat_samples_ns"], base, seed)
+    noise = stats.aa_noise_pct(*aa, ratio.n, seed)
+    return columns | {
+        "base_median_ns": stats.summary(base).median_ns,
+        "ratio": ratio.ratio,
+        "ratio_ci_lo": ratio.ci_lo,
+        "ratio_ci_hi": ratio.ci_hi,
+        "ratio_p": ratio.p,
+        "n_pairs": ratio.n,
+        "aa_noise_pct": noise,
+        "verdict": stats.verdict(ratio, noise),
+        "aa_verdict": stats.verdict(stats.paired_ratio(*aa, seed), noise) if aa[0] else None,
+    }
+
+
+def mem_agree(columns: Mapping[str, Any]) -> bool | None:
+    """Whether what was measured, what the allocator traced and what theory promises tell one
+    story: resident and traced peaks within a factor of two, and no more than twice the promise.
+    None when there are no two figures to compare."""
+    measured, traced = columns.get("rss_peak_delta_bytes"), columns.get("alloc_peak_bytes")
+    theory = columns.get("state_theory_bytes")
+    told = [b for b in (measured, traced) if b is not None]
+    if len(told) < 2 and (theory is None or not told):
+        return None
+    near = max(told) <= 2 * min(told) + AGREE_SLACK_BYTES
+    return near and (theory is None or max(told) <= 2 * theory + AGREE_SLACK_BYTES)
