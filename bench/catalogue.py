@@ -186,12 +186,28 @@ def host(arguments: Sequence[str]) -> int:
     """Fingerprint and certificate."""
     parser_for("host", "this machine, and the smallest effect it can resolve").parse_args(arguments)
     from bench import host as machine
+    from bench.supervisor import supervise
 
     print("measuring what this machine can resolve …", file=sys.stderr)
-    facts = machine.fingerprint(len(os.sched_getaffinity(0)), "cpu") | machine.certificate()
-    for name, value in facts.items():
-        print(f"{name:<24} {value}")
+    torch = supervise("bench.children.machine", {}, deadline_s=120)
+    facts = machine.fingerprint(len(os.sched_getaffinity(0)), "cpu") | torch.result
+    certificate = machine.certificate()
+    for name, value in (facts | certificate).items():
+        print(f"{name:<18} {_readable(name, value)}")
+    found = certificate["detectable_pct"]
+    print(
+        f"\n{certificate['pairs']} pairs of short calls on one thread show "
+        + (f"a slow-down of {found:.1f} % and more." if found else "no slow-down here.")
+    )
     return 0
+
+
+def _readable(name: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    if name.endswith("_bytes"):
+        return f"{value / (1 << 30):.1f} GiB"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
 
 
 def _source(parser: argparse.ArgumentParser) -> None:
