@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from bench import system
 from bench.children import child
 
 POWERCAP = Path("/sys/class/powercap")
@@ -25,12 +26,13 @@ def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
 
 
 def facts(dtype: str, device: str) -> dict[str, Any]:
-    """`blas`, `onednn` and `gemm_gflops`: the best of a few products of two square matrices of
+    """`affinity`, `blas`, `onednn`, and `gemm_gflops`: the best of a few products of two square matrices of
     side 1,024 in the cell's number format, on the threads it may use."""
     built = torch.__config__.show()
     blas = re.search(r"BLAS_INFO=(\w+)", built)
     onednn = re.search(r"oneDNN\) v([\w.]+)", built) or re.search(r"MKL-DNN v([\w.]+)", built)
     return {
+        "affinity": ",".join(map(str, system.usable_cpus())),
         "blas": blas[1] if blas else None,
         "onednn": onednn[1] if onednn else None,
         "gemm_gflops": gemm_gflops(dtype, device),

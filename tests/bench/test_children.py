@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 import torch
 
 from bench import plugins, system
-from bench.children import machine, memory
+from bench.children import gate, latency, machine, memory
 from bench.children.fidelity import fidelity
 from bench.models.bert import BertFamily
 from methods.base import Sequence
@@ -90,3 +91,53 @@ def test_fidelity_tells_how_well_keys_were_chosen():
         assert 0 < found["fid_mass"] <= found["fid_mass_best"] + 1e-6 < 1
         family.method = plugins.build(plugins.conf("method", "bigbird"))
         assert "fid_recall" not in fidelity(family, Vanilla(), (ids, Sequence()))
+
+
+class Event:
+    """A CUDA event's stand-in, on the host's clock; milliseconds."""
+
+    def __init__(self, device: str, enable_timing: bool):
+        assert device == "cuda" and enable_timing
+
+    def record(self) -> None:
+        self.at = time.perf_counter() * 1e3
+
+    def elapsed_time(self, end: Event) -> float:
+        return end.at - self.at
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """torch.cuda with the calls that measuring makes, in the order they were made."""
+    made: list[str] = []
+
+    def stand_in(name, value=None):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: made.append(name) or value)
+
+    for name in ("synchronize", "empty_cache", "reset_peak_memory_stats"):
+        stand_in(name)
+    stand_in("memory_allocated", 100)
+    stand_in("max_memory_allocated", 740)
+    stand_in("max_memory_reserved", 2048)
+    monkeypatch.setattr(torch, "Event", Event)
+    return made
+
+
+def test_on_a_gpu_events_are_timed_and_the_wall_stands_beside_them(cuda):
+    family = BertFamily.tiny(Vanilla())
+    batch = (torch.randint(5, 60, (1, 40)), Sequence())
+    arm = latency.Arm(family, Vanilla(), gate.Fresh([batch], 0), "cuda")
+    with torch.inference_mode():
+        took = [arm(i) for i in range(4)]
+    assert cuda.count("synchronize") == 2 * len(took)  # before the first event and after the last
+    assert all(0 < t <= wall for t, wall in zip(took, arm.wall, strict=True))
+    assert latency.walls(arm, 2) == [sum(arm.wall[:2]) // 2, sum(arm.wall[2:]) // 2]
+
+
+def test_gpu_memory_is_reset_when_workspaces_are_there(cuda, monkeypatch):
+    monkeypatch.setattr(memory.arms, "first_token", lambda *_: cuda.append("forward"))
+    figures = memory.cuda_peak(None, torch.zeros(1, 1), Sequence())
+    assert cuda.index("forward") < cuda.index("reset_peak_memory_stats")
+    assert cuda[cuda.index("reset_peak_memory_stats") :].count("forward") == 1
+    assert figures["gpu_alloc_delta_bytes"] == 640 and figures["gpu_reserved_bytes"] == 2048
+    assert figures["gpu_nvml_bytes"] is None  # no driver tells of this process
