@@ -34,8 +34,8 @@ bench: $(READY)  ## one cell: METHOD= TASK= [MODEL= DATA= DATA_DIR= LENGTH= N= D
 test: $(READY)  ## the tests, but for those of `make trust`
 	@$(VENV)/bin/python -m pytest -n 2
 
-trust: $(READY)  ## the tests of measurement itself: cheats, kills, memory (half an hour)
-	@BENCH_KILLS=40 $(VENV)/bin/python -m pytest tests/trust
+trust: $(READY)  ## the tests of measurement itself: cheats, 40 kills, memory
+	@$(VENV)/bin/python -m pytest -n 2 tests/trust
 
 selfbench: $(READY)  ## what the harness itself costs, beside its goals [MODEL=]
 	@$(VENV)/bin/python -m bench.selfbench $(MODEL)

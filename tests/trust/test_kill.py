@@ -1,9 +1,8 @@
 """kill -9 of the supervisor, a child, its nursery or all, at random moments, loses no row and
 doubles none.
 
-The same command follows each kill, until it has ended once; then a new folder begins. BENCH_KILLS
-says how often is killed: a few times by default, forty in `make trust`. BENCH_KILLS_SEED draws
-other moments.
+The same command follows each kill, until it has ended once; then a new folder begins. There are 40
+kills, or BENCH_KILLS; BENCH_KILLS_SEED draws other moments.
 """
 
 from __future__ import annotations
@@ -25,8 +24,9 @@ from tests.trust.common import bench_run, command, environment
 CONF = ROOT / "tests" / "trust" / "conf"
 SWEEP = ["-m", "method=vanilla,patient", "length=256,300,350", "measure=quality", "n=4"]
 CELLS = 6
-KILLS = int(os.environ.get("BENCH_KILLS", "4"))
+KILLS = int(os.environ.get("BENCH_KILLS", "40"))
 SEED = os.environ.get("BENCH_KILLS_SEED", "0")
+PARTS = 4  # so that tests can run side by side
 STABLE = (
     "cell_key", "method", "task", "length", "status", "metric", "value", "ci_lo", "ci_hi",
     "base_value", "value_diff", "value_diff_ci_lo", "value_diff_ci_hi", "metrics", "n_scored",
@@ -119,15 +119,18 @@ def undisturbed(tiny_t5, tmp_path_factory):
     return rows, took
 
 
-def test_kills_at_random_moments_lose_nothing_and_double_nothing(undisturbed, tiny_t5, tmp_path):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_kills_at_random_moments_lose_nothing_and_double_nothing(
+    part, undisturbed, tiny_t5, tmp_path
+):
     rows, took = undisturbed
-    drawn = random.Random(f"kills {SEED}")
+    drawn = random.Random(f"kills {SEED} {part}")
     kills = sweeps = errors = 0
-    while kills < KILLS:
+    while kills < KILLS / PARTS:
         results = tmp_path / f"sweep-{sweeps}"
         sweeps += 1
         before: dict[str, tuple[object, ...]] = {}
-        while kills < KILLS:
+        while kills < KILLS / PARTS:
             whom = drawn.choice(["supervisor", "child", "nursery", "both"])
             ended, failed = interrupted(tiny_t5, results, drawn.uniform(0, took), whom)
             now = stable(results) if results.exists() else {}
