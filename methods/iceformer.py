@@ -85,11 +85,12 @@ class IceFormer(Method):
         return TRAINING if shape.training else None
 
     def state_bytes(self, shape: Shape) -> int:
-        """One layer's index: 8-bit projections, or 8-bit keys; `exact`: the scores of a chunk."""
+        """One layer's index: 8-bit projections, or 8-bit keys and a scale for each; `exact`: the
+        scores of a chunk."""
         sizes = {
             "exact": 4 * min(knn.ROWS, shape.length),
             "dci": self.m * self.L,
-            "quantized": shape.head_size,
+            "quantized": shape.head_size + 4,
         }
         return shape.batch * shape.heads * shape.length * sizes[self.search]
 

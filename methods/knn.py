@@ -32,7 +32,7 @@ from methods import kernels
 from methods.base import Call, PositionBias
 
 ROWS = 256  # queries that get their scores at once
-BLOCK = kernels.BLOCK  # keys that share a centre and a scale in `Quantized`
+BLOCK = kernels.BLOCK  # keys that share a mean in `Quantized`
 REACH = 4.0  # projections of unit vectors are held up to this many standard deviations
 FAR = 255  # farther than any two projections
 TINY = 1e-30
@@ -312,9 +312,10 @@ class Dci:
 
 
 class Quantized:
-    """Inner products of 8-bit numbers; a query in 8 bits has one scale, a key has that of its
-    block of 64, from whose mean it is measured. Keys of blocks that a query sees only in part are
-    all candidates: so no block's mean or scale tells of keys that the query doesn't see."""
+    """Inner products of 8-bit numbers, each query and key with a scale of its own. A key is
+    measured from the mean of its block of 64, in which a key far above the others weighs no more
+    than they do. Keys of blocks that a query sees only in part are all candidates: so no mean
+    tells of keys that the query doesn't see."""
 
     def __init__(self) -> None:
         self.near = self.mean = self.rest = torch.empty(0)
@@ -326,9 +327,11 @@ class Quantized:
         if not whole:
             return
         blocks = keys[:, :, :whole].unflatten(2, (-1, BLOCK))
-        mean = blocks.mean(3)
+        size = blocks.abs().amax(4, keepdim=True)
+        weight = 1 / size.maximum(size.mean(3, keepdim=True) / 8).clamp(min=TINY)
+        mean = (weight * blocks).sum(3) / weight.sum(3)
         blocks = blocks - mean[:, :, :, None]
-        scale = blocks.abs().amax((3, 4), keepdim=True).clamp(min=TINY) / 127
+        scale = blocks.abs().amax(4, keepdim=True).clamp(min=TINY) / 127
         self.near = _append(self.near, ((blocks / scale).round() * scale).flatten(2, 3))
         self.mean = _append(self.mean, mean)
 

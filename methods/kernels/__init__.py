@@ -142,7 +142,7 @@ def topk(
     heads, blocks = shape.batch * shape.heads, shape.keys // BLOCK
     padded = -(-blocks // BLOCK) * BLOCK
     eight = torch.empty(heads * blocks * BLOCK * shape.d, dtype=torch.uint8)
-    means, scales = torch.zeros(heads * padded * shape.d), torch.ones(heads * padded)
+    means, scales = torch.zeros(heads * padded * shape.d), torch.empty(heads * blocks * BLOCK)
     return _best(
         "topk",
         call,
