@@ -218,10 +218,11 @@ class Dci:
 
     def __init__(self, d: int, m: int, L: int, k0: float, k1: int | None, seed: int) -> None:
         self.d, self.m, self.L, self.k0, self.k1 = d, m, L, k0, k1
-        # Unit vectors [d+1, m·L]; the last row meets the coordinate that T_K adds.
-        generator = torch.Generator().manual_seed(seed)
-        directions = torch.randn(d + 1, m * L, generator=generator)
-        self.directions = directions / directions.norm(dim=0)
+        # Random unit vectors [d+1, m·L]; the last row meets the coordinate that T_K adds. At right
+        # angles to one another, as many as can be: they tell more of a key than any m·L would.
+        draw = torch.randn(d + 1, m * L, generator=torch.Generator().manual_seed(seed))
+        parts = torch.split(draw.double(), d + 1, 1)
+        self.directions = torch.cat([torch.linalg.qr(part).Q for part in parts], 1).float()
         # [B, H, n, m·L] projections before the division by c; then [B, H, n]
         self.raw = self.square = self.highest = torch.empty(0)
 

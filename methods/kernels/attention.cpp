@@ -502,21 +502,24 @@ struct TopK {
   int64_t m, L, places;
 };
 
+constexpr int64_t NEAR = 1 << 19;  // bytes that surely stay in a core's second cache
+
 // Exact scores in units of log2, the best k, and the softmax over them.
 static void read_best(const TopK& o, int64_t b, int64_t h, int64_t i, Found& found) {
   const int64_t d = o.shape.d, dv = o.shape.dv, step = o.key.row, vstep = o.value.row;
   const float *query = o.query.at(b, h, i), *key = o.key.at(b, h, 0), *value = o.value.at(b, h, 0);
   const int count = found.count;
-  constexpr int AHEAD = 16;  // keys that are on their way from memory
+  // Keys that are on their way from memory; from a near cache they come by themselves.
+  const int ahead = o.shape.keys * step * 4 > NEAR ? 16 : 0;
   auto fetch = [&](int j) {
     for (int64_t x = 0; x < d; x += LANES)
       _mm_prefetch((const char*)(key + found.key[j] * step + x), _MM_HINT_T0);
   };
-  for (int j = 0; j < min(count, AHEAD); j++) fetch(j);
+  for (int j = 0; j < min(count, ahead); j++) fetch(j);
   for (int j = count; j < (count + 3) / 4 * 4; j++) found.key[j] = found.key[0];
   const __m128 unit = _mm_set1_ps(o.scale * 1.44269504088896341f);
   for (int j = 0; j < count; j += 4) {
-    for (int next = j + AHEAD; next < min(count, j + AHEAD + 4); next++) fetch(next);
+    if (ahead) for (int next = j + ahead; next < min(count, j + ahead + 4); next++) fetch(next);
     const float* row[4];
     __m512 sum[4];
     UNROLL for (int u = 0; u < 4; u++) {
@@ -790,15 +793,62 @@ extern "C" void topk(const TopK* given) {
 
 // ---- Prioritized DCI ---------------------------------------------------------------------------
 
+constexpr int WIDE = 64;    // projections in a vector
+constexpr int SAMPLE = 8;   // of so many vectors one gives the first guess of a threshold
+constexpr int STRETCH = 8;  // vectors whose largest differences are in registers
+
+// far[v] = the largest difference between a query's m projections and those of 64 keys.
+static COLD void differences(const uint8_t* lists, int64_t places, int64_t m, const uint8_t* query,
+                             int64_t vectors, uint8_t* far) {
+  for (int64_t start = 0; start < vectors; start += STRETCH) {
+    __m512i largest[STRETCH];
+    UNROLL for (int v = 0; v < STRETCH; v++) largest[v] = _mm512_setzero_si512();
+    for (int64_t j = 0; j < m; j++) {
+      const __m512i one = _mm512_set1_epi8(query[j]);
+      const uint8_t* list = lists + j * places + start * WIDE;
+      UNROLL for (int v = 0; v < STRETCH; v++) {
+        const __m512i key = _mm512_loadu_si512(list + v * WIDE);
+        const __m512i apart = _mm512_sub_epi8(_mm512_max_epu8(key, one), _mm512_min_epu8(key, one));
+        largest[v] = _mm512_max_epu8(largest[v], apart);
+      }
+    }
+    UNROLL for (int v = 0; v < STRETCH; v++) _mm512_store_si512(far + (start + v) * WIDE, largest[v]);
+  }
+}
+
+// The smallest number that at least `wanted` ≥ 1 numbers of every `apart`-th vector are within.
+// Each pass counts what is within a guess, and within the number below.
+static COLD int smallest_reach(const uint8_t* far, int64_t vectors, int64_t apart, int64_t wanted, int guess) {
+  int low = -1, high = 255;  // too few are within low, enough within high
+  for (int step = 1; high - low > 1; step *= 2) {
+    const __m512i reach = _mm512_set1_epi8(guess), below = _mm512_set1_epi8(guess - 1);
+    int64_t count = 0, count_below = 0;
+#pragma GCC unroll 4
+    for (int64_t v = 0; v < vectors; v += apart) {
+      const __m512i number = _mm512_load_si512(far + v * WIDE);
+      count += __builtin_popcountll(_mm512_cmple_epu8_mask(number, reach));
+      count_below += __builtin_popcountll(_mm512_cmple_epu8_mask(number, below));
+    }
+    if (count < wanted) low = guess;
+    else if (guess && count_below >= wanted) high = guess - 1;
+    else return guess;
+    if (low < 0) guess = max(high - step, 0);
+    else if (high > 254) guess = min(low + step, 254);
+    else guess = (low + high + 1) / 2;
+  }
+  return high;
+}
+
 // S_l holds the keys whose largest projection difference in composite index l is at most that of
 // the k0-th; candidates are the union over l (methods/knn.py says why).
 extern "C" void dci(const TopK* given) {
   const TopK& o = *given;
   const Shape& s = o.shape;
-  constexpr int WIDE = 64;  // projections in a vector
 #pragma omp parallel num_threads(o.threads)
   {
-    Buffer far(o.places), chosen(o.places / 8), scores((s.keys + BLOCK) * 4), keys((s.keys + BLOCK) * 4);
+    Buffer far(o.places + STRETCH * WIDE), chosen(o.places / 8 + 64), scores((s.keys + BLOCK) * 4), keys((s.keys + BLOCK) * 4);
+    const __m512i iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    int guess = 64;
 #pragma omp for collapse(3) schedule(dynamic, 8)
     for (int64_t b = 0; b < s.batch; b++)
       for (int64_t h = 0; h < s.heads; h++)
@@ -806,38 +856,31 @@ extern "C" void dci(const TopK* given) {
           const int64_t i = s.queries - 1 - task, head = b * s.heads + h, lists = o.m * o.L;
           const int64_t seen = min<int64_t>(o.seen[i], s.keys), vectors = (seen + WIDE - 1) / WIDE;
           const uint8_t* query = o.query_lists + (head * s.queries + i) * lists;
+          uint8_t* its = far;
           uint64_t* mask = chosen;
           memset(mask, 0, vectors * 8);
           for (int64_t l = 0; l < o.L; l++) {
-            const uint8_t* list = o.key_lists + (head * lists + l * o.m) * o.places;
-            for (int64_t v = 0; v < vectors; v++) {
-              __m512i largest = _mm512_setzero_si512();
-              for (int64_t j = 0; j < o.m; j++) {
-                __m512i key = _mm512_loadu_si512(list + j * o.places + v * WIDE);
-                __m512i one = _mm512_set1_epi8(query[l * o.m + j]);
-                __m512i difference = _mm512_sub_epi8(_mm512_max_epu8(key, one), _mm512_min_epu8(key, one));
-                largest = _mm512_max_epu8(largest, difference);
-              }
-              const int64_t left = seen - v * WIDE;  // beyond: farther than any
-              if (left < WIDE) largest = _mm512_mask_mov_epi8(_mm512_set1_epi8(-1), (1ull << left) - 1, largest);
-              _mm512_store_si512((uint8_t*)far.data + v * WIDE, largest);
+            differences(o.key_lists + (head * lists + l * o.m) * o.places, o.places, o.m, query + l * o.m, vectors, its);
+            if (seen % WIDE) {  // beyond: farther than any
+              uint8_t* last = its + (vectors - 1) * WIDE;
+              _mm512_store_si512(last, _mm512_mask_mov_epi8(_mm512_set1_epi8(-1), (1ull << seen % WIDE) - 1, _mm512_load_si512(last)));
             }
-            int low = -1, high = 254;
-            while (high - low > 1) {
-              const int middle = (low + high) / 2;
-              const __m512i reach = _mm512_set1_epi8(middle);
-              int64_t count = 0;
-              for (int64_t v = 0; v < vectors; v++)
-                count += __builtin_popcountll(_mm512_cmple_epu8_mask(_mm512_load_si512((uint8_t*)far.data + v * WIDE), reach));
-              (count >= o.retrieved[i] ? high : low) = middle;
-            }
+            const int64_t wanted = max(o.retrieved[i], 1);
+            if (vectors >= 4 * SAMPLE)
+              guess = smallest_reach(its, vectors, SAMPLE, (wanted + SAMPLE / 2) / SAMPLE, guess);
+            guess = smallest_reach(its, vectors, 1, wanted, min(guess, 254));
+            const __m512i reach = _mm512_set1_epi8(guess);
             for (int64_t v = 0; v < vectors; v++)
-              mask[v] |= _mm512_cmple_epu8_mask(_mm512_load_si512((uint8_t*)far.data + v * WIDE), _mm512_set1_epi8(high));
+              mask[v] |= _mm512_cmple_epu8_mask(_mm512_load_si512(its + v * WIDE), reach);
           }
           Found found = {scores, keys, 0};
           for (int64_t v = 0; v < vectors; v++)
-            for (uint64_t bits = mask[v]; bits; bits &= bits - 1)
-              found.key[found.count++] = v * WIDE + __builtin_ctzll(bits);
+            UNROLL for (int c = 0; c < COLUMNS; c++) {
+              const __mmask16 some = mask[v] >> (c * LANES);
+              const __m512i key = _mm512_add_epi32(iota, _mm512_set1_epi32(v * WIDE + c * LANES));
+              _mm512_storeu_si512(found.key + found.count, _mm512_maskz_compress_epi32(some, key));
+              found.count += __builtin_popcount(some);
+            }
           read_best(o, b, h, i, found);
         }
   }
