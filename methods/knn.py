@@ -51,14 +51,14 @@ class Bias:
     for_keys: Tensor | None
 
     @classmethod
-    def of(cls, call: Call, row: slice, kept: Tensor) -> Bias:
+    def of(cls, call: Call, row: slice, kept: Tensor, queries: slice) -> Bias:
         """That of one row of a call, for the tokens kept [n] bool as keys."""
         positions = torch.arange(len(kept), device=kept.device)[None]
         if call.sequence.positions is not None:
             positions = call.sequence.positions[row]
         counts = call.sequence.log_multiplicity
         for_keys = None if counts is None else counts[row][:, None, None, kept].float()
-        return cls(positions, positions[:, kept], call.bias, for_keys)
+        return cls(positions[:, queries], positions[:, kept], call.bias, for_keys)
 
     def __call__(self, rows: slice, n: int) -> Tensor:
         """[1, H or 1, rows, n], for the first n keys."""
