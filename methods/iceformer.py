@@ -177,7 +177,8 @@ class IceFormer(Method):
         done: tuple[Tensor, Tensor] | str = "kernel=torch"
         if self.kernel == "native":
             done = index.native(reads) if reads.key.numel() else "nothing to read"
-        kernels.note(self, done if isinstance(done, str) else None)
+        products = "int8" if self.search == "quantized" else "float32"
+        kernels.note(self, done, products)
         if not isinstance(done, str):
             return done
         index.add(reads.key)

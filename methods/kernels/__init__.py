@@ -6,7 +6,7 @@ it is asked (no compiler, another CPU, a gradient wanted, another dtype, …); t
 its torch path, which gives the same within rounding:
 
     output = kernels.dense(query, key, value, scale)
-    kernels.note(self, output)              # → self.kernel_used: "native", or "torch: why"
+    kernels.note(self, output)  # → self.kernel_used: "native avx512 float32", or "torch (why)"
     if isinstance(output, str):
         output = …
 
@@ -45,10 +45,14 @@ def available(products: str = "float32") -> str | None:
     return None
 
 
-def note(method: object, done: object) -> None:
-    """Remember as `method.kernel_used` which kernel ran: done is a reason why not, or a result."""
-    used = f"torch: {done}" if isinstance(done, str) else "native"
-    object.__setattr__(method, "kernel_used", used)  # no field: it is no part of a cell
+def note(method: object, done: object, products: str = "float32") -> None:
+    """Remember as `method.kernel_used` which kernels ran, several where calls differed: done is a
+    reason why torch did, or a result of the native one with these products."""
+    used = f"torch ({done})" if isinstance(done, str) else f"native avx512 {products}"
+    known = getattr(method, "kernel_used", "")
+    if used not in known.split("; "):
+        # No field: it is no part of a cell.
+        object.__setattr__(method, "kernel_used", f"{known}; {used}" if known else used)
 
 
 def check(name: str, value: object, accepted: Items[object]) -> None:

@@ -93,7 +93,7 @@ def test_vanilla_native_equals_vanilla(side, causal):
     call = Call(Sequence(valid=valid, causal=causal, log_multiplicity=counts), 0.25, 0)
     method = Vanilla(kernel="native")
     got, expected = (m.attend(query, key, value, call) for m in (method, Vanilla()))
-    assert method.kernel_used == "native"
+    assert method.kernel_used == "native avx512 float32"
     assert got.isfinite().all()
     for b in range(2):
         kept = valid[b].nonzero()[:, 0]
@@ -146,7 +146,8 @@ def read(search, kernel, query, key, value, call, **fields):
     method = IceFormer(search=search, kernel=kernel, **fields)
     ((reads, _),) = method._rows(query, key, value, call)
     done = method._read(reads, 0)
-    assert method.kernel_used == ("native" if kernel == "native" else "torch: kernel=torch")
+    ran = "native avx512 " + ("int8" if search == "quantized" else "float32")
+    assert method.kernel_used == (ran if kernel == "native" else "torch (kernel=torch)")
     return done
 
 
@@ -264,7 +265,7 @@ def test_training_takes_the_torch_path():
     query, key, value = (x.requires_grad_() for x in inputs(1, 10, 16))
     method = Vanilla(kernel="native")
     method.attend(query, key, value, Call(Sequence(), 0.25, 0)).sum().backward()
-    assert method.kernel_used.startswith("torch: ") and query.grad is not None
+    assert method.kernel_used.startswith("torch (") and query.grad is not None
 
 
 def test_vanilla_is_torch_by_default():
@@ -275,6 +276,7 @@ def test_vanilla_is_torch_by_default():
         Vanilla(kernel="nativ")
 
 
+NATIVE = ["native avx512 int8", "native avx512 float32", "native avx512 float32"]
 PROGRAM = """
 import torch
 from methods import kernels
@@ -303,11 +305,11 @@ def run(**environment):
 
 def test_without_a_compiler_torch_runs_and_says_so(tmp_path):
     numbers, used, _ = run(PATH=str(tmp_path), XDG_CACHE_HOME=str(tmp_path / "cache"), CXX="")
-    assert len(used) == 3 and all(one.startswith("torch: ") for one in used)
+    assert len(used) == 3 and all(one.startswith("torch (") for one in used)
     if kernels.available() is None:
         assert all("no compiler" in one for one in used)
         with_compiler, used, _ = run()
-        assert used == ["native"] * 3
+        assert used == NATIVE
         assert numbers == pytest.approx(with_compiler, abs=2e-3)
 
 
@@ -319,7 +321,7 @@ def test_it_is_built_once_and_says_so(tmp_path):
     built = list((tmp_path / "longctx-bench").iterdir())
     assert len(built) == 1 and built[0].suffix == ".so"
     _, used, said = run(**cache)
-    assert "compiling" not in said and used == ["native"] * 3
+    assert "compiling" not in said and used == NATIVE
 
 
 @native
@@ -328,5 +330,18 @@ def test_a_broken_compiler_is_a_reason(tmp_path):
     compiler.write_text("#!/bin/sh\necho 'error: no room' >&2; exit 1\n")
     compiler.chmod(0o755)
     _, used, _ = run(CXX=str(compiler), XDG_CACHE_HOME=str(tmp_path / "cache"))
-    assert used == ["torch: it can't be built or loaded: error: no room"] * 3
+    assert used == ["torch (it can't be built or loaded: error: no room)"] * 3
     assert not any((tmp_path / "cache" / "longctx-bench").iterdir())
+
+
+def test_calls_that_differ_are_all_noted():
+    method = Vanilla(kernel="native")
+    query, key, value = inputs(1, 10, 16)
+    for _ in range(2):
+        method.attend(query, key, value, Call(Sequence(), 0.25, 0, dropout=0.0))
+        method.attend(query.double(), key.double(), value.double(), Call(Sequence(), 0.25, 0))
+    first, *others = method.kernel_used.split("; ")
+    if kernels.available() is None:
+        assert first == "native avx512 float32" and others == ["torch (not float32)"]
+    else:
+        assert first == f"torch ({kernels.available()})" and not others
