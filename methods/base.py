@@ -83,6 +83,16 @@ class Call:
     dropout: float = 0.0
 
 
+class Memory(Protocol):
+    """What a method keeps of past tokens while a model decodes, for one batch."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+        """query [B, H, t, d], the last t tokens; key and value [B, H or a divisor, n, d], all so
+        far → [B, H, t, d]. Each sees the tokens before it and itself. Keys that come for the
+        first time are added to what is kept; nothing is built anew."""
+        ...
+
+
 class Layer(Protocol):
     """One layer of a model's stack, residuals included."""
 
@@ -154,6 +164,10 @@ class Method:
         """`encode` for a family that pools what comes out, and so needs no state for each token:
         hidden [B, m, D], with what is known of these m tokens (their order kept, CLS first)."""
         return self.encode(layers, hidden, sequence), sequence
+
+    def memory(self) -> Memory | None:
+        """An empty memory for decoding; None: `attend` reads all keys anew for each token."""
+        return None
 
     def unsupported(self, shape: Shape) -> str | None:
         """Why this can't be done, or None. Asked before anything runs."""

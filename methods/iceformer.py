@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from methods import kernels, knn
-from methods.base import Call, Method, Shape, Unsupported
+from methods.base import Call, Memory, Method, Shape, Unsupported
 from methods.vanilla import exact_attention
 
 SEARCHES = ("exact", "dci", "quantized")
@@ -65,8 +65,8 @@ class IceFormer(Method):
         self.takes(0)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
-        """query [B, H, n, d], key and value [B, H or a divisor, n, d] → [B, H, n, d]; 0 where a
-        query sees no valid key. Raises Unsupported where a gradient is wanted."""
+        """query [B, H, n or 1, d], key and value [B, H or a divisor, n, d] → [B, H, n or 1, d]; 0
+        where a query sees no valid key. Raises Unsupported where a gradient is wanted."""
         if torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value)):
             raise Unsupported(TRAINING)
         if not self.takes(call.layer):
@@ -74,6 +74,11 @@ class IceFormer(Method):
         rows = self._rows(query, key, value, call)
         outputs = [self._read(reads, call.layer)[0] for reads, _ in rows]
         return knn.unfolded(torch.cat(outputs), query.shape).to(query.dtype)
+
+    def memory(self) -> Memory:
+        from methods.ice_memory import IceMemory
+
+        return IceMemory(self)
 
     def exact(self) -> Method:
         return replace(self, k=2048)
@@ -85,11 +90,12 @@ class IceFormer(Method):
         return TRAINING if shape.training else None
 
     def state_bytes(self, shape: Shape) -> int:
-        """One layer's index: 8-bit projections, or 8-bit keys; `exact`: the scores of a chunk."""
+        """One layer's index: 8-bit projections, or 8-bit keys and a scale for each; `exact`: the
+        scores of a chunk."""
         sizes = {
             "exact": 4 * min(knn.ROWS, shape.length),
             "dci": self.m * self.L,
-            "quantized": shape.head_size,
+            "quantized": shape.head_size + 4,
         }
         return shape.batch * shape.heads * shape.length * sizes[self.search]
 
@@ -138,8 +144,9 @@ class IceFormer(Method):
         self, query: Tensor, key: Tensor, value: Tensor, call: Call
     ) -> Iterator[tuple[knn.Reads, Tensor]]:
         """What is read, and the queries that aren't padding, [j] int64: the batch as one, or row
-        by row where there is padding or a bias of a row's own."""
-        sequence, (batch, _, n, _) = call.sequence, query.shape
+        by row where there is padding or a bias of a row's own. Queries are the last tokens."""
+        sequence, (batch, _, n, _) = call.sequence, key.shape
+        last = slice(n - query.shape[2], n)
         if call.bias is not None:  # each query head has a bias of its own
             key, value = knn.repeated(query, key, value)
         query, groups = knn.folded(query, key), query.shape[1] // key.shape[1]
@@ -155,62 +162,21 @@ class IceFormer(Method):
                 query=query[row],
                 key=key[row] if together else key[row][:, :, kept],
                 value=value[row] if together else value[row][:, :, kept],
-                seen=before.repeat_interleave(groups),
+                seen=before[last].repeat_interleave(groups),
                 k=self.keys_read(int(kept.sum())),
                 scale=call.scale,
-                bias=knn.Bias.of(call, row, kept) if alone else None,
+                bias=knn.Bias.of(call, row, kept, last) if alone else None,
             )
-            yield reads, kept.repeat_interleave(groups).nonzero()[:, 0]
+            yield reads, kept[last].repeat_interleave(groups).nonzero()[:, 0]
 
     def _read(self, reads: knn.Reads, layer: int) -> tuple[Tensor, Tensor]:
         index = self.index(reads.key.shape[-1], layer)
         done: tuple[Tensor, Tensor] | str = "kernel=torch"
         if self.kernel == "native":
             done = index.native(reads) if reads.key.numel() else "nothing to read"
-        kernels.note(self, done if isinstance(done, str) else None)
+        products = "int8" if self.search == "quantized" else "float32"
+        kernels.note(self, done, products)
         if not isinstance(done, str):
             return done
         index.add(reads.key)
         return knn.read(reads, index)
-
-
-class Cache:
-    """A decoder's past keys and values with their indices, for one batch without padding: adding
-    a token rebuilds nothing (§4.3).
-
-        cache = Cache(method)
-        cache.add(layer, key, value)                  # [B, H or a divisor, t, d], the next t tokens
-        output = cache.read(layer, query, scale)      # query [B, H, t, d] → [B, H, t, d]
-
-    `read` gives the last t tokens what `IceFormer.attend` gives them in one causal call over all.
-    With k_rule="alpha" k follows the tokens so far.
-    """
-
-    def __init__(self, method: IceFormer) -> None:
-        self.method = method
-        self.layers: dict[int, tuple[Tensor, Tensor, knn.Index]] = {}
-
-    def add(self, layer: int, key: Tensor, value: Tensor) -> None:
-        if layer in self.layers:
-            old_key, old_value, index = self.layers[layer]
-            keys, values = torch.cat((old_key, key), 2), torch.cat((old_value, value), 2)
-        else:
-            method = self.method
-            index = method.index(key.shape[-1], layer) if method.takes(layer) else knn.Exact()
-            keys, values = key, value
-        index.add(key)
-        self.layers[layer] = (keys, values, index)
-
-    def read(self, layer: int, query: Tensor, scale: float) -> Tensor:
-        key, value, index = self.layers[layer]
-        n, t = key.shape[2], query.shape[2]
-        seen = torch.arange(n - t + 1, n + 1, device=query.device)
-        reads = knn.Reads(
-            query=knn.folded(query, key),
-            key=key,
-            value=value,
-            seen=seen.repeat_interleave(query.shape[1] // key.shape[1]),
-            k=self.method.keys_read(n) if self.method.takes(layer) else n,
-            scale=scale,
-        )
-        return knn.unfolded(knn.read(reads, index)[0], query.shape).to(query.dtype)

@@ -32,7 +32,7 @@ from methods import kernels
 from methods.base import Call, PositionBias
 
 ROWS = 256  # queries that get their scores at once
-BLOCK = kernels.BLOCK  # keys that share a centre and a scale in `Quantized`
+BLOCK = kernels.BLOCK  # keys that share a mean in `Quantized`
 REACH = 4.0  # projections of unit vectors are held up to this many standard deviations
 FAR = 255  # farther than any two projections
 TINY = 1e-30
@@ -51,14 +51,14 @@ class Bias:
     for_keys: Tensor | None
 
     @classmethod
-    def of(cls, call: Call, row: slice, kept: Tensor) -> Bias:
+    def of(cls, call: Call, row: slice, kept: Tensor, queries: slice) -> Bias:
         """That of one row of a call, for the tokens kept [n] bool as keys."""
         positions = torch.arange(len(kept), device=kept.device)[None]
         if call.sequence.positions is not None:
             positions = call.sequence.positions[row]
         counts = call.sequence.log_multiplicity
         for_keys = None if counts is None else counts[row][:, None, None, kept].float()
-        return cls(positions, positions[:, kept], call.bias, for_keys)
+        return cls(positions[:, queries], positions[:, kept], call.bias, for_keys)
 
     def __call__(self, rows: slice, n: int) -> Tensor:
         """[1, H or 1, rows, n], for the first n keys."""
@@ -218,10 +218,11 @@ class Dci:
 
     def __init__(self, d: int, m: int, L: int, k0: float, k1: int | None, seed: int) -> None:
         self.d, self.m, self.L, self.k0, self.k1 = d, m, L, k0, k1
-        # Unit vectors [d+1, m·L]; the last row meets the coordinate that T_K adds.
-        generator = torch.Generator().manual_seed(seed)
-        directions = torch.randn(d + 1, m * L, generator=generator)
-        self.directions = directions / directions.norm(dim=0)
+        # Random unit vectors [d+1, m·L]; the last row meets the coordinate that T_K adds. At right
+        # angles to one another, as many as can be: they tell more of a key than any m·L would.
+        draw = torch.randn(d + 1, m * L, generator=torch.Generator().manual_seed(seed))
+        parts = torch.split(draw.double(), d + 1, 1)
+        self.directions = torch.cat([torch.linalg.qr(part).Q for part in parts], 1).float()
         # [B, H, n, m·L] projections before the division by c; then [B, H, n]
         self.raw = self.square = self.highest = torch.empty(0)
 
@@ -312,9 +313,10 @@ class Dci:
 
 
 class Quantized:
-    """Inner products of 8-bit numbers; a query in 8 bits has one scale, a key has that of its
-    block of 64, from whose mean it is measured. Keys of blocks that a query sees only in part are
-    all candidates: so no block's mean or scale tells of keys that the query doesn't see."""
+    """Inner products of 8-bit numbers, each query and key with a scale of its own. A key is
+    measured from the mean of its block of 64, in which a key far above the others weighs no more
+    than they do. Keys of blocks that a query sees only in part are all candidates: so no mean
+    tells of keys that the query doesn't see."""
 
     def __init__(self) -> None:
         self.near = self.mean = self.rest = torch.empty(0)
@@ -326,9 +328,11 @@ class Quantized:
         if not whole:
             return
         blocks = keys[:, :, :whole].unflatten(2, (-1, BLOCK))
-        mean = blocks.mean(3)
+        size = blocks.abs().amax(4, keepdim=True)
+        weight = 1 / size.maximum(size.mean(3, keepdim=True) / 8).clamp(min=TINY)
+        mean = (weight * blocks).sum(3) / weight.sum(3)
         blocks = blocks - mean[:, :, :, None]
-        scale = blocks.abs().amax((3, 4), keepdim=True).clamp(min=TINY) / 127
+        scale = blocks.abs().amax(4, keepdim=True).clamp(min=TINY) / 127
         self.near = _append(self.near, ((blocks / scale).round() * scale).flatten(2, 3))
         self.mean = _append(self.mean, mean)
 

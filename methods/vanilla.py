@@ -41,7 +41,7 @@ class Vanilla(Method):
         if self.kernel == "torch":
             return exact_attention(query, key, value, call)
         done = self._native(query, key, value, call)
-        kernels.note(self, done)
+        kernels.note(self, done, self.products)
         return exact_attention(query, key, value, call) if isinstance(done, str) else done
 
     def _native(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor | str:

@@ -16,19 +16,21 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from bench.models.base import Family
-from methods.base import Call, PositionBias, Sequence
+from methods.base import Call, Memory, PositionBias, Sequence
 
 NAME = "bench"  # for `set_attn_implementation`
 
 
 @dataclass(frozen=True)
 class Route:
-    """From one attention layer of a model to the family's method."""
+    """From one attention layer of a model to the family's method, or to its memory of a text that
+    is being decoded."""
 
     family: Family
     sequence: Sequence
     layer: int
     bias: PositionBias | None = None
+    memory: Memory | None = None
 
     def __call__(
         self, query: Tensor, key: Tensor, value: Tensor, scale: float, dropout: float
@@ -37,7 +39,7 @@ class Route:
         call."""
         self.family.calls += 1
         call = Call(self.sequence, scale, self.layer, self.bias, dropout)
-        return self.family.method.attend(query, key, value, call)
+        return (self.memory or self.family.method).attend(query, key, value, call)
 
 
 def attend(

@@ -20,7 +20,7 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb, repea
 from bench.models.attention import Route
 from bench.models.base import Family
 from bench.models.hf import HubFamily, counted, heads, positions
-from methods.base import Layer, Sequence, Shape, Unsupported
+from methods.base import Layer, Memory, Sequence, Shape, Unsupported
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,24 @@ class LlamaLayer:
     def __call__(self, hidden: Tensor, sequence: Sequence) -> Tensor:
         return self.at(hidden, positions(sequence, hidden), sequence)
 
-    def at(self, hidden: Tensor, places: Tensor, sequence: Sequence, exact: bool = False) -> Tensor:
+    def at(
+        self,
+        hidden: Tensor,
+        places: Tensor,
+        sequence: Sequence,
+        exact: bool = False,
+        memory: Memory | None = None,
+    ) -> Tensor:
         """hidden [B, q, D] at places [B or 1, q], reading what `sequence` describes; exact: the
-        method isn't asked."""
+        method isn't asked; memory: what it has kept of the tokens before."""
         valid = sequence.valid
         reads = {"attention_mask": None if valid is None else valid[:, None, None]}
+        route = Route(self.family, sequence, self.index, memory=memory)
         output: Tensor = self.block(
             hidden,
             position_embeddings=self.rotary(hidden, places),
             past_key_values=self.cache,
-            **(reads if exact else {"route": Route(self.family, sequence, self.index)}),
+            **(reads if exact else {"route": route}),
         )
         return output
 
@@ -126,6 +134,7 @@ class LlamaFamily(HubFamily):
         hidden = self._walk(layers, ids, sequence)[:, -1:]
         if any(cache.get_seq_length(layer.index) != ids.shape[1] for layer in layers):
             raise Unsupported("decoding needs every layer's keys of every token of the prompt")
+        memory = self.method.memory() if self.method_decodes else None
         ends = self._ends()
         ended = torch.zeros_like(ids[:, :1], dtype=torch.bool)
         tokens: list[Tensor] = []
@@ -137,7 +146,7 @@ class LlamaFamily(HubFamily):
             if len(tokens) >= max_new_tokens or bool(ended.all()):
                 return torch.cat(tokens, 1)
             ids, sequence = appended(ids, sequence, token)
-            hidden = self._step(layers, ids, sequence)
+            hidden = self._step(layers, ids, sequence, memory)
 
     def _walk(self, layers: Items[Layer], ids: Tensor, sequence: Sequence) -> Tensor:
         if sequence.valid is not None:
@@ -147,13 +156,16 @@ class LlamaFamily(HubFamily):
         output: Tensor = self.model.model.norm(hidden)
         return output
 
-    def _step(self, layers: Items[LlamaLayer], ids: Tensor, sequence: Sequence) -> Tensor:
+    def _step(
+        self, layers: Items[LlamaLayer], ids: Tensor, sequence: Sequence, memory: Memory | None
+    ) -> Tensor:
         """The last token of ids [B, n], which reads all before it in the cache → [B, 1, D]."""
         places = counted(sequence, ids)
         sequence = sequence.replace(positions=places, causal=False)
         hidden = self.model.model.embed_tokens(ids[:, -1:])
         for layer in layers:
-            hidden = layer.at(hidden, places[:, -1:], sequence, exact=not self.method_decodes)
+            exact = not self.method_decodes
+            hidden = layer.at(hidden, places[:, -1:], sequence, exact, memory)
         output: Tensor = self.model.model.norm(hidden)
         return output
 
@@ -172,7 +184,8 @@ class LlamaFamily(HubFamily):
 
 
 class LlamaMethodDecoding(LlamaFamily):
-    """New tokens go through the method's `attend` too: one query over the keys in the cache."""
+    """New tokens go through the method too: one query over the keys in the cache, of which the
+    method may keep a memory that grows with them."""
 
     method_decodes = True
 

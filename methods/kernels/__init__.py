@@ -6,7 +6,7 @@ it is asked (no compiler, another CPU, a gradient wanted, another dtype, …); t
 its torch path, which gives the same within rounding:
 
     output = kernels.dense(query, key, value, scale)
-    kernels.note(self, output)              # → self.kernel_used: "native", or "torch: why"
+    kernels.note(self, output)  # → self.kernel_used: "native avx512 float32", or "torch (why)"
     if isinstance(output, str):
         output = …
 
@@ -45,10 +45,14 @@ def available(products: str = "float32") -> str | None:
     return None
 
 
-def note(method: object, done: object) -> None:
-    """Remember as `method.kernel_used` which kernel ran: done is a reason why not, or a result."""
-    used = f"torch: {done}" if isinstance(done, str) else "native"
-    object.__setattr__(method, "kernel_used", used)  # no field: it is no part of a cell
+def note(method: object, done: object, products: str = "float32") -> None:
+    """Remember as `method.kernel_used` which kernels ran, several where calls differed: done is a
+    reason why torch did, or a result of the native one with these products."""
+    used = f"torch ({done})" if isinstance(done, str) else f"native avx512 {products}"
+    known = getattr(method, "kernel_used", "")
+    if used not in known.split("; "):
+        # No field: it is no part of a cell.
+        object.__setattr__(method, "kernel_used", f"{known}; {used}" if known else used)
 
 
 def check(name: str, value: object, accepted: Items[object]) -> None:
@@ -142,7 +146,7 @@ def topk(
     heads, blocks = shape.batch * shape.heads, shape.keys // BLOCK
     padded = -(-blocks // BLOCK) * BLOCK
     eight = torch.empty(heads * blocks * BLOCK * shape.d, dtype=torch.uint8)
-    means, scales = torch.zeros(heads * padded * shape.d), torch.ones(heads * padded)
+    means, scales = torch.zeros(heads * padded * shape.d), torch.empty(heads * blocks * BLOCK)
     return _best(
         "topk",
         call,
@@ -180,7 +184,7 @@ def dci(
         return reason
     call = _Call(query, key, value)
     n = key_lists.shape[-1]
-    places = -(-n // BLOCK) * BLOCK
+    places = -(-n // 512) * 512  # the kernel takes eight vectors of 64 at once
     keys = pad((key_lists + 127).to(torch.uint8), (0, places - n)).contiguous()
     queries = (query_lists + 127).to(torch.uint8).contiguous()
     counts = retrieved.int().contiguous()

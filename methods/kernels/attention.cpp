@@ -33,6 +33,7 @@ extern "C" int features() {
 #pragma GCC push_options
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16,avx512vnni,fma,bmi2,popcnt,lzcnt")
 #define INLINE static inline __attribute__((always_inline))
+#define COLD __attribute__((noinline))
 #define UNROLL _Pragma("GCC unroll 16")
 
 using std::max;
@@ -42,6 +43,7 @@ constexpr int BLOCK = 64;              // keys in a block
 constexpr int LANES = 16;              // 32-bit numbers in a vector
 constexpr int ROWS = 6, COLUMNS = 4;   // of the micro-kernel
 constexpr float NONE = -FLT_MAX;       // the score of a key that isn't there
+constexpr float TINY = 1e-30f;         // nothing is divided by less
 
 // A tensor [B, H, n, d] of floats, d contiguous; strides in numbers.
 struct View {
@@ -86,7 +88,9 @@ struct Eight {  // signed rows, unsigned columns
   using Sum = __m512i;
   static constexpr int unit = 4;
   INLINE Sum add(Sum sum, __m512i row, __m512i column) {
-    return _mm512_dpbusd_epi32(sum, column, row);
+    // Not the intrinsic: GCC copies its sums about, and out of the registers.
+    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(column), "v"(row));
+    return sum;
   }
 };
 
@@ -489,7 +493,7 @@ struct TopK {
   int64_t k, wanted;    // wanted: keys that go on from 8 bits to exact scores
   int64_t threads;
   // Room: for every head of keys its 8-bit blocks [blocks][d / 4][64][4]; its means, turned as
-  // keys are, [blocks / 64][d][64]; and the scale of each block [blocks rounded up to 64].
+  // keys are, [blocks / 64][d][64]; and the scale of each key [blocks][64].
   uint8_t* eight;
   float *means, *scales;
   // Of `dci`: 8-bit projections [B, H, m·L, places] and [B, H, queries, m·L], keys to retrieve.
@@ -498,21 +502,24 @@ struct TopK {
   int64_t m, L, places;
 };
 
+constexpr int64_t NEAR = 1 << 19;  // bytes that surely stay in a core's second cache
+
 // Exact scores in units of log2, the best k, and the softmax over them.
 static void read_best(const TopK& o, int64_t b, int64_t h, int64_t i, Found& found) {
   const int64_t d = o.shape.d, dv = o.shape.dv, step = o.key.row, vstep = o.value.row;
   const float *query = o.query.at(b, h, i), *key = o.key.at(b, h, 0), *value = o.value.at(b, h, 0);
   const int count = found.count;
-  constexpr int AHEAD = 16;  // keys that are on their way from memory
+  // Keys that are on their way from memory; from a near cache they come by themselves.
+  const int ahead = o.shape.keys * step * 4 > NEAR ? 16 : 0;
   auto fetch = [&](int j) {
     for (int64_t x = 0; x < d; x += LANES)
       _mm_prefetch((const char*)(key + found.key[j] * step + x), _MM_HINT_T0);
   };
-  for (int j = 0; j < min(count, AHEAD); j++) fetch(j);
+  for (int j = 0; j < min(count, ahead); j++) fetch(j);
   for (int j = count; j < (count + 3) / 4 * 4; j++) found.key[j] = found.key[0];
   const __m128 unit = _mm_set1_ps(o.scale * 1.44269504088896341f);
   for (int j = 0; j < count; j += 4) {
-    for (int next = j + AHEAD; next < min(count, j + AHEAD + 4); next++) fetch(next);
+    if (ahead) for (int next = j + ahead; next < min(count, j + ahead + 4); next++) fetch(next);
     const float* row[4];
     __m512 sum[4];
     UNROLL for (int u = 0; u < 4; u++) {
@@ -561,32 +568,33 @@ static void read_best(const TopK& o, int64_t b, int64_t h, int64_t i, Found& fou
   }
 }
 
-// Whole blocks of keys in 8 bits, measured from the block's mean.
+// A whole block of keys in 8 bits, measured from the block's mean, in which a key far above the
+// others weighs no more than they do; each key has a scale of its own. mean: room for d numbers.
 static void quantize(const TopK& o, int64_t b, int64_t h, int64_t block, uint8_t* eight, float* means,
-                     float* scale) {
-  const int64_t d = o.shape.d, step = o.key.row;
-  const float* key = o.key.at(b, h, block * BLOCK);
-  __m512 largest = _mm512_setzero_ps();
+                     float* scales, float* mean) {
+  const int64_t d = o.shape.d;
+  auto number = [&](int j, int64_t x) { return _mm512_loadu_ps(o.key.at(b, h, block * BLOCK + j) + x); };
+  auto rest = [&](int j, int64_t x) { return _mm512_sub_ps(number(j, x), _mm512_load_ps(mean + x)); };
+  auto largest = [&](int j) {
+    __m512 most = _mm512_setzero_ps();
+    for (int64_t x = 0; x < d; x += LANES) most = _mm512_max_ps(most, _mm512_abs_ps(rest(j, x)));
+    return max(_mm512_reduce_max_ps(most), TINY);
+  };
+  float weight[BLOCK], least = 0, total = 0;
+  memset(mean, 0, d * 4);
+  for (int j = 0; j < BLOCK; j++) least += (weight[j] = largest(j)) / (8 * BLOCK);
+  for (int j = 0; j < BLOCK; j++) total += weight[j] = 1 / max(weight[j], least);
   for (int64_t x = 0; x < d; x += LANES) {
-    __m512 mean = _mm512_setzero_ps();
-    for (int j = 0; j < BLOCK; j++) mean = _mm512_add_ps(mean, _mm512_loadu_ps(key + j * step + x));
-    mean = _mm512_mul_ps(mean, _mm512_set1_ps(1.f / BLOCK));
-    for (int j = 0; j < BLOCK; j++)
-      largest = _mm512_max_ps(
-          largest, _mm512_abs_ps(_mm512_sub_ps(_mm512_loadu_ps(key + j * step + x), mean)));
-    alignas(64) float turned[LANES];
-    _mm512_store_ps(turned, mean);
-    for (int t = 0; t < LANES; t++) means[(block / BLOCK * d + x + t) * BLOCK + block % BLOCK] = turned[t];
+    __m512 sum = _mm512_setzero_ps();
+    for (int j = 0; j < BLOCK; j++) sum = _mm512_fmadd_ps(_mm512_set1_ps(weight[j]), number(j, x), sum);
+    _mm512_store_ps(mean + x, _mm512_mul_ps(sum, _mm512_set1_ps(1 / total)));
+    for (int t = 0; t < LANES; t++) means[(block / BLOCK * d + x + t) * BLOCK + block % BLOCK] = mean[x + t];
   }
-  *scale = max(_mm512_reduce_max_ps(largest), 1e-30f) / 127;
-  const __m512 inverse = _mm512_set1_ps(1 / *scale);
-  for (int64_t x = 0; x < d; x += LANES) {
-    alignas(64) float turned[LANES];
-    for (int t = 0; t < LANES; t++) turned[t] = means[(block / BLOCK * d + x + t) * BLOCK + block % BLOCK];
-    const __m512 mean = _mm512_load_ps(turned);
-    for (int j = 0; j < BLOCK; j++) {
-      __m512 rest = _mm512_sub_ps(_mm512_loadu_ps(key + j * step + x), mean);
-      __m512i whole = _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(rest, inverse)), _mm512_set1_epi32(128));
+  for (int j = 0; j < BLOCK; j++) {
+    scales[j] = largest(j) / 127;
+    const __m512 inverse = _mm512_set1_ps(1 / scales[j]);
+    for (int64_t x = 0; x < d; x += LANES) {
+      __m512i whole = _mm512_add_epi32(_mm512_cvtps_epi32(_mm512_mul_ps(rest(j, x), inverse)), _mm512_set1_epi32(128));
       uint32_t four[4];
       _mm_storeu_si128((__m128i*)four, _mm512_cvtepi32_epi8(whole));
       for (int t = 0; t < 4; t++) memcpy(eight + ((x / 4 + t) * BLOCK + j) * 4, &four[t], 4);
@@ -594,8 +602,29 @@ static void quantize(const TopK& o, int64_t b, int64_t h, int64_t block, uint8_t
   }
 }
 
+// Scores [6][64] of six queries with a block's keys in 8 bits, without a query's step and the
+// block's mean. (Inlined into a large function, its sums would leave the registers.)
+static COLD void scan(const int8_t* rows, const int32_t* shift, const uint8_t* keys, const float* scales,
+                      int64_t d, float* scores) {
+  __m512i sum[ROWS][COLUMNS];
+  UNROLL for (int r = 0; r < ROWS; r++)
+    UNROLL for (int c = 0; c < COLUMNS; c++) sum[r][c] = _mm512_set1_epi32(-shift[r]);
+  for (int64_t x = 0; x < d; x += Eight::unit) {
+    __m512i vector[COLUMNS];
+    UNROLL for (int c = 0; c < COLUMNS; c++) vector[c] = _mm512_loadu_si512(keys + x * BLOCK + 64 * c);
+    UNROLL for (int r = 0; r < ROWS; r++) {
+      __m512i unit = _mm512_set1_epi32(*(const int*)(rows + r * d + x));
+      UNROLL for (int c = 0; c < COLUMNS; c++) sum[r][c] = Eight::add(sum[r][c], unit, vector[c]);
+    }
+  }
+  UNROLL for (int r = 0; r < ROWS; r++)
+    UNROLL for (int c = 0; c < COLUMNS; c++)
+      _mm512_store_ps(scores + r * BLOCK + c * LANES,
+                      _mm512_mul_ps(_mm512_cvtepi32_ps(sum[r][c]), _mm512_loadu_ps(scales + c * LANES)));
+}
+
 constexpr int QUERIES = 48;  // of one task
-constexpr int SPAN = 16;     // blocks for which limits are turned into integers at once
+constexpr int SPAN = 16;     // blocks that take a query's limit at once
 constexpr int FIRST = 64;    // blocks from which a query gets its first limit
 constexpr int SETS = 16;     // vectors of largest scores from which that is taken
 constexpr int ENOUGH = 128;  // candidates of a query, before its limit is raised
@@ -608,20 +637,21 @@ extern "C" void topk(const TopK* given) {
   const int wanted = o.wanted, enough = max(ENOUGH, 2 * wanted), room = enough + 3 * BLOCK;
 #pragma omp parallel num_threads(o.threads)
   {
+    Buffer mean(d * 4);
 #pragma omp for collapse(3) schedule(static)
     for (int64_t b = 0; b < s.batch; b++)
       for (int64_t h = 0; h < s.heads; h++)
         for (int64_t block = 0; block < blocks; block++) {
           const int64_t head = b * s.heads + h;
           quantize(o, b, h, block, o.eight + (head * blocks + block) * BLOCK * d,
-                   o.means + head * padded * d, o.scales + head * padded + block);
+                   o.means + head * padded * d, o.scales + (head * blocks + block) * BLOCK, mean);
         }
     Buffer rows(QUERIES * d * 4), eight((QUERIES + ROWS) * d), offsets(QUERIES * padded * 4);
-    Buffer scores(QUERIES * room * 4), keys(QUERIES * room * 4), limits(ROWS * SPAN * 4);
-    Buffer sums(ROWS * BLOCK * 4), wide(ROWS * FIRST * BLOCK * 4), folds(ROWS * SETS * LANES * 4);
+    Buffer near(QUERIES * room * 4), keys(QUERIES * room * 4), limits(ROWS * SPAN * 4);
+    Buffer scores(ROWS * BLOCK * 4), wide(ROWS * FIRST * BLOCK * 4), folds(ROWS * SETS * LANES * 4);
     const __m512i iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     float step[QUERIES], limit[QUERIES];
-    int32_t shift[QUERIES], whole[QUERIES + ROWS];
+    int32_t shift[QUERIES + ROWS], whole[QUERIES + ROWS];
     Found found[QUERIES];
 #pragma omp for collapse(3) schedule(dynamic, 1)
     for (int64_t b = 0; b < s.batch; b++)
@@ -631,7 +661,7 @@ extern "C" void topk(const TopK* given) {
           const int count = min<int64_t>(QUERIES, s.queries - first);
           memset(rows, 0, QUERIES * d * 4);
           memset(eight, 0, (QUERIES + ROWS) * d);
-          for (int i = 0; i < QUERIES + ROWS; i++) whole[i] = 0;
+          for (int i = 0; i < QUERIES + ROWS; i++) whole[i] = shift[i] = 0;
           for (int i = 0; i < count; i++) {
             const float* from = o.query.at(b, h, first + i);
             memcpy((float*)rows.data + i * d, from, d * 4);
@@ -647,7 +677,7 @@ extern "C" void topk(const TopK* given) {
             shift[i] = 128 * _mm512_reduce_add_epi32(sum);  // keys are stored with 128 added
             limit[i] = -INFINITY;
             whole[i] = min<int64_t>(o.seen[first + i], s.keys) / BLOCK;
-            found[i] = {(float*)scores.data + i * room, (int32_t*)keys.data + i * room, 0};
+            found[i] = {(float*)near.data + i * room, (int32_t*)keys.data + i * room, 0};
           }
           for (int r = 0; r < count; r += ROWS)
             for (int64_t part = 0; part < padded; part += BLOCK)
@@ -663,18 +693,16 @@ extern "C" void topk(const TopK* given) {
               for (int v = 0; v < SETS; v++)
                 _mm512_store_ps((float*)folds.data + (i * SETS + v) * LANES, _mm512_set1_ps(-INFINITY));
             for (int block = 0; block < several; block++) {
-              product<Eight, ROWS, COLUMNS>((int8_t*)eight.data + r * d, d,
-                                            o.eight + (head * blocks + block) * BLOCK * d, BLOCK * 4,
-                                            d / 4, sums, BLOCK * 4);
+              const int64_t at = (head * blocks + block) * BLOCK;
+              scan((int8_t*)eight.data + r * d, shift + r, o.eight + at * d, o.scales + at, d, scores);
               for (int i = 0; i < some; i++) {
-                const float unit = step[r + i] * o.scales[head * padded + block];
-                const float offset = ((float*)offsets.data)[(r + i) * padded + block] - shift[r + i] * unit;
+                const __m512 unit = _mm512_set1_ps(step[r + i]);
+                const __m512 offset = _mm512_set1_ps(((float*)offsets.data)[(r + i) * padded + block]);
                 float* fold = (float*)folds.data + (i * SETS + block % (SETS / COLUMNS) * COLUMNS) * LANES;
-                float* score = (float*)wide.data + (i * FIRST + block) * BLOCK;
+                float* out = (float*)wide.data + (i * FIRST + block) * BLOCK;
                 UNROLL for (int c = 0; c < COLUMNS; c++) {
-                  __m512 sum = _mm512_cvtepi32_ps(_mm512_load_si512((int32_t*)sums.data + i * BLOCK + c * LANES));
-                  sum = _mm512_fmadd_ps(sum, _mm512_set1_ps(unit), _mm512_set1_ps(offset));
-                  _mm512_store_ps(score + c * LANES, sum);
+                  __m512 sum = _mm512_fmadd_ps(_mm512_load_ps((float*)scores.data + i * BLOCK + c * LANES), unit, offset);
+                  _mm512_store_ps(out + c * LANES, sum);
                   _mm512_store_ps(fold + c * LANES, _mm512_max_ps(_mm512_load_ps(fold + c * LANES), sum));
                 }
               }
@@ -708,50 +736,43 @@ extern "C" void topk(const TopK* given) {
               const int begin = max(start, first_blocks[r / ROWS]);
               if (begin >= start + SPAN) continue;
               const int some = min(ROWS, count - r), end = min(start + SPAN, whole[r + some - 1]);
-              int32_t* bound = limits;
-              // A key passes if sum · step · scale + offset > limit, for sum without its shift.
+              float* bound = limits;
+              // A key passes if score · step + offset > limit.
               for (int i = 0; i < ROWS; i++) {
-                const bool there = i < some;
-                __m512 x = _mm512_set1_ps(there ? limit[r + i] : INFINITY);
-                if (there) {
-                  x = _mm512_sub_ps(x, _mm512_loadu_ps((float*)offsets.data + (r + i) * padded + start));
-                  x = _mm512_div_ps(x, _mm512_mul_ps(_mm512_set1_ps(step[r + i]), _mm512_loadu_ps(o.scales + head * padded + start)));
-                  x = _mm512_add_ps(x, _mm512_set1_ps(shift[r + i]));
+                __m512 x = _mm512_set1_ps(INFINITY);
+                if (i < some) {
+                  x = _mm512_sub_ps(_mm512_set1_ps(limit[r + i]), _mm512_loadu_ps((float*)offsets.data + (r + i) * padded + start));
+                  x = _mm512_mul_ps(x, _mm512_set1_ps(1 / step[r + i]));
+                  const __mmask16 inside = _mm512_cmplt_epi32_mask(iota, _mm512_set1_epi32(whole[r + i] - start));
+                  x = _mm512_mask_mov_ps(_mm512_set1_ps(INFINITY), inside, x);
                 }
-                __mmask16 inside = _mm512_cmplt_epi32_mask(
-iota, _mm512_set1_epi32(whole[r + i] - start));
-                x = _mm512_min_ps(x, _mm512_set1_ps(1e9f));
-                __m512i number = _mm512_cvt_roundps_epi32(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-                _mm512_store_si512(bound + i * SPAN, _mm512_mask_mov_epi32(_mm512_set1_epi32(INT_MAX), inside, number));
+                _mm512_store_ps(bound + i * SPAN, x);
               }
               for (int block = begin; block < end; block++) {
-                int32_t* sum = sums;
-                product<Eight, ROWS, COLUMNS>((int8_t*)eight.data + r * d, d,
-                                              o.eight + (head * blocks + block) * BLOCK * d, BLOCK * 4,
-                                              d / 4, sum, BLOCK * 4);
+                const int64_t at = (head * blocks + block) * BLOCK;
+                scan((int8_t*)eight.data + r * d, shift + r, o.eight + at * d, o.scales + at, d, scores);
                 for (int i = 0; i < some; i++) {
-                  const __m512i least = _mm512_set1_epi32(bound[i * SPAN + block - start]);
+                  const __m512 least = _mm512_set1_ps(bound[i * SPAN + block - start]);
+                  const float* score = (float*)scores.data + i * BLOCK;
                   uint64_t pass = 0;
                   UNROLL for (int c = 0; c < COLUMNS; c++)
-                    pass |= (uint64_t)_mm512_cmpgt_epi32_mask(_mm512_load_si512(sum + i * BLOCK + c * LANES), least) << (c * LANES);
+                    pass |= (uint64_t)_mm512_cmp_ps_mask(_mm512_load_ps(score + c * LANES), least, _CMP_GT_OQ) << (c * LANES);
                   if (!pass) continue;
                   Found& f = found[r + i];
-                  const float unit = step[r + i] * o.scales[head * padded + block];
-                  const float offset = ((float*)offsets.data)[(r + i) * padded + block];
+                  const float unit = step[r + i], offset = ((float*)offsets.data)[(r + i) * padded + block];
                   if (__builtin_popcountll(pass) <= 4) {
                     do {
                       const int j = __builtin_ctzll(pass);
-                      f.score[f.count] = (sum[i * BLOCK + j] - shift[r + i]) * unit + offset;
+                      f.score[f.count] = score[j] * unit + offset;
                       f.key[f.count++] = block * BLOCK + j;
                       pass &= pass - 1;
                     } while (pass);
                   } else {
                     UNROLL for (int c = 0; c < COLUMNS; c++) {
                       const __mmask16 some = pass >> (c * LANES);
-                      __m512i number = _mm512_sub_epi32(_mm512_load_si512(sum + i * BLOCK + c * LANES), _mm512_set1_epi32(shift[r + i]));
-                      __m512 score = _mm512_fmadd_ps(_mm512_cvtepi32_ps(number), _mm512_set1_ps(unit), _mm512_set1_ps(offset));
+                      __m512 its = _mm512_fmadd_ps(_mm512_load_ps(score + c * LANES), _mm512_set1_ps(unit), _mm512_set1_ps(offset));
                       __m512i key = _mm512_add_epi32(iota, _mm512_set1_epi32(block * BLOCK + c * LANES));
-                      _mm512_storeu_ps(f.score + f.count, _mm512_maskz_compress_ps(some, score));
+                      _mm512_storeu_ps(f.score + f.count, _mm512_maskz_compress_ps(some, its));
                       _mm512_storeu_si512(f.key + f.count, _mm512_maskz_compress_epi32(some, key));
                       f.count += __builtin_popcount(some);
                     }
@@ -772,15 +793,62 @@ iota, _mm512_set1_epi32(whole[r + i] - start));
 
 // ---- Prioritized DCI ---------------------------------------------------------------------------
 
+constexpr int WIDE = 64;    // projections in a vector
+constexpr int SAMPLE = 8;   // of so many vectors one gives the first guess of a threshold
+constexpr int STRETCH = 8;  // vectors whose largest differences are in registers
+
+// far[v] = the largest difference between a query's m projections and those of 64 keys.
+static COLD void differences(const uint8_t* lists, int64_t places, int64_t m, const uint8_t* query,
+                             int64_t vectors, uint8_t* far) {
+  for (int64_t start = 0; start < vectors; start += STRETCH) {
+    __m512i largest[STRETCH];
+    UNROLL for (int v = 0; v < STRETCH; v++) largest[v] = _mm512_setzero_si512();
+    for (int64_t j = 0; j < m; j++) {
+      const __m512i one = _mm512_set1_epi8(query[j]);
+      const uint8_t* list = lists + j * places + start * WIDE;
+      UNROLL for (int v = 0; v < STRETCH; v++) {
+        const __m512i key = _mm512_loadu_si512(list + v * WIDE);
+        const __m512i apart = _mm512_sub_epi8(_mm512_max_epu8(key, one), _mm512_min_epu8(key, one));
+        largest[v] = _mm512_max_epu8(largest[v], apart);
+      }
+    }
+    UNROLL for (int v = 0; v < STRETCH; v++) _mm512_store_si512(far + (start + v) * WIDE, largest[v]);
+  }
+}
+
+// The smallest number that at least `wanted` ≥ 1 numbers of every `apart`-th vector are within.
+// Each pass counts what is within a guess, and within the number below.
+static COLD int smallest_reach(const uint8_t* far, int64_t vectors, int64_t apart, int64_t wanted, int guess) {
+  int low = -1, high = 255;  // too few are within low, enough within high
+  for (int step = 1; high - low > 1; step *= 2) {
+    const __m512i reach = _mm512_set1_epi8(guess), below = _mm512_set1_epi8(guess - 1);
+    int64_t count = 0, count_below = 0;
+#pragma GCC unroll 4
+    for (int64_t v = 0; v < vectors; v += apart) {
+      const __m512i number = _mm512_load_si512(far + v * WIDE);
+      count += __builtin_popcountll(_mm512_cmple_epu8_mask(number, reach));
+      count_below += __builtin_popcountll(_mm512_cmple_epu8_mask(number, below));
+    }
+    if (count < wanted) low = guess;
+    else if (guess && count_below >= wanted) high = guess - 1;
+    else return guess;
+    if (low < 0) guess = max(high - step, 0);
+    else if (high > 254) guess = min(low + step, 254);
+    else guess = (low + high + 1) / 2;
+  }
+  return high;
+}
+
 // S_l holds the keys whose largest projection difference in composite index l is at most that of
 // the k0-th; candidates are the union over l (methods/knn.py says why).
 extern "C" void dci(const TopK* given) {
   const TopK& o = *given;
   const Shape& s = o.shape;
-  constexpr int WIDE = 64;  // projections in a vector
 #pragma omp parallel num_threads(o.threads)
   {
-    Buffer far(o.places), chosen(o.places / 8), scores((s.keys + BLOCK) * 4), keys((s.keys + BLOCK) * 4);
+    Buffer far(o.places + STRETCH * WIDE), chosen(o.places / 8 + 64), scores((s.keys + BLOCK) * 4), keys((s.keys + BLOCK) * 4);
+    const __m512i iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    int guess = 64;
 #pragma omp for collapse(3) schedule(dynamic, 8)
     for (int64_t b = 0; b < s.batch; b++)
       for (int64_t h = 0; h < s.heads; h++)
@@ -788,38 +856,31 @@ extern "C" void dci(const TopK* given) {
           const int64_t i = s.queries - 1 - task, head = b * s.heads + h, lists = o.m * o.L;
           const int64_t seen = min<int64_t>(o.seen[i], s.keys), vectors = (seen + WIDE - 1) / WIDE;
           const uint8_t* query = o.query_lists + (head * s.queries + i) * lists;
+          uint8_t* its = far;
           uint64_t* mask = chosen;
           memset(mask, 0, vectors * 8);
           for (int64_t l = 0; l < o.L; l++) {
-            const uint8_t* list = o.key_lists + (head * lists + l * o.m) * o.places;
-            for (int64_t v = 0; v < vectors; v++) {
-              __m512i largest = _mm512_setzero_si512();
-              for (int64_t j = 0; j < o.m; j++) {
-                __m512i key = _mm512_loadu_si512(list + j * o.places + v * WIDE);
-                __m512i one = _mm512_set1_epi8(query[l * o.m + j]);
-                __m512i difference = _mm512_sub_epi8(_mm512_max_epu8(key, one), _mm512_min_epu8(key, one));
-                largest = _mm512_max_epu8(largest, difference);
-              }
-              const int64_t left = seen - v * WIDE;  // beyond: farther than any
-              if (left < WIDE) largest = _mm512_mask_mov_epi8(_mm512_set1_epi8(-1), (1ull << left) - 1, largest);
-              _mm512_store_si512((uint8_t*)far.data + v * WIDE, largest);
+            differences(o.key_lists + (head * lists + l * o.m) * o.places, o.places, o.m, query + l * o.m, vectors, its);
+            if (seen % WIDE) {  // beyond: farther than any
+              uint8_t* last = its + (vectors - 1) * WIDE;
+              _mm512_store_si512(last, _mm512_mask_mov_epi8(_mm512_set1_epi8(-1), (1ull << seen % WIDE) - 1, _mm512_load_si512(last)));
             }
-            int low = -1, high = 254;
-            while (high - low > 1) {
-              const int middle = (low + high) / 2;
-              const __m512i reach = _mm512_set1_epi8(middle);
-              int64_t count = 0;
-              for (int64_t v = 0; v < vectors; v++)
-                count += __builtin_popcountll(_mm512_cmple_epu8_mask(_mm512_load_si512((uint8_t*)far.data + v * WIDE), reach));
-              (count >= o.retrieved[i] ? high : low) = middle;
-            }
+            const int64_t wanted = max(o.retrieved[i], 1);
+            if (vectors >= 4 * SAMPLE)
+              guess = smallest_reach(its, vectors, SAMPLE, (wanted + SAMPLE / 2) / SAMPLE, guess);
+            guess = smallest_reach(its, vectors, 1, wanted, min(guess, 254));
+            const __m512i reach = _mm512_set1_epi8(guess);
             for (int64_t v = 0; v < vectors; v++)
-              mask[v] |= _mm512_cmple_epu8_mask(_mm512_load_si512((uint8_t*)far.data + v * WIDE), _mm512_set1_epi8(high));
+              mask[v] |= _mm512_cmple_epu8_mask(_mm512_load_si512(its + v * WIDE), reach);
           }
           Found found = {scores, keys, 0};
           for (int64_t v = 0; v < vectors; v++)
-            for (uint64_t bits = mask[v]; bits; bits &= bits - 1)
-              found.key[found.count++] = v * WIDE + __builtin_ctzll(bits);
+            UNROLL for (int c = 0; c < COLUMNS; c++) {
+              const __mmask16 some = mask[v] >> (c * LANES);
+              const __m512i key = _mm512_add_epi32(iota, _mm512_set1_epi32(v * WIDE + c * LANES));
+              _mm512_storeu_si512(found.key + found.count, _mm512_maskz_compress_epi32(some, key));
+              found.count += __builtin_popcount(some);
+            }
           read_best(o, b, h, i, found);
         }
   }

@@ -19,6 +19,7 @@ from bench.models.llama import LlamaFamily, LlamaMethodDecoding
 from bench.models.lra import LRAConfig, LRAFamily, LRAModel
 from bench.models.t5 import T5Family
 from methods.base import Method, Sequence, Unsupported, per_head
+from methods.iceformer import IceFormer
 from methods.vanilla import Vanilla, VanillaEager
 
 ALL = [BartFamily, BertFamily, LlamaFamily, LRAFamily, RobertaFamily, T5Family]
@@ -279,3 +280,38 @@ def test_what_is_of_no_family_is_refused_in_one_line(tmp_path):
     with pytest.raises(ValueError, match="takes 'bert'"):
         BertFamily.load(Spec("x", tmp_path), Vanilla(), "float32", "cpu")
     assert resolve("mine:Family", tmp_path) == "mine:Family" and set(FAMILIES) >= {"t5", "lra"}
+
+
+@pytest.mark.parametrize("search", ["exact", "dci", "quantized"])
+@pytest.mark.parametrize("padding", [None, "left"])
+@torch.no_grad()
+def test_llama_decodes_with_a_memory_as_without_one(padding, search, monkeypatch):
+    """Token by token the same as reading the whole text anew with the method, and in one walk."""
+
+    @dataclass(frozen=True)
+    class Forgetful(IceFormer):
+        def memory(self):
+            return None
+
+    fields = {"k": 6, "search": search, "layers": "1-2"}
+    built = []
+    index = IceFormer.index
+    monkeypatch.setattr(
+        IceFormer, "index", lambda self, *a: (built.append(type(self)), index(self, *a))[1]
+    )
+    answers = []
+    for method in (IceFormer(**fields), Forgetful(**fields)):
+        family = LlamaMethodDecoding.tiny(method)
+        family.model.generation_config.eos_token_id = None
+        ids, sequence, mask = request(LlamaFamily, padding, n=90)
+        answers.append(family.generate_ids(ids, sequence, 12))
+    assert torch.equal(*answers)
+    rows = 1 if padding is None else 2  # of the batch, each with indices of its own
+    prefill = 2 * rows if padding else 2
+    assert built.count(IceFormer) <= 2 * prefill  # those of the memory, once
+    assert built.count(Forgetful) >= prefill + 11 * 2
+    for row in range(2):
+        text = ids[row : row + 1, mask[row].bool()]
+        target = answers[0][row : row + 1]
+        logits = family.logits(text, Sequence(), target)  # one causal walk of the method
+        assert torch.equal(logits.argmax(-1), target)

@@ -327,7 +327,7 @@ def test_native_kernel_agrees():
         call = Call(Sequence(), 0.4, 0)
         native = kind(**more)
         ours = native.attend(*inputs(n, dtype=torch.float32), call)
-        assert native.kernel_used == "native"
+        assert native.kernel_used == "native avx512 float32"
         plain = kind(**more, kernel="torch").attend(*inputs(n, dtype=torch.float32), call)
         torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
 
