@@ -76,7 +76,11 @@ def _answer(
             answers = family.generate(ids, sequence, task.max_new_tokens)
         gate.confirm_honest()
         known.append(
-            {"id": rows[i].id, "input_sha256": hashes[i], "prediction": answer}
+            {
+                "id": rows[i].id,
+                "input_sha256": hashes[i],
+                "prediction": task.spell(rows[i], answer),
+            }
             for i, answer in zip(group, answers, strict=True)
         )
         answered += len(group)
