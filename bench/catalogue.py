@@ -17,7 +17,7 @@ from tasks.base import Data, DataError
 
 
 def ls(arguments: Sequence[str]) -> int:
-    """Names and what their YAML says of them; tasks by benchmark."""
+    """Names and what their YAML says of them; tasks alone as a table, by benchmark."""
     from bench.config import GROUPS
 
     plurals = {group if group == "data" else f"{group}s": group for group in GROUPS}
@@ -26,6 +26,11 @@ def ls(arguments: Sequence[str]) -> int:
     chosen = parser.parse_args(arguments).group
     if chosen and chosen not in plurals and chosen not in GROUPS:
         raise unknown("list", chosen, plurals)
+    if chosen in ("task", "tasks"):
+        from bench import task_table
+
+        print(task_table.table(plugins.available("task")))
+        return 0
     groups = [plurals.get(chosen, chosen)] if chosen else ["method", "task", "model"]
     for group in groups:
         choices = plugins.available(group)
@@ -80,7 +85,7 @@ def check(arguments: Sequence[str]) -> int:
     parser = parser_for(
         "check",
         "does a method or a task keep its contract?",
-        "bench check task=narrativeqa\nbench check method=vcc method.k=8",
+        "bench check task=narrativeqa task=qmsum\nbench check task=all\nbench check method=vcc method.k=8",
     )
     parser.add_argument("words", nargs="+", metavar="method=NAME|task=NAME")
     words = parser.parse_args(arguments).words
@@ -89,6 +94,8 @@ def check(arguments: Sequence[str]) -> int:
 
         return main(words)
     failed = 0
+    if words == ["task=all"]:
+        words = [f"task={name}" for name in plugins.available("task")]
     for word in words:
         group, _, name = word.partition("=")
         if group != "task":

@@ -6,7 +6,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from bench.columns import SCHEMA_VERSION
 from bench.errors import RequestError
 from bench.store import Predictions, Store
 from bench.supervisor import Outcome, Progress, supervise
-from tasks.buckets import buckets
+from tasks import buckets
 
 FINISHED = ("ok", "unsupported", "oom_host", "oom_device", "timeout")
 """A cell with such a row isn't run again: how it ended is a result."""
@@ -157,19 +157,21 @@ def _quality(
     outcome = _child("quality", request, cell, deadline_s, progress)
     if outcome.status != "ok":
         return outcome, {}
-    tokens_in = outcome.result.pop("tokens_in")
-    return outcome, outcome.result | score(cell, results, paired, tokens_in)
+    return outcome, outcome.result | score(cell, results, paired)
 
 
-def score(cell: Cell, results: Path, paired: bool, tokens_in: Sequence[int] | None = None) -> Row:
-    """The quality columns from stored predictions, by the task's official metric; by buckets of
-    length too where the tokens of each row are given."""
-    task, rows = cell.build_task(), cell.rows().rows
+def score(cell: Cell, results: Path, paired: bool) -> Row:
+    """The quality columns from stored predictions, by the task's official metric, over all rows
+    and by buckets of their length."""
+    task, loaded = cell.build_task(), cell.rows()
+    rows = loaded.rows
     references = [row.references for row in rows]
     columns: Row = {
         "metric": task.metric,
         "metric_version": str(task.metric_version),
         "higher_is_better": task.higher_is_better,
+        "n_samples_available": loaded.n_available,
+        "n_samples_official": cell.task.get("n", {}).get(cell.data["split"]),
     }
     each: list[list[float]] = []
     arms = [("", cell), ("base_", cell.baseline())] if paired else [("", cell)]
@@ -177,6 +179,7 @@ def score(cell: Cell, results: Path, paired: bool, tokens_in: Sequence[int] | No
         kept = Predictions(results / "predictions", arm.prediction_key)
         done = kept.done()
         answers = [done[row.id]["prediction"] for row in rows]
+        tokens_in = [t for row in rows if (t := done[row.id].get("tokens_in")) is not None]
         figures = dict(task.score(answers, references))
         each.append(task.score_each(answers, references))
         estimate = stats.bootstrap_mean(each[-1], seed=cell.seed)
@@ -184,6 +187,11 @@ def score(cell: Cell, results: Path, paired: bool, tokens_in: Sequence[int] | No
             f"{prefix}value": figures["value"],
             f"{prefix}ci_lo": estimate.lo,
             f"{prefix}ci_hi": estimate.hi,
+            f"{prefix}score_by_length": json.dumps(
+                buckets.scores(lambda *a: task.score(*a)["value"], tokens_in, answers, references)
+            )
+            if len(tokens_in) == len(rows)
+            else None,
             f"{prefix}predictions_sha256": kept.sha256([row.id for row in rows]),
         }
         if not prefix:
@@ -195,9 +203,6 @@ def score(cell: Cell, results: Path, paired: bool, tokens_in: Sequence[int] | No
                 "n_failed": 0,
                 "predictions_path": str(Path("predictions") / arm.prediction_key),
             }
-    if tokens_in is not None:
-        held = buckets(tokens_in, each[0])
-        columns["score_by_length"] = json.dumps({b.name: [b.n, b.score] for b in held})
     if paired:
         difference = stats.paired_difference(each[0], each[1], seed=cell.seed)
         columns |= {

@@ -44,7 +44,6 @@ def predict(cell: Cell, results: Path, stage: str, report: child.Report) -> dict
         "tokens_in_mean": read / len(rows),
         "tokens_seen_mean": seen / len(rows),
         "truncated_frac": 1 - seen / read,
-        "tokens_in": [row.tokens_in for row in encoded],
     }
 
 
@@ -79,6 +78,7 @@ def _answer(
             {
                 "id": rows[i].id,
                 "input_sha256": hashes[i],
+                "tokens_in": encoded[i].tokens_in,
                 "prediction": task.spell(rows[i], answer),
             }
             for i, answer in zip(group, answers, strict=True)
