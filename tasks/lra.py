@@ -92,7 +92,7 @@ class Lra(Reader):
         found = lra_files.READERS[self.embedded](paths, self.labels or 0, self.size)
         kept, available = self._some(found, split, n)
         if not available:
-            raise DataError(f"{paths[0]} has no rows of split '{split}'")
+            raise DataError(f"{paths[0]} has no rows of split '{split}'; expected one or more")
         rows = [self._row(f"{split}-{at:06d}", one) for at, one in kept]
         return Loaded(rows, split, lra_files.sha256(paths, self.embedded), available)
 
