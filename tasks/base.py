@@ -129,5 +129,5 @@ class Task:
     def score_each(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]]
     ) -> list[float]:
-        """One score a row on the scale of `value`, for intervals and paired tests."""
+        """One number a row whose mean is `value`, for intervals and paired tests."""
         raise NotImplementedError

@@ -6,6 +6,7 @@ Only embedded rows are used, so nothing but the project's files is needed.
 from __future__ import annotations
 
 import builtins
+import math
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -123,7 +124,7 @@ def _check_scores(task: Task, rows: Sequence[Row], failures: list[str]) -> None:
         _expect(task, [""] * len(rows), references, 0.0, "empty predictions", failures)
         for odd in ODD:
             for score in task.score_each([odd] * len(rows), references):
-                if not 0 <= score <= 100:
+                if not 0 <= score < math.inf:
                     failures.append(f"prediction {odd[:9]!r} scores {score}")
 
 
@@ -142,6 +143,8 @@ def _expect(
     each = task.score_each(given, references)
     if abs(found - value) > 1e-3:
         failures.append(f"{what} score {found}, expected {value:g}")
+    if each and abs(math.fsum(each) / len(each) - found) > 1e-3:
+        failures.append(f"{what}: the mean over rows isn't the value {found}")
     if len(each) != len(given) or any(abs(score - value) > 1e-3 for score in each):
         failures.append(f"{what}: rows score {sorted(set(each))}, expected {value:g} each")
 

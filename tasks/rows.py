@@ -223,8 +223,7 @@ class Reader(Task):
     def score_each(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]]
     ) -> list[float]:
-        """One score a row in 0…100. For a geometric mean of ROUGE it is the row's own, and their
-        mean isn't `value`, the geometric mean of means: use them for intervals only."""
+        """One number a row whose mean is `value`: see tasks.metrics.each."""
         return metrics.each(self.official, self.metric, predictions, references)
 
 
