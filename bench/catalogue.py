@@ -17,7 +17,7 @@ from tasks.base import Data, DataError
 
 
 def ls(arguments: Sequence[str]) -> int:
-    """Names and what their YAML says of them; tasks by benchmark."""
+    """Names and what their YAML says of them; tasks alone as a table, by benchmark."""
     from bench.config import GROUPS
 
     plurals = {group if group == "data" else f"{group}s": group for group in GROUPS}
@@ -26,6 +26,11 @@ def ls(arguments: Sequence[str]) -> int:
     chosen = parser.parse_args(arguments).group
     if chosen and chosen not in plurals and chosen not in GROUPS:
         raise unknown("list", chosen, plurals)
+    if chosen in ("task", "tasks"):
+        from bench import task_table
+
+        print(task_table.table(plugins.available("task")))
+        return 0
     groups = [plurals.get(chosen, chosen)] if chosen else ["method", "task", "model"]
     for group in groups:
         choices = plugins.available(group)
@@ -80,7 +85,7 @@ def check(arguments: Sequence[str]) -> int:
     parser = parser_for(
         "check",
         "does a method or a task keep its contract?",
-        "bench check task=narrativeqa\nbench check method=vcc method.k=8",
+        "bench check task=qmsum\nbench check task=all\nbench check method=vcc method.k=8",
     )
     parser.add_argument("words", nargs="+", metavar="method=NAME|task=NAME")
     words = parser.parse_args(arguments).words
@@ -89,6 +94,8 @@ def check(arguments: Sequence[str]) -> int:
 
         return main(words)
     failed = 0
+    if words == ["task=all"]:
+        words = [f"task={name}" for name in plugins.available("task")]
     for word in words:
         group, _, name = word.partition("=")
         if group != "task":
@@ -142,8 +149,9 @@ def score(arguments: Sequence[str]) -> int:
     """Official figures of anyone's predictions."""
     parser = parser_for(
         "score",
-        "score a file of predictions: .jsonl of {id, prediction}, .json or a submission .csv",
-        "bench score qmsum predictions.jsonl --data-dir /data",
+        "score a file of predictions: .jsonl of {id, prediction}, .json or a submission .csv; "
+        "or .jsonl of {prediction, reference}, which needs no data",
+        "bench score qmsum predictions.jsonl --data-dir /data\nbench score qmsum pairs.jsonl",
     )
     parser.add_argument("task")
     parser.add_argument("file", type=Path)
@@ -152,9 +160,16 @@ def score(arguments: Sequence[str]) -> int:
     from tasks import submission
 
     task = plugins.build(plugins.conf("task", options.task))
-    figures = _data(submission.score_file, task, _chosen(options), options.file)
+    from bench import stats
+
+    given, references = _data(submission.paired, task, _chosen(options), options.file)
+    figures, each = task.score(given, references), task.score_each(given, references)
+    estimate = stats.bootstrap_mean(each, seed=0)
     for name, figure in figures.items():
         print(f"{name:<24} {figure}")
+    print(f"{'standard error':<24} {estimate.stderr:.4f}")
+    print(f"{'95 % interval':<24} {estimate.lo:.4f} … {estimate.hi:.4f}")
+    print(f"{'rows scored':<24} {len(each)}")
     return 0
 
 

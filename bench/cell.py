@@ -136,10 +136,13 @@ class Cell:
         except DataError as error:
             raise RequestError(str(error)) from error
         threads = request["threads"] or len(os.sched_getaffinity(0))
+        model = _weights(request["model"], request["method"]["name"], task.answers)
+        if task.answers in ("choice", "span"):
+            model["marks"] = list(task.special_tokens)
         return cls(
             method=request["method"],
             task=request["task"],
-            model=_weights(request["model"], request["method"]["name"]),
+            model=model,
             device=request["device"],
             data={
                 "source": data.source,
@@ -155,7 +158,7 @@ class Cell:
             seed=request["seed"],
             measure=request["measure"],
             probe=request["probe"],
-            code_sha256=_code(request["method"], request["task"], request["model"]),
+            code_sha256=_code(request["method"], request["task"], model),
         )
 
 
@@ -197,8 +200,9 @@ def _data(data: Mapping[str, Any]) -> Data:
     return Data(data["source"], where, data.get("split"))
 
 
-def _weights(model: Mapping[str, Any], method: str) -> dict[str, Any]:
-    """The model with the checkpoint that this method uses, and its hash."""
+def _weights(model: Mapping[str, Any], method: str, answers: str = "") -> dict[str, Any]:
+    """The model with the checkpoint that this method uses, its hash, and the head that a task
+    with such answers needs."""
     original = model.get("original_path") or model["path"]
     adapted = (model.get("adapted") or {}).get(method)
     path = find_checkpoint(adapted or original, model.get("revision"))
@@ -209,7 +213,7 @@ def _weights(model: Mapping[str, Any], method: str) -> dict[str, Any]:
         raise RequestError(str(error)) from error
     return {
         **model,
-        "family": family,
+        "family": auto.headed(family, answers),
         "original_path": original,
         "path": str(path),
         "weights": "random" if config else model["weights"],

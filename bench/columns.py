@@ -63,6 +63,8 @@ split                 string  split of the data
 data_source           string  embedded (shipped), local (a folder) or hub (a pinned revision)
 dataset_sha256        string  sha256 of the samples' source
 n_samples_planned     int64   samples asked for
+n_samples_available   int64   samples that the split holds
+n_samples_official    int64   samples that the benchmark says it holds
 model                 string  name of the model
 weights_kind          string  where the weights come from
 weights_sha256        string  sha256 of the weights
@@ -109,7 +111,7 @@ ci_lo                 float64 lower end of its 95 % interval
 ci_hi                 float64 upper end
 ci_method             string  how the interval was made
 metrics               json    all official figures
-score_by_length       json    score in each bin of input length
+score_by_length       json    samples and score in each bin of input length, before truncation
 n_scored              int64   samples that have a score
 n_failed              int64   samples that failed
 higher_is_better      bool    direction of the metric
@@ -118,6 +120,7 @@ predictions_sha256    string  sha256 over ids and predictions
 base_value            float64 vanilla's main metric on the same samples
 base_ci_lo            float64 lower end of its 95 % interval
 base_ci_hi            float64 upper end
+base_score_by_length  json    vanilla's in each bin of input length
 base_predictions_sha256 string sha256 over vanilla's ids and predictions
 value_diff            float64 value − base_value over shared samples
 value_diff_ci_lo      float64 lower end of its 95 % interval

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bench import stats
 from bench.cell import BASELINE, Cell
 from bench.store import Predictions
-from tasks.buckets import buckets
+from tasks import buckets
 
 AGREE_SLACK_BYTES = 16 << 20
 Row = dict[str, Any]
@@ -19,23 +19,25 @@ Row = dict[str, Any]
 def judged(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
     """The row of a cell with what its raw measurements mean."""
     judged = {**row}
-    tokens_in = judged.pop("tokens_in", None)
-    if tokens_in:
-        judged |= quality(cell, results, cell.method["name"] != BASELINE, tokens_in)
+    if judged.get("tokens_in_mean") is not None:
+        judged |= quality(cell, results, cell.method["name"] != BASELINE)
     if judged.get("lat_samples_ns"):
         judged |= latency(judged, cell.seed)
     return {**judged, "mem_agree": mem_agree(judged)}
 
 
-def quality(cell: Cell, results: Path, paired: bool, tokens_in: Sequence[int] | None = None) -> Row:
-    """The quality columns from stored predictions, by the task's official metric; by buckets of
-    length too where the tokens of each row are given."""
-    task, rows = cell.build_task(), cell.rows().rows
+def quality(cell: Cell, results: Path, paired: bool) -> Row:
+    """The quality columns from stored predictions, by the task's official metric, over all rows
+    and by buckets of their length."""
+    task, loaded = cell.build_task(), cell.rows()
+    rows = loaded.rows
     references = [row.references for row in rows]
     columns: Row = {
         "metric": task.metric,
         "metric_version": str(task.metric_version),
         "higher_is_better": task.higher_is_better,
+        "n_samples_available": loaded.n_available,
+        "n_samples_official": cell.task.get("n", {}).get(cell.data["split"]),
     }
     each: list[list[float]] = []
     arms = [("", cell), ("base_", cell.baseline())] if paired else [("", cell)]
@@ -43,6 +45,7 @@ def quality(cell: Cell, results: Path, paired: bool, tokens_in: Sequence[int] | 
         kept = Predictions(results / "predictions", arm.prediction_key)
         done = kept.done()
         answers = [done[row.id]["prediction"] for row in rows]
+        tokens_in = [t for row in rows if (t := done[row.id].get("tokens_in")) is not None]
         figures = dict(task.score(answers, references))
         each.append(task.score_each(answers, references))
         estimate = stats.bootstrap_mean(each[-1], seed=cell.seed)
@@ -50,6 +53,11 @@ def quality(cell: Cell, results: Path, paired: bool, tokens_in: Sequence[int] | 
             f"{prefix}value": figures["value"],
             f"{prefix}ci_lo": estimate.lo,
             f"{prefix}ci_hi": estimate.hi,
+            f"{prefix}score_by_length": json.dumps(
+                buckets.scores(lambda *a: task.score(*a)["value"], tokens_in, answers, references)
+            )
+            if len(tokens_in) == len(rows)
+            else None,
             f"{prefix}predictions_sha256": kept.sha256([row.id for row in rows]),
         }
         if not prefix:
@@ -61,9 +69,6 @@ def quality(cell: Cell, results: Path, paired: bool, tokens_in: Sequence[int] | 
                 "n_failed": 0,
                 "predictions_path": str(Path("predictions") / arm.prediction_key),
             }
-    if tokens_in is not None:
-        held = buckets(tokens_in, each[0])
-        columns["score_by_length"] = json.dumps({b.name: [b.n, b.score] for b in held})
     if paired:
         difference = stats.paired_difference(each[0], each[1], seed=cell.seed)
         columns |= {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import sys
 import time
@@ -16,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from bench import supervisor
+from bench.cell import BASELINE
 
 MIB = 1 << 20
 SOLO_DIFFERS = 0.1
@@ -78,18 +80,20 @@ def row(found: Mapping[str, Any], results: Path) -> None:
         f"{r['device']} {r['dtype']} · {r['threads']} threads"
     )
     table = Table(
-        title=escape(title),
         caption=escape(weights),
-        title_justify="left",
         caption_justify="left",
         show_edge=False,
         pad_edge=False,
     )
-    for name in ("", r["method"], "vanilla", "against vanilla"):
+    alone = r["method"] == BASELINE
+    for name in ("", r["method"]) if alone else ("", r["method"], BASELINE, f"against {BASELINE}"):
         table.add_column(escape(name), justify="left" if not name else "right")
     for line in (*_quality(r), *_latency(r), *_memory(r), *_fidelity(r), *_rest(r)):
-        table.add_row(*line)
+        label, mine, base, against = line
+        beside = " · ".join(part for part in (mine, against) if part not in ("", "–"))
+        table.add_row(*((label, beside) if alone else (label, mine, base, against)))
     console.print()
+    console.print(escape(title), style="italic")
     console.print(table)
     if r["status"] != "ok":
         first, *lines = (r.get("status_detail") or "no reason given").splitlines()
@@ -116,6 +120,12 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             r["value_diff"], r["value_diff_ci_lo"], r["value_diff_ci_hi"], sign=True
         )
     yield name, _within(r["value"], r["ci_lo"], r["ci_hi"]), base, difference
+    by_length = json.loads(r.get("score_by_length") or "{}")
+    if len(by_length) > 1:
+        vanilla = json.loads(r.get("base_score_by_length") or "{}")
+        for bucket, (n, value) in by_length.items():
+            base = f"{vanilla[bucket][1]:.1f}" if bucket in vanilla else ""
+            yield f"  of ≤ {int(bucket[1:]):,} tokens (n={n})", f"{value:.1f}", base, ""
 
 
 def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -165,6 +175,11 @@ def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if r.get("tokens_in_mean") is not None:
         seen, read = r["tokens_seen_mean"], r["tokens_in_mean"]
         yield "tokens seen / in", f"{seen:,.0f} / {read:,.0f}", "", f"{r['truncated_frac']:.1%} cut"
+    if r.get("n_samples_available") and r["data_source"] != "embedded":
+        official = r.get("n_samples_official")
+        said = f"officially {official:,}" if official else ""
+        counts = f"{r['n_scored']:,} / {r['n_samples_available']:,}"
+        yield f"rows scored / in {r['split']}", counts, "", said
 
 
 def _within(

@@ -93,6 +93,21 @@ class Task:
     vocabulary: int | None = None
 
     @property
+    def answers(self) -> str:
+        """What a model answers with: text, class (its number), choice (the number of one of the
+        choices in the query) or span (a piece of the document, or yes or no)."""
+        return "text" if self.labels is None else "class"
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        """Markers of the inputs that should be tokens of their own."""
+        return ()
+
+    def spell(self, row: Row, answer: str) -> str:
+        """The prediction that a model's answer stands for: of a choice its text."""
+        return answer
+
+    @property
     def metric_version(self) -> int:
         """Changes whenever the metric's definition could give another number."""
         raise NotImplementedError
@@ -114,5 +129,5 @@ class Task:
     def score_each(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]]
     ) -> list[float]:
-        """One score a row on the scale of `value`, for intervals and paired tests."""
+        """One number a row whose mean is `value`, for intervals and paired tests."""
         raise NotImplementedError

@@ -1,13 +1,11 @@
 """Buckets of input length, so that quality is seen by length and not only on average.
 
-Pure functions of token counts and scores. An edge is a power of two: bucket "≤4096" holds rows of
-2049 to 4096 tokens.
+An edge is a power of two: bucket "≤4096" holds rows of 2049 to 4096 tokens.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 SHORTEST = 512
@@ -15,13 +13,12 @@ SHORTEST = 512
 
 @dataclass(frozen=True)
 class Bucket:
-    """Rows whose input had more than `above` and at most `upto` tokens before truncation.
-    `score` is the mean of theirs."""
+    """Rows whose input had more than `above` and at most `upto` tokens before truncation; `rows`
+    are their numbers."""
 
     above: int
     upto: int
-    n: int
-    score: float
+    rows: tuple[int, ...]
 
     @property
     def name(self) -> str:
@@ -33,17 +30,27 @@ def upper_edge(tokens: int) -> int:
     return max(SHORTEST, 1 << max(0, tokens - 1).bit_length())
 
 
-def buckets(tokens_in: Sequence[int], scores: Sequence[float]) -> list[Bucket]:
-    """The buckets that have rows, the shortest first. `scores` are those of Task.score_each.
-    ValueError unless there is one score a row."""
-    if len(tokens_in) != len(scores):
-        raise ValueError(f"{len(tokens_in)} lengths, {len(scores)} scores; expected as many")
-    held: dict[int, list[float]] = {}
-    for tokens, score in zip(tokens_in, scores, strict=True):
-        held.setdefault(upper_edge(tokens), []).append(score)
+def buckets(tokens_in: Sequence[int]) -> list[Bucket]:
+    """The buckets that have rows, the shortest first."""
+    held: dict[int, list[int]] = {}
+    for row, tokens in enumerate(tokens_in):
+        held.setdefault(upper_edge(tokens), []).append(row)
     return [
-        Bucket(
-            0 if edge == SHORTEST else edge // 2, edge, len(found), math.fsum(found) / len(found)
-        )
-        for edge, found in sorted(held.items())
+        Bucket(0 if edge == SHORTEST else edge // 2, edge, tuple(rows))
+        for edge, rows in sorted(held.items())
     ]
+
+
+def scores(
+    score: Callable[[Sequence[str], Sequence[Sequence[str]]], float], tokens_in: Sequence[int],
+    predictions: Sequence[str], references: Sequence[Sequence[str]],
+) -> dict[str, tuple[int, float]]:  # fmt: skip
+    """Name of a bucket → how many rows it has, and their score by the metric itself: with one
+    bucket it is the score of all."""
+    return {
+        bucket.name: (
+            len(bucket.rows),
+            score([predictions[i] for i in bucket.rows], [references[i] for i in bucket.rows]),
+        )
+        for bucket in buckets(tokens_in)
+    }

@@ -50,3 +50,8 @@ def choices(question: str, candidates: Sequence[str]) -> str:
     """The query that a multiple-choice head reads: it scores the hidden state at each [ent]."""
     marked = "".join(f"[ent]{one}[/ent]" for one in candidates)
     return f"[question]{question}[/question]{marked}"
+
+
+def chosen(query: str, number: str) -> str:
+    """The text of one of the candidates in a query of `choices`."""
+    return query.split("[ent]")[int(number) + 1].removesuffix("[/ent]")

@@ -107,6 +107,11 @@ class LongEval(rows.Reader):
             raise DataError(f"{self.name} has no set for {asked}; {data.dir} has {sizes}")
         return [(held[size], "")]
 
+    def read_outputs(self, path: Path) -> tuple[list[str], list[tuple[str, ...]]]:
+        """Predictions and references of an official file of outputs, N_response.txt."""
+        labels, given, _ = official_output(path)
+        return given, [(label,) for label in labels]
+
     def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
         return prompts.encode(row, tokenizer, length)
 

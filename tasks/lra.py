@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, ClassVar
 
-from tasks import lra_files
+from tasks import listops, lra_files
 from tasks.base import Data, DataError, Encoded, Loaded, Row, Tokenizer
 from tasks.rows import Reader
 
@@ -92,7 +92,7 @@ class Lra(Reader):
         found = lra_files.READERS[self.embedded](paths, self.labels or 0, self.size)
         kept, available = self._some(found, split, n)
         if not available:
-            raise DataError(f"{paths[0]} has no rows of split '{split}'")
+            raise DataError(f"{paths[0]} has no rows of split '{split}'; expected one or more")
         rows = [self._row(f"{split}-{at:06d}", one) for at, one in kept]
         return Loaded(rows, split, lra_files.sha256(paths, self.embedded), available)
 
@@ -115,9 +115,7 @@ class Lra(Reader):
     def _row(self, name: str, found: lra_files.Found) -> Row:
         document = found.document
         if self.embedded == "listops":
-            from tasks.listops import tokens
-
-            for token in tokens(document):
+            for token in listops.tokens(document):
                 if token not in LISTOPS:
                     raise DataError(f"{found.where}: no ListOps token '{token}'")
         return Row(name, "", document, (str(found.label),), found.second)
@@ -156,9 +154,7 @@ class Lra(Reader):
     def ids_of(self, document: str) -> list[int]:
         """All ids of a document."""
         if self.embedded == "listops":
-            from tasks.listops import tokens
-
-            return [LISTOPS[token] for token in tokens(document)]
+            return [LISTOPS[token] for token in listops.tokens(document)]
         if self.embedded in ("text", "retrieval"):
             return [byte + 1 for byte in document.encode()]
         return list(document.encode("latin-1"))

@@ -262,7 +262,10 @@ def _members(path: Path) -> tuple[zipfile.ZipFile, dict[str, int]]:
     for info in opened.infolist():
         name = PurePosixPath(info.filename.replace("\\", "/"))
         if name.is_absolute() or ".." in name.parts or stat.S_ISLNK(info.external_attr >> 16):
-            raise DataError(f"{path} has an unsafe member '{info.filename}'")
+            raise DataError(
+                f"{path} has an unsafe member '{info.filename}'; expected names that stay within "
+                "the zip"
+            )
     return opened, {info.filename: info.file_size for info in opened.infolist()}
 
 

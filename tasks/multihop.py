@@ -33,7 +33,7 @@ class MultiHop(Reader):
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """The markers to add to a tokenizer. They stay readable text for one that lacks them."""
+        """Markers that stay readable text for a tokenizer without them."""
         return formats.SPECIAL.get(f"{self.benchmark}/{self.form}", ())
 
     def make(self, split: str, index: int, length: int, seed: int) -> list[dict[str, Any]]:
@@ -62,6 +62,10 @@ class HotpotQA(MultiHop):
     tokens (VCC's context_cls_is_important)."""
 
     vip_context: bool = False
+
+    @property
+    def answers(self) -> str:
+        return "span" if self.form == "roberta" else "text"
 
     def parse(self, record: dict[str, Any], where: str, split: str, at: int) -> Row:
         row_id = sources.text(record, "_id" if "_id" in record else "id", where)
@@ -100,6 +104,13 @@ class HotpotQA(MultiHop):
 @dataclass(frozen=True)
 class WikiHop(MultiHop):
     """Which of the candidates stands in a relation to a subject."""
+
+    @property
+    def answers(self) -> str:
+        return "choice" if self.form == "roberta" else "text"
+
+    def spell(self, row: Row, answer: str) -> str:
+        return formats.chosen(row.query, answer) if self.answers == "choice" else answer
 
     def parse(self, record: dict[str, Any], where: str, split: str, at: int) -> Row:
         candidates, supports = (_texts(record, name, where) for name in ("candidates", "supports"))

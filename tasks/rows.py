@@ -104,7 +104,7 @@ class Reader(Task):
         rows, seen = merged(self._parsed(parts, split), n, whole, self.repeats)
         what = f"{parts[0][0]}{': ' if parts[0][1] else ''}{parts[0][1]}"
         if not rows:
-            raise DataError(f"{what} has no rows")
+            raise DataError(f"{what} has no rows; expected one or more")
         if not any(reference.strip() for row in rows for reference in row.references):
             raise DataError(f"{what} has empty outputs only; {_WITHHELD[split == 'test']}")
         # A reading that stopped early knows no more than the benchmark says of itself.
@@ -223,8 +223,7 @@ class Reader(Task):
     def score_each(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]]
     ) -> list[float]:
-        """One score a row in 0…100. For a geometric mean of ROUGE it is the row's own, and their
-        mean isn't `value`, the geometric mean of means: use them for intervals only."""
+        """One number a row whose mean is `value`: see tasks.metrics.each."""
         return metrics.each(self.official, self.metric, predictions, references)
 
 
@@ -246,7 +245,10 @@ def merged(
         if row.id in seen and not repeats:
             raise DataError(f"{where}: id '{row.id}' came before; expected each id once")
         if seen.setdefault(row.id, content) != content:
-            raise DataError(f"{where}: id '{row.id}' came before with another input")
+            raise DataError(
+                f"{where}: id '{row.id}' came before with another input; expected the same input "
+                "(a further reference), or another id"
+            )
         if row.id in kept:
             kept[row.id].append(row)
         elif n is None or len(kept) < n:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tasks import sources
+from tasks import formats, sources
 from tasks.base import Data, DataError, Row
 from tasks.rows import Reader
 
@@ -49,8 +49,6 @@ def none(text: str) -> tuple[str, str]:
 
 def entities(text: str) -> tuple[str, str]:
     """`options` in the form that VCC's multiple-choice head reads: each option between markers."""
-    from tasks import formats
-
     query, document = options(text)
     question, *given = re.split(r"\n *\([A-D]\) ?", query)
     return formats.choices(question.strip(), given), document
@@ -77,6 +75,17 @@ class Scrolls(Reader):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_choice("query", QUERIES)
+
+    @property
+    def answers(self) -> str:
+        return "choice" if self.query == "entities" else "text"
+
+    @property
+    def special_tokens(self) -> tuple[str, ...]:
+        return formats.SPECIAL["quality/roberta"] if self.query == "entities" else ()
+
+    def spell(self, row: Row, answer: str) -> str:
+        return formats.chosen(row.query, answer) if self.query == "entities" else answer
 
     def parts(self, data: Data, split: str, length: int) -> list[tuple[Path, str]]:
         if data.source == "hub":

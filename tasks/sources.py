@@ -51,7 +51,9 @@ def local_file(folder: Path | None, benchmark: str, name: str) -> Path:
     for path in tried:
         if path.is_file():
             return path
-    raise DataError(f"no file {tried[0]} (nor {tried[1]})")
+    raise DataError(
+        f"no file {tried[0]} (nor {tried[1]}); data.dir is the folder that holds {benchmark}/{name}"
+    )
 
 
 def local_files(folder: Path | None, benchmark: str, patterns: str | Sequence[str]) -> list[Path]:
@@ -238,7 +240,10 @@ def _opened(archive: Path, member: str) -> Iterator[tuple[zipfile.ZipFile, zipfi
             path = PurePosixPath(info.filename.replace("\\", "/"))
             # Nothing is unpacked here, but such a zip is not what the benchmark published.
             if path.is_absolute() or ".." in path.parts or stat.S_ISLNK(info.external_attr >> 16):
-                raise DataError(f"{archive} has an unsafe member '{info.filename}'")
+                raise DataError(
+                    f"{archive} has an unsafe member '{info.filename}'; expected names that stay "
+                    "within the zip"
+                )
         try:
             found = opened.getinfo(member)
         except KeyError:
@@ -278,8 +283,12 @@ def json_object(raw: bytes, where: str) -> dict[str, Any]:
         found = json.loads(raw)
     except UnicodeDecodeError as error:
         raise DataError(f"{where}: not UTF-8: {error.reason} at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{where}: broken json at column {error.colno}: {error.msg}; expected one object"
+        ) from None
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: broken json: {first_line(error)}") from None
+        raise DataError(f"{where}: broken json: {first_line(error)}; expected one object") from None
     if not isinstance(found, dict):
         raise DataError(f"{where}: found {type(found).__name__}, expected an object with columns")
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,8 +91,18 @@ def verify(predictions: Mapping[str, Any], ids: Iterable[str]) -> list[str]:
 
 
 def score_file(task: Task, data: Data, path: Path, n: int | None = None) -> dict[str, float]:
-    """The official figures of a file of predictions for the first n rows (None: all) of `data`,
-    and how many rows they are. DataError if they aren't predictions of these rows."""
+    """The official figures of a file of predictions, and how many rows they are: see `paired`."""
+    predictions, references = paired(task, data, path, n)
+    return {**task.score(predictions, references), "n": len(predictions)}
+
+
+def paired(
+    task: Task, data: Data, path: Path, n: int | None = None
+) -> tuple[list[Any], list[Sequence[str]]]:
+    """Predictions and references: those in the file itself, where it has both, otherwise of the
+    first n rows (None: all) of `data`. DataError if they aren't predictions of these rows."""
+    if own := _own_pairs(task, path):
+        return own
     rows = task.load(data, n, task.length, 0).rows
     predictions = read_predictions(path, getattr(task, "member", None))
     errors = verify(predictions, (row.id for row in rows))
@@ -101,8 +111,32 @@ def score_file(task: Task, data: Data, path: Path, n: int | None = None) -> dict
         errors = [error for error in errors if "expected text" not in error]
     if errors:
         raise DataError(f"{path}: {'; '.join(errors)}")
-    figures = task.score([predictions[row.id] for row in rows], [row.references for row in rows])
-    return {**figures, "n": len(rows)}
+    return [predictions[row.id] for row in rows], [row.references for row in rows]
+
+
+def _own_pairs(task: Task, path: Path) -> tuple[list[Any], list[Sequence[str]]] | None:
+    """The pairs of json lines {prediction, reference} or {prediction, references: […]}, or of a
+    benchmark's own file of outputs (`task.read_outputs`)."""
+    if not path.is_file():
+        return None
+    read_outputs = getattr(task, "read_outputs", None)
+    if read_outputs and path.suffix == ".txt":
+        given, references = read_outputs(path)
+        return given, references
+    if not path.name.lower().endswith((".jsonl", ".jsonl.gz")):
+        return None
+    predictions: list[Any] = []
+    found: list[Sequence[str]] = []
+    for where, record in records.read(path):
+        if not predictions and not {"reference", "references"} & set(record):
+            return None
+        right = record["references"] if "references" in record else record.get("reference")
+        right = [right] if isinstance(right, str) else right
+        if not isinstance(right, list) or not all(isinstance(one, str) for one in right):
+            raise DataError(f"{where}: expected 'reference' with text or 'references' with texts")
+        predictions.append(sources.text(record, "prediction", where))
+        found.append(right)
+    return (predictions, found) if predictions else None
 
 
 def export(

@@ -15,9 +15,16 @@ from bench import plugins, system
 from bench.cell import BASELINE, Cell
 from bench.errors import RequestError
 from bench.models.base import Family, Spec
-from bench.models.hf import Classifier
 from methods.base import Method, Sequence, Unsupported
 from tasks.base import Encoded, Task
+
+WORDS = {
+    "text": "text",
+    "class": "a class",
+    "choice": "one of the choices that a question gives",
+    "span": "a span of the context",
+}
+"""What a task asks for and a model answers with (tasks.base.Task.answers)."""
 
 
 def prepare(cell: Cell) -> None:
@@ -49,7 +56,8 @@ def load(cell: Cell, method: Method) -> Family:
     """The cell's model with the method in it. Raises RequestError when the folder holds no such
     model, Unsupported with the method's reason."""
     model = cell.model
-    spec = Spec(model["name"], Path(model["path"]), model.get("config"), cell.seed)
+    marks = tuple(model.get("marks", ()))
+    spec = Spec(model["name"], Path(model["path"]), model.get("config"), cell.seed, marks)
     try:
         family: Family = plugins.load(model["family"]).load(
             spec, method, cell.dtype, cell.device["kind"]
@@ -63,15 +71,12 @@ def load(cell: Cell, method: Method) -> Family:
 
 
 def check_fit(cell: Cell, task: Task, family: Family) -> None:
-    """Raises RequestError when the task asks for a class and the model writes text, or the other
-    way round."""
-    labels = task.labels
-    if (labels is not None) != isinstance(family, Classifier):
-        asked = "text" if labels is None else f"one of {labels} classes"
-        given = "a class" if labels is None else "text"
+    """Raises RequestError when the model answers with something else than the task asks for."""
+    if task.answers != family.answers:
+        asked = f"one of {task.labels} classes" if task.labels else WORDS[task.answers]
         raise RequestError(
             f"task {cell.task['name']} asks for {asked}, model {cell.model['name']} answers with "
-            f"{given}; bench ls models lists others"
+            f"{WORDS[family.answers]}; bench ls models lists others"
         )
 
 

@@ -44,7 +44,6 @@ def predict(cell: Cell, results: Path, stage: str, report: child.Report) -> dict
         "tokens_in_mean": read / len(rows),
         "tokens_seen_mean": seen / len(rows),
         "truncated_frac": 1 - seen / read,
-        "tokens_in": [row.tokens_in for row in encoded],
     }
 
 
@@ -76,7 +75,12 @@ def _answer(
             answers = family.generate(ids, sequence, task.max_new_tokens)
         gate.confirm_honest()
         known.append(
-            {"id": rows[i].id, "input_sha256": hashes[i], "prediction": answer}
+            {
+                "id": rows[i].id,
+                "input_sha256": hashes[i],
+                "tokens_in": encoded[i].tokens_in,
+                "prediction": task.spell(rows[i], answer),
+            }
             for i, answer in zip(group, answers, strict=True)
         )
         answered += len(group)

@@ -18,6 +18,16 @@ FAMILIES = {
     "t5": "bench.models.t5:T5Family",
     "xlm-roberta": "bench.models.bert:RobertaFamily",
 }
+HEADS = {
+    ("bench.models.bert:RobertaFamily", "choice"): "bench.models.heads:RobertaChoice",
+    ("bench.models.bert:RobertaFamily", "span"): "bench.models.heads:RobertaSpan",
+}
+"""The family of the same encoder with the head that a task's answers (tasks.base) need."""
+
+
+def headed(target: str, answers: str) -> str:
+    """The target of a family, with another head if such answers need one and there is one."""
+    return HEADS.get((target, answers), target)
 
 
 def resolve(target: str, folder: Path, config: Mapping[str, Any] | None = None) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
@@ -19,25 +19,31 @@ from methods.base import Layer, Method, Sequence, Shape
 @dataclass(frozen=True)
 class Spec:
     """A model to load: `path` is a checkpoint folder (config.json, safetensors, tokenizer);
-    `config` replaces its size and then weights are random, from `seed`."""
+    `config` replaces its size and then weights are random, from `seed`; `marks` are texts that
+    should be tokens of their own."""
 
     name: str
     path: Path
     config: dict[str, Any] | None = None
     seed: int = 0
+    marks: tuple[str, ...] = ()
 
 
 class Family:
     """A loaded model with a method in it.
 
-    An encoder with a class head answers with a class: see bench.models.hf.Classifier. A causal
-    model reads its prompt with the method, and answers with the new tokens alone.
+    An encoder with a class head answers with a class: see bench.models.hf.Classifier, and
+    bench.models.heads for other heads. A causal model reads its prompt with the method, and answers
+    with the new tokens alone.
 
+    answers     text, class, choice or span: see tasks.base.Task.answers
     model       the Hugging Face module, in eval mode
     tokenizer   its tokenizer
     method      what reads and walks; assign another to compare at the same weights
     calls       how often the method was called since it was last set to 0
     """
+
+    answers: ClassVar[str] = "text"
 
     model: nn.Module
     tokenizer: Any

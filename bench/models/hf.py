@@ -143,9 +143,18 @@ class Classifier(HubFamily):
     """An encoder with a head: the answer is a class. Logits are [B, 1, classes] whatever the
     target holds, a target is [B, 1] of class numbers, an answer the class's label."""
 
+    answers: ClassVar[str] = "class"
+
     def classify(self, ids: Tensor, sequence: Sequence) -> Tensor:
         """ids [B, n] → [B, classes]"""
         raise NotImplementedError
+
+    def check_trained(self) -> None:
+        """Raises ValueError where the checkpoint has no trained head: its answers mean nothing."""
+        if self.lacks:
+            raise ValueError(
+                f"the checkpoint has no trained head (no {self.lacks[0]}): train it first"
+            )
 
     def logits(self, ids: Tensor, sequence: Sequence, target: Tensor) -> Tensor:
         return self.classify(ids, sequence)[:, None]
@@ -160,11 +169,7 @@ class Classifier(HubFamily):
 
     @torch.no_grad()
     def generate(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> list[str]:
-        """Raises ValueError where the checkpoint has no trained head: its answers mean nothing."""
-        if self.lacks:
-            raise ValueError(
-                f"the checkpoint has no trained head (no {self.lacks[0]}): train it first"
-            )
+        self.check_trained()
         labels = self.model.config.id2label
         return [labels[number] for number in self.generate_ids(ids, sequence, 1)[:, 0].tolist()]
 

@@ -22,6 +22,8 @@ class Metric:
 
     version   changes whenever a number could change
     combined  the official name of the value where it isn't among the figures
+    share     of a value that isn't a mean over rows: share(figures of a row, figures) → the row's
+              part in it, see `each`
     digits    of rounding, as the official code rounds
     """
 
@@ -29,6 +31,7 @@ class Metric:
     row: Callable[[Any, Sequence[Any]], Figures]
     value: Callable[[Mapping[str, float]], float]
     combined: str | None = None
+    share: Callable[[Figures, Mapping[str, float]], float] | None = None
     digits: int = 4
 
 
@@ -41,9 +44,7 @@ def compute(
     Raises ValueError for an unknown metric and for predictions that don't pair with references.
     """
     kind, rows = _rows(task, metric, predictions, references)
-    figures: dict[str, float | None] = {
-        name: math.fsum(row[name] for row in rows) / len(rows) for name in rows[0]
-    }
+    figures: dict[str, Any] = _means(rows)
     value = kind.value(figures)
     if kind.combined:
         figures[kind.combined] = value
@@ -61,10 +62,19 @@ def compute(
 def each(
     task: str, metric: str, predictions: Sequence[Any], references: Sequence[Sequence[Any]]
 ) -> list[float]:
-    """One score a row on the scale of `value`, not rounded. Of a combined metric (geometric mean
-    of ROUGE) their mean isn't `value`, so they serve intervals and paired tests only."""
+    """One number a row whose mean is `value`, not rounded: for intervals and paired tests.
+
+    Mostly the row's own score. A geometric mean of means has no such scores; there it is the first
+    order of how the value hangs on the row (the delta method), which may lie above 100."""
     kind, rows = _rows(task, metric, predictions, references)
+    if kind.share:
+        figures = _means(rows)
+        return [kind.share(row, figures) for row in rows]
     return [kind.value(row) for row in rows]
+
+
+def _means(rows: Sequence[Figures]) -> Figures:
+    return {name: math.fsum(row[name] for row in rows) / len(rows) for name in rows[0]}
 
 
 def version(task: str, metric: str) -> int:
@@ -113,6 +123,11 @@ def _geometric_mean(figures: Mapping[str, float]) -> float:
     return math.prod(figures[f"rouge/{kind}"] for kind in rouge.TYPES) ** (1 / 3)
 
 
+def _geometric_share(row: Figures, means: Mapping[str, float]) -> float:
+    value = _geometric_mean(means)
+    return value and value * math.fsum(row[name] / means[name] for name in row) / len(row)
+
+
 def _squad(given: str, right: Sequence[str]) -> Figures:
     return {"exact_match": 100 * text.exact_match(given, right), "f1": 100 * text.f1(given, right)}
 
@@ -141,7 +156,9 @@ METRICS: dict[str, Metric] = {
     "f1": _figure("f1", text.f1),
     "zero_scrolls/f1": _figure("f1", text.f1_ascii),
     "exact_match": _figure("exact_match", text.exact_match),
-    "rouge_geo_mean": Metric(1, _geo_rouge, _geometric_mean, "rouge/geometric_mean"),
+    "rouge_geo_mean": Metric(
+        1, _geo_rouge, _geometric_mean, "rouge/geometric_mean", _geometric_share
+    ),
     "zero_scrolls/accuracy": _figure("accuracy", text.letter),
     "exp_similarity": _figure("exp_similarity", text.exp_similarity),
     "concordance_index": _figure("concordance_index", text.concordance_index),

@@ -42,6 +42,8 @@ class Faulty(Scrolls):
         return replace(loaded, rows=rows)
 
     def encode(self, row, tokenizer, length):
+        if self.fault == "imports":
+            from tasks import stories  # noqa: F401
         found = super().encode(row, tokenizer, length)
         if self.fault == "long":
             return Encoded([*found.ids, 1], [*found.vip, False], found.tokens_in + 1)
@@ -72,6 +74,7 @@ FAULTS = {
     "long": "ids at length=",
     "vip": "no VIP token at length=",
     "tokens": "1 tokens in",
+    "imports": "ImportError: encode imports tasks",
     "score": "references against themselves score 50.0, expected 100",
     "empty": "ZeroDivisionError: no words",
 }

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tasks import metrics
@@ -80,11 +81,25 @@ def test_each_gives_the_rows_of_a_mean():
     assert sum(rows) / 3 == pytest.approx(72.2222, abs=1e-4)
 
 
-def test_the_mean_of_geometric_means_is_not_the_value():
+def test_the_parts_of_a_geometric_mean_have_its_mean():
     rows = metrics.each("scrolls/qmsum", "rouge_geo_mean", *DOCUMENTED)
-    assert rows == pytest.approx([100, 0, 0])  # no bigram in common: 0, though R1 is not
     found = metrics.compute("scrolls/qmsum", "rouge_geo_mean", *DOCUMENTED)
-    assert found["value"] > sum(rows) / 3
+    assert sum(rows) / 3 == pytest.approx(found["value"], abs=1e-4)
+    assert rows[0] > rows[1] > rows[2] > 0
+    assert metrics.each("scrolls/qmsum", "rouge_geo_mean", ["a", "b"], [["a"], ["b"]]) == [0, 0]
+
+
+def test_the_parts_of_a_geometric_mean_spread_as_it_does():
+    rng = np.random.default_rng(0)
+    texts = [" ".join(rng.choice([*"abcdef"], 12)) for _ in range(80)]
+    given, right = texts[:40], [[text] for text in texts[40:]]
+    parts = np.array(metrics.each("scrolls/qmsum", "rouge_geo_mean", given, right))
+    values = []
+    for _ in range(200):
+        at = rng.integers(0, 40, 40)
+        some = [given[i] for i in at], [right[i] for i in at]
+        values.append(metrics.compute("scrolls/qmsum", "rouge_geo_mean", *some)["value"])
+    assert parts.std(ddof=1) / 40**0.5 == pytest.approx(np.std(values), rel=0.2)
 
 
 def test_figures_do_not_leak_between_calls():

@@ -159,3 +159,26 @@ def test_ids_of_a_split_without_answers(tmp_path):
     with zipfile.ZipFile(tmp_path / "scrolls" / "qasper.zip", "w") as made:
         made.writestr("qasper/test.jsonl", "\n".join(map(json.dumps, rows)))
     assert task("qasper").ids(Data("local", tmp_path, "test")) == ["a", "b"]
+
+
+def test_pairs_with_their_own_references_need_no_data(tmp_path):
+    made = plugins.build(plugins.conf("task", "qmsum"))
+    path = tmp_path / "pairs.jsonl"
+    path.write_text(
+        '{"prediction": "a b", "reference": "a b"}\n'
+        '{"prediction": "a b", "references": ["x", "a b"]}\n'
+    )
+    assert submission.score_file(made, Data("local"), path) | {"n": 2, "value": 100.0} == (
+        submission.score_file(made, Data("local"), path)
+    )
+    path.write_text('{"prediction": "a b", "reference": "a b"}\n{"prediction": "a b"}\n')
+    with pytest.raises(DataError, match="line 2: expected 'reference' with text"):
+        submission.score_file(made, Data("local"), path)
+
+
+def test_outputs_as_longeval_publishes_them_are_scored(tmp_path):
+    path = tmp_path / "200_response.txt"
+    path.write_text("Label: 1, Predict: it is <1>., Parsed: 1, prompt length: 9\n"
+                    "Label: 2, Predict: 1, Parsed: 1, prompt length: 9\nAccuracy: 0.5\n")  # fmt: skip
+    made = plugins.build(plugins.conf("task", "longeval_lines"))
+    assert submission.score_file(made, Data(), path)["value"] == 50

@@ -1,0 +1,188 @@
+"""RoBERTa with the heads that VCC trains (Zeng et al., arXiv 2305.04241, §5 and appendix): one
+that scores the choices of a question (QuALITY, WikiHop), one that finds a span (HotpotQA).
+
+Both read the hidden states at marks of the input, which tasks/formats.py puts there; marks that a
+tokenizer lacks become tokens of it, with embeddings drawn from the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, pad
+from transformers import RobertaModel, RobertaPreTrainedModel
+
+from bench.models.base import Spec
+from bench.models.bert import RobertaFamily, first_valid
+from bench.models.hf import all_valid
+from methods.base import Method, Sequence
+
+KINDS = ("no", "yes")
+"""Answers that the span head gives without a span; the third kind is a span."""
+
+
+class RobertaWithHeads(RobertaPreTrainedModel):  # type: ignore[misc]
+    """The encoder with one linear layer for each of `outputs`, as a checkpoint holds it."""
+
+    outputs: ClassVar[Mapping[str, int]]
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.roberta = RobertaModel(config, add_pooling_layer=False)
+        sizes = self.outputs.items()
+        self.heads = nn.ModuleDict({k: nn.Linear(config.hidden_size, n) for k, n in sizes})
+        self.post_init()
+
+
+class RobertaForChoice(RobertaWithHeads):
+    outputs: ClassVar[Mapping[str, int]] = {"choice": 1}
+
+
+class RobertaForSpan(RobertaWithHeads):
+    outputs: ClassVar[Mapping[str, int]] = {"kind": 3, "ends": 2, "paragraph": 1, "sentence": 1}
+
+
+class Marked(RobertaFamily):
+    """What both share: the marks as token ids, those of `reads` among them."""
+
+    may_lack = ("heads.",)
+    reads: ClassVar[tuple[str, ...]]
+
+    marks: Mapping[str, int]
+
+    @classmethod
+    def load(cls, spec: Spec, method: Method, dtype: str, device: str) -> Self:
+        """Raises ValueError with one line when the folder is no checkpoint of the family."""
+        family = super().load(spec, method, dtype, device)
+        tokenizer, model = family.tokenizer, family.model
+        wanted = sorted({*spec.marks, *cls.reads})
+        if new := [mark for mark in wanted if mark not in tokenizer.get_vocab()]:
+            tokenizer.add_tokens(new, special_tokens=True)
+            if len(tokenizer) > model.config.vocab_size:
+                with torch.random.fork_rng():
+                    torch.manual_seed(spec.seed)
+                    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+            if spec.config is None:
+                family.lacks = [*family.lacks, f"token {new[0]}"]
+        family.marks = {mark: tokenizer.convert_tokens_to_ids(mark) for mark in wanted}
+        return family
+
+    @classmethod
+    def tiny(cls, method: Method, seed: int = 0) -> Self:
+        """With the marks at ids from 3 on."""
+        family = super().tiny(method, seed)
+        family.marks = {mark: 3 + at for at, mark in enumerate(cls.reads)}
+        return family
+
+    def at(self, mark: str, ids: Tensor, sequence: Sequence) -> Tensor:
+        """[B, n] bool: where a mark stands."""
+        return (ids == self.marks[mark]) & all_valid(ids, sequence)
+
+
+class RobertaChoice(Marked):
+    """Scores the hidden state at each [ent]: the answer is the number of the best choice, from 0.
+    A row of a batch with fewer choices than another has the lowest score for those it lacks."""
+
+    answers = "choice"
+    architecture = RobertaForChoice
+    reads = ("[ent]",)
+
+    def classify(self, ids: Tensor, sequence: Sequence) -> Tensor:
+        """ids [B, n] → [B, most choices of a row]. Raises ValueError for a row without any."""
+        scores = self.model.heads["choice"](self.encode(ids, sequence))[..., 0]
+        here = self.at("[ent]", ids, sequence)
+        count = here.sum(1)
+        if not bool(count.all()):
+            raise ValueError("a row has no [ent]: nothing to choose from")
+        room = torch.arange(int(count.max()), device=ids.device) < count[:, None]
+        logits: Tensor = scores.new_full(room.shape, torch.finfo(scores.dtype).min)
+        logits = logits.masked_scatter(room, scores[here])
+        return logits
+
+    @torch.no_grad()
+    def generate(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> list[str]:
+        self.check_trained()
+        return [str(n) for n in self.generate_ids(ids, sequence, 1)[:, 0].tolist()]
+
+
+class RobertaSpan(Marked):
+    """No, yes, or a span of what isn't VIP: three scores at the row's first token, and at every
+    token one as the span's first and one as its last.
+
+    A target is [B, 3 + n]: 0 no, 1 yes or 2 a span; its first and last token; and for each token
+    whether the paragraph or sentence that a mark there begins is needed. -100 is ignored."""
+
+    answers = "span"
+    architecture = RobertaForSpan
+    reads = ("[ts]", "[ss]")
+
+    def classify(self, ids: Tensor, sequence: Sequence) -> Tensor:
+        """ids [B, n] → [B, 3]: no, yes, a span."""
+        logits: Tensor = self._kinds(self.encode(ids, sequence), sequence)
+        return logits
+
+    def logits(self, ids: Tensor, sequence: Sequence, target: Tensor) -> Tensor:
+        """[B, 2, n]: of each token as the first and as the last of the span."""
+        return self._ends(self.encode(ids, sequence), ids, sequence)
+
+    def loss(self, ids: Tensor, sequence: Sequence, target: Tensor) -> Tensor:
+        """VCC's: (first + last) / 2 + kind + sentences + paragraphs."""
+        hidden = self.encode(ids, sequence)
+        kind, ends, needed = target[:, :1], target[:, 1:3], target[:, 3:]
+        total = _cross_entropy(self._kinds(hidden, sequence)[:, None], kind)
+        # The mean over a row's first and last token is half the sum of both.
+        total = total + _cross_entropy(self._ends(hidden, ids, sequence), ends)
+        for head, mark in (("paragraph", "[ts]"), ("sentence", "[ss]")):
+            here = self.at(mark, ids, sequence) & (needed >= 0)
+            if bool(here.any()):
+                scores = self.model.heads[head](hidden)[..., 0][here]
+                wanted = needed[here].to(scores.dtype)
+                total = total + binary_cross_entropy_with_logits(scores, wanted)
+        return total
+
+    @torch.no_grad()
+    def generate_ids(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> Tensor:
+        """[B, 3]: the likeliest kind, and the first and last token of the best span of at most
+        `max_new_tokens`."""
+        hidden = self.encode(ids, sequence)
+        kind = self._kinds(hidden, sequence).argmax(-1)
+        first, last = self._ends(hidden, ids, sequence).float().unbind(1)
+        n, most = ids.shape[1], max(1, min(max_new_tokens, ids.shape[1]))
+        lasts = pad(last, (0, most - 1), value=torch.finfo(last.dtype).min).unfold(1, most, 1)
+        best = (first[..., None] + lasts).flatten(1).argmax(1)  # of [n, most]
+        begin = best // most
+        return torch.stack((kind, begin, (begin + best % most).clamp(max=n - 1)), 1)
+
+    @torch.no_grad()
+    def generate(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> list[str]:
+        self.check_trained()
+        found = self.generate_ids(ids, sequence, max_new_tokens).tolist()
+        return [
+            KINDS[kind]
+            if kind < len(KINDS)
+            else self.tokenizer.decode(row[first : last + 1], skip_special_tokens=True).strip()
+            for row, (kind, first, last) in zip(ids.tolist(), found, strict=True)
+        ]
+
+    def _kinds(self, hidden: Tensor, sequence: Sequence) -> Any:
+        return self.model.heads["kind"](first_valid(hidden, sequence))
+
+    def _ends(self, hidden: Tensor, ids: Tensor, sequence: Sequence) -> Tensor:
+        """[B, 2, n], the lowest where no span may begin or end: padding, VIP tokens and marks."""
+        out = ~all_valid(ids, sequence)
+        for mark in self.marks:
+            out = out | self.at(mark, ids, sequence)
+        if sequence.vip is not None:
+            out = out | sequence.vip
+        ends: Tensor = self.model.heads["ends"](hidden).transpose(1, 2)
+        return ends.masked_fill(out[:, None], torch.finfo(ends.dtype).min)
+
+
+def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """Mean over the targets [B, t] of logits [B, t, classes] that aren't -100; 0 without any."""
+    if bool((target == -100).all()):
+        return logits.sum() * 0
+    return cross_entropy(logits.flatten(0, 1), target.flatten())
