@@ -164,7 +164,8 @@ class _Builder:
                 return task.cannot
         if printed.value is None and not definition.unsourced:
             return f"the paper prints no number ({printed.meaning})"
-        if metric.measure in measured.RATIOS and printed.method in definition.reference:
+        relative = metric.measure in measured.RATIOS or metric.measure == "score_kept"
+        if relative and printed.method in definition.reference:
             return "what ratios are formed against"
         return None
 

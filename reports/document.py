@@ -30,7 +30,7 @@ METRICS = {
     "f1_joint": "F1, joint", "f1_long": "F1, long", "f1_short": "F1, short",
     "f1_full": "F1, full", "f1_verified": "F1, verified",
 }  # fmt: skip
-UNITS = {"%": "", "points": "", "x vanilla": "×", "% of vanilla": "%"}
+UNITS = {"%": "", "points": "", "x vanilla": "× vanilla", "% of vanilla": " % of vanilla"}
 
 
 def document(table: Table) -> list[Element]:
@@ -139,10 +139,10 @@ def published(cell: Cell) -> str:
         return printed.text
     unit = UNITS.get(printed.unit, f" {printed.unit}")
     about = "≈ " if printed.approximate else ""
-    text = f"×{printed.text}" if unit == "×" else f"{printed.text}{unit}"
-    if printed.approximate and len(printed.text) > 5:
-        text = f"{printed.value:.3g}{unit}"
-    return f"{about}{text}" + (f" = ×{cell.ratio:.3f}" if cell.ratio is not None else "")
+    long = printed.approximate and len(printed.text) > 5
+    text = f"{printed.value:.3g}" if long else printed.text
+    ratio = "" if cell.ratio in (None, printed.value) else f" = ×{cell.ratio:.3f}"
+    return f"{about}{text}{unit}{ratio}"
 
 
 def shown(measured: Measured | None, is_ratio: bool) -> str:

@@ -41,3 +41,8 @@ class Grid:
 
 
 Element = Heading | Paragraph | Items | Grid
+
+
+def plain(text: str) -> str:
+    """Text on one line, without what can't be seen: control codes, turned writing directions."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())

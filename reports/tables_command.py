@@ -97,11 +97,12 @@ def _built(chosen: Sequence[definitions.Definition], rows: Rows) -> Iterator[Tab
     printed = {paper: papers.load(paper) for paper in {d.paper for d in chosen}}
     console = Console(stderr=True)
     began = time.monotonic()
-    with Progress(console=console, transient=True, auto_refresh=False) as bar:
+    hidden = not console.is_terminal
+    with Progress(console=console, transient=True, auto_refresh=False, disable=hidden) as bar:
         task = bar.add_task("tables", total=len(chosen), visible=False)
         for definition in chosen:
             yield build.build(definition, printed[definition.paper], rows)
-            slow = console.is_terminal and time.monotonic() - began > SLOW_S
+            slow = time.monotonic() - began > SLOW_S
             bar.update(task, advance=1, visible=slow, refresh=slow)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from reports.build import Cell, Table
 from reports.commands import cell_commands
+from reports.elements import plain
 
 COLUMNS = (
     "table", "part", "method", "model_size", "length", "settings", "task", "split", "metric",
@@ -17,7 +18,7 @@ COLUMNS = (
     "measured_lo", "measured_hi", "measured_is_ratio", "n", "delta", "verdict", "reason",
     "objections", "row_id", "host_id", "published_hardware", "source", "flag", "command",
 )  # fmt: skip
-FORMULA = ("=", "+", "-", "@", "\t", "\r")
+FORMULA = ("=", "+", "-", "@")
 """A spreadsheet runs a text that begins so."""
 
 
@@ -30,7 +31,7 @@ def write(tables: Iterable[Table]) -> str:
         commands = cell_commands(table)
         for cell in table.cells:
             record = _record(table, cell, commands.get(id(cell), ""))
-            writer.writerow({name: plain(value) for name, value in record.items()})
+            writer.writerow({name: field(value) for name, value in record.items()})
     return into.getvalue()
 
 
@@ -53,11 +54,11 @@ def _record(table: Table, cell: Cell, command: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def plain(value: Any) -> Any:
+def field(value: Any) -> Any:
     """Numbers as they are; a text on one line that no spreadsheet takes for a formula."""
     if not isinstance(value, str):
         return value
-    text = " ".join(value.split())
+    text = plain(value)
     return f"'{text}" if text.startswith(FORMULA) and not _number(text) else text
 
 

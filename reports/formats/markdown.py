@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from reports.elements import Code, Element, Grid, Heading, Items
+from reports.elements import Code, Element, Grid, Heading, Items, plain
 
 MARKUP = re.compile(r"[\\`*_{}\[\]|#~]")
 HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -49,8 +49,7 @@ def _row(line: Sequence[str], widths: Sequence[int], grid: Grid) -> str:
 
 def escape(text: str) -> str:
     """Text that is shown as it is: no markup, no HTML, no new line."""
-    plain = " ".join(text.split())
-    marked = MARKUP.sub(lambda found: "\\" + found[0], plain)
+    marked = MARKUP.sub(lambda found: "\\" + found[0], plain(text))
     return re.sub("[&<>]", lambda found: HTML[found[0]], marked)
 
 
@@ -61,7 +60,7 @@ def line_start(text: str) -> str:
 
 def code(text: str) -> str:
     """Text of a terminal, behind as many backticks as it needs."""
-    plain = " ".join(text.split())
-    fence = "`" * (1 + max(map(len, re.findall("`+", plain)), default=0))
-    space = " " if fence != "`" or plain[:1] == "`" or plain[-1:] == "`" else ""
-    return f"{fence}{space}{plain}{space}{fence}"
+    line = plain(text)
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+    space = " " if fence != "`" else ""
+    return f"{fence}{space}{line}{space}{fence}"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
 from collections.abc import Iterable
-from html import escape
 
-from reports.elements import Code, Element, Grid, Heading, Items
+from reports.elements import Code, Element, Grid, Heading, Items, plain
 
 STYLE = """
 :root{color-scheme:light dark;
@@ -55,6 +55,10 @@ def index(entries: Iterable[tuple[str, str, str]]) -> str:
     heading = Heading("Published and measured", 1)
     page = write([heading], heading.text)
     return page.replace("\n</main>", f"\n<ul>\n{links}\n</ul>\n</main>")
+
+
+def escape(text: str) -> str:
+    return html.escape(plain(text))
 
 
 def _element(element: Element) -> list[str]:

@@ -2,10 +2,9 @@ r"""A document as a LaTeX fragment for \input: needs booktabs, longtable and ams
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
-from reports.elements import Code, Element, Grid, Heading, Items
+from reports.elements import Code, Element, Grid, Heading, Items, plain
 
 SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
@@ -21,6 +20,8 @@ HEAD = (
     "\n"
     r"% \usepackage{booktabs,longtable,textcomp}"
 )
+LETTERS = 0x250
+"""Where the letters of European languages end."""
 SECTIONS = {1: "section*", 2: "subsection*"}
 
 
@@ -73,7 +74,4 @@ def _row(line: Iterable[str]) -> str:
 def escape(text: str) -> str:
     """Text that is set as it is: no command, no new line, nothing that pdflatex has no letter
     for."""
-    plain = " ".join(text.split())
-    return re.sub(
-        r".", lambda m: SPECIAL.get(m[0], m[0] if ord(m[0]) < 0x250 else "?"), plain, flags=re.S
-    )
+    return "".join(SPECIAL.get(c, c if ord(c) < LETTERS else "?") for c in plain(text))
