@@ -259,7 +259,8 @@ class _Builder:
         self, printed: Printed, ratio: float | None, margin: float, found: Found, is_ratio: bool
     ) -> Judged:
         if found.objections:
-            return Judged("cannot", found.objections[0])
+            first, *more = found.objections
+            return Judged("cannot", f"{first} (+{len(more)} more)" if more else first)
         assert printed.value is not None
         if not is_ratio:
             return verdicts.score(printed.value, printed.margin, found.measured)

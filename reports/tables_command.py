@@ -9,7 +9,6 @@ from pathlib import Path
 
 from bench.commands import parser_for
 from bench.errors import RequestError, unknown
-from bench.shards import write_whole
 from reports import build, definitions, papers
 from reports.build import Table
 from reports.document import document
@@ -119,9 +118,11 @@ def _write(tables: Sequence[Table], formats: Sequence[str], out: Path) -> None:
 
 
 def _file(path: Path, text: str) -> None:
-    """Written whole, over what an earlier report left."""
-    path.unlink(missing_ok=True)
-    write_whole(path, text.encode())
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RequestError(f"can't write {path}: {error.strerror}") from error
 
 
 def _joined(tables: Iterable[Table], form: str) -> str:

@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
 
 import pytest
@@ -15,6 +17,7 @@ from bench.store import Store
 from reports import tables_command
 from reports.formats import csv_cells, markdown, page, tex
 from tests.bench import made
+from tests.conftest import ROOT
 
 HOSTILE = (
     "<script>alert(1)</script>",
@@ -186,6 +189,23 @@ def test_without_a_name_it_lists_the_tables(capsys, tmp_path):
 def test_a_wrong_request_is_one_line(capsys, words, expected):
     code, out, err = run(capsys, *words)
     assert code == 2 and not out and expected in err and err.count("\n") == 1
+
+
+def test_a_place_that_can_not_be_written_is_one_line(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = run(capsys, "lra_speed", "--results", tmp_path, "--out", tmp_path / "file")
+    assert code == 2 and "can't write" in err and "File exists" in err
+
+
+def test_reports_import_no_torch_and_run_nothing():
+    program = (
+        "import sys\nfrom bench.cli import main\n"
+        "try: main(['report', 'vcc_table2', '--results', 'tests'])\nexcept SystemExit: pass\n"
+        "heavy = {'torch', 'transformers', 'datasets'} & set(sys.modules)\n"
+        "print(heavy, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert done.stderr.strip().splitlines()[-1] == "set()", done.stderr
 
 
 def test_rows_of_a_newer_schema_and_torn_files_are_named_and_set_aside(
