@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 
 from bench.rows import Row
@@ -10,27 +9,11 @@ from reports.build import SCORES, Cell, Table
 from reports.commands import commands, preparation
 from reports.definitions import Definition
 from reports.elements import Element, Grid, Heading, Items, Paragraph
-from reports.verdicts import RATIO_FACTOR, SCORE_POINTS, Measured
+from reports.glance import glance
+from reports.names import interval, metric_name, printed_text
+from reports.verdicts import RATIO_FACTOR, SCORE_POINTS
 
 MOST_OTHERS = 12
-METRICS = {
-    "runtime_total_ms": "runtime, total",
-    "runtime_encoder_ms": "runtime, encoder",
-    "runtime_vcc_layers_ms": "runtime, VCC layers",
-    "attention_time_s": "time in attention",
-    "speed_ratio": "speed",
-    "memory_ratio": "peak memory",
-    "steps_per_second": "steps per second",
-    "peak_memory_gb": "peak memory",
-    "relative_score": "score kept",
-    "zeroscrolls_score": "score",
-    "output_error": "output error",
-    "em": "EM", "f1": "F1", "auc": "AUC", "mcc": "MCC", "rouge1": "ROUGE-1",
-    "rouge2": "ROUGE-2", "rougeL": "ROUGE-L", "f1_ans": "F1, answer", "f1_sup": "F1, support",
-    "f1_joint": "F1, joint", "f1_long": "F1, long", "f1_short": "F1, short",
-    "f1_full": "F1, full", "f1_verified": "F1, verified",
-}  # fmt: skip
-UNITS = {"%": "", "points": "", "x vanilla": "× vanilla", "% of vanilla": " % of vanilla"}
 
 
 def document(table: Table) -> list[Element]:
@@ -41,6 +24,7 @@ def document(table: Table) -> list[Element]:
     return [
         Heading(f"{definition.source}, {definition.title}", 1),
         Paragraph(f"{definition.name}: {len(table.cells)} cells, {told}."),
+        *glance(table),
         *_cells(table, notes),
         *_commands(table),
         Heading("Hardware", 2),
@@ -117,7 +101,7 @@ def _cells(table: Table, notes: _Notes) -> Iterator[Element]:
 def _line(cell: Cell, definition: Definition, notes: _Notes) -> tuple[str, ...]:
     line, metric = cell.line, cell.printed.metric
     unit = cell.printed.unit
-    name = METRICS.get(metric, metric)
+    name = metric_name(metric)
     given = dict(line.settings)
     return (
         f"{name} (%)" if unit == "%" else name,
@@ -126,7 +110,7 @@ def _line(cell: Cell, definition: Definition, notes: _Notes) -> tuple[str, ...]:
         f"{line.length:,}" if line.length else "–",
         *(str(given.get(setting, "–")) for setting in definition.settings),
         published(cell) + notes.mark(cell),
-        shown(cell.measured, cell.is_ratio),
+        interval(cell.measured, cell.is_ratio),
         _delta(cell),
         ": ".join(filter(None, (cell.judged.verdict, cell.judged.reason))),
     )
@@ -134,27 +118,8 @@ def _line(cell: Cell, definition: Definition, notes: _Notes) -> tuple[str, ...]:
 
 def published(cell: Cell) -> str:
     """The printed value as printed, and its ratio to vanilla."""
-    printed = cell.printed
-    if printed.value is None:
-        return printed.text
-    unit = UNITS.get(printed.unit, f" {printed.unit}")
-    about = "≈ " if printed.approximate else ""
-    long = printed.approximate and len(printed.text) > 5
-    text = f"{printed.value:.3g}" if long else printed.text
-    ratio = "" if cell.ratio in (None, printed.value) else f" = ×{cell.ratio:.3f}"
-    return f"{about}{text}{unit}{ratio}"
-
-
-def shown(measured: Measured | None, is_ratio: bool) -> str:
-    """A figure and its interval."""
-    if measured is None:
-        return ""
-    style, sign = (".3f", "×") if is_ratio else (".1f", "")
-    text = f"{sign}{measured.value:{style}}"
-    if measured.lo is None or measured.hi is None:
-        return text
-    hi = "∞" if math.isinf(measured.hi) else f"{measured.hi:{style}}"
-    return f"{text} ({measured.lo:{style}} … {hi})"
+    ratio = "" if cell.ratio in (None, cell.printed.value) else f" = ×{cell.ratio:.3f}"
+    return f"{printed_text(cell.printed)}{ratio}"
 
 
 def _delta(cell: Cell) -> str:

@@ -12,7 +12,8 @@ SPECIAL = {
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}",
     "[": "{[}", "]": "{]}", "-": "{-}", "`": r"\textasciigrave{}", "'": r"\textquotesingle{}",
     "×": r"$\times$", "Δ": r"$\Delta$", "−": r"$-$", "±": r"$\pm$", "≈": r"$\approx$",
-    "≤": r"$\leq$", "≥": r"$\geq$", "∞": r"$\infty$", "…": r"\ldots{}", "–": "--", "·": r"$\cdot$",
+    "→": r"$\to$", "≤": r"$\leq$", "≥": r"$\geq$", "∞": r"$\infty$", "…": r"\ldots{}",
+    "–": "--", "·": r"$\cdot$",
     "“": "``", "”": "''", "’": "'",
 }  # fmt: skip
 HEAD = (

@@ -343,6 +343,20 @@ def test_beneath_a_table_stand_hardware_configuration_and_rows_without_a_cell(tm
     assert any("finetuned" in e.text for e in elements if isinstance(e, Paragraph))
 
 
+def test_a_table_comes_in_the_papers_shape_too(tmp_path):
+    Store(tmp_path).append([scored(75.1), ratio(0.54), unfused()])
+    grids = [e for e in document(table("vcc_table1", tmp_path)) if isinstance(e, Grid)]
+    shape = grids[0]
+    assert shape.caption == "Table 1, in the paper's shape" and len(shape.lines) == 8
+    line = dict(zip(shape.head, shape.lines[5], strict=True))
+    assert line["method"] == "VCC, base, 4,096"
+    assert line["hotpotqa F1"] == "74.6 → 75.1, reproduced"
+    assert line["hotpotqa runtime, total"] == "114.6 ms = ×0.271 → ×0.270, reproduced"
+    assert line["wikihop accuracy"] == "75.9"
+    wide = [e.caption for e in document(table("vcc_table2")) if isinstance(e, Grid)]
+    assert not any("shape" in caption for caption in wide)
+
+
 def test_cells_that_look_wrong_as_printed_have_a_note():
     text = markdown.write(document(table("vcc_table3")))
     assert "looks wrong as printed: same model/length/runtime in Table 2 prints em 5.0" in text
@@ -351,4 +365,4 @@ def test_cells_that_look_wrong_as_printed_have_a_note():
 
 def test_cells_off_a_plot_are_marked():
     text = markdown.write(document(table("iceformer_table1")))
-    assert "≈ 2.92 s = ×1.000" in text
+    assert "≈ 2.92 s = ×1.000" in text and "≈ 0.38 s |" in text
