@@ -105,12 +105,15 @@ def _files(folder: Path, max_mib: float) -> Iterator[Finding]:
     size = 0
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
+        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
         predictions = name.startswith(f"{store.PREDICTIONS}/") and path.suffix == ".jsonl"
         if path.is_symlink():
             yield Finding("wrong", name, "a link; a folder of rows holds its files itself")
         elif path.is_file():
             size += path.stat().st_size
-            if path.suffix not in KEPT and not predictions:
+            if hidden:
+                yield Finding("look", name, "hidden; bench results merge leaves such files out")
+            elif path.suffix not in KEPT and not predictions:
                 kinds = "rows (.parquet), predictions/**.jsonl and notes (.md)"
                 yield Finding("wrong", name, f"doesn't belong here: accepted are {kinds}")
     if size > max_mib * (1 << 20):

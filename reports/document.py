@@ -142,11 +142,13 @@ def _commands(table: Table) -> Iterator[Element]:
     yield Items(found)
     scores = any(definition.metric(c.printed.metric).measure in SCORES for c in table.cells)
     if scores and {"finetuned", "from-scratch"} & set(definition.weights):
-        kind = " or ".join(definition.weights)
+        kinds = " or ".join(definition.weights)
+        names = ", ".join(like for model in definition.models.values() for like in model.like)
         yield Paragraph(
-            f"A score counts only with {kind} weights, as the paper's: "
-            f"{definition.says['weights']}. model=FOLDER takes such a checkpoint; the models named "
-            "here give speed and memory."
+            f"A score counts only with {kinds} weights, as the paper's: "
+            f"{definition.says['weights']}. model=FOLDER model.weights={definition.weights[0]} "
+            f"takes such a checkpoint, and the folder's name tells its size: {names}. The models "
+            "named here give speed and memory."
         )
 
 

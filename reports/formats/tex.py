@@ -10,7 +10,8 @@ SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
     "%": r"\%", "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}",
-    "[": "{[}", "]": "{]}", "-": "{-}", "`": r"\textasciigrave{}", "'": r"\textquotesingle{}",
+    "[": "{[}", "]": "{]}", "-": "{-}", "*": "{*}", "`": r"\textasciigrave{}",
+    "'": r"\textquotesingle{}",
     "×": r"$\times$", "Δ": r"$\Delta$", "−": r"$-$", "±": r"$\pm$", "≈": r"$\approx$",
     "→": r"$\to$", "≤": r"$\leq$", "≥": r"$\geq$", "∞": r"$\infty$", "…": r"\ldots{}",
     "–": "--", "·": r"$\cdot$",
@@ -56,6 +57,7 @@ def _grid(grid: Grid) -> list[str]:
     kinds = ["r" if at in grid.numbers else "l" for at in range(last)]
     lines = [_row(line) for line in grid.lines]
     return [
+        r"{\footnotesize",
         rf"\begin{{longtable}}{{{''.join(kinds)}p{{0.3\textwidth}}}}",
         rf"\caption{{{escape(grid.caption)}}}\\",
         r"\toprule",
@@ -64,7 +66,7 @@ def _grid(grid: Grid) -> list[str]:
         r"\endhead",
         *lines,
         r"\bottomrule",
-        r"\end{longtable}",
+        r"\end{longtable}}",
     ]
 
 

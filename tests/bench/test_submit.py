@@ -122,11 +122,14 @@ def test_files_that_are_no_rows_are_refused(capsys, folder):
     (folder / "run.sh").write_text("true")
     (folder / "link.parquet").symlink_to("/etc/passwd")
     (folder / "README.md").write_text("how it was measured")
+    (folder / ".hydra").mkdir()
+    (folder / ".hydra" / "multirun.yaml").write_text("")
     code, out, _ = submit(capsys, folder)
     assert code == 1
     assert any(line.startswith("run.sh: doesn't belong here") for line in wrong(out))
     assert any(line.startswith("link.parquet: a link") for line in wrong(out))
     assert not any("README" in line for line in out)
+    assert any(line.startswith("look") and ".hydra/multirun.yaml: hidden" in line for line in out)
 
 
 def test_size_torn_files_and_rows_twice_are_refused(capsys, folder):

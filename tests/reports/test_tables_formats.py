@@ -103,7 +103,7 @@ def test_hostile_text_is_only_text_in_tex(hostile, tmp_path):
         "toprule", "midrule", "bottomrule", "endhead", "caption", "textwidth", "times", "Delta",
         "approx", "pm", "infty", "ldots", "cdot", "textbackslash", "textasciicircum",
         "textasciitilde", "textless", "textgreater", "textbar", "textquotedbl", "leq", "geq",
-        "textasciigrave", "textquotesingle", "to",
+        "textasciigrave", "textquotesingle", "to", "footnotesize",
     }  # fmt: skip
     for begun in ("itemize", "longtable"):
         assert text.count(f"\\begin{{{begun}}}") == text.count(f"\\end{{{begun}}}")
