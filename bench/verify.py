@@ -56,6 +56,10 @@ def main(arguments: Sequence[str]) -> int:
         "bench verify 3f2a91\nbench verify contributed/3f2a91 --data-dir /data",
     )
     parser.add_argument("row", metavar="ROW", help="a row's id (its first letters), or FOLDER/ID")
+    parser.add_argument(
+        "--results", type=Path, default=rows.DEFAULT, metavar="DIR",
+        help=f"folder of rows ({rows.DEFAULT})",
+    )  # fmt: skip
     add_options(parser)
     options = parser.parse_args(arguments)
     chosen = rows.side(options.row, options.results)
@@ -68,10 +72,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--results", type=Path, default=rows.DEFAULT, metavar="DIR",
-        help=f"folder of rows ({rows.DEFAULT})",
-    )  # fmt: skip
+    """What a second measurement may need to be told."""
     parser.add_argument(
         "--data-dir", type=Path, metavar="DIR", help="where rows of data=local lie on this machine"
     )

@@ -8,19 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import Any, NamedTuple
 
-from bench import plugins
 from bench.rows import Row
 from reports import measured, verdicts
 from reports.definitions import Definition, MethodHere, MetricHere
 from reports.measured import Found, Rows
+from reports.objections import objections
 from reports.papers import IN_KEY, Printed
 from reports.verdicts import Judged, Measured
 
-DEV = ("dev", "validation")
-SCORES = ("score", "score_kept")
 NO_VANILLA = "the paper prints no vanilla at this length and size"
 
 
@@ -185,7 +182,7 @@ class _Builder:
                 if metric.measure == "score" and row["value"] is not None:
                     lacks = f"the task's metric here, {row['metric']}, has no {printed.metric}"
                 continue
-            against = tuple(self._objections(row, printed, method, metric))
+            against = tuple(objections(self.definition, row, printed, method, metric))
             found = Found(found.measured, (*against, *found.objections))
             rank = (-len(found.objections), found.measured.n or 0, row["created_utc"] or "")
             if best is None or rank > best[0]:
@@ -203,9 +200,10 @@ class _Builder:
         definition = self.definition
         task = definition.task(printed.task).task or ""
         sizes = definition.models
-        home = printed.model_size in ("", next(iter(sizes), ""))
+        size = definition.size(printed)
+        home = size in ("", next(iter(sizes), ""))
         strict = printed.length is not None and not definition.any_length
-        like = sizes[printed.model_size].like if printed.model_size in sizes else ()
+        like = sizes[size].like if size in sizes else ()
         settings = dict(line.settings) if definition.settings else {}
         every = [pattern for size in sizes.values() for pattern in size.like]
         for row in self.rows.of(method.method or "", task):
@@ -216,44 +214,6 @@ class _Builder:
             given = measured.parameters(row)
             if all(given.get(name) == settings[name] for name in settings):
                 yield row
-
-    def _objections(
-        self, row: Row, printed: Printed, method: MethodHere, metric: MetricHere
-    ) -> Iterator[str]:
-        """What speaks against comparing the row's figure with the printed one."""
-        definition, task = self.definition, self.definition.task(printed.task)
-        if metric.measure in SCORES:
-            if row["data_source"] == "embedded":
-                yield "embedded rows are this project's own, not the benchmark's"
-            if row["weights_kind"] not in definition.weights:
-                yield f"{row['weights_kind']} weights; the paper's are {definition.says['weights']}"
-            if printed.split and _split(row["split"]) != _split(printed.split):
-                yield f"{row['split']} split; the paper's is {printed.split}"
-            yield from filter(None, (method.scores, task.scores))
-        if metric.cannot:
-            yield metric.cannot
-        size = definition.models.get(printed.model_size)
-        if size is None or not measured.of_size(row, size.like):
-            yield f"model {row['model']}; the paper's is {printed.model_size or 'of another size'}"
-        batch = printed.extra.get("batch")
-        if metric.measure in measured.RATIOS and batch not in (None, row["batch"]):
-            yield f"batch {row['batch']}; the paper's is {batch}"
-        given = measured.parameters(row)
-        for name, value in (method.parameters(printed.task) | self._settings(printed)).items():
-            if name in given and given[name] != value:
-                yield f"{name}={given[name]}; the paper's is {value}"
-        wanted = self._length(printed)
-        if wanted and (row["length"] or 0) < wanted:
-            yield f"cut at {row['length']:,} tokens; the paper's limit is {wanted:,}"
-
-    def _settings(self, printed: Printed) -> dict[str, Any]:
-        return {k: printed.extra[k] for k in self.definition.settings if k in printed.extra}
-
-    def _length(self, printed: Printed) -> int | None:
-        """The tokens that an input may have: the printed length, or the task's."""
-        if printed.length and not self.definition.any_length:
-            return printed.length
-        return task_length(self.definition.task(printed.task).task)
 
     def _judge(
         self, printed: Printed, ratio: float | None, margin: float, found: Found, is_ratio: bool
@@ -287,10 +247,10 @@ class _Builder:
         if missing:
             why = f"not run: {len(parts)} of {len(names)} tasks are measured" if parts else ""
             return Cell(line, printed, Judged("not run", why))
-        objections = tuple(dict.fromkeys(o for part in parts for o in part.objections))
-        found = Found(verdicts.mean([part.measured for part in parts]), objections)
+        against = tuple(dict.fromkeys(o for part in parts for o in part.objections))
+        found = Found(verdicts.mean([part.measured for part in parts]), against)
         judged = self._judge(printed, None, 0.0, found, is_ratio=False)
-        return Cell(line, printed, judged, None, found.measured, objections=objections)
+        return Cell(line, printed, judged, None, found.measured, objections=against)
 
     def related(self) -> list[Row]:
         """All rows of the table's methods and tasks, newest first."""
@@ -303,15 +263,3 @@ class _Builder:
 def _of_task(printed: Printed, task: str) -> Printed:
     """The cell of one task of an average; its own number isn't asked for."""
     return replace(printed, task=task, length=None)
-
-
-def _split(name: str | None) -> str:
-    return "validation" if name in DEV else name or ""
-
-
-@cache
-def task_length(task: str | None) -> int | None:
-    """The tokens that the task's own YAML gives an input."""
-    found = plugins.conf("task", task) if task in plugins.available("task") else {}
-    length = found.get("length")
-    return length if isinstance(length, int) else None

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 
 from bench import plugins
 from bench.cell import BASELINE
-from reports.build import SCORES, Cell, Table, task_length
+from reports.build import Cell, Table
 from reports.definitions import Definition
 from reports.elements import Code
-from reports.measured import RATIOS, UNFUSED
+from reports.measured import RATIOS, SCORES, UNFUSED
+from reports.objections import task_length
 
 Labelled = tuple[str, str]
 DEFAULT_LENGTH = 4096
@@ -95,7 +96,7 @@ def _tasks(definition: Definition, cell: Cell) -> list[str]:
 
 def _model(definition: Definition, cell: Cell) -> str:
     sizes = definition.models
-    return (sizes.get(cell.printed.model_size) or next(iter(sizes.values()))).run
+    return (sizes.get(definition.size(cell.printed)) or next(iter(sizes.values()))).run
 
 
 def _words(table: Table, cell: Cell, task: str) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, unknown
+from reports.papers import Printed
 
 FOLDER = Path(__file__).with_name("tables")
 MEASURES = (
@@ -25,13 +26,19 @@ SAYS = ("model", "weights", "data", "precision", "batch", "device")
 
 @dataclass(frozen=True)
 class MethodHere:
-    """A printed method in the project's names. `by_task` adds parameters for a printed task;
-    `cannot` says why nothing of it can be measured, `scores` why its scores can't be compared."""
+    """A printed method in the project's names.
+
+    by_task  more parameters for a printed task
+    size     the model's, where the paper prints none
+    cannot   why nothing of it can be measured
+    scores   why its scores can't be compared
+    """
 
     label: str
     method: str | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
     by_task: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    size: str = ""
     cannot: str | None = None
     scores: str | None = None
 
@@ -119,6 +126,10 @@ class Definition:
     def method(self, name: str) -> MethodHere:
         found = self.methods.get(name)
         return found or MethodHere(name.replace("_", " "), cannot=self.others or "no such method")
+
+    def size(self, printed: Printed) -> str:
+        """The size that the paper prints, or that its method is known to have."""
+        return printed.model_size or self.method(printed.method).size
 
     def task(self, name: str) -> TaskHere:
         found = self.tasks.get(name)

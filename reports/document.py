@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from bench.rows import Row
-from reports.build import SCORES, Cell, Table
+from reports.build import Cell, Table
 from reports.commands import commands, preparation
 from reports.definitions import Definition
 from reports.elements import Element, Grid, Heading, Items, Paragraph
 from reports.glance import glance
+from reports.measured import SCORES
 from reports.names import interval, metric_name, printed_text
 from reports.verdicts import RATIO_FACTOR, SCORE_POINTS
 

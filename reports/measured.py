@@ -80,9 +80,15 @@ class Rows:
 def parameters(row: Row) -> dict[str, Any]:
     """The method's own parameters, read once."""
     if not isinstance(row["method_params"], dict):
-        row["method_params"] = json.loads(row["method_params"] or "{}")
+        row["method_params"] = _object(row["method_params"])
     found: dict[str, Any] = row["method_params"]
     return found
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    """A column's JSON object; nothing where it holds something else."""
+    found = json.loads(text or "{}")
+    return found if isinstance(found, dict) else {}
 
 
 def of_size(row: Row, patterns: Iterable[str]) -> bool:
@@ -100,7 +106,7 @@ def score(row: Row, figures: Sequence[str]) -> Found | None:
         return Found(main)
     if MAIN.get(row["metric"], row["metric"]) in figures:
         return Found(main)
-    stored = json.loads(row["metrics"] or "{}")
+    stored = _object(row["metrics"])
     scale = 100 if row["metric"] in FRACTIONS else 1
     for name in figures:
         if isinstance(stored.get(name), int | float) and row["n_scored"]:

@@ -104,3 +104,11 @@ def test_a_missing_column_a_short_line_and_a_missing_file_are_one_line(folder):
 def test_an_unknown_paper_has_its_nearest_name():
     with pytest.raises(RequestError, match="Did you mean iceformer"):
         papers.load("icformer")
+
+
+@pytest.mark.parametrize("name", ["hyperparameters", "dataset_lengths", "claims"])
+def test_what_stands_beside_the_cells_is_whole(name):
+    with (papers.FOLDER / f"{name}.csv").open(newline="") as file:
+        head, *records = list(csv.reader(file, strict=True))
+    assert head[0] == "paper" and records
+    assert all(len(record) == len(head) and record[0] in papers.PAPERS for record in records)

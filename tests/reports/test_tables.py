@@ -10,7 +10,7 @@ from bench import config, plugins
 from bench.cell import PLANS
 from bench.errors import RequestError
 from bench.store import Store
-from reports import build, definitions, papers, verdicts
+from reports import build, definitions, measured, papers, tables_command, verdicts
 from reports.commands import cell_commands, commands
 from reports.document import document
 from reports.elements import Grid, Heading, Items, Paragraph
@@ -247,6 +247,23 @@ def test_a_mean_over_tasks_is_formed_of_all_or_not_at_all(tmp_path):
     assert cell.measured.hi == pytest.approx(60 + 0.5 / 5**0.5)
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"method_params": "[1]", "metrics": '"x"'},
+        {"length": None, "split": None, "model": None, "batch": None, "threads": None},
+        {"value": float("nan"), "ci_lo": None, "ci_hi": None, "n_scored": None, "metric": None},
+        {"host_id": None, "created_utc": "long ago", "weights_kind": None, "data_source": None},
+    ],
+)
+def test_a_row_that_lacks_what_others_have_stops_nothing(tmp_path, more):
+    Store(tmp_path).append([scored(75.0) | more, ratio(0.5, task="quality") | more])
+    found = table("vcc_table1", tmp_path)
+    assert "reproduced" not in {c.judged.verdict for c in found.cells if "length" in more}
+    for write in tables_command.FORMATS.values():
+        assert write(found)
+
+
 # -- ratios ------------------------------------------------------------------
 
 
@@ -321,6 +338,51 @@ def test_memory_of_the_whole_process_is_compared_as_a_ratio(judged):
     )  # fmt: skip
     assert cell.measured.value == pytest.approx(0.625)
     assert cell.printed.approximate and cell.ratio is not None
+
+
+def test_rates_and_speeds_are_turned_into_method_over_vanilla():
+    wanted = {"method": "performer", "length": 4096}
+    speed = one(table("lra_speed"), metric="speed_ratio", **wanted)
+    steps = one(table("lra_speed"), metric="steps_per_second", **wanted)
+    assert speed.ratio == pytest.approx(1 / 5.7) and steps.ratio == pytest.approx(1.4 / 8.0)
+
+
+def test_training_is_compared_against_unfused_training():
+    row = dict.fromkeys(measured.WANTED) | {
+        "train_ratio": 0.4, "train_ratio_ci_lo": 0.39, "train_ratio_ci_hi": 0.41,
+        "train_ratio_p": 1e-4, "train_n_pairs": 40,
+    }  # fmt: skip
+    eager = row | {"train_ratio": 2.0, "train_ratio_ci_lo": 1.9, "train_ratio_ci_hi": 2.1}
+    found = measured.RATIOS["training"](row, eager)
+    assert found.measured.value == pytest.approx(0.2) and not found.objections
+    peaks = {"train_peak_bytes": 300}, {"train_peak_bytes": 1000}
+    found = measured.RATIOS["training_memory"](row | peaks[0], row | peaks[1])
+    assert found.measured.value == pytest.approx(0.3)
+
+
+def test_time_in_attention_has_no_interval_and_is_not_judged(judged):
+    lra = {"task": "lra_text", "model": "random-lra", "length": 4000}
+    cell = judged(
+        real(**lra, attend_ns=200, method="iceformer"),
+        real(**lra, attend_ns=1000, method="vanilla_eager"),
+        name="iceformer_table1", method="iceformer", task="text",
+    )  # fmt: skip
+    assert cell.measured == verdicts.Measured(0.2, None, None)
+    assert cell.judged.verdict == "cannot" and "no interval" in cell.judged.reason
+
+
+def test_what_the_paper_printed_and_nobody_has_is_measured_all_the_same(judged):
+    row = real(task="lra_text", model="random-lra", method="iceformer", fid_rel_l2=0.25)
+    cell = judged(row, name="iceformer_table7", task="text")
+    assert cell.measured.value == 0.25 and "isn't known" in cell.judged.reason
+
+
+def test_a_size_that_only_the_method_tells_counts(judged):
+    row = real(task="cnn_dailymail", model="facebook-bart-large", split="test", method="vanilla")
+    row |= {"metric": "rouge_stemmed", "value": 40.9, "ci_lo": 40.5, "ci_hi": 41.3}
+    wanted = {"method": "bart", "task": "cnn_dailymail", "metric": "rougeL"}  # printed 40.90
+    cell = judged(row, name="bigbird_summarization", **wanted)
+    assert cell.judged.verdict == "reproduced", cell
 
 
 # -- what stands around the cells --------------------------------------------
