@@ -15,7 +15,7 @@ REQUEST = method=$(METHOD) task=$(TASK) \
   $(if $(SEED),seed=$(SEED)) $(if $(MEASURE),measure=$(MEASURE)) $(if $(RESULTS),results=$(RESULTS)) \
   $(if $(FORCE),force=true) $(ARGS)
 
-.PHONY: help setup bench test trust selfbench lint speed embedded clean
+.PHONY: help setup bench report test trust selfbench lint speed embedded clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -30,6 +30,9 @@ $(READY): pyproject.toml
 
 bench: $(READY)  ## one cell: METHOD= TASK= [MODEL= DATA= DATA_DIR= LENGTH= N= DEVICE= DTYPE= THREADS= SEED= RESULTS= FORCE=1 ARGS='any=override']
 	@$(BENCH) run $(REQUEST)
+
+report: $(READY)  ## the papers' tables beside your rows, as files in results/tables [TABLE= RESULTS= FORMAT=md,tex,csv,html OUT=]
+	@$(BENCH) report $(TABLE) $(if $(RESULTS),--results $(RESULTS)) $(if $(FORMAT),--format $(FORMAT)) --out $(or $(OUT),results/tables)
 
 test: $(READY)  ## the tests, but for those of `make trust`
 	@$(VENV)/bin/python -m pytest -n 2

@@ -1,4 +1,5 @@
-"""The door: bench run, and the commands of bench.catalogue and bench.commands. No torch here."""
+"""The door: bench run, and the commands of bench.catalogue, bench.commands and
+bench.reporting. No torch here."""
 
 from __future__ import annotations
 
@@ -9,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import catalogue, commands
+from bench import catalogue, commands, reporting
 from bench.errors import RequestError, unknown
 from bench.shards import StoreError
 
-COMMANDS = catalogue.COMMANDS | commands.COMMANDS
+COMMANDS = catalogue.COMMANDS | commands.COMMANDS | reporting.COMMANDS
 
 RUN_HELP = """\
 usage: bench run [-m] [NAME=VALUE …]

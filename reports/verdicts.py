@@ -1,0 +1,93 @@
+"""When a measured figure reproduces a printed one: pure functions.
+
+`reproduced`: the whole measured interval lies within the tolerance of the printed value.
+`differs`: the interval excludes the printed value, and the measured one is beyond the tolerance.
+Between the two the interval is too wide to tell, which is `cannot` with that reason. The printed
+value counts with its own margin (half of its last digit, or the error of reading a plot).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, NamedTuple
+
+Verdict = Literal["reproduced", "differs", "not run", "cannot"]
+
+SCORE_POINTS = 2.0
+"""Scores of a model trained again differ by about as much from seed to seed."""
+RATIO_FACTOR = 1.25
+"""Ratios to vanilla of two machines: closer than a quarter is as good as hardware allows."""
+SAME_READING = 0.01
+"""Peak memory is read once and repeats within 1 %."""
+Z = 1.959964
+
+
+class Measured(NamedTuple):
+    """A figure and its 95 % interval; the ends are None where there is none. `n` is the number of
+    samples or of pairs."""
+
+    value: float
+    lo: float | None
+    hi: float | None
+    n: int | None = None
+
+
+class Judged(NamedTuple):
+    verdict: Verdict
+    reason: str = ""
+    delta: float | None = None
+    """measured − printed: points of a score, percent of a ratio."""
+
+
+def score(printed: float, margin: float, measured: Measured) -> Judged:
+    """A score in 0…100 against the printed one."""
+    if measured.lo is None or measured.hi is None:
+        return Judged("cannot", "no interval", measured.value - printed)
+    delta = measured.value - printed
+    ends = (measured.lo - printed, measured.hi - printed)
+    said = _said(delta, *ends, margin, SCORE_POINTS)
+    wide = f"the interval is too wide to tell (n={measured.n}): ±{SCORE_POINTS:g} points decide"
+    return Judged(said, wide if said == "cannot" else "", delta)
+
+
+def ratio(printed: float, margin: float, measured: Measured) -> Judged:
+    """A ratio to vanilla against the printed one; `margin` is relative."""
+    delta_pct = (measured.value / printed - 1) * 100
+    if measured.lo is None or measured.hi is None:
+        return Judged("cannot", "no interval", delta_pct)
+    middle, lo, hi = (
+        math.log(end / printed) if 0 < end < math.inf else math.copysign(math.inf, end - 1)
+        for end in (measured.value, measured.lo, measured.hi)
+    )
+    said = _said(middle, lo, hi, math.log1p(margin), math.log(RATIO_FACTOR))
+    wide = f"the interval is too wide to tell ({measured.n} pairs): ×{RATIO_FACTOR:g} decides"
+    return Judged(said, wide if said == "cannot" else "", delta_pct)
+
+
+def _said(middle: float, lo: float, hi: float, margin: float, tolerance: float) -> Verdict:
+    """From the distances of the measured value and its interval to the printed value."""
+    reach = tolerance + margin
+    if -reach <= lo and hi <= reach:
+        return "reproduced"
+    if (lo > margin or hi < -margin) and abs(middle) > reach:
+        return "differs"
+    return "cannot"
+
+
+def bounded_mean(value: float, n: int) -> Measured:
+    """A mean of `n` scores in 0…100 whose spread wasn't stored, with the widest interval that it
+    can have: Wilson's, of scores that are all 0 or 100."""
+    p, z2 = min(max(value / 100, 0.0), 1.0), Z * Z
+    centre = (p + z2 / (2 * n)) / (1 + z2 / n)
+    half = Z / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
+    return Measured(value, max(0.0, 100 * (centre - half)), min(100.0, 100 * (centre + half)), n)
+
+
+def mean(parts: list[Measured]) -> Measured:
+    """The mean of independent scores."""
+    value = sum(part.value for part in parts) / len(parts)
+    if any(part.lo is None or part.hi is None for part in parts):
+        return Measured(value, None, None)
+    below = math.hypot(*(part.value - (part.lo or 0.0) for part in parts)) / len(parts)
+    above = math.hypot(*((part.hi or 0.0) - part.value for part in parts)) / len(parts)
+    return Measured(value, value - below, value + above, sum(part.n or 0 for part in parts))

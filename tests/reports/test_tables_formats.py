@@ -1,0 +1,242 @@
+"""The tables as Markdown, TeX, CSV and HTML, and what outside text can't do to them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from bench.cli import main
+from bench.store import Store
+from reports import tables_command
+from reports.formats import csv_cells, markdown, page, tex
+from tests.bench import made
+from tests.conftest import ROOT
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "</td></table><img src=x onerror=alert(1)>",
+    "'\"><svg/onload=alert(1)>",
+    "a|b | c\n| d",
+    "`code` **bold** [link](javascript:alert(1)) ![x](http://e.x/y.png)",
+    "\\input{/etc/passwd} $x$ %comment & # _ ^ ~ {",
+    '=HYPERLINK("http://e.x")',
+    "@SUM(1)",
+    "- item\n# heading",
+    "日本語 \u202e right to left \x07",
+)
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """A folder in which every text that a row may bring is hostile."""
+    rows = []
+    for number, text in enumerate(HOSTILE):
+        rows.append(
+            made.row(
+                method="vcc", task="hotpotqa", length=4096, model=text, split=text, dtype=text,
+                cpu_model=text, torch=text, host_id=f"{text}{number}", value=50.0, ci_lo=49.0,
+                ci_hi=51.0, metric="squad_em_f1", metrics=json.dumps({"f1": 50.0}), n_scored=99,
+                method_params=json.dumps({"k": text, "h": text}), row_id=f"{text}{number}",
+            )
+        )  # fmt: skip
+        bad = {"status": "error", "status_detail": text, "task": "quality", "method": "bigbird"}
+        rows.append(made.row(length=4096, model="roberta-base", row_id=f"bad{number}", **bad))
+    Store(tmp_path / "rows").append(rows)
+    return tmp_path / "rows"
+
+
+def report(*words, out):
+    with pytest.raises(SystemExit) as ended:
+        main(["report", *map(str, words), "--out", str(out)])
+    assert ended.value.code == 0
+
+
+class Tags(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.tags, self.attributes = [], []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+
+def test_hostile_text_is_only_text_in_html(hostile, tmp_path):
+    report("vcc_table1", "--results", hostile, out=tmp_path / "out")
+    for name in ("vcc_table1.html", "index.html"):
+        text = (tmp_path / "out" / name).read_text()
+        found = Tags()
+        found.feed(text)
+        assert not {"script", "img", "svg", "iframe", "link", "object"} & set(found.tags)
+        assert not [name for name, _ in found.attributes if name.startswith("on")]
+        assert "default-src &#x27;none&#x27;" in text
+    assert "&lt;script&gt;" in (tmp_path / "out" / "vcc_table1.html").read_text()
+
+
+def test_hostile_text_is_only_text_in_markdown(hostile, tmp_path):
+    report("vcc_table1", "--results", hostile, out=tmp_path / "out")
+    text = (tmp_path / "out" / "vcc_table1.md").read_text()
+    unescaped = re.sub(r"\\.", "", text)
+    assert "<" not in unescaped and "](" not in unescaped and "**" not in unescaped
+    for line in text.splitlines():
+        if line.startswith("|"):
+            assert line.endswith("|")
+    grids = re.findall(r"(?:^\|.*\n)+", text, re.M)
+    for grid in grids:
+        bars = {len(re.findall(r"(?<!\\)\|", line)) for line in grid.splitlines()}
+        assert len(bars) == 1, grid
+
+
+def test_hostile_text_is_only_text_in_tex(hostile, tmp_path):
+    report("vcc_table1", "--results", hostile, out=tmp_path / "out")
+    text = (tmp_path / "out" / "vcc_table1.tex").read_text()
+    assert "\\input" not in text and "\\textbackslash{}input" in text
+    assert set(re.findall(r"\\([a-zA-Z]+)", text)) <= {
+        "usepackage", "section", "subsection", "begin", "end", "item", "texttt", "allowbreak",
+        "toprule", "midrule", "bottomrule", "endhead", "caption", "textwidth", "times", "Delta",
+        "approx", "pm", "infty", "ldots", "cdot", "textbackslash", "textasciicircum",
+        "textasciitilde", "textless", "textgreater", "textbar", "textquotedbl", "leq", "geq",
+        "textasciigrave", "textquotesingle", "to", "footnotesize",
+    }  # fmt: skip
+    for begun in ("itemize", "longtable"):
+        assert text.count(f"\\begin{{{begun}}}") == text.count(f"\\end{{{begun}}}")
+    plain = re.sub(r"\\[\\{}$&#%_]", "", "\n".join(text.splitlines()[2:]))
+    assert plain.count("{") == plain.count("}") and plain.count("$") % 2 == 0
+    assert "#" not in plain and "%" not in plain
+
+
+def test_hostile_text_is_no_formula_in_csv(hostile, tmp_path):
+    report("vcc_table1", "--results", hostile, out=tmp_path / "out")
+    with (tmp_path / "out" / "cells.csv").open(newline="") as file:
+        records = list(csv.DictReader(file))
+    assert len(records) == 56
+    for record in records:
+        for name, text in record.items():
+            assert "\n" not in text
+            if text[:1] in ("=", "@"):
+                pytest.fail(f"{name}: {text}")
+            if text[:1] in ("+", "-"):
+                float(text)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_each_hostile_text_alone(text):
+    assert "\n" not in markdown.escape(text) + tex.escape(text) + str(csv_cells.field(text))
+    assert not re.search(r"(?<!\\)[|`*\[\]]", markdown.escape(text))
+    assert "<" not in markdown.escape(text)
+
+
+def test_code_with_backticks_stays_code():
+    assert markdown.code("a `b` c") == "`` a `b` c ``"
+    assert markdown.code("plain") == "`plain`"
+
+
+def test_a_page_allows_no_script_and_knows_its_own_style():
+    text = page.write([], "t")
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)[1]
+    assert "script" not in policy and "unsafe" not in policy and "sha256-" in policy
+
+
+def test_all_tables_are_written_in_all_formats(tmp_path):
+    report(out=tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert len(names) == 18 * 4 + 2
+    text = (tmp_path / "vcc_table2.csv").read_text()
+    assert len(list(csv.reader(io.StringIO(text)))) == 469
+    before = (tmp_path / "vcc_table2.md").read_text()
+    report("vcc_table2", "--format", "md", out=tmp_path)
+    assert (tmp_path / "vcc_table2.md").read_text() == before
+
+
+# -- the command -------------------------------------------------------------
+
+
+def run(capsys, *words):
+    with pytest.raises(SystemExit) as ended:
+        main(["report", *map(str, words)])
+    told = capsys.readouterr()
+    return ended.value.code, told.out, told.err
+
+
+def test_no_rows_says_how_to_make_some_and_prints_what_is_published(capsys, tmp_path):
+    code, out, err = run(capsys, "vcc_table1", "--results", tmp_path)
+    assert code == 0 and "114.6 ms = ×0.271" in out
+    assert err.startswith(f"bench: no rows of these tables in {tmp_path}") and "make bench" in err
+    assert err.count("\n") == 1
+
+
+def test_without_a_name_it_lists_the_tables(capsys, tmp_path):
+    code, out, _ = run(capsys, "--results", tmp_path)
+    assert code == 0 and out.count("cells:") == 18
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["vcc_tabel1"], "unknown table 'vcc_tabel1'. Did you mean vcc_table1?"),
+        (["--format", "pdf"], "unknown format 'pdf'"),
+        (["--format", "md,tex"], "say where with --out DIR"),
+        (["--results", "no/such/folder"], "no folder no/such/folder; rows are made by bench run"),
+    ],
+)
+def test_a_wrong_request_is_one_line(capsys, words, expected):
+    code, out, err = run(capsys, *words)
+    assert code == 2 and not out and expected in err and err.count("\n") == 1
+
+
+def test_a_place_that_can_not_be_written_is_one_line(capsys, tmp_path):
+    (tmp_path / "file").write_text("")
+    code, _, err = run(capsys, "lra_speed", "--results", tmp_path, "--out", tmp_path / "file")
+    assert code == 2 and "can't write" in err and "File exists" in err
+
+
+def test_reports_import_no_torch_and_run_nothing():
+    program = (
+        "import sys\nfrom bench.cli import main\n"
+        "try: main(['report', 'vcc_table2', '--results', 'tests'])\nexcept SystemExit: pass\n"
+        "heavy = {'torch', 'transformers', 'datasets'} & set(sys.modules)\n"
+        "print(heavy, file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert done.stderr.strip().splitlines()[-1] == "set()", done.stderr
+
+
+def test_rows_of_a_newer_schema_and_torn_files_are_named_and_set_aside(
+    capsys, tmp_path, monkeypatch
+):
+    from bench import columns
+
+    good = made.row(method="vcc", task="hotpotqa", value=1.0)
+    Store(tmp_path).append([good])
+    monkeypatch.setattr(columns, "SCHEMA_VERSION", 99)
+    Store(tmp_path).append([made.row()])
+    monkeypatch.undo()
+    (tmp_path / "rows-torn.parquet").write_bytes(b"PAR1 torn")
+    code, out, err = run(capsys, "vcc_table1", "--results", tmp_path)
+    assert code == 0 and "hotpotqa" in out
+    lines = err.splitlines()
+    assert any("newer: schema 99" in line for line in lines)
+    assert any("rows-torn.parquet: torn" in line for line in lines)
+    assert all(line.startswith("bench: set aside") for line in lines)
+
+
+def test_a_wrong_published_cell_is_one_line(capsys, tmp_path, monkeypatch):
+    import shutil
+
+    from reports import papers
+
+    folder = shutil.copytree(papers.FOLDER, tmp_path / "published")
+    text = (folder / "vcc.csv").read_text().replace(",ms,", ",s,", 1)
+    (folder / "vcc.csv").write_text(text)
+    load = papers.load
+    monkeypatch.setattr(tables_command.papers, "load", lambda paper: load(paper, folder))
+    code, _, err = run(capsys, "vcc_table1", "--results", tmp_path)
+    assert code == 2
+    assert "published/vcc.csv:2: unit is 's', expected 'ms' for runtime_total_ms" in err
