@@ -15,7 +15,7 @@ REQUEST = method=$(METHOD) task=$(TASK) \
   $(if $(SEED),seed=$(SEED)) $(if $(MEASURE),measure=$(MEASURE)) $(if $(RESULTS),results=$(RESULTS)) \
   $(if $(FORCE),force=true) $(ARGS)
 
-.PHONY: help setup bench test trust selfbench lint speed embedded clean
+.PHONY: help setup bench leaderboard browser test trust selfbench lint speed embedded clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -31,8 +31,14 @@ $(READY): pyproject.toml
 bench: $(READY)  ## one cell: METHOD= TASK= [MODEL= DATA= DATA_DIR= LENGTH= N= DEVICE= DTYPE= THREADS= SEED= RESULTS= FORCE=1 ARGS='any=override']
 	@$(BENCH) run $(REQUEST)
 
+leaderboard: $(READY)  ## rows as one HTML page, leaderboard.html [RESULTS='DIR …' OUT=FILE]
+	@$(BENCH) leaderboard $(if $(RESULTS),--results $(RESULTS)) $(if $(OUT),--out $(OUT))
+
 test: $(READY)  ## the tests, but for those of `make trust`
 	@$(VENV)/bin/python -m pytest -n 2
+
+browser: $(READY)  ## what the tests of the page need beside a Chromium on this machine
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[browser]'
 
 trust: $(READY)  ## the tests of measurement itself: cheats, kills, memory (half an hour)
 	@BENCH_KILLS=40 $(VENV)/bin/python -m pytest tests/trust

@@ -1,0 +1,152 @@
+"""The HTML of the page: one file with everything inlined, and a policy that allows nothing else.
+
+Everything that comes from rows passes `escape`, or reaches the page as data that its script shows
+as text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Sequence
+from html import escape
+from itertools import groupby
+from pathlib import Path
+from string import Template
+
+from bench.cell import BASELINE
+from bench.rows import Row
+from reports.leaderboard.boards import ABOUT, KINDS, Board, Entry, finite
+from reports.leaderboard.pack import data, packed, peak_bytes, short
+
+HERE = Path(__file__).parent
+GOAL_BYTES = 290_000
+"""Size of a page of 2,000 rows, its script and all."""
+STATIC_BYTES = 60_000
+"""What tables readable without JavaScript may take at least."""
+ENDED = {
+    "oom_host": "out of memory",
+    "oom_device": "out of GPU memory",
+    "timeout": "out of time",
+    "error": "failed",
+    "unsupported": "not supported",
+    "skipped": "skipped",
+}
+"""How a row's status is said; page.js says it with the same words."""
+HEADS = ("Rank", "Method", "Quality", "Latency", "Memory", "Error", "n")
+
+
+def page(boards: Sequence[Board], summary: str) -> str:
+    """The page as text. `summary` is one line about its rows."""
+    style, script = ((HERE / f"page.{kind}").read_text() for kind in ("css", "js"))
+    content, how = packed({**data(boards), "ended": ENDED, "kinds": KINDS, "about": ABOUT})
+    rest = sum(len(text.encode()) for text in (style, script, content))
+    static = _static(boards, max(STATIC_BYTES, GOAL_BYTES - rest))
+    policy = (
+        "default-src 'none'; base-uri 'none'; form-action 'none'; "
+        f"style-src {_source(style)}; script-src {_source(script)}"
+    )
+    return Template((HERE / "page.html").read_text()).substitute(
+        policy=policy, style=style, script=script, data=content, how=how,
+        summary=escape(summary), static=static,
+    )  # fmt: skip
+
+
+def _source(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _static(boards: Sequence[Board], most_bytes: int) -> str:
+    """The boards as plain tables, of each benchmark its first ones, so that all of them together
+    take at most about `most_bytes`; what is left out is said."""
+    sections = [(name, [*group]) for name, group in groupby(boards, lambda b: b.benchmark)]
+    texts = {id(board): _board(board) for board in boards}
+    whole = sum(len(text.encode()) for text in texts.values()) or 1
+    share = min(1.0, most_bytes / whole)
+    parts = []
+    for name, group in sections:
+        room = share * sum(len(texts[id(board)].encode()) for board in group)
+        shown: list[Board] = []
+        used = 0
+        for board in group:
+            used += len(texts[id(board)].encode())
+            if shown and used > room + 1:
+                break
+            shown.append(board)
+        left = len(group) - len(shown)
+        more = f"<p>{left} more boards need JavaScript.</p>\n" if left else ""
+        parts.append(f"<h2>{escape(name)}</h2>\n{_tables(shown, texts)}{more}")
+    return "".join(parts)
+
+
+def _tables(boards: Iterable[Board], texts: dict[int, str]) -> str:
+    parts = []
+    heads = "".join(f"<th scope=col>{name}" for name in HEADS)
+    for kind, group in groupby(boards, lambda b: b.kind):
+        about = f"<p>{escape(ABOUT[kind])}</p>\n" if ABOUT[kind] else ""
+        bodies = "".join(texts[id(board)] for board in group)
+        parts.append(
+            f"<h3>{KINDS[kind]}</h3>\n{about}<div class=scroll tabindex=0 role=region "
+            f'aria-label="{KINDS[kind]}"><table><thead><tr>{heads}{bodies}</table></div>\n'
+        )
+    return "".join(parts)
+
+
+def _board(board: Board) -> str:
+    rows = "".join(_row(entry) for entry in board.entries)
+    return f"<tbody><tr><th colspan=7 scope=rowgroup>{escape(board.title)}{rows}\n"
+
+
+def _row(entry: Entry) -> str:
+    row = entry.row
+    n = row["n_scored"] if row["n_scored"] is not None else "–"
+    cells = [_rank(entry), escape(short(entry.label)) + _ending(row), _quality(row),
+             _latency(row), _memory(row), _error(row["fid_rel_l2"]), n]  # fmt: skip
+    return "<tr>" + "".join(f"<td>{cell}" for cell in cells)
+
+
+def _rank(entry: Entry) -> str:
+    if entry.rank is None:
+        return "–"
+    first, last = entry.rank
+    return str(first) if first == last else f"{first}–{last}"
+
+
+def _ending(row: Row) -> str:
+    if row["max_length_fit"] is not None:
+        return f" <b>fits {row['max_length_fit']:,} tokens</b>"
+    if row["status"] == "ok":
+        return ""
+    return f" <b>{escape(ENDED.get(row['status']) or str(row['status']))}</b>"
+
+
+def _quality(row: Row) -> str:
+    value, lo, hi = (finite(row[name]) for name in ("value", "ci_lo", "ci_hi"))
+    if value is None:
+        return "–"
+    # Equal scores have an interval without width, which is not how sure they make one.
+    reach = "" if lo is None or hi is None or lo == hi else f" ±{max(hi - value, value - lo):.1f}"
+    return f"{value:.1f}{reach}"
+
+
+def _latency(row: Row) -> str:
+    if row["method"] == BASELINE and row["lat_median_ns"]:
+        return "baseline"
+    said = f" {escape(row['verdict'])}" if row["verdict"] and finite(row["ratio"]) else ""
+    return _times(row["ratio"]) + said
+
+
+def _memory(row: Row) -> str:
+    base = row["method"] == BASELINE and peak_bytes(row)
+    return "baseline" if base else _times(row["mem_ratio"])
+
+
+def _times(ratio: float | None) -> str:
+    return "–" if finite(ratio) is None else f"×{ratio:.3f}"
+
+
+def _error(error: float | None) -> str:
+    if error is None or finite(error) is None:
+        return "–"
+    digits, _, power = f"{error:.1e}".partition("e")
+    return f"{digits}e{int(power)}" if 0 < error < 0.001 else f"{error:.3g}"
