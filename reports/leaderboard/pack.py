@@ -1,6 +1,6 @@
 """Boards as the data of the page: columns of short values, which deflate well.
 
-Figures are rounded to what is read: times in ms, memory in MiB, scores to two decimals.
+Figures are rounded to what is read, once: times in ms, memory in MiB, scores to one decimal.
 """
 
 from __future__ import annotations
@@ -110,18 +110,19 @@ def _row(number: int, entry: Entry, pools: dict[str, Pool]) -> dict[str, Any]:
         "last": entry.rank and entry.rank[1],
         "beaten": sum(hit << bit for bit, hit in enumerate(entry.beaten)),
         "metric": row["metric"],
-        "value": _round(row["value"], 2),
-        "lo": _round(row["ci_lo"], 2),
-        "hi": _round(row["ci_hi"], 2),
+        "value": _round(row["value"], 1),
+        "lo": _round(row["ci_lo"], 1),
+        "hi": _round(row["ci_hi"], 1),
+        "reach": _round(reach(row), 1),
         "n": row["n_scored"],
-        "base": _round(row["base_value"], 2),
-        "baseLo": _round(row["base_ci_lo"], 2),
-        "baseHi": _round(row["base_ci_hi"], 2),
-        "diffLo": _round(row["value_diff_ci_lo"], 2),
-        "diffHi": _round(row["value_diff_ci_hi"], 2),
-        "ratio": _figures(row["ratio"], 4),
-        "ratioLo": _figures(row["ratio_ci_lo"], 4),
-        "ratioHi": _figures(row["ratio_ci_hi"], 4),
+        "base": _round(row["base_value"], 1),
+        "baseLo": _round(row["base_ci_lo"], 1),
+        "baseHi": _round(row["base_ci_hi"], 1),
+        "diffLo": _round(row["value_diff_ci_lo"], 1),
+        "diffHi": _round(row["value_diff_ci_hi"], 1),
+        "ratio": _round(row["ratio"], 3),
+        "ratioLo": _round(row["ratio_ci_lo"], 3),
+        "ratioHi": _round(row["ratio_ci_hi"], 3),
         "p": _figures(row["ratio_p"], 2),
         "pairs": row["n_pairs"],
         "verdict": row["verdict"],
@@ -130,7 +131,7 @@ def _row(number: int, entry: Entry, pools: dict[str, Pool]) -> dict[str, Any]:
         "baseMs": _per(row["base_median_ns"], 1e6),
         "times": _histogram(row["lat_samples_ns"]),
         "baseTimes": _histogram(row["base_samples_ns"]),
-        "memory": _figures(row["mem_ratio"], 4),
+        "memory": _round(row["mem_ratio"], 3),
         "mib": _per(peak, MIB),
         "baseMib": _per(base_peak, MIB),
         "error": _figures(row["fid_rel_l2"], 3),
@@ -154,6 +155,15 @@ def peak_bytes(row: Row, arm: str = "") -> int | None:
     gpu: int | None = row[f"{arm}gpu_alloc_delta_bytes"]
     host: int | None = row[f"{arm}rss_peak_delta_bytes"]
     return host if gpu is None else gpu
+
+
+def reach(row: Row) -> float | None:
+    """How far the wider side of the score's interval reaches. None where there is no interval:
+    that of equal scores has no width, which is not how sure they make one."""
+    value, lo, hi = (finite(row[name]) for name in ("value", "ci_lo", "ci_hi"))
+    if value is None or lo is None or hi is None or lo == hi:
+        return None
+    return max(hi - value, value - lo)
 
 
 def short(value: Any) -> Any:

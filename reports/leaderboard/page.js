@@ -55,8 +55,7 @@ const within = (lo, hi, show) =>
   lo == null && hi == null ? '' : ` (${lo == null ? '–∞' : show(lo)} … ${hi == null ? '∞' : show(hi)})`;
 const points = (value) => value.toFixed(1);
 const signed = (value) => (value > 0 ? '+' : '') + value.toFixed(1).replace('-', '−');
-// Equal scores have an interval without width, which is not how sure they make one.
-const reach = (row) => (row.lo == null || row.hi == null || row.lo === row.hi ? '' : `±${Math.max(row.hi - row.value, row.value - row.lo).toFixed(1)}`);
+const reach = (row) => (row.reach == null ? '' : `±${row.reach.toFixed(1)}`);
 const rank = (row) => (row.first == null ? '–' : row.first === row.last ? `${row.first}` : `${row.first}–${row.last}`);
 const ending = (row) =>
   row.longest != null ? `fits ${grouped(row.longest)} tokens` : row.status === 'ok' ? '' : data.ended[row.status] || row.status;
@@ -87,7 +86,7 @@ function readAddress() {
   state = { ...START };
   for (const name in START) if (asked.has(name)) state[name] = asked.get(name);
   if (!benchmarks.includes(state.tab)) state.tab = START.tab;
-  if (!COLUMNS[state.sort]) state.sort = START.sort;
+  if (!Object.hasOwn(COLUMNS, state.sort)) state.sort = START.sort;
   if (!['ratio', 'memory'].includes(state.x)) state.x = START.x;
   if (!['ascending', 'descending'].includes(state.dir)) state.dir = natural(state.sort);
   for (const name in FILTERS) if (!choices(name).includes(state[name])) state[name] = '';
@@ -231,7 +230,7 @@ function drawBoards() {
   $('boards').replaceChildren(...Object.keys(data.kinds).flatMap((kind) => {
     const these = boards.filter((board) => board.kind === kind);
     if (!these.length) return [];
-    return [h('section', { class: kind, 'aria-labelledby': `kind-${kind}` }, h('h2', { id: `kind-${kind}` }, data.kinds[kind]),
+    return [h('div', { class: `kind ${kind}` }, h('h2', {}, data.kinds[kind]),
       data.about[kind] ? h('p', { class: 'hint' }, data.about[kind]) : null, tableOf(these, kind))];
   }));
 }
@@ -432,7 +431,7 @@ function openOrigin(row, asked) {
   const few = row.ratioHi == null && row.ratio != null ? ', too few for an interval' : '';
   const sections = [
     facts('Quality', 'quality', asked, [
-      ['Score', row.value == null ? null : `${points(row.value)}${row.lo === row.hi ? '' : within(row.lo, row.hi, points)} ${row.metric || ''}, n = ${some(row.n)}${row.lo != null && row.lo === row.hi ? '; every sample scores the same, so there is no interval' : ''}`],
+      ['Score', row.value == null ? null : `${points(row.value)}${row.reach == null ? '' : within(row.lo, row.hi, points)} ${row.metric || ''}, n = ${some(row.n)}${row.lo != null && row.reach == null ? '; every sample scores the same, so there is no interval' : ''}`],
       ['Vanilla', row.base == null ? null : `${points(row.base)}${within(row.baseLo, row.baseHi, points)} on the same samples`],
       ['Difference', difference == null ? null : `${signed(difference)}${within(row.diffLo, row.diffHi, signed)} points`],
       ['Rank', row.first == null ? null : `${rank(row)} of ${board.rows.filter((other) => other.first != null).length}; pairs told apart ${board.how}`],

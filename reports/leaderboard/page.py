@@ -17,7 +17,7 @@ from string import Template
 from bench.cell import BASELINE
 from bench.rows import Row
 from reports.leaderboard.boards import ABOUT, KINDS, Board, Entry, finite
-from reports.leaderboard.pack import data, packed, peak_bytes, short
+from reports.leaderboard.pack import data, packed, peak_bytes, reach, short
 
 HERE = Path(__file__).parent
 GOAL_BYTES = 290_000
@@ -121,12 +121,10 @@ def _ending(row: Row) -> str:
 
 
 def _quality(row: Row) -> str:
-    value, lo, hi = (finite(row[name]) for name in ("value", "ci_lo", "ci_hi"))
+    value, wider = finite(row["value"]), reach(row)
     if value is None:
         return "–"
-    # Equal scores have an interval without width, which is not how sure they make one.
-    reach = "" if lo is None or hi is None or lo == hi else f" ±{max(hi - value, value - lo):.1f}"
-    return f"{value:.1f}{reach}"
+    return f"{value:.1f}" if wider is None else f"{value:.1f} ±{wider:.1f}"
 
 
 def _latency(row: Row) -> str:
