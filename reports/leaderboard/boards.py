@@ -130,7 +130,7 @@ def _title(group: Sequence[Row], several: Collection[str]) -> str:
         f"{row['length']:,} tokens" if row["length"] is not None else None,
         metric,
         f"{row['model']}, {row['weights_kind']} weights",
-        f"{row['data_source']} rows, " + ("all of them" if n is None else f"n = {n:,}"),
+        f"{row['data_source']} rows, " + ("all of them" if n is None else f"n\u00a0=\u00a0{n:,}"),
         f"{row['device']} {row['dtype']}",
         _threads(row["threads"]) if row["device"] == "cpu" else None,
         f"batch {row['batch']}" if row["batch"] not in (None, 1) else None,
@@ -196,7 +196,7 @@ def _scores(row: Row) -> dict[Any, float] | None:
 
     try:
         return scores(row, folder)
-    except ScoreError:
+    except (ScoreError, LookupError, TypeError, ValueError):  # a stranger's cell may lack anything
         return None
 
 

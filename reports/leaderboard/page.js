@@ -70,7 +70,7 @@ const COLUMNS = {
   latency: { head: 'Latency', of: (r) => r.ratio,
     show: (r) => (r.isBase && r.ms != null ? ['baseline'] : r.ratio == null ? ['–'] : [times(r.ratio), r.verdict, r.verdict]) },
   memory: { head: 'Memory', of: (r) => r.memory, show: (r) => (r.isBase && r.mib != null ? ['baseline'] : [times(r.memory)]) },
-  error: { head: 'Error', of: (r) => r.error, show: (r) => [small(r.error)] },
+  error: { head: 'Output error', of: (r) => r.error, show: (r) => [small(r.error)] },
   n: { head: 'n', of: (r) => r.n, down: true, show: (r) => [r.n == null ? '–' : `${r.n}`] },
 };
 const FILTERS = { task: 'Task', length: 'Length', device: 'Device', weights: 'Weights', source: 'Source' };
@@ -322,6 +322,9 @@ function drawPlot() {
   light(null);
 }
 
+// More points than that would hide each other under their names and bars.
+const MOST_NAMED = 40, MOST_LOST = 8;
+
 function picture(board, xAxis, yAxis, scored) {
   const W = Math.max(280, Math.round($('plot-svg').clientWidth) || 420), H = W < 360 ? 290 : 340;
   const L = 54, R = 14, T = 12, B = 44;
@@ -340,15 +343,18 @@ function picture(board, xAxis, yAxis, scored) {
       `${yAxis.name} (${up > 0 ? 'up' : 'down'} is better)`));
 
   const at = new Map(shown.map((row) => [row, [x(xAxis.of(row)[0]), y(yAxis.of(row)[0])]]));
+  const front = new Set();
   let best = Infinity, path = '';
   for (const row of [...shown].sort((a, b) => at.get(a)[0] - at.get(b)[0] || up * (at.get(a)[1] - at.get(b)[1]))) {
     const [px, py] = at.get(row);
     if (up * py >= best) continue;
     path += path ? `H${px}V${py}` : `M${px} ${py}`;
     best = up * py;
+    front.add(row);
   }
   root.append(svg('path', { class: 'front', d: path }));
-  for (const [row, [px, py]] of at) {
+  const roomy = shown.length <= MOST_NAMED;
+  for (const [row, [px, py]] of roomy ? at : []) {
     const [, xl, xh] = xAxis.of(row), [, yl, yh] = yAxis.of(row);
     if (xl != null) root.append(line(x.clamp(Math.max(xl, 1e-9)), py, xh == null ? W - R : x.clamp(xh), py, 'bar'));
     if (yl != null && yh != null) root.append(line(px, y.clamp(yl), px, y.clamp(yh), 'bar'));
@@ -365,9 +371,10 @@ function picture(board, xAxis, yAxis, scored) {
         if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); openOrigin(row, scored ? 'quality' : 'latency'); }
       }, mouseenter: () => light(row), mouseleave: () => light(null), focus: () => light(row), blur: () => light(null) },
       svg('circle', { cx: px, cy: py, r: 12, class: 'hit' }),
-      svg('g', { transform: `translate(${px} ${py})` }, shape(row)), label(row, px, py, taken, W - R, L - 22)));
+      svg('g', { transform: `translate(${px} ${py})` }, shape(row)), roomy || front.has(row) ? label(row, px, py, taken, W - R, L - 22) : null));
   }
-  lost.slice(0, 8).forEach((row, i) => root.append(svg('g', { class: 'point lost', 'data-row': row.i, mouseenter: () => light(row), mouseleave: () => light(null), click: () => openOrigin(row, 'method') },
+  if (lost.length > MOST_LOST) root.append(text(W - R - 4, H - B - 8 - 15 * MOST_LOST, `and ${lost.length - MOST_LOST} more`, 'end'));
+  lost.slice(0, MOST_LOST).forEach((row, i) => root.append(svg('g', { class: 'point lost', 'data-row': row.i, mouseenter: () => light(row), mouseleave: () => light(null), click: () => openOrigin(row, 'method') },
     text(W - R - 4, H - B - 8 - 15 * i, `${row.label} ✕ ${ending(row)}`, 'end'))));
   return root;
 }

@@ -33,7 +33,7 @@ ENDED = {
     "skipped": "skipped",
 }
 """How a row's status is said; page.js says it with the same words."""
-HEADS = ("Rank", "Method", "Quality", "Latency", "Memory", "Error", "n")
+HEADS = ("Rank", "Method", "Quality", "Latency", "Memory", "Output error", "n")
 
 
 def page(boards: Sequence[Board], summary: str) -> str:
@@ -57,34 +57,45 @@ def _source(text: str) -> str:
 
 
 def _static(boards: Sequence[Board], most_bytes: int) -> str:
-    """The boards as plain tables, of each benchmark its first ones, so that all of them together
-    take at most about `most_bytes`; what is left out is said."""
-    sections = [(name, [*group]) for name, group in groupby(boards, lambda b: b.benchmark)]
-    texts = {id(board): _board(board) for board in boards}
-    whole = sum(len(text.encode()) for text in texts.values()) or 1
-    share = min(1.0, most_bytes / whole)
+    """The boards as plain tables, of each benchmark its first rows, so that all of them together
+    take at most about `most_bytes`; how many are left out is said."""
+    texts = [(board, _head(board), [_row(entry) for entry in board.entries]) for board in boards]
+    whole = sum(len((head + "".join(rows)).encode()) for _, head, rows in texts)
+    share = min(1.0, most_bytes / max(1, whole))
     parts = []
-    for name, group in sections:
-        room = share * sum(len(texts[id(board)].encode()) for board in group)
-        shown: list[Board] = []
-        used = 0
-        for board in group:
-            used += len(texts[id(board)].encode())
-            if shown and used > room + 1:
-                break
-            shown.append(board)
-        left = len(group) - len(shown)
-        more = f"<p>{left} more boards need JavaScript.</p>\n" if left else ""
-        parts.append(f"<h2>{escape(name)}</h2>\n{_tables(shown, texts)}{more}")
+    for name, group in groupby(texts, lambda text: text[0].benchmark):
+        shown, left = _first([*group], share)
+        more = f"<p>{left:,} more rows need JavaScript.</p>\n" if left else ""
+        parts.append(f"<h2>{escape(short(name))}</h2>\n{_tables(shown)}{more}")
     return "".join(parts)
 
 
-def _tables(boards: Iterable[Board], texts: dict[int, str]) -> str:
+def _first(
+    texts: Sequence[tuple[Board, str, list[str]]], share: float
+) -> tuple[list[tuple[Board, str]], int]:
+    """The boards whose first rows take no more than that share of all, and the rows left out."""
+    sizes = [len(row.encode()) for _, head, rows in texts for row in (head, *rows)]
+    room = share * sum(sizes)
+    shown, left = [], 0
+    for board, head, rows in texts:
+        room -= len(head.encode())
+        fitting = []
+        for row in rows:
+            room -= len(row.encode())
+            if room >= -1:
+                fitting.append(row)
+        left += len(rows) - len(fitting)
+        if fitting:
+            shown.append((board, "".join((head, *fitting, "\n"))))
+    return shown, left
+
+
+def _tables(texts: Iterable[tuple[Board, str]]) -> str:
     parts = []
     heads = "".join(f"<th scope=col>{name}" for name in HEADS)
-    for kind, group in groupby(boards, lambda b: b.kind):
+    for kind, group in groupby(texts, lambda text: text[0].kind):
         about = f"<p>{escape(ABOUT[kind])}</p>\n" if ABOUT[kind] else ""
-        bodies = "".join(texts[id(board)] for board in group)
+        bodies = "".join(text for _, text in group)
         parts.append(
             f"<h3>{KINDS[kind]}</h3>\n{about}<div class=scroll tabindex=0 role=region "
             f'aria-label="{KINDS[kind]}"><table><thead><tr>{heads}{bodies}</table></div>\n'
@@ -92,9 +103,8 @@ def _tables(boards: Iterable[Board], texts: dict[int, str]) -> str:
     return "".join(parts)
 
 
-def _board(board: Board) -> str:
-    rows = "".join(_row(entry) for entry in board.entries)
-    return f"<tbody><tr><th colspan=7 scope=rowgroup>{escape(board.title)}{rows}\n"
+def _head(board: Board) -> str:
+    return f"<tbody><tr><th colspan=7 scope=rowgroup>{escape(short(board.title))}"
 
 
 def _row(entry: Entry) -> str:
