@@ -134,7 +134,7 @@ def test_one_board_of_2000_rows_takes_no_more(tmp_path):
     picked = pick([stored(tmp_path, rows)], [], 2000)
     [board] = boarding.boards(picked.rows[:2], lambda done, total: None)
     entries = [
-        boarding.Entry(row, row["row_id"][-5:], (1, 9), (True, False)) for row in picked.rows
+        boarding.Entry(row, "name " * 9 + row["row_id"], None, (True, False)) for row in picked.rows
     ]
     text = page([dataclasses.replace(board, entries=entries)], "")
     assert len(text.encode()) <= 300_000 and "more rows need JavaScript" in text
