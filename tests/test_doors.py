@@ -17,8 +17,6 @@ ALLOWED = {
     "bench": {"bench", "methods", "tasks"},
     "reports": {"reports", "bench"},
 }
-COMMANDS = ROOT / "bench" / "commands.py"
-"""The door from the command line to the reports."""
 
 
 def imported(path):
@@ -33,8 +31,7 @@ def imported(path):
 def test_rooms_import_only_through_their_doors(room):
     for path in (ROOT / room).rglob("*.py"):
         seen = {name.split(".")[0] for name in imported(path)} & ROOMS
-        allowed = ALLOWED[room] | ({"reports"} if path == COMMANDS else set())
-        assert seen <= allowed, f"{path}: {seen - allowed}"
+        assert seen <= ALLOWED[room], f"{path}: {seen - ALLOWED[room]}"
 
 
 def test_methods_do_not_import_each_other():
