@@ -15,7 +15,7 @@ REQUEST = method=$(METHOD) task=$(TASK) \
   $(if $(SEED),seed=$(SEED)) $(if $(MEASURE),measure=$(MEASURE)) $(if $(RESULTS),results=$(RESULTS)) \
   $(if $(FORCE),force=true) $(ARGS)
 
-.PHONY: help setup bench report test trust selfbench lint speed embedded clean
+.PHONY: help setup bench report leaderboard browser test trust selfbench lint speed embedded clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -34,8 +34,14 @@ bench: $(READY)  ## one cell: METHOD= TASK= [MODEL= DATA= DATA_DIR= LENGTH= N= D
 report: $(READY)  ## the papers' tables beside your rows, as files in results/tables [TABLE= RESULTS= FORMAT=md,tex,csv,html OUT=]
 	@$(BENCH) report $(TABLE) $(if $(RESULTS),--results $(RESULTS)) $(if $(FORMAT),--format $(FORMAT)) --out $(or $(OUT),results/tables)
 
+leaderboard: $(READY)  ## rows as one HTML page, leaderboard.html [RESULTS='DIR …' OUT=FILE]
+	@$(BENCH) leaderboard $(if $(RESULTS),--results $(RESULTS)) $(if $(OUT),--out $(OUT))
+
 test: $(READY)  ## the tests, but for those of `make trust`
 	@$(VENV)/bin/python -m pytest -n 2
+
+browser: $(READY)  ## what the tests of the page need beside a Chromium on this machine
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[browser]'
 
 trust: $(READY)  ## the tests of measurement itself: cheats, 40 kills, memory
 	@$(VENV)/bin/python -m pytest -n 2 tests/trust

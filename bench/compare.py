@@ -127,8 +127,7 @@ def memory(a: Row, b: Row) -> Finding:
 def quality(
     a: Sequence[float], b: Sequence[float], higher_is_better: bool, margin: float = SAME_POINTS
 ) -> Finding:
-    """Scores of the same samples, in the same order. p is McNemar's for right or wrong, else that
-    of swapping the two scores of a sample. `margin` is in points."""
+    """Scores of the same samples, in the same order. `margin` is in points."""
     ours, theirs = np.asarray(a, float), np.asarray(b, float)
     estimate = stats.paired_difference(theirs, ours)
     mean, change = float(ours.mean()), estimate.value
@@ -143,16 +142,22 @@ def quality(
         # A bootstrap of equal scores has no width; n samples still leave room for others to differ.
         reach = SCALE * (1 - 0.05 ** (1 / len(ours)))
         finding = finding._replace(lo=-reach, hi=reach, note="every sample scores the same")
-    values = {*ours.tolist(), *theirs.tolist()}
-    binary = values <= {0.0, 1.0} or values <= {0.0, SCALE}
-    p = stats.mcnemar(ours > 0, theirs > 0) if binary else stats.sign_flip_p(ours, theirs)
-    finding = finding._replace(p=p)
+    finding = finding._replace(p=paired_p(a, b))
     lo, hi = finding.lo or 0.0, finding.hi or 0.0
     if stats.equivalent(lo, hi, margin):
         return finding._replace(verdict="same", settled="same")
     if lo <= 0 <= hi:
         return finding
     return finding._replace(settled="better" if (change > 0) == higher_is_better else "worse")
+
+
+def paired_p(a: Sequence[float], b: Sequence[float]) -> float:
+    """p-value that scores of the same samples, in the same order, have the same mean: McNemar's
+    for right or wrong, else that of swapping the two scores of a sample."""
+    ours, theirs = np.asarray(a, float), np.asarray(b, float)
+    values = {*ours.tolist(), *theirs.tolist()}
+    binary = values <= {0.0, 1.0} or values <= {0.0, SCALE}
+    return stats.mcnemar(ours > 0, theirs > 0) if binary else stats.sign_flip_p(ours, theirs)
 
 
 def _absent(side: str, row: Row, reason: str) -> str:

@@ -1,0 +1,114 @@
+"""bench leaderboard: from rows to the page."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.commands import parser_for
+from bench.errors import RequestError
+from bench.rows import DEFAULT
+from bench.shards import write_whole
+from reports.leaderboard.boards import Board, boards
+from reports.leaderboard.page import page
+from reports.leaderboard.pick import Picked, pick
+
+REFERENCE = Path("results/reference")
+OUT = Path("leaderboard.html")
+MOST = 2_000
+MAKE_SOME = "make bench (or bench run method=vcc task=narrativeqa) makes one"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the page and say what is on it. Raises RequestError, and StoreError when it can't be
+    written."""
+    parser = parser_for(
+        "leaderboard",
+        "write rows as one HTML file that needs no server and no network",
+        "bench leaderboard\n"
+        "bench leaderboard --results results/runs /shared/rows --out public/index.html\n"
+        "bench leaderboard task=narrativeqa length=4096",
+    )
+    parser.add_argument("words", nargs="*", metavar="NAME=VALUE", help="which rows; all without it")
+    parser.add_argument(
+        "--results",
+        nargs="+",
+        type=Path,
+        metavar="DIR",
+        help=f"folders of rows ({DEFAULT} and {REFERENCE}, where they are)",
+    )
+    parser.add_argument("--out", type=Path, default=OUT, metavar="FILE", help=f"({OUT})")
+    parser.add_argument(
+        "--most", type=int, default=MOST, metavar="N", help=f"cells on the page, newest ({MOST:,})"
+    )
+    options = parser.parse_args(arguments)
+    if options.most < 1:
+        raise RequestError(f"--most {options.most} is not accepted: it must be 1 or more")
+    if options.out.is_dir():
+        raise RequestError(
+            f"--out {options.out} is a folder; give a file in it: {options.out / OUT}"
+        )
+    picked = pick(_folders(options), options.words, options.most)
+    for warning in picked.warnings:
+        print(f"bench: set aside {warning}", file=sys.stderr)
+    if not picked.rows:
+        where = ", ".join(map(str, _folders(options)))
+        fit = f" that fit {' '.join(options.words)}" if options.words else ""
+        raise RequestError(f"no rows in {where}{fit}: {MAKE_SOME}")
+    with _progress() as progress:
+        made = boards(picked.rows, progress)
+    text = page(made, summary(picked, made))
+    content = text.encode()
+    write_whole(options.out, content)
+    size = f"{len(content) / 1024:,.0f} KiB"
+    print(f"{options.out}: {len(picked.rows)} rows on {len(made)} boards, {size}")
+    if left := picked.n_cells - len(picked.rows):
+        print(f"bench: {left:,} older cells are left out; --most or NAME=VALUE choose others",
+              file=sys.stderr)  # fmt: skip
+    return 0
+
+
+def _folders(options: argparse.Namespace) -> list[Path]:
+    if options.results:
+        return [folder.expanduser() for folder in options.results]
+    found = [folder for folder in (DEFAULT, REFERENCE) if folder.exists()]
+    if not found:
+        raise RequestError(
+            f"no rows yet, no folder {DEFAULT}: {MAKE_SOME}, --results names another folder"
+        )
+    return found
+
+
+def summary(picked: Picked, made: Sequence[Board]) -> str:
+    """One line: how much there is, from when and where."""
+    rows = picked.rows
+    days = sorted({row["created_utc"][:10] for row in rows if row["created_utc"]})
+    when = "" if not days else f", measured {' to '.join(dict.fromkeys((days[0], days[-1])))}"
+    hosts = len({row["host_id"] for row in rows})
+    methods = len({row["method"] for row in rows})
+    failed = sum(row["status"] != "ok" for row in rows)
+    parts = [
+        f"{_many(len(rows), 'cell')} of {_many(methods, 'method')} on {_many(len(made), 'board')}"
+        f"{when} on {_many(hosts, 'machine')}",
+        f"{failed:,} ended without a result and are shown as such" if failed else "",
+        f"the newest of {picked.n_cells:,} cells" if picked.n_cells > len(rows) else "",
+    ]
+    return "; ".join(filter(None, parts)) + "."
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("ranking boards")
+        yield lambda done, total: bar.update(task, completed=done, total=total)

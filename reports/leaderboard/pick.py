@@ -1,0 +1,108 @@
+"""Which rows stand on the page: the one that counts of each cell on each host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.matching import KEY
+from bench.rows import Row, best, named, select
+from bench.store import COLUMNS, Store
+
+PROBE = "max_length_fit"
+BOARD = tuple(
+    name
+    for name in (*KEY, "host_id")
+    if name not in ("method", "method_params", "weights_sha256", "task_version")
+)
+"""What rows share that are ranked against each other: everything but the method, its weights
+(which may have been trained further with it) and the version of the code."""
+CELL = (*BOARD, "method", "method_params", "weights_sha256")
+ORDER = ("row_id", "status", "created_utc", PROBE)
+
+SHOWN = (
+    *CELL, *ORDER, "cell", "command", "code_sha", "code_dirty", "run_id", "launcher",
+    "status_stage", "status_detail", "baseline_status", "baseline_reason", "truncated_frac",
+    "metric", "value", "ci_lo", "ci_hi", "n_scored", "higher_is_better", "predictions_path",
+    "predictions_sha256", "base_value", "base_ci_lo", "base_ci_hi", "base_predictions_sha256",
+    "value_diff", "value_diff_ci_lo", "value_diff_ci_hi",
+    "lat_samples_ns", "base_samples_ns", "lat_median_ns", "base_median_ns", "ratio",
+    "ratio_ci_lo", "ratio_ci_hi", "ratio_p", "ratio_reason", "n_pairs", "verdict", "aa_noise_pct",
+    "mem_ratio", "mem_method", "mem_reason", "rss_peak_delta_bytes", "base_rss_peak_delta_bytes",
+    "gpu_alloc_delta_bytes", "base_gpu_alloc_delta_bytes",
+    "fid_rel_l2", "fid_top1_agree", "fid_kl_mean", "fid_reason",
+    "cpu_model", "cores_phys", "gpu_name", "os_kernel", "virt", "python", "torch",
+    "noisy", "noise_reason",
+)  # fmt: skip
+"""What the page needs of a row."""
+
+
+class Picked(NamedTuple):
+    """Rows with the columns SHOWN, each with the `folder` that it was read from; how many rows and
+    cells there were, and a line for each file that was set aside."""
+
+    rows: list[Row]
+    n_rows: int
+    n_cells: int
+    warnings: list[str]
+
+
+def pick(folders: Iterable[Path], words: Sequence[str], most: int) -> Picked:
+    """The rows that count: of each cell on each host an ok one before any other, then the newest,
+    whatever the version of its code. Of more than `most` cells, the boards with the newest rows
+    are kept, whole where one fits.
+
+    Raises RequestError for a folder that isn't there and for words that fit nothing.
+    """
+    chosen = list(dict.fromkeys((*CELL, *ORDER, *filter(COLUMNS.__contains__, named(words)))))
+    rows: dict[str, Row] = {}
+    warnings: list[str] = []
+    for folder in folders:
+        found, said = select(words, folder, chosen)
+        warnings += said
+        for row in found:
+            rows.setdefault(row["row_id"], row | {"folder": folder})
+    cells: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows.values():
+        probes = row[PROBE] is not None
+        cells.setdefault((*(row[name] for name in CELL), probes), []).append(row)
+    counting = [best(group) for group in cells.values()]
+    kept = _whole_boards(counting, most)
+    return Picked(_whole_rows(kept), len(rows), len(counting), warnings)
+
+
+def board_of(row: Row) -> tuple[Any, ...]:
+    """What a row shares with those that it is ranked against."""
+    return tuple(row[name] for name in BOARD)
+
+
+def _whole_boards(rows: list[Row], most: int) -> list[Row]:
+    if len(rows) <= most:
+        return rows
+    boards: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        boards.setdefault(board_of(row), []).append(row)
+    newest = sorted(boards.values(), key=lambda board: max(map(_created, board)), reverse=True)
+    kept: list[Row] = []
+    for board in newest:
+        if len(kept) + len(board) > most:
+            break
+        kept += board
+    return kept or sorted(newest[0], key=_created)[-most:]
+
+
+def _created(row: Row) -> str:
+    return row["created_utc"] or ""
+
+
+def _whole_rows(rows: Iterable[Row]) -> list[Row]:
+    """The rows again, with every column of the page: only these pay for their samples."""
+    ids: dict[Path, list[str]] = {}
+    for row in rows:
+        ids.setdefault(row["folder"], []).append(row["row_id"])
+    return [
+        row | {"folder": folder}
+        for folder, wanted in ids.items()
+        for row in Store(folder).rows(SHOWN, where={"row_id": wanted}).to_pylist()
+    ]
