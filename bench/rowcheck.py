@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from bench import rescore, runner, verify
+from bench import judge, rescore, verify
 from bench.cell import Cell
 from bench.columns import COLUMNS
 from bench.rows import Row
@@ -140,7 +140,7 @@ def _derived(row: Row) -> Iterator[Fault]:
         return
     samples = {name: row[name] or [] for name in SAMPLES}
     try:
-        again = runner.judge(samples, row["seed"])
+        again = judge.latency(samples, row["seed"])
     except ValueError as error:
         yield "wrong", f"its samples can't be judged: {error}"
         return
