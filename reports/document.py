@@ -178,7 +178,7 @@ def _measured_hardware(rows: Iterable[Row]) -> list[str | tuple[str, str]]:
 def _configuration(table: Table) -> Iterator[Element]:
     """The paper's side and each measured row's, side by side."""
     says = table.definition.says
-    head = ("", "method", "task", "tokens", "model", "weights", "data", "precision", "batch")
+    head = ("row", "method", "task", "tokens", "model", "weights", "data", "precision", "batch")
     paper = ("paper", "", "", "", says["model"], says["weights"], says["data"])
     lines = [(*paper, says["precision"], says["batch"], says["device"])]
     for row in table.used:
