@@ -191,7 +191,8 @@ def configuration(row: Row) -> tuple[str, ...]:
     """What a row was measured with, in the order of the grid."""
     rows = row["n_scored"] if row["n_scored"] is not None else row["n_samples_planned"]
     steps = f", {row['train_steps']:,} steps" if row["train_steps"] else ""
-    of = f" of {row['n_samples_official']:,}" if row["n_samples_official"] else ""
+    official = None if row["data_source"] == "embedded" else row["n_samples_official"]
+    of = f" of {official:,}" if official else ""
     count = f", {rows:,}{of} rows" if rows else ""
     return (
         row["method"] or "–",

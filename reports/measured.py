@@ -17,7 +17,8 @@ from reports.verdicts import SAME_READING, Measured, bounded_mean
 VANILLA, UNFUSED = "vanilla", "vanilla_eager"
 WANTED = (
     "row_id", "cell_key", "created_utc", "status", "status_stage", "status_detail", "method",
-    "method_params", "task", "split", "data_source", "n_samples_planned", "n_samples_official", "n_scored", "model",
+    "method_params", "task", "split", "data_source", "n_samples_planned", "n_samples_official", "n_scored",
+    "model",
     "weights_kind", "length", "batch", "dtype", "device", "threads", "seed", "measure", "metric",
     "metrics", "value", "ci_lo", "ci_hi", "base_value", "value_diff_ci_lo", "value_diff_ci_hi",
     "ratio", "ratio_ci_lo", "ratio_ci_hi", "ratio_p", "n_pairs", "noisy", "attend_ns", "fid_rel_l2",
