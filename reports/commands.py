@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterable, Iterator
 
 from bench import plugins
-from bench.cell import BASELINE
 from reports.build import Cell, Table
 from reports.definitions import Definition
 from reports.elements import Code
-from reports.measured import RATIOS, SCORES, UNFUSED
+from reports.measured import RATIOS, SCORES, UNFUSED, VANILLA
 from reports.objections import task_length
 
 Labelled = tuple[str, str]
@@ -105,7 +104,7 @@ def _words(table: Table, cell: Cell, task: str) -> tuple[str, ...]:
     method = definition.method(printed.method)
     name = method.method or ""
     measures = {definition.metric(c.printed.metric).measure for c in table.cells}
-    if name == BASELINE and measures & set(RATIOS):
+    if name == VANILLA and measures & set(RATIOS):
         name = f"{name},{UNFUSED}"
     given = {k: printed.extra[k] for k in definition.settings if k in printed.extra}
     parameters = method.parameters(task) | given

@@ -178,7 +178,7 @@ def _measured_hardware(rows: Iterable[Row]) -> list[str | tuple[str, str]]:
 def _configuration(table: Table) -> Iterator[Element]:
     """The paper's side and each measured row's, side by side."""
     says = table.definition.says
-    head = ("", "method", "task", "tokens", "model", "weights", "data", "precision", "batch")
+    head = ("row", "method", "task", "tokens", "model", "weights", "data", "precision", "batch")
     paper = ("paper", "", "", "", says["model"], says["weights"], says["data"])
     lines = [(*paper, says["precision"], says["batch"], says["device"])]
     for row in table.used:
@@ -191,7 +191,9 @@ def configuration(row: Row) -> tuple[str, ...]:
     """What a row was measured with, in the order of the grid."""
     rows = row["n_scored"] if row["n_scored"] is not None else row["n_samples_planned"]
     steps = f", {row['train_steps']:,} steps" if row["train_steps"] else ""
-    count = f", {rows:,} rows" if rows else ""
+    official = None if row["data_source"] == "embedded" else row["n_samples_official"]
+    of = f" of {official:,}" if official else ""
+    count = f", {rows:,}{of} rows" if rows else ""
     return (
         row["method"] or "–",
         row["task"] or "–",

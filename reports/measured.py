@@ -17,15 +17,16 @@ from reports.verdicts import SAME_READING, Measured, bounded_mean
 VANILLA, UNFUSED = "vanilla", "vanilla_eager"
 WANTED = (
     "row_id", "cell_key", "created_utc", "status", "status_stage", "status_detail", "method",
-    "method_params", "task", "split", "data_source", "n_samples_planned", "n_scored", "model",
-    "weights_kind", "length", "batch", "dtype", "device", "threads", "seed", "measure", "metric",
-    "metrics", "value", "ci_lo", "ci_hi", "base_value", "value_diff_ci_lo", "value_diff_ci_hi",
-    "ratio", "ratio_ci_lo", "ratio_ci_hi", "ratio_p", "n_pairs", "noisy", "attend_ns", "fid_rel_l2",
-    "rss_base_bytes", "rss_peak_delta_bytes", "base_rss_base_bytes", "base_rss_peak_delta_bytes",
-    "gpu_alloc_delta_bytes", "base_gpu_alloc_delta_bytes", "train_ratio", "train_ratio_ci_lo",
-    "train_ratio_ci_hi", "train_ratio_p", "train_n_pairs", "train_steps", "train_peak_bytes",
-    "base_train_peak_bytes", "host_id", "cpu_model", "cores_phys", "mem_total_bytes", "gpu_name",
-    "torch", "code_sha",
+    "method_params", "task", "split", "data_source", "n_samples_planned", "n_samples_official",
+    "n_scored", "model", "weights_kind", "length", "batch", "dtype", "device", "threads",
+    "seed", "measure", "metric", "metrics", "value", "ci_lo", "ci_hi", "base_value",
+    "value_diff_ci_lo", "value_diff_ci_hi", "ratio", "ratio_ci_lo", "ratio_ci_hi", "ratio_p",
+    "n_pairs", "noisy", "attend_ns", "fid_rel_l2", "rss_base_bytes", "rss_peak_delta_bytes",
+    "base_rss_base_bytes", "base_rss_peak_delta_bytes", "gpu_alloc_delta_bytes",
+    "base_gpu_alloc_delta_bytes", "train_ratio", "train_ratio_ci_lo", "train_ratio_ci_hi",
+    "train_ratio_p", "train_n_pairs", "train_steps", "train_peak_bytes",
+    "base_train_peak_bytes", "host_id", "cpu_model", "cores_phys", "mem_total_bytes",
+    "gpu_name", "torch", "code_sha",
 )  # fmt: skip
 READ = [name for name in WANTED if name in COLUMNS]
 SAME_CELL = ("task", "model", "length", "batch", "dtype", "device", "threads", "host_id")

@@ -45,6 +45,8 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     chosen = definitions.load(options.tables)
     formats = _formats(options.format, options.out)
+    if not options.out and formats == ["html"] and len(chosen) > 1:
+        raise RequestError(f"{len(chosen)} pages don't fit in one: say where with --out DIR")
     rows = _rows(options.results, chosen)
     tables = _built(chosen, rows)
     if options.out:

@@ -20,7 +20,7 @@ h1{font-size:1.5rem;line-height:1.25}h2{font-size:1.15rem;margin:2rem 0 .5rem}
 table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums}
 caption{text-align:left;font-weight:600;padding:.25rem 0}
 th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
-td:first-child{white-space:nowrap}td:last-child{min-width:16rem}
+td:first-child{white-space:nowrap}tr[class] td:last-child{min-width:16rem}
 th{background:var(--back)}.n{text-align:right;white-space:nowrap}
 .reproduced td:last-child{color:var(--good);font-weight:600}
 .differs td:last-child{color:var(--bad);font-weight:600}

@@ -182,6 +182,7 @@ def test_without_a_name_it_lists_the_tables(capsys, tmp_path):
     [
         (["vcc_tabel1"], "unknown table 'vcc_tabel1'. Did you mean vcc_table1?"),
         (["--format", "pdf"], "unknown format 'pdf'"),
+        (["vcc", "--format", "html"], "5 pages don't fit in one: say where with --out DIR"),
         (["--format", "md,tex"], "say where with --out DIR"),
         (["--results", "no/such/folder"], "no folder no/such/folder; rows are made by bench run"),
     ],
