@@ -96,7 +96,14 @@ def _row(number: int, entry: Entry, pools: dict[str, Pool]) -> dict[str, Any]:
     reasons = ("ratio_reason", "mem_reason", "fid_reason", "noise_reason", "baseline_reason")
     text = {
         name: short(row[name])
-        for name in (*reasons, "status_detail", "method_params", "mem_method", "launcher")
+        for name in (
+            *reasons,
+            "status_detail",
+            "method_params",
+            "mem_method",
+            "ci_method",
+            "launcher",
+        )
         if row[name]
     }
     code = (row["code_sha"] or "")[:ID] + (" with changes" if row["code_dirty"] else "")
@@ -115,6 +122,7 @@ def _row(number: int, entry: Entry, pools: dict[str, Pool]) -> dict[str, Any]:
         "hi": _round(row["ci_hi"], 1),
         "reach": _round(reach(row), 1),
         "n": row["n_scored"],
+        "lost": row["n_failed"] or None,
         "base": _round(row["base_value"], 1),
         "baseLo": _round(row["base_ci_lo"], 1),
         "baseHi": _round(row["base_ci_hi"], 1),

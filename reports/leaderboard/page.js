@@ -29,8 +29,8 @@ let data;
 try {
   data = await load();
 } catch (error) {
-  $('summary').append(' This browser can’t unpack the page’s data; the tables below are what it can show.');
-  throw error;
+  $('summary').append(` This browser can’t unpack the page’s data (${error.message}): only the tables below can be read.`);
+  return;
 }
 const rows = data.rows.id.map((_, i) => {
   const row = { i };
@@ -68,7 +68,7 @@ const COLUMNS = {
   quality: { head: 'Quality', of: (r) => r.value, down: true,
     show: (r) => (r.value == null ? ['–'] : [points(r.value), reach(r)]) },
   latency: { head: 'Latency', of: (r) => r.ratio,
-    show: (r) => (r.isBase && r.ms != null ? ['baseline'] : r.ratio == null ? ['–'] : [times(r.ratio), r.verdict, r.verdict]) },
+    show: (r) => (r.isBase && r.ms != null ? ['baseline'] : r.ratio == null ? ['–'] : [times(r.ratio), `${r.verdict || ''}${r.noisy ? '†' : ''}`, r.verdict]) },
   memory: { head: 'Memory', of: (r) => r.memory, show: (r) => (r.isBase && r.mib != null ? ['baseline'] : [times(r.memory)]) },
   error: { head: 'Output error', of: (r) => r.error, show: (r) => [small(r.error)] },
   n: { head: 'n', of: (r) => r.n, down: true, show: (r) => [r.n == null ? '–' : `${r.n}`] },
@@ -438,7 +438,8 @@ function openOrigin(row, asked) {
   const few = row.ratioHi == null && row.ratio != null ? ', too few for an interval' : '';
   const sections = [
     facts('Quality', 'quality', asked, [
-      ['Score', row.value == null ? null : `${points(row.value)}${row.reach == null ? '' : within(row.lo, row.hi, points)} ${row.metric || ''}, n = ${some(row.n)}${row.lo != null && row.reach == null ? '; every sample scores the same, so there is no interval' : ''}`],
+      ['Score', row.value == null ? null : `${points(row.value)}${row.reach == null ? '' : within(row.lo, row.hi, points)} ${row.metric || ''}, n = ${some(row.n)}${row.lost ? `, ${row.lost} failed` : ''}${row.lo != null && row.reach == null ? '; every sample scores the same, so there is no interval' : ''}`],
+      ['Interval', row.reach == null ? null : more.ci_method],
       ['Vanilla', row.base == null ? null : `${points(row.base)}${within(row.baseLo, row.baseHi, points)} on the same samples`],
       ['Difference', difference == null ? null : `${signed(difference)}${within(row.diffLo, row.diffHi, signed)} points`],
       ['Rank', row.first == null ? null : `${rank(row)} of ${board.rows.filter((other) => other.first != null).length}; pairs told apart ${board.how}`],
@@ -449,7 +450,7 @@ function openOrigin(row, asked) {
       ['Medians', row.ms == null ? null : `${some(row.ms)} ms${row.baseMs == null ? '' : `, vanilla ${some(row.baseMs)} ms`}`],
       ['Pairs', row.pairs == null ? null : `${row.pairs}${few}${row.p == null ? '' : `; p = ${row.p}`}`],
       ['Machine’s noise', row.noise == null ? null : `±${row.noise} % between equal arms`],
-      ['Noisy', row.noisy ? more.noise_reason || 'yes' : null],
+      ['† Busy machine', row.noisy ? more.noise_reason || 'yes' : null],
     ], histogram(row.label, row.times, row.ms), histogram('vanilla, in the same process', row.baseTimes, row.baseMs)),
     facts('Memory', 'memory', asked, [
       ['Ratio', row.isBase ? null : row.memory == null ? more.mem_reason : `${times(row.memory)} (read once; repeats within 1 %)`],
@@ -500,6 +501,7 @@ function arrive() {
   draw();
   const row = state.row && rows.find((candidate) => candidate.id === state.row);
   if (row) openOrigin(row, 'quality');
+  else $('origin').close();
 }
 $('controls').hidden = false;
 $('filters').addEventListener('submit', (event) => event.preventDefault());

@@ -66,7 +66,7 @@ def _static(boards: Sequence[Board], most_bytes: int) -> str:
     for name, group in groupby(texts, lambda text: text[0].benchmark):
         shown, left = _first([*group], share)
         more = f"<p>{left:,} more rows need JavaScript.</p>\n" if left else ""
-        parts.append(f"<h2>{escape(short(name))}</h2>\n{_tables(shown)}{more}")
+        parts.append(f"<h2>{escape(short(name))}</h2>\n{_tables(name, shown)}{more}")
     return "".join(parts)
 
 
@@ -90,7 +90,7 @@ def _first(
     return shown, left
 
 
-def _tables(texts: Iterable[tuple[Board, str]]) -> str:
+def _tables(benchmark: str, texts: Iterable[tuple[Board, str]]) -> str:
     parts = []
     heads = "".join(f"<th scope=col>{name}" for name in HEADS)
     for kind, group in groupby(texts, lambda text: text[0].kind):
@@ -98,7 +98,8 @@ def _tables(texts: Iterable[tuple[Board, str]]) -> str:
         bodies = "".join(text for _, text in group)
         parts.append(
             f"<h3>{KINDS[kind]}</h3>\n{about}<div class=scroll tabindex=0 role=region "
-            f'aria-label="{KINDS[kind]}"><table><thead><tr>{heads}{bodies}</table></div>\n'
+            f'aria-label="{escape(short(benchmark))}: {KINDS[kind]}">'
+            f"<table><thead><tr>{heads}{bodies}</table></div>\n"
         )
     return "".join(parts)
 
@@ -140,8 +141,10 @@ def _quality(row: Row) -> str:
 def _latency(row: Row) -> str:
     if row["method"] == BASELINE and row["lat_median_ns"]:
         return "baseline"
-    said = f" {escape(row['verdict'])}" if row["verdict"] and finite(row["ratio"]) else ""
-    return _times(row["ratio"]) + said
+    if finite(row["ratio"]) is None:
+        return "–"
+    said = escape(row["verdict"] or "") + ("†" if row["noisy"] else "")
+    return f"{_times(row['ratio'])} {said}".rstrip()
 
 
 def _memory(row: Row) -> str:

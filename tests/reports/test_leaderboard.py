@@ -262,6 +262,20 @@ def test_failures_are_on_their_board_and_last(tmp_path):
     assert "<b>out of time</b>" in text and "1 ended without a result" in text
 
 
+def test_the_longest_input_that_fits_is_a_row_of_its_own(tmp_path):
+    rows = [*small(methods=("vcc",), kinds=(("hub", "random"),))]
+    probe = rows[0] | {"row_id": "probe", "max_length_fit": 65536, "ratio": None}
+    [board] = boards(stored(tmp_path / "runs", [*rows, probe]))
+    assert len(board.entries) == 2
+    assert "<b>fits 65,536 tokens</b>" in written(tmp_path / "runs", tmp_path / "p.html")
+
+
+def test_a_busy_machine_is_marked(tmp_path):
+    rows = [row | {"noisy": row["method"] == "vcc"} for row in small()]
+    text = written(stored(tmp_path / "runs", rows), tmp_path / "p.html")
+    assert re.search(r"<td>vcc<td>[^<]*<td>×[\d.]+ faster†", text) and text.count("faster†") == 4
+
+
 def test_methods_that_differ_in_parameters_are_labelled_by_these(tmp_path):
     [row] = small(methods=("vcc",), kinds=(("hub", "finetuned"),))
     rows = [row | {"row_id": f"k{k}", "method_params": json.dumps({"k": k, "mode": "x"})}
