@@ -46,7 +46,7 @@ class Pool:
 
 
 def data(boards: Sequence[Board]) -> dict[str, Any]:
-    """What the page's script reads; page.js names the columns."""
+    """What the page's script reads; assets/1-data.js puts rows together again."""
     pools = {name: Pool() for name in ("host", "text", "command")}
     entries = [(number, entry) for number, board in enumerate(boards) for entry in board.entries]
     ids = _short_ids([entry.row["row_id"] for _, entry in entries])
