@@ -51,15 +51,16 @@ def main(arguments: Sequence[str]) -> int:
         raise RequestError(
             f"--out {options.out} is a folder; give a file in it: {options.out / OUT}"
         )
-    picked = pick(_folders(options), options.words, options.most)
+    folders = _folders(options)
+    with _progress() as bar:
+        picked = pick(folders, options.words, options.most)
+        made = boards(picked.rows, bar)
     for warning in picked.warnings:
         print(f"bench: set aside {warning}", file=sys.stderr)
     if not picked.rows:
-        where = ", ".join(map(str, _folders(options)))
+        where = ", ".join(map(str, folders))
         fit = f" that fit {' '.join(options.words)}" if options.words else ""
         raise RequestError(f"no rows in {where}{fit}: {MAKE_SOME}")
-    with _progress() as progress:
-        made = boards(picked.rows, progress)
     text = page(made, summary(picked, made))
     content = text.encode()
     write_whole(options.out, content)
@@ -105,10 +106,13 @@ def _many(count: int, what: str) -> str:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
+    """A bar at a terminal: it moves while rows are read, and counts boards once they are told."""
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("ranking boards")
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        task = bar.add_task("reading rows", total=None)
+        yield lambda done, total: bar.update(
+            task, description="ranking boards", completed=done, total=total
+        )

@@ -46,7 +46,7 @@ class Pool:
 
 
 def data(boards: Sequence[Board]) -> dict[str, Any]:
-    """What the page's script reads; page.js names the columns."""
+    """What the page's script reads; assets/1-data.js puts rows together again."""
     pools = {name: Pool() for name in ("host", "text", "command")}
     entries = [(number, entry) for number, board in enumerate(boards) for entry in board.entries]
     ids = _short_ids([entry.row["row_id"] for _, entry in entries])
@@ -96,7 +96,14 @@ def _row(number: int, entry: Entry, pools: dict[str, Pool]) -> dict[str, Any]:
     reasons = ("ratio_reason", "mem_reason", "fid_reason", "noise_reason", "baseline_reason")
     text = {
         name: short(row[name])
-        for name in (*reasons, "status_detail", "method_params", "mem_method", "launcher")
+        for name in (
+            *reasons,
+            "status_detail",
+            "method_params",
+            "mem_method",
+            "ci_method",
+            "launcher",
+        )
         if row[name]
     }
     code = (row["code_sha"] or "")[:ID] + (" with changes" if row["code_dirty"] else "")
@@ -115,6 +122,7 @@ def _row(number: int, entry: Entry, pools: dict[str, Pool]) -> dict[str, Any]:
         "hi": _round(row["ci_hi"], 1),
         "reach": _round(reach(row), 1),
         "n": row["n_scored"],
+        "lost": row["n_failed"] or None,
         "base": _round(row["base_value"], 1),
         "baseLo": _round(row["base_ci_lo"], 1),
         "baseHi": _round(row["base_ci_hi"], 1),

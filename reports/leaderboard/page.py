@@ -19,7 +19,7 @@ from bench.rows import Row
 from reports.leaderboard.boards import ABOUT, KINDS, Board, Entry, finite
 from reports.leaderboard.pack import data, packed, peak_bytes, reach, short
 
-HERE = Path(__file__).parent
+ASSETS = Path(__file__).parent / "assets"
 GOAL_BYTES = 290_000
 """Size of a page of 2,000 rows, its script and all."""
 STATIC_BYTES = 60_000
@@ -32,13 +32,14 @@ ENDED = {
     "unsupported": "not supported",
     "skipped": "skipped",
 }
-"""How a row's status is said; page.js says it with the same words."""
+"""How a row's status is said; what is shown of each row is the same with and without JavaScript."""
 HEADS = ("Rank", "Method", "Quality", "Latency", "Memory", "Output error", "n")
 
 
 def page(boards: Sequence[Board], summary: str) -> str:
     """The page as text. `summary` is one line about its rows."""
-    style, script = ((HERE / f"page.{kind}").read_text() for kind in ("css", "js"))
+    style = (ASSETS / "page.css").read_text()
+    script = "\n".join(part.read_text() for part in sorted(ASSETS.glob("*.js")))
     content, how = packed({**data(boards), "ended": ENDED, "kinds": KINDS, "about": ABOUT})
     rest = sum(len(text.encode()) for text in (style, script, content))
     static = _static(boards, max(STATIC_BYTES, GOAL_BYTES - rest))
@@ -46,7 +47,7 @@ def page(boards: Sequence[Board], summary: str) -> str:
         "default-src 'none'; base-uri 'none'; form-action 'none'; "
         f"style-src {_source(style)}; script-src {_source(script)}"
     )
-    return Template((HERE / "page.html").read_text()).substitute(
+    return Template((ASSETS / "page.html").read_text()).substitute(
         policy=policy, style=style, script=script, data=content, how=how,
         summary=escape(summary), static=static,
     )  # fmt: skip
@@ -66,7 +67,7 @@ def _static(boards: Sequence[Board], most_bytes: int) -> str:
     for name, group in groupby(texts, lambda text: text[0].benchmark):
         shown, left = _first([*group], share)
         more = f"<p>{left:,} more rows need JavaScript.</p>\n" if left else ""
-        parts.append(f"<h2>{escape(short(name))}</h2>\n{_tables(shown)}{more}")
+        parts.append(f"<h2>{escape(short(name))}</h2>\n{_tables(name, shown)}{more}")
     return "".join(parts)
 
 
@@ -90,7 +91,7 @@ def _first(
     return shown, left
 
 
-def _tables(texts: Iterable[tuple[Board, str]]) -> str:
+def _tables(benchmark: str, texts: Iterable[tuple[Board, str]]) -> str:
     parts = []
     heads = "".join(f"<th scope=col>{name}" for name in HEADS)
     for kind, group in groupby(texts, lambda text: text[0].kind):
@@ -98,7 +99,8 @@ def _tables(texts: Iterable[tuple[Board, str]]) -> str:
         bodies = "".join(text for _, text in group)
         parts.append(
             f"<h3>{KINDS[kind]}</h3>\n{about}<div class=scroll tabindex=0 role=region "
-            f'aria-label="{KINDS[kind]}"><table><thead><tr>{heads}{bodies}</table></div>\n'
+            f'aria-label="{escape(short(benchmark))}: {KINDS[kind]}">'
+            f"<table><thead><tr>{heads}{bodies}</table></div>\n"
         )
     return "".join(parts)
 
@@ -140,8 +142,10 @@ def _quality(row: Row) -> str:
 def _latency(row: Row) -> str:
     if row["method"] == BASELINE and row["lat_median_ns"]:
         return "baseline"
-    said = f" {escape(row['verdict'])}" if row["verdict"] and finite(row["ratio"]) else ""
-    return _times(row["ratio"]) + said
+    if finite(row["ratio"]) is None:
+        return "–"
+    said = escape(row["verdict"] or "") + ("†" if row["noisy"] else "")
+    return f"{_times(row['ratio'])} {said}".rstrip()
 
 
 def _memory(row: Row) -> str:

@@ -24,9 +24,9 @@ ORDER = ("row_id", "status", "created_utc", PROBE)
 SHOWN = (
     *CELL, *ORDER, "cell", "command", "code_sha", "code_dirty", "run_id", "launcher",
     "status_stage", "status_detail", "baseline_status", "baseline_reason", "truncated_frac",
-    "metric", "value", "ci_lo", "ci_hi", "n_scored", "higher_is_better", "predictions_path",
-    "predictions_sha256", "base_value", "base_ci_lo", "base_ci_hi", "base_predictions_sha256",
-    "value_diff", "value_diff_ci_lo", "value_diff_ci_hi",
+    "metric", "value", "ci_lo", "ci_hi", "ci_method", "n_scored", "n_failed", "higher_is_better",
+    "predictions_path", "predictions_sha256", "base_value", "base_ci_lo", "base_ci_hi",
+    "base_predictions_sha256", "value_diff", "value_diff_ci_lo", "value_diff_ci_hi",
     "lat_samples_ns", "base_samples_ns", "lat_median_ns", "base_median_ns", "ratio",
     "ratio_ci_lo", "ratio_ci_hi", "ratio_p", "ratio_reason", "n_pairs", "verdict", "aa_noise_pct",
     "mem_ratio", "mem_method", "mem_reason", "rss_peak_delta_bytes", "base_rss_peak_delta_bytes",

@@ -128,6 +128,7 @@ def quality(
     columns = {
         "metric": metric, "value": value, "ci_lo": max(0.0, value - reach),
         "ci_hi": min(100.0, value + reach), "stderr": reach / 1.96, "n_scored": n, "n_failed": 0,
+        "ci_method": "bootstrap over samples",
         "higher_is_better": True, "predictions_sha256": random.bytes(32).hex(),
     }  # fmt: skip
     if method == "vanilla":

@@ -19,7 +19,7 @@ from bench.cell import Cell
 from bench.store import Store
 from reports.leaderboard import boards as boarding
 from reports.leaderboard import command, look, pack
-from reports.leaderboard.page import HERE, page
+from reports.leaderboard.page import ASSETS, page
 from reports.leaderboard.pick import pick
 from tests.bench import made as bench_made
 from tests.bench.test_results import bench
@@ -114,7 +114,7 @@ def test_the_policy_allows_the_inlined_style_and_script_and_nothing_else(whole):
 
 
 def test_the_script_writes_no_html():
-    script = (HERE / "page.js").read_text()
+    script = "".join(part.read_text() for part in ASSETS.glob("*.js"))
     assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", script)
 
 
@@ -260,6 +260,20 @@ def test_failures_are_on_their_board_and_last(tmp_path):
     assert len(board.entries) == len(rows)
     text = written(tmp_path / "runs", tmp_path / "p.html")
     assert "<b>out of time</b>" in text and "1 ended without a result" in text
+
+
+def test_the_longest_input_that_fits_is_a_row_of_its_own(tmp_path):
+    rows = [*small(methods=("vcc",), kinds=(("hub", "random"),))]
+    probe = rows[0] | {"row_id": "probe", "max_length_fit": 65536, "ratio": None}
+    [board] = boards(stored(tmp_path / "runs", [*rows, probe]))
+    assert len(board.entries) == 2
+    assert "<b>fits 65,536 tokens</b>" in written(tmp_path / "runs", tmp_path / "p.html")
+
+
+def test_a_busy_machine_is_marked(tmp_path):
+    rows = [row | {"noisy": row["method"] == "vcc"} for row in small()]
+    text = written(stored(tmp_path / "runs", rows), tmp_path / "p.html")
+    assert re.search(r"<td>vcc<td>[^<]*<td>×[\d.]+ faster†", text) and text.count("faster†") == 4
 
 
 def test_methods_that_differ_in_parameters_are_labelled_by_these(tmp_path):

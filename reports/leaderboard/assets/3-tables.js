@@ -1,0 +1,81 @@
+// One table for each kind of boards, with the sorted rows of each board in a body of its own.
+
+function ordered(board) {
+  const { of } = COLUMNS[state.sort];
+  const sign = state.dir === 'ascending' ? 1 : -1;
+  const has = (row) => of(row) != null;
+  return [...board.rows].sort((a, b) => {
+    if (!has(a) || !has(b)) return has(b) - has(a) || a.i - b.i;
+    const [x, y] = [of(a), of(b)];
+    return sign * (typeof x === 'string' ? x.localeCompare(y) : x - y) || a.i - b.i;
+  });
+}
+
+function tableOf(boards, kind) {
+  const head = h('tr', {}, Object.entries(COLUMNS).map(([name, column]) => {
+    const on = name === state.sort;
+    const turned = on && state.dir === 'ascending' ? 'descending' : 'ascending';
+    return h('th', { scope: 'col', class: name, 'aria-sort': on && state.dir }, h('button', { type: 'button', 'data-sort': name,
+      click: () => { change({ sort: name, dir: on ? turned : natural(name) }); refocus(kind, name); } }, column.head));
+  }));
+  const bodies = boards.map((board) => h('tbody', {},
+    h('tr', { class: 'board' }, h('th', { colspan: 7, scope: 'rowgroup' }, h('div', { class: 'title' }, heading(board),
+      drawable(board).length ? h('button', { type: 'button', class: 'plot-this', 'aria-label': `Plot ${board.title}`, 'data-board': data.boards.indexOf(board),
+        click: () => { shownBoard = board; drawPlot(); $('plot').scrollIntoView({ block: 'nearest' }); } }, 'Plot') : null))),
+    ordered(board).map(rowOf)));
+  return h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': data.kinds[kind] },
+    h('table', { 'data-kind': kind, keydown: cellKey }, h('thead', {}, head), bodies));
+}
+function heading(board) {
+  const [first, ...rest] = board.title.split(' · ');
+  return h('span', {}, h('b', {}, first), rest.length ? ` · ${rest.join(' · ')}` : '');
+}
+const refocus = (kind, name) => document.querySelector(`table[data-kind="${kind}"] [data-sort="${name}"]`).focus();
+
+function rowOf(row) {
+  const cells = Object.entries(COLUMNS).map(([name, column]) => {
+    const [main, small, look] = column.show(row);
+    const method = name === 'method';
+    const inside = main === '–' ? [main] : [
+      h('button', { type: 'button', class: 'number', tabindex: method ? 0 : -1, click: () => openOrigin(row, name) },
+        method ? marker(row) : null, method ? breakable(main) : main, small ? ' ' : null, small ? h('small', { class: look }, small) : null),
+      method && ending(row) ? h('b', { class: failed(row) ? 'ended' : 'fits' }, ending(row)) : null];
+    return h(method ? 'th' : 'td', { class: name, scope: method && 'row' }, inside);
+  });
+  return h('tr', { 'data-row': row.i, class: failed(row) && 'failed', mouseenter: () => light(row), mouseleave: () => light(null),
+    focusin: () => light(row), focusout: () => light(null) }, cells);
+}
+
+// A narrow column breaks a name after its underscores.
+const breakable = (name) => h('span', {}, name.split(/(?<=_)/).flatMap((part, i) => (i ? [h('wbr'), part] : [part])));
+
+function cellKey(event) {
+  const button = event.target.closest('.number');
+  if (!button) return;
+  const inRow = [...button.closest('tr').querySelectorAll('.number')];
+  const column = button.parentElement.cellIndex;
+  const sameColumn = [...event.currentTarget.querySelectorAll('.number')].filter((other) => other.parentElement.cellIndex === column);
+  const step = { ArrowRight: [inRow, 1], ArrowLeft: [inRow, -1], ArrowDown: [sameColumn, 1], ArrowUp: [sameColumn, -1] }[event.key];
+  if (!step) return;
+  event.preventDefault();
+  const [among, by] = step;
+  const next = among[among.indexOf(button) + by];
+  if (next) next.focus();
+}
+
+function drawBoards() {
+  const boards = visible();
+  const shown = boards.flatMap((board) => board.rows);
+  const bad = shown.filter(failed).length;
+  const many = (n, what) => `${grouped(n)} ${what}${n === 1 ? '' : 's'}`;
+  $('count').textContent = shown.length
+    ? `${many(shown.length, 'row')} on ${many(boards.length, 'board')}${bad ? `, ${bad} without a result` : ''}. ` +
+      `Sorted by ${COLUMNS[state.sort].head.toLowerCase()}, ${state.dir}.`
+    : 'No row has all of these. “Show all” takes the filters away.';
+  $('boards').replaceChildren(...Object.keys(data.kinds).flatMap((kind) => {
+    const these = boards.filter((board) => board.kind === kind);
+    if (!these.length) return [];
+    return [h('div', { class: `kind ${kind}` }, h('h2', {}, data.kinds[kind]),
+      data.about[kind] ? h('p', { class: 'hint' }, data.about[kind]) : null, tableOf(these, kind))];
+  }));
+}

@@ -1,0 +1,80 @@
+// Where the numbers of a row come from.
+
+function facts(title, name, asked, entries, ...rest) {
+  const told = entries.filter(([, value]) => value != null && value !== '' && value !== '–');
+  if (!told.length && !rest.some(Boolean)) return null;
+  return h('section', { class: name === asked && 'asked' }, h('h3', {}, title),
+    h('dl', {}, told.map(([term, value]) => [h('dt', {}, term), h('dd', {}, value)])), ...rest);
+}
+
+function histogram(name, bins, median) {
+  if (!bins) return null;
+  const [lo, hi, n, heights] = bins;
+  const bars = [...heights].map((digit, i) => {
+    const height = (parseInt(digit, 36) / 35) * 44;
+    return svg('rect', { x: i * 25 + 1, y: 46 - height, width: 23, height });
+  });
+  const where = hi > lo ? ((median - lo) / (hi - lo)) * 300 : 150;
+  const words = `${name}: ${n} timings from ${some(lo)} to ${some(hi)} ms, median ${some(median)} ms`;
+  return h('figure', {}, h('figcaption', {}, `${name}, ${n} timings`),
+    svg('svg', { viewBox: '0 0 300 48', class: 'histogram', role: 'img', 'aria-label': words, preserveAspectRatio: 'none' },
+      bars, line(0, 47, 300, 47, 'floor'), line(where, 0, where, 47, 'median')),
+    h('p', { class: 'ends' }, h('span', {}, `${some(lo)} ms`), h('span', {}, `median ${some(median)}`), h('span', {}, `${some(hi)} ms`)));
+}
+
+function openOrigin(row, asked) {
+  const { board, more } = row;
+  const host = row.host == null ? {} : data.host[row.host];
+  const told = { ...board, method: row.method };
+  const command = row.command == null ? 'not recorded' : data.command[row.command].replace(/\{(\w+)\}/g, (_, name) => told[name]);
+  const difference = row.base == null || row.value == null ? null : row.value - row.base;
+  const few = row.ratioHi == null && row.ratio != null ? ', too few for an interval' : '';
+  const sections = [
+    facts('Quality', 'quality', asked, [
+      ['Score', row.value == null ? null : `${points(row.value)}${row.reach == null ? '' : within(row.lo, row.hi, points)} ${row.metric || ''}, n = ${some(row.n)}${row.lost ? `, ${row.lost} failed` : ''}${row.lo != null && row.reach == null ? '; every sample scores the same, so there is no interval' : ''}`],
+      ['Interval', row.reach == null ? null : more.ci_method],
+      ['Vanilla', row.base == null ? null : `${points(row.base)}${within(row.baseLo, row.baseHi, points)} on the same samples`],
+      ['Difference', difference == null ? null : `${signed(difference)}${within(row.diffLo, row.diffHi, signed)} points`],
+      ['Rank', row.first == null ? null : `${rank(row)} of ${board.rows.filter((other) => other.first != null).length}; pairs told apart ${board.how}`],
+      ['Input cut', row.cut ? `${(row.cut * 100).toFixed(1)} % of tokens` : null],
+    ]),
+    facts('Latency', 'latency', asked, [
+      ['Ratio', row.isBase ? 'vanilla is what the others are measured against' : row.ratio == null ? more.ratio_reason : `${times(row.ratio)}${within(row.ratioLo, row.ratioHi, times)} ${row.verdict || ''}`],
+      ['Medians', row.ms == null ? null : `${some(row.ms)} ms${row.baseMs == null ? '' : `, vanilla ${some(row.baseMs)} ms`}`],
+      ['Pairs', row.pairs == null ? null : `${row.pairs}${few}${row.p == null ? '' : `; p = ${row.p}`}`],
+      ['Machine’s noise', row.noise == null ? null : `±${row.noise} % between equal arms`],
+      ['† Busy machine', row.noisy ? more.noise_reason || 'yes' : null],
+    ], histogram(row.label, row.times, row.ms), histogram('vanilla, in the same process', row.baseTimes, row.baseMs)),
+    facts('Memory', 'memory', asked, [
+      ['Ratio', row.isBase ? null : row.memory == null ? more.mem_reason : `${times(row.memory)} (read once; repeats within 1 %)`],
+      ['Peak of one cold forward', row.mib == null ? null : `${some(row.mib)} MiB${row.baseMib == null ? '' : `, vanilla ${some(row.baseMib)} MiB`}`],
+      ['Read from', more.mem_method],
+      ['Longest input that fits', row.longest == null ? null : `${grouped(row.longest)} tokens`],
+    ]),
+    facts('Output error', 'error', asked, [
+      ['Relative L2', row.error == null ? more.fid_reason : small(row.error)],
+      ['First choice equal', row.top1 == null ? null : `${(row.top1 * 100).toFixed(1)} %`],
+      ['Mean KL divergence', small(row.kl)],
+    ]),
+  ].filter(Boolean);
+  const ended = failed(row) ? facts('How it ended', 'method', asked, [
+    ['Status', `${row.status}${row.stage ? ` in stage ${row.stage}` : ''}`], ['Vanilla', more.baseline_reason],
+  ], more.status_detail ? h('pre', { tabindex: 0, 'aria-label': 'Last lines' }, more.status_detail) : null) : null;
+  const origin = facts('Where it comes from', 'rank', '', [
+    ['Row', h('code', {}, row.id)], ['Stored', row.created ? `${row.created.replace('T', ' ')} UTC` : null],
+    ['Command', h('code', {}, command)], ['Commit', row.code ? h('code', {}, row.code) : 'not recorded'],
+    ['Host', host.host_id], ['Machine', [host.gpu_name, host.cpu_model, host.cores_phys && `${host.cores_phys} cores`, host.virt !== 'none' && host.virt].filter(Boolean).join(', ')],
+    ['Software', [host.torch && `torch ${host.torch}`, host.python && `Python ${host.python}`, host.os_kernel].filter(Boolean).join(', ')],
+    ['Method', more.method_params && more.method_params !== '{}' ? h('code', {}, more.method_params) : null],
+    ['Model', `${board.model}, ${board.weights} weights ${row.weights}`], ['Rows', `${board.source}${board.split ? `, ${board.split}` : ''} ${board.data || ''}`],
+    ['Shape', `${board.device} ${board.dtype}, batch ${some(board.batch)}, threads ${some(board.threads)}, seed ${some(board.seed)}, measure=${board.measure}`],
+    ['Launcher', more.launcher],
+  ]);
+  const first = sections.find((section) => section.classList.contains('asked'));
+  $('origin-title').textContent = `${row.label} · ${board.task || ''} · ${board.length == null ? '' : `${grouped(board.length)} tokens`}`;
+  $('origin-body').replaceChildren(...[ended, first, origin, ...sections.filter((section) => section !== first)].filter(Boolean));
+  if (!$('origin').open) $('origin').showModal();
+  $('origin').scrollTop = 0;
+  state.row = row.id;
+  writeAddress();
+}
