@@ -194,21 +194,12 @@ def explain(arguments: Sequence[str]) -> int:
     return comparison.explain(options)
 
 
-def leaderboard(arguments: Sequence[str]) -> int:
-    """One HTML file of rows. The harness imports no reports: this door calls them by name."""
-    from bench import plugins
-
-    code: int = plugins.load("reports.leaderboard.command:main")(arguments)
-    return code
-
-
 FORMAT_HELP = "auto: a table at a terminal, tab-separated values elsewhere"
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "results": (results, "list rows; results merge | check | migrate"),
     "rescore": (rescore, "score stored predictions again after a metric changed"),
     "compare": (compare, "is B better than A, and how sure?"),
     "explain": (explain, "what differs between two rows"),
-    "leaderboard": (leaderboard, "write rows as one HTML page, ranked"),
 }
 
 
