@@ -41,6 +41,7 @@ class BigBird(Method):
                    "counted" twice, as the official code does
     seed           of the random blocks
     kernel         "native" where that can, or "torch"
+    products       of the native kernel: "float32", or "bfloat16" (rounded, sums in float32)
 
     Full attention up to window + 2 + 2r blocks, where sparsity is pointless. Rows with padding are
     read without it, each as if it were alone; padding comes out as zeros. No dropout on sparse
@@ -55,11 +56,13 @@ class BigBird(Method):
     multiplicity: str = "once"
     seed: int = 0
     kernel: str = "native"
+    products: str = "float32"
 
     def __post_init__(self) -> None:
         kernels.check("random_region", self.random_region, REGIONS)
         kernels.check("multiplicity", self.multiplicity, MULTIPLICITIES)
         kernels.check("kernel", self.kernel, kernels.KERNELS)
+        kernels.check("products", self.products, kernels.PRODUCTS)
         if self.window < 1 or self.window % 2 == 0:
             raise ValueError(f"window is {self.window}; it is an odd number of blocks")
         for name, least in (("block_size", 1), ("random", 0), ("seed", 0)):
@@ -132,8 +135,10 @@ class BigBird(Method):
                 done = f"block_size is no multiple of {kernels.BLOCK}"
             elif call.bias is None:
                 lists = lists_of(self, grid, heads, call.layer)
-                done = kernels.block_sparse(query, key, value, call.scale, lists, bias)
-        kernels.note(self, done)
+                done = kernels.block_sparse(
+                    query, key, value, call.scale, lists, bias, self.products
+                )
+        kernels.note(self, done, self.products)
         if isinstance(done, str):
             layout = layout_of(self, grid, batch, heads, call.layer, query.device)
             added = Bias.of(call, seats, grid, bias, query)
