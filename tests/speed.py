@@ -29,6 +29,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -44,7 +45,7 @@ from tests.speed_table import cpu_s, error, rounds_of, row
 HEADS, SIZE = 8, 64
 LONGEST_EAGER = 4096  # beyond it, n × n tensors of 8 heads don't fit a small machine
 LONGEST_EXACT = 4096  # iceformer's reference search, many times slower than what it checks
-DCI = IceFormer(search="dci", m=8, L=4, k0=0.08)
+DCI = IceFormer(search="dci", m=8, L=4, k0=0.1)
 
 
 @dataclass(frozen=True)
@@ -126,17 +127,13 @@ def ideal(arm: Arm, n: int, taken: dict[Arm, float], rate: float) -> float | Non
 
 
 def attention(
-    n: int,
-    rounds: int,
-    rate: float,
-    tensors: tuple[Tensor, Tensor, Tensor],
-    shown: list[Arm],
-    scale: float,
+    n: int, rounds: int, rate: float, given: tuple[Tensor, Tensor, Tensor, float], shown: list[Arm]
 ) -> None:
-    query, key, value = tensors
+    """given: query, key, value [1, H, n, d] and the scale of their scores."""
+    query, key, value, scale = given
     calls = {arm: Call(Sequence(causal=arm.causal), scale, 0) for arm in shown}
     runs: dict[Arm, Callable[[], Tensor]] = {
-        arm: lambda arm=arm: arm.method.attend(query, key, value, calls[arm]) for arm in shown
+        arm: partial(arm.method.attend, query, key, value, calls[arm]) for arm in shown
     }
     outputs = {arm: run() for arm, run in runs.items()}  # warms up, and compiles
     cpu = rounds_of(runs, rounds)
@@ -162,22 +159,20 @@ def attention(
 
 
 def trained(n: int, rounds: int, rate: float) -> None:
-    name, tensors, scale = speed_models.trained_attention(n)
-    print(f"keys of {name}: {tensors[0].shape[1]} heads of {tensors[0].shape[3]}")
+    name, given = speed_models.trained_attention(n)
+    print(f"keys of {name}: {given[0].shape[1]} heads of {given[0].shape[3]}")
     shown = [FUSED, Arm("iceformer quantized", IceFormer())]
     shown += [
         Arm(f"iceformer dci k0={k0:g}", replace(DCI, k0=k0), {4096: 1, 16384: 1.3})
-        for k0 in (0.05, 0.08, 0.12)
+        for k0 in (0.06, 0.1, 0.14)
     ]
-    attention(n, rounds, rate, tensors, shown, scale)
+    attention(n, rounds, rate, given, shown)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 4096, 16384])
-    parser.add_argument(
-        "--rounds", type=int, default=5, help="of the shorter arms; long ones run once"
-    )
+    parser.add_argument("--rounds", type=int, default=5, help="two at most beyond 4096 tokens")
     sections = ("attention", "trained", "vcc", "fourier")
     parser.add_argument("--only", nargs="+", choices=sections, default=sections)
     given = parser.parse_args()
@@ -185,9 +180,8 @@ def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
     reason, rates = kernels.available(), ceiling()
-    print(
-        f"{platform.processor() or platform.machine()}, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}"
-    )
+    machine = platform.processor() or platform.machine()
+    print(f"{machine}, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")
     print(f"native kernels: {'yes' if reason is None else reason}")
     print("GEMM ceiling, 1 thread: " + ", ".join(f"{r:.0f} GF/s {n}" for n, r in rates.items()))
     print(f"official IceFormer: {speed_models.official()}", flush=True)
@@ -195,7 +189,7 @@ def main() -> None:
         for n in given.lengths:
             rounds = given.rounds if n <= 4096 else min(given.rounds, 2)
             if "attention" in given.only:
-                attention(n, rounds, rates["float32"], clustered(n), arms(n), SIZE**-0.5)
+                attention(n, rounds, rates["float32"], (*clustered(n), SIZE**-0.5), arms(n))
             with torch.no_grad():
                 if "trained" in given.only:
                     trained(n, rounds, rates["float32"])

