@@ -52,7 +52,7 @@ selfbench: $(READY)  ## what the harness itself costs, beside its goals [MODEL=]
 lint: $(READY)  ## ruff and mypy
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy
 
-speed: $(READY)  ## attention methods against fused SDPA on this machine (5 minutes)
+speed: $(READY)  ## every method against fused SDPA on this machine (under ten minutes)
 	@$(VENV)/bin/python -m tests.speed $(ARGS)
 
 embedded: $(READY)  ## train the embedded models again (cost and expected score: conf/experiment/embedded_t5.yaml)

@@ -12,21 +12,20 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import layer_norm, pad
 
 from methods.base import Layer, Method, NormedLayer, Sequence, Shape, Unsupported
+from methods.dct import resample
+from methods.packed import Packed
 
 CHOICES = {"pooling": ("mean", "cls"), "residual": ("raw", "normed"), "norm": ("stack", "layer")}
 CAUSAL = "a filtered state is made of all tokens: it would show a causal model its future (§7)"
 SHORT = "upsample is false, and this model needs a state for every token"
 NO_NORM = "residual is 'normed', and this model's layers can't be entered behind their first norm"
-MATRIX = 2**18  # numbers in the largest filter that is applied as a matrix: an FFT is slower there
-COLUMNS = 64  # columns that are transformed at once on a CPU: more leave the cache
 
 
 @dataclass(frozen=True)
@@ -117,7 +116,7 @@ class Fourier(Method):
         reason = CAUSAL if sequence.causal else self._missing(len(layers))
         if reason:
             raise Unsupported(reason)
-        packed = _Packed.of(hidden, sequence)
+        packed = Packed.of(hidden, sequence)
         now, states = packed, []
         for index, layer in enumerate(layers):
             if index not in self._filters():
@@ -142,7 +141,7 @@ class Fourier(Method):
             total = layer_norm(total, total.shape[-1:])
         return packed.unpacked(total, hidden.shape[1]), sequence
 
-    def _filter(self, state: _Packed) -> _Packed:
+    def _filter(self, state: Packed) -> Packed:
         """Rows of the same length go through one transform."""
         cls = int(self.pooling == "cls")
         kept = [self._kept(n) for n in state.lengths]
@@ -167,9 +166,9 @@ class Fourier(Method):
         hidden, positions = torch.cat(parts), torch.cat(places)
         if len(parts) > 1:
             hidden, positions = hidden[order], positions[order]
-        return _Packed(hidden, kept, positions, state.order)
+        return Packed(hidden, kept, positions, state.order)
 
-    def _upsampled(self, state: _Packed, to: _Packed) -> Tensor:
+    def _upsampled(self, state: Packed, to: Packed) -> Tensor:
         """The nearest state for each token of `to`, in hidden [B, m, D]."""
         if state.lengths == to.lengths:
             return state.hidden
@@ -179,136 +178,3 @@ class Fourier(Method):
         index = torch.minimum(token, long - 1) * short // long.clamp(min=1) + cls
         index = torch.where(token < 0, 0, index).clamp(min=0)
         return state.hidden.gather(1, index[..., None].expand(-1, -1, state.hidden.shape[2]))
-
-
-@dataclass(frozen=True)
-class _Packed:
-    """Rows with their padding at the end: hidden [B, m, D], lengths, positions [B, m]; order
-    [B, n] int64, or None: where in the input each token stood."""
-
-    hidden: Tensor
-    lengths: list[int]
-    positions: Tensor
-    order: Tensor | None
-
-    @classmethod
-    def of(cls, hidden: Tensor, sequence: Sequence) -> _Packed:
-        batch, n, size = hidden.shape
-        positions, valid = sequence.positions, sequence.valid
-        if positions is None:
-            positions = torch.arange(n, device=hidden.device)[None]
-        positions = positions.expand(batch, n)
-        if valid is None or bool(valid.all()):
-            return cls(hidden, [n] * batch, positions, None)
-        lengths = valid.sum(1).tolist()
-        order = (~valid).long().argsort(dim=1, stable=True)[:, : max(1, *lengths)]
-        hidden = hidden.gather(1, order[..., None].expand(-1, -1, size))
-        return cls(hidden, lengths, positions.gather(1, order), order)
-
-    @property
-    def sequence(self) -> Sequence:
-        m = self.hidden.shape[1]
-        if min(self.lengths) == m:
-            return Sequence(self.positions)
-        lengths = torch.tensor(self.lengths, device=self.hidden.device)
-        return Sequence(self.positions, torch.arange(m, device=lengths.device) < lengths[:, None])
-
-    def with_hidden(self, hidden: Tensor) -> _Packed:
-        return _Packed(hidden, self.lengths, self.positions, self.order)
-
-    def unpacked(self, hidden: Tensor, n: int) -> Tensor:
-        """[B, m, D] → [B, n, D] where the tokens stood; zeros at padding."""
-        if self.order is None:
-            return hidden
-        valid = self.sequence.valid
-        if valid is not None:
-            hidden = hidden.masked_fill(~valid[..., None], 0)
-        index = self.order[..., None].expand_as(hidden)
-        return hidden.new_zeros(len(hidden), n, hidden.shape[2]).scatter(1, index, hidden)
-
-
-def resample(x: Tensor, length: int) -> Tensor:
-    """x [B, N, D] → [B, length, D]: DCT, truncated or filled up with zeros, inverse DCT (eq. 7-8).
-
-    At least float32 inside, whatever x is. Differentiable, any number of times.
-    """
-    if x.shape[1] == length:
-        return x
-    output: Tensor = _Resample.apply(x, length)  # type: ignore[no-untyped-call]
-    return output
-
-
-class _Resample(torch.autograd.Function):
-    """The DCT is orthonormal: the transpose of a filter N → L is the filter L → N."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, length: int) -> Tensor:
-        ctx.length = x.shape[1]
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        n = max(x.shape[1], length)
-        if n * min(x.shape[1], length) <= MATRIX and n <= MATRIX**0.5 * 4:
-            return (_matrix(x.shape[1], length, wide.dtype, x.device) @ wide).to(x.dtype)
-        columns = COLUMNS if x.device.type == "cpu" else x.shape[2]
-        parts = [_by_fft(part, length) for part in torch.split(wide, columns, 2)]
-        return torch.cat(parts, 2).to(x.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
-        return resample(gradient, ctx.length), None
-
-
-@lru_cache(maxsize=64)
-def _matrix(n: int, length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The filter N → length as one matrix [length, N]."""
-    return _by_fft(torch.eye(n, dtype=torch.float64)[None], length)[0].to(device, dtype)
-
-
-def _by_fft(x: Tensor, length: int) -> Tensor:
-    y = dct(x, min(length, x.shape[1]))
-    return idct(pad(y, (0, 0, 0, length - y.shape[1])))
-
-
-def dct(x: Tensor, keep: int) -> Tensor:
-    """Orthonormal DCT-II along dim 1 (eq. 1-2): x [B, N, D] → the first coefficients [B, keep, D].
-
-    One FFT of N shuffled numbers (eq. 4-6; eq. 6 has the wrong sign), each of which holds two
-    columns, as real and imaginary part: twice as fast as one for each column.
-    """
-    n = x.shape[1]
-    z = _paired(x)
-    v = torch.fft.fft(torch.cat((z[:, ::2], z[:, 1::2].flip(1)), 1), dim=1)
-    back = torch.cat((v[:, :1], v[:, n - keep + 1 :].flip(1)), 1)
-    turn = _turn(n, z.dtype, z.device)[:keep]
-    return _single(turn * v[:, :keep] + turn.conj() * back, x.shape[2])
-
-
-def idct(y: Tensor) -> Tensor:
-    """The inverse of `dct` (eq. 3): y [B, L, D] → [B, L, D]."""
-    n = y.shape[1]
-    z = _paired(y)
-    back = torch.cat((1j * z[:, :1], z[:, 1:].flip(1)), 1)
-    v = torch.fft.ifft((z - 1j * back) * (_turn(n, z.dtype, z.device).conj() * n), dim=1)
-    x = z.new_empty(z.shape)
-    x[:, ::2], x[:, 1::2] = v[:, : (n + 1) // 2], v[:, (n + 1) // 2 :].flip(1)
-    return _single(x, y.shape[2])
-
-
-@lru_cache(maxsize=64)
-def _turn(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """[n, 1]: exp(-iπk/2n), with half of α_k (eq. 2)."""
-    angle = torch.arange(n, dtype=torch.float64) * (-math.pi / (2 * n))
-    size = torch.full((n,), math.sqrt(0.5 / n), dtype=torch.float64)
-    size[0] = math.sqrt(0.25 / n)
-    return torch.polar(size, angle)[:, None].to(device, dtype)
-
-
-def _paired(x: Tensor) -> Tensor:
-    """[B, n, D] → complex [B, n, ⌈D/2⌉]: neighbouring columns as one number."""
-    x = pad(x, (0, x.shape[2] % 2))
-    if x.stride(-1) != 1 or any(stride % 2 for stride in x.stride()[:-1]):
-        x = x.contiguous()
-    return torch.view_as_complex(x.view(*x.shape[:2], -1, 2))
-
-
-def _single(z: Tensor, columns: int) -> Tensor:
-    return torch.view_as_real(z).flatten(2)[..., :columns]

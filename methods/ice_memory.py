@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from methods import knn
+from methods import indices, knn
 from methods.base import Call, Unsupported
 from methods.iceformer import IceFormer
 from methods.vanilla import exact_attention
@@ -41,7 +41,9 @@ class IceMemory:
             valid, rows = torch.ones(batch, n, dtype=torch.bool, device=key.device), [slice(None)]
         if layer not in self.indices:
             taken = method.takes(layer)
-            self.indices[layer] = [method.index(d, layer) if taken else knn.Exact() for _ in rows]
+            self.indices[layer] = [
+                method.index(d, layer) if taken else indices.Exact() for _ in rows
+            ]
         known = self.known.get(layer, 0)
         outputs = []
         for row, index in zip(rows, self.indices[layer], strict=True):
@@ -59,6 +61,9 @@ class IceMemory:
             outputs.append(knn.unfolded(knn.read(reads, index)[0], query[row].shape))
         self.known[layer] = n
         return torch.cat(outputs).to(query.dtype)
+
+    def _empty(self, d: int, layer: int) -> knn.Index:
+        return self.method.index(d, layer) if self.method.takes(layer) else indices.Exact()
 
 
 def _only(x: Tensor, kept: Tensor) -> Tensor:

@@ -21,8 +21,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from methods import kernels, knn
-from methods.base import Call, Memory, Method, Shape, Unsupported
+from methods import indices, kernels, knn
+from methods.base import Call, Memory, Method, Shape, Unsupported, per_head
 from methods.vanilla import exact_attention
 
 SEARCHES = ("exact", "dci", "quantized")
@@ -119,10 +119,10 @@ class IceFormer(Method):
     def index(self, d: int, layer: int) -> knn.Index:
         """An empty index for keys of size d."""
         if self.search == "exact":
-            return knn.Exact()
+            return indices.Exact()
         if self.search == "quantized":
-            return knn.Quantized()
-        return knn.Dci(d, self.m, self.L, self.k0, self.k1, self.seed + layer)
+            return indices.Quantized()
+        return indices.Dci(d, self.m, self.L, self.k0, self.k1, self.seed + layer)
 
     def diagnose(
         self, query: Tensor, key: Tensor, call: Call, queries: int = 512
@@ -148,7 +148,7 @@ class IceFormer(Method):
         sequence, (batch, _, n, _) = call.sequence, key.shape
         last = slice(n - query.shape[2], n)
         if call.bias is not None:  # each query head has a bias of its own
-            key, value = knn.repeated(query, key, value)
+            key, value = per_head(query, key, value)
         query, groups = knn.folded(query, key), query.shape[1] // key.shape[1]
         valid = sequence.valid
         if valid is None or bool(valid.all()):

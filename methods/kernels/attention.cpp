@@ -389,7 +389,7 @@ template <int V> INLINE float limit_of(const __m512* largest, int wanted) {
     least = _mm512_mask_min_ps(least, there, least, largest[v]);
   }
   float fail = _mm512_reduce_max_ps(most), pass = _mm512_reduce_min_ps(least);
-  pass -= 1e-3f * (fail - pass) + 1e-6f * fabsf(pass);
+  pass -= 1e-3f * (fail - pass) + 1e-6f * fabsf(pass) + TINY;  // even where all are 0
   // An outlier may hide the others for some steps: so go on until the limit is of use.
   for (int step = 0, passing = INT_MAX; step < 24 && passing > wanted + wanted / 8; step++) {
     const float middle = 0.5f * (pass + fail);
@@ -441,7 +441,8 @@ static void keep_exactly(Found& found, int k) {
     high = _mm512_max_ps(high, score);
     low = _mm512_mask_min_ps(low, _mm512_cmp_ps_mask(score, _mm512_set1_ps(-INFINITY), _CMP_GT_OQ), low, score);
   }
-  int64_t pass = (int64_t)ordered(_mm512_reduce_min_ps(low)) - 1, fail = ordered(_mm512_reduce_max_ps(high));
+  const float lowest = _mm512_reduce_min_ps(low);  // what passes must be less, and -0 isn't less than 0
+  int64_t pass = ordered(lowest - max(TINY, 1e-6f * fabsf(lowest))), fail = ordered(_mm512_reduce_max_ps(high));
   int passing = found.count;
   while (passing > k && fail - pass > 1) {
     const int middle = (int)((pass + fail) >> 1);

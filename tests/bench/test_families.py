@@ -18,9 +18,11 @@ from bench.models.hf import cast
 from bench.models.llama import LlamaFamily, LlamaMethodDecoding
 from bench.models.lra import LRAConfig, LRAFamily, LRAModel
 from bench.models.t5 import T5Family
+from methods import kernels
 from methods.base import Method, Sequence, Unsupported, per_head
 from methods.iceformer import IceFormer
 from methods.vanilla import Vanilla, VanillaEager
+from methods.vcc import VCC
 
 ALL = [BartFamily, BertFamily, LlamaFamily, LRAFamily, RobertaFamily, T5Family]
 PAD = {BartFamily: 1, RobertaFamily: 1}
@@ -315,3 +317,18 @@ def test_llama_decodes_with_a_memory_as_without_one(padding, search, monkeypatch
         target = answers[0][row : row + 1]
         logits = family.logits(text, Sequence(), target)  # one causal walk of the method
         assert torch.equal(logits.argmax(-1), target)
+
+
+@torch.no_grad()
+def test_vcc_in_bert_is_the_same_with_the_native_kernel():
+    ids, sequence, _ = request(BertFamily, "right", n=60)
+    vip = torch.zeros_like(ids, dtype=torch.bool)
+    vip[:, 5:9] = True
+    sequence = sequence.replace(vip=vip)
+    outputs = []
+    for kernel in ("torch", "native"):
+        method = VCC(kernel=kernel).small()
+        outputs.append(BertFamily.tiny(method).encode(ids, sequence))
+        used = getattr(method, "kernel_used", "torch")
+        assert used.startswith("native") == (kernel == "native" and kernels.available() is None)
+    close(*outputs)

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from methods.base import Call, Sequence, Shape, Unsupported
-from methods.bigbird import BigBird, BigBirdETC, Grid, _table
+from methods.bigbird import BigBird, BigBirdETC
+from methods.block_pattern import Grid, table_of
 from methods.vanilla import VanillaEager
 
 HEADS, SIZE = 2, 6
@@ -53,7 +54,7 @@ def times(method, n, layer, extra=0):
     outside = blocks - (stop - first)
     if blocks <= outside + method.window + 2 * method.random:
         return torch.ones(HEADS, n, n, dtype=torch.float64)
-    table = _table(method, Grid(blocks, first, stop), HEADS, layer)
+    table = table_of(method, Grid(blocks, first, stop), HEADS, layer)
     count = torch.zeros(HEADS, blocks, blocks, dtype=torch.float64)
     for i in range(blocks):
         if not first <= i < stop:
@@ -127,7 +128,7 @@ def test_short_inputs_are_read_exactly(n):
 
 def test_a_block_reads_as_many_as_the_paper_says():
     method, blocks = BigBird(), 12
-    table = _table(method, Grid(12, 1, 11), 3, 0)
+    table = table_of(method, Grid(12, 1, 11), 3, 0)
     count = (table < blocks).sum(-1)
     assert count[:, [0, -1]].eq(4 + 3).all() and count[:, 1:-1].eq(5 + 3).all()
     assert 2 * blocks + int(count[0].sum()) == 2 * 12 + 2 * 7 + 8 * 8 == 102
@@ -150,7 +151,7 @@ def test_weights_are_shared_by_the_blocks_read():
 
 
 def test_random_blocks_are_uniform():
-    table = torch.cat([_table(BigBird(random=2), Grid(12, 1, 11), 200, i) for i in range(5)])
+    table = torch.cat([table_of(BigBird(random=2), Grid(12, 1, 11), 200, i) for i in range(5)])
     row = table[:, 4]  # block 5 reads 0, 4, 5, 6, 11 and two of 1, 2, 3, 7, 8, 9, 10
     counts = torch.bincount(row.flatten(), minlength=12)
     assert counts[[0, 4, 5, 6, 11]].eq(1000).all()
@@ -162,18 +163,18 @@ def test_official_random_blocks_come_from_the_front():
     method = BigBird(random_region="official", multiplicity="counted")
     for n, last in ((1024, 15), (4096, 15), (1536, 9)):
         blocks = n // 64
-        table = _table(method, Grid(blocks, 1, blocks - 1), 8, 0)
+        table = table_of(method, Grid(blocks, 1, blocks - 1), 8, 0)
         for head in table.tolist():
             for i, read in enumerate(head, start=1):
                 drawn = sorted(j for j in read if j < blocks)
                 for j in {0, blocks - 1, i - 1, i, i + 1}:
                     drawn.remove(j)
                 assert len(set(drawn)) == 3 and set(drawn) <= set(range(1, last + 1))
-    assert (_table(method, Grid(16, 1, 15), 8, 0) == 15).sum(-1).max() == 2
+    assert (table_of(method, Grid(16, 1, 15), 8, 0) == 15).sum(-1).max() == 2
     once = dataclasses.replace(method, multiplicity="once")
-    assert (_table(once, Grid(16, 1, 15), 8, 0) == 15).sum(-1).max() == 1
+    assert (table_of(once, Grid(16, 1, 15), 8, 0) == 15).sum(-1).max() == 1
     with pytest.raises(Unsupported, match="draw from"):
-        _table(BigBird(256, random_region="official"), Grid(16, 1, 15), 1, 0)
+        table_of(BigBird(256, random_region="official"), Grid(16, 1, 15), 1, 0)
 
 
 @pytest.mark.parametrize("multiplicity", ["once", "counted"])
@@ -187,8 +188,8 @@ def test_a_block_drawn_twice_counts_as_asked(multiplicity):
 
 def test_patterns_follow_seed_layer_and_head_and_leave_no_trace():
     before = torch.random.get_rng_state()
-    draw = [_table(SMALL, Grid(40, 1, 39), 2, layer) for layer in (0, 0, 1)]
-    other = _table(dataclasses.replace(SMALL, seed=1), Grid(40, 1, 39), 2, 0)
+    draw = [table_of(SMALL, Grid(40, 1, 39), 2, layer) for layer in (0, 0, 1)]
+    other = table_of(dataclasses.replace(SMALL, seed=1), Grid(40, 1, 39), 2, 0)
     assert draw[0].equal(draw[1])
     assert not draw[0].equal(draw[2]) and not draw[0].equal(other)
     assert not draw[0][0].equal(draw[0][1])

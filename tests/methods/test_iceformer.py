@@ -8,8 +8,8 @@ import math
 import pytest
 import torch
 
-from methods import knn
-from methods.base import Call, Sequence, Shape, Unsupported
+from methods import indices, knn
+from methods.base import Call, Sequence, Shape, Unsupported, per_head
 from methods.iceformer import SEARCHES, IceFormer
 from methods.vanilla import exact_attention
 
@@ -104,7 +104,7 @@ def test_rows_of_a_batch_are_as_if_alone(left, causal, search, kernel):
 
 def test_embeddings_by_hand():
     keys, query = torch.tensor([[3.0, 0.0], [0.0, 4.0]]), torch.tensor([[1.0, 0.0]])
-    embedded, asked = knn.embed_keys(keys, 4.0), knn.embed_queries(query)
+    embedded, asked = indices.embed_keys(keys, 4.0), indices.embed_queries(query)
     torch.testing.assert_close((asked - embedded).square().sum(-1), torch.tensor([0.5, 2.0]))
     torch.testing.assert_close(embedded.norm(dim=-1), torch.ones(2))
 
@@ -113,10 +113,10 @@ def test_embeddings_rank_as_inner_products_do():
     query, key = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [10.0, 1.0]])
     assert torch.cdist(query, key).argmin() == 0 and (query @ key.T).argmax() == 1
     c = float(key.norm(dim=-1).max())
-    assert torch.cdist(knn.embed_queries(query), knn.embed_keys(key, c)).argmin() == 1
+    assert torch.cdist(indices.embed_queries(query), indices.embed_keys(key, c)).argmin() == 1
     query, key, _ = (x[0, 0] for x in inputs(50))
     c = float(key.norm(dim=-1).max())
-    distance = torch.cdist(knn.embed_queries(query), knn.embed_keys(key, c)).square()
+    distance = torch.cdist(indices.embed_queries(query), indices.embed_keys(key, c)).square()
     products = 2 - 2 * (query @ key.T) / (c * query.norm(dim=-1, keepdim=True))
     torch.testing.assert_close(distance, products, rtol=1e-4, atol=1e-5)
 
@@ -206,7 +206,7 @@ def test_memory_reads_as_one_causal_call_would(pieces, search):
         method.attend(query, key, value, dataclasses.replace(call(causal=True), layer=i))
         for i in (0,)
     ]
-    whole.append(exact_attention(query, *knn.repeated(query, key, value), call(causal=True)))
+    whole.append(exact_attention(query, *per_head(query, key, value), call(causal=True)))
     memory, outputs = method.memory(), ([], [])
     for end, size in zip(torch.tensor(pieces).cumsum(0).tolist(), pieces, strict=True):
         new = slice(end - size, end)
@@ -240,7 +240,7 @@ def printed_query(keys, query, k0, k1):
 @pytest.mark.parametrize("k0, k1", [(5, None), (12, None), (40, 60), (8, 100), (1, 1)])
 def test_dci_is_the_algorithm_as_printed(k0, k1):
     query, key, _ = inputs(60, heads=1, key_heads=1)
-    index = knn.Dci(SIZE, m=3, L=2, k0=k0, k1=k1, seed=0)
+    index = indices.Dci(SIZE, m=3, L=2, k0=k0, k1=k1, seed=0)
     index.add(key)
     seen = torch.full((60,), 60)
     chosen = index.candidates(query, seen, k=1)[0, 0]
@@ -261,7 +261,7 @@ def test_dci_is_the_algorithm_as_printed(k0, k1):
 def test_dci_bounds_hold_every_norm():
     _, key, _ = inputs(100)
     key = key * torch.linspace(0.1, 5, 100)[:, None]
-    index = knn.Dci(SIZE, 2, 1, 0.5, None, 0)
+    index = indices.Dci(SIZE, 2, 1, 0.5, None, 0)
     index.add(key[:, :, :30])
     index.add(key[:, :, 30:])
     c = index.bounds(torch.arange(1, 101))
@@ -369,9 +369,9 @@ def test_memory_leaves_padding_out(side, search):
 
 def test_memory_inserts_and_never_rebuilds(monkeypatch):
     added, blocks = [], []
-    add = knn.Quantized.add
+    add = indices.Quantized.add
     monkeypatch.setattr(
-        knn.Quantized, "add", lambda self, key: (added.append(key.shape[2]), add(self, key))
+        indices.Quantized, "add", lambda self, key: (added.append(key.shape[2]), add(self, key))
     )
     query, key, value = inputs(300)
     memory = IceFormer(k=6).memory()

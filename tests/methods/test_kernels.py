@@ -224,6 +224,20 @@ def test_keys_that_are_all_alike_are_averaged(causal):
 
 
 @native
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("search", ["dci", "quantized"])
+def test_queries_of_zeros_read_as_many_keys_as_others(search, causal):
+    query, key, value = inputs(1, 900, 32, heads=2)
+    query[:, 0] = 0
+    query[:, 1, ::7] = 0
+    call = Call(Sequence(causal=causal), 1.0, 0)
+    check_best_keys(search, query, key, value, call)
+    _, ids = read(search, "native", query, key, value, call)
+    assert (ids >= 0).all() or causal
+    assert (ids[:, :, 50:] >= 0).all()
+
+
+@native
 def test_one_thread_and_two_give_the_same():
     query, key, value = inputs(1, 500, 64)
     calls = [Call(Sequence(causal=causal), 0.125, 0) for causal in (False, True)]

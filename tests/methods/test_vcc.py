@@ -12,7 +12,8 @@ from torch.nn.functional import layer_norm
 
 from methods.base import Call, Method, Sequence, Shape, Unsupported
 from methods.vanilla import exact_attention
-from methods.vcc import VCC, Tree
+from methods.vcc import VCC
+from methods.vcc_tree import Tree
 
 D, HEADS = 12, 3
 
