@@ -104,7 +104,10 @@ class LongEval(rows.Reader):
         if size not in held:
             sizes = ", ".join(map(str, sorted(held)))
             asked = f"{self.unit}={self.size}" if self.size else f"length={length}"
-            raise DataError(f"{self.name} has no set for {asked}; {data.dir} has {sizes}")
+            raise DataError(
+                f"{self.name} has no set for {asked}; {data.dir} has {sizes}: "
+                f"task.{self.unit}=N takes one, however much of it the length cuts off"
+            )
         return [(held[size], "")]
 
     def read_outputs(self, path: Path) -> tuple[list[str], list[tuple[str, ...]]]:

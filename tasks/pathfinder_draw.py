@@ -1,37 +1,28 @@
-"""How Pathfinder images look: LRA's parameters, what a dash covers, and whole images."""
+"""How Pathfinder images look: LRA's parameters, what a dash covers, and whole images.
+
+Dashes and discs are drawn twice as large and reduced by Lanczos' filter in 8 bits, by the library
+that the official code draws with, so that each has its greys.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image, ImageDraw
 
-FULL = 100  # a pixel wholly covered
-FINE = 8  # sub-pixels a side
-Dash = tuple[int, int, int]  # its first pixel (y, x), and its direction in whole degrees
+FULL = 255  # a pixel wholly covered
+FINE = 2  # sub-pixels a side
+FREE = 76  # a pixel covered by no more is free to begin at: 0.3
+SEEDS = 360
+Dash = tuple[int, int, int]  # the pixel (y, x) that it is drawn from, and its number in Dashes
 Point = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Stroke:
-    """How a dash looks, fitted to the official images (which are drawn by other libraries): its
-    width, over how much its edge fades, the most that a pixel is covered, how far it reaches
-    beyond both ends, and by how much it is off the middle of its pixels."""
-
-    width: float
-    blur: float
-    most: float
-    before: float
-    behind: float
-    shift: float = 0.0
-
-
-THIN = Stroke(0.46, 0.39, 0.7, 0.27, 0.34)
-THICK = Stroke(1.1, 0.2, 1.0, 0.5, 0.3, 0.35)
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -40,7 +31,6 @@ class Hard:
     `contour` dashes, and 90°/`continuity` is the sharpest turn.
 
     levels   grey of the targets' and the distractors' dashes where a disc has 1
-    strokes  of both
     clear    how far from everything a distractor begins; fitted to the official images
     """
 
@@ -53,55 +43,110 @@ class Hard:
     distractors: int
     distractor_contour: int
     levels: tuple[float, float]
-    strokes: tuple[Stroke, Stroke]
-    clear: int
+    clear: float
     thickness: float
     padding: int = 1
     contour: int = 14
 
 
+# There are no official images of 128 pixels to compare with: there `clear` is a guess.
 HARD = {
-    32: Hard(32, (1,), 2, 7, 1.5, 1.0, 5, 4, (1.5, 2.0), (THIN, THIN), 3, 0.5),
-    64: Hard(64, (1,), 5, 12, 2.5, 1.8, 5, 4, (0.8, 0.8), (THICK, THIN), 9, 1.0),
-    # There are no official images of this size to compare with: strokes and clear are guesses.
-    128: Hard(
-        128, (2, 3), 5, 20, 3.0, 1.8, 8, 4, (0.9, 0.9),
-        (Stroke(1.6, 0.2, 1.0, 0.5, 0.3), THIN), 14, 1.5,
-    ),
-}  # fmt: skip
+    32: Hard(32, (1,), 2, 7, 1.5, 1.0, 5, 4, (1.5, 2.0), 5.4, 0.5),
+    64: Hard(64, (1,), 5, 12, 2.5, 1.8, 5, 4, (0.8, 0.8), 11.2, 1.0),
+    128: Hard(128, (2, 3), 5, 20, 3.0, 1.8, 8, 4, (0.9, 0.9), 14.0, 1.5),
+}
 
 
 @dataclass(frozen=True)
-class Stamps:
-    """What a dash of each whole degree covers, as pixels (dy, dx) from its start, [360, m, 2],
-    and how much of each, [360, m]: as drawn (0…1), as widened by the gap, and widened twice
-    (both 0…100)."""
+class Dashes:
+    """All dashes of a size and a gap. The first 360 begin a path: they are drawn from their first
+    pixel on, at a whole degree. The others go on: a path turns at its pivot, in the middle of a
+    gap, and they are drawn from where they end, a pixel near a circle around the pivot, back.
 
-    drawn: tuple[NDArray[np.int64], NDArray[Any]]
-    kept: tuple[NDArray[np.int64], NDArray[Any]]
-    near: tuple[NDArray[np.int64], NDArray[Any]]
+    angle  [m] radians, the way the path goes
+    pivot  [m, 2] from the pixel that it is drawn from to its pivot
+    step   [m, 2] from its pivot to that of the next dash
+    ends   [m - 360, 2] from the pivot to the pixels on the circle
+    drawn  what is covered, as pixels (dy, dx) from where it is drawn from, [m, p, 2], and how much
+           of each, [m, p], 0…255; `kept` is the same widened by the gap, `near` widened twice
+    clear  for each of the first 360, pixels from its first one that must be free, [q, 2]
+    """
+
+    angle: NDArray[np.float64]
+    pivot: Ints
+    step: Ints
+    ends: Ints
+    drawn: tuple[Ints, NDArray[np.uint8]]
+    kept: tuple[Ints, NDArray[np.uint8]]
+    near: tuple[Ints, NDArray[np.uint8]]
+    clear: tuple[Ints, ...]
 
 
 @functools.cache
-def stamps(stroke: Stroke, dash: int, gap: int) -> Stamps:
-    """The stamps of all directions, 360 small images reduced from sub-pixels."""
-    reach = dash + 4
-    weights, at = _reduce(2 * reach + 1)
-    at = at - reach - stroke.shift
-    dense = np.empty((360, 2 * reach + 1, 2 * reach + 1))
-    for degrees, angle in enumerate(np.deg2rad(np.arange(360))):
-        along = at[:, None] * np.sin(angle) + at * np.cos(angle)
-        across = at[:, None] * np.cos(angle) - at * np.sin(angle)
-        covered = (0.5 + (stroke.width / 2 - abs(across)) / stroke.blur).clip(0, 1)
-        covered *= (along > -stroke.before) & (along < dash + stroke.behind)
-        dense[degrees] = weights @ covered @ weights.T
-    dense = dense.clip(0, stroke.most)
-    # Room for what is widened.
-    dense = np.pad(dense, ((0, 0), (2 * gap, 2 * gap), (2 * gap, 2 * gap)))
-    reach += 2 * gap
-    kept = widened(np.rint(dense * FULL).astype(np.uint8), gap)
-    drawn = np.floor(dense * 255) / 255
-    return Stamps(*(_sparse(one, reach) for one in (drawn, kept, widened(kept, gap))))
+def dashes(size: int, gap: int) -> Dashes:
+    """The dashes of an image size."""
+    hard = HARD[size]
+    ends, turned = _circle(hard.dash + gap)
+    angle = np.concatenate([np.deg2rad(np.arange(SEEDS)), turned])
+    # Where a path begins, its pivot lies behind the first pixel by a gap, rounded twice.
+    head = moved(angle[:SEEDS], hard.dash)
+    begins = head + moved(angle[:SEEDS] + math.pi, hard.dash + gap)
+    drawn_from = np.concatenate([angle[:SEEDS], turned + math.pi])
+    lines = [_line(hard, gap, one) for one in drawn_from]
+    reach = hard.dash + math.ceil(hard.thickness) + gap
+    drawn = np.stack([_reduced(line) for line in lines])
+    kept = np.stack([_reduced(widened(line[None], gap * FINE)[0]) for line in lines])
+    # Room for what is widened once more.
+    room = np.pad(kept, ((0, 0), (gap, gap), (gap, gap)))
+    clear = []
+    for one in kept[:SEEDS]:
+        # One pixel off, as the official code has it.
+        offsets = np.argwhere(one == FULL) - reach + 1
+        clear.append(offsets[(np.abs(offsets) <= hard.dash + gap).all(1)])
+    return Dashes(
+        angle=angle,
+        pivot=np.concatenate([begins, -ends]),
+        step=moved(angle, hard.dash + 2 * gap),
+        ends=ends,
+        drawn=_sparse(drawn, reach),
+        kept=_sparse(kept, reach),
+        near=_sparse(widened(room, gap), reach + gap),
+        clear=tuple(clear),
+    )
+
+
+def moved(angle: NDArray[np.float64], length: float) -> Ints:
+    """Whole pixels (dy, dx) [..., 2] of a way, rounded up."""
+    # Around a coordinate as large as an image's, so that rounding hides the error of sin(π).
+    way = 32 + length * np.stack([np.sin(angle), np.cos(angle)], -1)
+    return np.ceil(way).astype(int) - 32
+
+
+def _circle(radius: float) -> tuple[Ints, NDArray[np.float64]]:
+    """Pixels (dy, dx) [k, 2] met by going around a circle in steps of a pixel, cut off, and their
+    directions [k]."""
+    angle = np.deg2rad(np.arange(0, 360, 360 / (2 * math.pi * radius)))
+    points = (32 + radius * np.stack([np.sin(angle), np.cos(angle)], -1)).astype(int) - 32
+    points = np.unique(points, axis=0)
+    return points, np.arctan2(points[:, 0], points[:, 1])
+
+
+def _line(hard: Hard, gap: int, angle: float) -> NDArray[np.uint8]:
+    """A line of a dash's length from the middle of a window, of sub-pixels."""
+    centre = (hard.dash + math.ceil(hard.thickness) + gap) * FINE
+    way = hard.dash * FINE * np.array([math.sin(angle), math.cos(angle)])
+    y, x = np.ceil(centre + way).astype(int).tolist()
+    window = Image.new("L", (2 * centre + 1, 2 * centre + 1))
+    width = round(hard.thickness * FINE)
+    ImageDraw.Draw(window).line([(centre, centre), (x, y)], fill=FULL, width=width)
+    return np.array(window)
+
+
+def _reduced(fine: NDArray[Any]) -> NDArray[np.uint8]:
+    """Sub-pixels to pixels, [2·h (+ 1), …] → [h (+ 1), …]."""
+    height, width = ((side + 1) // FINE for side in fine.shape)
+    image = Image.fromarray(fine.astype(np.uint8))
+    return np.array(image.resize((width, height), Image.Resampling.LANCZOS))
 
 
 def widened(dense: NDArray[Any], by: int) -> NDArray[Any]:
@@ -110,52 +155,48 @@ def widened(dense: NDArray[Any], by: int) -> NDArray[Any]:
     for dy in range(-by, by + 1):
         for dx in range(-by, by + 1):
             if dy * dy + dx * dx <= by * by:
-                wide = np.maximum(wide, np.roll(dense, (dy, dx), (1, 2)))
+                wide = np.maximum(wide, _shifted(dense, dy, dx))
     return wide
 
 
+def _shifted(dense: NDArray[Any], dy: int, dx: int) -> NDArray[Any]:
+    """[n, h, w] moved, with zeros coming in."""
+    found = np.zeros_like(dense)
+    height, width = dense.shape[1:]
+    to_y, to_x = slice(max(0, dy), height + min(0, dy)), slice(max(0, dx), width + min(0, dx))
+    of_y, of_x = slice(max(0, -dy), height - max(0, dy)), slice(max(0, -dx), width - max(0, dx))
+    found[:, to_y, to_x] = dense[:, of_y, of_x]
+    return found
+
+
 def draw(
-    size: int, gap: int, paths: Sequence[Sequence[Dash]], discs: Sequence[Point]
+    size: int, gap: int, paths: Sequence[Sequence[Dash]], discs: Iterable[Point]
 ) -> NDArray[np.uint8]:
     """Pixels of paths, the first two of them the targets, and discs: the brightest wins, and the
     whole is stretched to 0…255."""
     hard = HARD[size]
     edge = hard.dash + 2 * gap + 4
     canvas = np.zeros((size + 2 * edge, size + 2 * edge))
+    offsets, values = dashes(size, gap).drawn
     for index, path in enumerate(paths):
-        kind = int(index >= 2)
-        offsets, values = stamps(hard.strokes[kind], hard.dash, gap).drawn
-        for y, x, degrees in path:
-            where = tuple((offsets[degrees] + (y + edge, x + edge)).T)
-            canvas[where] = np.maximum(canvas[where], hard.levels[kind] * values[degrees])
-    disc = _disc(hard.radius)
-    reach = len(disc) // 2
-    for y, x in discs:
-        top, left = y + edge - reach, x + edge - reach
-        window = canvas[top : top + len(disc), left : left + len(disc)]
-        np.maximum(window, disc, out=window)
-    canvas = canvas[edge:-edge, edge:-edge]
-    return (canvas * (255 / canvas.max())).astype(np.uint8)
+        level = hard.levels[int(index >= 2)] / FULL
+        for y, x, number in path:
+            where = tuple((offsets[number] + (y + edge, x + edge)).T)
+            canvas[where] = np.maximum(canvas[where], level * values[number])
+    image = canvas[edge:-edge, edge:-edge]
+    for disc in discs:
+        image = np.maximum(image, _disc(size, hard.radius, disc) / FULL)
+    return (image * (FULL / image.max()) + 0.5).astype(np.uint8)
 
 
-@functools.cache
-def _disc(radius: float) -> NDArray[np.float64]:
-    reach = int(radius) + 3
-    weights, at = _reduce(2 * reach + 1)
-    inside = (at[:, None] - reach) ** 2 + (at - reach) ** 2 <= radius**2
-    return (weights @ inside @ weights.T).clip(0, 1)
+def _disc(size: int, radius: float, at: Point) -> NDArray[np.uint8]:
+    """A whole image of a disc."""
+    y, x = (np.arange(size * FINE) - one * FINE for one in at)
+    inside = y[:, None] ** 2 + x**2 <= (radius * FINE) ** 2
+    return _reduced(inside * FULL)
 
 
-def _reduce(points: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Lanczos-3 weights [points, sub-pixels] that reduce a line of sub-pixels, and where they
-    lie."""
-    at = (np.arange(points * FINE) + 0.5) / FINE - 0.5
-    away = at - np.arange(points)[:, None]
-    weight = np.sinc(away) * np.sinc(away / 3) * (np.abs(away) < 3)
-    return weight / weight.sum(1, keepdims=True), at
-
-
-def _sparse(dense: NDArray[Any], centre: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
+def _sparse(dense: NDArray[np.uint8], centre: int) -> tuple[Ints, NDArray[np.uint8]]:
     most = int((dense > 0).sum((1, 2)).max())
     offsets, values = [], []
     for one in dense:

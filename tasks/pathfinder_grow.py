@@ -3,48 +3,36 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tasks.pathfinder_draw import FULL, Hard, stamps, widened
+from tasks.pathfinder_draw import FREE, FULL, SEEDS, Hard, Ints, dashes, moved, widened
 
 HERD = 32  # attempts at each image
-OVERLAP = 180  # the sum of two dashes' greys at which they lie on each other
-TRIES = 100  # places at which a distractor may begin
-Ints = NDArray[np.int64]
-
-
-def along(degrees: Any, length: float) -> Ints:
-    """Whole pixels (dy, dx) [..., 2] to a point at a distance in a direction."""
-    angle = np.deg2rad(degrees)
-    return np.rint(length * np.stack([np.sin(angle), np.cos(angle)], -1)).astype(int)
+OVERLAP = 1.8 * FULL  # the sum of two dashes' greys at which they lie on each other
+TRIES = 5  # at each distractor
+Flags = NDArray[np.bool_]
 
 
 class Field:
-    """What is taken in n images, seen by each of s paths: uint8 [n, s, pixels] of what a dash
-    may not lie on (`kept`) and of where it may not end (`near`). Borders are taken."""
+    """What is taken in n images: uint8 [n, pixels] of what a dash may not lie on (`kept`) and of
+    where it may not end (`near`). Borders are taken, and what is outside."""
 
-    def __init__(self, hard: Hard, gap: int, n: int, paths: int) -> None:
-        self.hard, self.gap = hard, gap
-        self.use(0)
+    def __init__(self, hard: Hard, gap: int, n: int) -> None:
+        self.hard, self.gap, self.dashes = hard, gap, dashes(hard.size, gap)
         self.edge = 2 * (hard.dash + 2 * gap) + 6
         self.side = hard.size + 2 * self.edge
         inner = slice(self.edge + hard.padding, -self.edge - hard.padding)
         kept = np.full((1, self.side, self.side), FULL, np.uint8)
         kept[:, inner, inner] = 0
-        self.kept = np.tile(kept.ravel(), (n, paths, 1))
-        self.near = np.tile(widened(kept, gap).ravel(), (n, paths, 1))
-
-    def use(self, stroke: int) -> None:
-        """Draw with the targets' stroke (0) or the distractors' (1) from now on."""
-        self.stamps = stamps(self.hard.strokes[stroke], self.hard.dash, self.gap)
+        self.kept = np.tile(kept.ravel(), (n, 1))
+        self.near = np.tile(widened(kept, gap).ravel(), (n, 1))
 
     def part(self, image: Ints) -> Field:
         """A copy of some images' fields."""
-        found = Field(self.hard, self.gap, 0, 1)
-        found.stamps, found.kept, found.near = self.stamps, self.kept[image], self.near[image]
+        found = Field(self.hard, self.gap, 0)
+        found.kept, found.near = self.kept[image], self.near[image]
         return found
 
     def places(self, at: Ints, offsets: Ints) -> Ints:
@@ -52,73 +40,70 @@ class Field:
         start = (at[:, 0] + self.edge) * self.side + at[:, 1] + self.edge
         return start[:, None] + (offsets[..., 0] * self.side + offsets[..., 1])
 
-    def overlaps(self, image: Ints, path: int, at: Ints, degrees: Ints) -> NDArray[np.bool_]:
-        offsets, values = self.stamps.kept
-        taken = self.kept[image[:, None], path, self.places(at, offsets[degrees])]
-        return (taken + values[degrees]).max(1, initial=0) >= OVERLAP
+    def inside(self, at: Ints) -> Flags:
+        return ((at >= 0) & (at < self.hard.size)).all(-1)
 
-    def take(self, image: Ints, path: int, dash: Ints) -> None:
-        """Draw a dash [n, 3] of each image into the field of a path."""
+    def overlaps(self, image: Ints, dash: Ints) -> Flags:
+        offsets, values = self.dashes.kept
+        number = dash[:, 2]
+        taken = self.kept[image[:, None], self.places(dash[:, :2], offsets[number])].astype(int)
+        return (taken + values[number]).max(1, initial=0) >= OVERLAP
+
+    def take(self, image: Ints, dash: Ints) -> None:
+        """Put a dash [n, 3] of each image into its field."""
         for layer, (offsets, values) in (
-            (self.kept, self.stamps.kept), (self.near, self.stamps.near),
+            (self.kept, self.dashes.kept), (self.near, self.dashes.near),
         ):  # fmt: skip
-            index = image[:, None], path, self.places(dash[:, :2], offsets[dash[:, 2]])
+            index = image[:, None], self.places(dash[:, :2], offsets[dash[:, 2]])
             layer[index] = np.maximum(layer[index], values[dash[:, 2]])
 
-    @functools.cached_property
-    def ends(self) -> tuple[Ints, Ints]:
-        """Pixels on the circle where a dash may end, [k, 2], and their directions [k]."""
-        points = along(np.arange(720) / 2, self.hard.dash + self.gap)
-        points = np.unique(points, axis=0)
-        angle = np.rad2deg(np.arctan2(points[:, 0], points[:, 1]))
-        return points, np.rint(angle).astype(int) % 360
-
-    def extend(
-        self, rng: np.random.Generator, image: Ints, path: int, last: Ints
-    ) -> tuple[NDArray[np.bool_], Ints]:
+    def extend(self, rng: np.random.Generator, image: Ints, last: Ints) -> tuple[Flags, Ints]:
         """One more dash behind `last` [n, 3] of each image: (found [n], dash [n, 3])."""
-        at = last[:, :2] + along(last[:, 2], self.hard.dash + 2 * self.gap)
-        found = ((at >= 0) & (at < self.hard.size)).all(1)
-        at = at.clip(0, self.hard.size - 1)
-        points, directions = self.ends
-        turn = np.abs((directions - last[:, 2:] + 180) % 360 - 180)
-        turn = np.minimum(self.hard.continuity * turn, 90)
-        free = FULL - self.near[image[:, None], path, self.places(at, points[None])].astype(float)
-        total = (free * np.cos(np.deg2rad(turn)) ** 2).cumsum(1)
-        # cos² of 90° isn't quite 0.
-        found &= total[:, -1] > 1e-6
-        degrees = np.zeros(len(at), int)
+        known, number = self.dashes, last[:, 2]
+        at = last[:, :2] + known.pivot[number] + known.step[number]
+        # A pivot may lie outside, but not so far that none of its circle is inside.
+        at = at.clip(-self.edge // 2, self.hard.size + self.edge // 2)
+        free = FULL - self.near[image[:, None], self.places(at, known.ends[None])].astype(float)
+        total = (free / FULL * self.weights[number]).cumsum(1)
+        found = total[:, -1] >= 1e-4
+        chosen = np.zeros(len(at), int)
         open_ = np.flatnonzero(found)
+        dash = np.concatenate([at, at[:, :1]], 1)
         for _ in range(3):
             drawn = rng.random(len(open_))[:, None] * total[open_, -1:]
-            degrees[open_] = directions[(total[open_] <= drawn).sum(1).clip(0, len(points) - 1)]
-            open_ = open_[self.overlaps(image[open_], path, at[open_], degrees[open_])]
+            chosen[open_] = (total[open_] <= drawn).sum(1).clip(0, len(known.ends) - 1)
+            dash = np.concatenate([at + known.ends[chosen], SEEDS + chosen[:, None]], 1)
+            open_ = open_[self.overlaps(image[open_], dash[open_])]
         found[open_] = False
-        return found, np.concatenate([at, degrees[:, None]], 1)
+        return found, dash
+
+    @functools.cached_property
+    def weights(self) -> NDArray[np.float64]:
+        """How likely each end is behind each dash, [m, k]."""
+        angle = self.dashes.angle
+        turn = np.abs((angle[SEEDS:] - angle[:, None] + np.pi) % (2 * np.pi) - np.pi)
+        weights: NDArray[np.float64] = (
+            np.cos(np.minimum(self.hard.continuity * turn, np.pi / 2)) ** 2
+        )
+        return weights
 
     def grow(
-        self, rng: np.random.Generator, image: Ints, first: Ints, dashes: int, herd: int = 1
+        self, rng: np.random.Generator, image: Ints, first: Ints, count: int, herd: int = 1
     ) -> tuple[Ints, Ints]:
-        """Paths of `dashes` from first [n, s, 3] on, in step: the rows where none failed, and
-        their dashes [n, s, dashes, 3]. A path doesn't see its own last dash, which the next one
-        touches by design; the other paths do. In a herd of images, one that fails goes on as a
+        """Paths of `count` dashes from first [n, s, 3] on, in step: the rows where none failed, and
+        their dashes [n, s, count, 3]. A path's last dash is taken when its next one is found, not
+        before: the next one touches it by design. In a herd of images, one that fails goes on as a
         copy of one that doesn't."""
-        paths = range(first.shape[1])
-        grown = np.zeros((*first.shape[:2], dashes, 3), int)
+        grown = np.zeros((*first.shape[:2], count, 3), int)
         grown[:, :, 0] = first
         rows = np.arange(len(image))
-        for path in paths:
-            for other in paths:
-                if other != path:
-                    self.take(image, other, first[:, path])
-        for step in range(1, dashes):
-            for path in paths:
+        for step in range(1, count):
+            for path in range(first.shape[1]):
                 last = grown[rows, path, step - 1]
-                found, dash = self.extend(rng, image[rows], path, last)
+                found, dash = self.extend(rng, image[rows], last)
                 rows, last, dash = rows[found], last[found], dash[found]
                 grown[rows, path, step] = dash
-                for other in paths:
-                    self.take(image[rows], other, last if other == path else dash)
+                self.take(image[rows], last)
             if herd > 1:
                 failed, instead = _replaced(rng, rows, len(image), herd)
                 grown[failed] = grown[instead]
@@ -139,18 +124,37 @@ def _replaced(rng: np.random.Generator, alive: Ints, n: int, herd: int) -> tuple
     return failed, alive[before + (rng.random(len(failed)) * count[failed // herd]).astype(int)]
 
 
+@functools.cache
+def _starts(hard: Hard, gap: int) -> tuple[Ints, ...]:
+    """For each of the first 360 dashes the pixels where a target may begin with it, [q, 2]: all
+    that it covers lies twice the seeds' distance inside."""
+    low, high = 2 * hard.seed_distance, hard.size - 2 * hard.seed_distance
+    every = np.stack(np.meshgrid(*[np.arange(hard.size)] * 2, indexing="ij"), -1).reshape(-1, 1, 2)
+    found = []
+    for offsets in dashes(hard.size, gap).clear:
+        covered = every + offsets
+        found.append(every[((covered >= low) & (covered < high)).all((1, 2)), 0])
+    return tuple(found)
+
+
 def targets(rng: np.random.Generator, hard: Hard, gap: int, pairs: int) -> Ints:
     """Pairs of paths, [pairs, 2, contour, 3]."""
+    starts = _starts(hard, gap)
+    fits = np.array([number for number, at in enumerate(starts) if len(at)])
     found: list[Ints] = []
     n = pairs * HERD
     while len(found) < pairs:
-        low, high = 2 * hard.seed_distance, hard.size - 2 * hard.seed_distance
-        start = rng.integers(low, high, (n, 2))
-        away = along(rng.random(n) * 360, hard.seed_distance)
-        starts = np.stack([start, start + away], 1)
-        first = np.concatenate([starts, rng.integers(0, 360, (n, 2, 1))], 2)
-        field = Field(hard, gap, n, 2)
-        rows, grown = field.grow(rng, np.arange(n), first, hard.contour, HERD)
+        number = rng.choice(fits, n)
+        one = np.array([starts[i][rng.integers(len(starts[i]))] for i in number])
+        away = np.deg2rad(rng.integers(0, 360, n))
+        other = np.rint(one + hard.seed_distance * np.stack([np.sin(away), np.cos(away)], -1))
+        at = np.stack([one, other.astype(int)], 1)
+        numbers = np.stack([number, rng.integers(0, SEEDS, n)], 1)
+        first = np.concatenate([at, numbers[..., None]], 2)
+        rows, grown = Field(hard, gap, n).grow(rng, np.arange(n), first, hard.contour, HERD)
+        # Where both end in one pixel, a disc there would say nothing.
+        apart = (grown[:, 0, -1, :2] != grown[:, 1, -1, :2]).any(1)
+        rows, grown = rows[apart], grown[apart]
         found += [*grown[np.unique(rows // HERD, return_index=True)[1]]]
     return np.array(found[:pairs])
 
@@ -158,37 +162,51 @@ def targets(rng: np.random.Generator, hard: Hard, gap: int, pairs: int) -> Ints:
 def distractors(rng: np.random.Generator, hard: Hard, gap: int, pairs: Ints) -> list[list[Ints]]:
     """For each pair of targets the short paths that found room."""
     n = len(pairs)
-    field = Field(hard, gap, n, 1)
-    for dash in pairs.reshape(n, -1, 3).swapaxes(0, 1):
-        field.take(np.arange(n), 0, dash)
-    field.use(1)
+    field = Field(hard, gap, n)
+    # The official code forgets the last dash of the first target.
+    for path, step in ((path, step) for step in range(hard.contour) for path in (0, 1)):
+        if (path, step) != (0, hard.contour - 1):
+            field.take(np.arange(n), pairs[:, path, step])
     found: list[list[Ints]] = [[] for _ in range(n)]
     for _ in range(hard.distractors):
         open_ = np.arange(n)
-        for _ in range(5):
-            free, at = _room(rng, field, open_)
-            first = np.concatenate([at, rng.integers(0, 360, (len(at), 1))], 1)[:, None]
-            rows = np.flatnonzero(free)
+        for _ in range(TRIES):
+            fits, first = _room(rng, field, open_)
+            rows = np.flatnonzero(fits)
             trial = field.part(open_)
-            done, grown = trial.grow(rng, rows, first[rows], hard.distractor_contour)
+            done, grown = trial.grow(rng, rows, first[rows][:, None], hard.distractor_contour)
             rows = rows[done]
             for row, path in zip(rows, grown[:, 0], strict=True):
                 found[open_[row]].append(path)
             for dash in grown[:, 0].swapaxes(0, 1):
-                field.take(open_[rows], 0, dash)
+                field.take(open_[rows], dash)
             open_ = np.delete(open_, rows)
             if not len(open_):
                 break
     return found
 
 
-def _room(rng: np.random.Generator, field: Field, image: Ints) -> tuple[NDArray[np.bool_], Ints]:
-    """In each image a place with nothing around it: whether one was found, and it [n, 2]."""
-    at = rng.integers(0, field.hard.size, (len(image), TRIES, 2))
-    reach = field.hard.clear
+def _room(rng: np.random.Generator, field: Field, image: Ints) -> tuple[Flags, Ints]:
+    """In each image a dash with nothing around its first pixel, borders neither: whether there was
+    one, and it [n, 3]. One that leaves the image is drawn again, twice at most."""
+    hard, known = field.hard, field.dashes
+    reach = int(hard.clear)
     around = np.mgrid[-reach : reach + 1, -reach : reach + 1].reshape(2, -1).T
-    around = around[np.hypot(*around.T) <= reach]
-    places = field.places(at.reshape(-1, 2), around[None]).reshape(len(image), -1)
-    taken = field.near[image[:, None], 0, places].reshape(len(image), TRIES, -1).max(2)
-    free = taken == 0
-    return free.any(1), at[np.arange(len(image)), free.argmax(1)]
+    around = around[np.hypot(*around.T) <= hard.clear]
+    inner = slice(field.edge, -field.edge)
+    fits, first = np.zeros(len(image), bool), np.zeros((len(image), 3), int)
+    for row, one in enumerate(image):
+        whole = field.kept[one].reshape(field.side, field.side)[inner, inner] > FREE
+        whole = np.pad(whole, reach, constant_values=True)
+        taken = np.zeros((hard.size, hard.size), bool)
+        for dy, dx in around + reach:
+            taken |= whole[dy : dy + hard.size, dx : dx + hard.size]
+        at = np.argwhere(~taken)
+        for _ in range(3 if len(at) else 0):
+            number = int(rng.integers(SEEDS))
+            start = at[rng.integers(len(at))]
+            head = start + moved(known.angle[number], hard.dash)
+            if field.inside(head) and field.inside(start + known.pivot[number]):
+                fits[row], first[row] = True, (*start, number)
+                break
+    return fits, first

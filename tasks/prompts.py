@@ -41,8 +41,10 @@ def encode(row: Prompt, tokenizer: Tokenizer, length: int, instruction: str = ""
         found = ids(row.document)[: length - len(tail)] + tail
     last = int(bool(found) and found[-1] == tokenizer.eos_token_id)
     if query:
-        stop = len(found) - last - (len(ids(ending, False)) if ending else 0)
+        # A tokenizer may begin a text of its own with a blank: then both are one token early or
+        # long, and the query is whole.
         start = max(0, len(found) - last - len(ids(query + ending, False)))
+        stop = min(start + len(ids(query, False)), len(found) - last)
     else:
         start = len(ids(instruction)) - len(ids(instruction, False)) - last
         stop = start + len(ids(instruction, False))

@@ -37,6 +37,8 @@ class Reader(Task):
     hub            repo, revision and `file` or `files`: see tasks.sources.fetch
     n              official number of ids in each split
     default_split  the split that can be scored
+    vip_after      tokens behind the query that are VIP too; 1 is what VCC's code for T5 does, which
+                   counts the end of a query encoded alone
     """
 
     member: str = ""
@@ -46,6 +48,7 @@ class Reader(Task):
     n: Mapping[str, int] = field(default_factory=dict, hash=False)
     licence: str = ""
     default_split: str = "validation"
+    vip_after: int = 0
 
     splits: ClassVar[tuple[str, ...]] = SPLITS
     # Whether rows of one id are several references of it; otherwise an id twice is an error.
@@ -207,7 +210,8 @@ class Reader(Task):
             cut = len(document) - room
             document = document[cut:] if self.truncation_side == "left" else document[:room]
         ids = query + document + end
-        vip = [True] * len(query) + [False] * (len(ids) - len(query))
+        first = min(len(query) + self.vip_after, len(ids))
+        vip = [True] * first + [False] * (len(ids) - first)
         return Encoded(ids, vip, tokens_in)
 
     @property

@@ -6,13 +6,14 @@ from transformers import AutoTokenizer, RobertaConfig, RobertaForSequenceClassif
 
 import bench
 from bench import plugins
+from bench.children.fidelity import fidelity
 from bench.errors import RequestError
 from bench.models.auto import headed
 from bench.models.base import Spec
 from bench.models.heads import RobertaChoice, RobertaSpan
 from bench.store import Predictions
 from methods.base import Sequence
-from methods.vanilla import Vanilla
+from methods.vanilla import Vanilla, VanillaEager
 
 ENT = 3
 EMBEDDED = plugins.ROOT / "bench/models/embedded/t5"
@@ -191,3 +192,14 @@ def test_a_model_without_the_head_is_refused_in_words(tmp_path):
     )  # fmt: skip
     with pytest.raises(RequestError, match="asks for one of the choices"):
         bench.run(cell, tmp_path)
+
+
+@pytest.mark.parametrize("kind", [RobertaChoice, RobertaSpan])
+def test_fidelity_of_a_head_is_finite(kind):
+    family = kind.tiny(VanillaEager())
+    ids = torch.randint(8, 64, (2, 16), generator=torch.Generator().manual_seed(0))
+    ids[0, 2:6:2], ids[1, 2] = ENT, ENT
+    with torch.inference_mode():
+        found = fidelity(family, Vanilla(), (ids, Sequence()))
+    assert found["fid_rel_l2"] < 1e-5 and found["fid_kl_mean"] < 1e-5
+    assert found["fid_top1_agree"] == 1

@@ -90,6 +90,13 @@ def test_the_question_is_vip():
     assert words.vip(found) == "[question] country x [/question] [ent] oz [/ent] [ent] ur [/ent]"
 
 
+def test_a_token_behind_the_question_may_be_vip():
+    words = Words(cut=pieces)
+    made = task("hotpotqa", vip_after=1)
+    found = made.encode(made.parse(hotpot(), "here", "validation", 0), words, 64)
+    assert words.vip(found) == "[qs] Who? [qe] [ts]"
+
+
 def test_marks_of_titles_and_sentences_may_be_vip():
     words = Words(cut=pieces)
     made = task("hotpotqa", form="roberta", vip_context=True)

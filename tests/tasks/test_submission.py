@@ -180,7 +180,8 @@ def test_outputs_as_longeval_publishes_them_are_scored(tmp_path):
     path = tmp_path / "200_response.txt"
     path.write_text(
         "Label: 1, Predict: it is <1>., Parsed: 1, prompt length: 9\n"
-        "Label: 2, Predict: 1, Parsed: 1, prompt length: 9\nAccuracy: 0.5\n"
+        "Label: 2, Predict: 1, Parsed: 1, prompt length: 9\n"
+        "Accuracy: 0.5\n"
     )
     made = plugins.build(plugins.conf("task", "longeval_lines"))
     assert submission.score_file(made, Data(), path)["value"] == 50
