@@ -9,11 +9,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import catalogue, commands
+from bench import catalogue, commands, plugins, studies
 from bench.errors import RequestError, unknown
 from bench.shards import StoreError
 
-COMMANDS = catalogue.COMMANDS | commands.COMMANDS
+
+def plot(arguments: Sequence[str]) -> int:
+    """The harness imports no reports: the door alone calls them, by name."""
+    drawn: int = plugins.load("reports.figures.command:plot")(arguments)
+    return drawn
+
+
+COMMANDS = catalogue.COMMANDS | commands.COMMANDS | studies.COMMANDS
+COMMANDS["plot"] = (plot, "draw figures of stored rows")
 
 RUN_HELP = """\
 usage: bench run [-m] [NAME=VALUE …]

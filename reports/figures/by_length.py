@@ -82,7 +82,7 @@ def measured(rows: Rows, panel: pd.DataFrame, cost: Cost) -> Iterator[tuple[str,
             yield name, label, cells.assign(y=cells[cost.column].astype(float) * cost.scale)
 
 
-def paint(rows: Rows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> None:
+def paint(rows: Rows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list[sheet.Label]:
     lengths, costs, variants = set(panel["length"]), [], dict[str, int]()
     axes.set_yscale("log")
     for name, _, cells in measured(rows, panel, cost):
@@ -114,6 +114,7 @@ def paint(rows: Rows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> None:
     sheet.plain_log(axes.yaxis, low, high)
     axes.set_ylabel(cost.label)
     _edge(rows, panel, cost, axes)
+    return []
 
 
 def _shorter(cells: pd.DataFrame) -> tuple[pd.Series[float], pd.Series[float]]:
@@ -146,7 +147,7 @@ def table(rows: Rows, panel: pd.DataFrame, cost: Cost) -> list[tuple[sheet.Entry
             foretold += "*"
         if told and round(told.length) != last:
             foretold += f" ({sheet.thousands(told.length)})"
-        variant = style.tidy(f"{name} {label}".strip(), 22)
+        variant = style.tidy(f"{name} {label}".strip(), 16)
         mark = sheet.mark(rows.looks[name], line="-")
         cross = "" if name == VANILLA else _crossover(cells, cost)
         lines.append(((mark, variant), (None, exponent), (None, foretold), (None, cross)))

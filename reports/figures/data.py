@@ -110,9 +110,13 @@ def told_apart(variants: Sequence[str]) -> dict[str, str]:
     differ = [n for n in names if len({json.dumps(one.get(n)) for one in parsed.values()}) > 1]
     order = sorted(variants, key=lambda text: [_sortable(parsed[text].get(n)) for n in differ])
     return {
-        text: " ".join(f"{n}={parsed[text][n]}" for n in differ if n in parsed[text])
+        text: " ".join(_said(n, parsed[text][n]) for n in differ if n in parsed[text])
         for text in order
     }
+
+
+def _said(name: str, value: Any) -> str:
+    return value if isinstance(value, str) else f"{name}={value}"
 
 
 def _sortable(value: Any) -> tuple[int, float, str]:

@@ -30,20 +30,22 @@ def plot(rows: Rows, most: int) -> sheet.Plot | None:
     panels = []
     for panel in drawn:
         title, facts = words.title(panel), words.facts(panel)
-        paints: list[Callable[[Axes], None]] = [
+        paints: list[Callable[[Axes], list[sheet.Label]]] = [
             partial(paint, rows, panel, by_length.LATENCY),
             partial(paint, rows, panel, by_length.MEMORY),
             partial(paint_ratio, rows, panel),
         ]
         panels += [sheet.Panel(title, facts, one) for one in paints]
-    legend = words.legend(rows, drawn)
+    known = [by_length.measured(rows, panel, by_length.LATENCY) for panel in drawn]
+    legend = words.legend(rows, [cells for arms in known for _, _, cells in arms])
     note = "Both costs on linear axes, as in the paper. Bars: 95 % intervals."
     if published.vcc_encoder():
-        legend.append((sheet.mark(None, style.PUBLISHED), "published: VCC Table 2, T5-base encoder, A100"))
+        legend.append((sheet.mark(None, style.PUBLISHED), "published"))
+        note += " Published: VCC Table 2, encoder of T5-base, one A100."
     return sheet.Plot(panels, 3, 1.9, legend, note, len(some) - len(drawn))
 
 
-def paint(rows: Rows, panel: pd.DataFrame, cost: by_length.Cost, axes: Axes) -> None:
+def paint(rows: Rows, panel: pd.DataFrame, cost: by_length.Cost, axes: Axes) -> list[sheet.Label]:
     for name, _, cells in by_length.measured(rows, panel, cost):
         look = rows.looks[name]
         axes.plot(cells["length"], cells["y"], linestyle="-", **sheet.marks(look.color, look.marker))
@@ -51,9 +53,10 @@ def paint(rows: Rows, panel: pd.DataFrame, cost: by_length.Cost, axes: Axes) -> 
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axes.set_ylabel(cost.label)
+    return []
 
 
-def paint_ratio(rows: Rows, panel: pd.DataFrame, axes: Axes) -> None:
+def paint_ratio(rows: Rows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
     axes.set_yscale("log")
     axes.axhline(1, color=style.GREY, linewidth=0.6, dashes=(3, 2), zorder=1)
     ends = [1.0]
@@ -77,3 +80,4 @@ def paint_ratio(rows: Rows, panel: pd.DataFrame, axes: Axes) -> None:
     axes.set_ylim(low, high)
     sheet.plain_log(axes.yaxis, low, high)
     axes.set_ylabel("latency / vanilla's")
+    return []

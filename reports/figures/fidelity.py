@@ -22,7 +22,7 @@ def speed(rows: Rows, most: int) -> sheet.Plot | None:
         return None
     drawn = spread(some, most)
     panels = [
-        sheet.Panel(words.title(p, p["length"].iloc[0]), words.facts(p), partial(paint, rows, p))
+        sheet.Panel(words.title(p, "length"), words.facts(p), partial(paint, rows, p))
         for p in drawn
     ]
     note = (
@@ -32,7 +32,8 @@ def speed(rows: Rows, most: int) -> sheet.Plot | None:
     return sheet.Plot(panels, 2, 2.1, words.legend(rows, drawn), note, len(some) - len(drawn))
 
 
-def paint(rows: Rows, panel: pd.DataFrame, axes: Axes) -> None:
+def paint(rows: Rows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
+    labels: list[sheet.Label] = []
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.axvline(1, color=style.GREY, linewidth=0.6, dashes=(3, 2), zorder=1)
@@ -51,7 +52,7 @@ def paint(rows: Rows, panel: pd.DataFrame, axes: Axes) -> None:
             axes.plot(
                 cell.ratio, cell.fid_rel_l2, linestyle="", **sheet.marks(look.color, look.marker)
             )
-            sheet.label(axes, label, cell.ratio, cell.fid_rel_l2)
+            labels += [(label, cell.ratio, cell.fid_rel_l2)] if label else []
     axes.set_xlim(*limits)
     sheet.plain_log(axes.xaxis, *limits)
     bottom, top = panel["fid_rel_l2"].min() / 1.5, panel["fid_rel_l2"].max() * 1.5
@@ -59,3 +60,4 @@ def paint(rows: Rows, panel: pd.DataFrame, axes: Axes) -> None:
     sheet.plain_log(axes.yaxis, bottom, top)
     axes.set_xlabel("latency / vanilla's")
     axes.set_ylabel("output error")
+    return labels

@@ -25,7 +25,7 @@ class Cost(NamedTuple):
     figure: str
 
 
-TIME = Cost("time of the attention / vanilla's", "Table 1", "attention_time_s", "Figure 6")
+TIME = Cost("time of attention / vanilla's", "Table 1", "attention_time_s", "Figure 6")
 MEMORY = Cost("memory of the whole process / vanilla's", "Table 2", "peak_memory_gb", "Figure 7")
 
 
@@ -56,17 +56,17 @@ def _plot(rows: Rows, cells: pd.DataFrame, cost: Cost) -> sheet.Plot | None:
     groups = [group for _, group in joined.groupby(shared, dropna=False)]
     panel = max(groups, key=lambda group: (group["name"].nunique(), len(group)))
     legend = words.legend(rows, [panel])
+    note = "Each task at the longest length measured. The dashed line is vanilla."
     printed = [c for c in published.ratios("iceformer", cost.table, cost.metric) if c.method in rows.looks]
     if printed:
-        told = f"published: IceFormer {cost.figure} ({PAPER})"
-        legend.append((sheet.mark(None, style.PUBLISHED), told))
-    title = f"LRA · {panel['model'].iloc[0]}"
+        legend.append((sheet.mark(None, style.PUBLISHED), "published"))
+        note += f" Published: IceFormer {cost.figure}, {PAPER}."
+    title = ["LRA", str(panel["model"].iloc[0])]
     paints = partial(paint, rows, panel, printed, cost)
-    note = "Each task at the longest length measured. The dashed line is vanilla."
     return sheet.Plot([sheet.Panel(title, words.facts(panel), paints)], 2, 2.3, legend, note, len(groups) - 1)
 
 
-def paint(rows: Rows, panel: pd.DataFrame, printed: list[published.Cell], cost: Cost, axes: Axes) -> None:
+def paint(rows: Rows, panel: pd.DataFrame, printed: list[published.Cell], cost: Cost, axes: Axes) -> list[sheet.Label]:
     here = set(panel["name"])
     tasks = [t for t in TASKS if t in here] + sorted(here - set(TASKS))
     methods = sorted(set(panel["method"]), key=lambda name: rows.looks[name].rank)
@@ -96,3 +96,4 @@ def paint(rows: Rows, panel: pd.DataFrame, printed: list[published.Cell], cost: 
     axes.grid(False, axis="y")
     sheet.plain_log(axes.xaxis, low, high)
     axes.set_xlabel(cost.label)
+    return []

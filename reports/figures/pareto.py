@@ -69,7 +69,7 @@ def _plot(rows: Rows, most: int, cost: Cost) -> sheet.Plot | None:
     drawn = spread(some, most)
     panels = [
         sheet.Panel(
-            words.title(p, p["length"].iloc[0]), words.facts(p), partial(paint, rows, p, cost)
+            words.title(p, "length"), words.facts(p), partial(paint, rows, p, cost)
         )
         for p in drawn
     ]
@@ -140,7 +140,7 @@ def _turned(one: Interval, better: int) -> Interval:
     return one if better > 0 else Interval(-one.value, -one.hi, -one.lo)
 
 
-def paint(rows: Rows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> None:
+def paint(rows: Rows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list[sheet.Label]:
     points, ratio = dots(rows, panel, cost)
     axes.set_xscale("log")
     front = sorted((d.cost.value, d.quality.value) for d in points if d.standing == "front")
@@ -163,9 +163,8 @@ def paint(rows: Rows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> None:
     axes.set_xlabel(cost.ratio_label if ratio else cost.absolute_label)
     axes.set_ylabel(words.quality(panel))
     axes.margins(y=0.12)
-    for dot in points:
-        sheet.label(axes, dot.label, dot.cost.value, dot.quality.value)
     _failures(rows, panel, cost, axes)
+    return [(dot.label, dot.cost.value, dot.quality.value) for dot in points if dot.label]
 
 
 def _bars(axes: Axes, dot: Dot, color: str, limits: tuple[float, float], bars: bool) -> None:

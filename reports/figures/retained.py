@@ -30,14 +30,14 @@ def plot(rows: Rows, most: int) -> sheet.Plot | None:
         (sheet.mark(style.Look(color, marker, 0), line="-"), style.tidy(name))
         for name, color, marker in zip(names, COLORS, MARKS, strict=False)
     ]
-    legend.append((sheet.dashed(style.GREY), "vanilla, in the metric's colour"))
+    legend.append((sheet.dashed(style.GREY), "vanilla"))
     panels = [
         sheet.Panel(
-            words.title(p, p["length"].iloc[0]), words.facts(p), partial(paint, p, names)
+            words.title(p, "length"), words.facts(p), partial(paint, p, names)
         )
         for p in drawn
     ]
-    note = "Bars: 95 % interval of the main metric."
+    note = "Bars: 95 % interval of the main metric. Dashed: vanilla, in the metric's colour."
     return sheet.Plot(panels, 2, 2.1, legend, note, len(some) - len(drawn))
 
 
@@ -72,7 +72,7 @@ def _figures(cell: object) -> dict[str, float]:
     return {**found, getattr(cell, "metric"): getattr(cell, "value")}  # noqa: B009
 
 
-def paint(panel: pd.DataFrame, names: list[str], axes: Axes) -> None:
+def paint(panel: pd.DataFrame, names: list[str], axes: Axes) -> list[sheet.Label]:
     fourier = panel[panel["r"].notna()].sort_values("r")
     vanilla = list(panel[panel["method"] == VANILLA].itertuples())[:1]
     for name, color, marker in zip(names, COLORS, MARKS, strict=False):
@@ -90,3 +90,4 @@ def paint(panel: pd.DataFrame, names: list[str], axes: Axes) -> None:
     axes.set_xlabel("r, share of the frequencies kept")
     axes.set_ylabel("score, %" if panel["value"].abs().max() > 1.5 else "score")
     axes.set_xlim(0, max(1.0, fourier["r"].max()) * 1.04)
+    return []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -23,16 +24,20 @@ METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date"
 """The same rows give the same file, whenever it is drawn."""
 
 Entry = tuple["Line2D | None", str]
+Label = tuple[str, float, float]
+"""Words beside a point, and the point."""
 
 
 @dataclass
 class Panel:
-    """One pair of axes: `title`, the facts that a second, smaller line tells, what paints it, and
-    a table beneath it, line by line, whose first line is its head."""
+    """One pair of axes: the words of its title, the facts that a second, smaller line tells, what
+    paints it, and a table beneath it, line by line, whose first line is its head. What all panels
+    of a plot have in common is told once, in the small print. Painting gives the labels of points,
+    which are placed when the axes have their size."""
 
-    title: str
+    title: Sequence[str]
     facts: Sequence[str]
-    paint: Callable[[Axes], None]
+    paint: Callable[[Axes], Sequence[Label]]
     table: Sequence[Sequence[Entry]] = ()
 
 
@@ -61,9 +66,11 @@ def save(plot: Plot, name: str, out: Path, formats: Iterable[str], width: str) -
         warnings.filterwarnings("ignore", message="Glyph")
         figure = Figure(layout="constrained")
         FigureCanvasAgg(figure)
-        _compose(plot, figure, width)
+        labels = _compose(plot, figure, width)
         figure.draw_without_rendering()
         figure.set_layout_engine("none")  # placed once, not for each format again
+        for axes, told in labels:
+            _place(axes, told)
         files = []
         for form in formats:
             path = out / f"{name}.{form}"
@@ -72,15 +79,20 @@ def save(plot: Plot, name: str, out: Path, formats: Iterable[str], width: str) -
     return files
 
 
-def _compose(plot: Plot, figure: Figure, width: str) -> None:
+def _compose(plot: Plot, figure: Figure, width: str) -> list[tuple[Axes, Sequence[Label]]]:
     across = plot.across if width == "full" else max(1, plot.across // 2)
     full = style.WIDTHS[width]
     if len(plot.panels) < across:  # few panels aren't stretched over the width of more
         full *= len(plot.panels) / across
         across = len(plot.panels)
     full = max(full, style.COLUMN_IN)
+    titles = [list(panel.title) for panel in plot.panels]
+    told: list[str] = []
+    if len(titles) > 1:
+        told, titles = _told_once(titles, least=1)
     shared, own = _told_once([panel.facts for panel in plot.panels])
-    note = _wrapped(" · ".join(shared) + (". " if shared else "") + plot.note, full)
+    small = " · ".join([*told, *shared])
+    note = _wrapped(small + (". " if small else "") + plot.note, full)
     columns = _legend_columns(plot.legend, full)
     legend_in = 0.135 * -(-len(plot.legend) // columns) + 0.06 if plot.legend else 0.0
     note_in = 0.105 * len(note.splitlines()) + 0.05 if note else 0.0
@@ -93,18 +105,20 @@ def _compose(plot: Plot, figure: Figure, width: str) -> None:
     engine.set(w_pad=0.04, h_pad=0.03, wspace=0.02, hspace=0.02, rect=(0, bottom, 1, 1 - bottom))
     heights = [h for table_in in tables_in for h in (plot.height_in, table_in) if h]
     grid = figure.add_gridspec(len(heights), across, height_ratios=heights)
-    at = 0
-    for line, table_in, told in zip(lines, tables_in, _grouped(own, across), strict=True):
-        for place, (panel, facts) in enumerate(zip(line, told, strict=True)):
-            _draw(panel, facts, figure.add_subplot(grid[at, place]), full / across)
+    at, labels = 0, []
+    heads = iter(zip(titles, own, strict=True))
+    for line, table_in in zip(lines, tables_in, strict=True):
+        for place, panel in enumerate(line):
+            axes = figure.add_subplot(grid[at, place])
+            _head(axes, *next(heads), full / across)
+            labels.append((axes, panel.paint(axes)))
             if table_in:
                 _table(panel, figure.add_subplot(grid[at + 1, place]), table_in)
         at += 2 if table_in else 1
     if plot.legend:
         handles = [handle or _nothing() for handle, _ in plot.legend]
-        labels = [text for _, text in plot.legend]
         figure.legend(
-            handles, labels, loc="lower center", bbox_to_anchor=(0.5, note_in / height),
+            handles, [text for _, text in plot.legend], loc="lower center", bbox_to_anchor=(0.5, note_in / height),
             ncols=columns, borderpad=0.1,
         ).set_in_layout(False)  # fmt: skip
     if note:
@@ -112,18 +126,17 @@ def _compose(plot: Plot, figure: Figure, width: str) -> None:
             0.5, 0.04 / height, note, fontsize=5.6, color=style.GREY, ha="center", va="bottom",
             linespacing=1.25,
         ).set_in_layout(False)  # fmt: skip
+    return labels
 
 
-def _told_once(facts: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
-    """What all panels have in common, and what each has of its own; of one panel all is its own."""
-    if len(facts) < 2:
-        return [], [list(one) for one in facts]
+def _told_once(
+    facts: Sequence[Sequence[str]], least: int = 0
+) -> tuple[list[str], list[list[str]]]:
+    """What all panels have in common, and what each has of its own: at least so many words."""
     shared = [fact for fact in facts[0] if all(fact in one for one in facts)]
+    while shared and any(len(one) - len(shared) < least for one in facts):
+        shared = shared[1:]
     return shared, [[fact for fact in one if fact not in shared] for one in facts]
-
-
-def _grouped(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
-    return [items[i : i + size] for i in range(0, len(items), size)]
 
 
 def _legend_columns(legend: Sequence[Entry], width_in: float) -> int:
@@ -137,18 +150,19 @@ def _wrapped(text: str, width_in: float) -> str:
     return "\n".join(textwrap.wrap(text, int(width_in / 0.0425)))
 
 
-def _draw(panel: Panel, facts: Sequence[str], axes: Axes, width_in: float) -> None:
-    axes.set_title(style.tidy(panel.title, int(width_in / 0.062)), pad=12 if facts else 4)
+def _head(axes: Axes, title: Sequence[str], facts: Sequence[str], width_in: float) -> None:
+    line = style.tidy(" · ".join(title), int((width_in - 0.4) / 0.056))
+    axes.set_title(line, pad=12 if facts else 4).set_in_layout(False)
+    axes.title.set_in_layout(True)
     if facts:
         axes.annotate(
             style.tidy(" · ".join(facts), int((width_in - 0.4) / 0.042)), (0, 1), (0, 4),
             "axes fraction", "offset points", fontsize=5.6, color=style.GREY,
-        )  # fmt: skip
-    panel.paint(axes)
+        ).set_in_layout(False)  # fmt: skip
 
 
 TABLE_LINE_IN = 0.118
-TABLE_STOPS = (-0.16, 0.22, 0.51, 0.735)
+TABLE_STOPS = (-0.17, 0.2, 0.51, 0.74)
 """Where columns begin, as a share of the width of the axes above."""
 
 
@@ -169,7 +183,7 @@ def _table(panel: Panel, axes: Axes, height_in: float) -> None:
                 handle.set(markevery=[1], clip_on=False, markersize=3.8)
                 axes.add_line(handle)
             at += 0.11 if stop == TABLE_STOPS[0] else 0
-            axes.text(at, y, text, fontsize=6.0, color=color, va="center", clip_on=False)
+            axes.text(at, y, text, fontsize=5.8, color=color, va="center", clip_on=False)
 
 
 def _nothing() -> Line2D:
@@ -192,13 +206,46 @@ def dashed(color: str) -> Line2D:
     return Line2D([], [], linestyle="--", linewidth=0.8, color=color)
 
 
-def label(axes: Axes, text: str, x: float, y: float) -> None:
-    """A variant's parameters beside its mark."""
-    if text:
-        axes.annotate(
-            style.tidy(text, 22), (x, y), (3.5, 2.5), textcoords="offset points", fontsize=5.3,
-            color=style.GREY, zorder=5,
-        )  # fmt: skip
+def _place(axes: Axes, labels: Sequence[Label]) -> None:
+    """Put each label beside its point where it covers neither a point nor another label; one that
+    has no such place is left out."""
+    per_point = axes.figure.dpi / 72
+    to_points = axes.transData.transform
+    taken = [
+        (x - 3, y - 3, x + 3, y + 3)
+        for line in axes.lines
+        if line.get_marker() not in (None, "None", "") and line.get_transform() == axes.transData
+        for x, y in to_points(line.get_xydata()) / per_point
+    ]
+    edge = axes.bbox.extents / per_point
+    for text, x, y in labels:
+        text = style.tidy(text, 24)
+        at_x, at_y = to_points((x, y)) / per_point
+        wide, high = 3.1 * len(text), 5.5
+        for dx, dy, ha, va in PLACES:
+            left = at_x + dx - {"left": 0, "center": wide / 2, "right": wide}[ha]
+            low = at_y + dy - {"bottom": 0, "center": high / 2, "top": high}[va]
+            box = (left, low, left + wide, low + high)
+            inside = box[0] > edge[0] and box[2] < edge[2] + 8 and box[1] > edge[1] and box[3] < edge[3]
+            if inside and not any(_cover(box, other) for other in taken):
+                axes.annotate(
+                    text, (x, y), (dx, dy), textcoords="offset points", fontsize=5.4,
+                    color=style.GREY, ha=ha, va=va, zorder=5,
+                )  # fmt: skip
+                taken.append(box)
+                break
+
+
+PLACES = (
+    (4, 0, "left", "center"), (3, 3, "left", "bottom"), (3, -3, "left", "top"),
+    (-4, 0, "right", "center"), (-3, 3, "right", "bottom"), (-3, -3, "right", "top"),
+    (0, 5, "center", "bottom"), (0, -5, "center", "top"), (8, 8, "left", "bottom"),
+    (8, -8, "left", "top"),
+)  # fmt: skip
+
+
+def _cover(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def marks(color: str, marker: str, kind: str = "filled") -> dict[str, Any]:
@@ -206,10 +253,11 @@ def marks(color: str, marker: str, kind: str = "filled") -> dict[str, Any]:
     face = {"filled": color, "pale": _pale(color)}.get(kind, "white")
     if kind not in ("filled", "pale", "hollow"):
         marker = kind
-    return {
+    found = {
         "color": color, "marker": marker, "markerfacecolor": face, "markeredgecolor": color,
         "markeredgewidth": 0.9,
     }  # fmt: skip
+    return {**found, "markersize": 6.5} if kind in (style.TIMEOUT, style.PUBLISHED) else found
 
 
 def _pale(color: str) -> str:
@@ -217,26 +265,27 @@ def _pale(color: str) -> str:
     return "#" + "".join(f"{round(255 - (255 - part) * 0.35):02x}" for part in parts)
 
 
-def plain_log(axis: Any, low: float, high: float, unit: str = "") -> None:
-    """Ticks of a log axis as plain numbers, dense enough for its span."""
-    import math
+STEPS = (
+    tuple(1 + i / 10 for i in range(90)), tuple(1 + i / 5 for i in range(45)),
+    (1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,),
+)  # fmt: skip
+MOST_TICKS = 6
 
+
+def plain_log(axis: Any, low: float, high: float) -> None:
+    """Ticks of a log axis as plain numbers, as many as there is room for."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
 
-    span = math.log10(high / low) if low > 0 else 1.0
-    steps = (1, 1.5, 2, 3, 5, 7) if span < 0.7 else (1, 2, 5) if span < 2.2 else (1,)
-    every = 1 if span < 6 else 2
     decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
-    ticks = [s * 10.0**d for d in decades if d % every == 0 for s in steps]
-    if span < 0.25:
-        from matplotlib.ticker import MaxNLocator
-
-        ticks = [float(t) for t in MaxNLocator(4).tick_values(low, high) if t > 0]
-    axis.set_major_locator(FixedLocator(ticks))
-    axis.set_major_formatter(FuncFormatter(lambda v, _: style.number(v)))
-    axis.set_minor_formatter(NullFormatter())
-    axis.get_minor_locator()
+    ticks: list[float] = []
+    for steps in STEPS:
+        ticks = [s * 10.0**d for d in decades for s in steps if low <= s * 10.0**d <= high]
+        if len(ticks) <= MOST_TICKS:
+            break
+    axis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // (MOST_TICKS + 1)) or 1]))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: style.number(value)))
     axis.set_minor_locator(FixedLocator([s * 10.0**d for d in decades for s in range(1, 10)]))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def length_axis(axes: Axes, lengths: Iterable[float]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from reports.figures import sheet, style, words
+from reports.figures import sheet, words
 from reports.figures.data import VANILLA, Rows
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def runtime(rows: Rows, most: int) -> sheet.Plot | None:
 def attention(rows: Rows, most: int) -> sheet.Plot | None:
     """The tasks of LRA, and IceFormer alone beside vanilla."""
     lra = rows.where(benchmark="lra", method=["iceformer", VANILLA])
-    return _plot(lra, most, ATTENTION, 4)
+    return _plot(lra, most, ATTENTION, 3)
 
 
 def _plot(rows: Rows, most: int, cost: str, across: int) -> sheet.Plot | None:
@@ -40,13 +40,13 @@ def _plot(rows: Rows, most: int, cost: str, across: int) -> sheet.Plot | None:
     drawn = sorted(some[:most], key=lambda p: (p["task"].iloc[0], p["length"].iloc[0]))
     panels = [
         sheet.Panel(
-            words.title(p, p["length"].iloc[0]), words.facts(p), partial(paint, rows, p, cost)
+            words.title(p, "length"), words.facts(p), partial(paint, rows, p, cost)
         )
         for p in drawn
     ]
     note = "Bars: 95 % intervals. A line joins the variants of one method, whose parameters stand beside."
     return sheet.Plot(
-        panels, across, 2.1 if across == 2 else 1.7, words.legend(rows, drawn), note,
+        panels, across, 2.1 if across == 2 else 1.8, words.legend(rows, drawn), note,
         len(some) - len(drawn),
     )  # fmt: skip
 
@@ -56,10 +56,11 @@ def _variants(panel: pd.DataFrame) -> int:
     return int(panel.groupby("method")["method_params"].nunique().max())
 
 
-def paint(rows: Rows, panel: pd.DataFrame, cost: str, axes: Axes) -> None:
+def paint(rows: Rows, panel: pd.DataFrame, cost: str, axes: Axes) -> list[sheet.Label]:
+    labels: list[sheet.Label] = []
     panel = panel.assign(x=panel[COLUMNS[cost]].astype(float) / 1e6)
     axes.set_xscale("log")
-    met: dict[str, list[tuple[float, float]]] = {}
+    met: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for name, label, cells in rows.arms(panel):
         look = rows.looks[name]
         for cell in cells.itertuples():
@@ -70,9 +71,11 @@ def paint(rows: Rows, panel: pd.DataFrame, cost: str, axes: Axes) -> None:
             axes.plot(
                 cell.x, cell.value, linestyle="", **sheet.marks(look.color, look.marker), zorder=4
             )
-            sheet.label(axes, label, cell.x, cell.value)
-            met.setdefault(name, []).append((cell.x, cell.value))
-    for name, points in met.items():
+            labels += [(label, cell.x, cell.value)] if label else []
+            # A line joins what differs in numbers alone.
+            kind = " ".join(word for word in label.split() if "=" not in word)
+            met.setdefault((name, kind), []).append((cell.x, cell.value))
+    for (name, _), points in met.items():
         axes.plot(*zip(*points, strict=True), color=rows.looks[name].color, linewidth=0.9, zorder=2)
     low, high = panel["x"].min(), panel["x"].max()
     room = (high / low) ** 0.12 * 1.1
@@ -81,6 +84,4 @@ def paint(rows: Rows, panel: pd.DataFrame, cost: str, axes: Axes) -> None:
     axes.margins(y=0.12)
     axes.set_xlabel(cost)
     axes.set_ylabel(words.quality(panel))
-
-
-__all__ = ["attention", "runtime", "style"]
+    return labels

@@ -19,10 +19,11 @@ WEIGHTS = {
 }
 
 
-def title(panel: pd.DataFrame, length: Any = None) -> str:
+def title(panel: pd.DataFrame, *more: str) -> list[str]:
+    """Task and model; with "length", that too."""
     cell = panel.iloc[0]
     words = [str(cell["task"]), str(cell["model"])]
-    return " · ".join([*words, f"{int(length):,} tokens"] if length else words)
+    return [*words, f"{int(cell['length']):,} tokens"] if "length" in more else words
 
 
 def facts(panel: pd.DataFrame) -> list[str]:
