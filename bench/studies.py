@@ -18,9 +18,9 @@ from bench.rows import DEFAULT
 
 FOLDER = "studies"
 RECALL = (
-    "created_utc", "command", "host_id", "cpu_model", "threads", "data", "metric", "keys", "queries",
-    "dims", "k", "search", "parameters", "build_ns", "query_ns", "total_ns", "total_min_ns",
-    "total_max_ns", "recall", "repeats", "note",
+    "created_utc", "command", "host_id", "cpu_model", "threads", "data", "metric", "keys",
+    "queries", "dims", "k", "search", "parameters", "build_ns", "query_ns", "total_ns",
+    "total_min_ns", "total_max_ns", "recall", "repeats", "note",
 )  # fmt: skip
 SPECTRUM = (
     "created_utc", "command", "host_id", "model", "weights_kind", "weights_sha256", "task",
@@ -49,7 +49,7 @@ def recall(arguments: Sequence[str]) -> int:
             f"--{name}", type=int, default=default, metavar="N", help=f"{meaning} ({default})"
         )
     parser.add_argument("--data", type=Path, metavar="PATH",
-                        help=".npz of keys and queries, or a folder with Fashion-MNIST's images")  # fmt: skip
+                        help=".npz of keys and queries, or a folder of Fashion-MNIST")  # fmt: skip
     parser.add_argument("--metric", choices=("ip", "l2"),
                         help="inner product, or Euclid's distance (images)")  # fmt: skip
     parser.add_argument("--threads", type=int, metavar="N", help="(all)")
@@ -59,10 +59,11 @@ def recall(arguments: Sequence[str]) -> int:
         if getattr(options, name) < 1:
             raise RequestError(f"--{name} {getattr(options, name)} is not accepted: 1 or more")
     threads = options.threads or len(os.sched_getaffinity(0))
+    data = str(options.data.expanduser().resolve()) if options.data else None
     request = {
         "keys": options.keys, "queries": options.queries, "dims": options.dims, "k": options.k,
         "repeats": options.repeats, "seed": options.seed, "metric": options.metric,
-        "threads": threads, "data": str(options.data.expanduser().resolve()) if options.data else None,
+        "threads": threads, "data": data,
     }  # fmt: skip
     result = _measured("recall", request, threads)
     if result is None:
@@ -85,7 +86,9 @@ def recall(arguments: Sequence[str]) -> int:
          f"{row['recall']:.3f}" if "recall" in row else "–", row.get("note", ""))
         for row in rows
     ]  # fmt: skip
-    tables.draw("", ("search", "parameters", "ms", "recall", ""), lines, ("search", "parameters", ""))
+    tables.draw(
+        "", ("search", "parameters", "ms", "recall", ""), lines, ("search", "parameters", "")
+    )
     print(f"{path}; bench plot iceformer_3 draws it")
     return 0
 
@@ -129,7 +132,10 @@ def spectrum(arguments: Sequence[str]) -> int:
         for i, power in enumerate(powers)
     ]
     path = _written("spectrum", SPECTRUM, options.results, shared, rows, cell.threads)
-    print(f"{path}: {len(result['power']) - 1} layers, {result['rows']} rows; bench plot fourier_1 draws it")
+    print(
+        f"{path}: {len(result['power']) - 1} layers, {result['rows']} rows; "
+        "bench plot fourier_1 draws it"
+    )
     return 0
 
 

@@ -7,6 +7,7 @@ product finds the keys with the largest attention weights, which is what methods
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import statistics
 from collections.abc import Callable, Iterator
@@ -53,11 +54,19 @@ def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
             own = search.name.split(":")[0] in PEERS
             row = {"search": search.name, "parameters": search.parameters}
             try:
-                row |= _timed(search, *((keys, queries) if own else (held, asked)), request["repeats"], wanted)
+                row |= _timed(
+                    search, *((keys, queries) if own else (held, asked)), request["repeats"], wanted
+                )
             except Exception as error:  # a library's refusal is a row, not the end of the others
                 row |= {"note": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
             rows.append(row)
-    return {"rows": rows, "keys": len(keys), "queries": len(queries), "dims": keys.shape[1], "metric": metric}
+    return {
+        "rows": rows,
+        "keys": len(keys),
+        "queries": len(queries),
+        "dims": keys.shape[1],
+        "metric": metric,
+    }
 
 
 def _timed(
@@ -103,6 +112,7 @@ def ours(k: int) -> Iterator[Search]:
     yield Search("exact", {}, lambda keys: _asking(knn.Exact(), keys, k))
     yield Search("quantized", {}, lambda keys: _asking(knn.Quantized(), keys, k))
     for k0 in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4):
+
         def build(keys: Tensor, k0: float = k0) -> Callable[[Tensor], Ids]:
             return _asking(knn.Dci(keys.shape[1], 4, 2, k0, None, 0), keys, k)
 
@@ -137,7 +147,7 @@ def peers(k: int, metric: str, threads: int, seed: int) -> Iterator[Search]:
 
 
 def _faiss(k: int, metric: str, threads: int, seed: int) -> Iterator[Search]:
-    import faiss
+    faiss: Any = importlib.import_module("faiss")
 
     faiss.omp_set_num_threads(threads)
     kind = faiss.METRIC_L2 if metric == "l2" else faiss.METRIC_INNER_PRODUCT
@@ -162,7 +172,7 @@ def _faiss(k: int, metric: str, threads: int, seed: int) -> Iterator[Search]:
 
 
 def _hnswlib(k: int, metric: str, threads: int, seed: int) -> Iterator[Search]:
-    import hnswlib
+    hnswlib: Any = importlib.import_module("hnswlib")
 
     def build(ef: int) -> Callable[[Tensor], Callable[[Tensor], Ids]]:
         def built(keys: Tensor) -> Callable[[Tensor], Ids]:
@@ -180,11 +190,11 @@ def _hnswlib(k: int, metric: str, threads: int, seed: int) -> Iterator[Search]:
 
 
 def _annoy(k: int, metric: str, threads: int, seed: int) -> Iterator[Search]:
-    from annoy import AnnoyIndex
+    annoy: Any = importlib.import_module("annoy")
 
     def build(trees: int) -> Callable[[Tensor], Callable[[Tensor], Any]]:
         def built(keys: Tensor) -> Callable[[Tensor], Any]:
-            index = AnnoyIndex(keys.shape[1], "euclidean" if metric == "l2" else "dot")
+            index = annoy.AnnoyIndex(keys.shape[1], "euclidean" if metric == "l2" else "dot")
             index.set_seed(seed)
             for i, key in enumerate(keys.numpy()):
                 index.add_item(i, key)

@@ -13,6 +13,7 @@ from torch.nn.functional import interpolate
 
 from bench.cell import Cell
 from bench.children import arms, child
+from bench.errors import RequestError
 from methods.base import Layer, Method, Sequence
 
 BINS = 128
@@ -57,7 +58,7 @@ def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
             total = power if total is None else total + power
             tokens.append(ids.shape[1])
     if total is None:
-        raise child.RequestError(
+        raise RequestError(
             f"no row of {cell.task['name']} at length={cell.length} has {2 * BINS} tokens or more"
         )
     power = total / len(tokens)

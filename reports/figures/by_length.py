@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
-from reports.figures import sheet, style, words
+from reports.figures import sheet, style, ticks, words
 from reports.figures.data import VANILLA, Rows
 from reports.figures.statistics import Interval, crossover, held_out, power_law
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+NEEDED = ("method", "method_params", "length", "ratio", "ratio_ci_lo", "ratio_ci_hi")
 HEAD = ("", "exponent", "foretold", "below vanilla from")
 
 
@@ -31,6 +32,10 @@ class Cost(NamedTuple):
 
 LATENCY = Cost("lat_median_ns", 1e-6, "latency, ms", "ratio")
 MEMORY = Cost("peak_bytes", 1 / (1 << 20), "peak memory, MiB", "mem_ratio")
+
+
+MOST_LINES = 14
+"""A longer table would be longer than its plot."""
 
 
 def latency(rows: Rows, most: int) -> sheet.Plot | None:
@@ -55,9 +60,10 @@ def _plot(rows: Rows, most: int, cost: Cost) -> sheet.Plot | None:
     legend = words.failures(how for p in drawn for how in failures(p, cost)["failed"])
     legend.append((sheet.mark(None, "hollow", ":"), "foretold"))
     note = (
-        "Exponent: power law through all lengths, with its 95 % interval. Foretold: what the shorter "
-        "lengths say of the longest, against what was measured there (dotted line, hollow mark; * outside its 95 % interval). "
-        "Below vanilla from: the length at which the ratio to vanilla falls below 1, with its interval."
+        "Exponent: power law through all lengths, with its 95 % interval. Foretold: what the "
+        "shorter lengths say of the longest, against what was measured there (dotted line, hollow "
+        "mark; * outside its 95 % interval). Below vanilla from: the length at which the ratio to "
+        "vanilla falls below 1, with its interval."
     )
     return sheet.Plot(panels, 2, 2.0, legend, note, len(some) - most)
 
@@ -74,10 +80,13 @@ def failures(panel: pd.DataFrame, cost: Cost) -> pd.DataFrame:
     return panel[panel["failed"].notna() & panel[cost.column].isna()]
 
 
-def measured(rows: Rows, panel: pd.DataFrame, cost: Cost) -> Iterator[tuple[str, str, pd.DataFrame]]:
+def measured(
+    rows: Rows, panel: pd.DataFrame, cost: Cost
+) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """(method, variant, cells by length with the cost in `y`)."""
+    names = dict.fromkeys((*NEEDED, cost.column, cost.ratio))
+    panel = panel.loc[panel[cost.column].gt(0), list(names)].sort_values("length")
     for name, label, cells in rows.arms(panel):
-        cells = cells[cells[cost.column].gt(0)].sort_values("length")
         if cells["length"].nunique() > 1:
             yield name, label, cells.assign(y=cells[cost.column].astype(float) * cost.scale)
 
@@ -93,7 +102,11 @@ def paint(rows: Rows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list[sheet
         costs += list(cells["y"])
         axes.plot(mean.index, mean, color=look.color, linestyle=dashes, zorder=3)
         axes.plot(
-            cells["length"], cells["y"], linestyle="", **sheet.marks(look.color, look.marker), zorder=4
+            cells["length"],
+            cells["y"],
+            linestyle="",
+            **sheet.marks(look.color, look.marker),
+            zorder=4,
         )
         if (told := held_out(cells["length"], cells["y"])) is not None:
             law = power_law(*_shorter(cells))
@@ -110,8 +123,8 @@ def paint(rows: Rows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list[sheet
         stacked = 0.05 + 0.075 * int(ended.groupby("length").size().max())
         high = low * (high / low) ** (1 / (1 - stacked))
     axes.set_ylim(low, high)
-    sheet.length_axis(axes, lengths)
-    sheet.plain_log(axes.yaxis, low, high)
+    ticks.length_axis(axes, lengths)
+    ticks.plain_log(axes.yaxis, low, high)
     axes.set_ylabel(cost.label)
     _edge(rows, panel, cost, axes)
     return []
@@ -146,13 +159,16 @@ def table(rows: Rows, panel: pd.DataFrame, cost: Cost) -> list[tuple[sheet.Entry
         if told and not told.lo <= told.measured <= told.hi:
             foretold += "*"
         if told and round(told.length) != last:
-            foretold += f" ({sheet.thousands(told.length)})"
+            foretold += f" ({ticks.thousands(told.length)})"
         variant = style.tidy(f"{name} {label}".strip(), 16)
         mark = sheet.mark(rows.looks[name], line="-")
         cross = "" if name == VANILLA else _crossover(cells, cost)
         lines.append(((mark, variant), (None, exponent), (None, foretold), (None, cross)))
     head = [(None, word) for word in HEAD]
-    head[2] = (None, f"{HEAD[2]} {sheet.thousands(last)}")
+    head[2] = (None, f"{HEAD[2]} {ticks.thousands(last)}")
+    if len(lines) > MOST_LINES:
+        more = f"… and {len(lines) - MOST_LINES + 1} more: choose with method=NAME"
+        lines = [*lines[: MOST_LINES - 1], ((None, more), *[(None, "")] * (len(HEAD) - 1))]
     return [tuple(head), *lines]
 
 
@@ -167,7 +183,10 @@ def _crossover(cells: pd.DataFrame, cost: Cost) -> str:
     at = ends[0] or f"≤ {lengths[0]:,.0f}"
     if cost is MEMORY or (not ends[1] and not ends[2] and found.hi == 0):
         return at
-    low, high = ends[1] or f"≤ {lengths[0]:,.0f}", ends[2] or ("?" if found.hi else low_end(lengths))
+    low, high = (
+        ends[1] or f"≤ {lengths[0]:,.0f}",
+        ends[2] or ("?" if found.hi else low_end(lengths)),
+    )
     return at if at == low == high else f"{at} ({low}…{high})"
 
 

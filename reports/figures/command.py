@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from reports.figures.sheet import FORMATS, save
 from reports.figures.style import WIDTHS
 
 OUT = Path("results/figures")
-PANELS = 6
+PANELS = {"full": 6, "column": 3}
 
 
 def plot(arguments: Sequence[str]) -> int:
@@ -34,10 +33,10 @@ def plot(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"({OUT})")
     parser.add_argument("--format", default=",".join(FORMATS), metavar="FORMAT,…",
                         help=f"{', '.join(FORMATS)} (all)")  # fmt: skip
-    parser.add_argument("--width", choices=WIDTHS, default="full",
-                        help="of the paper: one column (3.3 in) or both (6.9 in, the default)")  # fmt: skip
-    parser.add_argument("--panels", type=int, default=PANELS, metavar="N",
-                        help=f"settings drawn in a figure, those of most methods first ({PANELS})")  # fmt: skip
+    width_help = "one column of a paper (3.3 in), or both (6.9 in, the default)"
+    parser.add_argument("--width", choices=WIDTHS, default="full", help=width_help)
+    panels_help = "panels of a figure, those of most methods first (6; column: 3)"
+    parser.add_argument("--panels", type=int, metavar="N", help=panels_help)
     options = parser.parse_args(arguments)
     names = [word for word in options.words if "=" not in word]
     filters = [word for word in options.words if "=" in word]
@@ -45,8 +44,9 @@ def plot(arguments: Sequence[str]) -> int:
         if name not in KINDS:
             raise unknown("figure", name, KINDS)
     formats = _formats(options.format)
-    if options.panels < 1:
-        raise RequestError(f"--panels {options.panels} is not accepted: it must be 1 or more")
+    most = PANELS[options.width] if options.panels is None else options.panels
+    if most < 1:
+        raise RequestError(f"--panels {most} is not accepted: it must be 1 or more")
     from reports.figures.data import load
 
     rows = load(options.results, filters)
@@ -55,7 +55,7 @@ def plot(arguments: Sequence[str]) -> int:
     _make(options.out)
     drawn = 0
     for name in _with_progress(names or list(KINDS)):
-        made = KINDS[name].load()(rows, options.panels)
+        made = KINDS[name].load()(rows, most)
         if made is None:
             missing = f"{name}: nothing to draw: it needs {KINDS[name].needs}"
             if names:
@@ -101,6 +101,3 @@ def _with_progress(names: Sequence[str]) -> Sequence[str]:
     if len(names) < 2 or not console.is_terminal:
         return names
     return track(names, "drawing", console=console, transient=True)  # type: ignore[return-value]
-
-
-__all__ = ["plot", "textwrap"]

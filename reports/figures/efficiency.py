@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from reports.figures import by_length, published, sheet, style, words
+from reports.figures import by_length, published, sheet, style, ticks, words
 from reports.figures.data import VANILLA, Rows
 
 if TYPE_CHECKING:
@@ -48,8 +48,10 @@ def plot(rows: Rows, most: int) -> sheet.Plot | None:
 def paint(rows: Rows, panel: pd.DataFrame, cost: by_length.Cost, axes: Axes) -> list[sheet.Label]:
     for name, _, cells in by_length.measured(rows, panel, cost):
         look = rows.looks[name]
-        axes.plot(cells["length"], cells["y"], linestyle="-", **sheet.marks(look.color, look.marker))
-    sheet.length_axis(axes, set(panel["length"]))
+        axes.plot(
+            cells["length"], cells["y"], linestyle="-", **sheet.marks(look.color, look.marker)
+        )
+    ticks.length_axis(axes, set(panel["length"]))
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axes.set_ylabel(cost.label)
@@ -65,19 +67,29 @@ def paint_ratio(rows: Rows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label
         if name == VANILLA or cells.empty:
             continue
         look = rows.looks[name]
-        axes.plot(cells["length"], cells["ratio"], linestyle="-", **sheet.marks(look.color, look.marker))
+        axes.plot(
+            cells["length"], cells["ratio"], linestyle="-", **sheet.marks(look.color, look.marker)
+        )
         ends += list(cells["ratio"])
         known = cells[cells["ratio_ci_lo"].gt(0) & cells["ratio_ci_hi"].lt(float("inf"))]
-        axes.vlines(known["length"], known["ratio_ci_lo"], known["ratio_ci_hi"], look.color, linewidth=0.8)
+        axes.vlines(
+            known["length"], known["ratio_ci_lo"], known["ratio_ci_hi"], look.color, linewidth=0.8
+        )
     lengths = set(panel["length"])
     if "vcc" in set(panel["method"]):
         for length, ratio in published.vcc_encoder():
-            axes.plot(length, ratio, linestyle="", **sheet.marks(style.KNOWN["vcc"][0], "o", style.PUBLISHED), zorder=5)
+            axes.plot(
+                length,
+                ratio,
+                linestyle="",
+                **sheet.marks(style.KNOWN["vcc"][0], "o", style.PUBLISHED),
+                zorder=5,
+            )
             ends.append(ratio)
             lengths.add(length)
-    sheet.length_axis(axes, lengths)
+    ticks.length_axis(axes, lengths)
     low, high = min(ends) / 1.2, max(ends) * 1.2
     axes.set_ylim(low, high)
-    sheet.plain_log(axes.yaxis, low, high)
+    ticks.plain_log(axes.yaxis, low, high)
     axes.set_ylabel("latency / vanilla's")
     return []

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from reports.figures import sheet, style, words
-from reports.figures.data import Rows, spread
+from reports.figures import sheet, style, ticks, words
+from reports.figures.data import Rows, records, spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,8 +26,8 @@ def speed(rows: Rows, most: int) -> sheet.Plot | None:
         for p in drawn
     ]
     note = (
-        "Error: relative L2 distance of the last hidden states from exact attention's, same weights "
-        "and input. Bars: 95 % intervals."
+        "Error: relative L2 distance of the last hidden states from exact attention's, same "
+        "weights and input. Bars: 95 % intervals."
     )
     return sheet.Plot(panels, 2, 2.1, words.legend(rows, drawn), note, len(some) - len(drawn))
 
@@ -42,7 +42,7 @@ def paint(rows: Rows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
     limits = (low / room, high * room)
     for name, label, cells in rows.arms(panel):
         look = rows.looks[name]
-        for cell in cells.itertuples():
+        for cell in records(cells):
             ends = [
                 min(max(end, limits[0]), limits[1])
                 for end in (cell.ratio_ci_lo, cell.ratio_ci_hi)
@@ -54,10 +54,10 @@ def paint(rows: Rows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
             )
             labels += [(label, cell.ratio, cell.fid_rel_l2)] if label else []
     axes.set_xlim(*limits)
-    sheet.plain_log(axes.xaxis, *limits)
+    ticks.plain_log(axes.xaxis, *limits)
     bottom, top = panel["fid_rel_l2"].min() / 1.5, panel["fid_rel_l2"].max() * 1.5
     axes.set_ylim(bottom, top)
-    sheet.plain_log(axes.yaxis, bottom, top)
+    ticks.plain_log(axes.yaxis, bottom, top)
     axes.set_xlabel("latency / vanilla's")
     axes.set_ylabel("output error")
     return labels

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from reports.figures import published, sheet, style, words
+from reports.figures import published, sheet, style, ticks, words
 from reports.figures.data import VANILLA, Rows
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def paint_accuracy(rows: Rows, panel: pd.DataFrame, axes: Axes) -> list[sheet.La
         axes.plot(x, cells["value"], linestyle="-", **sheet.marks(look.color, look.marker))
         known = cells[cells["ci_lo"].notna() & cells["ci_hi"].notna()]
         axes.vlines(x[known.index], known["ci_lo"], known["ci_hi"], look.color, linewidth=0.8)
-    sheet.length_axis(axes, set(panel["length"]))
+    ticks.length_axis(axes, set(panel["length"]))
     axes.set_ylabel(words.quality(scored))
     axes.margins(y=0.08)
     return []
@@ -55,17 +55,25 @@ def paint_time(rows: Rows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]
         if name == VANILLA or cells.empty:
             continue
         cells, look = cells.sort_values("length"), rows.looks[name]
-        axes.plot(cells["length"], cells["y"], linestyle="-", **sheet.marks(look.color, look.marker))
+        axes.plot(
+            cells["length"], cells["y"], linestyle="-", **sheet.marks(look.color, look.marker)
+        )
         ends += list(cells["y"])
     for cell in published.ratios("iceformer", "Figure 5", "attention_time_s"):
         if cell.task == panel["task"].iloc[0] and cell.length and cell.method in rows.looks:
             color = rows.looks[cell.method].color
-            axes.plot(cell.length, cell.value, linestyle="", **sheet.marks(color, "o", style.PUBLISHED), zorder=5)
+            axes.plot(
+                cell.length,
+                cell.value,
+                linestyle="",
+                **sheet.marks(color, "o", style.PUBLISHED),
+                zorder=5,
+            )
             lengths.add(cell.length)
             ends.append(cell.value)
-    sheet.length_axis(axes, lengths)
+    ticks.length_axis(axes, lengths)
     low, high = min(ends) / 1.2, max(ends) * 1.2
     axes.set_ylim(low, high)
-    sheet.plain_log(axes.yaxis, low, high)
+    ticks.plain_log(axes.yaxis, low, high)
     axes.set_ylabel("time of attention / vanilla's")
     return []

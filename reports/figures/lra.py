@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
 
-from reports.figures import published, sheet, style, words
+from reports.figures import published, sheet, style, ticks, words
 from reports.figures.data import SETTING, VANILLA, Rows
 
 if TYPE_CHECKING:
@@ -57,16 +57,22 @@ def _plot(rows: Rows, cells: pd.DataFrame, cost: Cost) -> sheet.Plot | None:
     panel = max(groups, key=lambda group: (group["name"].nunique(), len(group)))
     legend = words.legend(rows, [panel])
     note = "Each task at the longest length measured. The dashed line is vanilla."
-    printed = [c for c in published.ratios("iceformer", cost.table, cost.metric) if c.method in rows.looks]
+    printed = [
+        c for c in published.ratios("iceformer", cost.table, cost.metric) if c.method in rows.looks
+    ]
     if printed:
         legend.append((sheet.mark(None, style.PUBLISHED), "published"))
         note += f" Published: IceFormer {cost.figure}, {PAPER}."
     title = ["LRA", str(panel["model"].iloc[0])]
     paints = partial(paint, rows, panel, printed, cost)
-    return sheet.Plot([sheet.Panel(title, words.facts(panel), paints)], 2, 2.3, legend, note, len(groups) - 1)
+    return sheet.Plot(
+        [sheet.Panel(title, words.facts(panel), paints)], 2, 2.3, legend, note, len(groups) - 1
+    )
 
 
-def paint(rows: Rows, panel: pd.DataFrame, printed: list[published.Cell], cost: Cost, axes: Axes) -> list[sheet.Label]:
+def paint(
+    rows: Rows, panel: pd.DataFrame, printed: list[published.Cell], cost: Cost, axes: Axes
+) -> list[sheet.Label]:
     here = set(panel["name"])
     tasks = [t for t in TASKS if t in here] + sorted(here - set(TASKS))
     methods = sorted(set(panel["method"]), key=lambda name: rows.looks[name].rank)
@@ -84,7 +90,13 @@ def paint(rows: Rows, panel: pd.DataFrame, printed: list[published.Cell], cost: 
                 ends.append(x)
             for cell in printed:
                 if cell.task == task and cell.method == name:
-                    axes.plot(cell.value, y, linestyle="", **sheet.marks(look.color, "o", style.PUBLISHED), zorder=5)
+                    axes.plot(
+                        cell.value,
+                        y,
+                        linestyle="",
+                        **sheet.marks(look.color, "o", style.PUBLISHED),
+                        zorder=5,
+                    )
                     ends.append(cell.value)
         if at % 2:
             axes.axhspan(at - 0.5, at + 0.5, color="#F6F6F6", zorder=0, linewidth=0)
@@ -94,6 +106,6 @@ def paint(rows: Rows, panel: pd.DataFrame, printed: list[published.Cell], cost: 
     axes.set_yticks(range(len(tasks)), [style.tidy(task) for task in tasks])
     axes.tick_params(axis="y", length=0)
     axes.grid(False, axis="y")
-    sheet.plain_log(axes.xaxis, low, high)
+    ticks.plain_log(axes.xaxis, low, high)
     axes.set_xlabel(cost.label)
     return []

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from reports.figures import sheet, style, words
-from reports.figures.data import VANILLA, Rows, interval, spread
+from reports.figures import sheet, style, ticks, words
+from reports.figures.data import VANILLA, Rows, interval, records, spread
 from reports.figures.statistics import Interval, Point, Standing, standings
 
 if TYPE_CHECKING:
@@ -68,9 +68,7 @@ def _plot(rows: Rows, most: int, cost: Cost) -> sheet.Plot | None:
         return None
     drawn = spread(some, most)
     panels = [
-        sheet.Panel(
-            words.title(p, "length"), words.facts(p), partial(paint, rows, p, cost)
-        )
+        sheet.Panel(words.title(p, "length"), words.facts(p), partial(paint, rows, p, cost))
         for p in drawn
     ]
     legend = words.legend(rows, drawn)
@@ -101,12 +99,14 @@ def dots(rows: Rows, panel: pd.DataFrame, cost: Cost) -> tuple[list[Dot], bool]:
     better = 1 if not panel["higher_is_better"].eq(False).any() else -1
     found: list[tuple[str, str, Interval, Interval, Interval]] = []
     for name, label, cells in rows.arms(panel):
-        for cell in cells.itertuples():
+        for cell in records(cells):
             if pd.isna(cell.value) or pd.isna(getattr(cell, column)):
                 continue
             quality = interval(cell, "value", "ci_lo", "ci_hi")
-            gain = _exact(0.0) if name == VANILLA else interval(
-                cell, "value_diff", "value_diff_ci_lo", "value_diff_ci_hi"
+            gain = (
+                _exact(0.0)
+                if name == VANILLA
+                else interval(cell, "value_diff", "value_diff_ci_lo", "value_diff_ci_hi")
             )
             found.append((name, label, _cost(cell, cost, column), quality, gain))
     # Differences to vanilla on the same samples tell more than scores do.
@@ -159,7 +159,7 @@ def paint(rows: Rows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list[sheet
             **sheet.marks(look.color, look.marker, KIND[dot.standing]), zorder=4,
         )  # fmt: skip
     axes.set_xlim(*limits)
-    sheet.plain_log(axes.xaxis, *limits)
+    ticks.plain_log(axes.xaxis, *limits)
     axes.set_xlabel(cost.ratio_label if ratio else cost.absolute_label)
     axes.set_ylabel(words.quality(panel))
     axes.margins(y=0.12)
@@ -169,7 +169,7 @@ def paint(rows: Rows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list[sheet
 
 def _bars(axes: Axes, dot: Dot, color: str, limits: tuple[float, float], bars: bool) -> None:
     across, up = dot.cost, dot.quality
-    kind = {"color": color, "linewidth": 0.8, "zorder": 3, "alpha": 0.75}
+    kind: dict[str, Any] = {"color": color, "linewidth": 0.8, "zorder": 3, "alpha": 0.75}
     if math.isfinite(up.lo) and math.isfinite(up.hi):
         axes.plot([across.value] * 2, [up.lo, up.hi], **kind)
     if bars and dot.method != VANILLA:

@@ -7,13 +7,23 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from reports.figures import sheet, style, studies
+from reports.figures import sheet, studies, style, ticks
 from reports.figures.data import Rows
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NUMBERS = ("total_ns", "total_min_ns", "total_max_ns", "recall", "keys", "queries", "dims", "k", "threads")
+NUMBERS = (
+    "total_ns",
+    "total_min_ns",
+    "total_max_ns",
+    "recall",
+    "keys",
+    "queries",
+    "dims",
+    "k",
+    "threads",
+)
 SAME = ("host_id", "threads", "data", "metric", "keys", "queries", "dims", "k")
 LOOKS = {
     "topk": (style.BLACK, "o"),
@@ -26,7 +36,12 @@ LOOKS = {
     "hnswlib": (style.GREEN, "v"),
     "annoy": (style.PINK, "X"),
 }
-NAMES = {"topk": "exact top-k", "exact": "ours: exact", "dci": "ours: DCI", "quantized": "ours: 8-bit"}
+NAMES = {
+    "topk": "exact top-k",
+    "exact": "ours: exact",
+    "dci": "ours: DCI",
+    "quantized": "ours: 8-bit",
+}
 METRICS = {"ip": "inner product", "l2": "Euclidean"}
 
 
@@ -42,12 +57,13 @@ def plot(rows: Rows, most: int) -> sheet.Plot | None:
     drawn = groups[:most]
     names = [name for name in _ordered(read) if any(name in set(p["search"]) for p in drawn)]
     legend: list[sheet.Entry] = [
-        (sheet.mark(style.Look(*_look(name), 0)), style.tidy(NAMES.get(name, name))) for name in names
+        (sheet.mark(style.Look(*_look(name), 0)), style.tidy(NAMES.get(name, name)))
+        for name in names
     ]
     panels = [sheet.Panel(_title(p), _facts(p), partial(paint, p)) for p in drawn]
     note = (
-        "Time to build the index and to ask all queries; bars: the fastest and the slowest run. A line "
-        "joins one search over its effort. Right and below is better."
+        "Time to build the index and to ask all queries; bars: the fastest and the slowest run. A "
+        "line joins one search over its effort. Right and below is better."
     )
     return sheet.Plot(panels, 2, 2.2, legend, note, len(groups) - len(drawn))
 
@@ -71,7 +87,10 @@ def _title(panel: pd.DataFrame) -> list[str]:
 
 def _facts(panel: pd.DataFrame) -> list[str]:
     one = panel.iloc[0]
-    found = [f"{one['queries']:,.0f} queries", f"{one['k']:.0f} nearest by {METRICS[one['metric']]}"]
+    found = [
+        f"{one['queries']:,.0f} queries",
+        f"{one['k']:.0f} nearest by {METRICS[one['metric']]}",
+    ]
     found.append(f"{one['threads']:.0f} thread{'s' if one['threads'] != 1 else ''}")
     return [*found, str(one["cpu_model"])] if one["cpu_model"] else found
 
@@ -81,11 +100,19 @@ def paint(panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
     for name in _ordered(panel):
         mine = panel[panel["search"] == name].sort_values("recall")
         color, marker = _look(name)
-        axes.vlines(mine["recall"], mine["total_min_ns"] / 1e9, mine["total_max_ns"] / 1e9, color, linewidth=0.8)
-        axes.plot(mine["recall"], mine["total_ns"] / 1e9, linestyle="-", **sheet.marks(color, marker))
+        axes.vlines(
+            mine["recall"],
+            mine["total_min_ns"] / 1e9,
+            mine["total_max_ns"] / 1e9,
+            color,
+            linewidth=0.8,
+        )
+        axes.plot(
+            mine["recall"], mine["total_ns"] / 1e9, linestyle="-", **sheet.marks(color, marker)
+        )
     low, high = panel["total_min_ns"].min() / 1.3e9, panel["total_max_ns"].max() * 1.3 / 1e9
     axes.set_ylim(low, high)
-    sheet.plain_log(axes.yaxis, low, high)
+    ticks.plain_log(axes.yaxis, low, high)
     least = min(0.9, float(panel["recall"].min()))
     axes.set_xlim(least - 0.04 * (1 - least), 1 + 0.04 * (1 - least))
     axes.set_xlabel(f"recall of the {panel['k'].iloc[0]:.0f} nearest")

@@ -1,4 +1,4 @@
-"""Fourier Transformer's Figure 3: every official metric against r, the share of frequencies kept."""
+"""Fourier Transformer's Figure 3: official metrics against r, the share of frequencies kept."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from reports.figures import sheet, style, words
-from reports.figures.data import VANILLA, Rows
+from reports.figures.data import VANILLA, Rows, records
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,9 +32,7 @@ def plot(rows: Rows, most: int) -> sheet.Plot | None:
     ]
     legend.append((sheet.dashed(style.GREY), "vanilla"))
     panels = [
-        sheet.Panel(
-            words.title(p, "length"), words.facts(p), partial(paint, p, names)
-        )
+        sheet.Panel(words.title(p, "length"), words.facts(p), partial(paint, p, names))
         for p in drawn
     ]
     note = "Bars: 95 % interval of the main metric. Dashed: vanilla, in the metric's colour."
@@ -42,10 +40,18 @@ def plot(rows: Rows, most: int) -> sheet.Plot | None:
 
 
 def _panels(rows: Rows) -> list[pd.DataFrame]:
-    known = rows.cells[rows.cells["value"].notna() & rows.cells["method"].isin(["fourier", VANILLA])]
+    known = rows.cells[
+        rows.cells["value"].notna() & rows.cells["method"].isin(["fourier", VANILLA])
+    ]
     if known.empty:
         return []
-    known = known.assign(r=[_kept(m, p) for m, p in zip(known["method"], known["method_params"], strict=True)])
+    known = known.assign(
+        r=pd.Series(
+            [_kept(m, p) for m, p in zip(known["method"], known["method_params"], strict=True)],
+            index=known.index,
+            dtype=float,
+        )
+    )
     return [p for p in replace(rows, cells=known).settings("length") if p["r"].nunique() > 1]
 
 
@@ -58,7 +64,9 @@ def metrics(panel: pd.DataFrame) -> list[str]:
     main = panel["metric"].dropna()
     names = dict.fromkeys(str(name) for name in main.unique())
     for text in panel["metrics"].dropna():
-        names |= dict.fromkeys(name for name, value in json.loads(text).items() if _number(name, value))
+        names |= dict.fromkeys(
+            name for name, value in json.loads(text).items() if _number(name, value)
+        )
     return list(names)[: len(COLORS)]
 
 
@@ -77,16 +85,18 @@ def paint(panel: pd.DataFrame, names: list[str], axes: Axes) -> list[sheet.Label
     vanilla = list(panel[panel["method"] == VANILLA].itertuples())[:1]
     for name, color, marker in zip(names, COLORS, MARKS, strict=False):
         points = [
-            (cell.r, _figures(cell)[name]) for cell in fourier.itertuples() if name in _figures(cell)
+            (cell.r, _figures(cell)[name]) for cell in records(fourier) if name in _figures(cell)
         ]
         if points:
             axes.plot(*zip(*points, strict=True), linestyle="-", **sheet.marks(color, marker))
         for cell in vanilla:
             if name in _figures(cell):
                 axes.axhline(_figures(cell)[name], color=color, linewidth=0.8, linestyle="--")
-    for cell in fourier.itertuples():
+    for cell in records(fourier):
         if pd.notna(cell.ci_lo) and pd.notna(cell.ci_hi):
-            axes.plot([cell.r] * 2, [cell.ci_lo, cell.ci_hi], color=COLORS[0], linewidth=0.7, zorder=1)
+            axes.plot(
+                [cell.r] * 2, [cell.ci_lo, cell.ci_hi], color=COLORS[0], linewidth=0.7, zorder=1
+            )
     axes.set_xlabel("r, share of the frequencies kept")
     axes.set_ylabel("score, %" if panel["value"].abs().max() > 1.5 else "score")
     axes.set_xlim(0, max(1.0, fourier["r"].max()) * 1.04)

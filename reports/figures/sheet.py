@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import math
 import textwrap
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from reports.figures import style
 
@@ -62,13 +61,13 @@ def save(plot: Plot, name: str, out: Path, formats: Iterable[str], width: str) -
 
     # A name in a script that the font lacks is drawn as boxes: no reason to talk about it.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    with matplotlib.rc_context(style.RC), warnings.catch_warnings():
+    with matplotlib.rc_context(rc=cast(Any, style.RC)), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph")
         figure = Figure(layout="constrained")
         FigureCanvasAgg(figure)
         labels = _compose(plot, figure, width)
         figure.draw_without_rendering()
-        figure.set_layout_engine("none")  # placed once, not for each format again
+        figure.set_layout_engine(None)  # placed once, not for each format again
         for axes, told in labels:
             _place(axes, told)
         files = []
@@ -118,8 +117,8 @@ def _compose(plot: Plot, figure: Figure, width: str) -> list[tuple[Axes, Sequenc
     if plot.legend:
         handles = [handle or _nothing() for handle, _ in plot.legend]
         figure.legend(
-            handles, [text for _, text in plot.legend], loc="lower center", bbox_to_anchor=(0.5, note_in / height),
-            ncols=columns, borderpad=0.1,
+            handles, [text for _, text in plot.legend], loc="lower center", ncols=columns,
+            bbox_to_anchor=(0.5, note_in / height), borderpad=0.1,
         ).set_in_layout(False)  # fmt: skip
     if note:
         figure.text(
@@ -129,9 +128,7 @@ def _compose(plot: Plot, figure: Figure, width: str) -> list[tuple[Axes, Sequenc
     return labels
 
 
-def _told_once(
-    facts: Sequence[Sequence[str]], least: int = 0
-) -> tuple[list[str], list[list[str]]]:
+def _told_once(facts: Sequence[Sequence[str]], least: int = 0) -> tuple[list[str], list[list[str]]]:
     """What all panels have in common, and what each has of its own: at least so many words."""
     shared = [fact for fact in facts[0] if all(fact in one for one in facts)]
     while shared and any(len(one) - len(shared) < least for one in facts):
@@ -180,10 +177,12 @@ def _table(panel: Panel, axes: Axes, height_in: float) -> None:
             at = stop
             if handle is not None:
                 handle.set_data([at, at + 0.045, at + 0.09], [y] * 3)
-                handle.set(markevery=[1], clip_on=False, markersize=3.8)
+                handle.set(markevery=[1], clip_on=False, markersize=3.8, in_layout=False)
                 axes.add_line(handle)
             at += 0.11 if stop == TABLE_STOPS[0] else 0
-            axes.text(at, y, text, fontsize=5.8, color=color, va="center", clip_on=False)
+            axes.text(
+                at, y, text, fontsize=5.8, color=color, va="center", clip_on=False, in_layout=False
+            )  # fmt: skip
 
 
 def _nothing() -> Line2D:
@@ -217,7 +216,7 @@ def _place(axes: Axes, labels: Sequence[Label]) -> None:
         if line.get_marker() not in (None, "None", "") and line.get_transform() == axes.transData
         for x, y in to_points(line.get_xydata()) / per_point
     ]
-    edge = axes.bbox.extents / per_point
+    edge = [end / per_point for end in axes.bbox.extents]
     for text, x, y in labels:
         text = style.tidy(text, 24)
         at_x, at_y = to_points((x, y)) / per_point
@@ -226,7 +225,9 @@ def _place(axes: Axes, labels: Sequence[Label]) -> None:
             left = at_x + dx - {"left": 0, "center": wide / 2, "right": wide}[ha]
             low = at_y + dy - {"bottom": 0, "center": high / 2, "top": high}[va]
             box = (left, low, left + wide, low + high)
-            inside = box[0] > edge[0] and box[2] < edge[2] + 8 and box[1] > edge[1] and box[3] < edge[3]
+            inside = (
+                box[0] > edge[0] and box[2] < edge[2] + 8 and box[1] > edge[1] and box[3] < edge[3]
+            )
             if inside and not any(_cover(box, other) for other in taken):
                 axes.annotate(
                     text, (x, y), (dx, dy), textcoords="offset points", fontsize=5.4,
@@ -263,54 +264,3 @@ def marks(color: str, marker: str, kind: str = "filled") -> dict[str, Any]:
 def _pale(color: str) -> str:
     parts = [int(color[i : i + 2], 16) for i in (1, 3, 5)]
     return "#" + "".join(f"{round(255 - (255 - part) * 0.35):02x}" for part in parts)
-
-
-STEPS = (
-    tuple(1 + i / 10 for i in range(90)), tuple(1 + i / 5 for i in range(45)),
-    (1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,),
-)  # fmt: skip
-MOST_TICKS = 6
-
-
-def plain_log(axis: Any, low: float, high: float) -> None:
-    """Ticks of a log axis as plain numbers, as many as there is room for."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter
-
-    decades = range(math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 2)
-    ticks: list[float] = []
-    for steps in STEPS:
-        ticks = [s * 10.0**d for d in decades for s in steps if low <= s * 10.0**d <= high]
-        if len(ticks) <= MOST_TICKS:
-            break
-    axis.set_major_locator(FixedLocator(ticks[:: -(-len(ticks) // (MOST_TICKS + 1)) or 1]))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: style.number(value)))
-    axis.set_minor_locator(FixedLocator([s * 10.0**d for d in decades for s in range(1, 10)]))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def length_axis(axes: Axes, lengths: Iterable[float]) -> None:
-    """A log axis of tokens, with the measured lengths as its ticks (some, where there are many)."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
-    ticks = sorted(set(lengths))
-    axes.set_xscale("log", base=2)
-    apart: list[float] = []
-    width = max(1.0, ticks[-1] / ticks[0]) ** (1 / 7)
-    for tick in ticks[::-1]:
-        if not apart or tick * max(width, 1.02) <= apart[-1] * 1.0001:
-            apart.append(tick)
-    axes.xaxis.set_major_locator(FixedLocator(apart))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: thousands(v)))
-    axes.set_xlim(ticks[0] / 1.15, ticks[-1] * 1.15)
-    axes.set_xlabel("length, tokens")
-
-
-def thousands(length: float) -> str:
-    """512, 4K (of 1,024), 100k (of 1,000)."""
-    whole = round(length)
-    if whole >= 1024 and whole % 1024 == 0:
-        return f"{whole // 1024:,}K"
-    if whole >= 10_000 and whole % 1000 == 0:
-        return f"{whole // 1000:,}k"
-    return f"{whole:,}"

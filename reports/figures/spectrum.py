@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from reports.figures import sheet, studies, style
+from reports.figures import sheet, studies, style, ticks
 from reports.figures.data import Rows
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def plot(rows: Rows, most: int) -> sheet.Plot | None:
     ]
     note = (
         "Amplitude: mean over hidden dimensions and rows, relative to the layer's own root mean "
-        "square, so that white noise is 1. Share: of the layer's power, that of the lowest frequencies."
+        "square, so that white noise is 1. Share: that of the lowest frequencies in its power."
     )
     if len({group["layer"].max() for group in drawn}) > 1:
         note += " Colours run from the first layer of each model to its output."
@@ -50,7 +50,10 @@ def _title(panel: pd.DataFrame) -> list[str]:
 
 def _facts(panel: pd.DataFrame) -> list[str]:
     one = panel.iloc[0]
-    return [f"{one['rows']:.0f} rows of {one['tokens_mean']:,.0f} tokens", f"{one['weights_kind']} weights"]
+    return [
+        f"{one['rows']:.0f} rows of {one['tokens_mean']:,.0f} tokens",
+        f"{one['weights_kind']} weights",
+    ]
 
 
 def _chosen(deepest: float) -> list[int]:
@@ -81,12 +84,14 @@ def paint_amplitude(panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
     axes.set_yscale("log")
     for layer in _chosen(deepest):
         mine = panel[panel["layer"] == layer].sort_values("frequency")
-        axes.plot(mine["frequency"], mine["power"] ** 0.5, color=_color(layer, deepest), linewidth=0.9)
+        axes.plot(
+            mine["frequency"], mine["power"] ** 0.5, color=_color(layer, deepest), linewidth=0.9
+        )
     axes.axhline(1, color=style.GREY, linewidth=0.6, dashes=(3, 2), zorder=1)
     shown = panel[panel["layer"].isin(_chosen(deepest))]
     low, high = shown["power"].min() ** 0.5 / 1.15, shown["power"].max() ** 0.5 * 1.15
     axes.set_ylim(low, high)
-    sheet.plain_log(axes.yaxis, low, high)
+    ticks.plain_log(axes.yaxis, low, high)
     axes.set_xlim(0, 0.5)
     axes.set_xlabel("frequency, cycles / token")
     axes.set_ylabel("amplitude, relative")

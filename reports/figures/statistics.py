@@ -38,9 +38,7 @@ def standings(points: Sequence[Point]) -> list[Standing]:
     found: list[Standing] = []
     for one in points:
         others = [other for other in points if other is not one]
-        sure = any(
-            surely_less(o.cost, one.cost) and surely_less(one.gain, o.gain) for o in others
-        )
+        sure = any(surely_less(o.cost, one.cost) and surely_less(one.gain, o.gain) for o in others)
         found.append("dominated" if sure else "open" if _beaten(one, others) else "front")
     return found
 
@@ -130,9 +128,7 @@ def held_out(lengths: ArrayLike, costs: ArrayLike) -> HeldOut | None:
     reach = t_quantile(n - 2) * math.sqrt(variance * (1 / int(last.sum()) + 1 / n + away))
     centre = law.log_scale + law.exponent * at
     low, high = (math.exp(min(centre + side * reach, 700.0)) for side in (-1, 1))
-    return HeldOut(
-        math.exp(at), math.exp(float(y[last].mean())), math.exp(centre), low, high
-    )
+    return HeldOut(math.exp(at), math.exp(float(y[last].mean())), math.exp(centre), low, high)
 
 
 def _logs(lengths: ArrayLike, costs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

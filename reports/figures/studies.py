@@ -22,12 +22,16 @@ def read(folder: Path, name: str, numbers: tuple[str, ...]) -> pd.DataFrame:
             with path.open(newline="", encoding="utf-8") as file:
                 lines = [_line(line, numbers) for line in csv.DictReader(file)]
         except (OSError, ValueError, KeyError) as error:
-            raise RequestError(f"can't read {path}: {error}; measure it anew or remove it") from error
+            raise RequestError(
+                f"can't read {path}: {error}; measure it anew or remove it"
+            ) from error
         found += [{**line, "file": path.name} for line in lines]
     return pd.DataFrame(found)
 
 
-def _line(line: Mapping[str, str | None], numbers: tuple[str, ...]) -> dict[str, str | float | None]:
+def _line(
+    line: Mapping[str, str | None], numbers: tuple[str, ...]
+) -> dict[str, str | float | None]:
     read: dict[str, str | float | None] = dict(line)
     for name in numbers:
         text = line[name]

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from reports.figures import sheet, words
-from reports.figures.data import VANILLA, Rows
+from reports.figures import sheet, ticks, words
+from reports.figures.data import VANILLA, Rows, records
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ COLUMNS = {RUNTIME: "lat_median_ns", ATTENTION: "attend_ns"}
 
 
 def runtime(rows: Rows, most: int) -> sheet.Plot | None:
-    """WikiHop where it was measured, as in the paper; any other task that has variants where not."""
+    """WikiHop where it was measured, as in the paper; where not, any task that has variants."""
     wikihop = _plot(rows.where(task="wikihop"), most, RUNTIME, 2)
     return wikihop or _plot(rows, most, RUNTIME, 2)
 
@@ -39,12 +39,12 @@ def _plot(rows: Rows, most: int, cost: str, across: int) -> sheet.Plot | None:
         return None
     drawn = sorted(some[:most], key=lambda p: (p["task"].iloc[0], p["length"].iloc[0]))
     panels = [
-        sheet.Panel(
-            words.title(p, "length"), words.facts(p), partial(paint, rows, p, cost)
-        )
+        sheet.Panel(words.title(p, "length"), words.facts(p), partial(paint, rows, p, cost))
         for p in drawn
     ]
-    note = "Bars: 95 % intervals. A line joins the variants of one method, whose parameters stand beside."
+    note = (
+        "Bars: 95 % intervals. A line joins one method's variants; what they differ in is beside."
+    )
     return sheet.Plot(
         panels, across, 2.1 if across == 2 else 1.8, words.legend(rows, drawn), note,
         len(some) - len(drawn),
@@ -63,10 +63,14 @@ def paint(rows: Rows, panel: pd.DataFrame, cost: str, axes: Axes) -> list[sheet.
     met: dict[tuple[str, str], list[tuple[float, float]]] = {}
     for name, label, cells in rows.arms(panel):
         look = rows.looks[name]
-        for cell in cells.itertuples():
+        for cell in records(cells):
             if pd.notna(cell.ci_lo) and pd.notna(cell.ci_hi):
                 axes.plot(
-                    [cell.x] * 2, [cell.ci_lo, cell.ci_hi], color=look.color, linewidth=0.7, alpha=0.7
+                    [cell.x] * 2,
+                    [cell.ci_lo, cell.ci_hi],
+                    color=look.color,
+                    linewidth=0.7,
+                    alpha=0.7,
                 )
             axes.plot(
                 cell.x, cell.value, linestyle="", **sheet.marks(look.color, look.marker), zorder=4
@@ -80,7 +84,7 @@ def paint(rows: Rows, panel: pd.DataFrame, cost: str, axes: Axes) -> list[sheet.
     low, high = panel["x"].min(), panel["x"].max()
     room = (high / low) ** 0.12 * 1.1
     axes.set_xlim(low / room, high * room)
-    sheet.plain_log(axes.xaxis, low / room, high * room)
+    ticks.plain_log(axes.xaxis, low / room, high * room)
     axes.margins(y=0.12)
     axes.set_xlabel(cost)
     axes.set_ylabel(words.quality(panel))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import pandas as pd
 
@@ -67,7 +66,7 @@ def legend(rows: Rows, panels: list[pd.DataFrame]) -> list[sheet.Entry]:
 def failures(ends: Iterable[str]) -> list[sheet.Entry]:
     """The marks of cells that ended without a figure."""
     met = set(ends)
-    found = []
+    found: list[sheet.Entry] = []
     if met & {"oom_host", "oom_device"}:
         found.append((sheet.mark(None, style.OOM), "out of memory"))
     if "timeout" in met:

@@ -50,11 +50,13 @@ def measured(
     half = 1.96 * np.sqrt(max(value, 1) * max(100 - value, 1) / n)
     peak = round((6 + memory * length + memory2 * length**2) * MIB)
     base_peak = round((6 + base[3] * length + base[4] * length**2) * MIB)
+    params = params or PARAMS.get(method, {})
     columns = row(
-        method=method, length=length, seed=seed, method_params=json.dumps(params or PARAMS.get(method, {})),
+        method=method, length=length, seed=seed, method_params=json.dumps(params),
         n_samples_planned=n, n_scored=n, metric="f1", higher_is_better=True,
         value=value, ci_lo=max(0.0, value - half), ci_hi=min(100.0, value + half),
-        lat_median_ns=round(ms * noise * 1e6), attend_ns=round((linear + square * length) * length * 6e5),
+        lat_median_ns=round(ms * noise * 1e6), 
+        attend_ns=round((linear + square * length) * length * 6e5),
         rss_base_bytes=400 * MIB, rss_peak_delta_bytes=peak, cpu_model="AMD EPYC 9B14",
     )  # fmt: skip
     if method != "vanilla":
