@@ -160,7 +160,7 @@ def table(rows: Rows, panel: pd.DataFrame, cost: Cost) -> list[tuple[sheet.Entry
             foretold += "*"
         if told and round(told.length) != last:
             foretold += f" ({ticks.thousands(told.length)})"
-        variant = style.tidy(f"{name} {label}".strip(), 16)
+        variant = style.tidy(f"{name} {label}".strip(), 14)
         mark = sheet.mark(rows.looks[name], line="-")
         cross = "" if name == VANILLA else _crossover(cells, cost)
         lines.append(((mark, variant), (None, exponent), (None, foretold), (None, cross)))

@@ -159,7 +159,7 @@ def _head(axes: Axes, title: Sequence[str], facts: Sequence[str], width_in: floa
 
 
 TABLE_LINE_IN = 0.118
-TABLE_STOPS = (-0.17, 0.2, 0.51, 0.74)
+TABLE_STOPS = (-0.17, 0.18, 0.45, 0.67)
 """Where columns begin, as a share of the width of the axes above."""
 
 
