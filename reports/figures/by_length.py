@@ -86,9 +86,9 @@ def measured(
     """(method, variant, cells by length with the cost in `y`)."""
     names = dict.fromkeys((*NEEDED, cost.column, cost.ratio))
     panel = panel.loc[panel[cost.column].gt(0), list(names)].sort_values("length")
-    for name, label, cells in rows.arms(panel):
-        if cells["length"].nunique() > 1:
-            yield name, label, cells.assign(y=cells[cost.column].astype(float) * cost.scale)
+    curves = panel.groupby(["method", "method_params"])["length"].transform("nunique")
+    for name, label, cells in rows.arms(panel[curves > 1]):
+        yield name, label, cells.assign(y=cells[cost.column].astype(float) * cost.scale)
 
 
 def paint(rows: Rows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list[sheet.Label]:
@@ -174,24 +174,18 @@ def table(rows: Rows, panel: pd.DataFrame, cost: Cost) -> list[tuple[sheet.Entry
 
 def _crossover(cells: pd.DataFrame, cost: Cost) -> str:
     lengths, ratios = ratios_by_length(cells, cost)
-    if not lengths:
-        return "–"
-    found = crossover(lengths, ratios)
+    found = crossover(lengths, ratios) if lengths else None
     if found is None:
-        return "not yet"
-    ends = [f"{_round(end):,}" if 0 < end < math.inf else "" for end in found]
-    at = ends[0] or f"≤ {lengths[0]:,.0f}"
-    if cost is MEMORY or (not ends[1] and not ends[2] and found.hi == 0):
-        return at
-    low, high = (
-        ends[1] or f"≤ {lengths[0]:,.0f}",
-        ends[2] or ("?" if found.hi else low_end(lengths)),
-    )
+        return "not yet" if lengths else "–"
+    at, low, high = (_said(end, lengths[0]) for end in found)
     return at if at == low == high else f"{at} ({low}…{high})"
 
 
-def low_end(lengths: list[float]) -> str:
-    return f"≤ {lengths[0]:,.0f}"
+def _said(end: float, shortest: float) -> str:
+    """An end of a crossover; "?" where no measured length is long enough to tell."""
+    if math.isinf(end):
+        return "?"
+    return f"{_round(end):,}" if end else f"≤ {shortest:,.0f}"
 
 
 def _round(length: float) -> int:

@@ -62,7 +62,10 @@ def plot(arguments: Sequence[str]) -> int:
                 raise RequestError(missing)
             print(missing, file=sys.stderr)
             continue
-        files = save(made, name, options.out, formats, options.width)
+        try:
+            files = save(made, name, options.out, formats, options.width)
+        except OSError as error:
+            raise RequestError(f"can't write into {options.out}: {error.strerror}") from error
         drawn += 1
         print(_told(files, made.left_out))
     return 0 if drawn else 1
@@ -72,7 +75,8 @@ def _told(files: Sequence[Path], left_out: int) -> str:
     first, *others = files
     line = ", ".join([str(first), *(path.suffix for path in others)])
     if left_out > 0:
-        line += f" ({left_out} more settings: choose by NAME=VALUE, or --panels N)"
+        several = "s" if left_out > 1 else ""
+        line += f" ({left_out} more panel{several}: choose by NAME=VALUE, or --panels N)"
     return line
 
 
