@@ -103,7 +103,7 @@ def spectrum(arguments: Sequence[str]) -> int:
     parser.add_argument("model", help="a name of bench ls models, a folder, or ORG/NAME of the hub")
     parser.add_argument("words", nargs="*", metavar="NAME=VALUE", help="as of bench run")
     _results(parser)
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     from bench import config
     from bench.cell import Cell
 

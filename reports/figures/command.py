@@ -37,7 +37,7 @@ def plot(arguments: Sequence[str]) -> int:
     parser.add_argument("--width", choices=WIDTHS, default="full", help=width_help)
     panels_help = "panels of a figure, those of most methods first (6; column: 3)"
     parser.add_argument("--panels", type=int, metavar="N", help=panels_help)
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     names = [word for word in options.words if "=" not in word]
     filters = [word for word in options.words if "=" in word]
     for name in names:

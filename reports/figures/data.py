@@ -25,6 +25,8 @@ SETTING = (
 )  # fmt: skip
 """What two cells must share to be drawn in one panel, whatever their method and length."""
 CELL = (*SETTING, "method", "method_params", "length", "seed", "n_samples_planned")
+STUDIES = "studies"
+"""The folder, beside the rows, of what bench recall and bench spectrum stored."""
 FAILED = ("oom_host", "oom_device", "timeout")
 BASE = {
     "base_value": "value",
@@ -141,7 +143,7 @@ def load(folder: Path, words: Sequence[str] = ()) -> Rows:
     frame = frame.astype(
         {name: object for name in READ if COLUMNS[name].type in ("string", "json")}
     )
-    if frame.empty:
+    if frame.empty and not any((folder / STUDIES).glob("*.csv")):
         aside = f" ({'; '.join(store.warnings)})" if store.warnings else ""
         raise RequestError(f"no rows in {folder}{aside}; {how}")
     names = tuple(sorted({VANILLA, *frame["method"].dropna()}))

@@ -9,15 +9,14 @@ from pathlib import Path
 import pandas as pd
 
 from bench.errors import RequestError
-
-FOLDER = "studies"
+from reports.figures.data import STUDIES
 
 
 def read(folder: Path, name: str, numbers: tuple[str, ...]) -> pd.DataFrame:
     """The lines of every `name` study of a folder, newest file first in column `file`. Raises
     RequestError for a file that isn't one."""
     found = []
-    for path in sorted((folder / FOLDER).glob(f"{name}-*.csv"), reverse=True):
+    for path in sorted((folder / STUDIES).glob(f"{name}-*.csv"), reverse=True):
         try:
             with path.open(newline="", encoding="utf-8") as file:
                 lines = [_line(line, numbers) for line in csv.DictReader(file)]

@@ -243,6 +243,17 @@ def test_a_wrong_study_is_one_line(made, tmp_path, capsys):
     assert "recall-1.csv" in error and error.count("\n") == 1
 
 
+def test_studies_are_drawn_where_there_are_no_rows(tmp_path, capsys):
+    (tmp_path / "studies").mkdir()
+    for name, text in STUDIES.items():
+        (tmp_path / "studies" / f"{name}-1.csv").write_text(text)
+    words = ("--results", tmp_path, "--format", "png", "--out", tmp_path / "out")
+    code, error = run(capsys, "iceformer_3", *words, "fourier_1")
+    assert code == 0, error
+    code, error = run(capsys, *words)
+    assert code == 0 and error.count("nothing to draw") == len(KINDS) - 2
+
+
 def test_reports_load_no_torch(made, tmp_path):
     program = (
         "import sys\nfrom reports.figures.command import plot\n"
