@@ -15,7 +15,7 @@ REQUEST = method=$(METHOD) task=$(TASK) \
   $(if $(SEED),seed=$(SEED)) $(if $(MEASURE),measure=$(MEASURE)) $(if $(RESULTS),results=$(RESULTS)) \
   $(if $(FORCE),force=true) $(ARGS)
 
-.PHONY: help setup bench report leaderboard browser test trust selfbench lint speed embedded clean
+.PHONY: help setup bench report plots leaderboard browser test trust selfbench lint speed embedded clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -48,6 +48,9 @@ trust: $(READY)  ## the tests of measurement itself: cheats, 40 kills, memory
 
 selfbench: $(READY)  ## what the harness itself costs, beside its goals [MODEL=]
 	@$(VENV)/bin/python -m bench.selfbench $(MODEL)
+
+plots: $(READY)  ## figures of stored rows, as PNG, SVG and PDF [FIGURES= RESULTS= OUT= ARGS='task=… length=…']
+	@$(BENCH) plot $(FIGURES) $(if $(RESULTS),--results $(RESULTS)) $(if $(OUT),--out $(OUT)) $(ARGS)
 
 lint: $(READY)  ## ruff and mypy
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy

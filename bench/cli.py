@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import catalogue, commands, reporting
+from bench import catalogue, commands, reporting, studies
 from bench.errors import RequestError, unknown
 from bench.shards import StoreError
 
-COMMANDS = catalogue.COMMANDS | commands.COMMANDS | reporting.COMMANDS
+COMMANDS = catalogue.COMMANDS | commands.COMMANDS | studies.COMMANDS | reporting.COMMANDS
 
 RUN_HELP = """\
 usage: bench run [-m] [NAME=VALUE …]

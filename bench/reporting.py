@@ -1,5 +1,5 @@
 """The commands of the reports room and of submissions, found by name so that nothing of them is
-imported before one is asked for: bench report | leaderboard | submit-check | verify."""
+imported before one is asked for: bench report | plot | leaderboard | submit-check | verify."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ def later(target: str) -> Command:
 
 COMMANDS: dict[str, tuple[Command, str]] = {
     "report": (later("reports.tables_command:main"), "the papers' tables beside what was measured"),
+    "plot": (later("reports.figures.command:plot"), "draw figures of stored rows"),
     "leaderboard": (later("reports.leaderboard.command:main"), "rows as one HTML page, ranked"),
     "verify": (later("bench.verify:main"), "measure a row again on this machine"),
     "submit-check": (later("bench.submission:main"), "check a contributed folder of rows"),

@@ -1,4 +1,4 @@
-"""Order, colour and marker of a method: the same wherever methods are drawn."""
+"""Order, colour and marker of a method: the same as in reports.figures.style."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Look(NamedTuple):
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
 LOOKS = {
     "vanilla": Look("currentColor", "circle"),
-    "vanilla_eager": Look("#7f7f7f", "ring"),
-    "bigbird": Look("#E69F00", "square"),
-    "bigbird_etc": Look("#F0C75E", "diamond"),
-    "vcc": Look("#0072B2", "up"),
-    "iceformer": Look("#009E73", "down"),
-    "fourier": Look("#D55E00", "hexagon"),
+    "vanilla_eager": Look("#6E6E6E", "ring"),
+    "bigbird": Look("#E69F00", "up"),
+    "bigbird_etc": Look("#E69F00", "down"),
+    "vcc": Look("#0072B2", "square"),
+    "iceformer": Look("#D55E00", "diamond"),
+    "fourier": Look("#009E73", "hexagon"),
 }
 OTHERS = ("#CC79A7", "#56B4E9")
 OTHER_MARKERS = ("star", "plus", "cross")

@@ -1,0 +1,210 @@
+"""Latency and memory against length: exponents, crossovers, and a length foretold from the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from reports.figures import sheet, style, ticks, words
+from reports.figures.data import VANILLA, Rows
+from reports.figures.statistics import Interval, crossover, held_out, power_law
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NEEDED = ("method", "method_params", "length", "ratio", "ratio_ci_lo", "ratio_ci_hi")
+HEAD = ("", "exponent", "foretold", "below vanilla from")
+
+
+class Cost(NamedTuple):
+    """A column drawn against length, in a unit; `ratio` is its ratio to vanilla."""
+
+    column: str
+    scale: float
+    label: str
+    ratio: str
+
+
+LATENCY = Cost("lat_median_ns", 1e-6, "latency, ms", "ratio")
+MEMORY = Cost("peak_bytes", 1 / (1 << 20), "peak memory, MiB", "mem_ratio")
+
+
+MOST_LINES = 14
+"""A longer table would be longer than its plot."""
+
+
+def latency(rows: Rows, most: int) -> sheet.Plot | None:
+    return _plot(rows, most, LATENCY)
+
+
+def memory(rows: Rows, most: int) -> sheet.Plot | None:
+    return _plot(rows, most, MEMORY)
+
+
+def _plot(rows: Rows, most: int, cost: Cost) -> sheet.Plot | None:
+    some = [p for p in rows.settings() if lengths_of(p, cost) >= 2]
+    if not some:
+        return None
+    drawn = some[:most]
+    panels = [
+        sheet.Panel(
+            words.title(p), words.facts(p), partial(paint, rows, p, cost), table(rows, p, cost)
+        )
+        for p in drawn
+    ]
+    legend = words.failures(how for p in drawn for how in failures(p, cost)["failed"])
+    legend.append((sheet.mark(None, "hollow", ":"), "foretold"))
+    note = (
+        "Exponent: power law through all lengths, with its 95 % interval. Foretold: what the "
+        "shorter lengths say of the longest, against what was measured there (dotted line, hollow "
+        "mark; * outside its 95 % interval). Below vanilla from: the length at which the ratio to "
+        "vanilla falls below 1, with its interval."
+    )
+    return sheet.Plot(panels, 2, 2.0, legend, note, len(some) - most)
+
+
+def lengths_of(panel: pd.DataFrame, cost: Cost) -> int:
+    """At how many lengths the arm with most of them was measured."""
+    measured = panel[panel[cost.column].gt(0)]
+    counts = measured.groupby(["method", "method_params"])["length"].nunique()
+    return int(counts.max()) if len(counts) else 0
+
+
+def failures(panel: pd.DataFrame, cost: Cost) -> pd.DataFrame:
+    """The cells that ended before their cost was known."""
+    return panel[panel["failed"].notna() & panel[cost.column].isna()]
+
+
+def measured(
+    rows: Rows, panel: pd.DataFrame, cost: Cost
+) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """(method, variant, cells by length with the cost in `y`)."""
+    names = dict.fromkeys((*NEEDED, cost.column, cost.ratio))
+    panel = panel.loc[panel[cost.column].gt(0), list(names)].sort_values("length")
+    curves = panel.groupby(["method", "method_params"])["length"].transform("nunique")
+    for name, label, cells in rows.arms(panel[curves > 1]):
+        yield name, label, cells.assign(y=cells[cost.column].astype(float) * cost.scale)
+
+
+def paint(rows: Rows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list[sheet.Label]:
+    lengths, costs, variants = set(panel["length"]), [], dict[str, int]()
+    axes.set_yscale("log")
+    for name, _, cells in measured(rows, panel, cost):
+        look = rows.looks[name]
+        dashes = style.VARIANTS[variants.get(name, 0) % len(style.VARIANTS)]
+        variants[name] = variants.get(name, 0) + 1
+        mean = cells.groupby("length")["y"].apply(lambda y: math.exp(np.log(y).mean()))
+        costs += list(cells["y"])
+        axes.plot(mean.index, mean, color=look.color, linestyle=dashes, zorder=3)
+        axes.plot(
+            cells["length"],
+            cells["y"],
+            linestyle="",
+            **sheet.marks(look.color, look.marker),
+            zorder=4,
+        )
+        if (told := held_out(cells["length"], cells["y"])) is not None:
+            law = power_law(*_shorter(cells))
+            assert law is not None
+            x = [mean.index[-2], told.length]
+            axes.plot(x, [law.at(v) for v in x], color=look.color, linestyle=":", linewidth=0.8)
+            axes.plot(
+                told.length, told.predicted, linestyle="",
+                **sheet.marks(look.color, look.marker, "hollow"), zorder=5,
+            )  # fmt: skip
+            costs.append(told.predicted)
+    low, high = min(costs) / 1.4, max(costs) * 1.4
+    if len(ended := failures(panel, cost)):  # their marks stand above all that was measured
+        stacked = 0.05 + 0.075 * int(ended.groupby("length").size().max())
+        high = low * (high / low) ** (1 / (1 - stacked))
+    axes.set_ylim(low, high)
+    ticks.length_axis(axes, lengths)
+    ticks.plain_log(axes.yaxis, low, high)
+    axes.set_ylabel(cost.label)
+    _edge(rows, panel, cost, axes)
+    return []
+
+
+def _shorter(cells: pd.DataFrame) -> tuple[pd.Series[float], pd.Series[float]]:
+    kept = cells[cells["length"] < cells["length"].max()]
+    return kept["length"], kept["y"]
+
+
+def _edge(rows: Rows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> None:
+    """Cells that failed, at the top of their length; side by side where several did."""
+    met: dict[float, int] = {}
+    for name, _, cells in rows.arms(failures(panel, cost)):
+        for length, how in zip(cells["length"], cells["failed"], strict=True):
+            place = met[length] = met.get(length, -1) + 1
+            kind = style.TIMEOUT if how == "timeout" else style.OOM
+            axes.plot(
+                length, 0.955 - 0.075 * place, linestyle="", transform=axes.get_xaxis_transform(),
+                **sheet.marks(rows.looks[name].color, "o", kind), zorder=6, clip_on=False,
+            )  # fmt: skip
+
+
+def table(rows: Rows, panel: pd.DataFrame, cost: Cost) -> list[tuple[sheet.Entry, ...]]:
+    """A line for each curve: exponent, the held-out length, the crossover."""
+    lines: list[tuple[sheet.Entry, ...]] = []
+    last = panel.loc[panel[cost.column].notna(), "length"].max()
+    for name, label, cells in measured(rows, panel, cost):
+        law, told = power_law(cells["length"], cells["y"]), held_out(cells["length"], cells["y"])
+        exponent = f"{law.exponent:.2f} ({law.lo:.2f}…{law.hi:.2f})" if law else "–"
+        foretold = f"{told.error_pct:+.0f} %".replace("-", "−") if told else "–"
+        if told and not told.lo <= told.measured <= told.hi:
+            foretold += "*"
+        if told and round(told.length) != last:
+            foretold += f" ({ticks.thousands(told.length)})"
+        variant = style.tidy(f"{name} {label}".strip(), 14)
+        mark = sheet.mark(rows.looks[name], line="-")
+        cross = "" if name == VANILLA else _crossover(cells, cost)
+        lines.append(((mark, variant), (None, exponent), (None, foretold), (None, cross)))
+    head = [(None, word) for word in HEAD]
+    head[2] = (None, f"{HEAD[2]} {ticks.thousands(last)}")
+    if len(lines) > MOST_LINES:
+        more = f"… and {len(lines) - MOST_LINES + 1} more: choose with method=NAME"
+        lines = [*lines[: MOST_LINES - 1], ((None, more), *[(None, "")] * (len(HEAD) - 1))]
+    return [tuple(head), *lines]
+
+
+def _crossover(cells: pd.DataFrame, cost: Cost) -> str:
+    lengths, ratios = ratios_by_length(cells, cost)
+    found = crossover(lengths, ratios) if lengths else None
+    if found is None:
+        return "not yet" if lengths else "–"
+    at, low, high = (_said(end, lengths[0]) for end in found)
+    return at if at == low == high else f"{at} ({low}…{high})"
+
+
+def _said(end: float, shortest: float) -> str:
+    """An end of a crossover; "?" where no measured length is long enough to tell."""
+    if math.isinf(end):
+        return "?"
+    return f"{_round(end):,}" if end else f"≤ {shortest:,.0f}"
+
+
+def _round(length: float) -> int:
+    """Two digits: an interpolated length has no more."""
+    digits = max(0, math.floor(math.log10(length)) - 1)
+    return int(round(length / 10**digits) * 10**digits)
+
+
+def ratios_by_length(cells: pd.DataFrame, cost: Cost) -> tuple[list[float], list[Interval]]:
+    """Ratios to vanilla, lengths rising; of several at one length the geometric mean, within the
+    widest of their intervals."""
+    cells = cells[cells[cost.ratio].gt(0)]
+    lengths, found = [], []
+    for length, group in cells.groupby("length"):
+        value = math.exp(float(np.log(group[cost.ratio].astype(float)).mean()))
+        low, high = value, value
+        if cost.ratio == "ratio":
+            low = float(group["ratio_ci_lo"].fillna(0.0).min())
+            high = float(group["ratio_ci_hi"].fillna(math.inf).max())
+        lengths.append(float(length))  # type: ignore[arg-type]
+        found.append(Interval(value, low, high))
+    return lengths, found

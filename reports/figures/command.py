@@ -1,0 +1,107 @@
+"""bench plot: figures of stored rows, as files."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.commands import parser_for
+from bench.errors import RequestError, unknown
+from bench.rows import DEFAULT
+from reports.figures.catalogue import KINDS
+from reports.figures.sheet import FORMATS, save
+from reports.figures.style import WIDTHS
+
+OUT = Path("results/figures")
+PANELS = {"full": 6, "column": 3}
+
+
+def plot(arguments: Sequence[str]) -> int:
+    """Draw figures; exit code 2 where one that was asked for has nothing to draw."""
+    width = max(map(len, KINDS))
+    lines = (f"  {name:<{width}}  {kind.shows}" for name, kind in KINDS.items())
+    parser = parser_for(
+        "plot",
+        "draw figures of stored rows; without names, all that the rows allow",
+        "bench plot pareto_latency task=narrativeqa length=1024,4096\n\n" + "\n".join(lines),
+    )
+    parser.add_argument("words", nargs="*", metavar="FIGURE|NAME=VALUE",
+                        help="figures, and a filter as of bench results")  # fmt: skip
+    parser.add_argument("--results", type=Path, default=DEFAULT, metavar="DIR",
+                        help=f"folder of rows ({DEFAULT})")  # fmt: skip
+    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"({OUT})")
+    parser.add_argument("--format", default=",".join(FORMATS), metavar="FORMAT,…",
+                        help=f"{', '.join(FORMATS)} (all)")  # fmt: skip
+    width_help = "one column of a paper (3.3 in), or both (6.9 in, the default)"
+    parser.add_argument("--width", choices=WIDTHS, default="full", help=width_help)
+    panels_help = "panels of a figure, those of most methods first (6; column: 3)"
+    parser.add_argument("--panels", type=int, metavar="N", help=panels_help)
+    options = parser.parse_intermixed_args(arguments)
+    names = [word for word in options.words if "=" not in word]
+    filters = [word for word in options.words if "=" in word]
+    for name in names:
+        if name not in KINDS:
+            raise unknown("figure", name, KINDS)
+    formats = _formats(options.format)
+    most = PANELS[options.width] if options.panels is None else options.panels
+    if most < 1:
+        raise RequestError(f"--panels {most} is not accepted: it must be 1 or more")
+    from reports.figures.data import load
+
+    rows = load(options.results, filters)
+    for warning in rows.warnings:
+        print(f"bench: set aside {warning}", file=sys.stderr)
+    _make(options.out)
+    drawn = 0
+    for name in _with_progress(names or list(KINDS)):
+        made = KINDS[name].load()(rows, most)
+        if made is None:
+            missing = f"{name}: nothing to draw: it needs {KINDS[name].needs}"
+            if names:
+                raise RequestError(missing)
+            print(missing, file=sys.stderr)
+            continue
+        try:
+            files = save(made, name, options.out, formats, options.width)
+        except OSError as error:
+            raise RequestError(f"can't write into {options.out}: {error.strerror}") from error
+        drawn += 1
+        print(_told(files, made.left_out))
+    return 0 if drawn else 1
+
+
+def _told(files: Sequence[Path], left_out: int) -> str:
+    first, *others = files
+    line = ", ".join([str(first), *(path.suffix for path in others)])
+    if left_out > 0:
+        several = "s" if left_out > 1 else ""
+        line += f" ({left_out} more panel{several}: choose by NAME=VALUE, or --panels N)"
+    return line
+
+
+def _formats(text: str) -> list[str]:
+    formats = [word.strip() for word in text.split(",") if word.strip()]
+    for form in formats:
+        if form not in FORMATS:
+            raise unknown("format", form, FORMATS)
+    if not formats:
+        raise RequestError(f"--format is empty; it takes {', '.join(FORMATS)}")
+    return list(dict.fromkeys(formats))
+
+
+def _make(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(f"can't write into {out}: {error.strerror}") from error
+
+
+def _with_progress(names: Sequence[str]) -> Sequence[str]:
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    if len(names) < 2 or not console.is_terminal:
+        return names
+    return track(names, "drawing", console=console, transient=True)  # type: ignore[return-value]

@@ -1,0 +1,217 @@
+"""Rows as the plots want them: one line a cell, vanilla among the methods, cells by setting."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from bench.columns import COLUMNS
+from bench.errors import RequestError
+from bench.rows import named, select
+from bench.store import Store
+from reports.figures.statistics import Interval
+from reports.figures.style import Look, looks
+
+VANILLA = "vanilla"
+SETTING = (
+    "benchmark", "task", "split", "data_source", "model", "weights_kind", "batch", "dtype",
+    "device", "threads", "host_id",
+)  # fmt: skip
+"""What two cells must share to be drawn in one panel, whatever their method and length."""
+CELL = (*SETTING, "method", "method_params", "length", "seed", "n_samples_planned")
+STUDIES = "studies"
+"""The folder, beside the rows, of what bench recall and bench spectrum stored."""
+FAILED = ("oom_host", "oom_device", "timeout")
+BASE = {
+    "base_value": "value",
+    "base_ci_lo": "ci_lo",
+    "base_ci_hi": "ci_hi",
+    "base_median_ns": "lat_median_ns",
+    "base_rss_base_bytes": "rss_base_bytes",
+    "base_rss_peak_delta_bytes": "rss_peak_delta_bytes",
+    "base_gpu_alloc_delta_bytes": "gpu_alloc_delta_bytes",
+}
+"""What a method's row tells of vanilla."""
+FIGURES = (
+    *BASE.values(), "metric", "metrics", "higher_is_better", "value_diff", "value_diff_ci_lo",
+    "value_diff_ci_hi", "ratio", "ratio_ci_lo", "ratio_ci_hi", "attend_ns", "mem_ratio",
+    "fid_rel_l2", "cpu_model", "gpu_name",
+)  # fmt: skip
+READ = tuple(
+    dict.fromkeys((*CELL, *FIGURES, *BASE, "baseline_status", "status", "created_utc", "row_id"))
+)
+Panel = pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The cells of a folder, each once: `cells` has a line for each, newest first, with the
+    columns of CELL and FIGURES, `peak_bytes`, and `failed` (how the cell ended that has no
+    figure). `names` are all methods of the folder, also those that a filter left out."""
+
+    folder: Path
+    cells: pd.DataFrame
+    names: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+    @cached_property
+    def looks(self) -> dict[str, Look]:
+        return looks(self.names)
+
+    def where(self, **wanted: Any) -> Rows:
+        """The cells whose columns have these values (or one of a list of them)."""
+        kept = self.cells
+        for name, value in wanted.items():
+            kept = kept[kept[name].isin(value if isinstance(value, (list, tuple)) else [value])]
+        return replace(self, cells=kept)
+
+    def settings(self, *more: str) -> list[Panel]:
+        """The cells of each setting (and value of the columns `more`), those of most methods
+        first."""
+        by = [*SETTING, *more]
+        groups = self.cells.groupby(by, dropna=False, sort=True, observed=True)
+        counts = pd.DataFrame(
+            {"methods": groups["method"].nunique(), "cells": groups.size()}
+        ).reset_index(drop=True)
+        order = counts.sort_values(["methods", "cells"], ascending=False, kind="stable").index
+        indices = list(groups.indices.values())
+        return [self.cells.iloc[indices[i]] for i in order]
+
+    def arms(self, panel: Panel) -> Iterator[tuple[str, str, Panel]]:
+        """(method, the parameters that tell its variants apart, cells) in the order of legends."""
+        by = ["method", "method_params"]
+        groups: dict[Any, Panel] = dict(iter(panel.groupby(by, sort=False)))
+        for name in sorted(set(panel["method"]), key=lambda name: self.looks[name].rank):
+            variants = told_apart([params for method, params in groups if method == name])
+            for params, label in variants.items():
+                yield name, label, groups[name, params]
+
+
+def spread(panels: Sequence[Panel], most: int) -> list[Panel]:
+    """Of each setting the length with most methods (the longest of several), then of each the
+    second, until there are enough; in the order of settings and lengths."""
+    turns: dict[tuple[str, ...], int] = {}
+    order: list[tuple[int, int, tuple[str, ...], Panel]] = []
+    for panel in sorted(panels, key=lambda p: (-p["method"].nunique(), -p["length"].iloc[0])):
+        setting = tuple(str(panel[name].iloc[0]) for name in SETTING)
+        turns[setting] = turns.get(setting, 0) + 1
+        order.append((turns[setting], len(order), setting, panel))
+    kept = sorted(order, key=lambda one: one[:2])[:most]
+    return [one[3] for one in sorted(kept, key=lambda one: (one[2], one[3]["length"].iloc[0]))]
+
+
+def told_apart(variants: Sequence[str]) -> dict[str, str]:
+    """Parameters (JSON) → the few that differ between them, such as "k=8"; in their order."""
+    parsed = {text: json.loads(text or "{}") for text in variants}
+    names = sorted({name for one in parsed.values() for name in one})
+    differ = [n for n in names if len({json.dumps(one.get(n)) for one in parsed.values()}) > 1]
+    order = sorted(variants, key=lambda text: [_sortable(parsed[text].get(n)) for n in differ])
+    return {
+        text: " ".join(_said(n, parsed[text][n]) for n in differ if n in parsed[text])
+        for text in order
+    }
+
+
+def _said(name: str, value: Any) -> str:
+    return value if isinstance(value, str) else f"{name}={value}"
+
+
+def _sortable(value: Any) -> tuple[int, float, str]:
+    if isinstance(value, (int, float)):
+        return (0, float(value), "")
+    return (1, 0.0, json.dumps(value))
+
+
+def load(folder: Path, words: Sequence[str] = ()) -> Rows:
+    """The cells of a folder that fit the words (as `bench results` takes them).
+
+    Raises RequestError when there are none, saying how to make some.
+    """
+    how = "make some: bench run -m method=vanilla,vcc length=1024,4096"
+    if not folder.exists():
+        raise RequestError(f"no folder {folder}; {how}")
+    store = Store(folder)
+    wanted = named(words)
+    frame: pd.DataFrame = store.rows(READ).to_pandas()
+    # As plain objects, words lie together in one block: choosing lines takes a tenth of the time.
+    frame = frame.astype(
+        {name: object for name in READ if COLUMNS[name].type in ("string", "json")}
+    )
+    if frame.empty and not any((folder / STUDIES).glob("*.csv")):
+        aside = f" ({'; '.join(store.warnings)})" if store.warnings else ""
+        raise RequestError(f"no rows in {folder}{aside}; {how}")
+    names = tuple(sorted({VANILLA, *frame["method"].dropna()}))
+    if wanted:
+        read = [*READ, "cell_key", *(name for name in wanted if name in COLUMNS)]
+        ids = {row["row_id"] for row in select(words, folder, list(dict.fromkeys(read)))[0]}
+        frame = frame[frame["row_id"].isin(ids)]
+        if frame.empty:
+            raise RequestError(f"no row in {folder} fits '{' '.join(words)}'")
+    return Rows(folder, cells(frame), names, tuple(store.warnings))
+
+
+def cells(frame: pd.DataFrame) -> pd.DataFrame:
+    """One line a cell, from rows: what its newest ok row says, and where that is silent, what
+    older ones and, of vanilla, the rows of other methods say."""
+    frame = frame.dropna(subset=["method", "task", "length"])
+    method_params = frame["method_params"].fillna("{}")
+    frame = frame.assign(method_params=method_params, bad=~frame["status"].eq("ok"))
+    base = frame[(frame["method"] != VANILLA) & _tells_of_vanilla(frame)]
+    base = base.drop(columns=[name for name in FIGURES if name not in _KEPT]).rename(columns=BASE)
+    base = base.assign(
+        method=VANILLA,
+        method_params=_vanilla_params(frame),
+        status=base["baseline_status"].fillna("ok"),
+        ratio=None, ratio_ci_lo=None, ratio_ci_hi=None,
+    )  # fmt: skip
+    frame = frame.drop(columns=list(BASE)).sort_values(
+        ["bad", "created_utc"], ascending=[True, False], kind="stable"
+    )
+    base = base.sort_values("created_utc", ascending=False, kind="stable")
+    known = [name for name in frame.columns if name in base.columns]
+    frame = pd.concat([frame, base[known]], ignore_index=True) if len(base) else frame
+    frame["failed"] = frame["status"].where(frame["status"].isin(FAILED))
+    groups = frame.groupby(list(CELL), dropna=False, sort=False, observed=True)
+    kept = groups[[*FIGURES, "failed", "created_utc"]].first().reset_index()
+    on_cpu = kept["device"].eq("cpu")
+    gpu = pd.to_numeric(kept["gpu_alloc_delta_bytes"])
+    kept["peak_bytes"] = pd.to_numeric(kept["rss_peak_delta_bytes"]).where(on_cpu, gpu)
+    vanilla = kept["method"].eq(VANILLA)
+    for name in ("ratio", "ratio_ci_lo", "ratio_ci_hi"):
+        kept[name] = pd.to_numeric(kept[name]).mask(vanilla & kept["lat_median_ns"].notna(), 1.0)
+    kept["mem_ratio"] = kept["mem_ratio"].mask(vanilla & kept["peak_bytes"].notna(), 1.0)
+    return kept
+
+
+_KEPT = ("metric", "higher_is_better", "cpu_model", "gpu_name")
+
+
+def _tells_of_vanilla(frame: pd.DataFrame) -> pd.Series[bool]:
+    told = frame[list(BASE)].notna().any(axis=1)
+    return told | frame["baseline_status"].isin(FAILED)
+
+
+def _vanilla_params(frame: pd.DataFrame) -> str:
+    """The parameters of the vanilla that others are paired with: those its own rows have most."""
+    own = frame.loc[frame["method"] == VANILLA, "method_params"]
+    return str(own.mode().iloc[0]) if len(own) else "{}"
+
+
+def records(panel: pd.DataFrame) -> Iterator[Any]:
+    """Each cell, with its columns as attributes."""
+    return iter(panel.itertuples())
+
+
+def interval(cell: Any, value: str, lo: str, hi: str) -> Interval:
+    """A figure of one cell; infinite ends where it has no interval."""
+    ends = [getattr(cell, name) for name in (value, lo, hi)]
+    low, high = (
+        e if pd.notna(e) else s * float("inf") for e, s in zip(ends[1:], (-1, 1), strict=True)
+    )
+    return Interval(float(ends[0]), float(low), float(high))

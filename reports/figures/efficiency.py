@@ -1,0 +1,95 @@
+"""VCC's Figure 1: what a model takes as its input grows, in latency, memory, and beside vanilla."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from reports.figures import by_length, published, sheet, style, ticks, words
+from reports.figures.data import VANILLA, Rows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def plot(rows: Rows, most: int) -> sheet.Plot | None:
+    """One row of three panels a setting, the setting of most methods alone unless asked for."""
+    some = [
+        panel
+        for panel in replace(rows, cells=rows.cells[rows.cells["lat_median_ns"].gt(0)]).settings()
+        if by_length.lengths_of(panel, by_length.LATENCY) >= 2
+    ]
+    some = sorted(some, key=lambda p: p["batch"].iloc[0] != 1)
+    drawn = some[: max(1, most // 3)] if some else []
+    if not drawn:
+        return None
+    panels = []
+    for panel in drawn:
+        title, facts = words.title(panel), words.facts(panel)
+        paints: list[Callable[[Axes], list[sheet.Label]]] = [
+            partial(paint, rows, panel, by_length.LATENCY),
+            partial(paint, rows, panel, by_length.MEMORY),
+            partial(paint_ratio, rows, panel),
+        ]
+        panels += [sheet.Panel(title, facts, one) for one in paints]
+    known = [by_length.measured(rows, panel, by_length.LATENCY) for panel in drawn]
+    legend = words.legend(rows, [cells for arms in known for _, _, cells in arms])
+    note = "Both costs on linear axes, as in the paper. Bars: 95 % intervals."
+    if published.vcc_encoder():
+        legend.append((sheet.mark(None, style.PUBLISHED), "published"))
+        note += " Published: VCC Table 2, encoder of T5-base, one A100."
+    return sheet.Plot(panels, 3, 1.9, legend, note, len(some) - len(drawn))
+
+
+def paint(rows: Rows, panel: pd.DataFrame, cost: by_length.Cost, axes: Axes) -> list[sheet.Label]:
+    for name, _, cells in by_length.measured(rows, panel, cost):
+        look = rows.looks[name]
+        axes.plot(
+            cells["length"], cells["y"], linestyle="-", **sheet.marks(look.color, look.marker)
+        )
+    ticks.length_axis(axes, set(panel["length"]))
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.set_ylabel(cost.label)
+    return []
+
+
+def paint_ratio(rows: Rows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
+    axes.set_yscale("log")
+    axes.axhline(1, color=style.GREY, linewidth=0.6, dashes=(3, 2), zorder=1)
+    ends = [1.0]
+    for name, _, cells in by_length.measured(rows, panel, by_length.LATENCY):
+        cells = cells[cells["ratio"].gt(0)]
+        if name == VANILLA or cells.empty:
+            continue
+        look = rows.looks[name]
+        axes.plot(
+            cells["length"], cells["ratio"], linestyle="-", **sheet.marks(look.color, look.marker)
+        )
+        ends += list(cells["ratio"])
+        known = cells[cells["ratio_ci_lo"].gt(0) & cells["ratio_ci_hi"].lt(float("inf"))]
+        axes.vlines(
+            known["length"], known["ratio_ci_lo"], known["ratio_ci_hi"], look.color, linewidth=0.8
+        )
+    lengths = set(panel["length"])
+    if "vcc" in set(panel["method"]):
+        for length, ratio in published.vcc_encoder():
+            axes.plot(
+                length,
+                ratio,
+                linestyle="",
+                **sheet.marks(style.KNOWN["vcc"][0], "o", style.PUBLISHED),
+                zorder=5,
+            )
+            ends.append(ratio)
+            lengths.add(length)
+    ticks.length_axis(axes, lengths)
+    low, high = min(ends) / 1.2, max(ends) * 1.2
+    axes.set_ylim(low, high)
+    ticks.plain_log(axes.yaxis, low, high)
+    axes.set_ylabel("latency / vanilla's")
+    return []

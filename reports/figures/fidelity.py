@@ -1,0 +1,63 @@
+"""Fidelity against speed: how far a method's output is from exact attention's, and at what cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from reports.figures import sheet, style, ticks, words
+from reports.figures.data import Rows, records, spread
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def speed(rows: Rows, most: int) -> sheet.Plot | None:
+    known = rows.cells[rows.cells["fid_rel_l2"].gt(0) & rows.cells["ratio"].gt(0)]
+    some = replace(rows, cells=known).settings("length")
+    if not some:
+        return None
+    drawn = spread(some, most)
+    panels = [
+        sheet.Panel(words.title(p, "length"), words.facts(p), partial(paint, rows, p))
+        for p in drawn
+    ]
+    note = (
+        "Error: relative L2 distance of the last hidden states from exact attention's, same "
+        "weights and input. Bars: 95 % intervals."
+    )
+    return sheet.Plot(panels, 2, 2.1, words.legend(rows, drawn), note, len(some) - len(drawn))
+
+
+def paint(rows: Rows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
+    labels: list[sheet.Label] = []
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.axvline(1, color=style.GREY, linewidth=0.6, dashes=(3, 2), zorder=1)
+    low, high = panel["ratio"].min(), max(panel["ratio"].max(), 1.0)
+    room = (high / low) ** 0.12 * 1.15
+    limits = (low / room, high * room)
+    for name, label, cells in rows.arms(panel):
+        look = rows.looks[name]
+        for cell in records(cells):
+            ends = [
+                min(max(end, limits[0]), limits[1])
+                for end in (cell.ratio_ci_lo, cell.ratio_ci_hi)
+                if pd.notna(end)
+            ]
+            axes.plot(ends, [cell.fid_rel_l2] * len(ends), color=look.color, linewidth=0.8)
+            axes.plot(
+                cell.ratio, cell.fid_rel_l2, linestyle="", **sheet.marks(look.color, look.marker)
+            )
+            labels += [(label, cell.ratio, cell.fid_rel_l2)] if label else []
+    axes.set_xlim(*limits)
+    ticks.plain_log(axes.xaxis, *limits)
+    bottom, top = panel["fid_rel_l2"].min() / 1.5, panel["fid_rel_l2"].max() * 1.5
+    axes.set_ylim(bottom, top)
+    ticks.plain_log(axes.yaxis, bottom, top)
+    axes.set_xlabel("latency / vanilla's")
+    axes.set_ylabel("output error")
+    return labels

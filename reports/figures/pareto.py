@@ -1,0 +1,198 @@
+"""Quality against latency and against memory: who is on the front, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pandas as pd
+
+from reports.figures import sheet, style, ticks, words
+from reports.figures.data import VANILLA, Rows, interval, records, spread
+from reports.figures.statistics import Interval, Point, Standing, standings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MEMORY_SURE = 0.01
+"""Peaks of memory are exact but for a page or two: two that differ by 1 % differ."""
+KIND: dict[Standing, str] = {"front": "filled", "open": "pale", "dominated": "hollow"}
+
+
+class Cost(NamedTuple):
+    """What stands on the horizontal axis: `ratio` to vanilla, or `absolute` where vanilla has no
+    figure to divide by."""
+
+    ratio: str
+    absolute: str
+    ratio_label: str
+    absolute_label: str
+    scale: float
+
+
+LATENCY = Cost(
+    "ratio", "lat_median_ns", "latency / vanilla's", "latency, ms (vanilla has none)", 1e-6
+)
+MEMORY = Cost(
+    "mem_ratio", "peak_bytes", "peak memory / vanilla's", "peak memory, MiB (vanilla has none)",
+    1 / (1 << 20),
+)  # fmt: skip
+
+
+class Dot(NamedTuple):
+    method: str
+    label: str
+    cost: Interval
+    quality: Interval
+    standing: Standing
+
+
+def latency(rows: Rows, most: int) -> sheet.Plot | None:
+    return _plot(rows, most, LATENCY)
+
+
+def memory(rows: Rows, most: int) -> sheet.Plot | None:
+    return _plot(rows, most, MEMORY)
+
+
+def _plot(rows: Rows, most: int, cost: Cost) -> sheet.Plot | None:
+    scored = rows.cells[rows.cells["value"].notna() | rows.cells["failed"].notna()]
+    some = [
+        panel
+        for panel in replace(rows, cells=scored).settings("length")
+        if _known(panel, cost) >= 2
+    ]
+    if not some:
+        return None
+    drawn = spread(some, most)
+    panels = [
+        sheet.Panel(words.title(p, "length"), words.facts(p), partial(paint, rows, p, cost))
+        for p in drawn
+    ]
+    legend = words.legend(rows, drawn)
+    legend += [
+        (sheet.mark(None, kind), text)
+        for kind, text in (
+            ("filled", "on the front"),
+            ("pale", "beaten, not surely"),
+            ("hollow", "surely beaten"),
+        )
+    ]
+    legend += words.failures(how for p in drawn for how in failures(p, cost)["failed"])
+    sure = "Bars: 95 % intervals." if cost is LATENCY else "Bars: 95 % intervals of quality."
+    note = f"{sure} Surely beaten: another is cheaper and better, and the intervals exclude chance."
+    return sheet.Plot(panels, 2, 2.1, legend, note, len(some) - most)
+
+
+def _known(panel: pd.DataFrame, cost: Cost) -> int:
+    """Methods (and variants) that have both figures."""
+    both = panel["value"].notna() & panel[cost.absolute].notna()
+    return int(both.sum())
+
+
+def dots(rows: Rows, panel: pd.DataFrame, cost: Cost) -> tuple[list[Dot], bool]:
+    """The points of a panel, and whether their cost is a ratio to vanilla."""
+    ratio = bool(panel.loc[panel["method"] == VANILLA, cost.absolute].notna().any())
+    column = cost.ratio if ratio else cost.absolute
+    better = 1 if not panel["higher_is_better"].eq(False).any() else -1
+    found: list[tuple[str, str, Interval, Interval, Interval]] = []
+    for name, label, cells in rows.arms(panel):
+        for cell in records(cells):
+            if pd.isna(cell.value) or pd.isna(getattr(cell, column)):
+                continue
+            quality = interval(cell, "value", "ci_lo", "ci_hi")
+            gain = (
+                _exact(0.0)
+                if name == VANILLA
+                else interval(cell, "value_diff", "value_diff_ci_lo", "value_diff_ci_hi")
+            )
+            found.append((name, label, _cost(cell, cost, column), quality, gain))
+    # Differences to vanilla on the same samples tell more than scores do.
+    paired = all(not math.isnan(gain.value) for *_, gain in found)
+    points = [
+        Point(Interval(*(_log(end) for end in price)), _turned(gain if paired else quality, better))
+        for _, _, price, quality, gain in found
+    ]
+    stand = standings(points)
+    return [Dot(*one[:4], where) for one, where in zip(found, stand, strict=True)], ratio
+
+
+def _cost(cell: Any, cost: Cost, column: str) -> Interval:
+    if column == "ratio":
+        return interval(cell, "ratio", "ratio_ci_lo", "ratio_ci_hi")
+    value = float(getattr(cell, column)) * (cost.scale if column == cost.absolute else 1)
+    if column == "lat_median_ns":  # no pairs, no interval: the order isn't sure
+        return Interval(value, 0.0, math.inf)
+    return Interval(value, value / (1 + MEMORY_SURE / 2), value * (1 + MEMORY_SURE / 2))
+
+
+def _exact(value: float) -> Interval:
+    return Interval(value, value, value)
+
+
+def _log(value: float) -> float:
+    return math.log(value) if 0 < value < math.inf else math.inf if value > 0 else -math.inf
+
+
+def _turned(one: Interval, better: int) -> Interval:
+    return one if better > 0 else Interval(-one.value, -one.hi, -one.lo)
+
+
+def paint(rows: Rows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list[sheet.Label]:
+    points, ratio = dots(rows, panel, cost)
+    axes.set_xscale("log")
+    front = sorted((d.cost.value, d.quality.value) for d in points if d.standing == "front")
+    axes.plot(*zip(*front, strict=True), color=style.PALE, linewidth=2.2, zorder=1)
+    if ratio:
+        axes.axvline(1, color=style.GREY, linewidth=0.6, dashes=(3, 2), zorder=1)
+    low = min(d.cost.value for d in points)
+    high = max(d.cost.value for d in points)
+    room = (high / low) ** 0.12 * 1.15
+    limits = (low / room, high * room * (1.25 if len(failures(panel, cost)) else 1))
+    for dot in points:
+        look = rows.looks[dot.method]
+        _bars(axes, dot, look.color, limits, bars=cost is LATENCY and ratio)
+        axes.plot(
+            dot.cost.value, dot.quality.value, linestyle="",
+            **sheet.marks(look.color, look.marker, KIND[dot.standing]), zorder=4,
+        )  # fmt: skip
+    axes.set_xlim(*limits)
+    ticks.plain_log(axes.xaxis, *limits)
+    axes.set_xlabel(cost.ratio_label if ratio else cost.absolute_label)
+    axes.set_ylabel(words.quality(panel))
+    axes.margins(y=0.12)
+    _failures(rows, panel, cost, axes)
+    return [(dot.label, dot.cost.value, dot.quality.value) for dot in points if dot.label]
+
+
+def _bars(axes: Axes, dot: Dot, color: str, limits: tuple[float, float], bars: bool) -> None:
+    across, up = dot.cost, dot.quality
+    kind: dict[str, Any] = {"color": color, "linewidth": 0.8, "zorder": 3, "alpha": 0.75}
+    if math.isfinite(up.lo) and math.isfinite(up.hi):
+        axes.plot([across.value] * 2, [up.lo, up.hi], **kind)
+    if bars and dot.method != VANILLA:
+        ends = [min(max(end, limits[0]), limits[1]) for end in (across.lo, across.hi)]
+        axes.plot(ends, [up.value] * 2, **kind)
+
+
+def _failures(rows: Rows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> None:
+    """Cells with no cost stand at the right edge: at their quality where that was measured, else
+    one above the other from the bottom."""
+    place = 0
+    for name, _, cells in rows.arms(failures(panel, cost)):
+        for how, value in zip(cells["failed"], cells["value"], strict=True):
+            scored = pd.notna(value)
+            kind = style.TIMEOUT if how == "timeout" else style.OOM
+            axes.plot(
+                0.965, value if scored else 0.07 + 0.1 * place, linestyle="", clip_on=False,
+                transform=axes.get_yaxis_transform() if scored else axes.transAxes,
+                **sheet.marks(rows.looks[name].color, "o", kind), zorder=5,
+            )  # fmt: skip
+            place += not scored
+
+
+def failures(panel: pd.DataFrame, cost: Cost) -> pd.DataFrame:
+    """The cells that ended before their cost was known."""
+    return panel[panel["failed"].notna() & panel[cost.absolute].isna()]

@@ -1,0 +1,103 @@
+"""Fourier Transformer's Figure 3: official metrics against r, the share of frequencies kept."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from reports.figures import sheet, style, words
+from reports.figures.data import VANILLA, Rows, records
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLORS = (style.BLUE, style.RED, style.GREEN, style.PINK, style.ORANGE, style.SKY)
+MARKS = ("o", "s", "^", "D", "v", "P")
+
+
+def plot(rows: Rows, most: int) -> sheet.Plot | None:
+    """ELI5 where it was measured, as in the paper; other tasks where not."""
+    some = _panels(rows.where(task="eli5")) or _panels(rows)
+    if not some:
+        return None
+    drawn = some[:most]
+    names = list(dict.fromkeys(name for p in drawn for name in metrics(p)))
+    legend: list[sheet.Entry] = [
+        (sheet.mark(style.Look(color, marker, 0), line="-"), style.tidy(name))
+        for name, color, marker in zip(names, COLORS, MARKS, strict=False)
+    ]
+    legend.append((sheet.dashed(style.GREY), "vanilla"))
+    panels = [
+        sheet.Panel(words.title(p, "length"), words.facts(p), partial(paint, p, names))
+        for p in drawn
+    ]
+    note = "Bars: 95 % interval of the main metric. Dashed: vanilla, in the metric's colour."
+    return sheet.Plot(panels, 2, 2.1, legend, note, len(some) - len(drawn))
+
+
+def _panels(rows: Rows) -> list[pd.DataFrame]:
+    known = rows.cells[
+        rows.cells["value"].notna() & rows.cells["method"].isin(["fourier", VANILLA])
+    ]
+    if known.empty:
+        return []
+    known = known.assign(
+        r=pd.Series(
+            [_kept(m, p) for m, p in zip(known["method"], known["method_params"], strict=True)],
+            index=known.index,
+            dtype=float,
+        )
+    )
+    return [p for p in replace(rows, cells=known).settings("length") if p["r"].nunique() > 1]
+
+
+def _kept(method: str, params: str) -> float | None:
+    return json.loads(params).get("r") if method == "fourier" else None
+
+
+def metrics(panel: pd.DataFrame) -> list[str]:
+    """The names of the official metrics, the main one first."""
+    main = panel["metric"].dropna()
+    names = dict.fromkeys(str(name) for name in main.unique())
+    for text in panel["metrics"].dropna():
+        names |= dict.fromkeys(
+            name for name, value in json.loads(text).items() if _number(name, value)
+        )
+    return list(names)[: len(COLORS)]
+
+
+def _number(name: str, value: object) -> bool:
+    return name not in ("value", "n") and isinstance(value, (int, float))
+
+
+def _figures(cell: object) -> dict[str, float]:
+    told = getattr(cell, "metrics")  # noqa: B009 (a column)
+    found = json.loads(told) if isinstance(told, str) else {}
+    return {**found, getattr(cell, "metric"): getattr(cell, "value")}  # noqa: B009
+
+
+def paint(panel: pd.DataFrame, names: list[str], axes: Axes) -> list[sheet.Label]:
+    fourier = panel[panel["r"].notna()].sort_values("r")
+    vanilla = list(panel[panel["method"] == VANILLA].itertuples())[:1]
+    for name, color, marker in zip(names, COLORS, MARKS, strict=False):
+        points = [
+            (cell.r, _figures(cell)[name]) for cell in records(fourier) if name in _figures(cell)
+        ]
+        if points:
+            axes.plot(*zip(*points, strict=True), linestyle="-", **sheet.marks(color, marker))
+        for cell in vanilla:
+            if name in _figures(cell):
+                axes.axhline(_figures(cell)[name], color=color, linewidth=0.8, linestyle="--")
+    for cell in records(fourier):
+        if pd.notna(cell.ci_lo) and pd.notna(cell.ci_hi):
+            axes.plot(
+                [cell.r] * 2, [cell.ci_lo, cell.ci_hi], color=COLORS[0], linewidth=0.7, zorder=1
+            )
+    axes.set_xlabel("r, share of the frequencies kept")
+    axes.set_ylabel("score, %" if panel["value"].abs().max() > 1.5 else "score")
+    axes.set_xlim(0, max(1.0, fourier["r"].max()) * 1.04)
+    return []

@@ -1,0 +1,266 @@
+"""One plot as a sheet of panels: their grid at either width, legends beneath, files."""
+
+from __future__ import annotations
+
+import logging
+import textwrap
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from reports.figures import style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+FORMATS = ("png", "svg", "pdf")
+METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date": None},
+                                       "pdf": {"CreationDate": None}}  # fmt: skip
+"""The same rows give the same file, whenever it is drawn."""
+
+Entry = tuple["Line2D | None", str]
+Label = tuple[str, float, float]
+"""Words beside a point, and the point."""
+
+
+@dataclass
+class Panel:
+    """One pair of axes: the words of its title, the facts that a second, smaller line tells, what
+    paints it, and a table beneath it, line by line, whose first line is its head. What all panels
+    of a plot have in common is told once, in the small print. Painting gives the labels of points,
+    which are placed when the axes have their size."""
+
+    title: Sequence[str]
+    facts: Sequence[str]
+    paint: Callable[[Axes], Sequence[Label]]
+    table: Sequence[Sequence[Entry]] = ()
+
+
+@dataclass
+class Plot:
+    """Panels, `across` side by side at full width (half of them at column width), the legend they
+    share, and small print. `left_out` are panels that a wider choice would have drawn."""
+
+    panels: list[Panel]
+    across: int = 2
+    height_in: float = 2.1
+    legend: list[Entry] = field(default_factory=list)
+    note: str = ""
+    left_out: int = 0
+
+
+def save(plot: Plot, name: str, out: Path, formats: Iterable[str], width: str) -> list[Path]:
+    """Write the plot as `out/name.FORMAT` and give the files."""
+    import matplotlib
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    # A name in a script that the font lacks is drawn as boxes: no reason to talk about it.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    with matplotlib.rc_context(rc=cast(Any, style.RC)), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph")
+        figure = Figure(layout="constrained")
+        FigureCanvasAgg(figure)
+        labels = _compose(plot, figure, width)
+        figure.draw_without_rendering()
+        figure.set_layout_engine(None)  # placed once, not for each format again
+        for axes, told in labels:
+            _place(axes, told)
+        files = []
+        for form in formats:
+            path = out / f"{name}.{form}"
+            figure.savefig(path, format=form, metadata=METADATA[form])
+            files.append(path)
+    return files
+
+
+def _compose(plot: Plot, figure: Figure, width: str) -> list[tuple[Axes, Sequence[Label]]]:
+    across = plot.across if width == "full" else max(1, plot.across // 2)
+    full = style.WIDTHS[width]
+    if len(plot.panels) < across:  # few panels aren't stretched over the width of more
+        full *= len(plot.panels) / across
+        across = len(plot.panels)
+    full = max(full, style.COLUMN_IN)
+    titles = [list(panel.title) for panel in plot.panels]
+    told: list[str] = []
+    if len(titles) > 1:
+        told, titles = _told_once(titles, least=1)
+    shared, own = _told_once([panel.facts for panel in plot.panels])
+    small = " · ".join([*told, *shared])
+    note = _wrapped(small + (". " if small else "") + plot.note, full)
+    columns = _legend_columns(plot.legend, full)
+    legend_in = 0.135 * -(-len(plot.legend) // columns) + 0.06 if plot.legend else 0.0
+    note_in = 0.105 * len(note.splitlines()) + 0.05 if note else 0.0
+    lines = [plot.panels[i : i + across] for i in range(0, len(plot.panels), across)]
+    tables_in = [max(_table_in(panel) for panel in line) for line in lines]
+    height = plot.height_in * len(lines) + sum(tables_in) + legend_in + note_in
+    figure.set_size_inches(full, height)
+    bottom = (legend_in + note_in) / height
+    engine: Any = figure.get_layout_engine()
+    engine.set(w_pad=0.04, h_pad=0.03, wspace=0.02, hspace=0.02, rect=(0, bottom, 1, 1 - bottom))
+    heights = [h for table_in in tables_in for h in (plot.height_in, table_in) if h]
+    grid = figure.add_gridspec(len(heights), across, height_ratios=heights)
+    at, labels = 0, []
+    heads = iter(zip(titles, own, strict=True))
+    for line, table_in in zip(lines, tables_in, strict=True):
+        for place, panel in enumerate(line):
+            axes = figure.add_subplot(grid[at, place])
+            _head(axes, *next(heads), full / across)
+            labels.append((axes, panel.paint(axes)))
+            if table_in:
+                _table(panel, figure.add_subplot(grid[at + 1, place]), table_in)
+        at += 2 if table_in else 1
+    if plot.legend:
+        handles = [handle or _nothing() for handle, _ in plot.legend]
+        figure.legend(
+            handles, [text for _, text in plot.legend], loc="lower center", ncols=columns,
+            bbox_to_anchor=(0.5, note_in / height), borderpad=0.1,
+        ).set_in_layout(False)  # fmt: skip
+    if note:
+        figure.text(
+            0.5, 0.04 / height, note, fontsize=5.6, color=style.GREY, ha="center", va="bottom",
+            linespacing=1.25,
+        ).set_in_layout(False)  # fmt: skip
+    return labels
+
+
+def _told_once(facts: Sequence[Sequence[str]], least: int = 0) -> tuple[list[str], list[list[str]]]:
+    """What all panels have in common, and what each has of its own: at least so many words."""
+    shared = [fact for fact in facts[0] if all(fact in one for one in facts)]
+    while shared and any(len(one) - len(shared) < least for one in facts):
+        shared = shared[1:]
+    return shared, [[fact for fact in one if fact not in shared] for one in facts]
+
+
+def _legend_columns(legend: Sequence[Entry], width_in: float) -> int:
+    longest = max((len(text) for _, text in legend), default=1)
+    most = max(1, min(len(legend), int(width_in / (0.40 + 0.05 * longest))))
+    lines = -(-len(legend) // most)
+    return -(-len(legend) // max(1, lines))  # as even as so many lines can be
+
+
+def _wrapped(text: str, width_in: float) -> str:
+    return "\n".join(textwrap.wrap(text, int(width_in / 0.0425)))
+
+
+def _head(axes: Axes, title: Sequence[str], facts: Sequence[str], width_in: float) -> None:
+    line = style.tidy(" · ".join(title), int((width_in - 0.4) / 0.056))
+    axes.set_title(line, pad=12 if facts else 4).set_in_layout(False)
+    axes.title.set_in_layout(True)
+    if facts:
+        axes.annotate(
+            style.tidy(" · ".join(facts), int((width_in - 0.4) / 0.042)), (0, 1), (0, 4),
+            "axes fraction", "offset points", fontsize=5.6, color=style.GREY,
+        ).set_in_layout(False)  # fmt: skip
+
+
+TABLE_LINE_IN = 0.118
+TABLE_STOPS = (-0.17, 0.18, 0.45, 0.67)
+"""Where columns begin, as a share of the width of the axes above."""
+
+
+def _table_in(panel: Panel) -> float:
+    return TABLE_LINE_IN * len(panel.table) + 0.1 if panel.table else 0.0
+
+
+def _table(panel: Panel, axes: Axes, height_in: float) -> None:
+    axes.axis("off")
+    axes.set(xlim=(0, 1), ylim=(height_in, 0))
+    for i, line in enumerate(panel.table):
+        y = TABLE_LINE_IN * (i + 0.5)
+        color = style.GREY if i == 0 else style.BLACK
+        for stop, (handle, text) in zip(TABLE_STOPS, line, strict=True):
+            at = stop
+            if handle is not None:
+                handle.set_data([at, at + 0.045, at + 0.09], [y] * 3)
+                handle.set(markevery=[1], clip_on=False, markersize=3.8, in_layout=False)
+                axes.add_line(handle)
+            at += 0.11 if stop == TABLE_STOPS[0] else 0
+            axes.text(
+                at, y, text, fontsize=5.8, color=color, va="center", clip_on=False, in_layout=False
+            )  # fmt: skip
+
+
+def _nothing() -> Line2D:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], linestyle="none")
+
+
+def mark(look: style.Look | None, kind: str = "filled", line: Any = "") -> Line2D:
+    """A legend's mark: filled, pale or hollow in the method's look, or one of style's marks."""
+    from matplotlib.lines import Line2D
+
+    color = look.color if look else style.GREY
+    return Line2D([], [], linestyle=line, **marks(color, look.marker if look else "o", kind))
+
+
+def dashed(color: str) -> Line2D:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], linestyle="--", linewidth=0.8, color=color)
+
+
+def _place(axes: Axes, labels: Sequence[Label]) -> None:
+    """Put each label beside its point where it covers neither a point nor another label; one that
+    has no such place is left out."""
+    per_point = axes.figure.dpi / 72
+    to_points = axes.transData.transform
+    taken = [
+        (x - 3, y - 3, x + 3, y + 3)
+        for line in axes.lines
+        if line.get_marker() not in (None, "None", "") and line.get_transform() == axes.transData
+        for x, y in to_points(line.get_xydata()) / per_point
+    ]
+    edge = [end / per_point for end in axes.bbox.extents]
+    for text, x, y in labels:
+        text = style.tidy(text, 24)
+        at_x, at_y = to_points((x, y)) / per_point
+        wide, high = 3.1 * len(text), 5.5
+        for dx, dy, ha, va in PLACES:
+            left = at_x + dx - {"left": 0, "center": wide / 2, "right": wide}[ha]
+            low = at_y + dy - {"bottom": 0, "center": high / 2, "top": high}[va]
+            box = (left, low, left + wide, low + high)
+            inside = (
+                box[0] > edge[0] and box[2] < edge[2] + 8 and box[1] > edge[1] and box[3] < edge[3]
+            )
+            if inside and not any(_cover(box, other) for other in taken):
+                axes.annotate(
+                    text, (x, y), (dx, dy), textcoords="offset points", fontsize=5.4,
+                    color=style.GREY, ha=ha, va=va, zorder=5,
+                )  # fmt: skip
+                taken.append(box)
+                break
+
+
+PLACES = (
+    (4, 0, "left", "center"), (3, 3, "left", "bottom"), (3, -3, "left", "top"),
+    (-4, 0, "right", "center"), (-3, 3, "right", "bottom"), (-3, -3, "right", "top"),
+    (0, 5, "center", "bottom"), (0, -5, "center", "top"), (8, 8, "left", "bottom"),
+    (8, -8, "left", "top"),
+)  # fmt: skip
+
+
+def _cover(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def marks(color: str, marker: str, kind: str = "filled") -> dict[str, Any]:
+    """matplotlib's words for a mark; `kind` is filled, pale, hollow, or a mark of its own."""
+    face = {"filled": color, "pale": _pale(color)}.get(kind, "white")
+    if kind not in ("filled", "pale", "hollow"):
+        marker = kind
+    found = {
+        "color": color, "marker": marker, "markerfacecolor": face, "markeredgecolor": color,
+        "markeredgewidth": 0.9,
+    }  # fmt: skip
+    return {**found, "markersize": 6.5} if kind in (style.TIMEOUT, style.PUBLISHED) else found
+
+
+def _pale(color: str) -> str:
+    parts = [int(color[i : i + 2], 16) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(255 - (255 - part) * 0.35):02x}" for part in parts)

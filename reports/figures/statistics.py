@@ -1,0 +1,200 @@
+"""What the plots say of points and curves: fronts, exponents, crossovers. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+Standing = Literal["front", "open", "dominated"]
+
+
+class Interval(NamedTuple):
+    """A figure and the two ends of its 95 % interval; infinite ends where it has none."""
+
+    value: float
+    lo: float
+    hi: float
+
+
+class Point(NamedTuple):
+    """`cost` is better small, `gain` is better large."""
+
+    cost: Interval
+    gain: Interval
+
+
+def standings(points: Sequence[Point]) -> list[Standing]:
+    """Where each point stands against the others.
+
+    dominated  another point is surely cheaper and surely better
+    open       another is cheaper and no worse, or better and no dearer, by the figures alone: the
+               intervals don't bear it out
+    front      no other is
+    """
+    found: list[Standing] = []
+    for one in points:
+        others = [other for other in points if other is not one]
+        sure = any(surely_less(o.cost, one.cost) and surely_less(one.gain, o.gain) for o in others)
+        found.append("dominated" if sure else "open" if _beaten(one, others) else "front")
+    return found
+
+
+def _beaten(one: Point, others: Sequence[Point]) -> bool:
+    return any(
+        o.cost.value <= one.cost.value
+        and o.gain.value >= one.gain.value
+        and (o.cost.value, o.gain.value) != (one.cost.value, one.gain.value)
+        for o in others
+    )
+
+
+def surely_less(a: Interval, b: Interval) -> bool:
+    """Whether the 95 % interval of b − a lies above 0.
+
+    The two intervals are joined as independent errors add up (Zou and Donner 2008, Statistics in
+    Medicine 27): less strict than asking that they don't overlap, and no less right.
+    """
+    distance = b.value - a.value
+    return distance > 0 and distance > math.hypot(b.value - b.lo, a.hi - a.value)
+
+
+class PowerLaw(NamedTuple):
+    """cost = exp(log_scale) · length^exponent, and the 95 % interval of the exponent."""
+
+    exponent: float
+    lo: float
+    hi: float
+    log_scale: float
+    n: int
+
+    def at(self, length: float) -> float:
+        return math.exp(self.log_scale + self.exponent * math.log(length))
+
+
+def power_law(lengths: ArrayLike, costs: ArrayLike) -> PowerLaw | None:
+    """Least squares on logarithms, over any number of points a length; Student's interval.
+
+    None for fewer than three lengths: two give a line through them, and nothing to doubt it by.
+    Raises ValueError for columns that differ in length or hold what isn't positive.
+    """
+    x, y = _logs(lengths, costs)
+    if len(np.unique(x)) < 3:
+        return None
+    centred = x - x.mean()
+    spread = float(centred @ centred)
+    slope = float(centred @ y) / spread
+    level = float(y.mean()) - slope * float(x.mean())
+    rest = y - level - slope * x
+    error = math.sqrt(float(rest @ rest) / (len(x) - 2) / spread)
+    reach = t_quantile(len(x) - 2) * error
+    return PowerLaw(slope, slope - reach, slope + reach, level, len(x))
+
+
+class HeldOut(NamedTuple):
+    """What the shorter lengths foretell of the longest: `predicted` with its 95 % interval, beside
+    `measured` (the geometric mean, where there are several)."""
+
+    length: float
+    measured: float
+    predicted: float
+    lo: float
+    hi: float
+
+    @property
+    def error_pct(self) -> float:
+        """How far the prediction is above (+) or below (−) what was measured."""
+        return (self.predicted / self.measured - 1) * 100
+
+
+def held_out(lengths: ArrayLike, costs: ArrayLike) -> HeldOut | None:
+    """The longest length foretold by a power law through all the others; None when these are
+    fewer than three lengths. Raises ValueError as `power_law` does."""
+    x, y = _logs(lengths, costs)
+    if not len(x):
+        return None
+    last = x == x.max()
+    law = power_law(np.exp(x[~last]), np.exp(y[~last]))
+    if law is None:
+        return None
+    known, rest = x[~last], y[~last] - law.log_scale - law.exponent * x[~last]
+    n, at = len(known), float(x.max())
+    variance = float(rest @ rest) / (n - 2)
+    spread = float(np.square(known - known.mean()).sum())
+    away = (at - float(known.mean())) ** 2 / spread
+    reach = t_quantile(n - 2) * math.sqrt(variance * (1 / int(last.sum()) + 1 / n + away))
+    centre = law.log_scale + law.exponent * at
+    low, high = (math.exp(min(centre + side * reach, 700.0)) for side in (-1, 1))
+    return HeldOut(math.exp(at), math.exp(float(y[last].mean())), math.exp(centre), low, high)
+
+
+def _logs(lengths: ArrayLike, costs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    x, y = np.asarray(lengths, float), np.asarray(costs, float)
+    if x.shape != y.shape or x.ndim != 1:
+        raise ValueError(f"a fit needs two equal columns, got {x.shape} and {y.shape}")
+    if not (np.all(x > 0) and np.all(y > 0)):
+        raise ValueError("a power law needs positive lengths and costs")
+    return np.log(x), np.log(y)
+
+
+def t_quantile(freedom: int) -> float:
+    """Student's t with so many degrees of freedom: the 97.5 % quantile, by halving the closed form
+    of its distribution (Abramowitz and Stegun 26.7.3-4)."""
+    low, high = 0.0, 13.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (low, middle) if _within(middle, freedom) >= 0.95 else (middle, high)
+    return high
+
+
+def _within(t: float, freedom: int) -> float:
+    """P(|T| ≤ t)."""
+    angle = math.atan(t / math.sqrt(freedom))
+    even = freedom % 2 == 0
+    term, total = (1.0, 0.0) if even else (math.cos(angle), 0.0)
+    for k in range(freedom // 2):
+        total += term
+        step = (2 * k + 1) / (2 * k + 2) if even else (2 * k + 2) / (2 * k + 3)
+        term *= step * math.cos(angle) ** 2
+    if even:
+        return math.sin(angle) * total
+    return 2 / math.pi * (angle + math.sin(angle) * total)
+
+
+class Crossover(NamedTuple):
+    """The length from which on a ratio stays below 1, and the interval of that length: 0 where
+    it may lie below the shortest measured, infinity where it may lie beyond the longest."""
+
+    length: float
+    lo: float
+    hi: float
+
+
+def crossover(lengths: Sequence[float], ratios: Sequence[Interval]) -> Crossover | None:
+    """Where a curve of ratios to vanilla comes to stay below 1, on a line between the logarithms
+    of the two lengths around it; the ends of the interval are where the curves of the lower and
+    the upper ends of the ratios do. Lengths rise and are distinct.
+
+    None when the ratio at the longest length isn't below 1.
+    """
+    ends = [_last_crossing(lengths, [r[end] for r in ratios]) for end in range(3)]
+    if math.isinf(ends[0]):
+        return None
+    return Crossover(*ends)
+
+
+def _last_crossing(lengths: Sequence[float], ratios: Sequence[float]) -> float:
+    if not ratios or ratios[-1] >= 1:
+        return math.inf
+    above = [i for i, ratio in enumerate(ratios) if ratio >= 1]
+    if not above:
+        return 0.0
+    i = above[-1]
+    if math.isinf(ratios[i]) or ratios[i + 1] <= 0:  # no slope to follow: the outer length
+        return float(lengths[i + 1] if math.isinf(ratios[i]) else lengths[i])
+    x = [math.log(lengths[j]) for j in (i, i + 1)]
+    y = [math.log(ratios[j]) for j in (i, i + 1)]
+    return math.exp(x[0] + (x[1] - x[0]) * y[0] / (y[0] - y[1]))

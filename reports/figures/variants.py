@@ -1,0 +1,91 @@
+"""Quality against cost while a method's parameters change: VCC's Figures 5 and 8 (runtime, WikiHop)
+and IceFormer's Figure 4 (time of the attention, LRA)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from reports.figures import sheet, ticks, words
+from reports.figures.data import VANILLA, Rows, records
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+RUNTIME, ATTENTION = "latency, ms", "time of the attention, ms"
+COLUMNS = {RUNTIME: "lat_median_ns", ATTENTION: "attend_ns"}
+
+
+def runtime(rows: Rows, most: int) -> sheet.Plot | None:
+    """WikiHop where it was measured, as in the paper; where not, any task that has variants."""
+    wikihop = _plot(rows.where(task="wikihop"), most, RUNTIME, 2)
+    return wikihop or _plot(rows, most, RUNTIME, 2)
+
+
+def attention(rows: Rows, most: int) -> sheet.Plot | None:
+    """The tasks of LRA, and IceFormer alone beside vanilla."""
+    lra = rows.where(benchmark="lra", method=["iceformer", VANILLA])
+    return _plot(lra, most, ATTENTION, 3)
+
+
+def _plot(rows: Rows, most: int, cost: str, across: int) -> sheet.Plot | None:
+    column = COLUMNS[cost]
+    known = rows.cells[rows.cells["value"].notna() & rows.cells[column].gt(0)]
+    some = [p for p in replace(rows, cells=known).settings("length") if _variants(p) > 1]
+    if not some:
+        return None
+    drawn = sorted(some[:most], key=lambda p: (p["task"].iloc[0], p["length"].iloc[0]))
+    panels = [
+        sheet.Panel(words.title(p, "length"), words.facts(p), partial(paint, rows, p, cost))
+        for p in drawn
+    ]
+    note = (
+        "Bars: 95 % intervals. A line joins one method's variants; what they differ in is beside."
+    )
+    return sheet.Plot(
+        panels, across, 2.1 if across == 2 else 1.8, words.legend(rows, drawn), note,
+        len(some) - len(drawn),
+    )  # fmt: skip
+
+
+def _variants(panel: pd.DataFrame) -> int:
+    """Of the method with most of them."""
+    return int(panel.groupby("method")["method_params"].nunique().max())
+
+
+def paint(rows: Rows, panel: pd.DataFrame, cost: str, axes: Axes) -> list[sheet.Label]:
+    labels: list[sheet.Label] = []
+    panel = panel.assign(x=panel[COLUMNS[cost]].astype(float) / 1e6)
+    axes.set_xscale("log")
+    met: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for name, label, cells in rows.arms(panel):
+        look = rows.looks[name]
+        for cell in records(cells):
+            if pd.notna(cell.ci_lo) and pd.notna(cell.ci_hi):
+                axes.plot(
+                    [cell.x] * 2,
+                    [cell.ci_lo, cell.ci_hi],
+                    color=look.color,
+                    linewidth=0.7,
+                    alpha=0.7,
+                )
+            axes.plot(
+                cell.x, cell.value, linestyle="", **sheet.marks(look.color, look.marker), zorder=4
+            )
+            labels += [(label, cell.x, cell.value)] if label else []
+            # A line joins what differs in numbers alone.
+            kind = " ".join(word for word in label.split() if "=" not in word)
+            met.setdefault((name, kind), []).append((cell.x, cell.value))
+    for (name, _), points in met.items():
+        axes.plot(*zip(*points, strict=True), color=rows.looks[name].color, linewidth=0.9, zorder=2)
+    low, high = panel["x"].min(), panel["x"].max()
+    room = (high / low) ** 0.12 * 1.1
+    axes.set_xlim(low / room, high * room)
+    ticks.plain_log(axes.xaxis, low / room, high * room)
+    axes.margins(y=0.12)
+    axes.set_xlabel(cost)
+    axes.set_ylabel(words.quality(panel))
+    return labels
