@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import host, plugins, stats
+from bench import host, place, plugins, stats
 from bench.cell import BASELINE, Cell
 from bench.children.malloc import MALLOC
 from bench.columns import SCHEMA_VERSION
@@ -55,6 +55,7 @@ def run(
             return {**found, "reused": True}
     began = time.monotonic_ns()
     since = host.counters()
+    others = place.beside()
     row = _identity(cell, command)
     stages = (_probe,) if cell.probe else (_quality, _latency, _memory)
     for stage in stages:
@@ -73,9 +74,27 @@ def run(
             }
             break
     row |= host.fingerprint(cell.threads, cell.device["kind"], since)
+    row |= _company(cell, row, others | place.beside())
     row["wall_total_ns"] = time.monotonic_ns() - began
     store.append([row])
     return {**row, "reused": False}
+
+
+def lost(cell: Cell, results: Path, status: str, detail: str, **columns: Any) -> Row:
+    """Store the row of a cell whose whole process was ended from outside, supervisor and all."""
+    row = _identity(cell, None) | {"status_stage": "start"} | columns
+    row |= {"status": status, "status_detail": detail}
+    Store(results).append([row])
+    return row
+
+
+def _company(cell: Cell, row: Row, others: set[str]) -> Row:
+    """What ran beside the cell; what is timed in company is marked noisy."""
+    columns: Row = {"ran_beside": ", ".join(sorted(others)) or "nothing known"}
+    if others and cell.plan.speed:
+        reasons = [row.get("noise_reason"), f"beside {columns['ran_beside']}"]
+        columns |= {"noisy": True, "noise_reason": "; ".join(filter(None, reasons))}
+    return columns
 
 
 def _identity(cell: Cell, command: str | None) -> Row:
@@ -110,9 +129,8 @@ def _identity(cell: Cell, command: str | None) -> Row:
         "threads": cell.threads,
         "seed": cell.seed,
         "truncation_side": cell.task.get("truncation_side", "right"),
-        "launcher": "local",
         "status": "ok",
-        "attempt": 1,
+        **place.columns(),
     }
 
 
@@ -129,6 +147,9 @@ def _child(
     spare = max(0, (host.available_memory() or 0) - SPARE_BYTES)
     if limit := os.environ.get(MEMORY_LIMIT):
         spare = min(spare, int(limit))
+    if granted := place.memory_limit():
+        # Slurm kills the whole job for memory: the child has to meet its own limit before.
+        spare = min(spare, max(SPARE_BYTES, granted - SPARE_BYTES))
     return supervise(
         f"bench.children.{module}",
         {"cell": cell.to_json(), **request},
