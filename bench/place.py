@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 from typing import Any
@@ -12,6 +13,16 @@ LAUNCHER = "BENCH_LAUNCHER"
 BESIDE = "BENCH_BESIDE"
 """Environment variables that a sweep sets for its workers: launcher, and what it runs beside."""
 ASK_S = 20.0
+
+
+class Cut(RuntimeError):
+    """The job of this process is being ended from outside, which says nothing of the cell."""
+
+
+def check_cut(exit_signal: int | None) -> None:
+    """Raises Cut when a child met the signal by which Slurm ends a whole job."""
+    if exit_signal == signal.SIGTERM and job_id():
+        raise Cut(f"job {job_id()} is ended from outside")
 
 
 def columns() -> dict[str, Any]:

@@ -45,7 +45,7 @@ def run(
     """Run one cell and store its row; a finished cell's row is returned as it is.
 
     However a child ends there is a row: its `status` says how. Raises RequestError for what the
-    user must mend, StoreError when the row can't be written.
+    user must mend, StoreError when the row can't be written, Cut when the cell's job is ended.
     """
     results = Path(results).expanduser().resolve()
     store = Store(results)
@@ -64,6 +64,7 @@ def run(
             continue
         if outcome.status == "request":
             raise RequestError(outcome.detail or "")
+        place.check_cut(outcome.exit_signal)
         row |= columns
         if outcome.status != "ok":
             row |= {

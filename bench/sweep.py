@@ -27,6 +27,7 @@ REASON_LETTERS = 160
 MOST_SHOWN = 60
 MOST_ARRAY = 1000
 """Jobs of one array: one less than Slurm's own default of MaxArraySize."""
+UNTIL_KILLED_S = 600.0
 WATCH_S = {"joblib": 1.0, launchers.SLURM: 3.0}
 
 
@@ -260,7 +261,13 @@ def run_job(composed: Any) -> int:
     told("starts", 0, 0)
     began = time.monotonic()
     command = f"bench run {' '.join(hydra.overrides.task)}"
-    over = run_cell(config.plain(composed), words, command, told)
+    try:
+        over = run_cell(config.plain(composed), words, command, told)
+    except place.Cut:
+        told("is ended", 0, 0)
+        # To end well would be to tell Slurm that nothing is left to do.
+        time.sleep(UNTIL_KILLED_S)
+        return 1
     return _over(record, index, replace(over, seconds=time.monotonic() - began), here)
 
 
@@ -283,6 +290,8 @@ def run_cell(
         return Ended(words, 2, "refused", str(error))
     except StoreError as error:
         return Ended(words, 1, "not stored", str(error))
+    except place.Cut:
+        raise
     except Exception as error:
         # By its name, for submitit is an extra: a job's last time limit, after all its requeues.
         if type(error).__name__ == "UncompletedJobError":
