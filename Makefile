@@ -46,9 +46,9 @@ lint: $(READY)  ## ruff and mypy
 speed: $(READY)  ## attention methods against fused SDPA on this machine (5 minutes)
 	@$(VENV)/bin/python -m tests.speed $(ARGS)
 
-embedded: $(READY)  ## train the embedded models again (cost and expected score: conf/experiment/embedded_t5.yaml)
-	@$(VENV)/bin/python -m bench.children.train conf/experiment/embedded_t5.yaml
-	@$(VENV)/bin/python -m bench.children.train conf/experiment/embedded_t5_vcc.yaml
+embedded: $(READY)  ## train the embedded models again (cost and expected score: conf/recipe/embedded_t5.yaml)
+	@$(VENV)/bin/python -m bench.children.train conf/recipe/embedded_t5.yaml
+	@$(VENV)/bin/python -m bench.children.train conf/recipe/embedded_t5_vcc.yaml
 
 clean:  ## remove the environment and caches; rows stay
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist *.egg-info

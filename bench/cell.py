@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from bench import plugins
 from bench.errors import RequestError, unknown
 from bench.models import auto
 from tasks.base import Data, DataError, Loaded, Task
+from tasks.sources import sha256
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 PROBES = ("max_length",)
@@ -72,10 +73,22 @@ class Cell:
     def key(self) -> str:
         """sha256 over the cell's contents; paths are left out, the hashes of what they hold are
         in, so a moved folder is the same cell."""
-        content = asdict(self)
+        return _sha256(self._content())
+
+    @cached_property
+    def sketch(self) -> str:
+        """The key without the hash of embedded rows: they are made from the task, its code and the
+        shape, all of which are in it. So a plan knows a finished cell without making its rows."""
+        content = self._content()
+        if self.data["source"] == "embedded":
+            content["data"] = {k: v for k, v in content["data"].items() if k != "sha256"}
+        return _sha256(content)
+
+    def _content(self) -> dict[str, Any]:
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
         for group, part in (("model", "path"), ("model", "adapted"), ("data", "dir")):
             content[group] = {k: v for k, v in content[group].items() if k != part}
-        return _sha256(content)
+        return content
 
     @cached_property
     def prediction_key(self) -> str:
@@ -114,7 +127,7 @@ class Cell:
             self,
             method=method,
             model=_weights(self.model, BASELINE),
-            code_sha256=_code(method, self.task, self.model),
+            code_sha256=code_of(method, self.task, self.model),
         )
 
     def to_json(self) -> str:
@@ -128,13 +141,18 @@ class Cell:
     def of(cls, request: Mapping[str, Any]) -> Cell:
         """A cell from a composed request (bench.schema.Config as a plain dict): names are
         checked, rows found and hashed, weights hashed. Raises RequestError."""
-        _check(request)
+        check(request)
+        check_device(request["device"])
+        loaded = load(request)
+        return cls.with_rows(request, loaded.split, loaded.sha256)
+
+    @classmethod
+    def with_rows(
+        cls, request: Mapping[str, Any], split: str, sha256: str, code: str | None = None
+    ) -> Cell:
+        """The cell of a checked request whose rows have this split and hash. Raises RequestError
+        about its weights. `code` is what `code_of` gives for the request."""
         data = _data(request["data"])
-        task = plugins.build(request["task"])
-        try:
-            loaded = task.load(data, request["n"], request["length"], request["seed"])
-        except DataError as error:
-            raise RequestError(str(error)) from error
         threads = request["threads"] or len(os.sched_getaffinity(0))
         return cls(
             method=request["method"],
@@ -144,8 +162,8 @@ class Cell:
             data={
                 "source": data.source,
                 "dir": str(data.dir) if data.dir else None,
-                "split": loaded.split,
-                "sha256": loaded.sha256,
+                "split": split,
+                "sha256": sha256,
             },
             length=request["length"],
             n=request["n"],
@@ -155,11 +173,25 @@ class Cell:
             seed=request["seed"],
             measure=request["measure"],
             probe=request["probe"],
-            code_sha256=_code(request["method"], request["task"], request["model"]),
+            code_sha256=code or code_of(request["method"], request["task"], request["model"]),
         )
 
 
-def _check(request: Mapping[str, Any]) -> None:
+def load(request: Mapping[str, Any]) -> Loaded:
+    """The rows of a request. Raises RequestError."""
+    task = plugins.build(request["task"])
+    try:
+        loaded: Loaded = task.load(
+            _data(request["data"]), request["n"], request["length"], request["seed"]
+        )
+    except DataError as error:
+        raise RequestError(str(error)) from error
+    return loaded
+
+
+def check(request: Mapping[str, Any]) -> None:
+    """What can be said of a request's values without looking at anything else. Raises
+    RequestError."""
     for name in ("length", "batch", "n", "threads", "deadline_s"):
         value = request[name]
         if value is not None and value < 1:
@@ -173,10 +205,10 @@ def _check(request: Mapping[str, Any]) -> None:
         raise unknown("data source", request["data"]["source"], SOURCES)
     if request["data"]["source"] == "local" and not request["data"].get("dir"):
         raise RequestError("data=local needs the folder: data.dir=FOLDER (DATA_DIR=FOLDER)")
-    _check_device(request["device"])
 
 
-def _check_device(device: Mapping[str, Any]) -> None:
+def check_device(device: Mapping[str, Any]) -> None:
+    """Raises RequestError when this machine doesn't have the device."""
     if device["kind"] == "cpu":
         return
     try:
@@ -243,12 +275,12 @@ def _checkpoint_sha256(folder: Path) -> str:
         raise RequestError(f"{folder} holds no *.safetensors; only that format is loaded")
     digest = hashlib.sha256()
     for file in [folder / "config.json", *files]:
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
+        digest.update(bytes.fromhex(sha256(file)))
     return digest.hexdigest()
 
 
-def _code(method: Mapping[str, Any], task: Mapping[str, Any], model: Mapping[str, Any]) -> str:
+def code_of(method: Mapping[str, Any], task: Mapping[str, Any], model: Mapping[str, Any]) -> str:
+    """Hash of the code that a cell's numbers depend on."""
     # Metrics work on stored predictions: a repaired one needs no new run.
     targets = [method["target"], task["target"], model["family"], "methods.vanilla"]
     return plugins.code_sha256(targets, without=["tasks.metrics"])

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import catalogue, commands
+from bench import catalogue, commands, sweep_commands
 from bench.errors import RequestError, unknown
 from bench.shards import StoreError
 
-COMMANDS = catalogue.COMMANDS | commands.COMMANDS
+COMMANDS = sweep_commands.COMMANDS | catalogue.COMMANDS | commands.COMMANDS
 
 RUN_HELP = """\
 usage: bench run [-m] [NAME=VALUE …]
@@ -37,10 +37,16 @@ Runs one cell (or, with -m, every combination of comma-separated values) and sto
   force=false           run a finished cell again
   deadline_s=3600       seconds after which a measurement is stopped
   method.NAME=…         a method's own parameter, such as method.k=8
-  experiment=… launcher=…   recipes of conf/experiment and conf/launcher
+  experiment=NAME       overlays of conf/experiment      bench ls experiments
+
+With -m:
+  launcher=local        one cell after the other; joblib: n_jobs=2 measure=quality at a time;
+                        slurm: a cluster (docs/cluster.md)
+  shard=2/8             the second of eight parts, for machines that share nothing
+  budget=30m            coarse cells of all methods first, and none after that time
 
   bench run method=vcc task=narrativeqa length=4096
-  bench run -m method=vanilla,vcc length=1024,4096
+  bench run -m method=vanilla,vcc length=1024,4096      bench plan …: what that would do
 """
 
 
@@ -73,8 +79,9 @@ def run(arguments: Sequence[str]) -> int:
     if {"-h", "--help"} & set(arguments):
         print(RUN_HELP)
         return 0
-    sweep = {"-m", "--multirun"} & set(arguments)
     overrides = [a for a in arguments if a not in ("-m", "--multirun")]
+    # A launcher is Hydra's for sweeps; of one cell it makes a sweep of one.
+    sweep = len(overrides) < len(arguments) or any(a.startswith("launcher=") for a in overrides)
     stray = [a for a in overrides if a.startswith("-") or ("=" not in a and not a.startswith("~"))]
     if stray:
         raise RequestError(

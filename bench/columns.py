@@ -73,6 +73,7 @@ command               string  command that gives this row again
 launcher              string  what started the run: local, joblib, slurm, …
 slurm_job_id          string  job number on a cluster
 node                  string  name of the cluster's node
+ran_beside            string  what else ran on the machine, as far as known: jobs, workers
 """
 
 _SHAPE = """

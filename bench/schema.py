@@ -59,6 +59,9 @@ class Config:
     results: str = MISSING
     force: bool = MISSING
     deadline_s: int = MISSING
+    n_jobs: int = MISSING
+    shard: str | None = MISSING
+    budget: str | None = MISSING
 
 
 def register() -> None:
