@@ -47,8 +47,8 @@ speed: $(READY)  ## attention methods against fused SDPA on this machine (5 minu
 	@$(VENV)/bin/python -m tests.speed $(ARGS)
 
 embedded: $(READY)  ## train the embedded models again (cost and expected score: conf/experiment/embedded_t5.yaml)
-	@$(VENV)/bin/python -m bench.children.train conf/experiment/embedded_t5.yaml
-	@$(VENV)/bin/python -m bench.children.train conf/experiment/embedded_t5_vcc.yaml
+	@$(VENV)/bin/python -m bench.children.train_pairs conf/experiment/embedded_t5.yaml
+	@$(VENV)/bin/python -m bench.children.train_pairs conf/experiment/embedded_t5_vcc.yaml
 
 clean:  ## remove the environment and caches; rows stay
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist *.egg-info

@@ -33,6 +33,7 @@ from typing import Any, ClassVar
 
 from tasks import lra_files
 from tasks.base import Data, DataError, Encoded, Loaded, Row, Tokenizer
+from tasks.listops import tokens
 from tasks.rows import Reader
 
 MASKS = ("explicit", "legacy")
@@ -115,8 +116,6 @@ class Lra(Reader):
     def _row(self, name: str, found: lra_files.Found) -> Row:
         document = found.document
         if self.embedded == "listops":
-            from tasks.listops import tokens
-
             for token in tokens(document):
                 if token not in LISTOPS:
                     raise DataError(f"{found.where}: no ListOps token '{token}'")
@@ -156,8 +155,6 @@ class Lra(Reader):
     def ids_of(self, document: str) -> list[int]:
         """All ids of a document."""
         if self.embedded == "listops":
-            from tasks.listops import tokens
-
             return [LISTOPS[token] for token in tokens(document)]
         if self.embedded in ("text", "retrieval"):
             return [byte + 1 for byte in document.encode()]
