@@ -181,6 +181,9 @@ class Cell:
         """A cell from a composed request (bench.schema.Config as a plain dict): names are
         checked, rows found and hashed, weights hashed. Raises RequestError."""
         _check(request)
+        protocol, recipe = training.protocol(request), request.get("recipe")
+        if recipe:
+            training.check(recipe)
         data = _data(request["data"])
         task = plugins.build(request["task"])
         try:
@@ -188,7 +191,6 @@ class Cell:
         except DataError as error:
             raise RequestError(str(error)) from error
         threads = request["threads"] or len(os.sched_getaffinity(0))
-        protocol, recipe = training.protocol(request), request.get("recipe")
         rows = {
             "source": data.source,
             "dir": str(data.dir) if data.dir else None,
@@ -257,7 +259,6 @@ def _data(data: Mapping[str, Any]) -> Data:
 
 
 def _training_rows(task: Task, data: Data, request: Mapping[str, Any]) -> str:
-    training.check(request["recipe"])
     try:
         return training.data_sha256(
             task, data, request["recipe"], request["length"], request["seed"]

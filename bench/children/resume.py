@@ -14,7 +14,9 @@ from safetensors.torch import save_file
 
 from bench.errors import RequestError
 
-STATE = "state.safetensors"
+STATE = "training.state"
+"""Not named as weights are: a checkpoint is hashed with what is named so."""
+
 WEIGHTS = "model.safetensors"
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 

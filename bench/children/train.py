@@ -2,6 +2,7 @@
 processes (GPUs, machines) through accelerate's launcher, in the words of `bench train`:
 
     accelerate launch --num_processes 2 -m bench.children.train method=vanilla recipe=NAME
+    torchrun --nproc_per_node 2 -m bench.children.train method=vanilla recipe=NAME      # on CPUs
 
 Everything a step does is a function of its number: its rows and its random numbers are drawn from
 the seed and the step. So a run that was killed goes on along the same curve.
@@ -132,6 +133,7 @@ class Training:
         # What differs from run to run stays out: the same curve, resumed or not.
         self.state: dict[str, Any] = {"step": 0, "best": None, "best_step": 0, "worse": 0}
         self.spent = {"wall_ns": 0, "tokens": 0}
+        self.due = False
 
     def _feed(self, split: str, n: int | None, batch: int) -> Feed:
         data = self.cell.data
@@ -150,7 +152,7 @@ class Training:
             self.state, self.spent = restore(
                 resumed, self.family.model, self.optimizer, self.accelerator.scaler
             )
-            self._forget_after(self.state["step"])
+        self._forget_after(self.state["step"])
         total, every = self.recipe["steps"], self.recipe["eval_every"]
         shown: float | None = None
         began, reached = time.monotonic(), self.state["step"]
@@ -166,8 +168,7 @@ class Training:
             if looked:
                 self._look()
             self.spent["wall_ns"] += time.monotonic_ns() - started
-            if looked or step % self.recipe["save_every"] == 0:
-                self._save()
+            self.due = self.due or looked or step % self.recipe["save_every"] == 0
             passed = time.monotonic() - began
             left = passed / (step - reached) * (total - step)
             rate = self.spent["tokens"] / max(self.spent["wall_ns"], 1) * 1e9
@@ -204,6 +205,8 @@ class Training:
         if not math.isfinite(loss):
             kept = self._kept()
             raise Diverged(f"the loss is {loss} at step {step + 1}; {kept}")
+        if self.due:  # only now are the weights known to be good
+            self._save()
         if self.recipe["clip"]:
             accelerator.clip_grad_norm_(self.model.parameters(), self.recipe["clip"])
         self.prepared.step()
@@ -211,9 +214,8 @@ class Training:
 
     def _kept(self) -> str:
         path = self.place / STATE
-        if not path.exists():
-            return "no checkpoint was saved before it"
-        return f"the last good checkpoint is kept: {path}"
+        kept = f"the last good checkpoint is kept: {path}" if path.exists() else "none was saved"
+        return f"{kept}; a smaller recipe.lr or recipe.clip may help"
 
     @torch.no_grad()
     def _look(self) -> None:
@@ -231,7 +233,8 @@ class Training:
         score = (right if self.task.labels is not None else -loss) / count
         step = self.state["step"]
         self._log({"step": step, "dev_loss": loss / count, "dev_right": right / count})
-        if self.state["best"] is None or score > self.state["best"]:
+        best = self.state["best"]
+        if math.isfinite(score) and (best is None or score > best):
             self.state.update(best=score, best_step=step, worse=0)
             if self.accelerator.is_main_process:
                 save_weights(self.place, self.family.model, step)
@@ -239,6 +242,7 @@ class Training:
             self.state["worse"] += 1
 
     def _save(self) -> None:
+        self.due = False
         if self.accelerator.is_main_process:
             save(
                 self.place / STATE, self.family.model, self.optimizer,
