@@ -209,6 +209,10 @@ def score(cell: Cell, results: Path, paired: bool, tokens_in: Sequence[int] | No
             "value_diff_ci_lo": difference.lo,
             "value_diff_ci_hi": difference.hi,
         }
+    if task.labels is not None:
+        constant = ([str(label)] * len(rows) for label in range(task.labels))
+        chance = max(task.score(answers, references)["value"] for answers in constant)
+        columns |= {"chance": chance, "at_chance": columns[f"{prefix}ci_lo"] <= chance}
     return columns
 
 

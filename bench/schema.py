@@ -43,6 +43,7 @@ class DataConf:
 class RecipeConf:
     """How to train. A step is one change of the weights, on `batch` rows in all processes.
 
+    steps or epochs   how long: one of the two
     rows, dev_rows    of the train and validation splits; None: all
     schedule          of the learning rate after `warmup` steps: linear and cosine fall to 0 at the
                       last step, rsqrt with the root of the step; clip 0: no gradient is cut
@@ -55,9 +56,10 @@ class RecipeConf:
     """
 
     name: str = MISSING
-    steps: int = MISSING
     batch: int = MISSING
     lr: float = MISSING
+    steps: int | None = None
+    epochs: float | None = None
     rows: int | None = None
     dev_rows: int | None = 512
     schedule: str = "linear"

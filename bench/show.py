@@ -121,6 +121,9 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             r["value_diff"], r["value_diff_ci_lo"], r["value_diff_ci_hi"], sign=True
         )
     yield name, _within(r["value"], r["ci_lo"], r["ci_hi"]), base, difference
+    if r.get("chance") is not None:
+        told = "[yellow]vanilla is at chance[/]" if r["at_chance"] else ""
+        yield "  best constant answer", f"{r['chance']:.1f}", f"{r['chance']:.1f}", told
 
 
 def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

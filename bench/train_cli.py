@@ -63,7 +63,7 @@ def train(arguments: Sequence[str]) -> int:
     minutes = found["wall_ns"] / 60e9
     print(
         f"dev score {found['dev_score']:.4f} at step {found['best_step']:,} of "
-        f"{found['recipe']['steps']:,}; {minutes:.1f} minutes on {found['device']}",
+        f"{found['steps']:,}; {minutes:.1f} minutes on {found['device']}",
         file=sys.stderr,
     )
     return 0

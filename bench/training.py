@@ -76,6 +76,10 @@ def check(recipe: Mapping[str, Any]) -> None:
     for name, accepted in (("schedule", SCHEDULES), ("dtype", DTYPES)):
         if recipe[name] not in accepted:
             raise unknown(f"recipe.{name}", recipe[name], accepted)
+    if (recipe["steps"] is None) == (recipe["epochs"] is None):
+        raise RequestError(
+            f"recipe {recipe['name']}: give recipe.steps or recipe.epochs, one of them"
+        )
     for name in ("steps", "batch", "accumulate", "eval_every", "save_every", "rows", "dev_rows"):
         if recipe[name] is not None and recipe[name] < 1:
             raise RequestError(f"recipe.{name}={recipe[name]}: it must be 1 or more")

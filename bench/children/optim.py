@@ -49,9 +49,9 @@ def optimizer(model: Any, recipe: Mapping[str, Any]) -> torch.optim.AdamW:
     )
 
 
-def rate(recipe: Mapping[str, Any], step: int) -> float:
-    """The learning rate of step 0, 1, …"""
-    top, warmup, total = recipe["lr"], recipe["warmup"], recipe["steps"]
+def rate(recipe: Mapping[str, Any], step: int, total: int) -> float:
+    """The learning rate of step 0, 1, … of so many."""
+    top, warmup = recipe["lr"], recipe["warmup"]
     if step < warmup:
         return float(top * (step + 1) / warmup)
     done = (step - warmup) / max(1, total - warmup)

@@ -126,6 +126,8 @@ class Training:
             )
         report("rows")
         self.feed = self._feed("train", self.recipe["rows"], self.recipe["batch"])
+        passes = len(self.feed.rows) // self.recipe["batch"]
+        self.total = self.recipe["steps"] or max(1, round(self.recipe["epochs"] * passes))
         self.dev = self._feed("validation", self.recipe["dev_rows"], 1)
         self.optimizer = optimizer(self.family.model, self.recipe)
         whole = Whole(self.family, self.recipe["label_smoothing"])
@@ -153,7 +155,7 @@ class Training:
                 resumed, self.family.model, self.optimizer, self.accelerator.scaler
             )
         self._forget_after(self.state["step"])
-        total, every = self.recipe["steps"], self.recipe["eval_every"]
+        total, every = self.total, self.recipe["eval_every"]
         shown: float | None = None
         began, reached = time.monotonic(), self.state["step"]
         while self.state["step"] < total and not self._enough():
@@ -187,7 +189,7 @@ class Training:
         accelerator, accumulate = self.accelerator, self.recipe["accumulate"]
         self.model.train()
         for group in self.optimizer.param_groups:
-            group["lr"] = rate(self.recipe, step)
+            group["lr"] = rate(self.recipe, step, self.total)
         self.prepared.zero_grad()
         told = torch.zeros(3, device=accelerator.device, dtype=torch.float64)
         for part in range(accumulate):

@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,10 @@ from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 
 import bench
-from bench import plugins, training
-from bench.children import arms, train
+from bench import plugins, runner, trained, training
+from bench.cell import PLANS
+from bench.children import arms, step, train
+from bench.children.optim import optimizer
 from bench.children.resume import STATE, DiskFull, restore, save
 from bench.errors import RequestError
 from methods.base import Unsupported
@@ -156,7 +159,7 @@ def test_it_stops_early_when_the_dev_rows_get_no_better(tmp_path):
 
 
 def test_a_loss_that_is_no_number_stops_it_and_keeps_the_last_good_state(tmp_path, monkeypatch):
-    monkeypatch.setattr(train, "rate", lambda recipe, step: 1e30 if step >= 5 else 1e-3)
+    monkeypatch.setattr(train, "rate", lambda recipe, step, total: 1e30 if step >= 5 else 1e-3)
     with pytest.raises(train.Diverged, match=r"the loss is nan at step 7; the last good") as stop:
         run(tmp_path, "recipe.save_every=1")
     [place] = tmp_path.iterdir()
@@ -212,3 +215,38 @@ def test_a_model_that_writes_text_is_finetuned_with_a_method_in_it(tmp_path, tin
     family = arms.load(cell, plugins.build(dict(cell.method)))
     assert family.tokenizer.eos_token_id == 1
     assert family.model.generation_config.decoder_start_token_id == 0
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """What the child of training steps brings, in this process."""
+    monkeypatch.setattr(arms, "prepare", lambda cell: torch.set_num_threads(1))
+
+    def measured(*words: str, **more: str) -> dict:
+        cell = bench.compose(*TINY, "measure=training", "batch=2", *words)
+        return step.measure({"cell": cell.to_json(), **more}, lambda *_: None)
+
+    return measured
+
+
+def test_a_training_step_is_measured_in_pairs_and_its_memory_in_one(steps, monkeypatch):
+    monkeypatch.setitem(PLANS, "training", replace(PLANS["training"], pairs=6, budget_s=20.0))
+    told = steps("method=bigbird")
+    assert len(told["lat_samples_ns"]) == len(told["base_samples_ns"]) == 6
+    columns = {ours for theirs, ours in trained.COLUMNS.items() if theirs in told}
+    assert columns == {"train_samples_ns", "base_train_samples_ns"}
+    assert runner.judge(told, 0)["ratio"] > 0
+    assert steps("method=bigbird", arm="vanilla")["train_peak_bytes"] > 0
+    assert "base_samples_ns" not in steps("method=vanilla")
+    with pytest.raises(Unsupported, match="frozen weights"):
+        steps("method=iceformer")
+
+
+def test_a_training_step_leaves_the_weights_as_they_are(tmp_path):
+    cell = bench.compose(*TINY, "measure=training", "batch=2")
+    family = step.start(cell)
+    before = {name: value.clone() for name, value in family.model.state_dict().items()}
+    batch = step.rows(cell, family)[0]
+    step.Step(family, optimizer(family.model, step.PLAIN))(batch)
+    assert any(weight.grad.abs().sum() > 0 for weight in family.model.parameters())
+    assert all(torch.equal(before[name], v) for name, v in family.model.state_dict().items())
