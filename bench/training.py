@@ -100,12 +100,23 @@ def sized(model: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
     return {**model, "config": {k: v for k, v in told.items() if v is not None} | dict(config)}
 
 
+def rows_of(task: Task, data: Data, n: int | None) -> int | None:
+    """How many rows of a split are read: of an endless source, where n is None, the official
+    number."""
+    if n is None and data.source == "embedded":
+        official: Mapping[str, int] = getattr(task, "n", {})
+        return official.get(data.split or "")
+    return n
+
+
 def data_sha256(task: Task, data: Data, recipe: Mapping[str, Any], length: int, seed: int) -> str:
     """sha256 over the rows that a recipe trains on and is judged by. Raises DataError."""
     parts: list[Any] = []
     for split, n in (("train", recipe["rows"]), ("validation", recipe["dev_rows"])):
+        where = Data(data.source, data.dir, split)
+        n = rows_of(task, where, n)
         some = min(n or EMBEDDED_HASHED, EMBEDDED_HASHED) if data.source == "embedded" else n
-        loaded = task.load(Data(data.source, data.dir, split), some, length, seed)
+        loaded = task.load(where, some, length, seed)
         parts.append([split, n, loaded.sha256])
     return _sha256(parts)
 

@@ -1,6 +1,6 @@
-"""Pathfinder images, of LRA's hard kind and easier ones (Linsley et al., 2018, arXiv:1805.08315; Tay et al., 2021,
-arXiv:2011.04006): two long dashed paths, short distractors, and two discs. The label says whether
-both discs lie on one path.
+"""Pathfinder images, of LRA's hard kind and easier ones (Linsley et al., 2018, arXiv:1805.08315;
+Tay et al., 2021, arXiv:2011.04006): two long dashed paths, short distractors, and two discs. The
+label says whether both discs lie on one path.
 
 A path begins near the centre; each next dash begins a gap behind the last one's end, and its
 direction is drawn with weight cos² of the turn among those that end on a free place. A dash that

@@ -140,6 +140,7 @@ class Training:
     def _feed(self, split: str, n: int | None, batch: int) -> Feed:
         data = self.cell.data
         where = Data(data["source"], Path(data["dir"]) if data["dir"] else None, split)
+        n = training.rows_of(self.task, where, n)
         loaded = self.task.load(where, n, self.cell.length, self.cell.seed)
         target = self.recipe["target_length"] or self.task.max_new_tokens
         return Feed(
