@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bench import plugins
+from bench import plugins, training
 from bench.errors import RequestError, unknown
 from bench.models import auto
 from tasks.base import Data, DataError, Loaded, Task
@@ -31,6 +31,7 @@ class Plan:
 
     quality: bool = True
     speed: bool = True
+    training: bool = False
     pairs: int = 40
     budget_s: float = 30.0
 
@@ -41,6 +42,7 @@ PLANS = {
     "published": Plan(pairs=100, budget_s=1200.0),
     "quality": Plan(speed=False),
     "speed": Plan(quality=False),
+    "training": Plan(quality=False, speed=False, training=True, budget_s=120.0),
 }
 
 
@@ -52,6 +54,7 @@ class Cell:
     model          name, family target, checkpoint path and how its weights came to be
     data           source, dir, split, and the sha256 of the rows
     n              rows asked for (None: all of the split); `threads` CPU threads of a child
+    protocol       how method and weights came together, and the recipe that trains: bench.training
     """
 
     method: Mapping[str, Any]
@@ -68,11 +71,13 @@ class Cell:
     measure: str
     probe: str | None
     code_sha256: str
+    protocol: str | None = None
+    recipe: Mapping[str, Any] | None = None
 
     @cached_property
     def key(self) -> str:
         """sha256 over the cell's contents; paths are left out, the hashes of what they hold are
-        in, so a moved folder is the same cell."""
+        in, so a moved folder is the same cell. What is to be trained counts by its recipe."""
         return _sha256(self._content())
 
     @cached_property
@@ -86,8 +91,14 @@ class Cell:
 
     def _content(self) -> dict[str, Any]:
         content = {field.name: getattr(self, field.name) for field in fields(self)}
-        for group, part in (("model", "path"), ("model", "adapted"), ("data", "dir")):
-            content[group] = {k: v for k, v in content[group].items() if k != part}
+        left_out = {"path", "adapted", "checkpoints", "base_sha256"}
+        if "training" in self.model:
+            left_out.add("weights_sha256")
+        for group, parts in (("model", left_out), ("data", {"dir"})):
+            content[group] = {k: v for k, v in content[group].items() if k not in parts}
+        for name in ("protocol", "recipe"):
+            if content[name] is None:
+                del content[name]
         return content
 
     @cached_property
@@ -123,12 +134,53 @@ class Cell:
     def baseline(self) -> Cell:
         """The vanilla cell of the same request, on the weights that vanilla uses."""
         method = plugins.conf("method", BASELINE)
-        return replace(
-            self,
-            method=method,
-            model=_weights(self.model, BASELINE),
-            code_sha256=code_of(method, self.task, self.model),
+        model = _weights(self.model, BASELINE, self._uses_adapted)
+        plain = replace(
+            self, method=method, model=model, code_sha256=code_of(method, self.task, self.model)
         )
+        cell = plain.trained()
+        known = cell.model["weights_sha256"] or self.model.get("base_sha256")
+        return replace(cell, model={**cell.model, "weights_sha256": known})
+
+    @property
+    def _uses_adapted(self) -> bool:
+        return self.protocol in (None, "finetune") and self.recipe is None
+
+    def trained(self) -> Cell:
+        """The same cell on the weights that its recipe gives, hashed where they are there already;
+        itself where it has no recipe."""
+        if self.recipe is None:
+            return self
+        assert self.protocol is not None
+        method = self.training_method
+        start = {
+            "family": self.model["family"],
+            "config": self.model.get("config"),
+            "weights_sha256": self.model.get("start_sha256", self.model["weights_sha256"]),
+        }
+        data = {name: self.data[name] for name in ("source", "train_sha256")}
+        code = code_of(method, self.task, self.model)
+        key = training.key(
+            method, self.task, start, data, self.length, self.recipe, self.seed, code
+        )
+        place = training.folder(
+            Path(self.model["checkpoints"]), self.task["name"], method["name"], key
+        )
+        there = training.card(place) is not None
+        model = {
+            **self.model,
+            "training": key,
+            "path": str(place),
+            "start_sha256": start["weights_sha256"],
+            "weights": training.KINDS[self.protocol],
+            "weights_sha256": checkpoint_sha256(place) if there else None,
+        }
+        return replace(self, model=model)
+
+    @property
+    def training_method(self) -> Mapping[str, Any]:
+        """The method that the weights are trained with."""
+        return plugins.conf("method", BASELINE) if self.protocol == "swap" else self.method
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
@@ -152,19 +204,23 @@ class Cell:
     ) -> Cell:
         """The cell of a checked request whose rows have this split and hash. Raises RequestError
         about its weights. `code` is what `code_of` gives for the request."""
+        protocol, recipe = training.protocol(request), request.get("recipe")
         data = _data(request["data"])
         threads = request["threads"] or len(os.sched_getaffinity(0))
-        return cls(
+        rows = {
+            "source": data.source,
+            "dir": str(data.dir) if data.dir else None,
+            "split": split,
+            "sha256": sha256,
+        }
+        if recipe:
+            rows["train_sha256"] = _training_rows(plugins.build(request["task"]), data, request)
+        cell = cls(
             method=request["method"],
             task=request["task"],
-            model=_weights(request["model"], request["method"]["name"]),
+            model=_model(request, protocol),
             device=request["device"],
-            data={
-                "source": data.source,
-                "dir": str(data.dir) if data.dir else None,
-                "split": split,
-                "sha256": sha256,
-            },
+            data=rows,
             length=request["length"],
             n=request["n"],
             batch=request["batch"],
@@ -174,7 +230,10 @@ class Cell:
             measure=request["measure"],
             probe=request["probe"],
             code_sha256=code or code_of(request["method"], request["task"], request["model"]),
+            protocol=protocol,
+            recipe=recipe,
         )
+        return cell.trained()
 
 
 def load(request: Mapping[str, Any]) -> Loaded:
@@ -229,10 +288,37 @@ def _data(data: Mapping[str, Any]) -> Data:
     return Data(data["source"], where, data.get("split"))
 
 
-def _weights(model: Mapping[str, Any], method: str) -> dict[str, Any]:
+def _training_rows(task: Task, data: Data, request: Mapping[str, Any]) -> str:
+    try:
+        return training.data_sha256(
+            task, data, request["recipe"], request["length"], request["seed"]
+        )
+    except DataError as error:
+        raise RequestError(f"recipe {request['recipe']['name']}: {error}") from error
+
+
+def _model(request: Mapping[str, Any], protocol: str | None) -> dict[str, Any]:
+    """The request's model, with the weights that it begins with."""
+    model = training.sized(request["model"], request["task"])
+    recipe = request.get("recipe")
+    adapted = protocol in (None, "finetune") and not recipe
+    found = _weights(model, request["method"]["name"], adapted)
+    if not recipe:
+        training.check_start(found["path"], request["task"]["name"])
+        if protocol == "zero-shot" and found["weights"] == "pretrained-swap":
+            found["weights"] = "zero-shot"
+        return found
+    if protocol == "from-scratch" and not model.get("config"):
+        found["config"] = json.loads((Path(found["path"]) / "config.json").read_text())
+        found["weights_sha256"] = None
+    found["checkpoints"] = str(Path(request["checkpoints"]).expanduser().resolve())
+    return found
+
+
+def _weights(model: Mapping[str, Any], method: str, use_adapted: bool) -> dict[str, Any]:
     """The model with the checkpoint that this method uses, and its hash."""
     original = model.get("original_path") or model["path"]
-    adapted = (model.get("adapted") or {}).get(method)
+    adapted = (model.get("adapted") or {}).get(method) if use_adapted else None
     path = find_checkpoint(adapted or original, model.get("revision"))
     config = model.get("config")
     try:
@@ -245,7 +331,7 @@ def _weights(model: Mapping[str, Any], method: str) -> dict[str, Any]:
         "original_path": original,
         "path": str(path),
         "weights": "random" if config else model["weights"],
-        "weights_sha256": None if config else _checkpoint_sha256(path),
+        "weights_sha256": None if config else checkpoint_sha256(path),
     }
 
 
@@ -269,7 +355,7 @@ def find_checkpoint(path: str, revision: str | None = None) -> Path:
         ) from error
 
 
-def _checkpoint_sha256(folder: Path) -> str:
+def checkpoint_sha256(folder: Path) -> str:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise RequestError(f"{folder} holds no *.safetensors; only that format is loaded")

@@ -13,7 +13,7 @@ from typing import Any
 from bench import launchers, plugins, schema
 from bench.errors import RequestError, unknown
 
-GROUPS = ("method", "task", "model", "device", "data", "launcher", "experiment")
+GROUPS = ("method", "task", "model", "device", "data", "launcher", "recipe", "experiment")
 
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:

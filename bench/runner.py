@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import host, place, plugins
+from bench import host, place, plugins, trained
 from bench.aside import aside
 from bench.cell import BASELINE, Cell
 from bench.columns import SCHEMA_VERSION
@@ -53,11 +53,14 @@ def run(
     began = time.monotonic_ns()
     since = host.counters()
     others = place.beside()
+    untrained, cell = trained.weights(cell, _child, progress)
     row = _identity(cell, command)
     row["attempt"] += found["attempt"] or 1 if found else 0
-    stages = (_probe,) if cell.probe else (_quality, _latency, _memory)
+    stages = (_probe,) if cell.probe else (_quality, _latency, _memory, _training)
     for stage in stages:
-        outcome, columns = stage(cell, results, deadline_s, progress)
+        outcome, columns = (
+            (untrained, {}) if untrained else stage(cell, results, deadline_s, progress)
+        )
         if outcome is None:
             continue
         if outcome.status == "request":
@@ -128,6 +131,7 @@ def _identity(cell: Cell, command: str | None) -> Row:
         "model": cell.model["name"],
         "weights_kind": cell.model["weights"],
         "weights_sha256": cell.model["weights_sha256"],
+        **trained.identity(cell),
         "length": cell.length,
         "batch": cell.batch,
         "dtype": cell.dtype,
@@ -253,3 +257,16 @@ def _probe(
     if not fits:
         return last, {}
     return replace(last, status="ok"), {"max_length_fit": fits}
+
+
+def train(cell: Cell, progress: Progress | None) -> Outcome:
+    """Train the weights that a cell asks for, or go on with them; the result is their card."""
+    return trained.one(cell, _child, progress)
+
+
+def _training(
+    cell: Cell, results: Path, deadline_s: float, progress: Progress | None
+) -> tuple[Outcome | None, Row]:
+    if not cell.plan.training:
+        return None, {}
+    return trained.step(cell, _child, deadline_s, progress)

@@ -33,6 +33,7 @@ from typing import Any, ClassVar
 
 from tasks import lra_files
 from tasks.base import Data, DataError, Encoded, Loaded, Row, Tokenizer
+from tasks.listops import tokens
 from tasks.rows import Reader
 
 MASKS = ("explicit", "legacy")
@@ -51,6 +52,7 @@ class Lra(Reader):
     size           pixels of an image's side
     max_length     of an embedded ListOps tree, exclusive, where the requested length has room
     slices         split → the part of its files' rows that it is, as fractions
+    contour        dashes in an embedded Pathfinder path: 14 is the hard kind
     shuffled       n rows are drawn over the split: IMDb lists all of one class first
     embedded_rows  embedded rows where n isn't given
     lra_mask       explicit, or legacy: ids of 0 are padding, black pixels too
@@ -58,6 +60,7 @@ class Lra(Reader):
 
     size: int = 0
     max_length: int = 2000
+    contour: int = 14
     slices: Mapping[str, Any] = field(default_factory=dict, hash=False)
     shuffled: bool = False
     embedded_rows: int = 128
@@ -115,8 +118,6 @@ class Lra(Reader):
     def _row(self, name: str, found: lra_files.Found) -> Row:
         document = found.document
         if self.embedded == "listops":
-            from tasks.listops import tokens
-
             for token in tokens(document):
                 if token not in LISTOPS:
                     raise DataError(f"{found.where}: no ListOps token '{token}'")
@@ -156,8 +157,6 @@ class Lra(Reader):
     def ids_of(self, document: str) -> list[int]:
         """All ids of a document."""
         if self.embedded == "listops":
-            from tasks.listops import tokens
-
             return [LISTOPS[token] for token in tokens(document)]
         if self.embedded in ("text", "retrieval"):
             return [byte + 1 for byte in document.encode()]

@@ -49,7 +49,8 @@ def load(cell: Cell, method: Method) -> Family:
     """The cell's model with the method in it. Raises RequestError when the folder holds no such
     model, Unsupported with the method's reason."""
     model = cell.model
-    spec = Spec(model["name"], Path(model["path"]), model.get("config"), cell.seed)
+    config = None if "training" in model else model.get("config")
+    spec = Spec(model["name"], Path(model["path"]), config, cell.seed)
     try:
         family: Family = plugins.load(model["family"]).load(
             spec, method, cell.dtype, cell.device["kind"]
@@ -72,6 +73,19 @@ def check_fit(cell: Cell, task: Task, family: Family) -> None:
         raise RequestError(
             f"task {cell.task['name']} asks for {asked}, model {cell.model['name']} answers with "
             f"{given}; bench ls models lists others"
+        )
+    config: Any = family.model.config
+    known = config.num_labels if labels is not None else labels
+    if known != labels:
+        raise RequestError(
+            f"task {cell.task['name']} has {labels} classes, model {cell.model['name']} knows "
+            f"{known}: it was made for another task"
+        )
+    vocabulary = getattr(config, "vocab_size", None)
+    if task.vocabulary and vocabulary and task.vocabulary > vocabulary:
+        raise RequestError(
+            f"task {cell.task['name']} has {task.vocabulary} token ids, model "
+            f"{cell.model['name']} knows {vocabulary}"
         )
 
 
