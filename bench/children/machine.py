@@ -26,8 +26,8 @@ def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
 
 
 def facts(dtype: str, device: str) -> dict[str, Any]:
-    """`affinity`, `blas`, `onednn`, and `gemm_gflops`: the best of a few products of two square matrices of
-    side 1,024 in the cell's number format, on the threads it may use."""
+    """`affinity`, `blas`, `onednn`, and `gemm_gflops`: the best of a few products of two square
+    matrices of side 1,024 in the cell's number format, on the threads it may use."""
     built = torch.__config__.show()
     blas = re.search(r"BLAS_INFO=(\w+)", built)
     onednn = re.search(r"oneDNN\) v([\w.]+)", built) or re.search(r"MKL-DNN v([\w.]+)", built)
