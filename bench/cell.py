@@ -260,6 +260,8 @@ def check(request: Mapping[str, Any]) -> None:
     for kind, accepted in (("dtype", DTYPES), ("measure", PLANS), ("probe", (None, *PROBES))):
         if request[kind] not in accepted:
             raise unknown(kind, request[kind], filter(None, accepted))
+    if request.get("recipe"):
+        training.check(request["recipe"])
     if request["data"]["source"] not in SOURCES:
         raise unknown("data source", request["data"]["source"], SOURCES)
     if request["data"]["source"] == "local" and not request["data"].get("dir"):
