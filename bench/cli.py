@@ -38,6 +38,7 @@ Runs one cell (or, with -m, every combination of comma-separated values) and sto
   deadline_s=3600       seconds after which a measurement is stopped
   method.NAME=…         a method's own parameter, such as method.k=8
   experiment=NAME       overlays of conf/experiment      bench ls experiments
+  scale=small           of an experiment of a paper: what two cores can do
 
 With -m:
   launcher=local        one cell after the other; joblib: n_jobs=2 measure=quality at a time;

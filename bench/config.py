@@ -13,7 +13,8 @@ from typing import Any
 from bench import launchers, plugins, schema
 from bench.errors import RequestError, unknown
 
-GROUPS = ("method", "task", "model", "device", "data", "launcher", "recipe", "experiment")
+GROUPS = ("method", "task", "model", "device", "data", "launcher", "recipe", "experiment",
+          "scale")  # fmt: skip
 
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
