@@ -13,6 +13,7 @@ from typing import Any
 from bench import plugins
 from bench.commands import parser_for
 from bench.errors import RequestError, unknown
+from bench.train_cli import train
 from tasks.base import Data, DataError
 
 
@@ -246,6 +247,7 @@ def _data(function: Callable[..., Any], *given: Any, **named: Any) -> Any:
 
 COMMANDS: dict[str, tuple[Callable[[Sequence[str]], int], str]] = {
     "ls": (ls, "list methods, tasks, models, …"),
+    "train": (train, "train a method's weights, or find them"),
     "fetch": (fetch, "get a task's data or a model from the hub"),
     "check": (check, "does a method or a task keep its contract?"),
     "new": (new, "begin a method or a task"),

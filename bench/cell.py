@@ -7,15 +7,16 @@ import json
 import os
 import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bench import plugins
+from bench import plugins, training
 from bench.errors import RequestError, unknown
 from bench.models import auto
 from tasks.base import Data, DataError, Loaded, Task
+from tasks.sources import sha256
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 PROBES = ("max_length",)
@@ -30,6 +31,7 @@ class Plan:
 
     quality: bool = True
     speed: bool = True
+    training: bool = False
     pairs: int = 40
     budget_s: float = 30.0
 
@@ -40,6 +42,7 @@ PLANS = {
     "published": Plan(pairs=100, budget_s=1200.0),
     "quality": Plan(speed=False),
     "speed": Plan(quality=False),
+    "training": Plan(quality=False, speed=False, training=True, budget_s=120.0),
 }
 
 
@@ -51,6 +54,7 @@ class Cell:
     model          name, family target, checkpoint path and how its weights came to be
     data           source, dir, split, and the sha256 of the rows
     n              rows asked for (None: all of the split); `threads` CPU threads of a child
+    protocol       how method and weights came together, and the recipe that trains: bench.training
     """
 
     method: Mapping[str, Any]
@@ -67,15 +71,35 @@ class Cell:
     measure: str
     probe: str | None
     code_sha256: str
+    protocol: str | None = None
+    recipe: Mapping[str, Any] | None = None
 
     @cached_property
     def key(self) -> str:
         """sha256 over the cell's contents; paths are left out, the hashes of what they hold are
-        in, so a moved folder is the same cell."""
-        content = asdict(self)
-        for group, part in (("model", "path"), ("model", "adapted"), ("data", "dir")):
-            content[group] = {k: v for k, v in content[group].items() if k != part}
+        in, so a moved folder is the same cell. What is to be trained counts by its recipe."""
+        return _sha256(self._content())
+
+    @cached_property
+    def sketch(self) -> str:
+        """The key without the hash of embedded rows: they are made from the task, its code and the
+        shape, all of which are in it. So a plan knows a finished cell without making its rows."""
+        content = self._content()
+        if self.data["source"] == "embedded":
+            content["data"] = {k: v for k, v in content["data"].items() if k != "sha256"}
         return _sha256(content)
+
+    def _content(self) -> dict[str, Any]:
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        left_out = {"path", "adapted", "checkpoints", "base_sha256"}
+        if "training" in self.model:
+            left_out.add("weights_sha256")
+        for group, parts in (("model", left_out), ("data", {"dir"})):
+            content[group] = {k: v for k, v in content[group].items() if k not in parts}
+        for name in ("protocol", "recipe"):
+            if content[name] is None:
+                del content[name]
+        return content
 
     @cached_property
     def prediction_key(self) -> str:
@@ -110,12 +134,53 @@ class Cell:
     def baseline(self) -> Cell:
         """The vanilla cell of the same request, on the weights that vanilla uses."""
         method = plugins.conf("method", BASELINE)
-        return replace(
-            self,
-            method=method,
-            model=_weights(self.model, BASELINE),
-            code_sha256=_code(method, self.task, self.model),
+        model = _weights(self.model, BASELINE, self._uses_adapted)
+        plain = replace(
+            self, method=method, model=model, code_sha256=code_of(method, self.task, self.model)
         )
+        cell = plain.trained()
+        known = cell.model["weights_sha256"] or self.model.get("base_sha256")
+        return replace(cell, model={**cell.model, "weights_sha256": known})
+
+    @property
+    def _uses_adapted(self) -> bool:
+        return self.protocol in (None, "finetune") and self.recipe is None
+
+    def trained(self) -> Cell:
+        """The same cell on the weights that its recipe gives, hashed where they are there already;
+        itself where it has no recipe."""
+        if self.recipe is None:
+            return self
+        assert self.protocol is not None
+        method = self.training_method
+        start = {
+            "family": self.model["family"],
+            "config": self.model.get("config"),
+            "weights_sha256": self.model.get("start_sha256", self.model["weights_sha256"]),
+        }
+        data = {name: self.data[name] for name in ("source", "train_sha256")}
+        code = code_of(method, self.task, self.model)
+        key = training.key(
+            method, self.task, start, data, self.length, self.recipe, self.seed, code
+        )
+        place = training.folder(
+            Path(self.model["checkpoints"]), self.task["name"], method["name"], key
+        )
+        there = training.card(place) is not None
+        model = {
+            **self.model,
+            "training": key,
+            "path": str(place),
+            "start_sha256": start["weights_sha256"],
+            "weights": training.KINDS[self.protocol],
+            "weights_sha256": checkpoint_sha256(place) if there else None,
+        }
+        return replace(self, model=model)
+
+    @property
+    def training_method(self) -> Mapping[str, Any]:
+        """The method that the weights are trained with."""
+        return plugins.conf("method", BASELINE) if self.protocol == "swap" else self.method
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
@@ -128,28 +193,36 @@ class Cell:
     def of(cls, request: Mapping[str, Any]) -> Cell:
         """A cell from a composed request (bench.schema.Config as a plain dict): names are
         checked, rows found and hashed, weights hashed. Raises RequestError."""
-        _check(request)
+        check(request)
+        check_device(request["device"])
+        loaded = load(request)
+        return cls.with_rows(request, loaded.split, loaded.sha256)
+
+    @classmethod
+    def with_rows(cls, request: Mapping[str, Any], split: str, sha256: str) -> Cell:
+        """The cell of a checked request whose rows have this split and hash. Raises RequestError
+        about its weights."""
+        protocol, recipe = training.protocol(request), request.get("recipe")
         data = _data(request["data"])
-        task = plugins.build(request["task"])
-        try:
-            loaded = task.load(data, request["n"], request["length"], request["seed"])
-        except DataError as error:
-            raise RequestError(str(error)) from error
         threads = request["threads"] or len(os.sched_getaffinity(0))
-        model = _weights(request["model"], request["method"]["name"], task.answers)
+        task: Task = plugins.build(request["task"])
+        model = _model(request, protocol, task.answers)
         if task.answers in ("choice", "span"):
             model["marks"] = list(task.special_tokens)
-        return cls(
+        rows = {
+            "source": data.source,
+            "dir": str(data.dir) if data.dir else None,
+            "split": split,
+            "sha256": sha256,
+        }
+        if recipe:
+            rows["train_sha256"] = _training_rows(task, data, request)
+        cell = cls(
             method=request["method"],
             task=request["task"],
             model=model,
             device=request["device"],
-            data={
-                "source": data.source,
-                "dir": str(data.dir) if data.dir else None,
-                "split": loaded.split,
-                "sha256": loaded.sha256,
-            },
+            data=rows,
             length=request["length"],
             n=request["n"],
             batch=request["batch"],
@@ -158,11 +231,28 @@ class Cell:
             seed=request["seed"],
             measure=request["measure"],
             probe=request["probe"],
-            code_sha256=_code(request["method"], request["task"], model),
+            code_sha256=code_of(request["method"], request["task"], model),
+            protocol=protocol,
+            recipe=recipe,
         )
+        return cell.trained()
 
 
-def _check(request: Mapping[str, Any]) -> None:
+def load(request: Mapping[str, Any]) -> Loaded:
+    """The rows of a request. Raises RequestError."""
+    task = plugins.build(request["task"])
+    try:
+        loaded: Loaded = task.load(
+            _data(request["data"]), request["n"], request["length"], request["seed"]
+        )
+    except DataError as error:
+        raise RequestError(str(error)) from error
+    return loaded
+
+
+def check(request: Mapping[str, Any]) -> None:
+    """What can be said of a request's values without looking at anything else. Raises
+    RequestError."""
     for name in ("length", "batch", "n", "threads", "deadline_s"):
         value = request[name]
         if value is not None and value < 1:
@@ -172,14 +262,16 @@ def _check(request: Mapping[str, Any]) -> None:
     for kind, accepted in (("dtype", DTYPES), ("measure", PLANS), ("probe", (None, *PROBES))):
         if request[kind] not in accepted:
             raise unknown(kind, request[kind], filter(None, accepted))
+    if request.get("recipe"):
+        training.check(request["recipe"])
     if request["data"]["source"] not in SOURCES:
         raise unknown("data source", request["data"]["source"], SOURCES)
     if request["data"]["source"] == "local" and not request["data"].get("dir"):
         raise RequestError("data=local needs the folder: data.dir=FOLDER (DATA_DIR=FOLDER)")
-    _check_device(request["device"])
 
 
-def _check_device(device: Mapping[str, Any]) -> None:
+def check_device(device: Mapping[str, Any]) -> None:
+    """Raises RequestError when this machine doesn't have the device."""
     if device["kind"] == "cpu":
         return
     try:
@@ -200,11 +292,40 @@ def _data(data: Mapping[str, Any]) -> Data:
     return Data(data["source"], where, data.get("split"))
 
 
-def _weights(model: Mapping[str, Any], method: str, answers: str = "") -> dict[str, Any]:
+def _training_rows(task: Task, data: Data, request: Mapping[str, Any]) -> str:
+    try:
+        return training.data_sha256(
+            task, data, request["recipe"], request["length"], request["seed"]
+        )
+    except DataError as error:
+        raise RequestError(f"recipe {request['recipe']['name']}: {error}") from error
+
+
+def _model(request: Mapping[str, Any], protocol: str | None, answers: str) -> dict[str, Any]:
+    """The request's model, with the weights that it begins with."""
+    model = training.sized(request["model"], request["task"])
+    recipe = request.get("recipe")
+    adapted = protocol in (None, "finetune") and not recipe
+    found = _weights(model, request["method"]["name"], adapted, answers)
+    if not recipe:
+        training.check_start(found["path"], request["task"]["name"])
+        if protocol == "zero-shot" and found["weights"] == "pretrained-swap":
+            found["weights"] = "zero-shot"
+        return found
+    if protocol == "from-scratch" and not model.get("config"):
+        found["config"] = json.loads((Path(found["path"]) / "config.json").read_text())
+        found["weights_sha256"] = None
+    found["checkpoints"] = str(Path(request["checkpoints"]).expanduser().resolve())
+    return found
+
+
+def _weights(
+    model: Mapping[str, Any], method: str, use_adapted: bool, answers: str = ""
+) -> dict[str, Any]:
     """The model with the checkpoint that this method uses, its hash, and the head that a task
     with such answers needs."""
     original = model.get("original_path") or model["path"]
-    adapted = (model.get("adapted") or {}).get(method)
+    adapted = (model.get("adapted") or {}).get(method) if use_adapted else None
     path = find_checkpoint(adapted or original, model.get("revision"))
     config = model.get("config")
     try:
@@ -217,7 +338,7 @@ def _weights(model: Mapping[str, Any], method: str, answers: str = "") -> dict[s
         "original_path": original,
         "path": str(path),
         "weights": "random" if config else model["weights"],
-        "weights_sha256": None if config else _checkpoint_sha256(path),
+        "weights_sha256": None if config else checkpoint_sha256(path),
     }
 
 
@@ -241,18 +362,18 @@ def find_checkpoint(path: str, revision: str | None = None) -> Path:
         ) from error
 
 
-def _checkpoint_sha256(folder: Path) -> str:
+def checkpoint_sha256(folder: Path) -> str:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise RequestError(f"{folder} holds no *.safetensors; only that format is loaded")
     digest = hashlib.sha256()
     for file in [folder / "config.json", *files]:
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
+        digest.update(bytes.fromhex(sha256(file)))
     return digest.hexdigest()
 
 
-def _code(method: Mapping[str, Any], task: Mapping[str, Any], model: Mapping[str, Any]) -> str:
+def code_of(method: Mapping[str, Any], task: Mapping[str, Any], model: Mapping[str, Any]) -> str:
+    """Hash of the code that a cell's numbers depend on."""
     # Metrics work on stored predictions: a repaired one needs no new run.
     targets = [method["target"], task["target"], model["family"], "methods.vanilla"]
     return plugins.code_sha256(targets, without=["tasks.metrics"])

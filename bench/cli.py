@@ -10,11 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import catalogue, commands, reporting, studies
+from bench import catalogue, commands, reporting, studies, sweep_commands
 from bench.errors import RequestError, unknown
 from bench.shards import StoreError
 
-COMMANDS = catalogue.COMMANDS | commands.COMMANDS | studies.COMMANDS | reporting.COMMANDS
+COMMANDS = (
+    sweep_commands.COMMANDS
+    | catalogue.COMMANDS
+    | commands.COMMANDS
+    | studies.COMMANDS
+    | reporting.COMMANDS
+)
 
 RUN_HELP = """\
 usage: bench run [-m] [NAME=VALUE …]
@@ -38,10 +44,17 @@ Runs one cell (or, with -m, every combination of comma-separated values) and sto
   force=false           run a finished cell again
   deadline_s=3600       seconds after which a measurement is stopped
   method.NAME=…         a method's own parameter, such as method.k=8
-  experiment=… launcher=…   recipes of conf/experiment and conf/launcher
+  experiment=NAME       overlays of conf/experiment      bench ls experiments
+  scale=small           of an experiment of a paper: what two cores can do
+
+With -m:
+  launcher=local        one cell after the other; joblib: n_jobs=2 measure=quality at a time;
+                        slurm: a cluster (docs/cluster.md)
+  shard=2/8             the second of eight parts, for machines that share nothing
+  budget=30m            coarse cells of all methods first, and none after that time
 
   bench run method=vcc task=narrativeqa length=4096
-  bench run -m method=vanilla,vcc length=1024,4096
+  bench run -m method=vanilla,vcc length=1024,4096      bench plan …: what that would do
 """
 
 
@@ -74,8 +87,9 @@ def run(arguments: Sequence[str]) -> int:
     if {"-h", "--help"} & set(arguments):
         print(RUN_HELP)
         return 0
-    sweep = {"-m", "--multirun"} & set(arguments)
     overrides = [a for a in arguments if a not in ("-m", "--multirun")]
+    # A launcher is Hydra's for sweeps; of one cell it makes a sweep of one.
+    sweep = len(overrides) < len(arguments) or any(a.startswith("launcher=") for a in overrides)
     stray = [a for a in overrides if a.startswith("-") or ("=" not in a and not a.startswith("~"))]
     if stray:
         raise RequestError(

@@ -13,8 +13,9 @@ SCHEMA_VERSION = 1
 
 STATUS = ("ok", "oom_host", "oom_device", "timeout", "error", "unsupported", "skipped")
 VERDICT = ("faster", "slower", "same", "undecided")
-WEIGHTS = ("pretrained-swap", "finetuned", "from-scratch", "embedded", "random")
+WEIGHTS = ("pretrained-swap", "finetuned", "from-scratch", "embedded", "random", "zero-shot")
 SOURCES = ("embedded", "local", "hub")
+PROTOCOLS = ("from-scratch", "finetune", "swap", "zero-shot")
 
 
 class Column(NamedTuple):
@@ -39,6 +40,8 @@ _WORDS = {
     "baseline_status": STATUS,
     "verdict": VERDICT,
     "aa_verdict": VERDICT,
+    "train_verdict": VERDICT,
+    "weights_protocol": PROTOCOLS,
     "weights_kind": WEIGHTS,
     "data_source": SOURCES,
 }
@@ -75,6 +78,7 @@ command               string  command that gives this row again
 launcher              string  what started the run: local, joblib, slurm, …
 slurm_job_id          string  job number on a cluster
 node                  string  name of the cluster's node
+ran_beside            string  what else ran on the machine, as far as known: jobs, workers
 """
 
 _SHAPE = """
@@ -125,6 +129,8 @@ base_predictions_sha256 string sha256 over vanilla's ids and predictions
 value_diff            float64 value − base_value over shared samples
 value_diff_ci_lo      float64 lower end of its 95 % interval
 value_diff_ci_hi      float64 upper end
+chance                float64 score of the best constant answer, where answers are classes
+at_chance             bool    vanilla's interval doesn't lie above that: differences mean nothing
 """
 
 _LATENCY = """
@@ -235,6 +241,31 @@ energy_source         string  the meter: rapl or nvml
 energy_reason         string  why there is none
 """
 
+_TRAINING = """
+weights_protocol      string  how method and weights came together
+recipe                string  name of the recipe that trained the weights
+recipe_params         json    its hyper-parameters
+checkpoint_key        string  sha256 over all that shapes the trained weights
+train_steps           int64   steps until the weights that count
+train_wall_ns         int64   time that their training took
+train_dev_score       float64 accuracy, or minus the loss, on the dev rows at that step
+train_step_ns         int64   method's median time of a training step
+base_train_step_ns    int64   vanilla's
+train_samples_ns      list<int64> method's side of each pair of training steps
+base_train_samples_ns list<int64> vanilla's side of each pair
+train_ratio           float64 median paired ratio of a training step, method / vanilla
+train_ratio_ci_lo     float64 lower end of its 95 % interval
+train_ratio_ci_hi     float64 upper end
+train_ratio_p         float64 sign-flip p-value
+train_n_pairs         int64   method/vanilla pairs of training steps
+train_aa_noise_pct    float64 error of such a ratio between equal arms, 90th percentile
+train_verdict         string  what the ratio means on this host
+train_peak_bytes      int64   peak of one cold training step above the loaded model
+base_train_peak_bytes int64   vanilla's
+train_mem_ratio       float64 peak memory of a training step, method / vanilla
+train_reason          string  why there is no figure of training
+"""
+
 COLUMNS: dict[str, Column] = {
     column.name: column
     for group, text in {
@@ -247,6 +278,7 @@ COLUMNS: dict[str, Column] = {
         "fidelity": _FIDELITY,
         "host": _HOST,
         "energy": _ENERGY,
+        "training": _TRAINING,
     }.items()
     for column in _group(group, text)
 }

@@ -10,27 +10,41 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import plugins, schema
+from bench import launchers, plugins, schema
 from bench.errors import RequestError, unknown
 
-GROUPS = ("method", "task", "model", "device", "data", "launcher", "experiment")
+GROUPS = ("method", "task", "model", "device", "data", "launcher", "recipe", "experiment",
+          "scale")  # fmt: skip
 
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
     """The request that Hydra composes from overrides such as 'method=vcc', as a plain dict
-    of bench.schema.Config. Raises RequestError."""
+    of bench.schema.Config. Raises RequestError, also for an experiment that is a sweep."""
+    request, hydra = composed(checked(overrides))
+    if hydra["sweeper"]["params"]:
+        name = hydra["runtime"]["choices"].get("experiment")
+        raise RequestError(f"experiment={name} is a sweep: bench run -m, or bench plan")
+    return request
+
+
+def composed(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The request of checked overrides, and of Hydra's own part the launcher, the sweeper and what
+    was chosen. Raises RequestError."""
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
     from hydra.errors import HydraException
+    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    overrides = checked(overrides)
     schema.register()
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(str(plugins.ROOT / "conf"), version_base="1.3"):
-            return plain(hydra_compose("config", overrides=list(overrides)))
+            found = hydra_compose("config", overrides=list(overrides), return_hydra_config=True)
+        asked = {name: found.hydra[name] for name in ("launcher", "sweeper", "runtime")}
+        hydra = {k: OmegaConf.to_container(v, resolve=True) for k, v in asked.items()}
+        return plain(OmegaConf.masked_copy(found, [str(k) for k in found if k != "hydra"])), hydra
     except (HydraException, OmegaConfBaseException) as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         cause = str(error.__cause__ or "").strip().splitlines()
@@ -78,6 +92,8 @@ def checked(overrides: Sequence[str]) -> list[str]:
         if key in GROUPS:
             for choice in choices:
                 plugins.conf(key, choice)
+                if key == "launcher":
+                    launchers.check_installed(choice)
         if key == "method":
             methods = choices
         result.append(line)

@@ -15,6 +15,22 @@ from tasks import buckets
 AGREE_SLACK_BYTES = 16 << 20
 Row = dict[str, Any]
 
+TRAINING = {
+    "lat_median_ns": "train_step_ns",
+    "base_median_ns": "base_train_step_ns",
+    "lat_samples_ns": "train_samples_ns",
+    "base_samples_ns": "base_train_samples_ns",
+    "ratio": "train_ratio",
+    "ratio_ci_lo": "train_ratio_ci_lo",
+    "ratio_ci_hi": "train_ratio_ci_hi",
+    "ratio_p": "train_ratio_p",
+    "n_pairs": "train_n_pairs",
+    "aa_noise_pct": "train_aa_noise_pct",
+    "verdict": "train_verdict",
+    "ratio_reason": "train_reason",
+}
+"""Of a latency, and what they are called where the samples are training steps."""
+
 
 def judged(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
     """The row of a cell with what its raw measurements mean."""
@@ -23,6 +39,10 @@ def judged(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
         judged |= quality(cell, results, cell.method["name"] != BASELINE)
     if judged.get("lat_samples_ns"):
         judged |= latency(judged, cell.seed)
+    samples = judged.pop("training", None)
+    if samples:
+        told = samples | latency(samples, cell.seed)
+        judged |= {ours: told[name] for name, ours in TRAINING.items() if name in told}
     return {**judged, "mem_agree": mem_agree(judged)}
 
 
@@ -76,6 +96,10 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
             "value_diff_ci_lo": difference.lo,
             "value_diff_ci_hi": difference.hi,
         }
+    if task.labels is not None:
+        constant = ([str(label)] * len(rows) for label in range(task.labels))
+        chance = max(task.score(answers, references)["value"] for answers in constant)
+        columns |= {"chance": chance, "at_chance": columns["ci_lo"] <= chance}
     return columns
 
 

@@ -83,6 +83,12 @@ def build(conf: dict[str, Any]) -> Any:
 
 
 def code_sha256(targets: Iterable[str], without: Iterable[str] = ()) -> str:
+    """`_code_sha256`, computed once for the same names."""
+    return _code_sha256(tuple(targets), tuple(without))
+
+
+@functools.cache
+def _code_sha256(targets: tuple[str, ...], without: tuple[str, ...]) -> str:
     """sha256 of the source files behind module names or targets, and of what these import from
     their own rooms; nothing is imported. `without` are modules that don't count."""
     names = [target.partition(":")[0] for target in targets]

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import host, plugins
+from bench import host, place, plugins, trained
 from bench.aside import aside
 from bench.cell import BASELINE, Cell
 from bench.columns import SCHEMA_VERSION
@@ -43,7 +43,7 @@ def run(
     """Run one cell and store its row; a finished cell's row is returned as it is.
 
     However a child ends there is a row: its `status` says how. Raises RequestError for what the
-    user must mend, StoreError when the row can't be written.
+    user must mend, StoreError when the row can't be written, Cut when the cell's job is ended.
     """
     results = Path(results).expanduser().resolve()
     store = Store(results)
@@ -52,15 +52,20 @@ def run(
         return {**found, "reused": True}
     began = time.monotonic_ns()
     since = host.counters()
+    others = place.beside()
+    untrained, cell = trained.weights(cell, _child, progress)
     row = _identity(cell, command)
-    row["attempt"] = 1 + (found["attempt"] or 1 if found else 0)
-    stages = (_probe,) if cell.probe else (_quality, _latency, _memory)
+    row["attempt"] += found["attempt"] or 1 if found else 0
+    stages = (_probe,) if cell.probe else (_quality, _latency, _memory, _training)
     for stage in stages:
-        outcome, columns = stage(cell, results, deadline_s, progress)
+        outcome, columns = (
+            (untrained, {}) if untrained else stage(cell, results, deadline_s, progress)
+        )
         if outcome is None:
             continue
         if outcome.status == "request":
             raise RequestError(outcome.detail or "")
+        place.check_cut(outcome.exit_signal)
         row |= columns
         if outcome.status != "ok":
             row |= {
@@ -71,6 +76,7 @@ def run(
             }
             break
     row = host.fingerprint(cell.threads, cell.device["kind"], since) | row
+    row |= _company(cell, row, others | place.beside())
     row["wall_total_ns"] = time.monotonic_ns() - began
 
     def stored() -> Row:
@@ -81,6 +87,23 @@ def run(
         return judged
 
     return {**aside(stored), "reused": False}
+
+
+def lost(cell: Cell, results: Path, status: str, detail: str, **columns: Any) -> Row:
+    """Store the row of a cell whose whole process was ended from outside, supervisor and all."""
+    row = _identity(cell, None) | {"status_stage": "start"} | columns
+    row |= {"status": status, "status_detail": detail}
+    Store(results).append([row])
+    return row
+
+
+def _company(cell: Cell, row: Row, others: set[str]) -> Row:
+    """What ran beside the cell; what is timed in company is marked noisy."""
+    columns: Row = {"ran_beside": ", ".join(sorted(others)) or "nothing known"}
+    if others and cell.plan.speed:
+        reasons = [row.get("noise_reason"), f"beside {columns['ran_beside']}"]
+        columns |= {"noisy": True, "noise_reason": "; ".join(filter(None, reasons))}
+    return columns
 
 
 def _identity(cell: Cell, command: str | None) -> Row:
@@ -108,6 +131,7 @@ def _identity(cell: Cell, command: str | None) -> Row:
         "model": cell.model["name"],
         "weights_kind": cell.model["weights"],
         "weights_sha256": cell.model["weights_sha256"],
+        **trained.identity(cell),
         "length": cell.length,
         "batch": cell.batch,
         "dtype": cell.dtype,
@@ -115,8 +139,8 @@ def _identity(cell: Cell, command: str | None) -> Row:
         "threads": cell.threads,
         "seed": cell.seed,
         "truncation_side": cell.task.get("truncation_side", "right"),
-        "launcher": "local",
         "status": "ok",
+        **place.columns(),
     }
 
 
@@ -132,6 +156,9 @@ def _child(
     spare = max(0, (host.available_memory() or 0) - SPARE_BYTES)
     if limit := os.environ.get(MEMORY_LIMIT):
         spare = min(spare, int(limit))
+    if granted := place.memory_limit():
+        # Slurm kills the whole job for memory: the child has to meet its own limit before.
+        spare = min(spare, max(SPARE_BYTES, granted - SPARE_BYTES))
     return supervise(
         f"bench.children.{module}",
         {"cell": cell.to_json(), **request},
@@ -230,3 +257,16 @@ def _probe(
     if not fits:
         return last, {}
     return replace(last, status="ok"), {"max_length_fit": fits}
+
+
+def train(cell: Cell, progress: Progress | None) -> Outcome:
+    """Train the weights that a cell asks for, or go on with them; the result is their card."""
+    return trained.one(cell, _child, progress)
+
+
+def _training(
+    cell: Cell, results: Path, deadline_s: float, progress: Progress | None
+) -> tuple[Outcome | None, Row]:
+    if not cell.plan.training:
+        return None, {}
+    return trained.step(cell, _child, deadline_s, progress)

@@ -21,6 +21,8 @@ from bench.cell import BASELINE
 
 MIB = 1 << 20
 SOLO_DIFFERS = 0.1
+NOTE_SECONDS = 15.0
+"""Without a terminal a note is a line so often."""
 VERDICT_STYLE = {"faster": "green", "slower": "red", "same": "cyan", "undecided": "yellow"}
 
 
@@ -38,20 +40,21 @@ def progress(title: str) -> Iterator[supervisor.Progress]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=console, auto_refresh=False, transient=True) as bars:
         open_bars: list[Any] = []
         last: list[str] = []
 
-        def report(stage: str, done: int, total: int) -> None:
+        def report(stage: str, done: int = 0, total: int = 0, note: str = "") -> None:
             if not last or stage != last[-1]:
                 if open_bars:
                     task = bars.tasks[bars.task_ids.index(open_bars[-1])]
                     bars.update(open_bars[-1], completed=task.total or 1, total=task.total or 1)
                     bars.stop_task(open_bars[-1])
-                open_bars.append(bars.add_task(stage, total=total or None))
+                open_bars.append(bars.add_task(stage, total=total or None, note=""))
                 last.append(stage)
-            bars.update(open_bars[-1], completed=done, total=total or None)
+            bars.update(open_bars[-1], completed=done, total=total or None, note=note)
             bars.refresh()
 
         yield report
@@ -61,11 +64,14 @@ def _lines(title: str) -> supervisor.Progress:
     print(title, file=sys.stderr)
     began = time.monotonic()
     last = [""]
+    noted = [began]
 
-    def report(stage: str, done: int, total: int) -> None:
-        if stage != last[0]:
-            last[0] = stage
-            print(f"  {time.monotonic() - began:5.1f} s  {stage}", file=sys.stderr, flush=True)
+    def report(stage: str, done: int = 0, total: int = 0, note: str = "") -> None:
+        now = time.monotonic()
+        text = f"{stage} {done:,}/{total:,}  {note}" if note else stage
+        if stage != last[0] or (note and (now - noted[0] > NOTE_SECONDS or done == total)):
+            last[0], noted[0] = stage, now
+            print(f"  {now - began:5.1f} s  {text}", file=sys.stderr, flush=True)
 
     return report
 
@@ -88,9 +94,9 @@ def row(found: Mapping[str, Any], results: Path) -> None:
     alone = r["method"] == BASELINE
     for name in ("", r["method"]) if alone else ("", r["method"], BASELINE, f"against {BASELINE}"):
         table.add_column(escape(name), justify="left" if not name else "right")
-    for line in (*_quality(r), *_latency(r), *_memory(r), *_fidelity(r), *_rest(r)):
-        label, mine, base, against = line
-        beside = " · ".join(part for part in (mine, against) if part not in ("", "–"))
+    parts = (_quality, _latency, _memory, _fidelity, _training, _rest)
+    for label, mine, base, against in (line for part in parts for line in part(r)):
+        beside = " · ".join(told for told in (mine, against) if told not in ("", "–"))
         table.add_row(*((label, beside) if alone else (label, mine, base, against)))
     console.print()
     console.print(escape(title), style="italic")
@@ -126,6 +132,9 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         for bucket, (n, value) in by_length.items():
             base = f"{vanilla[bucket][1]:.1f}" if bucket in vanilla else ""
             yield f"  of ≤ {int(bucket[1:]):,} tokens (n={n})", f"{value:.1f}", base, ""
+    if r.get("chance") is not None:
+        told = "[yellow]vanilla is at chance[/]" if r["at_chance"] else ""
+        yield "  best constant answer", f"{r['chance']:.1f}", f"{r['chance']:.1f}", told
 
 
 def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -167,6 +176,21 @@ def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         read = f"of {r['fid_mass_best']:.1%} that as many keys can hold"
         yield "heaviest keys found", f"{r['fid_recall']:.1%}", "", ""
         yield "attention's weight on keys read", f"{r['fid_mass']:.1%}", "100.0%", read
+
+
+def _training(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    if r.get("train_step_ns") is not None:
+        base = f"{r['base_train_step_ns'] / 1e6:,.1f}" if r.get("base_train_step_ns") else "–"
+        against = escape(r.get("train_reason") or "–")
+        if r.get("train_ratio") is not None:
+            interval = _within(r["train_ratio"], r["train_ratio_ci_lo"], r["train_ratio_ci_hi"], 3)
+            verdict = r["train_verdict"]
+            against = f"×{interval} [{VERDICT_STYLE[verdict]}]{verdict}[/]"
+        yield "training step, ms", f"{r['train_step_ns'] / 1e6:,.1f}", base, against
+    if r.get("train_peak_bytes") is not None:
+        base = f"{r['base_train_peak_bytes'] / MIB:,.1f}" if r.get("base_train_peak_bytes") else "–"
+        ratio = f"×{r['train_mem_ratio']:.3f}" if r.get("train_mem_ratio") is not None else "–"
+        yield "its peak memory, MiB", f"{r['train_peak_bytes'] / MIB:,.1f}", base, ratio
 
 
 def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

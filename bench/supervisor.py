@@ -21,7 +21,8 @@ from typing import Any
 
 from bench import spawn
 
-Progress = Callable[[str, int, int], None]
+Progress = Callable[..., None]
+"""Told the stage, how much of it is done, of how much, and where there is one a note beside it."""
 LAST_LINES = 20
 
 
@@ -138,11 +139,11 @@ class _Watch:
 
     def _hear(self, line: bytes) -> None:
         try:
-            self.stage, done, total = json.loads(line)
+            self.stage, done, total, note = json.loads(line)
         except ValueError:
             return
         if self.progress:
-            self.progress(self.stage, done, total)
+            self.progress(self.stage, done, total, *filter(None, [note]))
 
     @property
     def last_lines(self) -> str:

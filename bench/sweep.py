@@ -1,70 +1,397 @@
-"""`bench run -m`: every combination of the values given, through Hydra's sweeper and launcher."""
+"""`bench run -m`: a plan's open cells through Hydra's sweeper and launcher, one row each.
+
+The plan is made before anything starts, so that a wrong request is told at once and a finished cell
+costs nothing. Each cell notes in the sweep's record how far it is, wherever it runs.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from bench import config, plugins, schema
+from bench import config, launchers, place, plugins, schema, slurm
 from bench.errors import RequestError
+from bench.live import Display, Watch
+from bench.plan import Plan, Planned, plan
+from bench.record import Note, Record, ended
+from bench.shards import StoreError
+from bench.spans import span
 
 REASON_LETTERS = 160
+MOST_SHOWN = 60
+MOST_ARRAY = 1000
+"""Jobs of one array: one less than Slurm's own default of MaxArraySize."""
+UNTIL_KILLED_S = 600.0
+WATCH_S = {"joblib": 1.0, launchers.SLURM: 3.0}
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How one cell of a sweep ended: exit code, status and the first line of the reason."""
+    """How one cell of a sweep ended: exit code, status, the first line of the reason, the row."""
 
     words: str
     code: int
     status: str
     reason: str = ""
+    row_id: str | None = None
+    figures: str = ""
+    seconds: float = 0.0
+
+
+@dataclass
+class _Sweep:
+    """What the sweeper, the launcher and a cell in this process share."""
+
+    plan: Plan
+    record: Record
+    display: Display
+    refused: str | None = None
+
+
+_current: _Sweep | None = None
 
 
 def run_sweep(overrides: Sequence[str]) -> int:
-    """Run the cells one after the other; one that fails doesn't stop the rest. Returns 2 when a
-    request was wrong, 1 when a run failed, else 0."""
+    """Run what isn't done of a request's cells; one that fails doesn't stop the rest. Returns 2
+    when a request was wrong, 1 when a run failed, else 0."""
+    made = plan(overrides)
+    print(heading(made))
+    if made.warning:
+        print(f"bench: {made.warning}", file=sys.stderr)
+    results: list[Ended] = []
+    if made.open:
+        results = _run(made, f"bench run -m {' '.join(overrides)}")
+    say(made, results)
+    before = [p for p in made.of("done") if p.reason]
+    refused = 2 if made.of("refused") else 0
+    return max(refused, 1 if before else 0, *(each.code for each in results), 0)
+
+
+def _run(made: Plan, command: str) -> list[Ended]:
+    global _current
+    _writable(made.results)
+    record = Record.begin(made, command)
+    timed = any(p.cell and p.cell.plan.speed for p in made.open)
+    words = [*made.fixed, *made.open[0].words, f"hydra.sweep.dir='{record.folder}'"]
+    if made.engine == launchers.SLURM:
+        launcher = made.grid.hydra["launcher"]
+        words += launchers.slurm_overrides(launcher, record.queue_name, timed)
+    display = Display(made.open, _parallel(made))
+    os.environ[place.LAUNCHER] = made.launcher_name
+    if made.engine == "joblib" and _parallel(made) != 1:
+        os.environ[place.BESIDE] = f"n_jobs={made.grid.base['n_jobs']}"
+    sweep = _current = _Sweep(made, record, display)
+    try:
+        with display:
+            _hydra(words)
+    except KeyboardInterrupt:
+        _say_interrupted(made, record)
+        raise
+    finally:
+        _current = None
+        os.environ.pop(place.LAUNCHER, None)
+        os.environ.pop(place.BESIDE, None)
+    if sweep.refused:
+        raise RequestError(sweep.refused)
+    return [_ended(p, record.read(i)) for i, p in enumerate(made.open)]
+
+
+def _hydra(words: Sequence[str]) -> None:
     import hydra
-    from hydra.core.hydra_config import HydraConfig
-
-    cells: list[Ended] = []
-
-    def one(composed: Any) -> int:
-        words = " ".join(HydraConfig.get().overrides.task)
-        print(f"\n[{len(cells) + 1}] {words}", flush=True)
-        cells.append(run_cell(composed, words))
-        return cells[-1].code
 
     schema.register()
-    sys.argv = ["bench", "-m", *config.checked(overrides)]
+    sys.argv = ["bench", "-m", *words]
     hydra.main(version_base="1.3", config_path=str(plugins.ROOT / "conf"), config_name="config")(
-        one
+        run_job
     )()
-    print(f"\n{summary(cells)}")
-    return max((cell.code for cell in cells), default=0)
 
 
-def run_cell(composed: Any, words: str) -> Ended:
-    """Run one composed request and show its row. Whatever is wrong with it is told, not raised."""
-    from bench.cli import exit_code, run_row
-    from bench.shards import StoreError
-
+def _writable(results: Path) -> None:
+    """Raises RequestError; to find out after an hour that rows can't be stored is too late."""
     try:
-        row = run_row(config.plain(composed), f"bench run {words}")
-    except (RequestError, StoreError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        wrong = isinstance(error, RequestError)
-        return Ended(words, 2 if wrong else 1, "refused" if wrong else "not stored", str(error))
-    return Ended(words, exit_code(row), row["status"], row.get("status_detail") or "")
+        results.mkdir(parents=True, exist_ok=True)
+        probe = results / f".writable-{os.getpid()}"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise RequestError(
+            f"results={results} can't be written: {error.strerror}; give another folder"
+        ) from error
 
 
-def summary(cells: Sequence[Ended]) -> str:
-    """How many cells ended well, and for each other one its words, its status and why."""
-    failed = [cell for cell in cells if cell.code]
-    lines = [f"{len(cells)} cells: {len(cells) - len(failed)} done, {len(failed)} failed"]
-    for cell in failed:
-        reason = next(iter(cell.reason.splitlines()), "no reason given")
-        lines.append(f"  {cell.words}: {cell.status}: {reason[:REASON_LETTERS]}")
+def _parallel(made: Plan) -> int:
+    launcher = made.grid.hydra["launcher"]
+    if made.engine == "joblib":
+        n = int(launcher["n_jobs"])
+        return n if n > 0 else len(os.sched_getaffinity(0))
+    if made.engine == launchers.SLURM:
+        return min(int(launcher["array_parallelism"]), len(made.open))
+    return 1
+
+
+def launch_planned(launcher: Any) -> None:
+    """What the sweeper does: give the launcher the open cells, until each has ended or can't."""
+    sweep = _current
+    assert sweep is not None, "bench run -m starts a sweep"
+    jobs = [[*sweep.plan.fixed, *p.words, *_settled(p)] for p in sweep.plan.open]
+    every_s = WATCH_S.get(sweep.plan.engine)
+    if every_s is None:
+        launcher.launch(jobs, initial_job_idx=0)
+        return
+    with Watch(sweep.record, sweep.display, every_s):
+        try:
+            if sweep.plan.engine == launchers.SLURM:
+                for first in range(0, len(jobs), MOST_ARRAY):
+                    _through_slurm(launcher, jobs[first : first + MOST_ARRAY], first, sweep)
+                _settle_lost(sweep)
+            else:
+                _through_pool(launcher, jobs, sweep)
+        except (_Refused, slurm.SlurmError) as error:
+            # Hydra would print it with its own advice.
+            sweep.refused = str(error)
+
+
+def _settled(planned: Planned) -> list[str]:
+    """What the plan decided for a cell, so that it is the same cell on another machine."""
+    assert planned.cell is not None
+    return [] if planned.request["threads"] else [f"threads={planned.cell.threads}"]
+
+
+def _through_slurm(launcher: Any, jobs: list[list[str]], first: int, sweep: _Sweep) -> None:
+    name = sweep.record.queue_name
+    began = time.time()
+    try:
+        launcher.launch(jobs, initial_job_idx=first)
+    except Exception as error:
+        # It raises when a job died, and when nothing was submitted at all.
+        if not slurm.queued(name) and not slurm.accounted(name, began):
+            lines = [line for line in str(error).splitlines() if line.strip()] or ["no reason"]
+            why = next((line for line in lines if "sbatch:" in line), lines[-1])
+            raise _Refused(f"Slurm takes no job: {why.strip()}") from error
+    slurm.wait(name)
+
+
+class _Refused(RuntimeError):
+    """The launcher took nothing; one line."""
+
+
+def _settle_lost(sweep: _Sweep) -> None:
+    """Rows for cells whose job was killed with all that was in it."""
+    from bench import runner
+    from bench.cell import Cell
+
+    cells, record = sweep.plan.open, sweep.record
+    since = record.content()["started"]
+    for i, (job, log) in slurm.lost(record, len(cells), since).items():
+        status, note = slurm.status_of(job, log), record.read(i)
+        killed = "killed for memory" if status == "oom_host" else "ended with all that was in it"
+        detail = f"job {job.id} on {job.node or 'no node'} {killed} ({job.state})\n{log}".strip()
+        row_id = None
+        if status:
+            with contextlib.suppress(RequestError, StoreError):
+                sketch = cells[i].cell
+                assert sketch is not None, "only known cells are launched"
+                cell = Cell.of({**cells[i].request, "threads": sketch.threads})
+                more = {**slurm.columns(job), "status_stage": note.get("stage", ["start"])[0]}
+                row_id = runner.lost(cell, sweep.plan.results, status, detail, **more)["row_id"]
+        note = {"slurm_job_id": job.id, "node": job.node, **note}
+        taken = note.get("at", 0.0) - note.get("since", note.get("at", 0.0))
+        over = Ended(_words(cells[i]), 1, status or job.state.lower(), detail, row_id, "", taken)
+        _over(record, i, over, note)
+
+
+def _through_pool(launcher: Any, jobs: list[list[str]], sweep: _Sweep) -> None:
+    """Workers of this machine. When one dies the pool does; what hasn't begun goes to a new one."""
+    record = sweep.record
+    left = list(range(len(jobs)))
+    while left:
+        try:
+            for start, part in _runs(left):
+                launcher.launch([jobs[i] for i in part], initial_job_idx=start)
+            why = "its worker ended without a word"
+        except Exception as error:
+            why = next(iter(str(error).splitlines()), type(error).__name__)
+        for i in left:
+            note = record.read(i)
+            if note and not ended(note):
+                words = _words(sweep.plan.open[i])
+                _over(record, i, Ended(words, 1, "error", f"worker lost: {why}"), note)
+        still = [i for i in left if not record.read(i)]
+        if len(still) == len(left):
+            raise _Refused(f"no worker starts: {why}")
+        left = still
+
+
+def _runs(numbers: Sequence[int]) -> Iterator[tuple[int, list[int]]]:
+    """Stretches of numbers that follow one another: a launcher numbers its jobs from a first."""
+    part: list[int] = []
+    for number in numbers:
+        if part and number != part[-1] + 1:
+            yield part[0], part
+            part = []
+        part.append(number)
+    if part:
+        yield part[0], part
+
+
+def run_job(composed: Any) -> int:
+    """One cell, wherever the launcher put it: in this process, in a worker, on a node. How it went
+    is in the sweep's record. Returns its exit code."""
+    from hydra.core.hydra_config import HydraConfig
+
+    hydra = HydraConfig.get()
+    record, index = Record(Path(hydra.sweep.dir)), int(hydra.job.num)
+    content = record.content()
+    os.environ.setdefault(place.LAUNCHER, content["launcher"])
+    words = " ".join(content["cells"][index]["words"])
+    here = {"since": time.time(), "pid": os.getpid()}
+    here |= {k: v for k, v in place.columns().items() if k in ("slurm_job_id", "node") and v}
+    if content["until"] and time.time() > content["until"]:
+        return _over(record, index, Ended(words, 0, "over budget"), here)
+
+    def told(stage: str, done: int, total: int) -> None:
+        _tell(record, index, {**here, "state": "running", "stage": [stage, done, total]})
+
+    told("starts", 0, 0)
+    began = time.monotonic()
+    command = f"bench run {' '.join(hydra.overrides.task)}"
+    try:
+        over = run_cell(config.plain(composed), words, command, told)
+    except place.Cut:
+        told("is ended", 0, 0)
+        # To end well would be to tell Slurm that nothing is left to do.
+        time.sleep(UNTIL_KILLED_S)
+        return 1
+    return _over(record, index, replace(over, seconds=time.monotonic() - began), here)
+
+
+def run_cell(
+    request: dict[str, Any], words: str, command: str, told: Callable[[str, int, int], None]
+) -> Ended:
+    """Run one composed request. Whatever is wrong with it is told, not raised."""
+    from bench import runner
+    from bench.cell import Cell
+    from bench.cli import exit_code
+
+    results = Path(request["results"]).expanduser().resolve()
+    try:
+        cell = Cell.of(request)
+        row = runner.run(
+            cell, results, force=request["force"], deadline_s=request["deadline_s"],
+            progress=told, command=command,
+        )  # fmt: skip
+    except RequestError as error:
+        return Ended(words, 2, "refused", str(error))
+    except StoreError as error:
+        return Ended(words, 1, "not stored", str(error))
+    except place.Cut:
+        raise
+    except Exception as error:
+        # By its name, for submitit is an extra: a job's last time limit, after all its requeues.
+        if type(error).__name__ == "UncompletedJobError":
+            detail = f"the job's time limit: {error}"
+            row = runner.lost(cell, results, "timeout", detail, command=command)
+            return Ended(words, 1, "timeout", detail, row["row_id"])
+        return Ended(words, 1, "error", f"{type(error).__name__}: {error}")
+    return Ended(
+        words, exit_code(row), row["status"], row.get("status_detail") or "", row["row_id"],
+        figures(row),
+    )  # fmt: skip
+
+
+def figures(row: dict[str, Any]) -> str:
+    """A row in a few words."""
+    parts = []
+    if row.get("value") is not None:
+        parts.append(f"{row['metric']} {row['value']:.1f}")
+    if row.get("ratio") is not None:
+        parts.append(f"×{row['ratio']:.3f} {row['verdict']}")
+    if row.get("mem_ratio") is not None:
+        parts.append(f"memory ×{row['mem_ratio']:.2f}")
+    if row.get("max_length_fit") is not None:
+        parts.append(f"fits {row['max_length_fit']:,} tokens")
+    return " · ".join(parts)
+
+
+def _over(record: Record, index: int, over: Ended, here: Note) -> int:
+    _tell(record, index, {**here, "state": "ended", **asdict(over)})
+    return over.code
+
+
+def _tell(record: Record, index: int, note: Note) -> None:
+    # A full disk must not cost the row, which may still find room.
+    with contextlib.suppress(OSError):
+        record.note(index, **note)
+    if _current is not None and _current.plan.engine not in WATCH_S:
+        _current.display.tell(index, {"at": time.time(), **note})
+
+
+def _ended(planned: Planned, note: Note) -> Ended:
+    if not ended(note):
+        return Ended(_words(planned), 1, "not run", "no word of it")
+    return Ended(**{name: note[name] for name in Ended.__dataclass_fields__})
+
+
+def _words(planned: Planned) -> str:
+    return " ".join(planned.words)
+
+
+def heading(made: Plan) -> str:
+    """The plan in a line."""
+    counts = [f"{len(made.cells)} cells"]
+    counts += [f"{len(made.of(s))} {s}" for s in ("done", "to do", "unsupported", "refused",
+                                                 "over budget") if made.of(s)]  # fmt: skip
+    seconds = sum(planned.seconds for planned in made.open) / max(1, _parallel(made))
+    return " · ".join([*counts, f"about {span(seconds)}"] if made.open else counts)
+
+
+def say(made: Plan, results: Sequence[Ended]) -> None:
+    """The rows of a sweep that has ended, and its summary."""
+    ids = [each.row_id for each in results if each.row_id]
+    if 0 < len(ids) <= MOST_SHOWN and sys.stdout.isatty():
+        from bench import listing
+        from bench.store import LIGHT, Store
+
+        rows = Store(made.results).rows(LIGHT, {"row_id": ids}).to_pylist()
+        print()
+        listing.show(sorted(rows, key=lambda row: ids.index(row["row_id"])))
+    print(f"\n{summary(made, results)}")
+
+
+def summary(made: Plan, results: Sequence[Ended]) -> str:
+    """How many cells are done, and for each other one its words, its status and why."""
+    before = [p for p in made.cells if p.row_id]
+    bad_before = [p for p in before if p.state == "done" and p.reason]
+    late = [each for each in results if each.status == "over budget"]
+    failed = [each for each in results if each.code]
+    failed += [Ended(_words(p), 2, "refused", p.reason) for p in made.of("refused")]
+    failed += [Ended(_words(p), 1, "before", p.reason) for p in bad_before]
+    unmeasured = [*(_words(p) for p in made.of("over budget")), *(each.words for each in late)]
+    done = len(made.cells) - len(failed) - len(unmeasured)
+    head = f"{len(made.cells)} cells: {done} done, {len(failed)} failed"
+    if before:
+        head += f" ({len(before)} of them before)"
+    if unmeasured:
+        head += f", {len(unmeasured)} not measured for the budget"
+    lines = [head]
+    for each in failed:
+        reason = next(iter(each.reason.splitlines()), "no reason given")
+        lines.append(f"  {each.words}: {each.status}: {reason[:REASON_LETTERS]}")
+    lines += [f"  {words}: over budget" for words in unmeasured]
     return "\n".join(lines)
+
+
+def _say_interrupted(made: Plan, record: Record) -> None:
+    over = sum(ended(record.read(i)) for i in range(len(made.open)))
+    print(f"\n{over} of {len(made.open)} cells ended", file=sys.stderr)
+    if made.engine == launchers.SLURM:
+        print(
+            "its jobs stay in the queue: bench status shows them, "
+            f"bench status --cancel {record.id} takes them out", file=sys.stderr,
+        )  # fmt: skip

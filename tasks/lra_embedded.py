@@ -205,7 +205,7 @@ def listops(task: Any, split: str, length: int, seed: int) -> Iterator[Found]:
 def pathfinder(task: Any, split: str, length: int, seed: int) -> Iterator[Found]:
     from tasks.pathfinder import images
 
-    for index, made in enumerate(images(task.size, seed, split)):
+    for index, made in enumerate(images(task.size, seed, split, contour=task.contour)):
         yield Found(f"image {index}", made.label, made.pixels.tobytes().decode("latin-1"))
 
 

@@ -1,6 +1,6 @@
-"""Pathfinder images of LRA's hard kind (Linsley et al., 2018, arXiv:1805.08315; Tay et al., 2021,
-arXiv:2011.04006): two long dashed paths, short distractors, and two discs. The label says whether
-both discs lie on one path.
+"""Pathfinder images, of LRA's hard kind and easier ones (Linsley et al., 2018, arXiv:1805.08315;
+Tay et al., 2021, arXiv:2011.04006): two long dashed paths, short distractors, and two discs. The
+label says whether both discs lie on one path.
 
 A path begins near the centre. Each next dash begins half a gap behind a pivot, half a gap behind
 the last one's end; it ends on a pixel of a circle around the pivot, drawn with weight cos² of the
@@ -39,7 +39,8 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -69,14 +70,22 @@ class Image:
     gap: int
 
 
-def images(size: int, seed: int, split: str = "test", jobs: int = 1) -> Iterator[Image]:
-    """Images without end; those of other seeds and splits are drawn independently."""
-    return chunks(batch, (size, seed, split), jobs)
+def images(
+    size: int, seed: int, split: str = "test", jobs: int = 1, contour: int = HARD[32].contour
+) -> Iterator[Image]:
+    """Images without end; those of other seeds and splits are drawn independently. Paths of fewer
+    dashes than the hard kind's 14 are easier: LRA has 9 and 6 too."""
+    return chunks(partial(batch, contour=contour), (size, seed, split), jobs)
 
 
-def batch(size: int, seed: int, split: str, number: int) -> list[Image]:
+def batch(
+    size: int, seed: int, split: str, number: int, contour: int = HARD[32].contour
+) -> list[Image]:
     """Images 8·number to 8·number + 7 of a seed and a split."""
     hard = HARD[size]
+    if contour != hard.contour:
+        # Distractors are a third as long, as in LRA, and as many as in the hard kind.
+        hard = replace(hard, contour=contour, distractor_contour=max(1, contour // 3))
     rng = np.random.default_rng([VERSION, seed, STREAMS.index(split), size, number])
     gap = int(rng.choice(hard.gap))
     pairs = targets(rng, hard, gap, BATCH)

@@ -57,7 +57,8 @@ def load(cell: Cell, method: Method) -> Family:
     model, Unsupported with the method's reason."""
     model = cell.model
     marks = tuple(model.get("marks", ()))
-    spec = Spec(model["name"], Path(model["path"]), model.get("config"), cell.seed, marks)
+    config = None if "training" in model else model.get("config")
+    spec = Spec(model["name"], Path(model["path"]), config, cell.seed, marks)
     try:
         family: Family = plugins.load(model["family"]).load(
             spec, method, cell.dtype, cell.device["kind"]
@@ -77,6 +78,18 @@ def check_fit(cell: Cell, task: Task, family: Family) -> None:
         raise RequestError(
             f"task {cell.task['name']} asks for {asked}, model {cell.model['name']} answers with "
             f"{WORDS[family.answers]}; bench ls models lists others"
+        )
+    config: Any = family.model.config
+    if task.labels is not None and config.num_labels != task.labels:
+        raise RequestError(
+            f"task {cell.task['name']} has {task.labels} classes, model {cell.model['name']} knows "
+            f"{config.num_labels}: it was made for another task"
+        )
+    vocabulary = getattr(config, "vocab_size", None)
+    if task.vocabulary and vocabulary and task.vocabulary > vocabulary:
+        raise RequestError(
+            f"task {cell.task['name']} has {task.vocabulary} token ids, model "
+            f"{cell.model['name']} knows {vocabulary}"
         )
 
 

@@ -35,13 +35,13 @@ class Report:
         self.last = 0.0
         self("load")
 
-    def __call__(self, stage: str, done: int = 0, total: int = 0) -> None:
+    def __call__(self, stage: str, done: int = 0, total: int = 0, note: str = "") -> None:
         now = time.monotonic()
         if stage == self.stage and done < total and now - self.last < 1.0 and self.last:
             return
         self.stage, self.last = stage, now
         with contextlib.suppress(BrokenPipeError):
-            os.write(self.descriptor, json.dumps([stage, done, total]).encode() + b"\n")
+            os.write(self.descriptor, json.dumps([stage, done, total, note]).encode() + b"\n")
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import sys
@@ -51,6 +52,28 @@ class Hoards(Method):
         held = []
         while True:
             held.append(torch.empty(256 << 20, dtype=torch.uint8))
+
+
+@dataclass(frozen=True)
+class Shares(Method):
+    """Takes shared memory without end, which no limit on a process's own data holds."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+        held = []
+        while True:
+            held.append(mmap.mmap(-1, 64 << 20))
+            held[-1].write(b"x" * (64 << 20))
+            time.sleep(0.1)  # no faster than whoever watches
+
+
+@dataclass(frozen=True)
+class Orphans(Method):
+    """Kills what started its process."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(3600)
+        return value
 
 
 @dataclass(frozen=True)

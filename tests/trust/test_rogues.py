@@ -36,6 +36,6 @@ def test_a_sweep_over_rogues_has_a_row_for_each_and_says_what_failed(tiny_t5, tm
     for line, (name, (status, reason)) in zip(
         failures, ((n, e) for n, e in ENDS.items() if e[1]), strict=True
     ):
-        assert f"method={name} " in line and f": {status}: " in line and reason in line
+        assert f"method={name}: {status}: " in line and reason in line
         assert reason in rows[name]["status_detail"]
     assert rows["segfaults"]["exit_signal"] == 11

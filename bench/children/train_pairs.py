@@ -1,0 +1,184 @@
+"""Train a small model on text pairs of a generator: `python -m bench.children.train_pairs RECIPE`.
+
+A recipe (YAML) says where pairs come from, what the model starts as, the method in it, the stages
+of the curriculum. Work is saved once a minute, and the same command goes on from there after a
+kill. `python -m bench.models.embedded.check RECIPE` adds scores to the card.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, distributed, multiprocessing
+from transformers.modeling_outputs import BaseModelOutput
+
+from bench import plugins
+from bench.children.pairs import Batch, batches
+from bench.models.base import Family, Spec
+from methods.base import Sequence
+
+SAVE_SECONDS, LOG_SECONDS = 60, 10
+
+
+def measure(family: Family, batch: Batch, guidance: float) -> tuple[Tensor, float]:
+    """The loss, and the share of copied tokens that were right.
+
+    Guidance adds what keeps a model off the long plateau before retrieval by content: how little
+    the decoder's first layer attends to the question asked, and its last to the words to copy.
+    """
+    output = family.model(
+        encoder_outputs=BaseModelOutput(family.encode(batch.ids, Sequence(vip=batch.vip))),
+        labels=batch.target,
+        use_cache=False,
+        output_attentions=guidance > 0,
+    )
+    row, token, asked, source = batch.copies.unbind(1)
+    loss = output.loss
+    if guidance:
+        first, last = (output.cross_attentions[layer].mean(1) for layer in (0, -1))
+        looked = torch.stack([first[row, token, asked], last[row, token, source]])
+        loss = loss - 2 * guidance * (looked + 1e-6).log().mean()
+    right = output.logits.argmax(-1)[row, token] == batch.target[row, token]
+    return loss, right.float().mean().item()
+
+
+def save(path: Path, model: Any, optimizer: Any, state: dict[str, Any]) -> None:
+    """All that a run goes on from, in one file that is either the old or the new one."""
+    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
+    for name, parameter in model.named_parameters():
+        for moment, value in optimizer.state.get(parameter, {}).items():
+            tensors[f"{moment}.{name}"] = value
+    part = path.with_suffix(".part")
+    tensors = {name: value.detach().clone() for name, value in tensors.items()}
+    save_file(tensors, part, metadata={"state": json.dumps(state)})
+    os.replace(part, path)
+
+
+def restore(path: Path, model: Any, optimizer: Any) -> dict[str, Any]:
+    """Take up what `save` wrote."""
+    with safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        state: dict[str, Any] = json.loads(file.metadata()["state"])
+    for name, value in model.state_dict().items():
+        value.copy_(tensors[f"model.{name}"])
+    for name, parameter in model.named_parameters():
+        moments = {m: tensors.get(f"{m}.{name}") for m in ("step", "exp_avg", "exp_avg_sq")}
+        if moments["step"] is not None:
+            optimizer.state[parameter] = moments
+    return state
+
+
+def average(weights: Iterable[Tensor], *figures: float) -> list[float]:
+    """Gradients and figures become their means over all processes."""
+    gradients = [weight.grad for weight in weights if weight.grad is not None]
+    flat = torch.cat([*(gradient.flatten() for gradient in gradients), torch.tensor(figures)])
+    distributed.all_reduce(flat)
+    flat /= distributed.get_world_size()
+    parts = flat[: -len(figures)].split([gradient.numel() for gradient in gradients])
+    for gradient, part in zip(gradients, parts, strict=True):
+        gradient.copy_(part.view_as(gradient))
+    means: list[float] = flat[-len(figures) :].tolist()
+    return means
+
+
+def train(recipe: Any, family: Family, checkpoint: Path, rank: int) -> dict[str, Any]:
+    """Run the stages that are left: a stage ends when the running share of copied tokens that are
+    right reaches `until`, or after `minutes`. Processes differ in their rows only."""
+    model: Any = family.model.train()
+    model.decoder.set_attn_implementation("eager")  # the one that gives attention weights
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(recipe.frozen not in name)
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(weights, lr=0.0, betas=(0.9, 0.98), weight_decay=0.0)
+    state = {"stage": 0, "step": 0, "in_stage": 0.0, "seconds": 0.0, "right": 0.0}
+    if checkpoint.exists():
+        state = restore(checkpoint, model, optimizer)
+    pair, seed = plugins.load(recipe.pairs), 1000 * recipe.seed + rank
+    logged = saved = state["seconds"]
+    while state["stage"] < len(recipe.stages):
+        stage = recipe.stages[state["stage"]]
+        family.method = plugins.build({**recipe.method, **stage.get("method", {})})
+        begun, over = time.monotonic(), False
+        for batch in batches(stage, family.tokenizer, pair, seed, int(state["step"])):
+            done = min(1.0, state["in_stage"] / (60 * stage.minutes))
+            rate = stage.lr + (stage.get("lr_end", stage.lr) - stage.lr) * done
+            optimizer.param_groups[0]["lr"] = rate * min(1.0, (state["step"] + 1) / recipe.warmup)
+            optimizer.zero_grad()
+            loss, right = measure(family, batch, stage.guidance)
+            loss.backward()
+            now = time.monotonic()
+            right, mean, seconds = average(weights, right, loss.item(), now - begun)
+            begun = now
+            torch.nn.utils.clip_grad_norm_(weights, 1.0)
+            optimizer.step()
+            state["right"] += 0.03 * (right - state["right"])
+            state["step"] += 1
+            state["seconds"] += seconds
+            state["in_stage"] += seconds
+            over = state["right"] >= stage.until or state["in_stage"] >= 60 * stage.minutes
+            if rank == 0 and (over or state["seconds"] - logged > LOG_SECONDS):
+                logged = state["seconds"]
+                print(
+                    f"{logged:6.0f} s  stage {state['stage']}  step {state['step']}  "
+                    f"{list(batch.ids.shape)}  loss {mean:.3f}  right {state['right']:.4f}",
+                    flush=True,
+                )
+            if over:
+                state.update(stage=state["stage"] + 1, in_stage=0.0, right=0.0)
+            if rank == 0 and (over or state["seconds"] - saved > SAVE_SECONDS):
+                saved = state["seconds"]
+                save(checkpoint, model, optimizer, state)
+            if over:
+                break
+    return state
+
+
+def work(rank: int, path: str, meeting: str) -> None:
+    """One of the recipe's processes, on one thread: on a busy machine processes wait for each
+    other once a step, threads would at every operation. One's end is the end of all."""
+    recipe: Any = OmegaConf.load(path)
+    torch.set_num_threads(1)
+    torch.manual_seed(recipe.seed)
+    distributed.init_process_group(
+        "gloo", f"file://{meeting}", rank=rank, world_size=recipe.processes
+    )
+    out = Path(recipe.out)
+    spec = Spec(out.name, Path(recipe.get("start", out)))
+    method = plugins.build({**recipe.method})
+    family = plugins.load(recipe.family).load(spec, method, "float32", "cpu")
+    state = train(recipe, family, out / "checkpoint.safetensors", rank)
+    if rank == 0:
+        family.model.save_pretrained(out)
+        family.tokenizer.save_pretrained(out)
+        trained = {"seed": recipe.seed, "minutes": round(state["seconds"] / 60)}
+        OmegaConf.save({"recipe": path, "start": str(spec.path), **trained}, out / "card.yaml")
+        (out / "checkpoint.safetensors").unlink()
+    distributed.destroy_process_group()
+
+
+def main(path: str) -> None:
+    recipe: Any = OmegaConf.load(path)
+    out = Path(recipe.out)
+    out.mkdir(parents=True, exist_ok=True)
+    if "new" in recipe and not (out / "checkpoint.safetensors").exists():
+        plugins.load(recipe.new.target)(recipe.new, recipe.seed, out)
+    with tempfile.TemporaryDirectory() as folder:
+        context = multiprocessing.get_context("spawn")
+        for rank in range(1, recipe.processes):
+            context.Process(target=work, args=(rank, path, f"{folder}/m"), daemon=True).start()
+        work(0, path, f"{folder}/m")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

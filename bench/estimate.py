@@ -1,0 +1,185 @@
+"""About how long a cell takes and how much memory it needs, before anything of it runs.
+
+A formula of the model's size and the input's length, corrected by rows that were measured: those of
+the same method and model first, else of the same model, else any of the same device. Without a row
+it assumes a usual processor and attention without an n × n matrix, and can be wrong by a factor of
+three. No torch here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.cell import BASELINE, Cell
+
+FLOPS_PER_THREAD = 4e10
+FLOPS_GPU = 3e13
+START_S = 5.0
+"""A child's imports: torch and transformers."""
+BYTES_PER_S = 5e8
+TOKEN_S = 0.004
+"""A generated token's overhead beside its arithmetic."""
+WARM_CALLS = 12
+MEMORY_CALLS = 8
+PROCESS_BYTES = 450 << 20
+WIDTHS = 24
+"""Vectors of the model's width that a token has alive at the peak."""
+BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+FURTHEST = 30.0
+NEAREST = 5
+
+Row = Mapping[str, Any]
+
+
+class Size(NamedTuple):
+    layers: int
+    width: int
+    inner: int
+    decoder_layers: int
+    weights_bytes: int
+
+
+@functools.cache
+def _read_size(folder: str, config: str | None) -> Size:
+    given = json.loads(config) if config else {}
+    if "model_type" not in given:
+        with contextlib.suppress(OSError, ValueError):
+            given = json.loads((Path(folder) / "config.json").read_text()) | given
+
+    def first(*names: str, default: int) -> int:
+        return next((int(given[n]) for n in names if given.get(n) is not None), default)
+
+    width = first("d_model", "hidden_size", default=64)
+    layers = first("num_layers", "num_hidden_layers", "encoder_layers", default=2)
+    inner = first("d_ff", "intermediate_size", "encoder_ffn_dim", default=4 * width)
+    decoders = first("num_decoder_layers", "decoder_layers", default=0)
+    if config:
+        vocabulary = first("vocab_size", default=32_000)
+        per_layer = 4 * width**2 + 3 * width * inner
+        weights = 4 * (vocabulary * width + (layers + 2 * decoders) * per_layer)
+    else:
+        weights = sum(path.stat().st_size for path in Path(folder).glob("*.safetensors"))
+    return Size(layers, width, inner, decoders, weights)
+
+
+def size(model: Mapping[str, Any]) -> Size:
+    """Of a cell's model, from its configuration alone."""
+    config = model.get("config")
+    return _read_size(model["path"], json.dumps(config, sort_keys=True) if config else None)
+
+
+def start_s(cell: Cell) -> float:
+    """Seconds until a child has its model."""
+    return START_S + size(cell.model).weights_bytes / BYTES_PER_S
+
+
+def formula_s(cell: Cell) -> float:
+    """Seconds of all the cell's children, from sizes alone."""
+    own, forward_s, begin_s = size(cell.model), _forward_s(cell), start_s(cell)
+    if cell.probe:
+        return 12 * (begin_s + 4 * forward_s)
+    arms = 1 if cell.method["name"] == BASELINE else 2
+    total = 0.0
+    if cell.plan.quality and cell.model["weights"] != "random":
+        rows = cell.n or cell.task.get("n", {}).get(cell.data["split"]) or 128
+        token_s = TOKEN_S + 2 * own.weights_bytes / 4 / _rate(cell)
+        # Few answers are as long as they may be.
+        tokens = min(64, cell.task.get("max_new_tokens") or 1) / 2
+        total += begin_s + arms * rows / cell.batch * (forward_s + tokens * token_s)
+    if cell.plan.speed:
+        timed_s = min(cell.plan.budget_s, 4 / 3 * arms * cell.plan.pairs * forward_s)
+        total += begin_s + arms * WARM_CALLS * min(forward_s, 1.0) + 6 * forward_s + timed_s
+        total += arms * (begin_s + MEMORY_CALLS * forward_s)
+    return total
+
+
+def formula_bytes(cell: Cell) -> tuple[int, int]:
+    """Bytes of a child with its model, and those that one input adds."""
+    own = size(cell.model)
+    scale = BYTES[cell.dtype]
+    base = PROCESS_BYTES + own.weights_bytes * scale // 4
+    widest = WIDTHS * own.width + 2 * own.inner
+    return base, cell.batch * cell.length * widest * scale
+
+
+def _forward_s(cell: Cell) -> float:
+    own = size(cell.model)
+    per_token = own.layers * 2 * (4 * own.width**2 + 3 * own.width * own.inner)
+    attention = own.layers * 4 * cell.length**2 * own.width
+    return cell.batch * (cell.length * per_token + attention) / _rate(cell) + 0.002
+
+
+def _rate(cell: Cell) -> float:
+    return FLOPS_GPU if cell.device["kind"] == "cuda" else FLOPS_PER_THREAD * cell.threads
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A row that was measured, beside what the formula says of it."""
+
+    cell: Cell
+    seconds: float | None
+    extra_bytes: int | None
+    base_bytes: int | None
+
+
+class Estimates:
+    """Estimates that follow the rows of a folder."""
+
+    def __init__(self, rows: Iterable[tuple[Cell, Row]]) -> None:
+        self.known = [_known(cell, row) for cell, row in rows if row["status"] == "ok"]
+
+    def seconds(self, cell: Cell) -> float:
+        ratios = [
+            math.log(row.seconds / formula_s(row.cell))
+            for row in self._near(cell)
+            if row.seconds and row.cell.measure == cell.measure
+        ]
+        return formula_s(cell) * _corrected(ratios)
+
+    def bytes(self, cell: Cell) -> int:
+        """The greatest resident memory of one of the cell's processes, or what it takes of the
+        GPU."""
+        base, extra = formula_bytes(cell)
+        near = [row for row in self._near(cell) if row.extra_bytes]
+        ratios = [
+            math.log(max(1, row.extra_bytes or 1) / formula_bytes(row.cell)[1]) for row in near
+        ]
+        bases = [row.base_bytes for row in near if row.base_bytes]
+        same = [row for row in near if row.cell.model["name"] == cell.model["name"]]
+        if same and bases:
+            base = max(bases)
+        return base + int(extra * _corrected(ratios))
+
+    def _near(self, cell: Cell) -> list[_Known]:
+        """The rows that tell most of a cell, nearest in length first."""
+        kind = [row for row in self.known if row.cell.device["kind"] == cell.device["kind"]]
+        model = [row for row in kind if row.cell.model["name"] == cell.model["name"]]
+        both = [row for row in model if row.cell.method["name"] == cell.method["name"]]
+        found = both or model or kind
+        found = sorted(found, key=lambda row: abs(math.log(row.cell.length / cell.length)))
+        return found[:NEAREST]
+
+
+def _known(cell: Cell, row: Row) -> _Known:
+    wall = row.get("wall_total_ns")
+    on_gpu = cell.device["kind"] == "cuda"
+    names = ("gpu_alloc_delta_bytes" if on_gpu else "rss_peak_delta_bytes",)
+    peaks = [row.get(f"{prefix}{names[0]}") for prefix in ("", "base_")]
+    base = row.get("weights_bytes") if on_gpu else row.get("rss_base_bytes")
+    return _Known(cell, wall / 1e9 if wall else None, max(filter(None, peaks), default=None), base)
+
+
+def _corrected(log_ratios: list[float]) -> float:
+    if not log_ratios:
+        return 1.0
+    furthest = math.log(FURTHEST)
+    return math.exp(max(-furthest, min(furthest, statistics.median(log_ratios))))

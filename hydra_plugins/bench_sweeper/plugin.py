@@ -1,0 +1,49 @@
+"""The sweeper of `bench run -m`: it launches what a plan leaves to do, and nothing that is done.
+
+Hydra loads this file under no module's name, so annotations are not put off here: dataclasses would
+look for that name.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from hydra.core.plugins import Plugins
+from hydra.plugins.launcher import Launcher
+from hydra.plugins.sweeper import Sweeper
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig
+
+
+@dataclass
+class BenchSweeperConf:
+    """`params` are an experiment's sweeps: NAME: VALUE,VALUE."""
+
+    _target_: str = "hydra_plugins.bench_sweeper.plugin.BenchSweeper"
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+ConfigStore.instance().store(
+    group="hydra/sweeper", name="bench", node=BenchSweeperConf, provider="bench"
+)
+
+
+class BenchSweeper(Sweeper):
+    """Asks bench.sweep, which knows the plan and the store; Hydra's launcher runs the cells."""
+
+    def __init__(self, params: Any = None) -> None:
+        self.launcher: Launcher | None = None
+
+    def setup(
+        self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
+    ) -> None:
+        self.launcher = Plugins.instance().instantiate_launcher(
+            hydra_context=hydra_context, task_function=task_function, config=config
+        )
+
+    def sweep(self, arguments: Sequence[str]) -> None:
+        from bench.sweep import launch_planned
+
+        assert self.launcher is not None
+        launch_planned(self.launcher)

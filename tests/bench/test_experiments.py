@@ -1,0 +1,178 @@
+"""Every experiment composes and plans at both of its scales, says what it costs and promises, and
+the tables and figures of the papers are all there."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from bench import config, plugins
+from bench.cell import Cell
+from bench.errors import RequestError
+from bench.grid import Grid
+from bench.plan import plan
+from tests.conftest import ROOT
+
+PAPERS = {
+    "vcc": ("table1", "table2", "table3", "table7", "fig1", "fig5"),
+    "iceformer": ("table1", "table2", "table3", "fig4", "fig5"),
+    "fourier": ("table1", "table2", "table3", "table4", "fig1", "fig3"),
+    "bigbird": ("qa", "classification", "summarization"),
+}
+NAMES = [f"{paper}_{part}" for paper, parts in PAPERS.items() for part in parts]
+EXPERIMENTS = sorted(plugins.available("experiment"))
+SMALL = sorted(path.stem for path in (ROOT / "conf" / "scale" / "small").glob("*.yaml"))
+TWO_CORES_BYTES = 4 << 30
+TWO_CORES_S = 45 * 60
+
+
+def told(name: str, scale: str | None = None) -> str:
+    """An overlay's header."""
+    folder = f"scale/{scale}" if scale else "experiment"
+    text = (ROOT / "conf" / folder / f"{name}.yaml").read_text()
+    return "\n".join(line for line in text.splitlines() if line.startswith("#"))
+
+
+def test_each_table_and_figure_has_its_experiment_and_its_small_scale():
+    assert set(NAMES) <= set(EXPERIMENTS)
+    assert set(NAMES) <= set(SMALL) <= set(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_it_plans_as_it_stands(name, tmp_path):
+    made = plan([f"experiment={name}", f"results={tmp_path}"])
+    assert made.cells and not made.of("refused"), made.cells[0].reason
+    assert not made.of("unsupported")
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_it_plans_at_the_small_scale_and_fits_two_cores(name, tmp_path):
+    words = [f"experiment={name}", f"results={tmp_path}", "threads=2"]
+    whole, small = plan(words), plan([*words, "scale=small"])
+    assert small.cells and not small.of("refused"), small.cells[0].reason
+    assert not small.of("unsupported")
+    assert max(p.bytes for p in small.cells) < TWO_CORES_BYTES
+    assert sum(p.seconds for p in small.cells) < TWO_CORES_S
+    longest = [max(p.request["length"] for p in made.cells) for made in (small, whole)]
+    assert longest[0] <= longest[1] and len(small.cells) <= len(whole.cells)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_its_header_says_what_to_run_what_it_costs_and_what_to_expect(name):
+    header = told(name)
+    for part in (f"bench plan experiment={name}", f"bench run -m experiment={name}", "# cost: ",
+                 "# expect: "):  # fmt: skip
+        assert part in header, f"{name}: its header has no '{part}'"
+    if name in NAMES:
+        assert re.search(r"\(arXiv \d{4}\.\d{5}\), (Table|Figure)", header.replace("\n# ", " "))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_header_of_its_small_scale_does_so_too(name):
+    assert f"bench run -m experiment={name} scale=small" in told(name, "small")
+    assert "# cost: " in told(name, "small")
+
+
+@pytest.mark.parametrize("words", [[name] for name in NAMES] + [[n, "small"] for n in NAMES])
+def test_its_points_are_what_hydra_composes(words):
+    grid = Grid.of([f"experiment={words[0]}", *(f"scale={word}" for word in words[1:])])
+    points = list(grid.points())
+    assert len(points) == len(grid)
+    point = points[-1]
+    composed, _ = config.composed(config.checked([*grid.fixed, *point.words]))
+    assert dict(point.request) == composed
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_its_small_cells_are_cells(name):
+    """All of what a run checks before anything starts: parameters of method and task, rows."""
+    grid = Grid.of([f"experiment={name}", "scale=small", "n=1"])
+    point = min(grid.points(), key=lambda p: p.request["length"])
+    cell = Cell.of(dict(point.request))
+    assert cell.build_task() and plugins.build(dict(cell.method))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_methods_and_tasks_take_the_parameters_of_every_cell(name):
+    for words in ([f"experiment={name}"], [f"experiment={name}", "scale=small"]):
+        for point in Grid.of(words).points():
+            plugins.build(dict(point.request["method"]))
+            plugins.build(dict(point.request["task"]))
+
+
+STAND_INS = {
+    "model=t5-base": "model=random-t5-base",
+    "model=t5-large": "model=random-t5-large",
+    "model=bart-large": "model=random-bart-large",
+    "model=FacebookAI/roberta-base": "model=random-roberta-base",
+    "model=lmsys/vicuna-7b-v1.5-16k": "model=random-llama-7b",
+}
+"""What has to be fetched → what stands for it here."""
+
+
+def commands(header: str) -> list[str]:
+    """The words of each `bench run -m` in a header, its loops unrolled."""
+    text = re.sub(r"\\\n# +", "", header)
+    found = []
+    for line in text.splitlines():
+        loop = re.search(r"for (\w+) in ([\w ]+); do", line)
+        if not (asked := re.search(r"bench run -m ([^;]*?)(?:; done|   .*)?$", line)):
+            continue
+        values = loop[2].split() if loop else [""]
+        found += [asked[1].replace(f"${loop[1]}", v) if loop else asked[1] for v in values]
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_commands_of_its_header_compose(name):
+    asked = [command for command in commands(told(name)) if f"experiment={name}" in command]
+    assert asked
+    for command in asked:
+        grid = Grid.of([STAND_INS.get(word, word) for word in command.split()])
+        for point in grid.points():
+            plugins.build(dict(point.request["method"]))
+            plugins.build(dict(point.request["task"]))
+            if "recipe=" in command:
+                recipe = re.search(r"recipe=(\w+)", command)[1]
+                assert point.request["recipe"]["name"] == recipe
+                task = re.search(r"^ *- override /task: (\w+)", recipe_text(recipe), re.M)[1]
+                assert point.request["task"]["name"] == task, f"{command}: the recipe's is {task}"
+
+
+def recipe_text(name: str) -> str:
+    return plugins.available("recipe")[name].read_text()
+
+
+def test_planning_at_both_scales_loads_no_torch():
+    program = (
+        "import sys\nfrom bench.plan import plan\n"
+        "for words in (['experiment=vcc_table2'], ['experiment=vcc_table2', 'scale=small']):\n"
+        "    print(len(plan(words).cells))\n"
+        "print({'torch', 'transformers', 'pandas'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.split() == ["72", "16", "set()"], done.stderr
+
+
+def test_words_of_the_request_win_over_a_scale():
+    cells = plan(["experiment=vcc_table2", "scale=small", "length=512", "task=qasper"]).cells
+    assert {p.request["length"] for p in cells} == {512} and len(cells) == 2
+
+
+def test_an_unknown_scale_is_named():
+    with pytest.raises(RequestError, match="Did you mean small"):
+        plan(["experiment=vcc_table1", "scale=smal"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_models_that_answer_with_a_class_are_asked_for_one(name):
+    """What only the child that has the model refuses: a class head and a task of text."""
+    for words in ([f"experiment={name}"], [f"experiment={name}", "scale=small"]):
+        for point in Grid.of(words).points():
+            task, model = plugins.build(dict(point.request["task"])), point.request["model"]
+            kind = (model["config"] or {}).get("model_type", "t5")
+            head = kind in ("lra", "bert", "roberta")
+            assert bool(task.labels) == head, f"{point.words}: {kind}"

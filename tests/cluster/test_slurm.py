@@ -1,0 +1,178 @@
+"""Sweeps on a real Slurm of one node: tests/cluster/run starts one and runs this."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.record import sweeps
+from bench.store import Store
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.skipif(
+    "SLURM_CONF" not in os.environ, reason="no Slurm: tests/cluster/run starts one"
+)
+CELL = ["length=256", "n=2", "measure=quality"]
+SLURM = ["launcher=slurm", "hydra.launcher.cpus_per_task=1", "hydra.launcher.mem_gb=2"]
+FOUR = ["method=vanilla,vcc", "length=256,512"]
+ROGUES = ROOT / "tests" / "rogues" / "conf"
+LIMIT_S = 300.0
+
+
+def bench(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bench", *words], capture_output=True, text=True, cwd=ROOT,
+        timeout=LIMIT_S, env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+def jobs() -> list[str]:
+    """Id and state of every job that there ever was."""
+    command = ["sacct", "-n", "-P", "-X", "-o", "JobID,State"]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=60
+    ).stdout.split()
+
+
+def queue() -> str:
+    command = ["squeue", "-h"]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def rows(results: Path) -> list[dict]:
+    return Store(results).rows().to_pylist()
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    results = tmp_path_factory.mktemp("four")
+    words = ["run", "-m", *SLURM, *CELL, *FOUR, f"results={results}"]
+    return results, words, bench(*words)
+
+
+def test_a_sweep_of_two_by_two_is_four_rows_of_four_jobs(four):
+    results, _, said = four
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert "4 cells: 4 done, 0 failed" in said.stdout
+    found = rows(results)
+    points = {(row["method"], row["length"]) for row in found}
+    assert points == {(m, n) for m in ("vanilla", "vcc") for n in (256, 512)} and len(found) == 4
+    for row in found:
+        assert row["status"] == "ok" and row["threads"] == 1
+        assert row["launcher"] == "slurm" and row["node"] == "localhost" and row["attempt"] == 1
+        assert row["ran_beside"]
+    assert len({row["slurm_job_id"] for row in found}) == 4
+    assert len({row["host_id"] for row in found}) == 1
+    said = bench("status", "--results", str(results), "--format", "table")
+    assert said.returncode == 0 and "4 ok" in said.stdout
+
+
+def test_the_same_command_again_submits_nothing(four):
+    results, words, _ = four
+    before = jobs()
+    said = bench(*words)
+    assert said.returncode == 0 and "4 cells · 4 done" in said.stdout
+    assert jobs() == before and len(rows(results)) == 4
+
+
+def test_joblib_gives_the_same_keys_and_the_same_quality(four, tmp_path):
+    results, _, _ = four
+    # Two of the four, at the threads of a job of theirs.
+    said = bench("run", "-m", "launcher=joblib", "n_jobs=2", "threads=1", *CELL,
+                 "method=vanilla,vcc", f"results={tmp_path}")  # fmt: skip
+    assert said.returncode == 0, said.stdout + said.stderr
+    on_slurm = {row["cell_key"]: row for row in rows(results)}
+    here = rows(tmp_path)
+    assert len(here) == 2
+    for row in here:
+        other = on_slurm[row["cell_key"]]
+        for name in ("value", "ci_lo", "ci_hi", "predictions_sha256", "score_by_length"):
+            assert row[name] == other[name], name
+        assert row["launcher"] == "joblib" and row["ran_beside"] == "n_jobs=2"
+
+
+ENDS = {
+    "fine": ("ok", ""),
+    "raises": ("error", "seven is not eight"),
+    "exits": ("error", "exit code 9 without a result"),
+    "hoards": ("oom_host", "allocate memory"),
+    "shares": ("oom_host", "killed for memory"),
+    "orphans": ("error", "ended with all that was in it"),
+}
+"""Method → status of its row and part of the reason. The last two end their whole job."""
+
+
+def test_cells_that_end_badly_are_rows_and_the_others_finish(tmp_path):
+    said = bench("run", "-m", *SLURM, *CELL, f"method={','.join(ENDS)}", f"results={tmp_path}",
+                 BENCH_CONF_PATH=str(ROGUES))  # fmt: skip
+    assert said.returncode == 1, said.stdout + said.stderr
+    assert "6 cells: 1 done, 5 failed" in said.stdout
+    found = {row["method"]: row for row in rows(tmp_path)}
+    assert {name: row["status"] for name, row in found.items()} == {
+        name: status for name, (status, _) in ENDS.items()
+    }, said.stdout
+    for name, (_, reason) in ENDS.items():
+        assert reason in (found[name]["status_detail"] or "")
+        assert found[name]["slurm_job_id"]
+    assert queue() == ""
+
+
+def test_a_stopped_sweep_leaves_the_queue_and_goes_on_later(tmp_path):
+    words = ["run", "-m", *SLURM, "length=256", "n=2", "measure=speed", "method=hangs,raises",
+             f"results={tmp_path}"]  # fmt: skip
+    environment = {**os.environ, "BENCH_CONF_PATH": str(ROGUES)}
+    sweep = subprocess.Popen(
+        [sys.executable, "-m", "bench", *words], cwd=ROOT, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    wait_for(lambda: any(r.read(0).get("stage") for r in sweeps(tmp_path)))
+    [record] = sweeps(tmp_path)
+    # Timed cells have the node for themselves, so the second waits.
+    assert len(queue().splitlines()) == 2 and record.read(1) == {}
+    scripts = [p.read_text() for p in (record.folder / ".submitit").rglob("*.sh")]
+    assert scripts and all("#SBATCH --exclusive" in text for text in scripts)
+    sweep.send_signal(signal.SIGINT)
+    _, told = sweep.communicate(timeout=60)
+    assert sweep.returncode == 130 and "its jobs stay in the queue" in told
+    pid = record.read(0)["pid"]
+    said = bench("status", "--results", str(tmp_path), "--cancel", record.id)
+    assert said.returncode == 0, said.stderr
+    wait_for(lambda: queue() == "" and not Path(f"/proc/{pid}").exists())
+    assert rows(tmp_path) == []
+    said = bench("plan", *words[2:], BENCH_CONF_PATH=str(ROGUES))
+    assert said.stdout.count("to do") == 2
+
+
+def test_a_partition_that_is_not_there_is_told(tmp_path):
+    said = bench("run", "-m", *SLURM, *CELL, "method=vanilla", "hydra.launcher.partition=none",
+                 f"results={tmp_path}")  # fmt: skip
+    assert said.returncode == 2
+    assert "Slurm takes no job" in said.stderr and "partition" in said.stderr
+    assert "Traceback" not in said.stderr
+
+
+@pytest.mark.nightly
+def test_a_cell_cut_by_the_time_limit_is_requeued_and_goes_on(tmp_path):
+    said = bench(
+        "run", "-m", *SLURM, "length=8192", "n=24", "measure=quality", "method=vanilla",
+        "hydra.launcher.timeout_min=1", "hydra.launcher.signal_delay_s=20",
+        "hydra.launcher.max_num_timeout=9", f"results={tmp_path}",
+    )  # fmt: skip
+    assert said.returncode == 0, said.stdout + said.stderr
+    [row] = rows(tmp_path)
+    assert row["status"] == "ok" and row["n_scored"] == 24 and row["attempt"] > 1
+    parts = sorted((tmp_path / row["predictions_path"]).glob("part-*.jsonl"))
+    assert sum(len(part.read_text().splitlines()) for part in parts) == 24, "none was done twice"
+
+
+def wait_for(condition, limit_s: float = 90.0) -> None:
+    until = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < until, "waited in vain"
+        time.sleep(0.5)
