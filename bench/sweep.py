@@ -21,27 +21,12 @@ from bench.live import Display, Watch
 from bench.plan import Plan, Planned, plan
 from bench.record import Note, Record, ended
 from bench.shards import StoreError
-from bench.spans import span
+from bench.summary import Ended, figures, heading, outcome, parallel, said, say
 
-REASON_LETTERS = 160
-MOST_SHOWN = 60
 MOST_ARRAY = 1000
 """Jobs of one array: one less than Slurm's own default of MaxArraySize."""
 UNTIL_KILLED_S = 600.0
 WATCH_S = {"joblib": 1.0, launchers.SLURM: 3.0}
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How one cell of a sweep ended: exit code, status, the first line of the reason, the row."""
-
-    words: str
-    code: int
-    status: str
-    reason: str = ""
-    row_id: str | None = None
-    figures: str = ""
-    seconds: float = 0.0
 
 
 @dataclass
@@ -82,9 +67,9 @@ def _run(made: Plan, command: str) -> list[Ended]:
     if made.engine == launchers.SLURM:
         launcher = made.grid.hydra["launcher"]
         words += launchers.slurm_overrides(launcher, record.queue_name, timed)
-    display = Display(made.open, _parallel(made))
+    display = Display(made.open, parallel(made))
     os.environ[place.LAUNCHER] = made.launcher_name
-    if made.engine == "joblib" and _parallel(made) != 1:
+    if made.engine == "joblib" and parallel(made) != 1:
         os.environ[place.BESIDE] = f"n_jobs={made.grid.base['n_jobs']}"
     sweep = _current = _Sweep(made, record, display)
     try:
@@ -99,7 +84,7 @@ def _run(made: Plan, command: str) -> list[Ended]:
         os.environ.pop(place.BESIDE, None)
     if sweep.refused:
         raise RequestError(sweep.refused)
-    return [_ended(p, record.read(i)) for i, p in enumerate(made.open)]
+    return [outcome(p, record.read(i)) for i, p in enumerate(made.open)]
 
 
 def _hydra(words: Sequence[str]) -> None:
@@ -123,16 +108,6 @@ def _writable(results: Path) -> None:
         raise RequestError(
             f"results={results} can't be written: {error.strerror}; give another folder"
         ) from error
-
-
-def _parallel(made: Plan) -> int:
-    launcher = made.grid.hydra["launcher"]
-    if made.engine == "joblib":
-        n = int(launcher["n_jobs"])
-        return n if n > 0 else len(os.sched_getaffinity(0))
-    if made.engine == launchers.SLURM:
-        return min(int(launcher["array_parallelism"]), len(made.open))
-    return 1
 
 
 def launch_planned(launcher: Any) -> None:
@@ -202,7 +177,7 @@ def _settle_lost(sweep: _Sweep) -> None:
                 row_id = runner.lost(cell, sweep.plan.results, status, detail, **more)["row_id"]
         note = {"slurm_job_id": job.id, "node": job.node, **note}
         taken = note.get("at", 0.0) - note.get("since", note.get("at", 0.0))
-        over = Ended(_words(cells[i]), 1, status or job.state.lower(), detail, row_id, "", taken)
+        over = Ended(said(cells[i]), 1, status or job.state.lower(), detail, row_id, "", taken)
         _over(record, i, over, note)
 
 
@@ -220,7 +195,7 @@ def _through_pool(launcher: Any, jobs: list[list[str]], sweep: _Sweep) -> None:
         for i in left:
             note = record.read(i)
             if note and not ended(note):
-                words = _words(sweep.plan.open[i])
+                words = said(sweep.plan.open[i])
                 _over(record, i, Ended(words, 1, "error", f"worker lost: {why}"), note)
         still = [i for i in left if not record.read(i)]
         if len(still) == len(left):
@@ -305,20 +280,6 @@ def run_cell(
     )  # fmt: skip
 
 
-def figures(row: dict[str, Any]) -> str:
-    """A row in a few words."""
-    parts = []
-    if row.get("value") is not None:
-        parts.append(f"{row['metric']} {row['value']:.1f}")
-    if row.get("ratio") is not None:
-        parts.append(f"×{row['ratio']:.3f} {row['verdict']}")
-    if row.get("mem_ratio") is not None:
-        parts.append(f"memory ×{row['mem_ratio']:.2f}")
-    if row.get("max_length_fit") is not None:
-        parts.append(f"fits {row['max_length_fit']:,} tokens")
-    return " · ".join(parts)
-
-
 def _over(record: Record, index: int, over: Ended, here: Note) -> int:
     _tell(record, index, {**here, "state": "ended", **asdict(over)})
     return over.code
@@ -330,61 +291,6 @@ def _tell(record: Record, index: int, note: Note) -> None:
         record.note(index, **note)
     if _current is not None and _current.plan.engine not in WATCH_S:
         _current.display.tell(index, {"at": time.time(), **note})
-
-
-def _ended(planned: Planned, note: Note) -> Ended:
-    if not ended(note):
-        return Ended(_words(planned), 1, "not run", "no word of it")
-    return Ended(**{name: note[name] for name in Ended.__dataclass_fields__})
-
-
-def _words(planned: Planned) -> str:
-    return " ".join(planned.words)
-
-
-def heading(made: Plan) -> str:
-    """The plan in a line."""
-    counts = [f"{len(made.cells)} cells"]
-    counts += [f"{len(made.of(s))} {s}" for s in ("done", "to do", "unsupported", "refused",
-                                                 "over budget") if made.of(s)]  # fmt: skip
-    seconds = sum(planned.seconds for planned in made.open) / max(1, _parallel(made))
-    return " · ".join([*counts, f"about {span(seconds)}"] if made.open else counts)
-
-
-def say(made: Plan, results: Sequence[Ended]) -> None:
-    """The rows of a sweep that has ended, and its summary."""
-    ids = [each.row_id for each in results if each.row_id]
-    if 0 < len(ids) <= MOST_SHOWN and sys.stdout.isatty():
-        from bench import listing
-        from bench.store import LIGHT, Store
-
-        rows = Store(made.results).rows(LIGHT, {"row_id": ids}).to_pylist()
-        print()
-        listing.show(sorted(rows, key=lambda row: ids.index(row["row_id"])))
-    print(f"\n{summary(made, results)}")
-
-
-def summary(made: Plan, results: Sequence[Ended]) -> str:
-    """How many cells are done, and for each other one its words, its status and why."""
-    before = [p for p in made.cells if p.row_id]
-    bad_before = [p for p in before if p.state == "done" and p.reason]
-    late = [each for each in results if each.status == "over budget"]
-    failed = [each for each in results if each.code]
-    failed += [Ended(_words(p), 2, "refused", p.reason) for p in made.of("refused")]
-    failed += [Ended(_words(p), 1, "before", p.reason) for p in bad_before]
-    unmeasured = [*(_words(p) for p in made.of("over budget")), *(each.words for each in late)]
-    done = len(made.cells) - len(failed) - len(unmeasured)
-    head = f"{len(made.cells)} cells: {done} done, {len(failed)} failed"
-    if before:
-        head += f" ({len(before)} of them before)"
-    if unmeasured:
-        head += f", {len(unmeasured)} not measured for the budget"
-    lines = [head]
-    for each in failed:
-        reason = next(iter(each.reason.splitlines()), "no reason given")
-        lines.append(f"  {each.words}: {each.status}: {reason[:REASON_LETTERS]}")
-    lines += [f"  {words}: over budget" for words in unmeasured]
-    return "\n".join(lines)
 
 
 def _say_interrupted(made: Plan, record: Record) -> None:

@@ -38,7 +38,7 @@ def plan(arguments: Sequence[str]) -> int:
     from rich.markup import escape
 
     from bench import plan as planning
-    from bench import sweep
+    from bench import summary
     from bench.spans import memory, span
 
     made = planning.plan(options.words)
@@ -62,7 +62,7 @@ def plan(arguments: Sequence[str]) -> int:
         )
     # Beside a program's table, the summary is no part of it.
     out = sys.stderr if tables.tabular(options.format) else sys.stdout
-    print(sweep.heading(made), file=out)
+    print(summary.heading(made), file=out)
     if made.open:
         print(f"up to {memory(max(p.bytes for p in made.open))} a process", file=out)
     if left := made.of("over budget"):
@@ -160,7 +160,7 @@ def _show(record: Any, done: dict[str, Any], form: str) -> int:
 
 
 def _queue(record: Any, content: dict[str, Any]) -> tuple[dict[int, Any], bool]:
-    """Number of a cell → its job in the queue, and whether the sweep's own process is alive here."""
+    """Number of a cell → its job in the queue, and whether the sweep's own process lives here."""
     from bench import launchers, slurm
 
     alive = content["host"] == socket.gethostname() and Path(f"/proc/{content['pid']}").exists()

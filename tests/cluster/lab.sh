@@ -8,7 +8,7 @@ set -euo pipefail
 
 lab="$(realpath -m "${2:?a folder}")"
 me="$(id -un)"
-cpus="$(nproc)"
+cpus="$(env -u OMP_NUM_THREADS nproc)"
 memory_mb="$(awk '/MemTotal/ {print int($2 / 1024 * 0.9)}' /proc/meminfo)"
 # A controller that isn't there would keep a client waiting for minutes.
 ask() { timeout 20 "$@"; }

@@ -25,10 +25,12 @@ ROGUES = ROOT / "tests" / "rogues" / "conf"
 LIMIT_S = 300.0
 
 
-def bench(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def bench(
+    *words: str, limit_s: float = LIMIT_S, **environment: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "bench", *words], capture_output=True, text=True, cwd=ROOT,
-        timeout=LIMIT_S, env={**os.environ, **environment},
+        timeout=limit_s, env={**os.environ, **environment},
     )  # fmt: skip
 
 
@@ -161,8 +163,8 @@ def test_a_partition_that_is_not_there_is_told(tmp_path):
 def test_a_cell_cut_by_the_time_limit_is_requeued_and_goes_on(tmp_path):
     said = bench(
         "run", "-m", *SLURM, "length=8192", "n=24", "measure=quality", "method=vanilla",
-        "hydra.launcher.timeout_min=1", "hydra.launcher.signal_delay_s=20",
-        "hydra.launcher.max_num_timeout=9", f"results={tmp_path}",
+        "hydra.launcher.timeout_min=1", "hydra.launcher.signal_delay_s=10",
+        "hydra.launcher.max_num_timeout=9", f"results={tmp_path}", limit_s=1500,
     )  # fmt: skip
     assert said.returncode == 0, said.stdout + said.stderr
     [row] = rows(tmp_path)
