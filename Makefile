@@ -15,7 +15,7 @@ REQUEST = method=$(METHOD) task=$(TASK) \
   $(if $(SEED),seed=$(SEED)) $(if $(MEASURE),measure=$(MEASURE)) $(if $(RESULTS),results=$(RESULTS)) \
   $(if $(FORCE),force=true) $(ARGS)
 
-.PHONY: help setup bench test trust selfbench lint speed embedded clean
+.PHONY: help setup bench test trust cluster selfbench lint speed embedded clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -36,6 +36,9 @@ test: $(READY)  ## the tests, but for those of `make trust`
 
 trust: $(READY)  ## the tests of measurement itself: cheats, kills, memory (half an hour)
 	@BENCH_KILLS=40 $(VENV)/bin/python -m pytest tests/trust
+
+cluster: $(READY)  ## sweeps on a real one-node Slurm that is started and stopped for it (3 minutes)
+	@tests/cluster/run
 
 selfbench: $(READY)  ## what the harness itself costs, beside its goals [MODEL=]
 	@$(VENV)/bin/python -m bench.selfbench $(MODEL)
