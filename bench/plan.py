@@ -43,6 +43,10 @@ class Planned:
     row_id: str | None = None
 
     @property
+    def title(self) -> str:
+        return " ".join(self.words) or "the cell"
+
+    @property
     def runs(self) -> bool:
         """Whether a sweep starts it. What is thought unsupported is asked of the method itself."""
         return self.state == "to do" or (self.state == "unsupported" and self.row_id is None)

@@ -11,7 +11,7 @@ from typing import Any
 from bench import launchers
 from bench.plan import STATES, Plan, Planned
 from bench.record import Note, ended
-from bench.spans import span
+from bench.spans import cells, span
 
 REASON_LETTERS = 160
 MOST_SHOWN = 60
@@ -33,17 +33,13 @@ class Ended:
 
 def outcome(planned: Planned, note: Note) -> Ended:
     if not ended(note):
-        return Ended(said(planned), 1, "not run", "no word of it")
+        return Ended(planned.title, 1, "not run", "no word of it")
     return Ended(**{name: note[name] for name in Ended.__dataclass_fields__})
-
-
-def said(planned: Planned) -> str:
-    return " ".join(planned.words)
 
 
 def heading(made: Plan) -> str:
     """The plan in a line."""
-    counts = [f"{len(made.cells)} cells"]
+    counts = [cells(len(made.cells))]
     counts += [f"{len(made.of(s))} {s}" for s in STATES if made.of(s)]
     seconds = sum(planned.seconds for planned in made.open) / max(1, parallel(made))
     return " · ".join([*counts, f"about {span(seconds)}"] if made.open else counts)
@@ -68,11 +64,11 @@ def summary(made: Plan, results: Sequence[Ended]) -> str:
     bad_before = [p for p in before if p.state == "done" and p.reason]
     late = [each for each in results if each.status == "over budget"]
     failed = [each for each in results if each.code]
-    failed += [Ended(said(p), 2, "refused", p.reason) for p in made.of("refused")]
-    failed += [Ended(said(p), 1, "before", p.reason) for p in bad_before]
-    unmeasured = [*(said(p) for p in made.of("over budget")), *(each.words for each in late)]
+    failed += [Ended(p.title, 2, "refused", p.reason) for p in made.of("refused")]
+    failed += [Ended(p.title, 1, "before", p.reason) for p in bad_before]
+    unmeasured = [*(p.title for p in made.of("over budget")), *(each.words for each in late)]
     done = len(made.cells) - len(failed) - len(unmeasured)
-    head = f"{len(made.cells)} cells: {done} done, {len(failed)} failed"
+    head = f"{cells(len(made.cells))}: {done} done, {len(failed)} failed"
     if before:
         head += f" ({len(before)} of them before)"
     if unmeasured:

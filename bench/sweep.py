@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench import config, launchers, place, plugins, schema, slurm
+from bench import config, launchers, place, plugins, schema, slurm, spans
 from bench.errors import RequestError
 from bench.live import Display, Watch
 from bench.plan import Plan, Planned, plan
 from bench.record import Note, Record, ended
 from bench.shards import StoreError
-from bench.summary import Ended, figures, heading, outcome, parallel, said, say
+from bench.summary import Ended, figures, heading, outcome, parallel, say
 
 MOST_ARRAY = 1000
 """Jobs of one array: one less than Slurm's own default of MaxArraySize."""
@@ -177,7 +177,7 @@ def _settle_lost(sweep: _Sweep) -> None:
                 row_id = runner.lost(cell, sweep.plan.results, status, detail, **more)["row_id"]
         note = {"slurm_job_id": job.id, "node": job.node, **note}
         taken = note.get("at", 0.0) - note.get("since", note.get("at", 0.0))
-        over = Ended(said(cells[i]), 1, status or job.state.lower(), detail, row_id, "", taken)
+        over = Ended(cells[i].title, 1, status or job.state.lower(), detail, row_id, "", taken)
         _over(record, i, over, note)
 
 
@@ -195,7 +195,7 @@ def _through_pool(launcher: Any, jobs: list[list[str]], sweep: _Sweep) -> None:
         for i in left:
             note = record.read(i)
             if note and not ended(note):
-                words = said(sweep.plan.open[i])
+                words = sweep.plan.open[i].title
                 _over(record, i, Ended(words, 1, "error", f"worker lost: {why}"), note)
         still = [i for i in left if not record.read(i)]
         if len(still) == len(left):
@@ -227,7 +227,9 @@ def run_job(composed: Any) -> int:
     words = " ".join(content["cells"][index]["words"])
     here = {"since": time.time(), "pid": os.getpid()}
     here |= {k: v for k, v in place.columns().items() if k in ("slurm_job_id", "node") and v}
-    if content["until"] and time.time() > content["until"]:
+    # The first always runs: a budget too small for any cell would be no budget but an error.
+    ready = time.time() + content["cells"][index]["seconds"]
+    if index and content["until"] and ready > content["until"]:
         return _over(record, index, Ended(words, 0, "over budget"), here)
 
     def told(stage: str, done: int, total: int) -> None:
@@ -295,7 +297,7 @@ def _tell(record: Record, index: int, note: Note) -> None:
 
 def _say_interrupted(made: Plan, record: Record) -> None:
     over = sum(ended(record.read(i)) for i in range(len(made.open)))
-    print(f"\n{over} of {len(made.open)} cells ended", file=sys.stderr)
+    print(f"\n{over} of {spans.cells(len(made.open))} ended", file=sys.stderr)
     if made.engine == launchers.SLURM:
         print(
             "its jobs stay in the queue: bench status shows them, "

@@ -39,7 +39,7 @@ def plan(arguments: Sequence[str]) -> int:
 
     from bench import plan as planning
     from bench import summary
-    from bench.spans import memory, span
+    from bench.spans import cells, memory, span
 
     made = planning.plan(options.words)
     if tables.tabular(options.format):
@@ -51,7 +51,7 @@ def plan(arguments: Sequence[str]) -> int:
             (
                 (
                     f"[{STYLES[p.state]}]{p.state}[/]",
-                    escape(" ".join(p.words) or "the cell"),
+                    escape(p.title),
                     span(p.seconds) if p.runs else "",
                     memory(p.bytes) if p.runs else "",
                     escape(p.reason.partition("\n")[0][:100]),
@@ -66,7 +66,7 @@ def plan(arguments: Sequence[str]) -> int:
     if made.open:
         print(f"up to {memory(max(p.bytes for p in made.open))} a process", file=out)
     if left := made.of("over budget"):
-        print(f"the budget leaves {len(left)} cells unmeasured", file=out)
+        print(f"the budget leaves {cells(len(left))} unmeasured", file=out)
     if made.warning:
         print(f"bench: {made.warning}", file=sys.stderr)
     return 2 if made.of("refused") else 0

@@ -108,7 +108,7 @@ def test_shards_of_a_sweep_merge_into_all_of_it(tiny_t5, tmp_path):
     words = [*CELL, "method=vanilla,vcc", f"model={tiny_t5}"]
     for i in (1, 2):
         said = bench_run("run", "-m", *words, f"shard={i}/2", f"results={tmp_path / str(i)}")
-        assert said.returncode == 0 and "1 cells: 1 done" in said.stdout, said.stderr
+        assert said.returncode == 0 and "1 cell: 1 done" in said.stdout, said.stderr
     parts = [str(tmp_path / str(i)) for i in (1, 2)]
     assert bench_run("results", "merge", *parts, "--into", str(tmp_path / "all")).returncode == 0
     assert len(plan([*words, f"results={tmp_path / 'all'}"]).of("done")) == 2
