@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,14 +51,17 @@ class Display:
         """What is known of a cell now."""
         before = self.notes.get(index, {})
         self.notes[index] = note
-        if self.live:
-            self.live.update(self._drawn(), refresh=True)
-        elif ended(note) and not ended(before):
+        self.draw()
+        if not self.live and ended(note) and not ended(before):
             count = sum(map(ended, self.notes.values()))
             title = self.cells[index].title
             line = f"[{count}/{len(self.cells)}] {title}: {note['status']}"
             print(" · ".join([line, *filter(None, [note.get("figures"), span(note["seconds"])])]))
             sys.stdout.flush()
+
+    def draw(self) -> None:
+        if self.live:
+            self.live.update(self._drawn(), refresh=True)
 
     def left_s(self) -> float:
         """Seconds to the end: the estimates of what is open, corrected by how long ended cells
@@ -133,16 +136,12 @@ class Watch:
         self.look()
 
     def look(self) -> None:
-        for i in range(len(self.display.cells)):
-            before = self.display.notes.get(i, {})
-            if not ended(before):
-                note = self.record.read(i)
-                if note and (note != before or self.display.live):
-                    self.display.tell(i, note)
+        notes = self.display.notes
+        for i in self.record.begun():
+            if not ended(notes.get(i, {})) and (note := self.record.read(i)) != notes.get(i, {}):
+                self.display.tell(i, note)
+        self.display.draw()
 
     def _loop(self) -> None:
         while not self.stop.wait(self.every_s):
             self.look()
-
-
-Teller = Callable[[int, Note], None]

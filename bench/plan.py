@@ -93,9 +93,11 @@ def plan(overrides: Sequence[str]) -> Plan:
     found = [known.planned(point, sketch, bool(base["force"])) for point in points]
     if found and all(planned.state == "refused" for planned in found):
         raise RequestError(found[0].reason)
-    if engine != launchers.SLURM:
-        for device in {json.dumps(point.request["device"], sort_keys=True) for point in points}:
-            cells.check_device(json.loads(device))
+    for text in {json.dumps(point.request["device"], sort_keys=True) for point in points}:
+        device = json.loads(text)
+        launchers.check_gpus(engine, grid.hydra["launcher"], device)
+        if engine != launchers.SLURM:
+            cells.check_device(device)
     found = _ordered(found, budget_s)
     timed = sum(1 for p in found if p.runs and p.cell and (p.cell.plan.speed or p.cell.probe))
     warning = launchers.check_alone(engine, grid.hydra["launcher"], timed)

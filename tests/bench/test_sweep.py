@@ -209,6 +209,15 @@ def test_timed_cells_have_their_node_alone_unless_told_otherwise():
     assert launchers.check_alone("joblib", {"n_jobs": 1}, 3) is None
 
 
+def test_a_gpu_has_to_be_asked_of_the_cluster():
+    cuda = {"name": "a100", "kind": "cuda"}
+    with pytest.raises(RequestError, match=r"device=a100 needs a GPU .*gpus_per_node=1"):
+        launchers.check_gpus(launchers.SLURM, {}, cuda)
+    launchers.check_gpus(launchers.SLURM, {"gpus_per_node": 1}, cuda)
+    launchers.check_gpus(launchers.SLURM, {"additional_parameters": {"gpus": 1}}, cuda)
+    launchers.check_gpus("basic", {}, cuda)
+
+
 def planned(*words, seconds=10.0):
     return Planned(words, {}, None, "to do", seconds=seconds)
 

@@ -6,7 +6,8 @@
 # installed when they aren't there (that alone needs root). An ordinary user may start it too.
 set -euo pipefail
 
-lab="$(realpath -m "${2:?a folder}")"
+[ $# = 2 ] || { echo "usage: lab.sh up|down DIR"; exit 2; }
+lab="$(realpath -m "$2")"
 me="$(id -un)"
 cpus="$(env -u OMP_NUM_THREADS nproc)"
 memory_mb="$(awk '/MemTotal/ {print int($2 / 1024 * 0.9)}' /proc/meminfo)"
@@ -135,8 +136,15 @@ up() {
     echo "lab: $(ask sinfo -h -o '%D node, %C CPUs (used/idle/other/all), %m MB')"
 }
 
+queue_is_empty() { [ -z "$(ask squeue -h)" ]; }
+
 down() {
     local daemon file pid
+    # Jobs outlive the daemons that started them.
+    export SLURM_CONF="$lab/slurm.conf"
+    if [ -s "$lab/run/slurmctld.pid" ] && ask scancel --user="$me"; then
+        for _ in $(seq 20); do queue_is_empty && break; sleep 1; done
+    fi
     for daemon in slurmd slurmctld slurmdbd mariadbd munged; do
         file="$lab/run/$daemon.pid"
         [ -s "$file" ] || continue

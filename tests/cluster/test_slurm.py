@@ -161,16 +161,30 @@ def test_a_partition_that_is_not_there_is_told(tmp_path):
 
 @pytest.mark.nightly
 def test_a_cell_cut_by_the_time_limit_is_requeued_and_goes_on(tmp_path):
+    # 30 rows take 150 seconds at least, and two minutes are one try's.
     said = bench(
-        "run", "-m", *SLURM, "length=8192", "n=24", "measure=quality", "method=vanilla",
-        "hydra.launcher.timeout_min=1", "hydra.launcher.signal_delay_s=10",
-        "hydra.launcher.max_num_timeout=9", f"results={tmp_path}", limit_s=1500,
+        "run", "-m", *SLURM, "length=256", "n=30", "measure=quality", "method=dawdles",
+        "hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=10",
+        "hydra.launcher.max_num_timeout=9", f"results={tmp_path}",
+        limit_s=1800, BENCH_CONF_PATH=str(ROGUES),
     )  # fmt: skip
     assert said.returncode == 0, said.stdout + said.stderr
     [row] = rows(tmp_path)
-    assert row["status"] == "ok" and row["n_scored"] == 24 and row["attempt"] > 1
+    assert row["status"] == "ok" and row["n_scored"] == 30 and row["attempt"] > 1
     parts = sorted((tmp_path / row["predictions_path"]).glob("part-*.jsonl"))
-    assert sum(len(part.read_text().splitlines()) for part in parts) == 24, "none was done twice"
+    assert sum(len(part.read_text().splitlines()) for part in parts) == 30, "none was done twice"
+
+
+@pytest.mark.nightly
+def test_a_cell_that_uses_up_its_tries_is_a_row(tmp_path):
+    said = bench(
+        "run", "-m", *SLURM, *CELL, "method=hangs", "hydra.launcher.timeout_min=1",
+        "hydra.launcher.signal_delay_s=10", "hydra.launcher.max_num_timeout=0",
+        f"results={tmp_path}", limit_s=600, BENCH_CONF_PATH=str(ROGUES),
+    )  # fmt: skip
+    assert said.returncode == 1, said.stdout + said.stderr
+    [row] = rows(tmp_path)
+    assert row["status"] == "timeout" and "the job's time limit" in row["status_detail"]
 
 
 def wait_for(condition, limit_s: float = 90.0) -> None:
