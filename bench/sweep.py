@@ -117,7 +117,7 @@ def launch_planned(launcher: Any) -> None:
     jobs = [[*sweep.plan.fixed, *p.words, *_settled(p)] for p in sweep.plan.open]
     every_s = WATCH_S.get(sweep.plan.engine)
     if every_s is None:
-        launcher.launch(jobs, initial_job_idx=0)
+        _one_by_one(launcher, jobs, sweep)
         return
     with Watch(sweep.record, sweep.display, every_s):
         try:
@@ -136,6 +136,16 @@ def _settled(planned: Planned) -> list[str]:
     """What the plan decided for a cell, so that it is the same cell on another machine."""
     assert planned.cell is not None
     return [] if planned.request["threads"] else [f"threads={planned.cell.threads}"]
+
+
+def _one_by_one(launcher: Any, jobs: list[list[str]], sweep: _Sweep) -> None:
+    """In this process. What Hydra itself can't compose costs no other cell its turn."""
+    for i, job in enumerate(jobs):
+        try:
+            launcher.launch([job], initial_job_idx=i)
+        except Exception as error:
+            line = next(iter(str(error).splitlines()), type(error).__name__)
+            _over(sweep.record, i, Ended(sweep.plan.open[i].title, 2, "refused", line), {})
 
 
 def _through_slurm(launcher: Any, jobs: list[list[str]], first: int, sweep: _Sweep) -> None:
