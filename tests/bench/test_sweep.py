@@ -20,6 +20,7 @@ from bench.errors import RequestError
 from bench.plan import Planned, plan
 from bench.record import Record, sweeps
 from bench.store import Store
+from tests.bench import made
 from tests.conftest import ROOT
 
 CELL = ["length=256", "n=2", "threads=1", "measure=quality"]
@@ -72,7 +73,7 @@ def test_status_tells_of_a_sweep_that_has_ended(swept, capsys):
 
 
 def test_two_sweeps_on_one_folder_at_once_both_finish(tiny_t5, tmp_path):
-    words = ["run", "-m", *CELL, "method=vanilla,vcc", f"model={tiny_t5}", f"results={tmp_path}"]
+    words = ["run", "-m", *CELL, "method=vanilla", f"model={tiny_t5}", f"results={tmp_path}"]
     both = [
         subprocess.Popen([sys.executable, "-m", "bench", *words], cwd=ROOT, text=True,
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -80,10 +81,11 @@ def test_two_sweeps_on_one_folder_at_once_both_finish(tiny_t5, tmp_path):
     ]  # fmt: skip
     told = [sweep.communicate()[0] for sweep in both]
     assert [sweep.returncode for sweep in both] == [0, 0], told
-    assert all("2 cells: 2 done, 0 failed" in out for out in told)
+    assert all("1 cell: 1 done, 0 failed" in out for out in told)
     rows = Store(tmp_path).rows().to_pylist()
-    assert {row["method"] for row in rows} == {"vanilla", "vcc"}
-    assert len({row["value"] for row in rows if row["method"] == "vcc"}) == 1
+    assert len({row["cell_key"] for row in rows}) == len({row["value"] for row in rows}) == 1
+    [planned] = plan(words[2:]).cells
+    assert planned.state == "done"
 
 
 def test_an_interrupted_sweep_goes_on_with_the_same_command(tiny_t5, tmp_path):
@@ -104,14 +106,19 @@ def test_an_interrupted_sweep_goes_on_with_the_same_command(tiny_t5, tmp_path):
     assert said.returncode == 0 and Store(tmp_path).rows().num_rows == 2
 
 
-def test_shards_of_a_sweep_merge_into_all_of_it(tiny_t5, tmp_path):
-    words = [*CELL, "method=vanilla,vcc", f"model={tiny_t5}"]
+def test_shards_of_a_sweep_merge_into_all_of_it(tmp_path, capsys):
+    words = [*CELL, "method=vanilla,vcc", "seed=0,1"]
     for i in (1, 2):
-        said = bench_run("run", "-m", *words, f"shard={i}/2", f"results={tmp_path / str(i)}")
-        assert said.returncode == 0 and "1 cell: 1 done" in said.stdout, said.stderr
-    parts = [str(tmp_path / str(i)) for i in (1, 2)]
-    assert bench_run("results", "merge", *parts, "--into", str(tmp_path / "all")).returncode == 0
-    assert len(plan([*words, f"results={tmp_path / 'all'}"]).of("done")) == 2
+        mine = plan([*words, f"shard={i}/2"]).open
+        for each in mine:
+            cell = Cell.of(each.request)
+            more = {"cell_key": cell.key, "cell": cell.to_json(), "status": "ok"}
+            Store(tmp_path / str(i)).append([{**made.row(), **more}])
+    with pytest.raises(SystemExit) as stop:
+        parts = [str(tmp_path / str(i)) for i in (1, 2)]
+        cli.main(["results", "merge", *parts, "--into", str(tmp_path / "all")])
+    assert stop.value.code == 0 and "4 rows added" in capsys.readouterr().out
+    assert len(plan([*words, f"results={tmp_path / 'all'}"]).of("done")) == 4
 
 
 def test_a_budget_that_is_spent_says_what_was_not_measured(tiny_t5, tmp_path):
@@ -250,16 +257,16 @@ def test_elsewhere_a_line_tells_of_each_cell_that_ends(capsys):
 
 
 def test_the_summary_names_each_cell_that_is_not_done(tmp_path):
-    made = plan([*CELL, "method=vanilla,vcc", f"results={tmp_path}"])
+    asked = plan([*CELL, "method=vanilla,vcc", f"results={tmp_path}"])
     results = [summary.Ended("method=vanilla", 1, "error", "first\nsecond"),
                summary.Ended("method=vcc", 0, "ok")]  # fmt: skip
-    lines = summary.summary(made, results).splitlines()
+    lines = summary.summary(asked, results).splitlines()
     assert lines == ["2 cells: 1 done, 1 failed", "  method=vanilla: error: first"]
 
 
 def test_a_record_is_read_whole_or_not_at_all(tmp_path):
-    made = plan([*CELL, "method=vanilla,vcc", f"results={tmp_path}"])
-    record = Record.begin(made, "bench run -m …")
+    asked = plan([*CELL, "method=vanilla,vcc", f"results={tmp_path}"])
+    record = Record.begin(asked, "bench run -m …")
     assert record.read(0) == {} and [r.id for r in sweeps(tmp_path)] == [record.id]
     record.note(0, state="running", stage=["load", 0, 0])
     assert record.read(0)["stage"] == ["load", 0, 0]

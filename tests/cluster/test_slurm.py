@@ -22,7 +22,7 @@ CELL = ["length=256", "n=2", "measure=quality"]
 SLURM = ["launcher=slurm", "hydra.launcher.cpus_per_task=1", "hydra.launcher.mem_gb=2"]
 FOUR = ["method=vanilla,vcc", "length=256,512"]
 ROGUES = ROOT / "tests" / "rogues" / "conf"
-LIMIT_S = 300.0
+LIMIT_S = 600.0
 
 
 def bench(
