@@ -91,8 +91,12 @@ def test_two_sweeps_on_one_folder_at_once_both_finish(tiny_t5, tmp_path):
 def test_an_interrupted_sweep_goes_on_with_the_same_command(tiny_t5, tmp_path):
     words = ["run", "-m", *CELL, "method=vanilla", "seed=0,1", f"model={tiny_t5}",
              f"results={tmp_path}"]  # fmt: skip
-    sweep = subprocess.Popen([sys.executable, "-m", "bench", *words], cwd=ROOT, text=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+    sweep = subprocess.Popen(
+        [sys.executable, "-m", "bench", *words], cwd=ROOT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        # What a shell starts in the background doesn't hear Ctrl-C, and its children neither.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     until = time.monotonic() + 120
     while not any(r.read(1) for r in sweeps(tmp_path)):
         assert time.monotonic() < until

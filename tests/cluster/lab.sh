@@ -136,6 +136,8 @@ up() {
     echo "lab: $(ask sinfo -h -o '%D node, %C CPUs (used/idle/other/all), %m MB')"
 }
 
+# What has ended and only waits for its parent to look doesn't live.
+lives() { grep -q '^State:[[:space:]]*[^Z[:space:]]' "/proc/$1/status" 2>/dev/null; }
 queue_is_empty() { [ -z "$(ask squeue -h)" ]; }
 
 down() {
@@ -150,8 +152,8 @@ down() {
         [ -s "$file" ] || continue
         pid="$(cat "$file")"
         kill "$pid" 2>/dev/null || continue
-        for _ in $(seq 150); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
-        ! kill -0 "$pid" 2>/dev/null || { echo "lab: $daemon doesn't stop, killed"; kill -9 "$pid"; }
+        for _ in $(seq 150); do lives "$pid" || break; sleep 0.1; done
+        ! lives "$pid" || { echo "lab: $daemon doesn't stop, killed"; kill -9 "$pid"; }
     done
     echo "lab: stopped"
 }

@@ -131,7 +131,7 @@ def test_a_stopped_sweep_leaves_the_queue_and_goes_on_later(tmp_path):
     environment = {**os.environ, "BENCH_CONF_PATH": str(ROGUES)}
     sweep = subprocess.Popen(
         [sys.executable, "-m", "bench", *words], cwd=ROOT, env=environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hears_ctrl_c,
     )  # fmt: skip
     wait_for(lambda: any(r.read(0).get("stage") for r in sweeps(tmp_path)))
     [record] = sweeps(tmp_path)
@@ -185,6 +185,11 @@ def test_a_cell_that_uses_up_its_tries_is_a_row(tmp_path):
     assert said.returncode == 1, said.stdout + said.stderr
     [row] = rows(tmp_path)
     assert row["status"] == "timeout" and "the job's time limit" in row["status_detail"]
+
+
+def hears_ctrl_c() -> None:
+    """What a shell starts in the background doesn't, and its children neither."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for(condition, limit_s: float = 90.0) -> None:
