@@ -80,8 +80,8 @@ def _run(made: Plan, command: str) -> list[Ended]:
         raise
     finally:
         _current = None
-        os.environ.pop(place.LAUNCHER, None)
-        os.environ.pop(place.BESIDE, None)
+        for name in (place.LAUNCHER, place.BESIDE, place.RUN_ID):
+            os.environ.pop(name, None)
     if sweep.refused:
         raise RequestError(sweep.refused)
     return [outcome(p, record.read(i)) for i, p in enumerate(made.open)]
@@ -150,12 +150,13 @@ def _one_by_one(launcher: Any, jobs: list[list[str]], sweep: _Sweep) -> None:
 
 def _through_slurm(launcher: Any, jobs: list[list[str]], first: int, sweep: _Sweep) -> None:
     name = sweep.record.queue_name
-    began = time.time()
+    began = sweep.record.content()["started"]
+    before = set(slurm.accounted(name, began)) if first else set()
     try:
         launcher.launch(jobs, initial_job_idx=first)
     except Exception as error:
         # It raises when a job died, and when nothing was submitted at all.
-        if not slurm.queued(name) and not slurm.accounted(name, began):
+        if not slurm.queued(name) and before >= set(slurm.accounted(name, began)):
             lines = [line for line in str(error).splitlines() if line.strip()] or ["no reason"]
             why = next((line for line in lines if "sbatch:" in line), lines[-1])
             raise _Refused(f"Slurm takes no job: {why.strip()}") from error
@@ -169,11 +170,16 @@ class _Refused(RuntimeError):
 def _settle_lost(sweep: _Sweep) -> None:
     """Rows for cells whose job was killed with all that was in it."""
     from bench import runner
-    from bench.cell import Cell
+    from bench.cell import Cell, load
 
     cells, record = sweep.plan.open, sweep.record
     since = record.content()["started"]
-    for i, (job, log) in slurm.lost(record, len(cells), since).items():
+    try:
+        lost = slurm.lost(record, len(cells), since)
+    except slurm.SlurmError as error:
+        print(f"bench: cells without a row stay to do: {error}", file=sys.stderr)
+        return
+    for i, (job, log) in lost.items():
         status, note = slurm.status_of(job, log), record.read(i)
         killed = "killed for memory" if status == "oom_host" else "ended with all that was in it"
         detail = f"job {job.id} on {job.node or 'no node'} {killed} ({job.state})\n{log}".strip()
@@ -182,7 +188,10 @@ def _settle_lost(sweep: _Sweep) -> None:
             with contextlib.suppress(RequestError, StoreError):
                 sketch = cells[i].cell
                 assert sketch is not None, "only known cells are launched"
-                cell = Cell.of({**cells[i].request, "threads": sketch.threads})
+                # Not Cell.of: the node had the device, this machine needn't.
+                request = {**cells[i].request, "threads": sketch.threads}
+                rows = load(request)
+                cell = Cell.with_rows(request, rows.split, rows.sha256)
                 more = {**slurm.columns(job), "status_stage": note.get("stage", ["start"])[0]}
                 row_id = runner.lost(cell, sweep.plan.results, status, detail, **more)["row_id"]
         note = {"slurm_job_id": job.id, "node": job.node, **note}
@@ -234,6 +243,7 @@ def run_job(composed: Any) -> int:
     record, index = Record(Path(hydra.sweep.dir)), int(hydra.job.num)
     content = record.content()
     os.environ.setdefault(place.LAUNCHER, content["launcher"])
+    os.environ[place.RUN_ID] = record.id
     words = " ".join(content["cells"][index]["words"])
     here = {"since": time.time(), "pid": os.getpid()}
     here |= {k: v for k, v in place.columns().items() if k in ("slurm_job_id", "node") and v}

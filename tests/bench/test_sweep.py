@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bench import cli, launchers, live, place, runner, slurm, summary
+from bench import cli, launchers, live, place, runner, slurm, summary, sweep
 from bench.cell import Cell
 from bench.config import compose
 from bench.errors import RequestError
@@ -50,6 +50,7 @@ def test_joblib_runs_cells_side_by_side_and_their_rows_say_so(swept):
     assert {(row["launcher"], row["ran_beside"]) for row in rows} == {("joblib", "n_jobs=2")}
     [record] = sweeps(results)
     assert len({record.read(i)["pid"] for i in (0, 1)}) == 2
+    assert {row["run_id"] for row in rows} == {record.id}
 
 
 def test_what_one_launcher_has_done_the_other_does_not_start(swept):
@@ -79,8 +80,8 @@ def test_two_sweeps_on_one_folder_at_once_both_finish(tiny_t5, tmp_path):
                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         for _ in range(2)
     ]  # fmt: skip
-    told = [sweep.communicate()[0] for sweep in both]
-    assert [sweep.returncode for sweep in both] == [0, 0], told
+    told = [each.communicate()[0] for each in both]
+    assert [each.returncode for each in both] == [0, 0], told
     assert all("1 cell: 1 done, 0 failed" in out for out in told)
     rows = Store(tmp_path).rows().to_pylist()
     assert len({row["cell_key"] for row in rows}) == len({row["value"] for row in rows}) == 1
@@ -91,7 +92,7 @@ def test_two_sweeps_on_one_folder_at_once_both_finish(tiny_t5, tmp_path):
 def test_an_interrupted_sweep_goes_on_with_the_same_command(tiny_t5, tmp_path):
     words = ["run", "-m", *CELL, "method=vanilla", "seed=0,1", f"model={tiny_t5}",
              f"results={tmp_path}"]  # fmt: skip
-    sweep = subprocess.Popen(
+    running = subprocess.Popen(
         [sys.executable, "-m", "bench", *words], cwd=ROOT, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         # What a shell starts in the background doesn't hear Ctrl-C, and its children neither.
@@ -101,9 +102,9 @@ def test_an_interrupted_sweep_goes_on_with_the_same_command(tiny_t5, tmp_path):
     while not any(r.read(1) for r in sweeps(tmp_path)):
         assert time.monotonic() < until
         time.sleep(0.1)
-    sweep.send_signal(signal.SIGINT)
-    _, told = sweep.communicate(timeout=60)
-    assert sweep.returncode == 130 and "1 of 2 cells ended" in told
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == 130 and "1 of 2 cells ended" in told
     assert Store(tmp_path).rows().num_rows == 1
     said = bench_run(*words)
     assert said.stdout.startswith("2 cells · 1 done · 1 to do")
@@ -189,6 +190,22 @@ def test_the_queue_and_the_accounts_are_read(tmp_path, monkeypatch):
     client(tmp_path, "squeue", "echo 'slurm_load_jobs error' >&2; exit 1")
     with pytest.raises(slurm.SlurmError, match="squeue: slurm_load_jobs error"):
         slurm.queued("x")
+
+
+def test_a_lost_cell_gets_its_row_where_there_is_no_gpu(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    client(tmp_path, "sbatch", "exit 1")
+    client(tmp_path, "squeue", "")
+    client(tmp_path, "sacct", "echo '7_0|OUT_OF_MEMORY|n1|0:125'; echo '7_1|NODE_FAIL|n2|0:0'")
+    asked = plan([*CELL, "launcher=slurm", "device=cuda", "hydra.launcher.gpus_per_node=1",
+                  "method=vanilla,vcc", f"results={tmp_path / 'rows'}"])  # fmt: skip
+    record = Record.begin(asked, "")
+    record.note(0, state="running", since=0.0, stage=["memory", 0, 0])
+    sweep._settle_lost(sweep._Sweep(asked, record, live.Display(asked.open)))
+    [row] = Store(tmp_path / "rows").rows().to_pylist()
+    assert (row["method"], row["status"], row["status_stage"]) == ("vanilla", "oom_host", "memory")
+    assert row["device"] == "cuda" and row["node"] == "n1"
+    assert [record.read(i)["status"] for i in (0, 1)] == ["oom_host", "node_fail"]
 
 
 def test_a_job_knows_its_place_and_its_company(tmp_path, monkeypatch):
