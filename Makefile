@@ -15,8 +15,8 @@ REQUEST = method=$(METHOD) task=$(TASK) \
   $(if $(SEED),seed=$(SEED)) $(if $(MEASURE),measure=$(MEASURE)) $(if $(RESULTS),results=$(RESULTS)) \
   $(if $(FORCE),force=true) $(ARGS)
 
-.PHONY: help setup bench report plots leaderboard browser test trust selfbench lint speed embedded \
-  lra-small lra-full clean
+.PHONY: help setup bench report plots leaderboard browser test trust cluster selfbench lint speed \
+  embedded lra-small lra-full clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -46,6 +46,9 @@ browser: $(READY)  ## what the tests of the page need beside a Chromium on this 
 
 trust: $(READY)  ## the tests of measurement itself: cheats, 40 kills, memory
 	@$(VENV)/bin/python -m pytest -n 2 tests/trust
+
+cluster: $(READY)  ## sweeps on a real one-node Slurm that is started and stopped for it (3 minutes)
+	@tests/cluster/run
 
 selfbench: $(READY)  ## what the harness itself costs, beside its goals [MODEL=]
 	@$(VENV)/bin/python -m bench.selfbench $(MODEL)

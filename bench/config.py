@@ -94,11 +94,25 @@ def checked(overrides: Sequence[str]) -> list[str]:
                 plugins.conf(key, choice)
                 if key == "launcher":
                     launchers.check_installed(choice)
+                if key == "experiment":
+                    _check_experiment(choice)
         if key == "method":
             methods = choices
         result.append(line)
     _check_keys([o.key_or_group for o in parsed], methods)
     return result
+
+
+def _check_experiment(name: str) -> None:
+    """What an experiment chooses must be there: Hydra's own message wouldn't name the file."""
+    for entry in plugins.conf("experiment", name).get("defaults", []):
+        for place, choice in entry.items() if isinstance(entry, dict) else ():
+            group = place.removeprefix("override ").lstrip("/")
+            if group in GROUPS:
+                try:
+                    plugins.conf(group, str(choice))
+                except RequestError as error:
+                    raise RequestError(f"experiment={name}: {error}") from error
 
 
 def _choices(override: Any) -> list[str]:

@@ -150,14 +150,13 @@ class Estimates:
         GPU."""
         base, extra = formula_bytes(cell)
         near = [row for row in self._near(cell) if row.extra_bytes]
-        ratios = [
-            math.log(max(1, row.extra_bytes or 1) / formula_bytes(row.cell)[1]) for row in near
-        ]
+        ratios = [math.log((row.extra_bytes or 1) / formula_bytes(row.cell)[1]) for row in near]
         bases = [row.base_bytes for row in near if row.base_bytes]
         same = [row for row in near if row.cell.model["name"] == cell.model["name"]]
         if same and bases:
             base = max(bases)
-        return base + int(extra * _corrected(ratios))
+        grows = _grown([row for row in same if row.cell.method == cell.method], cell.length)
+        return base + (grows or int(extra * _corrected(ratios)))
 
     def _near(self, cell: Cell) -> list[_Known]:
         """The rows that tell most of a cell, nearest in length first."""
@@ -167,6 +166,18 @@ class Estimates:
         found = both or model or kind
         found = sorted(found, key=lambda row: abs(math.log(row.cell.length / cell.length)))
         return found[:NEAREST]
+
+
+def _grown(rows: list[_Known], length: int) -> int | None:
+    """Bytes at another length, by the power with which they grew between the longest two of these
+    rows: a method's n × n matrix is in no formula that doesn't know the method."""
+    by_length = {row.cell.length: row.extra_bytes / row.cell.batch for row in rows
+                 if row.extra_bytes}  # fmt: skip
+    if len(by_length) < 2:
+        return None
+    (short, less), (long, more) = sorted(by_length.items())[-2:]
+    power = math.log(max(more / less, 1.0)) / math.log(long / short)
+    return int(rows[0].cell.batch * more * (length / long) ** min(power, 2.0))
 
 
 def _known(cell: Cell, row: Row) -> _Known:

@@ -44,6 +44,18 @@ def engine_of(name: str) -> str:
     return "basic"
 
 
+def check_gpus(engine: str, launcher: Mapping[str, Any], device: Mapping[str, Any]) -> None:
+    """Raises RequestError when a GPU is asked for and none is asked of the cluster."""
+    asked = ("gpus_per_node", "gpus_per_task", "gres", "cpus_per_gpu", "mem_per_gpu")
+    more = launcher.get("additional_parameters") or {}
+    if engine != SLURM or device["kind"] != "cuda" or any(launcher.get(name) for name in asked):
+        return
+    if not any("gpu" in f"{name} {value}" for name, value in more.items()):
+        raise RequestError(
+            f"device={device['name']} needs a GPU of the cluster: hydra.launcher.gpus_per_node=1"
+        )
+
+
 def check_alone(engine: str, launcher: Mapping[str, Any], timed: int) -> str | None:
     """A warning, or None. Raises RequestError when timed cells would run side by side here.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from rich.table import Table
 from bench.listing import STATUS_STYLE
 from bench.plan import Planned
 from bench.record import Note, Record, ended
-from bench.spans import span
+from bench.spans import cells, span
 
 LAST = 6
 """Ended cells that stay in sight."""
@@ -51,14 +51,17 @@ class Display:
         """What is known of a cell now."""
         before = self.notes.get(index, {})
         self.notes[index] = note
-        if self.live:
-            self.live.update(self._drawn(), refresh=True)
-        elif ended(note) and not ended(before):
+        self.draw()
+        if not self.live and ended(note) and not ended(before):
             count = sum(map(ended, self.notes.values()))
-            words = " ".join(self.cells[index].words) or "the cell"
-            line = f"[{count}/{len(self.cells)}] {words}: {note['status']}"
+            title = self.cells[index].title
+            line = f"[{count}/{len(self.cells)}] {title}: {note['status']}"
             print(" · ".join([line, *filter(None, [note.get("figures"), span(note["seconds"])])]))
             sys.stdout.flush()
+
+    def draw(self) -> None:
+        if self.live:
+            self.live.update(self._drawn(), refresh=True)
 
     def left_s(self) -> float:
         """Seconds to the end: the estimates of what is open, corrected by how long ended cells
@@ -69,17 +72,21 @@ class Display:
         still = sum(
             cell.seconds for i, cell in enumerate(self.cells) if not ended(self.notes.get(i, {}))
         )
-        running = [note for note in self.notes.values() if note["state"] == "running"]
-        gone = float(sum(time.time() - note["since"] for note in running))
-        total = still * (took / planned if planned else 1.0)
-        return max(0.0, total - min(gone, total)) / max(1, self.n_parallel)
+        slower = took / planned if planned else 1.0
+        # A cell that takes longer than thought is soon over, not below nothing.
+        gone = sum(
+            min(time.time() - note["since"], 0.9 * slower * self.cells[i].seconds)
+            for i, note in self.notes.items()
+            if note["state"] == "running"
+        )
+        return max(0.0, float(slower * still - gone)) / max(1, self.n_parallel)
 
     def _drawn(self) -> Group:
         done = sum(map(ended, self.notes.values()))
         failed = sum(1 for note in self.notes.values() if ended(note) and note["code"])
         head = Table.grid(padding=(0, 2))
         head.add_row(
-            f"[bold]{done}[/] of {len(self.cells)} cells",
+            f"[bold]{done}[/] of {cells(len(self.cells))}",
             ProgressBar(total=len(self.cells), completed=done, width=30),
             f"{span(time.monotonic() - self.began)} gone",
             f"about {span(self.left_s())} left",
@@ -94,7 +101,7 @@ class Display:
             style = "red" if note["code"] else STATUS_STYLE.get(note["status"], "green")
             table.add_row(
                 f"[{style}]{note['status']}[/]",
-                escape(" ".join(self.cells[i].words)),
+                escape(self.cells[i].title),
                 escape(note.get("figures") or note.get("reason", "").partition("\n")[0][:60]),
                 span(note["seconds"]),
             )
@@ -104,7 +111,7 @@ class Display:
             where = f" on {note['node']}" if note.get("node") else ""
             table.add_row(
                 "[cyan]runs[/]",
-                escape(" ".join(self.cells[i].words)),
+                escape(self.cells[i].title),
                 f"{stage}{f' {at}/{total}' if total else ''}{where}",
                 span(time.time() - note["since"]),
             )
@@ -129,16 +136,12 @@ class Watch:
         self.look()
 
     def look(self) -> None:
-        for i in range(len(self.display.cells)):
-            before = self.display.notes.get(i, {})
-            if not ended(before):
-                note = self.record.read(i)
-                if note and (note != before or self.display.live):
-                    self.display.tell(i, note)
+        notes = self.display.notes
+        for i in self.record.begun():
+            if not ended(notes.get(i, {})) and (note := self.record.read(i)) != notes.get(i, {}):
+                self.display.tell(i, note)
+        self.display.draw()
 
     def _loop(self) -> None:
         while not self.stop.wait(self.every_s):
             self.look()
-
-
-Teller = Callable[[int, Note], None]

@@ -12,6 +12,8 @@ from typing import Any
 LAUNCHER = "BENCH_LAUNCHER"
 BESIDE = "BENCH_BESIDE"
 """Environment variables that a sweep sets for its workers: launcher, and what it runs beside."""
+RUN_ID = "BENCH_RUN_ID"
+"""What the rows of one command share."""
 ASK_S = 20.0
 
 

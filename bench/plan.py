@@ -43,6 +43,10 @@ class Planned:
     row_id: str | None = None
 
     @property
+    def title(self) -> str:
+        return " ".join(self.words) or "the cell"
+
+    @property
     def runs(self) -> bool:
         """Whether a sweep starts it. What is thought unsupported is asked of the method itself."""
         return self.state == "to do" or (self.state == "unsupported" and self.row_id is None)
@@ -89,9 +93,11 @@ def plan(overrides: Sequence[str]) -> Plan:
     found = [known.planned(point, sketch, bool(base["force"])) for point in points]
     if found and all(planned.state == "refused" for planned in found):
         raise RequestError(found[0].reason)
-    if engine != launchers.SLURM:
-        for device in {json.dumps(point.request["device"], sort_keys=True) for point in points}:
-            cells.check_device(json.loads(device))
+    for text in {json.dumps(point.request["device"], sort_keys=True) for point in points}:
+        device = json.loads(text)
+        launchers.check_gpus(engine, grid.hydra["launcher"], device)
+        if engine != launchers.SLURM:
+            cells.check_device(device)
     found = _ordered(found, budget_s)
     timed = sum(1 for p in found if p.runs and p.cell and (p.cell.plan.speed or p.cell.probe))
     warning = launchers.check_alone(engine, grid.hydra["launcher"], timed)
@@ -178,6 +184,8 @@ class _Known:
             reason = "" if row["status"] == "ok" else f"{row['status']}: {row['status_detail']}"
             return Planned(point.words, point.request, cell, state, reason, row_id=row["row_id"])
         seconds, held = self.estimates.seconds(cell), self.estimates.bytes(cell)
+        # One measurement that meets its deadline ends the cell.
+        seconds = min(seconds, 2.0 * point.request["deadline_s"])
         reason = self.unsupported.get((cell.method["name"], cell.model["family"]), "")
         state = "unsupported" if reason else "to do"
         if reason:

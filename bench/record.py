@@ -91,6 +91,11 @@ class Record:
         except (OSError, ValueError):
             return {}
 
+    def begun(self) -> list[int]:
+        """Numbers of the cells of which something was written, from one look at the folder."""
+        names = (entry.name for entry in os.scandir(self.folder / "cells"))
+        return sorted(int(name[:-5]) for name in names if name[0] != "." and name.endswith(".json"))
+
     def _path(self, index: int) -> Path:
         return self.folder / "cells" / f"{index:05}.json"
 

@@ -111,7 +111,7 @@ def _identity(cell: Cell, command: str | None) -> Row:
     return {
         "schema_version": SCHEMA_VERSION,
         "row_id": uuid.uuid4().hex,
-        "run_id": os.environ.setdefault("BENCH_RUN_ID", uuid.uuid4().hex[:12]),
+        "run_id": os.environ.setdefault(place.RUN_ID, uuid.uuid4().hex[:12]),
         "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "protocol": PROTOCOL,
         "cell_key": cell.key,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -15,6 +16,8 @@ from bench import columns
 from bench.columns import COLUMNS, Column, arrow_schema
 
 VERSION_KEY = b"longctx_bench_schema"
+KEY_LETTERS = 16
+SINGLE = re.compile(rf"rows-\d{{8}}T\d+Z-[0-9a-f]{{8}}-([0-9a-f]{{{KEY_LETTERS}}})\.parquet")
 ROW_GROUP = 5_000
 """Rows that are read together: few enough that one row is cheap, many enough that all are."""
 
@@ -154,7 +157,11 @@ def _sync_folder(folder: Path) -> None:
 
 
 def write_shard(folder: Path, table: Any) -> Path:
-    """Store a table of all columns as one new shard. Raises StoreError."""
+    """Store a table of all columns as one new shard. Raises StoreError.
+
+    The name of a single row's shard ends in its cell's key, so that whoever looks for another cell
+    needn't open it: a sweep on a cluster writes thousands, and each of its jobs looks.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -167,9 +174,16 @@ def write_shard(folder: Path, table: Any) -> Path:
         row_group_size=ROW_GROUP,
         write_page_checksum=True,
     )
-    path = folder / unique_name("rows", ".parquet")
+    of = f"-{table['cell_key'][0].as_py()[:KEY_LETTERS]}" if table.num_rows == 1 else ""
+    path = folder / unique_name("rows", f"{of}.parquet")
     write_whole(path, sink.getvalue().to_pybytes())
     return path
+
+
+def may_hold(path: Path, cell_key: str) -> bool:
+    """Whether a row of this cell can lie in the shard, by its name."""
+    named = SINGLE.fullmatch(path.name)
+    return named is None or named[1] == cell_key[:KEY_LETTERS]
 
 
 def read_shard(path: Path, names: Collection[str], row: int | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""Spans of time and amounts of memory, in the words of a person."""
+"""Spans of time, amounts of memory and numbers of cells, in the words of a person."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ def span(seconds: float) -> str:
     if hours < 48:
         return f"{hours} h {minutes} min" if minutes else f"{hours} h"
     return f"{round(hours / 24)} days"
+
+
+def cells(count: int) -> str:
+    return f"{count:,} cell{'' if count == 1 else 's'}"
 
 
 def memory(amount_bytes: int) -> str:

@@ -21,6 +21,7 @@ from bench.shards import (
     StoreError,
     checked_row,
     column_named,
+    may_hold,
     read_shard,
     write_shard,
 )
@@ -107,7 +108,7 @@ class Store:
 
     def find(self, cell_key: str) -> dict[str, Any] | None:
         """The newest row of a cell, an ok one before any other, without its lists of samples."""
-        self._update_index()
+        self._update_index(cell_key)
         for place in sorted(self._places.get(cell_key, ()), reverse=True):
             try:
                 found: dict[str, Any] = read_shard(place.path, LIGHT, place.row).to_pylist()[0]
@@ -134,12 +135,13 @@ class Store:
             except ShardError as error:
                 self.problems.append(error.problem)
 
-    def _update_index(self) -> None:
-        """Look into new shards only: a sweep asks once per cell, and a shard never changes."""
+    def _update_index(self, cell_key: str) -> None:
+        """Look only into shards that are new and may hold the cell: a sweep asks once per cell, and
+        a shard never changes."""
         paths = self.shards()
         if not self._indexed <= set(paths):
             self._places, self._indexed = {}, set()
-        new = [path for path in paths if path not in self._indexed]
+        new = [p for p in paths if p not in self._indexed and may_hold(p, cell_key)]
         for path, table in self._read(new, ["cell_key", "status", "created_utc"]):
             self._indexed.add(path)
             values = (column.to_pylist() for column in table.columns)

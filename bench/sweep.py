@@ -15,33 +15,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench import config, launchers, place, plugins, schema, slurm
+from bench import config, launchers, place, plugins, schema, slurm, spans
 from bench.errors import RequestError
 from bench.live import Display, Watch
 from bench.plan import Plan, Planned, plan
 from bench.record import Note, Record, ended
 from bench.shards import StoreError
-from bench.spans import span
+from bench.summary import Ended, figures, heading, outcome, parallel, say
 
-REASON_LETTERS = 160
-MOST_SHOWN = 60
 MOST_ARRAY = 1000
 """Jobs of one array: one less than Slurm's own default of MaxArraySize."""
 UNTIL_KILLED_S = 600.0
 WATCH_S = {"joblib": 1.0, launchers.SLURM: 3.0}
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How one cell of a sweep ended: exit code, status, the first line of the reason, the row."""
-
-    words: str
-    code: int
-    status: str
-    reason: str = ""
-    row_id: str | None = None
-    figures: str = ""
-    seconds: float = 0.0
 
 
 @dataclass
@@ -82,9 +67,9 @@ def _run(made: Plan, command: str) -> list[Ended]:
     if made.engine == launchers.SLURM:
         launcher = made.grid.hydra["launcher"]
         words += launchers.slurm_overrides(launcher, record.queue_name, timed)
-    display = Display(made.open, _parallel(made))
+    display = Display(made.open, parallel(made))
     os.environ[place.LAUNCHER] = made.launcher_name
-    if made.engine == "joblib" and _parallel(made) != 1:
+    if made.engine == "joblib" and parallel(made) != 1:
         os.environ[place.BESIDE] = f"n_jobs={made.grid.base['n_jobs']}"
     sweep = _current = _Sweep(made, record, display)
     try:
@@ -95,11 +80,11 @@ def _run(made: Plan, command: str) -> list[Ended]:
         raise
     finally:
         _current = None
-        os.environ.pop(place.LAUNCHER, None)
-        os.environ.pop(place.BESIDE, None)
+        for name in (place.LAUNCHER, place.BESIDE, place.RUN_ID):
+            os.environ.pop(name, None)
     if sweep.refused:
         raise RequestError(sweep.refused)
-    return [_ended(p, record.read(i)) for i, p in enumerate(made.open)]
+    return [outcome(p, record.read(i)) for i, p in enumerate(made.open)]
 
 
 def _hydra(words: Sequence[str]) -> None:
@@ -125,16 +110,6 @@ def _writable(results: Path) -> None:
         ) from error
 
 
-def _parallel(made: Plan) -> int:
-    launcher = made.grid.hydra["launcher"]
-    if made.engine == "joblib":
-        n = int(launcher["n_jobs"])
-        return n if n > 0 else len(os.sched_getaffinity(0))
-    if made.engine == launchers.SLURM:
-        return min(int(launcher["array_parallelism"]), len(made.open))
-    return 1
-
-
 def launch_planned(launcher: Any) -> None:
     """What the sweeper does: give the launcher the open cells, until each has ended or can't."""
     sweep = _current
@@ -142,7 +117,7 @@ def launch_planned(launcher: Any) -> None:
     jobs = [[*sweep.plan.fixed, *p.words, *_settled(p)] for p in sweep.plan.open]
     every_s = WATCH_S.get(sweep.plan.engine)
     if every_s is None:
-        launcher.launch(jobs, initial_job_idx=0)
+        _one_by_one(launcher, jobs, sweep)
         return
     with Watch(sweep.record, sweep.display, every_s):
         try:
@@ -163,14 +138,25 @@ def _settled(planned: Planned) -> list[str]:
     return [] if planned.request["threads"] else [f"threads={planned.cell.threads}"]
 
 
+def _one_by_one(launcher: Any, jobs: list[list[str]], sweep: _Sweep) -> None:
+    """In this process. What Hydra itself can't compose costs no other cell its turn."""
+    for i, job in enumerate(jobs):
+        try:
+            launcher.launch([job], initial_job_idx=i)
+        except Exception as error:
+            line = next(iter(str(error).splitlines()), type(error).__name__)
+            _over(sweep.record, i, Ended(sweep.plan.open[i].title, 2, "refused", line), {})
+
+
 def _through_slurm(launcher: Any, jobs: list[list[str]], first: int, sweep: _Sweep) -> None:
     name = sweep.record.queue_name
-    began = time.time()
+    began = sweep.record.content()["started"]
+    before = set(slurm.accounted(name, began)) if first else set()
     try:
         launcher.launch(jobs, initial_job_idx=first)
     except Exception as error:
         # It raises when a job died, and when nothing was submitted at all.
-        if not slurm.queued(name) and not slurm.accounted(name, began):
+        if not slurm.queued(name) and before >= set(slurm.accounted(name, began)):
             lines = [line for line in str(error).splitlines() if line.strip()] or ["no reason"]
             why = next((line for line in lines if "sbatch:" in line), lines[-1])
             raise _Refused(f"Slurm takes no job: {why.strip()}") from error
@@ -184,11 +170,16 @@ class _Refused(RuntimeError):
 def _settle_lost(sweep: _Sweep) -> None:
     """Rows for cells whose job was killed with all that was in it."""
     from bench import runner
-    from bench.cell import Cell
+    from bench.cell import Cell, load
 
     cells, record = sweep.plan.open, sweep.record
     since = record.content()["started"]
-    for i, (job, log) in slurm.lost(record, len(cells), since).items():
+    try:
+        lost = slurm.lost(record, len(cells), since)
+    except slurm.SlurmError as error:
+        print(f"bench: cells without a row stay to do: {error}", file=sys.stderr)
+        return
+    for i, (job, log) in lost.items():
         status, note = slurm.status_of(job, log), record.read(i)
         killed = "killed for memory" if status == "oom_host" else "ended with all that was in it"
         detail = f"job {job.id} on {job.node or 'no node'} {killed} ({job.state})\n{log}".strip()
@@ -197,12 +188,15 @@ def _settle_lost(sweep: _Sweep) -> None:
             with contextlib.suppress(RequestError, StoreError):
                 sketch = cells[i].cell
                 assert sketch is not None, "only known cells are launched"
-                cell = Cell.of({**cells[i].request, "threads": sketch.threads})
+                # Not Cell.of: the node had the device, this machine needn't.
+                request = {**cells[i].request, "threads": sketch.threads}
+                rows = load(request)
+                cell = Cell.with_rows(request, rows.split, rows.sha256)
                 more = {**slurm.columns(job), "status_stage": note.get("stage", ["start"])[0]}
                 row_id = runner.lost(cell, sweep.plan.results, status, detail, **more)["row_id"]
         note = {"slurm_job_id": job.id, "node": job.node, **note}
         taken = note.get("at", 0.0) - note.get("since", note.get("at", 0.0))
-        over = Ended(_words(cells[i]), 1, status or job.state.lower(), detail, row_id, "", taken)
+        over = Ended(cells[i].title, 1, status or job.state.lower(), detail, row_id, "", taken)
         _over(record, i, over, note)
 
 
@@ -220,7 +214,7 @@ def _through_pool(launcher: Any, jobs: list[list[str]], sweep: _Sweep) -> None:
         for i in left:
             note = record.read(i)
             if note and not ended(note):
-                words = _words(sweep.plan.open[i])
+                words = sweep.plan.open[i].title
                 _over(record, i, Ended(words, 1, "error", f"worker lost: {why}"), note)
         still = [i for i in left if not record.read(i)]
         if len(still) == len(left):
@@ -249,10 +243,13 @@ def run_job(composed: Any) -> int:
     record, index = Record(Path(hydra.sweep.dir)), int(hydra.job.num)
     content = record.content()
     os.environ.setdefault(place.LAUNCHER, content["launcher"])
+    os.environ[place.RUN_ID] = record.id
     words = " ".join(content["cells"][index]["words"])
     here = {"since": time.time(), "pid": os.getpid()}
     here |= {k: v for k, v in place.columns().items() if k in ("slurm_job_id", "node") and v}
-    if content["until"] and time.time() > content["until"]:
+    # The first always runs: a budget too small for any cell would be no budget but an error.
+    ready = time.time() + content["cells"][index]["seconds"]
+    if index and content["until"] and ready > content["until"]:
         return _over(record, index, Ended(words, 0, "over budget"), here)
 
     def told(stage: str, done: int, total: int) -> None:
@@ -305,20 +302,6 @@ def run_cell(
     )  # fmt: skip
 
 
-def figures(row: dict[str, Any]) -> str:
-    """A row in a few words."""
-    parts = []
-    if row.get("value") is not None:
-        parts.append(f"{row['metric']} {row['value']:.1f}")
-    if row.get("ratio") is not None:
-        parts.append(f"×{row['ratio']:.3f} {row['verdict']}")
-    if row.get("mem_ratio") is not None:
-        parts.append(f"memory ×{row['mem_ratio']:.2f}")
-    if row.get("max_length_fit") is not None:
-        parts.append(f"fits {row['max_length_fit']:,} tokens")
-    return " · ".join(parts)
-
-
 def _over(record: Record, index: int, over: Ended, here: Note) -> int:
     _tell(record, index, {**here, "state": "ended", **asdict(over)})
     return over.code
@@ -332,64 +315,9 @@ def _tell(record: Record, index: int, note: Note) -> None:
         _current.display.tell(index, {"at": time.time(), **note})
 
 
-def _ended(planned: Planned, note: Note) -> Ended:
-    if not ended(note):
-        return Ended(_words(planned), 1, "not run", "no word of it")
-    return Ended(**{name: note[name] for name in Ended.__dataclass_fields__})
-
-
-def _words(planned: Planned) -> str:
-    return " ".join(planned.words)
-
-
-def heading(made: Plan) -> str:
-    """The plan in a line."""
-    counts = [f"{len(made.cells)} cells"]
-    counts += [f"{len(made.of(s))} {s}" for s in ("done", "to do", "unsupported", "refused",
-                                                 "over budget") if made.of(s)]  # fmt: skip
-    seconds = sum(planned.seconds for planned in made.open) / max(1, _parallel(made))
-    return " · ".join([*counts, f"about {span(seconds)}"] if made.open else counts)
-
-
-def say(made: Plan, results: Sequence[Ended]) -> None:
-    """The rows of a sweep that has ended, and its summary."""
-    ids = [each.row_id for each in results if each.row_id]
-    if 0 < len(ids) <= MOST_SHOWN and sys.stdout.isatty():
-        from bench import listing
-        from bench.store import LIGHT, Store
-
-        rows = Store(made.results).rows(LIGHT, {"row_id": ids}).to_pylist()
-        print()
-        listing.show(sorted(rows, key=lambda row: ids.index(row["row_id"])))
-    print(f"\n{summary(made, results)}")
-
-
-def summary(made: Plan, results: Sequence[Ended]) -> str:
-    """How many cells are done, and for each other one its words, its status and why."""
-    before = [p for p in made.cells if p.row_id]
-    bad_before = [p for p in before if p.state == "done" and p.reason]
-    late = [each for each in results if each.status == "over budget"]
-    failed = [each for each in results if each.code]
-    failed += [Ended(_words(p), 2, "refused", p.reason) for p in made.of("refused")]
-    failed += [Ended(_words(p), 1, "before", p.reason) for p in bad_before]
-    unmeasured = [*(_words(p) for p in made.of("over budget")), *(each.words for each in late)]
-    done = len(made.cells) - len(failed) - len(unmeasured)
-    head = f"{len(made.cells)} cells: {done} done, {len(failed)} failed"
-    if before:
-        head += f" ({len(before)} of them before)"
-    if unmeasured:
-        head += f", {len(unmeasured)} not measured for the budget"
-    lines = [head]
-    for each in failed:
-        reason = next(iter(each.reason.splitlines()), "no reason given")
-        lines.append(f"  {each.words}: {each.status}: {reason[:REASON_LETTERS]}")
-    lines += [f"  {words}: over budget" for words in unmeasured]
-    return "\n".join(lines)
-
-
 def _say_interrupted(made: Plan, record: Record) -> None:
     over = sum(ended(record.read(i)) for i in range(len(made.open)))
-    print(f"\n{over} of {len(made.open)} cells ended", file=sys.stderr)
+    print(f"\n{over} of {spans.cells(len(made.open))} ended", file=sys.stderr)
     if made.engine == launchers.SLURM:
         print(
             "its jobs stay in the queue: bench status shows them, "

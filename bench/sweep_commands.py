@@ -38,8 +38,8 @@ def plan(arguments: Sequence[str]) -> int:
     from rich.markup import escape
 
     from bench import plan as planning
-    from bench import sweep
-    from bench.spans import memory, span
+    from bench import summary
+    from bench.spans import cells, memory, span
 
     made = planning.plan(options.words)
     if tables.tabular(options.format):
@@ -51,7 +51,7 @@ def plan(arguments: Sequence[str]) -> int:
             (
                 (
                     f"[{STYLES[p.state]}]{p.state}[/]",
-                    escape(" ".join(p.words) or "the cell"),
+                    escape(p.title),
                     span(p.seconds) if p.runs else "",
                     memory(p.bytes) if p.runs else "",
                     escape(p.reason.partition("\n")[0][:100]),
@@ -62,11 +62,11 @@ def plan(arguments: Sequence[str]) -> int:
         )
     # Beside a program's table, the summary is no part of it.
     out = sys.stderr if tables.tabular(options.format) else sys.stdout
-    print(sweep.heading(made), file=out)
+    print(summary.heading(made), file=out)
     if made.open:
         print(f"up to {memory(max(p.bytes for p in made.open))} a process", file=out)
     if left := made.of("over budget"):
-        print(f"the budget leaves {len(left)} cells unmeasured", file=out)
+        print(f"the budget leaves {cells(len(left))} unmeasured", file=out)
     if made.warning:
         print(f"bench: {made.warning}", file=sys.stderr)
     return 2 if made.of("refused") else 0
@@ -160,7 +160,7 @@ def _show(record: Any, done: dict[str, Any], form: str) -> int:
 
 
 def _queue(record: Any, content: dict[str, Any]) -> tuple[dict[int, Any], bool]:
-    """Number of a cell → its job in the queue, and whether the sweep's own process is alive."""
+    """Number of a cell → its job in the queue, and whether the sweep's own process lives here."""
     from bench import launchers, slurm
 
     alive = content["host"] == socket.gethostname() and Path(f"/proc/{content['pid']}").exists()

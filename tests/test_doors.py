@@ -67,8 +67,17 @@ def test_the_harness_names_no_method_and_no_task():
                     assert last not in names, f"{path} imports {name}"
 
 
-@pytest.mark.parametrize("command", [["--help"], ["ls"], ["run", "--help"], ["run", "method=vxx"],
-                                     ["leaderboard", "--results", "nowhere"]])  # fmt: skip
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["--help"],
+        ["ls"],
+        ["run", "--help"],
+        ["run", "method=vxx"],
+        ["plan", "length=256,512"],
+        ["leaderboard", "--results", "nowhere"],
+    ],
+)
 def test_quick_commands_load_no_torch(command):
     program = (
         "import sys\nfrom bench.cli import main\n"

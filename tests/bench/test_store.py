@@ -434,3 +434,16 @@ def test_import_is_light() -> None:
     run = [sys.executable, "-c", f"{code}; {heavy}"]
     times = [float(subprocess.run(run, capture_output=True, check=True).stdout) for _ in range(5)]
     assert min(times) < 0.06
+
+
+def test_a_cell_is_found_without_opening_the_shards_of_others(tmp_path):
+    store = Store(tmp_path)
+    keys = [f"{i:x}".ljust(64, "0") for i in range(0xA0, 0xA5)]
+    for key in keys:
+        store.append([row(cell_key=key)])
+    store.append([row(cell_key=keys[0]), row(cell_key=keys[1])])
+    reader = Store(tmp_path)
+    assert reader.find(keys[3])["cell_key"] == keys[3]
+    assert len(reader._indexed) == 2, "its own, and the one of several rows"
+    assert reader.find(keys[1])["cell_key"] == keys[1]
+    assert reader.find("f" * 64) is None

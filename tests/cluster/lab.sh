@@ -6,9 +6,10 @@
 # installed when they aren't there (that alone needs root). An ordinary user may start it too.
 set -euo pipefail
 
-lab="$(realpath -m "${2:?a folder}")"
+[ $# = 2 ] || { echo "usage: lab.sh up|down DIR"; exit 2; }
+lab="$(realpath -m "$2")"
 me="$(id -un)"
-cpus="$(nproc)"
+cpus="$(env -u OMP_NUM_THREADS nproc)"
 memory_mb="$(awk '/MemTotal/ {print int($2 / 1024 * 0.9)}' /proc/meminfo)"
 # A controller that isn't there would keep a client waiting for minutes.
 ask() { timeout 20 "$@"; }
@@ -135,15 +136,24 @@ up() {
     echo "lab: $(ask sinfo -h -o '%D node, %C CPUs (used/idle/other/all), %m MB')"
 }
 
+# What has ended and only waits for its parent to look doesn't live.
+lives() { grep -q '^State:[[:space:]]*[^Z[:space:]]' "/proc/$1/status" 2>/dev/null; }
+queue_is_empty() { [ -z "$(ask squeue -h)" ]; }
+
 down() {
     local daemon file pid
+    # Jobs outlive the daemons that started them.
+    export SLURM_CONF="$lab/slurm.conf"
+    if [ -s "$lab/run/slurmctld.pid" ] && ask scancel --user="$me"; then
+        for _ in $(seq 20); do queue_is_empty && break; sleep 1; done
+    fi
     for daemon in slurmd slurmctld slurmdbd mariadbd munged; do
         file="$lab/run/$daemon.pid"
         [ -s "$file" ] || continue
         pid="$(cat "$file")"
         kill "$pid" 2>/dev/null || continue
-        for _ in $(seq 150); do kill -0 "$pid" 2>/dev/null || break; sleep 0.1; done
-        ! kill -0 "$pid" 2>/dev/null || { echo "lab: $daemon doesn't stop, killed"; kill -9 "$pid"; }
+        for _ in $(seq 150); do lives "$pid" || break; sleep 0.1; done
+        ! lives "$pid" || { echo "lab: $daemon doesn't stop, killed"; kill -9 "$pid"; }
     done
     echo "lab: stopped"
 }

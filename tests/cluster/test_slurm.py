@@ -22,13 +22,15 @@ CELL = ["length=256", "n=2", "measure=quality"]
 SLURM = ["launcher=slurm", "hydra.launcher.cpus_per_task=1", "hydra.launcher.mem_gb=2"]
 FOUR = ["method=vanilla,vcc", "length=256,512"]
 ROGUES = ROOT / "tests" / "rogues" / "conf"
-LIMIT_S = 300.0
+LIMIT_S = 600.0
 
 
-def bench(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def bench(
+    *words: str, limit_s: float = LIMIT_S, **environment: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "bench", *words], capture_output=True, text=True, cwd=ROOT,
-        timeout=LIMIT_S, env={**os.environ, **environment},
+        timeout=limit_s, env={**os.environ, **environment},
     )  # fmt: skip
 
 
@@ -129,7 +131,7 @@ def test_a_stopped_sweep_leaves_the_queue_and_goes_on_later(tmp_path):
     environment = {**os.environ, "BENCH_CONF_PATH": str(ROGUES)}
     sweep = subprocess.Popen(
         [sys.executable, "-m", "bench", *words], cwd=ROOT, env=environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hears_ctrl_c,
     )  # fmt: skip
     wait_for(lambda: any(r.read(0).get("stage") for r in sweeps(tmp_path)))
     [record] = sweeps(tmp_path)
@@ -159,16 +161,35 @@ def test_a_partition_that_is_not_there_is_told(tmp_path):
 
 @pytest.mark.nightly
 def test_a_cell_cut_by_the_time_limit_is_requeued_and_goes_on(tmp_path):
+    # 30 rows take 150 seconds at least, and two minutes are one try's.
     said = bench(
-        "run", "-m", *SLURM, "length=8192", "n=24", "measure=quality", "method=vanilla",
-        "hydra.launcher.timeout_min=1", "hydra.launcher.signal_delay_s=20",
+        "run", "-m", *SLURM, "length=256", "n=30", "measure=quality", "method=dawdles",
+        "hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=10",
         "hydra.launcher.max_num_timeout=9", f"results={tmp_path}",
+        limit_s=1800, BENCH_CONF_PATH=str(ROGUES),
     )  # fmt: skip
     assert said.returncode == 0, said.stdout + said.stderr
     [row] = rows(tmp_path)
-    assert row["status"] == "ok" and row["n_scored"] == 24 and row["attempt"] > 1
+    assert row["status"] == "ok" and row["n_scored"] == 30 and row["attempt"] > 1
     parts = sorted((tmp_path / row["predictions_path"]).glob("part-*.jsonl"))
-    assert sum(len(part.read_text().splitlines()) for part in parts) == 24, "none was done twice"
+    assert sum(len(part.read_text().splitlines()) for part in parts) == 30, "none was done twice"
+
+
+@pytest.mark.nightly
+def test_a_cell_that_uses_up_its_tries_is_a_row(tmp_path):
+    said = bench(
+        "run", "-m", *SLURM, *CELL, "method=hangs", "hydra.launcher.timeout_min=1",
+        "hydra.launcher.signal_delay_s=10", "hydra.launcher.max_num_timeout=0",
+        f"results={tmp_path}", limit_s=600, BENCH_CONF_PATH=str(ROGUES),
+    )  # fmt: skip
+    assert said.returncode == 1, said.stdout + said.stderr
+    [row] = rows(tmp_path)
+    assert row["status"] == "timeout" and "the job's time limit" in row["status_detail"]
+
+
+def hears_ctrl_c() -> None:
+    """What a shell starts in the background doesn't, and its children neither."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def wait_for(condition, limit_s: float = 90.0) -> None:

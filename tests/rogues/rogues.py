@@ -77,6 +77,16 @@ class Orphans(Method):
 
 
 @dataclass(frozen=True)
+class Dawdles(Method):
+    """Exact attention, and five seconds for each row whatever the machine."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+        if call.layer == 0:
+            time.sleep(5)
+        return super().attend(query, key, value, call)
+
+
+@dataclass(frozen=True)
 class Prints(Method):
     """100 MB in all: one layer of one forward prints them."""
 

@@ -1,0 +1,277 @@
+"""A sweep before it runs: its points are Hydra's, its cells are known, and nothing is loaded."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import pytest
+
+from bench import config, plugins
+from bench.cell import Cell
+from bench.cli import main
+from bench.errors import RequestError
+from bench.estimate import Estimates, formula_bytes
+from bench.grid import Grid
+from bench.plan import plan, unsupported
+from bench.spans import memory, span
+from bench.store import Store
+from tests.bench import made
+from tests.conftest import ROOT
+
+QUICK = ["measure=quality", "n=2"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["method=vcc,vanilla,bigbird", "length=512,1024", "seed=range(0,2)"],
+        ["task=glob(lra_*)", "model=random-lra", "dtype=float32,bfloat16"],
+        ["method=vcc", "method.k=8,16", "method.h=3"],
+        ["method=vanilla,bigbird", "data.split=test", "model=embedded,random-t5-base"],
+        ["method=vcc", "model.adapted={}", "length=512,1024"],
+        ["experiment=quickstart"],
+        ["experiment=frontier", "length=512,1024"],
+    ],
+)
+def test_every_point_is_what_hydra_composes(words):
+    grid = Grid.of(words)
+    points = list(grid.points())
+    assert len(points) == len(grid)
+    for point in points[:: max(1, len(points) // 4)]:
+        hydras, _ = config.composed(config.checked([*grid.fixed, *point.words]))
+        assert dict(point.request) == hydras
+
+
+def test_what_an_experiment_changes_in_a_group_is_kept(tmp_path, monkeypatch):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "deep.yaml").write_text(
+        "# @package _global_\n# Deep.\ntask: {max_new_tokens: 3}\n"
+        "hydra: {sweeper: {params: {task: 'qasper,qmsum'}}}\n"
+    )
+    with added(tmp_path, monkeypatch):
+        points = list(Grid.of(["experiment=deep"]).points())
+    assert [p.request["task"]["name"] for p in points] == ["qasper", "qmsum"]
+    assert {p.request["task"]["max_new_tokens"] for p in points} == {3}
+
+
+@pytest.mark.parametrize("name", sorted(plugins.available("experiment")))
+def test_every_experiment_composes_and_plans(name):
+    made_plan = plan([f"experiment={name}"])
+    assert made_plan.cells and not made_plan.of("refused"), made_plan.cells[0].reason
+    told = plugins.available("experiment")[name].read_text()
+    for part in (f"experiment={name}", "# cost:", "# expect:"):
+        assert part in told, f"{name}: its header has no '{part}'"
+
+
+def test_three_hundred_cells_are_planned_at_once_and_without_torch():
+    words = ["method=vcc,vanilla,bigbird,fourier,iceformer", "length=512,1024,2048,4096,8192,16384",
+             "task=narrativeqa,qasper,qmsum,quality,gov_report", "seed=0,1"]  # fmt: skip
+    program = (
+        "import sys, time\nbegan = time.process_time()\nfrom bench.plan import plan\n"
+        f"print(len(plan({words!r}).cells), time.process_time() - began)\n"
+        "print({'torch', 'transformers', 'pandas'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
+    count, took, *loaded = done.stdout.split()
+    assert count == "300" and loaded == ["set()"], done.stderr
+    # One cell through Hydra takes a twentieth of a second: that many would take fifteen.
+    one = time.process_time()
+    config.composed(config.checked(["method=vanilla"]))
+    assert float(took) < 150 * (time.process_time() - one)
+
+
+def stored(words, folder, **columns):
+    """A row of a cell as it would run here, in a folder."""
+    cell = Cell.of(config.compose(words))
+    row = {**made.row(), "cell_key": cell.key, "cell": cell.to_json(), **columns}
+    Store(folder).append([row])
+    return cell
+
+
+def test_what_is_in_the_store_is_done_whatever_its_sweep_was(tmp_path):
+    words = [*QUICK, "length=256", f"results={tmp_path}"]
+    stored(["method=vanilla", *words], tmp_path, status="ok")
+    stored(["method=bigbird", *words], tmp_path, status="error")
+    stored(["method=vcc", *words, "seed=1"], tmp_path, status="oom_host", status_detail="full")
+    asked = plan([*words, "method=vanilla,vcc,bigbird", "seed=0,1"])
+    states = {p.words: p.state for p in asked.cells}
+    assert states.pop(("method=vanilla", "seed=0")) == "done"
+    assert states.pop(("method=vcc", "seed=1")) == "done"
+    assert set(states.values()) == {"to do"} and len(states) == 4
+    [full] = [p for p in asked.of("done") if p.reason]
+    assert full.reason == "oom_host: full"
+    assert len(plan([*words, "method=vanilla,vcc", "force=true"]).open) == 2
+
+
+def test_a_plans_sketch_is_the_cell_but_for_its_rows(tmp_path):
+    for words in (["task=lra_listops", "model=random-lra", "measure=speed"], ["data.split=test"]):
+        [planned] = plan([*words, "length=256", "n=2"]).cells
+        cell = Cell.of(config.compose([*words, "length=256", "n=2"]))
+        assert planned.cell.sketch == cell.sketch and cell.data["sha256"]
+        assert replace(planned.cell, data=cell.data) == cell
+        other = Cell.of(config.compose([*words, "length=256", "n=2", "data.split=validation"]))
+        assert other.sketch != cell.sketch
+
+
+def test_local_rows_count_by_their_content(real_rows, tmp_path):
+    words = ["data=local", f"data.dir={real_rows}", "length=256", "n=2", f"results={tmp_path}"]
+    cell = stored(["method=vanilla", "task=lra_listops", "model=random-lra", *words], tmp_path)
+    assert cell.sketch == cell.key
+    [planned] = plan(["method=vanilla", "task=lra_listops", "model=random-lra", *words]).cells
+    assert planned.cell.sketch == cell.sketch
+
+
+def test_what_the_page_of_support_refuses_is_unsupported_and_still_asked():
+    known = unsupported()
+    assert "causal" in known["vcc", "bench.models.llama:LlamaFamily"]
+    asked = plan(["model=random-llama-1b-like", "measure=speed", "method=vcc,vanilla"])
+    assert [p.state for p in asked.cells] == ["unsupported", "to do"]
+    assert "causal" in asked.cells[0].reason and len(asked.open) == 2
+    assert asked.cells[0].seconds < asked.cells[1].seconds
+
+
+def test_shards_share_out_every_cell_once_and_evenly():
+    words = [*QUICK, "method=vanilla,vcc", "length=256,512,1024,2048", "seed=0,1"]
+    whole = [p.words for p in plan(words).cells]
+    parts = [[p.words for p in plan([*words, f"shard={i}/3"]).cells] for i in (1, 2, 3)]
+    assert sorted(words for part in parts for words in part) == sorted(whole)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    # No machine has all the long inputs.
+    assert all(len({word for w in part for word in w if "length" in word}) > 1 for part in parts)
+
+
+def test_a_budget_gives_each_method_its_coarse_answer_first():
+    words = ["measure=quality", "method=vanilla,vcc", "n=64,4", "length=2048,256", "seed=1,0"]
+    order = [dict(word.split("=") for word in p.words) for p in plan([*words, "budget=100h"]).cells]
+    assert [cell["n"] for cell in order] == ["4"] * 8 + ["64"] * 8
+    assert [cell["seed"] for cell in order[:8]] == ["0"] * 4 + ["1"] * 4
+    assert [cell["length"] for cell in order[:4]] == ["256", "256", "2048", "2048"]
+    assert [cell["method"] for cell in order[:4]] == ["vanilla", "vcc"] * 2
+    few = plan([*words, "budget=1m"])
+    assert 0 < len(few.open) < 16 and len(few.open) + len(few.of("over budget")) == 16
+    assert sum(p.seconds for p in few.open) <= 60
+    assert [p.words for p in few.open] == [p.words for p in few.cells if p.runs]
+
+
+def test_estimates_follow_rows(tmp_path):
+    words = [*QUICK, "method=vanilla", f"results={tmp_path}"]
+    [before] = plan([*words, "length=1024"]).cells
+    mebi = 1 << 20
+    for length, mib in ((256, 4), (512, 16)):
+        stored([*words, f"length={length}"], tmp_path, wall_total_ns=100 * 10**9,
+               rss_base_bytes=300 * mebi, rss_peak_delta_bytes=mib * mebi)  # fmt: skip
+    [after] = plan([*words, "length=1024"]).cells
+    assert after.seconds > 60 > before.seconds
+    # Four times as much at twice the length goes on.
+    assert abs(after.bytes - (300 + 64) * mebi) < mebi
+    base, extra = formula_bytes(before.cell)
+    assert before.bytes == base + extra and Estimates([]).seconds(before.cell) == before.seconds
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["shard=9/8"], "shard=9/8 is not accepted: it is such as 2/8"),
+        (["budget=soon"], "budget=soon is not accepted: it is such as 30m"),
+        (["budget=0m"], "it must be more than nothing"),
+        (["n_jobs=2"], "n_jobs=2 is for launcher=joblib"),
+        (["launcher=joblib", "n_jobs=0"], "n_jobs=0 is not accepted"),
+        (["launcher=joblib", "n_jobs=2"], "are timed, and two at a time on one machine spoil"),
+        (["launcher=jobib"], "Did you mean joblib?"),
+        (["launcher=local,joblib"], "a sweep takes one launcher"),
+        (["experiment=quikstart"], "Did you mean quickstart?"),
+        (["method=vcc,vvc"], "Did you mean vcc?"),
+        (["length=512,abc"], "length=abc"),
+        (["length=interval(1,2)"], "a sweep takes lists"),
+        (["length=-1,-2"], "length=-1 is not accepted"),
+    ],
+)
+def test_a_wrong_sweep_is_one_line_before_anything_starts(words, told, tmp_path, capsys):
+    for command in (["plan"], ["run", "-m"]):
+        with pytest.raises(SystemExit) as stop:
+            main([*command, *words, f"results={tmp_path / 'rows'}"])
+        lines = capsys.readouterr().err.strip().splitlines()
+        assert stop.value.code == 2 and len(lines) == 1 and told in lines[0]
+    assert not (tmp_path / "rows").exists()
+
+
+@pytest.mark.parametrize(
+    ("yaml", "told"),
+    [
+        ("defaults: [{override /task: narativeqa}]", "Did you mean narrativeqa?"),
+        ("hydra: {sweeper: {params: {task: 'qmsum,narativeqa'}}}", "Did you mean narrativeqa?"),
+        ("hydra: {sweeper: {params: {lenght: '1,2'}}}", "Did you mean length?"),
+    ],
+)
+def test_an_experiment_with_a_wrong_name_is_named(yaml, told, tmp_path, monkeypatch):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "odd.yaml").write_text(f"# @package _global_\n# Odd.\n{yaml}\n")
+    with added(tmp_path, monkeypatch), pytest.raises(RequestError) as error:
+        plan(["experiment=odd"])
+    assert "experiment=odd" in str(error.value) and told in str(error.value)
+
+
+def test_an_experiment_that_sweeps_needs_to_be_a_sweep():
+    with pytest.raises(RequestError, match="experiment=quickstart is a sweep: bench run -m"):
+        config.compose(["experiment=quickstart"])
+
+
+def test_a_launcher_that_is_not_installed_names_the_extra(monkeypatch):
+    from bench import launchers
+
+    monkeypatch.setattr(launchers.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(RequestError, match=r"pip install 'longctx-bench\[slurm\]'"):
+        launchers.check_installed("slurm")
+    with pytest.raises(RequestError, match=r"pip install 'longctx-bench\[joblib\]'"):
+        launchers.check_installed("joblib")
+
+
+def test_slurm_without_its_commands_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RequestError, match="no sbatch on PATH; start it on a login node"):
+        plan(["launcher=slurm", *QUICK])
+
+
+def test_the_plan_is_a_table_for_programs_too(capsys, tmp_path):
+    with pytest.raises(SystemExit) as stop:
+        main(["plan", "method=vanilla,vcc", "length=256", *QUICK, f"results={tmp_path}"])
+    told = capsys.readouterr()
+    lines = [line.split("\t") for line in told.out.splitlines()]
+    assert stop.value.code == 0 and lines[0][:3] == ["state", "words", "seconds"]
+    assert [line[1] for line in lines[1:]] == ["method=vanilla", "method=vcc"]
+    assert "2 cells · 2 to do · about" in told.err
+
+
+def test_spans_and_memory_in_words():
+    assert [span(s) for s in (5, 300, 12_000, 14_400, 400_000)] == [
+        "5 s", "5 min", "3 h 20 min", "4 h", "5 days"]  # fmt: skip
+    assert [memory(b << 20) for b in (470, 3277)] == ["470 MiB", "3.2 GiB"]
+
+
+class added:
+    """Within it, a folder's YAMLs are known too."""
+
+    def __init__(self, folder, monkeypatch):
+        monkeypatch.setenv("BENCH_CONF_PATH", str(folder))
+
+    def __enter__(self):
+        plugins.conf_dirs.cache_clear()
+
+    def __exit__(self, *_):
+        plugins.conf_dirs.cache_clear()
+
+
+def test_the_key_of_a_cell_stays_what_it_was():
+    """Stored rows are found by it."""
+    cell = Cell.of(config.compose(["method=vanilla", "length=256", "n=2", "threads=1"]))
+    content = json.loads(cell.to_json())
+    for group, part in (("model", "path"), ("model", "adapted"), ("data", "dir")):
+        del content[group][part]
+    import hashlib
+
+    text = json.dumps(content, sort_keys=True)
+    assert cell.key == hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,302 @@
+"""A sweep while it runs and after it: rows, records, what is told, and what ends badly."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from bench import cli, launchers, live, place, runner, slurm, summary, sweep
+from bench.cell import Cell
+from bench.config import compose
+from bench.errors import RequestError
+from bench.plan import Planned, plan
+from bench.record import Record, sweeps
+from bench.store import Store
+from tests.bench import made
+from tests.conftest import ROOT
+
+CELL = ["length=256", "n=2", "threads=1", "measure=quality"]
+
+
+def bench_run(*words, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "bench", *words], capture_output=True, text=True, cwd=ROOT,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def swept(tiny_t5, tmp_path_factory):
+    """Two cells by joblib, two at a time."""
+    results = tmp_path_factory.mktemp("swept")
+    words = [*CELL, "method=vanilla,vcc", f"model={tiny_t5}", f"results={results}"]
+    return results, words, bench_run("run", "-m", "launcher=joblib", "n_jobs=2", *words)
+
+
+def test_joblib_runs_cells_side_by_side_and_their_rows_say_so(swept):
+    results, _, said = swept
+    assert said.returncode == 0, said.stderr
+    assert "2 cells: 2 done, 0 failed" in said.stdout and "[2/2] method=" in said.stdout
+    rows = Store(results).rows().to_pylist()
+    assert {row["method"] for row in rows} == {"vanilla", "vcc"}
+    assert {(row["launcher"], row["ran_beside"]) for row in rows} == {("joblib", "n_jobs=2")}
+    [record] = sweeps(results)
+    assert len({record.read(i)["pid"] for i in (0, 1)}) == 2
+    assert {row["run_id"] for row in rows} == {record.id}
+
+
+def test_what_one_launcher_has_done_the_other_does_not_start(swept):
+    results, words, _ = swept
+    said = bench_run("run", "-m", *words)
+    assert said.returncode == 0 and said.stdout.splitlines()[0] == "2 cells · 2 done"
+    assert "2 cells: 2 done, 0 failed (2 of them before)" in said.stdout
+    assert Store(results).rows().num_rows == 2 and len(list(sweeps(results))) == 1
+
+
+def test_status_tells_of_a_sweep_that_has_ended(swept, capsys):
+    results, _, _ = swept
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["status", "--results", str(results)])
+    lines = capsys.readouterr().out.splitlines()
+    assert stop.value.code == 0 and len(lines) == 3
+    assert "method=vcc\tok" in lines[2]
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["status", "--results", str(results), "--cancel"])
+    assert stop.value.code == 2 and "stop it where it runs" in capsys.readouterr().err
+
+
+def test_two_sweeps_on_one_folder_at_once_both_finish(tiny_t5, tmp_path):
+    words = ["run", "-m", *CELL, "method=vanilla", f"model={tiny_t5}", f"results={tmp_path}"]
+    both = [
+        subprocess.Popen([sys.executable, "-m", "bench", *words], cwd=ROOT, text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]  # fmt: skip
+    told = [each.communicate()[0] for each in both]
+    assert [each.returncode for each in both] == [0, 0], told
+    assert all("1 cell: 1 done, 0 failed" in out for out in told)
+    rows = Store(tmp_path).rows().to_pylist()
+    assert len({row["cell_key"] for row in rows}) == len({row["value"] for row in rows}) == 1
+    [planned] = plan(words[2:]).cells
+    assert planned.state == "done"
+
+
+def test_an_interrupted_sweep_goes_on_with_the_same_command(tiny_t5, tmp_path):
+    words = ["run", "-m", *CELL, "method=vanilla", "seed=0,1", f"model={tiny_t5}",
+             f"results={tmp_path}"]  # fmt: skip
+    running = subprocess.Popen(
+        [sys.executable, "-m", "bench", *words], cwd=ROOT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        # What a shell starts in the background doesn't hear Ctrl-C, and its children neither.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    until = time.monotonic() + 120
+    while not any(r.read(1) for r in sweeps(tmp_path)):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == 130 and "1 of 2 cells ended" in told
+    assert Store(tmp_path).rows().num_rows == 1
+    said = bench_run(*words)
+    assert said.stdout.startswith("2 cells · 1 done · 1 to do")
+    assert said.returncode == 0 and Store(tmp_path).rows().num_rows == 2
+
+
+def test_shards_of_a_sweep_merge_into_all_of_it(tmp_path, capsys):
+    words = [*CELL, "method=vanilla,vcc", "seed=0,1"]
+    for i in (1, 2):
+        mine = plan([*words, f"shard={i}/2"]).open
+        for each in mine:
+            cell = Cell.of(each.request)
+            more = {"cell_key": cell.key, "cell": cell.to_json(), "status": "ok"}
+            Store(tmp_path / str(i)).append([{**made.row(), **more}])
+    with pytest.raises(SystemExit) as stop:
+        parts = [str(tmp_path / str(i)) for i in (1, 2)]
+        cli.main(["results", "merge", *parts, "--into", str(tmp_path / "all")])
+    assert stop.value.code == 0 and "4 rows added" in capsys.readouterr().out
+    assert len(plan([*words, f"results={tmp_path / 'all'}"]).of("done")) == 4
+
+
+def test_a_budget_that_is_spent_says_what_was_not_measured(tiny_t5, tmp_path):
+    said = bench_run("run", "-m", *CELL, "method=vanilla,vcc", "seed=0,1", "budget=1s",
+                     f"model={tiny_t5}", f"results={tmp_path}")  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    assert "4 cells: 1 done, 0 failed, 3 not measured for the budget" in said.stdout
+    assert said.stdout.count(": over budget") == 3
+    assert Store(tmp_path).rows().num_rows == 1
+
+
+@pytest.mark.parametrize("folder", ["file/rows", "file"])
+def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(tmp_path, folder, capsys):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["run", "-m", *CELL, "method=vanilla,vcc", f"results={tmp_path / folder}"])
+    told = capsys.readouterr().err.strip().splitlines()
+    assert stop.value.code == 2 and len(told) == 1 and "can't be written: " in told[0]
+
+
+def test_a_job_that_died_is_a_row(tmp_path):
+    cell = Cell.of(compose([*CELL, "method=vanilla"]))
+    job = slurm.Job("17_3", "OUT_OF_MEMORY", "n1")
+    row = runner.lost(cell, tmp_path, "oom_host", "gone", **slurm.columns(job))
+    [found] = Store(tmp_path).rows().to_pylist()
+    assert found["cell_key"] == cell.key and found["row_id"] == row["row_id"]
+    assert (found["status"], found["slurm_job_id"], found["node"]) == ("oom_host", "17_3", "n1")
+
+
+@pytest.mark.parametrize(
+    ("state", "log", "status"),
+    [
+        ("OUT_OF_MEMORY", "", "oom_host"),
+        ("FAILED", "slurmstepd: error: Exceeded job memory limit", "oom_host"),
+        ("FAILED", "Traceback", "error"),
+        ("TIMEOUT", "", "timeout"),
+        ("CANCELLED", "", None),
+        ("NODE_FAIL", "", None),
+        ("PREEMPTED", "", None),
+    ],
+)
+def test_what_slurm_says_of_a_lost_job(state, log, status):
+    assert slurm.status_of(slurm.Job("1", state, ""), log) == status
+
+
+def test_jobs_of_arrays_are_the_cells_in_order():
+    ids = ["12_0", "12_1", "9_0", "9_1", "9_2", "13"]
+    found = slurm.numbered(slurm.Job(i, "RUNNING", "n") for i in ids)
+    assert [found[i].id for i in range(6)] == ["9_0", "9_1", "9_2", "12_0", "12_1", "13"]
+
+
+def client(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_the_queue_and_the_accounts_are_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    client(tmp_path, "squeue", "echo '7_0|RUNNING|n1|None'; echo '7_1|PENDING||Resources'")
+    client(tmp_path, "sacct", "echo '7_0|CANCELLED by 0|n1|0:0'")
+    assert [job.state for job in slurm.queued("x")] == ["RUNNING", "PENDING"]
+    assert slurm.accounted("x", time.time())["7_0"].state == "CANCELLED"
+    client(tmp_path, "squeue", "echo 'slurm_load_jobs error' >&2; exit 1")
+    with pytest.raises(slurm.SlurmError, match="squeue: slurm_load_jobs error"):
+        slurm.queued("x")
+
+
+def test_a_lost_cell_gets_its_row_where_there_is_no_gpu(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    client(tmp_path, "sbatch", "exit 1")
+    client(tmp_path, "squeue", "")
+    client(tmp_path, "sacct", "echo '7_0|OUT_OF_MEMORY|n1|0:125'; echo '7_1|NODE_FAIL|n2|0:0'")
+    asked = plan([*CELL, "launcher=slurm", "device=cuda", "hydra.launcher.gpus_per_node=1",
+                  "method=vanilla,vcc", f"results={tmp_path / 'rows'}"])  # fmt: skip
+    record = Record.begin(asked, "")
+    record.note(0, state="running", since=0.0, stage=["memory", 0, 0])
+    sweep._settle_lost(sweep._Sweep(asked, record, live.Display(asked.open)))
+    [row] = Store(tmp_path / "rows").rows().to_pylist()
+    assert (row["method"], row["status"], row["status_stage"]) == ("vanilla", "oom_host", "memory")
+    assert row["device"] == "cuda" and row["node"] == "n1"
+    assert [record.read(i)["status"] for i in (0, 1)] == ["oom_host", "node_fail"]
+
+
+def test_a_job_knows_its_place_and_its_company(tmp_path, monkeypatch):
+    assert place.job_id() is None and place.columns()["launcher"] == "local"
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    client(tmp_path, "squeue", "echo 5_2; echo 8")
+    for name, value in {"SLURM_JOB_ID": "6", "SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "2",
+                        "SLURMD_NODENAME": "n1", "SLURM_RESTART_COUNT": "1",
+                        "SLURM_MEM_PER_NODE": "2048"}.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    assert place.columns() == {
+        "launcher": "slurm", "slurm_job_id": "5_2", "node": "n1", "attempt": 2}  # fmt: skip
+    assert place.beside() == {"job 8"} and place.memory_limit() == 2 << 30
+    with pytest.raises(place.Cut):
+        place.check_cut(signal.SIGTERM)
+    place.check_cut(signal.SIGKILL)
+    timed = Cell.of(compose(["method=vanilla", "length=256", "n=2"]))
+    assert runner._company(timed, {}, {"job 8"})["noise_reason"] == "beside job 8"
+
+
+def test_timed_cells_have_their_node_alone_unless_told_otherwise():
+    assert any("exclusive=true" in w for w in launchers.slurm_overrides({}, "x", timed=True))
+    assert not any("exclusive" in w for w in launchers.slurm_overrides({}, "x", timed=False))
+    shared = {"additional_parameters": {"exclusive": False}}
+    assert not any("exclusive" in w for w in launchers.slurm_overrides(shared, "x", timed=True))
+    told = launchers.check_alone(launchers.SLURM, shared, 3)
+    assert told and "3 of these cells are timed" in told
+    assert launchers.check_alone(launchers.SLURM, {}, 3) is None
+    assert launchers.check_alone("joblib", {"n_jobs": 1}, 3) is None
+
+
+def test_a_gpu_has_to_be_asked_of_the_cluster():
+    cuda = {"name": "a100", "kind": "cuda"}
+    with pytest.raises(RequestError, match=r"device=a100 needs a GPU .*gpus_per_node=1"):
+        launchers.check_gpus(launchers.SLURM, {}, cuda)
+    launchers.check_gpus(launchers.SLURM, {"gpus_per_node": 1}, cuda)
+    launchers.check_gpus(launchers.SLURM, {"additional_parameters": {"gpus": 1}}, cuda)
+    launchers.check_gpus("basic", {}, cuda)
+
+
+def planned(*words, seconds=10.0):
+    return Planned(words, {}, None, "to do", seconds=seconds)
+
+
+def test_the_live_table_shows_how_far_it_is_and_what_failed():
+    display = live.Display([planned("method=a"), planned("method=b"), planned("method=c")])
+    ok = {"state": "ended", "status": "ok", "code": 0, "seconds": 20.0, "at": 1.0,
+          "figures": "f1 50.0", "reason": ""}  # fmt: skip
+    display.notes = {
+        0: ok,
+        1: ok | {"status": "error", "code": 1, "figures": "", "reason": "seven [is] not eight"},
+        2: {"state": "running", "since": time.time(), "at": 2.0, "stage": ["latency", 3, 40]},
+    }
+    out = io.StringIO()
+    Console(file=out, width=120).print(display._drawn())
+    text = out.getvalue()
+    for part in ("2 of 3 cells", "1 failed", "f1 50.0", "seven [is] not eight", "latency 3/40"):
+        assert part in text
+    # Both took twice their estimate, so the third will.
+    assert 18 < display.left_s() <= 20
+
+
+def test_elsewhere_a_line_tells_of_each_cell_that_ends(capsys):
+    display = live.Display([planned("method=a")])
+    display.tell(0, {"state": "running", "since": 0.0, "at": 0.0})
+    note = {"state": "ended", "status": "ok", "code": 0, "seconds": 2.0, "at": 1.0, "figures": "f1"}
+    display.tell(0, note)
+    display.tell(0, note)
+    assert capsys.readouterr().out == "[1/1] method=a: ok · f1 · 2 s\n"
+
+
+def test_the_summary_names_each_cell_that_is_not_done(tmp_path):
+    asked = plan([*CELL, "method=vanilla,vcc", f"results={tmp_path}"])
+    results = [summary.Ended("method=vanilla", 1, "error", "first\nsecond"),
+               summary.Ended("method=vcc", 0, "ok")]  # fmt: skip
+    lines = summary.summary(asked, results).splitlines()
+    assert lines == ["2 cells: 1 done, 1 failed", "  method=vanilla: error: first"]
+
+
+def test_a_record_is_read_whole_or_not_at_all(tmp_path):
+    asked = plan([*CELL, "method=vanilla,vcc", f"results={tmp_path}"])
+    record = Record.begin(asked, "bench run -m …")
+    assert record.read(0) == {} and [r.id for r in sweeps(tmp_path)] == [record.id]
+    record.note(0, state="running", stage=["load", 0, 0])
+    assert record.read(0)["stage"] == ["load", 0, 0]
+    (record.folder / "cells" / "00001.json").write_text('{"state": "run')
+    assert record.read(1) == {}
+    content = record.content()
+    assert [cell["words"] for cell in content["cells"]] == [["method=vanilla"], ["method=vcc"]]
+    assert Store(tmp_path).shards() == []
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(RequestError, match="can't be written"):
+        Record.begin(plan([*CELL, f"results={blocked}"]), "")
