@@ -221,9 +221,10 @@ class LRAFamily(Classifier):
         )
 
     def encode(self, ids: Tensor, sequence: Sequence) -> Tensor:
-        """ids [B, n] → [B, n, D] after the last norm, zeros at padding."""
+        """ids [B, n] → [B, n, D] after the last norm, zeros at padding; [B, m, D] of a method that
+        leaves fewer states, which are all that is pooled."""
         hidden: Tensor = self.model.embed(ids, counted(sequence, ids))
-        hidden = self.method.encode(self.layers, hidden, sequence)
+        hidden, sequence = self.method.encode_shorter(self.layers, hidden, sequence)
         hidden = self.model.norm(hidden)
         return hidden if sequence.valid is None else hidden * sequence.valid[..., None]
 
