@@ -78,7 +78,7 @@ class Cell:
         """sha256 over the cell's contents; paths are left out, the hashes of what they hold are
         in, so a moved folder is the same cell. What is to be trained counts by its recipe."""
         content = asdict(self)
-        left_out = {"path", "adapted", "checkpoints", "base_sha256"}
+        left_out = {"path", "adapted", "checkpoints"}
         if "training" in content["model"]:
             left_out.add("weights_sha256")
         for group, parts in (("model", left_out), ("data", {"dir"})):
@@ -125,9 +125,7 @@ class Cell:
         plain = replace(
             self, method=method, model=model, code_sha256=_code(method, self.task, self.model)
         )
-        cell = plain.trained()
-        known = cell.model["weights_sha256"] or self.model.get("base_sha256")
-        return replace(cell, model={**cell.model, "weights_sha256": known})
+        return plain.trained()
 
     @property
     def _uses_adapted(self) -> bool:
