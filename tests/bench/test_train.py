@@ -79,6 +79,19 @@ def test_a_training_ends_in_a_checkpoint_that_a_cell_answers_with(whole, tmp_pat
     assert row["train_steps"] == card["best_step"] and row["n_scored"] == 4
 
 
+def test_a_checkpoint_of_other_classes_or_ids_is_refused_in_one_line(whole, tmp_path):
+    [place] = whole[0].iterdir()
+    for name in ("config.json", "model.safetensors"):  # without the card that names its task
+        shutil.copy(place / name, tmp_path)
+    for task, told in (("lra_text", "has 2 classes, model .* knows 10: it was made for another"),
+                       ("lra_image", "has 256 token ids, model .* knows 16")):  # fmt: skip
+        cell = bench.compose(f"model={tmp_path}", f"task={task}", "method=vanilla", "length=64",
+                             "n=2")  # fmt: skip
+        family = arms.load(cell, plugins.build(dict(cell.method)))
+        with pytest.raises(RequestError, match=told):
+            arms.check_fit(cell, cell.build_task(), family)
+
+
 def launch(folder: Path, *before: str, words: tuple[str, ...] = ()) -> subprocess.Popen:
     own = [*TINY, *words, f"checkpoints={folder}"]
     command = [*before, "-m", "bench.children.train", *own]
