@@ -91,7 +91,7 @@ class Cell:
 
     def _content(self) -> dict[str, Any]:
         content = {field.name: getattr(self, field.name) for field in fields(self)}
-        left_out = {"path", "adapted", "checkpoints", "base_sha256"}
+        left_out = {"path", "adapted", "checkpoints"}
         if "training" in self.model:
             left_out.add("weights_sha256")
         for group, parts in (("model", left_out), ("data", {"dir"})):
@@ -138,9 +138,7 @@ class Cell:
         plain = replace(
             self, method=method, model=model, code_sha256=code_of(method, self.task, self.model)
         )
-        cell = plain.trained()
-        known = cell.model["weights_sha256"] or self.model.get("base_sha256")
-        return replace(cell, model={**cell.model, "weights_sha256": known})
+        return plain.trained()
 
     @property
     def _uses_adapted(self) -> bool:

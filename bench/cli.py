@@ -38,7 +38,9 @@ Runs one cell (or, with -m, every combination of comma-separated values) and sto
   dtype=float32         float32 | bfloat16 | float16 | float64
   threads=null          CPU threads (null: every core this process may use)
   seed=0
-  measure=quick         quick | standard | published | quality | speed
+  protocol=null         zero-shot | swap | finetune | from-scratch (null: what the model implies)
+  recipe=null           how to train weights that aren't there    bench train --help
+  measure=quick         quick | standard | published | quality | speed | training
   probe=max_length      instead: the longest input that fits in memory
   results=results/runs  folder of the rows
   force=false           run a finished cell again

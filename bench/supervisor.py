@@ -139,11 +139,11 @@ class _Watch:
 
     def _hear(self, line: bytes) -> None:
         try:
-            self.stage, done, total, note = json.loads(line)
+            self.stage, done, total, *note = json.loads(line)
         except ValueError:
             return
         if self.progress:
-            self.progress(self.stage, done, total, *filter(None, [note]))
+            self.progress(self.stage, done, total, *filter(None, note))
 
     @property
     def last_lines(self) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +48,7 @@ def weights(cell: Cell, child: Child, progress: Progress | None) -> tuple[Outcom
             outcome = one(arm, child, progress)
             if outcome.status != "ok":
                 return outcome, cell
-    cell = cell.trained()
-    if len(arms) > 1:
-        base = cell.baseline().model["weights_sha256"]
-        cell = replace(cell, model={**cell.model, "base_sha256": base})
-    return None, cell
+    return None, cell.trained()
 
 
 def one(cell: Cell, child: Child, progress: Progress | None) -> Outcome:

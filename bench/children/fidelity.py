@@ -25,7 +25,7 @@ def fidelity(family: Family, exact: Method, batch: tuple[Tensor, Sequence]) -> d
     for one in (exact, method):
         family.method = one
         hidden = family.encode(ids, sequence).float()
-        if sequence.valid is not None:
+        if sequence.valid is not None and hidden.shape[:2] == sequence.valid.shape:
             hidden = hidden[sequence.valid]
         logits = arms.first_token(family, ids, sequence).float()
         outputs.append((hidden.flatten(0, -2), logits.flatten(0, -2)))

@@ -107,7 +107,8 @@ def check(family: Family, inputs: Fresh) -> None:
     if not family.calls:
         accuse("never calls its own attention: the model ignores the method")
     plain(first)
-    valid = first if sequence.valid is None else first[sequence.valid]
+    whole = sequence.valid is None or first.shape[:2] != sequence.valid.shape
+    valid = first if whole else first[sequence.valid]
     if not bool(torch.isfinite(valid).all()):
         accuse("its output isn't a tensor of finite numbers")
     kept = first.clone()

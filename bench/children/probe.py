@@ -18,7 +18,8 @@ def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
     arms.prepare(cell)
     family = arms.load(cell, arms.method_of(cell))
     device, length = cell.device["kind"], request["length"]
-    ids = torch.randint(2, len(family.tokenizer), (cell.batch, length)).to(device)
+    config: Any = family.model.config
+    ids = torch.randint(2, config.vocab_size, (cell.batch, length)).to(device)
     vip = torch.zeros_like(ids, dtype=torch.bool)
     vip[:, :VIP_TOKENS] = True
     report("probe")

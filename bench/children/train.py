@@ -201,7 +201,8 @@ class Training:
             with contextlib.nullcontext() if last else accelerator.no_sync(self.model):
                 loss, right = self.model(batch)
                 accelerator.backward(loss / accumulate)
-            told += torch.stack([loss.detach(), right, torch.tensor(batch.ids.numel())]).to(told)
+            read = loss.new_tensor(batch.ids.numel())
+            told += torch.stack([loss.detach().float(), right, read]).to(told)
         told = accelerator.reduce(told, "sum")
         loss, right, tokens = told.tolist()
         loss, right = loss / self.parts, right / self.parts
@@ -269,6 +270,8 @@ class Training:
     def _finish(self) -> dict[str, Any]:
         """A checkpoint as any other, of the best weights, and its card, which comes last."""
         cell, place = self.cell, self.place
+        if self.state["best"] is None:
+            raise Diverged("the loss on the dev rows was never a number: nothing is worth keeping")
         card = {
             "key": cell.model["training"],
             "protocol": cell.protocol,

@@ -31,6 +31,7 @@ class LRAConfig(PreTrainedConfig):  # type: ignore[misc]
 
     pooling       "mean" over the valid tokens, or "cls": of a token put before each text
     dual          rows are pairs: the first half of a batch are first texts, the other half seconds
+    attention_dropout  of attention weights; None: as `dropout`. Above 0 the CPU has no fused kernel
     mean_of_all   the mean is divided by the padded length, as in the harness
     cls_takes_id  the CLS token is the vocabulary's last id, and the text's last token makes room
                   for it, as in the harness (where that id may be a pixel's too)
@@ -46,6 +47,7 @@ class LRAConfig(PreTrainedConfig):  # type: ignore[misc]
     head_size: int = 32
     max_position_embeddings: int = 4096
     dropout: float = 0.1
+    attention_dropout: float | None = None
     pooling: str = "mean"
     dual: bool = False
     mean_of_all: bool = False
@@ -72,6 +74,8 @@ class LRABlock(nn.Module):
         self.query, self.key, self.value = (nn.Linear(config.hidden_size, inner) for _ in range(3))
         self.output = nn.Linear(inner, config.hidden_size)
         self.norm2 = nn.LayerNorm(config.hidden_size)
+        attention = config.attention_dropout
+        self.attention_dropout = config.dropout if attention is None else attention
         self.dropout = nn.Dropout(config.dropout)
         self.mlp = nn.Sequential(
             nn.Linear(config.hidden_size, config.intermediate_size),
@@ -89,7 +93,7 @@ class LRABlock(nn.Module):
         query, key, value = (
             heads(project(normed), self.heads) for project in (self.query, self.key, self.value)
         )
-        dropout = self.dropout.p if self.training else 0.0
+        dropout = self.attention_dropout if self.training else 0.0
         read = attend(query, key, value, self.scale, dropout).transpose(1, 2).flatten(2)
         hidden = hidden + self.dropout(self.output(read))
         output: Tensor = hidden + self.mlp(self.norm2(hidden))
@@ -217,9 +221,10 @@ class LRAFamily(Classifier):
         )
 
     def encode(self, ids: Tensor, sequence: Sequence) -> Tensor:
-        """ids [B, n] → [B, n, D] after the last norm, zeros at padding."""
+        """ids [B, n] → [B, n, D] after the last norm, zeros at padding; [B, m, D] of a method that
+        leaves fewer states, which are all that is pooled."""
         hidden: Tensor = self.model.embed(ids, counted(sequence, ids))
-        hidden = self.method.encode(self.layers, hidden, sequence)
+        hidden, sequence = self.method.encode_shorter(self.layers, hidden, sequence)
         hidden = self.model.norm(hidden)
         return hidden if sequence.valid is None else hidden * sequence.valid[..., None]
 

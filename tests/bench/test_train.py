@@ -79,6 +79,19 @@ def test_a_training_ends_in_a_checkpoint_that_a_cell_answers_with(whole, tmp_pat
     assert row["train_steps"] == card["best_step"] and row["n_scored"] == 4
 
 
+def test_a_checkpoint_of_other_classes_or_ids_is_refused_in_one_line(whole, tmp_path):
+    [place] = whole[0].iterdir()
+    for name in ("config.json", "model.safetensors"):  # without the card that names its task
+        shutil.copy(place / name, tmp_path)
+    for task, told in (("lra_text", "has 2 classes, model .* knows 10: it was made for another"),
+                       ("lra_image", "has 256 token ids, model .* knows 16")):  # fmt: skip
+        cell = bench.compose(f"model={tmp_path}", f"task={task}", "method=vanilla", "length=64",
+                             "n=2")  # fmt: skip
+        family = arms.load(cell, plugins.build(dict(cell.method)))
+        with pytest.raises(RequestError, match=told):
+            arms.check_fit(cell, cell.build_task(), family)
+
+
 def launch(folder: Path, *before: str, words: tuple[str, ...] = ()) -> subprocess.Popen:
     own = [*TINY, *words, f"checkpoints={folder}"]
     command = [*before, "-m", "bench.children.train", *own]
@@ -250,3 +263,21 @@ def test_a_training_step_leaves_the_weights_as_they_are(tmp_path):
     step.Step(family, optimizer(family.model, step.PLAIN))(batch)
     assert any(weight.grad.abs().sum() > 0 for weight in family.model.parameters())
     assert all(torch.equal(before[name], v) for name, v in family.model.state_dict().items())
+
+
+def test_a_few_rows_are_learnt_by_heart(tmp_path):
+    few = ("recipe.rows=16", "recipe.steps=80", "recipe.lr=0.01", "model.config.dropout=0.0")
+    curve = losses(run(tmp_path, *few, "recipe.eval_every=80")[1])
+    assert curve[-1] < 0.5 * curve[0]
+
+
+@pytest.mark.parametrize("recipe", ["lra_text", "lra_retrieval", "lra_small_image",
+                                    "lra_small_pathfinder", "lra_fourier_pathfinder"])  # fmt: skip
+def test_every_kind_of_lra_row_trains(tmp_path, recipe):
+    cell = bench.compose(
+        f"recipe={recipe}", "method=fourier", "method.upsample=false", "length=80", "threads=1",
+        "n=4", "recipe.rows=16", "recipe.dev_rows=4", "recipe.steps=2", "recipe.batch=8",
+        "recipe.eval_every=2", f"checkpoints={tmp_path}",
+    )  # fmt: skip
+    card = train.trained(cell, lambda *_: None)
+    assert card["steps"] == 2 and 0 <= card["dev_score"] <= 1
