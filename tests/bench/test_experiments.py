@@ -14,6 +14,7 @@ from bench.cell import Cell
 from bench.errors import RequestError
 from bench.grid import Grid
 from bench.plan import plan
+from tasks.base import Data
 from tests.conftest import ROOT
 
 PAPERS = {
@@ -27,6 +28,7 @@ EXPERIMENTS = sorted(plugins.available("experiment"))
 SMALL = sorted(path.stem for path in (ROOT / "conf" / "scale" / "small").glob("*.yaml"))
 TWO_CORES_BYTES = 4 << 30
 TWO_CORES_S = 45 * 60
+QUICKSTART = ["narrativeqa", "quality", "zeroscrolls_narrativeqa", "zeroscrolls_musique"]
 
 
 def told(name: str, scale: str | None = None) -> str:
@@ -154,7 +156,7 @@ def test_planning_at_both_scales_loads_no_torch():
         "print({'torch', 'transformers', 'pandas'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout.split() == ["72", "16", "set()"], done.stderr
+    assert done.stdout.split() == ["72", "8", "set()"], done.stderr
 
 
 def test_words_of_the_request_win_over_a_scale():
@@ -176,3 +178,26 @@ def test_models_that_answer_with_a_class_are_asked_for_one(name):
             kind = (model["config"] or {}).get("model_type", "t5")
             head = kind in ("lra", "bert", "roberta")
             assert bool(task.labels) == head, f"{point.words}: {kind}"
+
+
+def test_the_quickstart_is_all_methods_on_tasks_that_need_no_network():
+    cells = plan(["experiment=quickstart", "threads=2", "force=true"]).cells
+    assert {p.request["task"]["name"] for p in cells} == set(QUICKSTART)
+    methods = {p.request["method"]["name"] for p in cells}
+    assert methods == {"vanilla", "bigbird", "vcc", "iceformer", "fourier"}
+    assert {p.request["data"]["source"] for p in cells} == {"embedded"}
+    assert {p.request["model"]["weights"] for p in cells} == {"embedded"}
+    assert not any(p.request["recipe"] for p in cells)
+    assert {p.request["measure"] for p in cells} == {"quick"}
+
+
+@pytest.mark.parametrize("name", QUICKSTART)
+def test_no_constant_answer_does_for_a_task_of_the_quickstart(name):
+    """Above chance means above the best of the right answers given to every question."""
+    task = plugins.build(plugins.conf("task", name))
+    split = getattr(task, "default_split", None)
+    rows = task.load(Data("embedded", None, split), 16, 2048, 0).rows
+    references = [row.references for row in rows]
+    constants = {right[0] for right in references}
+    best = max(task.score([c] * len(rows), references)["value"] for c in constants)
+    assert best < 40
