@@ -252,7 +252,7 @@ def run_job(composed: Any) -> int:
     if index and content["until"] and ready > content["until"]:
         return _over(record, index, Ended(words, 0, "over budget"), here)
 
-    def told(stage: str, done: int, total: int) -> None:
+    def told(stage: str, done: int, total: int, note: str = "") -> None:
         _tell(record, index, {**here, "state": "running", "stage": [stage, done, total]})
 
     told("starts", 0, 0)

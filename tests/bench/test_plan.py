@@ -271,6 +271,7 @@ def test_the_key_of_a_cell_stays_what_it_was():
     content = json.loads(cell.to_json())
     for group, part in (("model", "path"), ("model", "adapted"), ("data", "dir")):
         del content[group][part]
+    assert content.pop("recipe") is None and content["protocol"] == "swap"
     import hashlib
 
     text = json.dumps(content, sort_keys=True)

@@ -19,7 +19,7 @@ from accelerate.state import AcceleratorState
 from safetensors.torch import load_file
 
 import bench
-from bench import plugins, runner, trained, training
+from bench import judge, plugins, training
 from bench.cell import PLANS
 from bench.children import arms, step, train
 from bench.children.optim import optimizer
@@ -246,9 +246,9 @@ def test_a_training_step_is_measured_in_pairs_and_its_memory_in_one(steps, monke
     monkeypatch.setitem(PLANS, "training", replace(PLANS["training"], pairs=6, budget_s=20.0))
     told = steps("method=bigbird")
     assert len(told["lat_samples_ns"]) == len(told["base_samples_ns"]) == 6
-    columns = {ours for theirs, ours in trained.COLUMNS.items() if theirs in told}
+    columns = {ours for theirs, ours in judge.TRAINING.items() if theirs in told}
     assert columns == {"train_samples_ns", "base_train_samples_ns"}
-    assert runner.judge(told, 0)["ratio"] > 0
+    assert judge.latency(told, 0)["ratio"] > 0
     assert steps("method=bigbird", arm="vanilla")["train_peak_bytes"] > 0
     assert "base_samples_ns" not in steps("method=vanilla")
     with pytest.raises(Unsupported, match="frozen weights"):

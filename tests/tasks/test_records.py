@@ -44,7 +44,11 @@ def test_every_kind_is_read_with_its_place(tmp_path, name):
         ("x.jsonl", b'{"id": "a"}\n{"id"\n', "line 2: broken json"),
         ("x.jsonl", b"[]", "line 1: found list, expected an object"),
         ("x.jsonl", b'{"id": "\xff"}', "line 1: not UTF-8"),
-        ("x.jsonl.gz", gzip.compress(b'{"id": "a"}\n' * 5000, mtime=0)[:-20], "cut short or damaged"),
+        (
+            "x.jsonl.gz",
+            gzip.compress(b'{"id": "a"}\n' * 5000, mtime=0)[:-20],
+            "cut short or damaged",
+        ),
         ("x.jsonl.gz", b"no gzip", "cut short or damaged after line 0"),
         ("x.json", b'[{"id": "a"},\n{"id" 7}]', "line 2: broken json"),
         ("x.json", b'{"id": "a"}', "found dict, expected an array of objects"),
