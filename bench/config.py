@@ -78,7 +78,8 @@ def checked(overrides: Sequence[str]) -> list[str]:
     except HydraException as error:
         raise RequestError(f"can't read the request: {str(error).splitlines()[0]}") from error
     result: list[str] = []
-    methods = ["vcc"]
+    # An experiment's own methods are known when it is composed.
+    methods = [] if any(o.key_or_group == "experiment" for o in parsed) else ["vcc"]
     for override in parsed:
         key = override.key_or_group
         line = override.input_line or ""
