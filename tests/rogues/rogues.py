@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -68,10 +69,11 @@ class Shares(Method):
 
 @dataclass(frozen=True)
 class Orphans(Method):
-    """Kills what started its process."""
+    """Kills the supervisor: what started the nursery that its process was forked from."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
-        os.kill(os.getppid(), signal.SIGKILL)
+        nursery = Path(f"/proc/{os.getppid()}/stat").read_text()
+        os.kill(int(nursery.rpartition(")")[2].split()[1]), signal.SIGKILL)
         time.sleep(3600)
         return value
 
