@@ -49,11 +49,20 @@ def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
     with torch.inference_mode():
         for weight in family.model.parameters():
             weight.sum()  # touches every mapped page, so that reading weights is no peak
-        small = Sequence(vip=None if sequence.vip is None else sequence.vip[:, :SMALL])
-        arms.first_token(family, ids[:, :SMALL], small)
+        arms.first_token(family, *beginning(ids, sequence))
         if cell.device["kind"] == "cuda":
             return result | cuda_peak(family, ids, sequence)
         return result | host_peak(family, ids, sequence)
+
+
+def beginning(ids: torch.Tensor, sequence: Sequence) -> gate.Input:
+    """The first tokens of each row. Where the query isn't among them the first is one."""
+    valid, vip = (
+        None if x is None else x[:, :SMALL].clone() for x in (sequence.valid, sequence.vip)
+    )
+    if vip is not None:
+        vip[:, 0] |= ~vip.any(1)
+    return ids[:, :SMALL], sequence.replace(valid=valid, vip=vip)
 
 
 def host_peak(family: Family, ids: torch.Tensor, sequence: Sequence) -> dict[str, Any]:

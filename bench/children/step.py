@@ -128,14 +128,7 @@ def peak(family: Family, batch: Batch, device: str) -> int | None:
     step = Step(family, optimizer(family.model, PLAIN))
     for weight in family.model.parameters():
         weight.sum()  # touches every mapped page, so that reading weights is no peak
-    small = Batch(
-        batch.ids[:, : memory.SMALL],
-        batch.sequence.replace(
-            valid=None if batch.sequence.valid is None else batch.sequence.valid[:, : memory.SMALL],
-            vip=None if batch.sequence.vip is None else batch.sequence.vip[:, : memory.SMALL],
-        ),
-        batch.target[:, :8],
-    )
+    small = Batch(*memory.beginning(batch.ids, batch.sequence), batch.target[:, :8])
     loss, _ = figures(family, small)
     loss.backward()
     step.optimizer.zero_grad()

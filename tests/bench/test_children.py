@@ -141,3 +141,13 @@ def test_gpu_memory_is_reset_when_workspaces_are_there(cuda, monkeypatch):
     assert cuda[cuda.index("reset_peak_memory_stats") :].count("forward") == 1
     assert figures["gpu_alloc_delta_bytes"] == 640 and figures["gpu_reserved_bytes"] == 2048
     assert figures["gpu_nvml_bytes"] is None  # no driver tells of this process
+
+
+def test_the_first_forward_has_a_query_wherever_the_rows_have_theirs():
+    vip = torch.zeros(2, 100, dtype=torch.bool)
+    vip[0, 3:5] = vip[1, 95:] = True
+    ids, sequence = memory.beginning(torch.arange(200).view(2, 100), Sequence(vip=vip))
+    assert ids.shape == sequence.vip.shape == (2, memory.SMALL)
+    assert sequence.vip[0].nonzero().flatten().tolist() == [3, 4]
+    assert sequence.vip[1].nonzero().flatten().tolist() == [0]
+    assert not vip[1, 0], "the rows' own mask stays as it is"
