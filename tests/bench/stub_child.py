@@ -32,6 +32,11 @@ def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
         line = b"x" * 999 + b"\n"
         for _ in range(100_000):
             sys.stdout.buffer.write(line)
+    if end == "offline":
+        from datasets import config
+        from huggingface_hub import constants
+
+        return {"hub": constants.HF_HUB_OFFLINE, "datasets": config.HF_DATASETS_OFFLINE}
     if end == "orphan":
         subprocess.Popen(["sleep", "600"])
     return {"answer": 42}

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bench import spawn
+from bench import runner, spawn
 from bench.supervisor import supervise
 
 
@@ -76,3 +76,8 @@ def test_a_nursery_that_was_killed_is_an_error_and_the_next_child_has_another():
     assert outcome.status == "error" and "SIGKILL" in outcome.detail
     assert run("well").status == "ok"
     assert [*spawn._nurseries.values()] != [nursery]
+
+
+def test_no_child_of_a_cell_reaches_for_the_network(ended):
+    outcome = ended("offline", environment=runner.SETTINGS)
+    assert outcome.result == {"hub": True, "datasets": True}, outcome.detail
