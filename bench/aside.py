@@ -13,12 +13,14 @@ from collections.abc import Callable
 from typing import NoReturn, TypeVar
 
 from bench import system
+from bench.shards import StoreError
 
 T = TypeVar("T")
 
 
 def aside(work: Callable[[], T]) -> T:
-    """What `work` returns, or raises: either is pickled. The fork ends with this process."""
+    """What `work` returns, or raises: either is pickled. The fork ends with this process. Raises
+    StoreError when it was killed."""
     sys.stdout.flush()
     sys.stderr.flush()
     read, write = os.pipe()
@@ -33,8 +35,9 @@ def aside(work: Callable[[], T]) -> T:
     finally:
         _, status = os.waitpid(pid, 0)
     if not content:
-        raise RuntimeError(
-            f"the process that stores rows ended with code {os.waitstatus_to_exitcode(status)}"
+        raise StoreError(
+            f"the process that reads and stores rows ended with code "
+            f"{os.waitstatus_to_exitcode(status)}; the same command goes on"
         )
     done, value = pickle.loads(content)
     if not done:

@@ -123,6 +123,31 @@ class Cell:
     def title(self) -> str:
         return f"{self.method['name']} × {self.task['name']} × {self.model['name']}"
 
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns of a row that say what was asked for."""
+        parameters = {k: v for k, v in self.method.items() if k not in ("name", "target")}
+        return {
+            "method": self.method["name"],
+            "method_params": json.dumps(parameters, sort_keys=True),
+            "benchmark": self.task["benchmark"],
+            "task": self.task["name"],
+            "split": self.data["split"],
+            "data_source": self.data["source"],
+            "dataset_sha256": self.data["sha256"],
+            "n_samples_planned": self.n,
+            "model": self.model["name"],
+            "weights_kind": self.model["weights"],
+            "weights_sha256": self.model["weights_sha256"],
+            "length": self.length,
+            "batch": self.batch,
+            "dtype": self.dtype,
+            "device": self.device["name"],
+            "threads": self.threads,
+            "seed": self.seed,
+            "measure": self.measure,
+        }
+
     def build_task(self) -> Task:
         task: Task = plugins.build(dict(self.task))
         return task

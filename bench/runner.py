@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 import uuid
@@ -107,7 +106,6 @@ def _company(cell: Cell, row: Row, others: set[str]) -> Row:
 
 
 def _identity(cell: Cell, command: str | None) -> Row:
-    parameters = {k: v for k, v in cell.method.items() if k not in ("name", "target")}
     return {
         "schema_version": SCHEMA_VERSION,
         "row_id": uuid.uuid4().hex,
@@ -117,27 +115,10 @@ def _identity(cell: Cell, command: str | None) -> Row:
         "cell_key": cell.key,
         "cell": cell.to_json(),
         "command": command,
-        "measure": cell.measure,
-        "method": cell.method["name"],
         "method_version": plugins.code_sha256([cell.method["target"]])[:12],
-        "method_params": json.dumps(parameters, sort_keys=True),
-        "benchmark": cell.task["benchmark"],
-        "task": cell.task["name"],
         "task_version": str(cell.task["version"]),
-        "split": cell.data["split"],
-        "data_source": cell.data["source"],
-        "dataset_sha256": cell.data["sha256"],
-        "n_samples_planned": cell.n,
-        "model": cell.model["name"],
-        "weights_kind": cell.model["weights"],
-        "weights_sha256": cell.model["weights_sha256"],
+        **cell.columns,
         **trained.identity(cell),
-        "length": cell.length,
-        "batch": cell.batch,
-        "dtype": cell.dtype,
-        "device": cell.device["name"],
-        "threads": cell.threads,
-        "seed": cell.seed,
         "truncation_side": cell.task.get("truncation_side", "right"),
         "status": "ok",
         **place.columns(),

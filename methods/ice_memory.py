@@ -62,9 +62,6 @@ class IceMemory:
         self.known[layer] = n
         return torch.cat(outputs).to(query.dtype)
 
-    def _empty(self, d: int, layer: int) -> knn.Index:
-        return self.method.index(d, layer) if self.method.takes(layer) else indices.Exact()
-
 
 def _only(x: Tensor, kept: Tensor) -> Tensor:
     """The tokens kept [n] of x [B, H, n, d]; a view of x where its padding stands in front."""

@@ -13,7 +13,7 @@ import gc
 import mmap
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -69,11 +69,15 @@ def host_peak(family: Family, ids: torch.Tensor, sequence: Sequence) -> dict[str
     """Resident bytes by the kernel's own high-water mark, then the allocator's by its trace."""
     if not can_reset():
         return sampled_peak(family, ids, sequence)
-    base, cold = peak(family, ids, sequence)
-    _, warm = peak(family, ids, sequence)
+
+    def forward() -> None:
+        arms.first_token(family, ids, sequence)
+
+    base, cold = peak(forward)
+    _, warm = peak(forward)
     if warm < EXACT_BELOW * BATCH * PAGE * torch.get_num_threads():
         starts = range(0, BATCH, BATCH // PHASES)
-        warm = max(peak(family, ids, sequence, start)[1] for start in starts)
+        warm = max(peak(forward, start)[1] for start in starts)
     check_mark(family, ids, sequence, max(cold, warm))
     return {
         "mem_method": "VmHWM",
@@ -84,15 +88,15 @@ def host_peak(family: Family, ids: torch.Tensor, sequence: Sequence) -> dict[str
     }
 
 
-def peak(family: Family, ids: torch.Tensor, sequence: Sequence, start: int = 0) -> tuple[int, int]:
-    """Resident bytes before one forward and how far it went beyond them; `start` is the number of
+def peak(work: Callable[[], object], start: int = 0) -> tuple[int, int]:
+    """Resident bytes before the work and how far it went beyond them; `start` is the number of
     pages that are in the kernel's batch when it begins."""
     base = at_rest()
     gc.disable()  # or it comes at another moment in each process, and some memory with it
     try:
         with touched(start):
             clear_mark()
-            arms.first_token(family, ids, sequence)
+            work()
             return base, status_bytes("VmHWM") - base - start * PAGE
     finally:
         gc.enable()
@@ -148,18 +152,23 @@ def cuda_peak(family: Family, ids: torch.Tensor, sequence: Sequence) -> dict[str
     """Device bytes by torch's allocator, beyond what is allocated before the forward. The first
     forward is not counted: it makes the libraries' workspaces, which stay."""
     arms.first_token(family, ids, sequence)
+    return {
+        "mem_method": "cuda_allocator",
+        "gpu_alloc_delta_bytes": allocated(lambda: arms.first_token(family, ids, sequence)),
+        "gpu_reserved_bytes": torch.cuda.max_memory_reserved(),
+        "gpu_nvml_bytes": system.gpu_process_bytes(os.getpid()),
+    }
+
+
+def allocated(work: Callable[[], object]) -> int:
+    """Device bytes by torch's allocator that the work needs at its peak."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     base = torch.cuda.memory_allocated()
-    arms.first_token(family, ids, sequence)
+    work()
     torch.cuda.synchronize()
-    return {
-        "mem_method": "cuda_allocator",
-        "gpu_alloc_delta_bytes": torch.cuda.max_memory_allocated() - base,
-        "gpu_reserved_bytes": torch.cuda.max_memory_reserved(),
-        "gpu_nvml_bytes": system.gpu_process_bytes(os.getpid()),
-    }
+    return torch.cuda.max_memory_allocated() - base
 
 
 def traced(family: Family, ids: torch.Tensor, sequence: Sequence) -> int | None:

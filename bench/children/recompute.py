@@ -10,25 +10,21 @@ from typing import Any
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from methods.base import Call, Layer, Method, Sequence
+from bench.children.wrapped import Wrapped
+from methods.base import Layer, Sequence
 
 
 @dataclass(frozen=True)
-class Recomputed(Method):
+class Recomputed(Wrapped):
     """A method whose layers keep no activations; a decoder beside an encoder keeps its own."""
 
-    method: Method
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
-        return self.method.attend(query, key, value, call)
-
     def encode(self, layers: Items[Layer], hidden: Tensor, sequence: Sequence) -> Tensor:
-        return self.method.encode([Again(layer) for layer in layers], hidden, sequence)
+        return super().encode([Again(layer) for layer in layers], hidden, sequence)
 
     def encode_shorter(
         self, layers: Items[Layer], hidden: Tensor, sequence: Sequence
     ) -> tuple[Tensor, Sequence]:
-        return self.method.encode_shorter([Again(layer) for layer in layers], hidden, sequence)
+        return super().encode_shorter([Again(layer) for layer in layers], hidden, sequence)
 
 
 class Again:

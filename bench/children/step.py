@@ -133,16 +133,5 @@ def peak(family: Family, batch: Batch, device: str) -> int | None:
     loss.backward()
     step.optimizer.zero_grad()
     if device == "cuda":
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-        base = torch.cuda.memory_allocated()
-        step(batch)
-        torch.cuda.synchronize()
-        return torch.cuda.max_memory_allocated() - base
-    if not memory.can_reset():
-        return None
-    base = memory.at_rest()
-    memory.clear_mark()
-    step(batch)
-    return memory.status_bytes("VmHWM") - base
+        return memory.allocated(lambda: step(batch))
+    return memory.peak(lambda: step(batch))[1] if memory.can_reset() else None

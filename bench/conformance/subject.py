@@ -16,9 +16,10 @@ from torch.utils import deterministic
 
 from bench import plugins
 from bench.cell import BASELINE
+from bench.children.wrapped import Wrapped
 from bench.models.base import Family
 from bench.models.hf import cast
-from methods.base import Call, Layer, Method, Sequence
+from methods.base import Call, Method, Sequence
 
 MIXED = (61, 30, 1, 17)
 """Lengths of the rows of a padded batch."""
@@ -104,23 +105,14 @@ def moved(output: Tensor, before: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Noted(Method):
+class Noted(Wrapped):
     """A method, with the layers noted whose attention it read."""
 
-    method: Method
     layers: set[int] = field(default_factory=set)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
         self.layers.add(call.layer)
-        return self.method.attend(query, key, value, call)
-
-    def encode(self, layers: Items[Layer], hidden: Tensor, sequence: Sequence) -> Tensor:
-        return self.method.encode(layers, hidden, sequence)
-
-    def encode_shorter(
-        self, layers: Items[Layer], hidden: Tensor, sequence: Sequence
-    ) -> tuple[Tensor, Sequence]:
-        return self.method.encode_shorter(layers, hidden, sequence)
+        return super().attend(query, key, value, call)
 
 
 @contextmanager

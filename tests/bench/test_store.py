@@ -427,13 +427,9 @@ def test_predictions_are_plain_json_lines(tmp_path: Path) -> None:
 
 
 def test_import_is_light() -> None:
-    code = (
-        "import time; t = time.perf_counter(); import bench.store; print(time.perf_counter() - t)"
-    )
-    heavy = "import sys; assert not {'torch', 'numpy', 'pyarrow'} & set(sys.modules)"
-    run = [sys.executable, "-c", f"{code}; {heavy}"]
-    times = [float(subprocess.run(run, capture_output=True, check=True).stdout) for _ in range(5)]
-    assert min(times) < 0.06
+    heavy = "{'torch', 'numpy', 'pyarrow', 'pandas', 'hydra'}"
+    code = f"import bench.store, sys; assert not {heavy} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_cell_is_found_without_opening_the_shards_of_others(tmp_path):

@@ -47,8 +47,8 @@ LABELS = {
     "peeks how=objects": "gc.get_objects searches the process",
     "peeks how=task": "imports tasks",
     "peeks how=load": "asks the task for them",
-    "peeks how=stories": "imports tasks.",
-    "peeks how=made": "imports tasks.",
+    "peeks how=stories": "imports tasks.seeds",
+    "peeks how=made": "imports tasks.seeds",
 }
 
 
