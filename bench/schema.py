@@ -11,8 +11,8 @@ from omegaconf import MISSING
 @dataclass
 class ModelConf:
     """`family` is a target string; `weights` says where the weights come from; `adapted` maps a
-    method to the checkpoint trained further with it; `config` replaces the size and makes the
-    weights random."""
+    method to the checkpoint trained further with it, `by_task` a task to the model that stands in
+    for this one there; `config` replaces the size and makes the weights random."""
 
     name: str = MISSING
     family: str = MISSING
@@ -20,6 +20,7 @@ class ModelConf:
     weights: str = MISSING
     revision: str | None = None
     adapted: dict[str, str] = field(default_factory=dict)
+    by_task: dict[str, str] = field(default_factory=dict)
     config: dict[str, Any] | None = None
 
 

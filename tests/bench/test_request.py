@@ -118,3 +118,23 @@ def test_a_plugin_folder_adds_a_method(tmp_path):
         env={"BENCH_CONF_PATH": str(tmp_path)}, capture_output=True, text=True, cwd=ROOT,
     )  # fmt: skip
     assert json.loads(done.stdout) == conf, done.stderr
+
+
+def test_a_model_may_have_another_stand_in_on_a_task(tiny_t5, tmp_path, monkeypatch):
+    (tmp_path / "model").mkdir()
+    one = {"family": "bench.models.t5:T5Family", "path": str(tiny_t5), "weights": "embedded"}
+    general = {"name": "general", **one, "by_task": {"qasper": "special"}}
+    for conf in (general, {"name": "special", **one}):
+        (tmp_path / "model" / f"{conf['name']}.yaml").write_text(yaml.safe_dump(conf))
+    monkeypatch.setenv("BENCH_CONF_PATH", str(tmp_path))
+    plugins.conf_dirs.cache_clear()
+    try:
+        short = ["model=general", "length=512", "n=2"]
+        assert bench.compose(*short, "task=qasper").model["name"] == "special"
+        assert bench.compose(*short, "task=narrativeqa").model["name"] == "general"
+        asked = bench.compose("model=special", *short[1:], "task=qasper")
+        assert bench.compose(*short, "task=qasper").key == asked.key
+        changed = bench.compose(*short, "task=qasper", "model.weights=random")
+        assert changed.model["name"] == "general", "a changed model is meant as it is"
+    finally:
+        plugins.conf_dirs.cache_clear()
