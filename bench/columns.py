@@ -139,6 +139,8 @@ first_call_ns         int64   first, cold call
 warmup_calls          int64   calls before the first sample
 warmup_converged      bool    the running median had settled
 calls_per_sample      int64   calls grouped into one sample
+lat_page_faults       int64   pages that the kernel gave or found in one call, the method's mean
+base_page_faults      int64   the same of vanilla
 lat_samples_ns        list<int64> method's side of each pair, one call's time
 base_samples_ns       list<int64> vanilla's side of each pair
 wall_samples_ns       list<int64> method's wall time where the clock is the device's

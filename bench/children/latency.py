@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import random
+import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from bench.cell import BASELINE, Cell
-from bench.children import arms, child, gate, machine
+from bench.children import arms, child, gate, machine, malloc
 from bench.children.fidelity import fidelity
 from bench.children.stages import alone, stages, still
 from bench.models.base import Family
@@ -31,6 +32,7 @@ WARM_CALLS, WARM_SECONDS, WARM_SETTLED = 20, 10.0, 0.03
 def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
     """Raw samples of both arms and how they were taken, in nanoseconds."""
     cell = Cell.from_json(request["cell"])
+    malloc.keep()
     arms.prepare(cell)
     began = perf_counter_ns()
     family = arms.load(cell, arms.method_of(cell))
@@ -79,6 +81,7 @@ class Arm:
     synchronisation on a GPU. Called with the number of an input, it returns nanoseconds.
 
     unseen  nanoseconds of each call that weren't timed: our own work, and nobody else's
+    faults  pages that the kernel had to give or find in each call
     wall    on a GPU, nanoseconds of each call by the host's clock, launches included
     """
 
@@ -87,6 +90,7 @@ class Arm:
     inputs: gate.Fresh
     device: str
     unseen: list[int] = field(default_factory=list)
+    faults: list[int] = field(default_factory=list)
     wall: list[int] = field(default_factory=list)
     last: Tensor | None = None
 
@@ -95,7 +99,9 @@ class Arm:
         self.family.method = self.method
         ids, sequence = self.inputs.at(i)
         timed = self._on_cuda if self.device == "cuda" else self._on_cpu
+        before = page_faults()
         took, logits = timed(ids, sequence)
+        self.faults.append(page_faults() - before)
         gate.plain(logits)
         if self.last is not None and torch.equal(logits, self.last):
             gate.accuse("returns a cached output: another input gave the same")
@@ -103,6 +109,11 @@ class Arm:
         del logits
         self.unseen.append(perf_counter_ns() - entered - took)
         return took
+
+    def forget(self) -> None:
+        """Of the calls so far, what was noted beside their time."""
+        for noted in (self.unseen, self.faults, self.wall):
+            noted.clear()
 
     def _on_cpu(self, ids: Tensor, sequence: Sequence) -> tuple[int, Tensor]:
         began = perf_counter_ns()
@@ -171,9 +182,8 @@ def compare(method: Arm, base: Arm, cell: Cell, report: child.Report) -> dict[st
     out: dict[str, list[int]] = {name: [] for name in ("lat", "base", "aa_first", "aa_second")}
     order = ""
     with still() as stretch:
-        method.wall.clear()
-        method.unseen.clear()
-        base.unseen.clear()
+        method.forget()
+        base.forget()
         while len(out["lat"]) < pairs:
             i = len(order)
             report("latency", len(out["lat"]), pairs)
@@ -192,6 +202,8 @@ def compare(method: Arm, base: Arm, cell: Cell, report: child.Report) -> dict[st
     gate.confirm_honest()
     return {f"{name}_samples_ns": values for name, values in out.items()} | {
         "wall_samples_ns": walls(method, group),
+        "lat_page_faults": round(statistics.mean(method.faults)),
+        "base_page_faults": round(statistics.mean(base.faults)),
         "calls_per_sample": group,
         "pair_order": order,
         "baseline_status": "ok",
@@ -205,7 +217,7 @@ def solo(method: Arm, cell: Cell, report: child.Report) -> dict[str, Any]:
     count = max(3, min(cell.plan.pairs, int(cell.plan.budget_s * 1e9 / (group * cost))))
     sample = grouped(group)
     samples = []
-    method.wall.clear()
+    method.forget()
     with still() as stretch:
         for i in range(count):
             report("latency", i, count)
@@ -215,8 +227,14 @@ def solo(method: Arm, cell: Cell, report: child.Report) -> dict[str, Any]:
     return {
         "lat_samples_ns": samples,
         "wall_samples_ns": walls(method, group),
+        "lat_page_faults": round(statistics.mean(method.faults)),
         "calls_per_sample": group,
     }
+
+
+def page_faults() -> int:
+    """Of this process so far, those that needed no disk."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def grouped(calls: int) -> Callable[[Arm, int], int]:

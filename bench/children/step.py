@@ -13,7 +13,7 @@ from torch import Tensor
 from bench.cell import BASELINE, Cell
 from bench.children import arms, child, gate, malloc, memory
 from bench.children.feed import Batch, Feed, figures
-from bench.children.latency import INPUTS, Arm, compare, solo, warm
+from bench.children.latency import INPUTS, Arm, compare, page_faults, solo, warm
 from bench.children.optim import load, optimizer
 from bench.models.base import Family
 from methods.base import Unsupported
@@ -27,6 +27,8 @@ def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
     cell = Cell.from_json(request["cell"])
     if "arm" in request:
         malloc.give_back_at_once()
+    else:
+        malloc.keep()
     arms.prepare(cell)
     family = start(cell)
     if request.get("arm") == BASELINE:
@@ -110,10 +112,11 @@ class StepArm(Arm):
         self.family.method = self.method
         batch = Batch(*self.inputs.at(i), self.targets[i % len(self.targets)])
         self._wait()
-        began = perf_counter_ns()
+        before, began = page_faults(), perf_counter_ns()
         self.step(batch)
         self._wait()
         took = perf_counter_ns() - began
+        self.faults.append(page_faults() - before)
         self.unseen.append(perf_counter_ns() - entered - took)
         return took
 
