@@ -8,12 +8,13 @@ stands in conf/task/*.yaml. Embedded rows are stories laid out like the benchmar
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tasks import formats, sources
-from tasks.base import Data, DataError, Row
+from tasks.base import Data, DataError, Encoded, Row, Tokenizer
 from tasks.rows import Reader
 
 # Tokens kept for an embedded row's query at first; a longer one makes the story shorter.
@@ -86,6 +87,9 @@ class Scrolls(Reader):
 
     def spell(self, row: Row, answer: str) -> str:
         return formats.chosen(row.query, answer) if self.query == "entities" else answer
+
+    def target(self, row: Row, encoded: Encoded, tokenizer: Tokenizer) -> Sequence[int]:
+        return formats.choice(row)
 
     def parts(self, data: Data, split: str, length: int) -> list[tuple[Path, str]]:
         if data.source == "hub":
