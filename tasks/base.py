@@ -5,10 +5,14 @@ Nothing here or in a task's module imports torch: rows are checked before a mode
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+COMMON = 16
+"""So many of the commonest right answers are tried as the answer to all rows."""
 
 
 class DataError(ValueError):
@@ -124,6 +128,16 @@ class Task:
         if self.labels is None:
             raise NotImplementedError(f"{self.name} answers with {self.answers}")
         return [int(row.references[0])]
+
+    def constants(self, rows: Sequence[Row]) -> list[list[str]]:
+        """Answers to these rows that need no reading, one list for each way: each class, or each of
+        the commonest right answers, to all of them. The best of them is the level of chance."""
+        if self.labels is not None:
+            answers = [str(label) for label in range(self.labels)]
+        else:
+            counted = Counter(answer for row in rows for answer in dict.fromkeys(row.references))
+            answers = [answer for answer, _ in counted.most_common(COMMON)]
+        return [[answer] * len(rows) for answer in answers]
 
     @property
     def metric_version(self) -> int:

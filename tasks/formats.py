@@ -53,6 +53,13 @@ def wikihop(
     return f"[question]{question}" + "".join(f"[candidate]{one}" for one in candidates), context
 
 
+def offered(form: str, query: str) -> list[str]:
+    """The candidates in a query of `wikihop`."""
+    if form == "roberta":
+        return marked(query)
+    return query.split("\n" if form == "plain" else "[candidate]")[1:]
+
+
 def choices(question: str, candidates: Sequence[str]) -> str:
     """The query that a multiple-choice head reads: it scores the hidden state at each [ent]."""
     marked = "".join(f"[ent]{one}[/ent]" for one in candidates)
@@ -61,12 +68,18 @@ def choices(question: str, candidates: Sequence[str]) -> str:
 
 def chosen(query: str, number: str) -> str:
     """The text of one of the candidates in a query of `choices`."""
-    return _candidates(query)[int(number)]
+    return marked(query)[int(number)]
+
+
+def nth(candidates: Sequence[Sequence[str]]) -> list[list[str]]:
+    """For each place the candidate in it of each row, the last one of a row with fewer."""
+    most = max(map(len, candidates))
+    return [[one[min(at, len(one) - 1)] for one in candidates] for at in range(most)]
 
 
 def choice(row: Row) -> list[int]:
     """The number of a row's first reference among the candidates of its query."""
-    candidates, answer = _candidates(row.query), row.references[0]
+    candidates, answer = marked(row.query), row.references[0]
     if answer not in candidates:
         raise DataError(
             f"row {row.id}: answer '{answer}' is none of its {len(candidates)} candidates"
@@ -74,7 +87,8 @@ def choice(row: Row) -> list[int]:
     return [candidates.index(answer)]
 
 
-def _candidates(query: str) -> list[str]:
+def marked(query: str) -> list[str]:
+    """The candidates in a query of `choices`."""
     return [one.removesuffix("[/ent]") for one in query.split("[ent]")[1:]]
 
 

@@ -118,6 +118,11 @@ class WikiHop(MultiHop):
     def target(self, row: Row, encoded: Encoded, tokenizer: Tokenizer) -> Sequence[int]:
         return formats.choice(row)
 
+    def constants(self, rows: Sequence[Row]) -> list[list[str]]:
+        """The candidate in a certain place, and the commonest right answers."""
+        given = [formats.offered(self.form, row.query) for row in rows]
+        return formats.nth(given) + super().constants(rows)
+
     def parse(self, record: dict[str, Any], where: str, split: str, at: int) -> Row:
         candidates, supports = (_texts(record, name, where) for name in ("candidates", "supports"))
         answer = self.answer(record, "answer", where, split)
