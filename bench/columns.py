@@ -129,8 +129,8 @@ base_predictions_sha256 string sha256 over vanilla's ids and predictions
 value_diff            float64 value − base_value over shared samples
 value_diff_ci_lo      float64 lower end of its 95 % interval
 value_diff_ci_hi      float64 upper end
-chance                float64 score of the best constant answer, where answers are classes
-at_chance             bool    vanilla's interval doesn't lie above that: differences mean nothing
+chance                float64 score of the best answer that needs no reading: one for all samples
+at_chance             bool    the interval of `value` doesn't lie above that: it means nothing
 """
 
 _LATENCY = """

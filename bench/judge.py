@@ -10,7 +10,7 @@ from typing import Any
 from bench import stats
 from bench.cell import BASELINE, Cell
 from bench.store import Predictions
-from tasks import buckets
+from tasks import buckets, chance
 
 AGREE_SLACK_BYTES = 16 << 20
 Row = dict[str, Any]
@@ -96,10 +96,8 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
             "value_diff_ci_lo": difference.lo,
             "value_diff_ci_hi": difference.hi,
         }
-    if task.labels is not None:
-        constant = ([str(label)] * len(rows) for label in range(task.labels))
-        chance = max(task.score(answers, references)["value"] for answers in constant)
-        columns |= {"chance": chance, "at_chance": columns["ci_lo"] <= chance}
+    level = chance.chance(task, rows)
+    columns |= {"chance": level, "at_chance": columns["ci_lo"] <= level}
     return columns
 
 

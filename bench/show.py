@@ -133,8 +133,12 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             base = f"{vanilla[bucket][1]:.1f}" if bucket in vanilla else ""
             yield f"  of ≤ {int(bucket[1:]):,} tokens (n={n})", f"{value:.1f}", base, ""
     if r.get("chance") is not None:
-        told = "[yellow]vanilla is at chance[/]" if r["at_chance"] else ""
-        yield "  best constant answer", f"{r['chance']:.1f}", f"{r['chance']:.1f}", told
+        base_lo = r.get("base_ci_lo")
+        low = {r["method"]: r["ci_lo"], "vanilla": r["ci_lo"] if base_lo is None else base_lo}
+        names = " and ".join(name for name, lo in low.items() if lo <= r["chance"])
+        told = f"[yellow]{names} at chance[/]" if names else ""
+        base = "–" if base_lo is None else f"{r['chance']:.1f}"
+        yield "  best constant answer", f"{r['chance']:.1f}", base, told
 
 
 def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

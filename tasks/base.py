@@ -5,10 +5,14 @@ Nothing here or in a task's module imports torch: rows are checked before a mode
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+COMMON = 16
+"""So many of the commonest right answers are tried as the answer to all rows."""
 
 
 class DataError(ValueError):
@@ -19,13 +23,15 @@ class DataError(ValueError):
 class Row:
     """One sample. `query` is what a user asks (its tokens are the VIP tokens), `document` the
     long text; several references are several right answers. `second` is the other text of a pair
-    that an encoder reads twice (LRA Retrieval)."""
+    that an encoder reads twice (LRA Retrieval). `support`, for training alone, says which sentences
+    the answer rests on: the title of a paragraph and the sentence's number in it."""
 
     id: str
     query: str
     document: str
     references: tuple[str, ...]
     second: str | None = None
+    support: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,9 @@ class Tokenizer(Protocol):
 
     eos_token_id: int | None
 
-    def __call__(self, text: str, *, add_special_tokens: bool = ...) -> Any: ...
+    def __call__(
+        self, text: str, *, add_special_tokens: bool = ..., return_offsets_mapping: bool = ...
+    ) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,30 @@ class Task:
     def spell(self, row: Row, answer: str) -> str:
         """The prediction that a model's answer stands for: of a choice its text."""
         return answer
+
+    def target(self, row: Row, encoded: Encoded, tokenizer: Tokenizer) -> Sequence[int]:
+        """What a head learns to answer to an encoded row, from its first reference:
+
+        class   its number
+        choice  its number, from 0 in the order of the query
+        span    0 no, 1 yes or 2 a span; the span's first and last token; and for each token whether
+                what begins there is needed (0, 1). -100 where nothing is known: a span that was cut
+                off, a token that begins nothing.
+
+        Raises DataError for a reference that is no such answer."""
+        if self.labels is None:
+            raise NotImplementedError(f"{self.name} answers with {self.answers}")
+        return [int(row.references[0])]
+
+    def constants(self, rows: Sequence[Row]) -> list[list[str]]:
+        """Answers to these rows that need no reading, one list for each way: each class, or each of
+        the commonest right answers, to all of them. The best of them is the level of chance."""
+        if self.labels is not None:
+            answers = [str(label) for label in range(self.labels)]
+        else:
+            counted = Counter(answer for row in rows for answer in dict.fromkeys(row.references))
+            answers = [answer for answer, _ in counted.most_common(COMMON)]
+        return [[answer] * len(rows) for answer in answers]
 
     @property
     def metric_version(self) -> int:

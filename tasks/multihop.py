@@ -72,7 +72,10 @@ class HotpotQA(MultiHop):
         question = sources.text(record, "question", where)
         answer = self.answer(record, "answer", where, split)
         query, context = formats.hotpotqa(self.form, question, _paragraphs(record, where))
-        return Row(row_id, query, context, (answer,))
+        return Row(row_id, query, context, (answer,), support=_support(record, where))
+
+    def target(self, row: Row, encoded: Encoded, tokenizer: Tokenizer) -> Sequence[int]:
+        return formats.span(row, encoded, tokenizer, self.truncation_side)
 
     def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
         found = super().encode(row, tokenizer, length)
@@ -112,6 +115,14 @@ class WikiHop(MultiHop):
     def spell(self, row: Row, answer: str) -> str:
         return formats.chosen(row.query, answer) if self.answers == "choice" else answer
 
+    def target(self, row: Row, encoded: Encoded, tokenizer: Tokenizer) -> Sequence[int]:
+        return formats.choice(row)
+
+    def constants(self, rows: Sequence[Row]) -> list[list[str]]:
+        """The candidate in a certain place, and the commonest right answers."""
+        given = [formats.offered(self.form, row.query) for row in rows]
+        return formats.nth(given) + super().constants(rows)
+
     def parse(self, record: dict[str, Any], where: str, split: str, at: int) -> Row:
         candidates, supports = (_texts(record, name, where) for name in ("candidates", "supports"))
         answer = self.answer(record, "answer", where, split)
@@ -142,6 +153,21 @@ def _paragraphs(record: dict[str, Any], where: str) -> Paragraphs:
     if not isinstance(context, list) or not context or not all(map(_is_paragraph, context)):
         raise DataError(f"{where}: column 'context' holds no paragraphs of a title and sentences")
     return [(title, list(said)) for title, said in context]
+
+
+def _support(record: dict[str, Any], where: str) -> tuple[tuple[str, int], ...]:
+    """(title, sentence number) of the supporting facts, from a dict of two columns or from a list
+    of pairs; none where the column is missing, as in the test split."""
+    facts = record.get("supporting_facts") or []
+    if isinstance(facts, dict):
+        facts = list(zip(facts.get("title", ()), facts.get("sent_id", ()), strict=False))
+    match facts:
+        case [*pairs] if all(
+            isinstance(pair, list | tuple) and [type(one) for one in pair] == [str, int]
+            for pair in pairs
+        ):
+            return tuple((title, number) for title, number in pairs)
+    raise DataError(f"{where}: column 'supporting_facts' holds no titles with numbers of sentences")
 
 
 def _is_paragraph(found: Any) -> bool:

@@ -8,16 +8,20 @@ stands in conf/task/*.yaml. Embedded rows are stories laid out like the benchmar
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tasks import formats, sources
-from tasks.base import Data, DataError, Row
+from tasks.base import Data, DataError, Encoded, Row, Tokenizer
 from tasks.rows import Reader
 
 # Tokens kept for an embedded row's query at first; a longer one makes the story shorter.
 QUERY_TOKENS = {"question": 16, "recap": 16, "claim": 16, "options": 88, "summary": 2}
+
+
+OPTION = re.compile(r"\n *\([A-D]\) ?")
 
 
 def paragraph(text: str) -> tuple[str, str]:
@@ -50,11 +54,13 @@ def none(text: str) -> tuple[str, str]:
 def entities(text: str) -> tuple[str, str]:
     """`options` in the form that VCC's multiple-choice head reads: each option between markers."""
     query, document = options(text)
-    question, *given = re.split(r"\n *\([A-D]\) ?", query)
+    question, *given = OPTION.split(query)
     return formats.choices(question.strip(), given), document
 
 
 QUERIES = {"paragraph": paragraph, "options": options, "entities": entities, "none": none}
+GIVEN = {"options": lambda query: OPTION.split(query)[1:], "entities": formats.marked}
+"""The options in a query."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,15 @@ class Scrolls(Reader):
 
     def spell(self, row: Row, answer: str) -> str:
         return formats.chosen(row.query, answer) if self.query == "entities" else answer
+
+    def target(self, row: Row, encoded: Encoded, tokenizer: Tokenizer) -> Sequence[int]:
+        return formats.choice(row)
+
+    def constants(self, rows: Sequence[Row]) -> list[list[str]]:
+        """Where options are given, also the one in a certain place."""
+        given = GIVEN.get(self.query)
+        first = formats.nth([given(row.query) for row in rows]) if given else []
+        return first + super().constants(rows)
 
     def parts(self, data: Data, split: str, length: int) -> list[tuple[Path, str]]:
         if data.source == "hub":

@@ -8,6 +8,7 @@ texts of this project in the same layout, with the official instructions.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -80,6 +81,14 @@ class ZeroScrolls(rows.Reader):
         a task without query has its instruction instead, as VCC has the word "summarize"."""
         instruction = row.document.partition("\n\n")[0]
         return prompts.encode(row, tokenizer, length, instruction)
+
+    def constants(self, rows: Sequence[Row]) -> list[list[str]]:
+        """Of an order to be found, the one in which things are shown, and its reverse."""
+        if self.metric != "concordance_index":
+            return super().constants(rows)
+        shown = [sorted(map(int, re.findall(r"\d+", row.references[0]))) for row in rows]
+        orders = (shown, [ids[::-1] for ids in shown])
+        return [[", ".join(map(str, ids)) for ids in order] for order in orders]
 
     def count(self, record: dict[str, Any]) -> int:
         from tasks import stories

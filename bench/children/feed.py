@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from bench.children import arms
 from bench.errors import RequestError
@@ -48,6 +47,7 @@ class Feed:
     seed: int
     device: str
     known: dict[str, Encoded] = field(default_factory=dict, repr=False)
+    learnt: dict[tuple[str, str], Items[int]] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.rows) < self.batch:
@@ -66,7 +66,15 @@ class Feed:
         coded = [self._encoded(row) for row in rows]
         ids, sequence = arms.collate(coded, self.device)
         answers = [row.references[passed % len(row.references)] for row in rows]
-        return Batch(ids, sequence, self._targets(answers).to(self.device))
+        if self.task.answers == "text":
+            targets = self._texts(answers)
+        else:
+            targets = [self._target(*one) for one in zip(rows, answers, coded, strict=True)]
+        longest = max(map(len, targets))
+        target = torch.full((len(targets), longest), IGNORED)
+        for i, one in enumerate(targets):
+            target[i, : len(one)] = torch.as_tensor(one)
+        return Batch(ids, sequence, target.to(self.device))
 
     def _encoded(self, row: Row) -> Encoded:
         if row.id not in self.known:
@@ -76,14 +84,19 @@ class Feed:
             self.known[row.id] = coded
         return self.known[row.id]
 
-    def _targets(self, answers: Items[str]) -> Tensor:
-        if self.task.labels is not None:
-            return torch.tensor([[int(answer)] for answer in answers])
+    def _texts(self, answers: Items[str]) -> list[Items[int]]:
         end = self.tokenizer.eos_token_id
         coded = self.tokenizer(list(answers), add_special_tokens=False).input_ids
-        cut = [[*one[: self.target_length - 1], end] for one in coded]
-        longest = max(map(len, cut))
-        return torch.tensor([one + [IGNORED] * (longest - len(one)) for one in cut])
+        return [[*one[: self.target_length - 1], end] for one in coded]
+
+    def _target(self, row: Row, answer: str, coded: Encoded) -> Items[int]:
+        if (row.id, answer) not in self.learnt:
+            asked = replace(row, references=(answer,))
+            target: Any = np.asarray(self.task.target(asked, coded, self.tokenizer))
+            if row.id not in self.known:
+                return list(target)
+            self.learnt[row.id, answer] = target
+        return self.learnt[row.id, answer]
 
     def __hash__(self) -> int:
         return id(self)
@@ -119,8 +132,4 @@ def _letters(row: Row) -> int:
 
 def figures(family: Family, batch: Batch, smoothing: float = 0.0) -> tuple[Tensor, Tensor]:
     """The mean loss over a batch's targets, and the share of them that come first, both []."""
-    logits = family.logits(batch.ids, batch.sequence, batch.target).flatten(0, 1).float()
-    target = batch.target.flatten()
-    loss = cross_entropy(logits, target, ignore_index=IGNORED, label_smoothing=smoothing)
-    counted = target != IGNORED
-    return loss, (logits.argmax(-1) == target)[counted].float().mean()
+    return family.learned(batch.ids, batch.sequence, batch.target, smoothing)

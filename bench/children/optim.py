@@ -21,7 +21,8 @@ def load(cell: Cell, method: Mapping[str, Any]) -> Family:
     Raises RequestError, or Unsupported with the method's reason."""
     model = cell.model
     start = find_checkpoint(model["original_path"], model.get("revision"))
-    spec = Spec(model["name"], start, model.get("config"), cell.seed)
+    marks = tuple(model.get("marks", ()))
+    spec = Spec(model["name"], start, model.get("config"), cell.seed, marks)
     try:
         family: Family = plugins.load(model["family"]).load(
             spec, plugins.build(dict(method)), "float32", cell.device["kind"]

@@ -34,7 +34,7 @@ def predict(cell: Cell, results: Path, stage: str, report: child.Report) -> dict
     The rows are read first; from then on, before anything of the method is loaded, no label can be
     had."""
     task = cell.build_task()
-    rows = [replace(row, references=Sealed()) for row in cell.rows().rows]
+    rows = [replace(row, references=Sealed(), support=()) for row in cell.rows().rows]
     known = Predictions(results / "predictions", cell.prediction_key)
     with sealed(task, _files(cell)):
         encoded = _answer(cell, task, rows, known, stage, report)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from bench.cell import BASELINE, Cell
 from bench.children import arms, child, gate, malloc, memory
-from bench.children.feed import Batch, Feed, figures
+from bench.children.feed import IGNORED, Batch, Feed, figures
 from bench.children.latency import INPUTS, Arm, compare, page_faults, solo, warm
 from bench.children.optim import load, optimizer
 from bench.models.base import Family
@@ -131,10 +131,23 @@ def peak(family: Family, batch: Batch, device: str) -> int | None:
     step = Step(family, optimizer(family.model, PLAIN))
     for weight in family.model.parameters():
         weight.sum()  # touches every mapped page, so that reading weights is no peak
-    small = Batch(*memory.beginning(batch.ids, batch.sequence), batch.target[:, :8])
+    small = _beginning(family, batch)
     loss, _ = figures(family, small)
     loss.backward()
     step.optimizer.zero_grad()
     if device == "cuda":
         return memory.allocated(lambda: step(batch))
     return memory.peak(lambda: step(batch))[1] if memory.can_reset() else None
+
+
+def _beginning(family: Family, batch: Batch) -> Batch:
+    """The first tokens of each row, with targets that they can have: of a span and of choices the
+    right one may stand further on."""
+    ids, sequence = memory.beginning(batch.ids, batch.sequence)
+    target = batch.target[:, :8]
+    if family.answers == "choice":
+        target = torch.zeros_like(target)
+    if family.answers == "span":
+        target = torch.full_like(batch.target[:, : 3 + ids.shape[1]], IGNORED)
+        target[:, 0] = batch.target[:, 0]
+    return Batch(ids, sequence, target)

@@ -223,7 +223,7 @@ class Training:
 
     @torch.no_grad()
     def _look(self) -> None:
-        """The score on the dev rows: accuracy where answers are classes, else minus the loss. The
+        """The score on the dev rows: minus the loss where answers are texts, else accuracy. The
         best weights are kept."""
         self.model.eval()
         rows, size = self.dev.rows, self.recipe["batch"] // self.parts
@@ -234,7 +234,7 @@ class Training:
                 loss, right = figures(self.family, self.dev.of(group))
             told += torch.tensor([float(loss), float(right), 1.0]).to(told) * len(group)
         loss, right, count = self.accelerator.reduce(told, "sum").tolist()
-        score = (right if self.task.labels is not None else -loss) / count
+        score = (-loss if self.task.answers == "text" else right) / count
         step = self.state["step"]
         self._log({"step": step, "dev_loss": loss / count, "dev_right": right / count})
         best = self.state["best"]

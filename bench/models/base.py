@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from methods.base import Layer, Method, Sequence, Shape
 
@@ -79,6 +80,17 @@ class Family:
     def loss(self, ids: Tensor, sequence: Sequence, target: Tensor) -> Tensor:
         """Mean cross-entropy over target [B, t]; -100 is ignored."""
         raise NotImplementedError
+
+    def learned(
+        self, ids: Tensor, sequence: Sequence, target: Tensor, smoothing: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """The loss that training lowers, and the share of targets that come first, both []; of one
+        forward. `smoothing` of the labels."""
+        logits = self.logits(ids, sequence, target).flatten(0, 1).float()
+        wanted = target.flatten()
+        loss = cross_entropy(logits, wanted, ignore_index=-100, label_smoothing=smoothing)
+        counted = wanted != -100
+        return loss, (logits.argmax(-1) == wanted)[counted].float().mean()
 
     def generate_ids(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> Tensor:
         """Greedy answers as tokens [B, ≤ 1 + max_new_tokens], a decoder's start token first."""

@@ -102,6 +102,12 @@ class RobertaChoice(Marked):
         logits = logits.masked_scatter(room, scores[here])
         return logits
 
+    def learned(
+        self, ids: Tensor, sequence: Sequence, target: Tensor, smoothing: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """Unsmoothed: a row that lacks a choice could never come near it."""
+        return super().learned(ids, sequence, target)
+
     @torch.no_grad()
     def generate(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> list[str]:
         self.check_trained()
@@ -129,19 +135,27 @@ class RobertaSpan(Marked):
         return self._ends(self.encode(ids, sequence), ids, sequence)
 
     def loss(self, ids: Tensor, sequence: Sequence, target: Tensor) -> Tensor:
-        """VCC's: (first + last) / 2 + kind + sentences + paragraphs."""
+        return self.learned(ids, sequence, target)[0]
+
+    def learned(
+        self, ids: Tensor, sequence: Sequence, target: Tensor, smoothing: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """VCC's loss, unsmoothed: (first + last) / 2 + kind + sentences + paragraphs; and the share
+        of rows whose kind is right and, of a span, its first and last token too."""
         hidden = self.encode(ids, sequence)
         kind, ends, needed = target[:, :1], target[:, 1:3], target[:, 3:]
-        total = _cross_entropy(self._kinds(hidden, sequence)[:, None], kind)
+        kinds, places = self._kinds(hidden, sequence)[:, None], self._ends(hidden, ids, sequence)
+        total = _cross_entropy(kinds, kind)
         # The mean over a row's first and last token is half the sum of both.
-        total = total + _cross_entropy(self._ends(hidden, ids, sequence), ends)
+        total = total + _cross_entropy(places, ends)
         for head, mark in (("paragraph", "[ts]"), ("sentence", "[ss]")):
             here = self.at(mark, ids, sequence) & (needed >= 0)
             if bool(here.any()):
                 scores = self.model.heads[head](hidden)[..., 0][here]
                 wanted = needed[here].to(scores.dtype)
                 total = total + binary_cross_entropy_with_logits(scores, wanted)
-        return total
+        told = torch.cat((kinds.argmax(-1) == kind, (places.argmax(-1) == ends) | (ends < 0)), 1)
+        return total, told.all(1).float().mean()
 
     @torch.no_grad()
     def generate_ids(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> Tensor:
