@@ -45,7 +45,8 @@ Runs one cell (or, with -m, every combination of comma-separated values) and sto
   results=results/runs  folder of the rows
   force=false           run a finished cell again
   deadline_s=3600       seconds after which a measurement is stopped
-  method.NAME=…         a method's own parameter, such as method.k=8
+  method.NAME=…         a method's own parameter, such as method.k=8; in a sweep it reaches the
+                        methods that have it
   experiment=NAME       overlays of conf/experiment      bench ls experiments
   scale=small           of an experiment of a paper: what two cores can do
 
