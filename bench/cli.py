@@ -40,7 +40,7 @@ Runs one cell (or, with -m, every combination of comma-separated values) and sto
   seed=0
   protocol=null         zero-shot | swap | finetune | from-scratch (null: what the model implies)
   recipe=null           how to train weights that aren't there    bench train --help
-  measure=quick         quick | standard | published | quality | speed | training
+  measure=quick         quick | standard | published | quality | speed | glance | training
   probe=max_length      instead: the longest input that fits in memory
   results=results/runs  folder of the rows
   force=false           run a finished cell again
