@@ -42,6 +42,7 @@ PLANS = {
     "published": Plan(pairs=100, budget_s=1200.0),
     "quality": Plan(speed=False),
     "speed": Plan(quality=False),
+    "glance": Plan(quality=False, pairs=12, budget_s=8.0),
     "training": Plan(quality=False, speed=False, training=True, budget_s=120.0),
 }
 

@@ -40,12 +40,13 @@ Runs one cell (or, with -m, every combination of comma-separated values) and sto
   seed=0
   protocol=null         zero-shot | swap | finetune | from-scratch (null: what the model implies)
   recipe=null           how to train weights that aren't there    bench train --help
-  measure=quick         quick | standard | published | quality | speed | training
+  measure=quick         quick | standard | published | quality | speed | glance | training
   probe=max_length      instead: the longest input that fits in memory
   results=results/runs  folder of the rows
   force=false           run a finished cell again
   deadline_s=3600       seconds after which a measurement is stopped
-  method.NAME=…         a method's own parameter, such as method.k=8
+  method.NAME=…         a method's own parameter, such as method.k=8; in a sweep it reaches the
+                        methods that have it
   experiment=NAME       overlays of conf/experiment      bench ls experiments
   scale=small           of an experiment of a paper: what two cores can do
 

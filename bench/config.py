@@ -101,7 +101,20 @@ def checked(overrides: Sequence[str]) -> list[str]:
             methods = choices
         result.append(line)
     _check_keys([o.key_or_group for o in parsed], methods)
+    _check_scale(parsed)
     return result
+
+
+def _check_scale(parsed: Sequence[Any]) -> None:
+    """A scale is of an experiment, and not every one has it. Raises RequestError."""
+    chosen = {o.key_or_group: str(o.value()) for o in parsed if not o.is_sweep_override()}
+    scale, experiment = chosen.get("scale"), chosen.get("experiment")
+    if scale in (None, "None", "null"):
+        return
+    having = plugins.available(f"scale/{scale}")
+    if experiment not in having:
+        given = f"experiment={experiment} has no" if experiment else "no experiment is given with"
+        raise RequestError(f"{given} scale={scale}; accepted with it: {', '.join(having)}")
 
 
 def _check_experiment(name: str) -> None:
@@ -144,11 +157,11 @@ def _check_keys(keys: Sequence[str], methods: Sequence[str]) -> None:
     for key in keys:
         head, _, rest = key.lstrip("+").partition(".")
         if head == "method" and rest:
-            for method in methods:
-                accepted = plugins.conf("method", method)
-                if rest.split(".")[0] not in accepted:
-                    names = [n for n in accepted if n not in ("name", "target")]
-                    raise unknown(f"parameter of method {method}", rest, names)
+            # Of several methods it reaches those that have it: bench.grid.
+            accepted = [plugins.conf("method", method) for method in methods]
+            if accepted and not any(rest.split(".")[0] in each for each in accepted):
+                names = {n for each in accepted for n in each} - {"name", "target"}
+                raise unknown(f"parameter of {', '.join(methods)}", rest, names)
         elif head not in fields and head not in GROUPS and head != "hydra":
             near = difflib.get_close_matches(head, [*fields, *GROUPS], n=1)
             hint = f" Did you mean {near[0]}?" if near else ""

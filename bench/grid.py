@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from bench import config, plugins, schema
-from bench.errors import RequestError
+from bench.errors import RequestError, unknown
 
-NODES = ("method", "task", "model", "device", "data")
+NODES = {"method", "task", "model", "device", "data"}
 """Groups whose YAML is the part of the request of the same name."""
+SINGLE = ("launcher", "experiment", "scale", "results", "shard", "budget", "n_jobs")
 
 
 @dataclass(frozen=True)
@@ -30,55 +32,119 @@ class Point:
 
 @dataclass
 class Grid:
-    """`fixed` are the words that all points share; `hydra` is Hydra's own part of the first."""
+    """`fixed` are the words that all points share; `hydra` is Hydra's own part of the first.
+
+    A recipe changes task, model and length, so each recipe of a sweep is a grid of its own in
+    `parts`.
+    """
 
     fixed: list[str]
     swept: dict[str, list[str]]
     base: dict[str, Any]
     hydra: dict[str, Any]
     experiment: str | None = None
+    parts: dict[str, Grid] = field(default_factory=dict)
     _nodes: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, overrides: Sequence[str]) -> Grid:
         """Raises RequestError."""
         fixed, swept, keys = _split(config.checked(overrides))
-        for single in ("launcher", "experiment", "results", "shard", "budget", "n_jobs"):
+        for single in SINGLE:
             if single in swept:
                 raise RequestError(
                     f"{single}={','.join(swept[single])}: a sweep takes one {single}"
                 )
-        firsts = [f"{key}={values[0]}" for key, values in swept.items()]
-        base, hydra = config.composed([*fixed, *firsts])
+        recipes = swept.pop("recipe", None)
+        words = [*fixed, f"recipe={recipes[0]}"] if recipes else fixed
+        grid = cls._composed(words, swept, keys)
+        if recipes is None and (recipes := grid.swept.pop("recipe", None)):
+            keys.add("recipe")
+            grid = cls._composed([*fixed, f"recipe={recipes[0]}"], swept, keys)
+        if recipes is None:
+            return grid
+        rest = {r: cls._composed([*fixed, f"recipe={r}"], swept, keys) for r in recipes[1:]}
+        shared = [word for word in grid.fixed if word != f"recipe={recipes[0]}"]
+        return replace(grid, fixed=shared, parts={recipes[0]: grid, **rest})
+
+    @classmethod
+    def _composed(cls, words: list[str], swept: dict[str, list[str]], keys: set[str]) -> Grid:
+        """The grid of words with one value each and of others with several; `keys` are those of
+        the request itself, not of its experiment."""
+        late: dict[str, list[str]] = {}
+        if "experiment" in keys or len(swept.get("method", ())) > 1:
+            # Which method comes first, and whether it has them, isn't known before composing.
+            late = {k: v for k, v in swept.items() if k.startswith("method.")}
+            late |= {key: [value] for key, _, value in (word.partition("=") for word in words)
+                     if key.startswith("method.")}  # fmt: skip
+            words = [word for word in words if not word.startswith("method.")]
+        firsts = [f"{key}={values[0]}" for key, values in swept.items() if key not in late]
+        base, hydra = config.composed([*words, *firsts])
         experiment = hydra["runtime"]["choices"].get("experiment")
         own = {k: v for k, v in (hydra["sweeper"]["params"] or {}).items() if k not in keys}
-        more = _params(own, experiment)
-        return cls(fixed, {**more, **swept}, base, hydra, experiment)
-
-    def __len__(self) -> int:
-        count = 1
-        for values in self.swept.values():
-            count *= len(values)
-        return count
+        grid = cls(words, {**_params(own, experiment), **swept, **late}, base, hydra, experiment)
+        grid._check_reach(keys)
+        return grid
 
     def points(self) -> Iterator[Point]:
-        """In the order of the words, the last one's values changing fastest. Raises RequestError
-        for a value of the wrong type."""
-        groups = {key: values for key, values in self.swept.items() if key in NODES}
-        others = {key: values for key, values in self.swept.items() if key not in NODES}
+        """In the order of the words, the last one's values changing fastest. A method's parameter
+        reaches the methods that have it; the others have one point for all of its values. Raises
+        RequestError for a value of the wrong type."""
+        for recipe, part in self.parts.items():
+            for point in part.points():
+                yield Point((f"recipe={recipe}", *point.words), point.request)
+        if not self.parts:
+            yield from self._own_points()
+
+    def _own_points(self) -> Iterator[Point]:
         parsed = {
             (key, value): self._value(key, value)
-            for key, values in others.items()
+            for key, values in self.swept.items()
             for value in values
+            if key not in NODES
         }
+        seen = set()
         for values in itertools.product(*self.swept.values()):
             chosen = dict(zip(self.swept, values, strict=True))
+            if self._parameters:
+                accepted = self._parameters[chosen.get("method", self._method)]
+                chosen = {k: v for k, v in chosen.items() if _reaches(k, accepted)}
+            words = tuple(f"{key}={value}" for key, value in chosen.items())
+            if words in seen:
+                continue
+            seen.add(words)
             request = dict(self.base)
-            for key in groups:
+            for key in chosen.keys() & NODES:
                 request[key] = self._node(key, chosen[key])
-            for key in others:
-                _put(request, key, parsed[key, chosen[key]])
-            yield Point(tuple(f"{key}={value}" for key, value in chosen.items()), request)
+            for key, value in chosen.items():
+                if key not in NODES:
+                    _put(request, key, parsed[key, value])
+            yield Point(words, request)
+
+    @property
+    def _method(self) -> str:
+        return str(self.hydra["runtime"]["choices"]["method"])
+
+    @cached_property
+    def _parameters(self) -> dict[str, frozenset[str] | None]:
+        """Method → its parameters, where some are swept; None where its YAML doesn't tell all."""
+        if not any(key.startswith("method.") for key in self.swept):
+            return {}
+        found = {}
+        for method in self.swept.get("method", [self._method]):
+            content = plugins.conf("method", method)
+            found[method] = None if "defaults" in content else frozenset(content)
+        return found
+
+    def _check_reach(self, keys: set[str]) -> None:
+        """Raises RequestError for a parameter of the request that no method of it has."""
+        for key in keys & self.swept.keys():
+            if any(_reaches(key, accepted) for accepted in self._parameters.values()):
+                continue
+            if key.startswith("method."):
+                names = {name for accepted in self._parameters.values() for name in accepted or ()}
+                methods = ", ".join(self._parameters)
+                raise unknown(f"parameter of {methods}", key[7:], names - {"name", "target"})
 
     def _node(self, group: str, choice: str) -> dict[str, Any]:
         if (group, choice) not in self._nodes:
@@ -162,6 +228,12 @@ def _params(params: Mapping[str, Any], experiment: str | None) -> dict[str, list
         raise RequestError(f"experiment={experiment}: {error}") from error
     single = dict(word.split("=", 1) for word in fixed)
     return {key: swept.get(key, [single.get(key, "")]) for key in params}
+
+
+def _reaches(key: str, accepted: frozenset[str] | None) -> bool:
+    """Whether a swept word is any of a method with these parameters."""
+    head, _, rest = key.partition(".")
+    return head != "method" or not rest or accepted is None or rest.split(".")[0] in accepted
 
 
 def _put(request: dict[str, Any], key: str, value: Any) -> None:

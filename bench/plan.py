@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench import budget, launchers, plugins
 from bench import cell as cells
-from bench import launchers, plugins
-from bench.cell import PLANS, Cell
+from bench.cell import Cell
 from bench.errors import RequestError
 from bench.estimate import Estimates, start_s
 from bench.grid import Grid, Point
@@ -69,7 +68,10 @@ class Plan:
 
     @property
     def open(self) -> list[Planned]:
-        return [planned for planned in self.cells if planned.runs]
+        """What a sweep starts. One after the other, what the estimates leave out is asked again
+        when its turn comes: there may be time after all."""
+        asked_again = "over budget" if self.engine == "basic" else None
+        return [p for p in self.cells if p.runs or p.state == asked_again]
 
     def of(self, state: str) -> list[Planned]:
         return [planned for planned in self.cells if planned.state == state]
@@ -81,7 +83,7 @@ def plan(overrides: Sequence[str]) -> Plan:
     base = grid.base
     launcher_name = grid.hydra["runtime"]["choices"].get("launcher", "local")
     engine = launchers.engine_of(launcher_name)
-    shard, budget_s = _shard(base["shard"]), _seconds(base["budget"])
+    shard, budget_s = _shard(base["shard"]), budget.seconds(base["budget"])
     if base["n_jobs"] == 0 or base["n_jobs"] < -1:
         raise RequestError(f"n_jobs={base['n_jobs']} is not accepted: 1 or more, or -1 for all")
     if base["n_jobs"] != 1 and engine != "joblib":
@@ -98,7 +100,7 @@ def plan(overrides: Sequence[str]) -> Plan:
         launchers.check_gpus(engine, grid.hydra["launcher"], device)
         if engine != launchers.SLURM:
             cells.check_device(device)
-    found = _ordered(found, budget_s)
+    found = budget.ordered(found, budget_s)
     timed = sum(1 for p in found if p.runs and p.cell and (p.cell.plan.speed or p.cell.probe))
     warning = launchers.check_alone(engine, grid.hydra["launcher"], timed)
     return Plan(
@@ -215,35 +217,6 @@ def unsupported() -> dict[tuple[str, str], str]:
     return found
 
 
-def _ordered(found: list[Planned], budget_s: float | None) -> list[Planned]:
-    """As given; with a budget the coarse cells of all methods before the fine ones of any: first
-    few rows and pairs, then the first seed, then what is quick. The methods of one point stand
-    together, so that what is left out is left out for all of them."""
-    if budget_s is None:
-        return found
-    points: dict[tuple[str, ...], list[Planned]] = {}
-    for planned in found:
-        other = tuple(word for word in planned.words if not word.startswith("method"))
-        points.setdefault(other, []).append(planned)
-
-    def fineness(group: list[Planned]) -> tuple[Any, ...]:
-        request = group[0].request
-        measured = PLANS.get(request["measure"], PLANS["quick"])
-        cost = sum(planned.seconds for planned in group) / len(group)
-        return (request["n"] or math.inf, measured.pairs, measured.budget_s, request["seed"], cost)
-
-    ordered = [p for group in sorted(points.values(), key=fineness) for p in group]
-    spent, result = 0.0, []
-    for planned in ordered:
-        if planned.runs:
-            if spent and spent + planned.seconds > budget_s:
-                planned = replace(planned, state="over budget")
-            else:
-                spent += planned.seconds
-        result.append(planned)
-    return result
-
-
 def _of_shard(points: list[Point], shard: tuple[int, int] | None) -> list[Point]:
     """The points of one machine. They are dealt after a shuffle that is the same everywhere:
     in the order of the words one machine would get all the long inputs."""
@@ -262,19 +235,3 @@ def _shard(text: str | None) -> tuple[int, int] | None:
     if not found or not 1 <= int(found[1]) <= int(found[2]):
         raise RequestError(f"shard={text} is not accepted: it is such as 2/8, from 1/8 to 8/8")
     return int(found[1]), int(found[2])
-
-
-UNITS = {"h": 3600, "m": 60, "s": 1}
-
-
-def _seconds(text: str | None) -> float | None:
-    """Seconds of a budget such as 30m, 2h, 1h30m or 90s."""
-    if text is None:
-        return None
-    parts = re.findall(r"(\d+(?:\.\d+)?)([hms])", str(text))
-    if not parts or "".join(a + b for a, b in parts) != str(text):
-        raise RequestError(f"budget={text} is not accepted: it is such as 30m, 2h, 1h30m or 90s")
-    seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
-    if seconds <= 0:
-        raise RequestError(f"budget={text} is not accepted: it must be more than nothing")
-    return seconds

@@ -90,10 +90,14 @@ def run(
 
 def lost(cell: Cell, results: Path, status: str, detail: str, **columns: Any) -> Row:
     """Store the row of a cell whose whole process was ended from outside, supervisor and all."""
-    row = _identity(cell, None) | {"status_stage": "start"} | columns
-    row |= {"status": status, "status_detail": detail}
+    row = ended(cell, status, detail, **{"status_stage": "start", **columns})
     Store(results).append([row])
     return row
+
+
+def ended(cell: Cell, status: str, detail: str, **columns: Any) -> Row:
+    """The row of a cell of which nothing was measured."""
+    return _identity(cell, None) | columns | {"status": status, "status_detail": detail}
 
 
 def _company(cell: Cell, row: Row, others: set[str]) -> Row:

@@ -41,8 +41,9 @@ def heading(made: Plan) -> str:
     """The plan in a line."""
     counts = [cells(len(made.cells))]
     counts += [f"{len(made.of(s))} {s}" for s in STATES if made.of(s)]
-    seconds = sum(planned.seconds for planned in made.open) / max(1, parallel(made))
-    return " · ".join([*counts, f"about {span(seconds)}"] if made.open else counts)
+    now = [planned for planned in made.open if planned.runs]
+    seconds = sum(planned.seconds for planned in now) / max(1, parallel(made))
+    return " · ".join([*counts, f"about {span(seconds)}"] if now else counts)
 
 
 def say(made: Plan, results: Sequence[Ended]) -> None:
@@ -62,11 +63,10 @@ def summary(made: Plan, results: Sequence[Ended]) -> str:
     """How many cells are done, and for each other one its words, its status and why."""
     before = [p for p in made.cells if p.row_id]
     bad_before = [p for p in before if p.state == "done" and p.reason]
-    late = [each for each in results if each.status == "over budget"]
     failed = [each for each in results if each.code]
     failed += [Ended(p.title, 2, "refused", p.reason) for p in made.of("refused")]
     failed += [Ended(p.title, 1, "before", p.reason) for p in bad_before]
-    unmeasured = [*(p.title for p in made.of("over budget")), *(each.words for each in late)]
+    unmeasured = left_out(made, results)
     done = len(made.cells) - len(failed) - len(unmeasured)
     head = f"{cells(len(made.cells))}: {done} done, {len(failed)} failed"
     if before:
@@ -77,8 +77,20 @@ def summary(made: Plan, results: Sequence[Ended]) -> str:
     for each in failed:
         reason = next(iter(each.reason.splitlines()), "no reason given")
         lines.append(f"  {each.words}: {each.status}: {reason[:REASON_LETTERS]}")
-    lines += [f"  {words}: over budget" for words in unmeasured]
+    lines += [f"  {planned.title}: over budget: {why}" for planned, why in unmeasured]
     return "\n".join(lines)
+
+
+def left_out(made: Plan, results: Sequence[Ended]) -> list[tuple[Planned, str]]:
+    """The cells that a budget left unmeasured, each with the reason."""
+    asked = made.open if results else []
+    found = [
+        (planned, f"it would take about {span(planned.seconds)}")
+        for planned in made.of("over budget")
+        if planned not in asked
+    ]
+    late = zip(asked, results, strict=True)
+    return found + [(p, each.reason) for p, each in late if each.status == "over budget"]
 
 
 def figures(row: dict[str, Any]) -> str:

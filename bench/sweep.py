@@ -15,13 +15,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench import config, launchers, place, plugins, schema, slurm, spans
+from bench import budget, config, launchers, place, plugins, schema, slurm, spans
 from bench.errors import RequestError
 from bench.live import Display, Watch
 from bench.plan import Plan, Planned, plan
 from bench.record import Note, Record, ended
 from bench.shards import StoreError
-from bench.summary import Ended, figures, heading, outcome, parallel, say
+from bench.summary import Ended, figures, heading, left_out, outcome, parallel, say
 
 MOST_ARRAY = 1000
 """Jobs of one array: one less than Slurm's own default of MaxArraySize."""
@@ -52,10 +52,22 @@ def run_sweep(overrides: Sequence[str]) -> int:
     results: list[Ended] = []
     if made.open:
         results = _run(made, f"bench run -m {' '.join(overrides)}")
+    _store_left_out(made, results)
     say(made, results)
     before = [p for p in made.of("done") if p.reason]
     refused = 2 if made.of("refused") else 0
     return max(refused, 1 if before else 0, *(each.code for each in results), 0)
+
+
+def _store_left_out(made: Plan, results: list[Ended]) -> None:
+    """Rows that say what wasn't measured and why."""
+    if unmeasured := left_out(made, results):
+        here = made.engine != launchers.SLURM
+        text = str(made.grid.base["budget"])
+        try:
+            budget.store_rows(unmeasured, made.results, text, here)
+        except (RequestError, StoreError) as error:
+            print(f"bench: no rows for what the budget left out: {error}", file=sys.stderr)
 
 
 def _run(made: Plan, command: str) -> list[Ended]:
@@ -247,10 +259,8 @@ def run_job(composed: Any) -> int:
     words = " ".join(content["cells"][index]["words"])
     here = {"since": time.time(), "pid": os.getpid()}
     here |= {k: v for k, v in place.columns().items() if k in ("slurm_job_id", "node") and v}
-    # The first always runs: a budget too small for any cell would be no budget but an error.
-    ready = time.time() + content["cells"][index]["seconds"]
-    if index and content["until"] and ready > content["until"]:
-        return _over(record, index, Ended(words, 0, "over budget"), here)
+    if why := budget.left_out(record, content, index):
+        return _over(record, index, Ended(words, 0, "over budget", why), here)
 
     def told(stage: str, done: int, total: int, note: str = "") -> None:
         _tell(record, index, {**here, "state": "running", "stage": [stage, done, total]})

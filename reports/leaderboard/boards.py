@@ -44,14 +44,19 @@ class Entry:
 
 @dataclass(frozen=True)
 class Board:
-    """`key` holds the columns BOARD; `how` says what the ranks rest on, `title` what the rows
-    share."""
+    """`key` holds the columns BOARD; `how` says what the ranks rest on, `about` what the rows
+    share of the question (task, length, metric) and `setting` of how it was asked."""
 
     key: Mapping[str, Any]
     kind: str
     entries: list[Entry]
     how: str
-    title: str
+    about: str
+    setting: str
+
+    @property
+    def title(self) -> str:
+        return f"{self.about} · {self.setting}"
 
     @property
     def benchmark(self) -> str:
@@ -116,29 +121,32 @@ def _board(group: list[Row], several: Collection[str]) -> Board:
         entries.append(Entry(row, label, rank, (latency, memory)))
     key = {name: group[0][name] for name in BOARD}
     how = found.how if found else ""
-    return Board(key, kind, sorted(entries, key=_place), how, _title(group, several))
+    return Board(key, kind, sorted(entries, key=_place), how, *_titles(group, several))
 
 
-def _title(group: Sequence[Row], several: Collection[str]) -> str:
-    """What the rows share, as far as it isn't so on every board: `several` are the columns that
-    differ between boards."""
+def _titles(group: Sequence[Row], several: Collection[str]) -> tuple[str, str]:
+    """What the rows share, of the question and of how it was asked, as far as it isn't so on every
+    board: `several` are the columns that differ between boards."""
     row = group[0]
     metric = next((r["metric"] for r in group if r["metric"]), None)
     n = row["n_samples_planned"]
-    parts = [
+    about = [
         row["task"] or "no task",
         f"{row['length']:,} tokens" if row["length"] is not None else None,
         metric,
+        f"seed {row['seed']}" if row["seed"] else None,
+    ]
+    setting = [
         f"{row['model']}, {row['weights_kind']} weights",
         f"{row['data_source']} rows, " + ("all of them" if n is None else f"n\u00a0=\u00a0{n:,}"),
         f"{row['device']} {row['dtype']}",
         _threads(row["threads"]) if row["device"] == "cpu" else None,
         f"batch {row['batch']}" if row["batch"] not in (None, 1) else None,
-        f"seed {row['seed']}" if row["seed"] else None,
         row["measure"] if "measure" in several else None,
         f"host {row['host_id'] or 'unknown'}"[:13] if "host_id" in several else None,
     ]
-    return " · ".join(str(part) for part in parts if part)
+    first, rest = (" · ".join(str(p) for p in parts if p) for parts in (about, setting))
+    return first, rest
 
 
 def _threads(count: int | None) -> str | None:

@@ -17,12 +17,14 @@ from bench.rows import Row
 from reports.leaderboard.boards import Board, Entry, finite
 from reports.leaderboard.look import looks
 
-BINS = 12
-DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+BINS = 10
+LEVELS = 9
 MIB = 1 << 20
 MOST_TEXT = 600
 """Letters of one text of a row; what failed is told by its last lines."""
 ID = 12
+ROW_ID = 8
+"""Letters of a hash that others may share, and at least of a row's id, which tells it apart."""
 HOST = ("host_id", "cpu_model", "cores_phys", "gpu_name", "virt", "os_kernel", "python", "torch")
 PLAIN_BYTES = 60_000
 """Data up to this size are left readable; larger ones are packed."""
@@ -61,17 +63,21 @@ def data(boards: Sequence[Board]) -> dict[str, Any]:
 
 
 def packed(content: Any) -> tuple[str, str]:
-    """(text for a script element, how it is packed): JSON as it is, or deflated in base64."""
+    """(text for a script element, how it is packed): JSON as it is, or deflated and in base 85,
+    with a comma for the < that would end the element."""
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     if len(text) <= PLAIN_BYTES:
         return text.replace("<", "\\u003c"), "plain"
     deflate = zlib.compressobj(9, wbits=-15, memLevel=9)
-    return base64.b64encode(deflate.compress(text.encode()) + deflate.flush()).decode(), "deflate"
+    content = deflate.compress(text.encode()) + deflate.flush()
+    return base64.b85encode(content).decode().replace("<", ","), "deflate"
 
 
 def _short_ids(ids: Sequence[str]) -> list[str]:
-    short = [text[:ID] for text in ids]
-    return short if len(set(short)) == len(short) else [*ids]
+    for letters in (ROW_ID, ID):
+        if len(short := {text[:letters]: None for text in ids}) == len(ids):
+            return [*short]
+    return [*ids]
 
 
 def _board(board: Board) -> dict[str, Any]:
@@ -121,6 +127,8 @@ def _row(number: int, entry: Entry, pools: dict[str, Pool]) -> dict[str, Any]:
         "lo": _round(row["ci_lo"], 1),
         "hi": _round(row["ci_hi"], 1),
         "reach": _round(reach(row), 1),
+        "chance": _round(row["chance"], 1),
+        "atChance": row["at_chance"] or None,
         "n": row["n_scored"],
         "lost": row["n_failed"] or None,
         "base": _round(row["base_value"], 1),
@@ -198,15 +206,15 @@ def _template(row: Row) -> str | None:
 
 def _histogram(samples: Sequence[int] | None) -> list[Any] | None:
     """[least ms, greatest ms, number, heights]: BINS equal bins from the least to the greatest, a
-    digit of 36 each, the highest of which is z."""
+    digit each, the highest of which is 9."""
     if not samples:
         return None
     lo, hi = min(samples), max(samples)
     counts = [0] * BINS
     for sample in samples:
         counts[min(BINS - 1, (sample - lo) * BINS // max(1, hi - lo))] += 1
-    heights = "".join(DIGITS[math.ceil(count * 35 / max(counts))] for count in counts)
-    return [_per(lo, 1e6), _per(hi, 1e6), len(samples), heights]
+    heights = "".join(str(math.ceil(count * LEVELS / max(counts))) for count in counts)
+    return [_figures(lo / 1e6, 3), _figures(hi / 1e6, 3), len(samples), heights]
 
 
 def _per(value: float | None, unit: float) -> float | None:

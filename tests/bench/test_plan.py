@@ -35,15 +35,37 @@ QUICK = ["measure=quality", "n=2"]
         ["method=vcc", "model.adapted={}", "length=512,1024"],
         ["experiment=quickstart"],
         ["experiment=frontier", "length=512,1024"],
+        ["experiment=quickstart", "method.k=4"],
+        ["method=vanilla,vcc,bigbird", "method.k=8,16"],
+        ["recipe=lra_small_listops,lra_small_text", "method=vanilla,bigbird", "method.window=5"],
     ],
 )
 def test_every_point_is_what_hydra_composes(words):
     grid = Grid.of(words)
     points = list(grid.points())
-    assert len(points) == len(grid)
+    assert points
     for point in points[:: max(1, len(points) // 4)]:
         hydras, _ = config.composed(config.checked([*grid.fixed, *point.words]))
         assert dict(point.request) == hydras
+
+
+def test_a_parameter_reaches_the_methods_that_have_it():
+    words = [p.words for p in Grid.of(["method=vanilla,vcc,bigbird", "method.h=8,16"]).points()]
+    assert words == [("method=vanilla",), ("method=vcc", "method.h=8"),
+                     ("method=vcc", "method.h=16"), ("method=bigbird",)]  # fmt: skip
+    whole = Grid.of(["experiment=quickstart", "task=quality", "method.h=8"]).points()
+    has = {p.request["method"]["name"]: p.request["method"].get("h") for p in whole}
+    assert has["vcc"] == 8 and has["vanilla"] is None and len(has) == 5
+    # An experiment's own parameter binds nobody to its method.
+    [other] = Grid.of(["experiment=vcc_table3", "method=bigbird", "length=512"]).points()
+    assert other.words == () and other.request["method"]["name"] == "bigbird"
+
+
+def test_each_recipe_of_a_sweep_brings_its_task_and_its_length():
+    points = list(Grid.of(["recipe=lra_small_listops,lra_small_text", "seed=0,1"]).points())
+    assert [p.words for p in points[::2]] == [
+        ("recipe=lra_small_listops", "seed=0"), ("recipe=lra_small_text", "seed=0")]  # fmt: skip
+    assert [p.request["task"]["name"] for p in points[::2]] == ["lra_listops", "lra_text"]
 
 
 def test_what_an_experiment_changes_in_a_group_is_kept(tmp_path, monkeypatch):
@@ -152,9 +174,13 @@ def test_a_budget_gives_each_method_its_coarse_answer_first():
     assert [cell["length"] for cell in order[:4]] == ["256", "256", "2048", "2048"]
     assert [cell["method"] for cell in order[:4]] == ["vanilla", "vcc"] * 2
     few = plan([*words, "budget=1m"])
-    assert 0 < len(few.open) < 16 and len(few.open) + len(few.of("over budget")) == 16
-    assert sum(p.seconds for p in few.open) <= 60
-    assert [p.words for p in few.open] == [p.words for p in few.cells if p.runs]
+    fitting = [p for p in few.cells if p.runs]
+    assert 0 < len(fitting) < 16 and len(fitting) + len(few.of("over budget")) == 16
+    assert sum(p.seconds for p in fitting) <= 60
+    # One after the other, the rest is asked again when its turn comes.
+    assert len(few.open) == 16
+    side_by_side = plan([*words, "budget=1m", "launcher=joblib", "n_jobs=2"])
+    assert len(side_by_side.open) == len([p for p in side_by_side.cells if p.runs]) < 16
 
 
 def test_estimates_follow_rows(tmp_path):
@@ -188,6 +214,11 @@ def test_estimates_follow_rows(tmp_path):
         (["length=512,abc"], "length=abc"),
         (["length=interval(1,2)"], "a sweep takes lists"),
         (["length=-1,-2"], "length=-1 is not accepted"),
+        (["experiment=quickstart", "method.kk=3"], "Did you mean k?"),
+        (["method=vanilla,bigbird", "method.kk=3"], "unknown parameter of vanilla, bigbird 'kk'"),
+        (["recipe=lra_small_listops,lra_smal"], "Did you mean lra_small_text?"),
+        (["scale=small"], "no experiment is given with scale=small; accepted with it: bigbird"),
+        (["experiment=quickstart", "scale=small"], "experiment=quickstart has no scale=small"),
     ],
 )
 def test_a_wrong_sweep_is_one_line_before_anything_starts(words, told, tmp_path, capsys):

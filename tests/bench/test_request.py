@@ -28,7 +28,7 @@ def composed(tiny_t5: Path, *overrides: str) -> Cell:
         (["method=vvc"], "unknown method 'vvc'. Did you mean vcc?"),
         (["task=narativeqa"], "Did you mean narrativeqa?"),
         (["model=embeded"], "Did you mean embedded?"),
-        (["method.kk=3"], "unknown parameter of method vcc 'kk'. Did you mean k?"),
+        (["method.kk=3"], "unknown parameter of vcc 'kk'. Did you mean k?"),
         (["lenght=3"], "unknown name 'lenght'. Did you mean length?"),
         (["length=-1"], "length=-1 is not accepted: it must be 1 or more"),
         (["length=abc"], "Value 'abc' of type 'str' could not be converted to Integer"),

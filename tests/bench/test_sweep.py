@@ -126,15 +126,6 @@ def test_shards_of_a_sweep_merge_into_all_of_it(tmp_path, capsys):
     assert len(plan([*words, f"results={tmp_path / 'all'}"]).of("done")) == 4
 
 
-def test_a_budget_that_is_spent_says_what_was_not_measured(tiny_t5, tmp_path):
-    said = bench_run("run", "-m", *CELL, "method=vanilla,vcc", "seed=0,1", "budget=1s",
-                     f"model={tiny_t5}", f"results={tmp_path}")  # fmt: skip
-    assert said.returncode == 0, said.stderr
-    assert "4 cells: 1 done, 0 failed, 3 not measured for the budget" in said.stdout
-    assert said.stdout.count(": over budget") == 3
-    assert Store(tmp_path).rows().num_rows == 1
-
-
 @pytest.mark.parametrize("folder", ["file/rows", "file"])
 def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(tmp_path, folder, capsys):
     (tmp_path / "file").write_text("no folder")

@@ -17,7 +17,7 @@ import pytest
 from bench.store import Store
 from reports.leaderboard import command
 from tests.reports import made
-from tests.reports.test_leaderboard import HOSTILE, hostile_rows
+from tests.reports.pages import HOSTILE, hostile_rows
 
 playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: make browser")
 

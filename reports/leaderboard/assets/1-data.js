@@ -18,9 +18,21 @@ const svg = (name, attributes = {}, ...children) => fill(document.createElementN
 async function load() {
   const { dataset: { how }, textContent } = $('data');
   if (how === 'plain') return JSON.parse(textContent);
-  const bytes = Uint8Array.from(atob(textContent), (letter) => letter.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
+  const stream = new Blob([from85(textContent)]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
   return JSON.parse(await new Response(stream).text());
+}
+
+// Four bytes of five letters (RFC 1924, with a comma for <); what is missing at the end counts as ~.
+function from85(text) {
+  const letters = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~';
+  const values = Object.fromEntries([...letters].map((letter, i) => [letter, i]));
+  const view = new DataView(new ArrayBuffer(Math.ceil(text.length / 5) * 4));
+  for (let i = 0; i < text.length; i += 5) {
+    let word = 0;
+    for (let j = i; j < i + 5; j++) word = word * 85 + (j < text.length ? values[text[j]] : 84);
+    view.setUint32((i / 5) * 4, word);
+  }
+  return view.buffer.slice(0, view.byteLength - ((5 - (text.length % 5)) % 5));
 }
 
 let data, rows, benchmarks, START, state;
@@ -64,7 +76,7 @@ const COLUMNS = {
   rank: { head: 'Rank', of: (r) => r.first && r.first + r.last / 1e4, show: (r) => [rank(r)] },
   method: { head: 'Method', of: (r) => r.label, show: (r) => [r.label] },
   quality: { head: 'Quality', of: (r) => r.value, down: true,
-    show: (r) => (r.value == null ? ['–'] : [points(r.value), reach(r)]) },
+    show: (r) => (r.value == null ? ['–'] : [points(r.value), `${reach(r)}${r.atChance ? ' ‡' : ''}`.trim()]) },
   latency: { head: 'Latency', of: (r) => r.ratio,
     show: (r) => (r.isBase && r.ms != null ? ['baseline'] : r.ratio == null ? ['–'] : [times(r.ratio), `${r.verdict || ''}${r.noisy ? '†' : ''}`, r.verdict]) },
   memory: { head: 'Memory', of: (r) => r.memory, show: (r) => (r.isBase && r.mib != null ? ['baseline'] : [times(r.memory)]) },

@@ -42,7 +42,7 @@ function rowOf(row) {
       method && ending(row) ? h('b', { class: failed(row) ? 'ended' : 'fits' }, ending(row)) : null];
     return h(method ? 'th' : 'td', { class: name, scope: method && 'row' }, inside);
   });
-  return h('tr', { 'data-row': row.i, class: failed(row) && 'failed', mouseenter: () => light(row), mouseleave: () => light(null),
+  return h('tr', { 'data-row': row.i, class: failed(row) ? 'failed' : row.atChance && 'chance', mouseenter: () => light(row), mouseleave: () => light(null),
     focusin: () => light(row), focusout: () => light(null) }, cells);
 }
 

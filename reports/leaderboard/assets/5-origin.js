@@ -11,8 +11,8 @@ function histogram(name, bins, median) {
   if (!bins) return null;
   const [lo, hi, n, heights] = bins;
   const bars = [...heights].map((digit, i) => {
-    const height = (parseInt(digit, 36) / 35) * 44;
-    return svg('rect', { x: i * 25 + 1, y: 46 - height, width: 23, height });
+    const height = (digit / 9) * 44;
+    return svg('rect', { x: i * 30 + 1, y: 46 - height, width: 28, height });
   });
   const where = hi > lo ? ((median - lo) / (hi - lo)) * 300 : 150;
   const words = `${name}: ${n} timings from ${some(lo)} to ${some(hi)} ms, median ${some(median)} ms`;
@@ -34,6 +34,7 @@ function openOrigin(row, asked) {
       ['Score', row.value == null ? null : `${points(row.value)}${row.reach == null ? '' : within(row.lo, row.hi, points)} ${row.metric || ''}, n = ${some(row.n)}${row.lost ? `, ${row.lost} failed` : ''}${row.lo != null && row.reach == null ? '; every sample scores the same, so there is no interval' : ''}`],
       ['Interval', row.reach == null ? null : more.ci_method],
       ['Vanilla', row.base == null ? null : `${points(row.base)}${within(row.baseLo, row.baseHi, points)} on the same samples`],
+      ['Best constant answer', row.chance == null ? null : `${points(row.chance)}${row.atChance ? ': ‡ this score is not clearly above it' : ''}`],
       ['Difference', difference == null ? null : `${signed(difference)}${within(row.diffLo, row.diffHi, signed)} points`],
       ['Rank', row.first == null ? null : `${rank(row)} of ${board.rows.filter((other) => other.first != null).length}; pairs told apart ${board.how}`],
       ['Input cut', row.cut ? `${(row.cut * 100).toFixed(1)} % of tokens` : null],
