@@ -134,7 +134,7 @@ def _source(name: str) -> tuple[tuple[Path, ...], tuple[str, ...]]:
     if not path.is_file():
         return (), ()  # a folder without __init__.py, or the name of something within a module
     if path.name == "__init__.py":
-        kinds = (".py", ".cpp")
+        kinds = (".py", ".cpp", ".h")
         return tuple(f for f in sorted(path.parent.iterdir()) if f.suffix in kinds), ()
     imported: list[str] = []
     for node in ast.walk(ast.parse(path.read_text())):

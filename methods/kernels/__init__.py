@@ -1,6 +1,6 @@
 """The native kernels of attention: exact (dense or block-sparse), and over the best k keys.
 
-One C++ file for CPUs with AVX-512, forward only, float32 in and out. It is compiled at its first
+C++ for CPUs with AVX-512, forward only, float32 in and out. It is compiled at its first
 use and kept under $XDG_CACHE_HOME or ~/.cache. Each function returns in words why it can't do what
 it is asked (no compiler, another CPU, a gradient wanted, another dtype, …); the caller then takes
 its torch path, which gives the same within rounding:
@@ -25,9 +25,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from methods.kernels import build
+from methods.kernels import build, structs
 
 BLOCK = 64  # keys, and queries, in a block
+ROOM = 8 << 20  # bytes of packed keys and values at a time, if one head needs no more
 MOST = 200  # keys of a query in `topk` and `dci`
 KERNELS = ("torch", "native")
 PRODUCTS = ("float32", "bfloat16")
@@ -100,15 +101,17 @@ def dense(
     key_bias: Tensor | None = None,
     products: str = "float32",
     causal: bool = False,
+    bias: Tensor | None = None,
 ) -> Tensor | str:
-    """softmax(q kᵀ · scale + key bias) v [B, H, q, e] float32, or why not.
+    """softmax(q kᵀ · scale + key bias + bias) v [B, H, q, e] float32, or why not.
 
     key_bias  [B, n] or [B, 1, 1, n] to add to all scores of a key: a very low number at padding
     products  "bfloat16": q, k, v and weights are rounded to it before they are multiplied, sums
               stay float32
     causal    query i sees keys 0 … i; as many queries as keys
+    bias      [H, 2m-1], m at least n and q, to add at distance -(m-1) … m-1, key j minus query i
     """
-    return _attend(query, key, value, scale, None, key_bias, products, causal)
+    return _attend(query, key, value, scale, None, key_bias, products, causal, bias)
 
 
 def block_sparse(
@@ -119,14 +122,23 @@ def block_sparse(
     blocks: Blocks,
     key_bias: Tensor | None = None,
     products: str = "float32",
+    bias: Tensor | None = None,
 ) -> Tensor | str:
     """As `dense`, where a query sees the key blocks of its own block's list and no others. The
     last blocks may be shorter than 64."""
-    return _attend(query, key, value, scale, blocks, key_bias, products, False)
+    return _attend(query, key, value, scale, blocks, key_bias, products, False, bias)
 
 
 def topk(
-    query: Tensor, key: Tensor, value: Tensor, scale: float, k: int, wanted: int, seen: Tensor
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+    k: int,
+    wanted: int,
+    seen: Tensor,
+    bias: Tensor | None = None,
+    places: Tensor | None = None,
 ) -> tuple[Tensor, Tensor] | str:
     """Softmax over the best k keys of each query, found by 8-bit scores and then scored exactly:
     output [B, H, q, e] float32, 0 where a query sees no key, and the keys read [B, H, q, k] int64,
@@ -135,24 +147,32 @@ def topk(
     wanted  keys that go on from 8-bit to exact scores; those of blocks of 64 that a query sees
             only in part always do
     seen    [q] int64, never falling: a query sees the first so many keys
+    bias    [H, 2m-1] to add to scores at distance -(m-1) … m-1, key j minus the query's place
+    places  [q] int64, with a bias: where each query stands among the keys
     """
     reason = available("int8") or _refused(query, key, value)
     if reason is None and max(k, wanted) > MOST:
         reason = f"more than {MOST} keys for a query"
+    if reason is None and bias is not None and scale <= 0:
+        reason = "a bias on scores, and a scale that isn't above 0"
     if reason:
         return reason
-    call = _Call(query, key, value)
+    call = structs.Tensors(query, key, value)
     shape = call.shape
     heads, blocks = shape.batch * shape.heads, shape.keys // BLOCK
     padded = -(-blocks // BLOCK) * BLOCK
     eight = torch.empty(heads * blocks * BLOCK * shape.d, dtype=torch.uint8)
     means, scales = torch.zeros(heads * padded * shape.d), torch.empty(heads * blocks * BLOCK)
+    added, _held = structs.Bias.of(bias)
+    stand = None if places is None else places.int().contiguous()
     return _best(
         "topk",
         call,
         scale,
         k,
         seen,
+        bias=added,
+        places=None if stand is None else stand.data_ptr(),
         wanted=wanted,
         eight=eight.data_ptr(),
         means=means.data_ptr(),
@@ -182,10 +202,10 @@ def dci(
         reason = f"more than {MOST} keys for a query"
     if reason:
         return reason
-    call = _Call(query, key, value)
+    call = structs.Tensors(query, key, value)
     n = key_lists.shape[-1]
-    places = -(-n // 512) * 512  # the kernel takes eight vectors of 64 at once
-    keys = pad((key_lists + 127).to(torch.uint8), (0, places - n)).contiguous()
+    lanes = -(-n // 512) * 512  # the kernel takes eight vectors of 64 at once
+    keys = pad((key_lists + 127).to(torch.uint8), (0, lanes - n)).contiguous()
     queries = (query_lists + 127).to(torch.uint8).contiguous()
     counts = retrieved.int().contiguous()
     return _best(
@@ -199,18 +219,18 @@ def dci(
         retrieved=counts.data_ptr(),
         m=key_lists.shape[3],
         L=key_lists.shape[2],
-        places=places,
+        lanes=lanes,
     )
 
 
 def _best(
-    name: str, call: _Call, scale: float, k: int, seen: Tensor, **rest: int
+    name: str, call: structs.Tensors, scale: float, k: int, seen: Tensor, **rest: Any
 ) -> tuple[Tensor, Tensor]:
-    ids = torch.empty(*call.output.shape[:3], k, dtype=torch.int32)
+    ids = torch.empty(*call.output.shape[:3], k, dtype=torch.int64)
     counts = seen.int().contiguous()
-    given = _TopK(
+    given = structs.TopK(
         shape=call.shape,
-        **call.named_views(),
+        **call.views(),
         scale=scale,
         seen=counts.data_ptr(),
         ids=ids.data_ptr(),
@@ -219,7 +239,7 @@ def _best(
         **rest,
     )
     getattr(_library(), name)(ctypes.byref(given))
-    return call.result(), ids.long()
+    return call.result(), ids
 
 
 def _attend(
@@ -231,22 +251,24 @@ def _attend(
     key_bias: Tensor | None,
     products: str,
     causal: bool,
+    bias: Tensor | None,
 ) -> Tensor | str:
     reason = available(products) or _refused(query, key, value)
     if reason:
         return reason
-    call = _Call(query, key, value)
+    call = structs.Tensors(query, key, value)
     shape = call.shape
     if causal and shape.queries != shape.keys:
         return "causal with another number of queries than keys"
-    tiles = -(-shape.keys // BLOCK) * shape.batch * shape.key_heads
-    half = products == "bfloat16"
-    room = [torch.empty(tiles * BLOCK * shape.d * (2 if half else 4), dtype=torch.uint8)]
-    if half:
-        room.append(torch.empty(tiles * BLOCK * shape.dv * 2, dtype=torch.uint8))
-    bias = starts = columns = None
+    half, heads = products == "bfloat16", shape.batch * shape.key_heads
+    tokens = -(-shape.keys // BLOCK) * BLOCK
+    key_bytes, value_bytes = tokens * shape.d * (2 if half else 4), tokens * shape.dv * 2 * half
+    # Packed keys and values of so many heads are soon read again, and their room is used again.
+    together = max(1, min(heads, ROOM // (key_bytes + value_bytes)))
+    room = torch.empty(together * (key_bytes + value_bytes), dtype=torch.uint8)
+    starts = columns = None
     if key_bias is not None:
-        bias = key_bias.reshape(-1, shape.keys).expand(shape.batch, -1).float().contiguous()
+        key_bias = key_bias.reshape(-1, shape.keys).expand(shape.batch, -1).float().contiguous()
     if blocks is not None:
         starts, columns = blocks.starts.contiguous(), blocks.keys.contiguous()
         if starts.shape[1] != -(-shape.queries // BLOCK) + 1:
@@ -254,15 +276,22 @@ def _attend(
                 f"blocks has {starts.shape[1] - 1} lists; {shape.queries} queries have "
                 f"{-(-shape.queries // BLOCK)} blocks of {BLOCK}"
             )
-    given = _Dense(
-        shape,
-        *call.views,
-        scale,
-        *(None if x is None else x.data_ptr() for x in (bias, starts, columns)),
-        1 if starts is None else starts.shape[0],
-        causal,
-        torch.get_num_threads(),
-        *(x.data_ptr() for x in (room[0], room[-1])),
+    added, _held = structs.Bias.of(bias)
+    given = structs.Dense(
+        shape=shape,
+        **call.views(),
+        scale=scale,
+        bias=added,
+        list_heads=1 if starts is None else starts.shape[0],
+        causal=causal,
+        threads=torch.get_num_threads(),
+        together=together,
+        keys=room.data_ptr(),
+        values=room.data_ptr() + together * key_bytes,
+        **{
+            name: None if x is None else x.data_ptr()
+            for name, x in (("key_bias", key_bias), ("starts", starts), ("columns", columns))
+        },
     )
     getattr(_library(), f"dense_{products}")(ctypes.byref(given))
     return call.result()
@@ -285,75 +314,3 @@ def _library() -> Any:
     library = build.load()
     assert not isinstance(library, str)
     return library
-
-
-class _View(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_int64) for name in ("data", "batch", "head", "row")]
-
-
-class _Shape(ctypes.Structure):
-    _fields_ = [
-        (name, ctypes.c_int64)
-        for name in ("batch", "heads", "key_heads", "queries", "keys", "d", "dv")
-    ]
-
-
-class _Dense(ctypes.Structure):
-    _fields_ = [
-        ("shape", _Shape),
-        *((name, _View) for name in ("query", "key", "value", "output")),
-        ("scale", ctypes.c_float),
-        *((name, ctypes.c_void_p) for name in ("key_bias", "starts", "columns")),
-        *((name, ctypes.c_int64) for name in ("list_heads", "causal", "threads")),
-        *((name, ctypes.c_void_p) for name in ("keys", "values")),
-    ]
-
-
-class _TopK(ctypes.Structure):
-    _fields_ = [
-        ("shape", _Shape),
-        *((name, _View) for name in ("query", "key", "value", "output")),
-        ("scale", ctypes.c_float),
-        *((name, ctypes.c_void_p) for name in ("seen", "ids")),
-        *((name, ctypes.c_int64) for name in ("k", "wanted", "threads")),
-        *((name, ctypes.c_void_p) for name in ("eight", "means", "scales")),
-        *((name, ctypes.c_void_p) for name in ("key_lists", "query_lists", "retrieved")),
-        *((name, ctypes.c_int64) for name in ("m", "L", "places")),
-    ]
-
-
-class _Call:
-    """Tensors as the kernels take them: d and e padded to vectors of 16, the last dimension dense.
-    Holds what the views point to."""
-
-    def __init__(self, query: Tensor, key: Tensor, value: Tensor) -> None:
-        self.e = value.shape[-1]
-        self.given = [self._vectors(x) for x in (query, key, value)]
-        query, key, value = self.given
-        self.output = torch.empty(*query.shape[:3], value.shape[-1])
-        self.shape = _Shape(
-            query.shape[0],
-            query.shape[1],
-            key.shape[1],
-            query.shape[2],
-            key.shape[2],
-            query.shape[3],
-            value.shape[3],
-        )
-        self.views = [
-            _View(x.data_ptr(), x.stride(0), x.stride(1), x.stride(2))
-            for x in (*self.given, self.output)
-        ]
-
-    def named_views(self) -> dict[str, _View]:
-        return dict(zip(("query", "key", "value", "output"), self.views, strict=True))
-
-    @staticmethod
-    def _vectors(x: Tensor) -> Tensor:
-        short = -x.shape[-1] % 16
-        if short:
-            x = pad(x, (0, short))
-        return x if x.stride(-1) == 1 else x.contiguous()
-
-    def result(self) -> Tensor:
-        return self.output[..., : self.e]

@@ -1,4 +1,4 @@
-"""Builds the one native source with the machine's compiler, at its first use, and loads it."""
+"""Builds the native source with the machine's compiler, at its first use, and loads it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,13 @@ def folder() -> Path:
 def _built(command: list[str]) -> Path:
     """The library of this source, compiler and flags. Several processes may build it at once: each
     writes a file of its own, and the last to end replaces the others' whole."""
-    what = [SOURCE.read_text(), *command, *FLAGS, platform.platform()]
+    sources = sorted(SOURCE.parent.glob("*.h"))
+    what = [
+        *(path.read_text() for path in (SOURCE, *sources)),
+        *command,
+        *FLAGS,
+        platform.platform(),
+    ]
     path = folder() / f"attention-{hashlib.sha256(chr(0).join(what).encode()).hexdigest()[:16]}.so"
     if path.exists():
         return path

@@ -1,0 +1,185 @@
+// Exact attention, dense or over lists of key blocks.
+
+#pragma once
+#include "common.h"
+
+// Values of a block in pairs of keys: [32][dv][2] bfloat16; 0 where none is.
+static void pack_values(const float* value, int64_t stride, int count, int64_t dv, uint16_t* out) {
+  auto half = [&](int j, int64_t x) {
+    return j < count ? _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(value + j * stride + x)))
+                     : _mm512_setzero_si512();
+  };
+  for (int j = 0; j < BLOCK; j += 2)
+    for (int64_t x = 0; x < dv; x += LANES)
+      _mm512_store_si512(out + j * dv + x * 2, _mm512_or_si512(half(j, x), _mm512_slli_epi32(half(j + 1, x), 16)));
+}
+
+constexpr int TILE = 4;  // blocks whose scores are held at once
+
+struct Dense {
+  Shape shape;
+  View query, key, value, output;
+  float scale;
+  const float* key_bias;    // [B, keys] or null
+  Bias bias;                // of query i and key j at distance j - i
+  const int32_t* starts;    // [list heads, query blocks + 1] or null: all blocks
+  const int32_t* columns;   // key blocks, one list after the other
+  int64_t list_heads;       // 1 or the number of heads
+  int64_t causal;
+  int64_t threads;
+  int64_t together;         // heads of keys, of B·G, that are packed and read at a time
+  char *keys, *values;      // room for their packed keys, and in bfloat16 for their packed values
+};
+
+// What a block of queries has read so far.
+struct Reading {
+  char* rows;               // [64 + 6][steps] units
+  float *sums, *scores;     // [64 + 6][dv]; [6][width]
+  uint16_t* halves;         // [6][width]: weights in bfloat16
+  float* largest;           // [64 + 6]
+  __m512* total;            // [64 + 6]
+};
+
+// The next tile of key blocks, read by R rows from row r on.
+template <class Kind, int R>
+INLINE void read_tile(const Dense& o, const Reading& to, int64_t h, int64_t first, int r, int some, const int64_t* block,
+                      const Piece* keys, const Piece* values, int tiles, const float* key_bias) {
+  constexpr bool HALF = Kind::unit == 2;
+  constexpr int64_t width = TILE * BLOCK;
+  const Shape& s = o.shape;
+  const int64_t steps = (s.d + Kind::unit - 1) / Kind::unit;
+  const int vectors = tiles * BLOCK / LANES;
+  for (int u = 0; u < tiles; u++)
+    product<Kind, R, COLUMNS>(to.rows + r * steps * 4, steps * 4, keys + u, 1, 0, BLOCK * 4, to.scores + u * BLOCK, width * 4);
+  for (int i = 0; i < some; i++) {
+    float* row = to.scores + i * width;
+    if (key_bias)
+      for (int v = 0; v < vectors; v++)
+        _mm512_store_ps(row + v * LANES, _mm512_add_ps(_mm512_load_ps(row + v * LANES), _mm512_load_ps(key_bias + v * LANES)));
+    if (o.bias.table)
+      for (int u = 0; u < tiles; u++) {
+        const float* bias = o.bias.from(h, block[u] * BLOCK - (first + r + i));
+        UNROLL for (int c = 0; c < COLUMNS; c++) {
+          float* at = row + u * BLOCK + c * LANES;
+          _mm512_store_ps(at, _mm512_fmadd_ps(_mm512_loadu_ps(bias + c * LANES), _mm512_set1_ps(LOG2E), _mm512_load_ps(at)));
+        }
+      }
+    const int64_t seen = o.causal ? min(s.keys, first + r + i + 1) : s.keys;
+    for (int u = 0; u < tiles; u++)
+      for (int64_t j = max<int64_t>(0, seen - block[u] * BLOCK); j < BLOCK; j++) row[u * BLOCK + j] = NONE;
+    __m512 top = _mm512_load_ps(row);
+    for (int v = 1; v < vectors; v++) top = _mm512_max_ps(top, _mm512_load_ps(row + v * LANES));
+    const float highest = _mm512_reduce_max_ps(top), before = to.largest[r + i];
+    __m512 added = to.total[r + i];
+    if (highest > before) {
+      const __m512 shrink = _mm512_set1_ps(::exp2f(before - highest));
+      to.largest[r + i] = highest;
+      added = _mm512_mul_ps(added, shrink);
+      float* sum = to.sums + (r + i) * s.dv;
+      for (int64_t j = 0; j < s.dv; j += LANES) _mm512_storeu_ps(sum + j, _mm512_mul_ps(_mm512_loadu_ps(sum + j), shrink));
+    }
+    const __m512 from = _mm512_set1_ps(to.largest[r + i]);
+    for (int v = 0; v < vectors; v++) {
+      __m512 weight = exp2<HALF>(_mm512_sub_ps(_mm512_load_ps(row + v * LANES), from));
+      added = _mm512_add_ps(added, weight);
+      if (HALF) _mm256_store_si256((__m256i*)(to.halves + i * width + v * LANES), (__m256i)_mm512_cvtneps_pbh(weight));
+      else _mm512_store_ps(row + v * LANES, weight);
+    }
+    to.total[r + i] = added;
+  }
+  const int64_t apart = HALF ? s.dv * 4 : o.value.row * 4;
+  const void* weights = HALF ? (void*)to.halves : (void*)to.scores;
+  for (int64_t j = 0; j < s.dv; j += COLUMNS * LANES) {
+    Piece part[TILE];
+    for (int u = 0; u < tiles; u++) part[u] = {(const char*)values[u].columns + j * 4, values[u].steps};
+    products<Kind, R, true>((s.dv - j) / LANES, weights, width * 4 / Kind::unit, part, tiles, BLOCK * 4 / Kind::unit, apart,
+                            to.sums + r * s.dv + j, s.dv * 4);
+  }
+}
+
+template <class Kind> static void dense(const Dense& o) {
+  constexpr bool HALF = Kind::unit == 2;
+  const Shape& s = o.shape;
+  const int64_t blocks = (s.keys + BLOCK - 1) / BLOCK, tasks = (s.queries + BLOCK - 1) / BLOCK;
+  const int64_t steps = (s.d + Kind::unit - 1) / Kind::unit, width = TILE * BLOCK;
+  const int64_t key_bytes = steps * BLOCK * 4, value_bytes = HALF ? BLOCK * s.dv * 2 : 0;
+  const int64_t groups = s.heads / s.key_heads, heads = s.batch * s.key_heads;
+#pragma omp parallel num_threads(o.threads)
+  {
+    Buffer rows((BLOCK + ROWS) * steps * 4), sums((BLOCK + ROWS) * s.dv * 4), total((BLOCK + ROWS) * LANES * 4);
+    Buffer scores(ROWS * width * 4), halves(ROWS * width * 2), bias_room(width * 4);
+    float largest[BLOCK + ROWS];
+    const Reading to = {rows, sums, scores, halves, largest, total};
+    for (int64_t start = 0; start < heads; start += o.together) {
+      const int64_t stop = min(heads, start + o.together);
+#pragma omp for collapse(2) schedule(static)
+      for (int64_t head = start; head < stop; head++)
+        for (int64_t block = 0; block < blocks; block++) {
+          const int64_t b = head / s.key_heads, h = head % s.key_heads, at = (head - start) * blocks + block;
+          const int count = min<int64_t>(BLOCK, s.keys - block * BLOCK);
+          const float* key = o.key.at(b, h, block * BLOCK);
+          pack(count, steps, o.keys + at * key_bytes, [&](int j, int64_t u) {
+            return Kind::load(key + j * o.key.row + u * Kind::unit, s.d - u * Kind::unit, 1);
+          });
+          if (HALF)
+            pack_values(o.value.at(b, h, block * BLOCK), o.value.row, count, s.dv, (uint16_t*)(o.values + at * value_bytes));
+        }
+#pragma omp for collapse(2) schedule(dynamic, 1)
+      for (int64_t reader = start * groups; reader < stop * groups; reader++)
+        for (int64_t task = 0; task < tasks; task++) {
+          const int64_t head = reader / groups, b = head / s.key_heads, hk = head % s.key_heads;
+          const int64_t h = hk * groups + reader % groups;
+          // What reads most first, so that threads end together: causal, the last rows; with
+          // lists, often the ends of the sequence.
+          int64_t query_block = o.causal ? tasks - 1 - task : task;
+          if (o.starts && task) query_block = task == 1 ? tasks - 1 : task - 1;
+          const int64_t first = query_block * BLOCK;
+          const int count = min<int64_t>(BLOCK, s.queries - first);
+          for (int i = 0; i < BLOCK + ROWS; i++) {
+            const float* from = o.query.at(b, h, first + min(i, count - 1));
+            for (int64_t u = 0; u < steps; u += LANES)
+              _mm512_mask_storeu_epi32(to.rows + (i * steps + u) * 4, steps - u >= LANES ? 0xffff : (1 << (steps - u)) - 1,
+                                       Kind::load(from + u * Kind::unit, s.d - u * Kind::unit, o.scale * LOG2E));
+            largest[i] = NONE;
+            to.total[i] = _mm512_setzero_ps();
+          }
+          memset(sums, 0, (BLOCK + ROWS) * s.dv * 4);
+          int64_t next = 0, end = o.causal ? min(blocks, query_block + 1) : blocks;
+          if (o.starts) {
+            const int32_t* list = o.starts + (o.list_heads > 1 ? h : 0) * (tasks + 1) + query_block;
+            next = list[0], end = list[1];
+          }
+          for (; next < end; next += TILE) {
+            const int tiles = min<int64_t>(TILE, end - next);
+            int64_t block[TILE];
+            Piece keys[TILE], values[TILE];
+            float* key_bias = o.key_bias ? (float*)bias_room : nullptr;
+            for (int u = 0; u < tiles; u++) {
+              block[u] = o.columns ? o.columns[next + u] : next + u;
+              const int64_t at = (head - start) * blocks + block[u];
+              keys[u] = {o.keys + at * key_bytes, steps};
+              if (HALF) values[u] = {o.values + at * value_bytes, BLOCK / 2};
+              else values[u] = {o.value.at(b, hk, block[u] * BLOCK), min<int64_t>(BLOCK, s.keys - block[u] * BLOCK)};
+              if (key_bias)
+                for (int j = 0; j < BLOCK; j++) {
+                  const int64_t key = block[u] * BLOCK + j;
+                  const float x = key < s.keys ? o.key_bias[b * s.keys + key] * LOG2E : 0;
+                  key_bias[u * BLOCK + j] = max(x, -1e38f);  // a row of padding alone stays finite
+                }
+            }
+            int r = 0;
+            for (; r + 4 < count; r += ROWS)
+              read_tile<Kind, ROWS>(o, to, h, first, r, min(ROWS, count - r), block, keys, values, tiles, key_bias);
+            if (r < count) read_tile<Kind, 4>(o, to, h, first, r, count - r, block, keys, values, tiles, key_bias);
+          }
+          for (int i = 0; i < count; i++) {
+            const float* sum = to.sums + i * s.dv;
+            const float all = _mm512_reduce_add_ps(to.total[i]);
+            const __m512 share = _mm512_set1_ps(all > 0 ? 1 / all : 0);
+            float* out = o.output.at(b, h, first + i);
+            for (int64_t j = 0; j < s.dv; j += LANES) _mm512_storeu_ps(out + j, _mm512_mul_ps(_mm512_loadu_ps(sum + j), share));
+          }
+        }
+    }
+  }
+}

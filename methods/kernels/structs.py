@@ -1,0 +1,105 @@
+"""What the kernels are called with: the structures of dense.h and best.h, field by field."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_float, c_int64, c_void_p
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+LANES = 16  # numbers in a vector
+EDGE = 64  # equal numbers at each end of a bias
+
+
+class View(ctypes.Structure):
+    _fields_ = [(name, c_int64) for name in ("data", "batch", "head", "row")]
+
+
+class Shape(ctypes.Structure):
+    _fields_ = [
+        (name, c_int64) for name in ("batch", "heads", "key_heads", "queries", "keys", "d", "dv")
+    ]
+
+
+class Bias(ctypes.Structure):
+    _fields_ = [("table", c_void_p), ("width", c_int64), ("origin", c_int64)]
+
+    @classmethod
+    def of(cls, diagonals: Tensor | None) -> tuple[Bias, Tensor | None]:
+        """diagonals [H, 2n-1] float32, the bias at distance -(n-1) … n-1; and what holds it. Where
+        it doesn't change any more, towards both ends, it is left out."""
+        if diagonals is None:
+            return cls(None, 0, 0), None
+        last = diagonals.shape[1] - 1
+        changes = (diagonals[:, 1:] != diagonals[:, :-1]).any(0).nonzero()[:, 0]
+        start, stop = (int(changes[0]), int(changes[-1]) + 2) if len(changes) else (0, 1)
+        ends = (EDGE, EDGE)
+        table = pad(diagonals[None, :, start:stop], ends, mode="replicate").contiguous()
+        return cls(table.data_ptr(), table.shape[2], EDGE + last // 2 - start), table
+
+
+class Dense(ctypes.Structure):
+    _fields_ = [
+        ("shape", Shape),
+        *((name, View) for name in ("query", "key", "value", "output")),
+        ("scale", c_float),
+        ("key_bias", c_void_p),
+        ("bias", Bias),
+        *((name, c_void_p) for name in ("starts", "columns")),
+        *((name, c_int64) for name in ("list_heads", "causal", "threads", "together")),
+        *((name, c_void_p) for name in ("keys", "values")),
+    ]
+
+
+class TopK(ctypes.Structure):
+    _fields_ = [
+        ("shape", Shape),
+        *((name, View) for name in ("query", "key", "value", "output")),
+        ("scale", c_float),
+        ("seen", c_void_p),
+        ("bias", Bias),
+        *((name, c_void_p) for name in ("places", "ids")),
+        *((name, c_int64) for name in ("k", "wanted", "threads")),
+        *((name, c_void_p) for name in ("eight", "means", "scales")),
+        *((name, c_void_p) for name in ("key_lists", "query_lists", "retrieved")),
+        *((name, c_int64) for name in ("m", "L", "lanes")),
+    ]
+
+
+class Tensors:
+    """Query, key, value and output as the kernels take them: d and e padded to vectors of 16, the
+    last dimension dense. Holds what the views point to."""
+
+    def __init__(self, query: Tensor, key: Tensor, value: Tensor) -> None:
+        self.e = value.shape[-1]
+        query, key, value = self.given = [_vectors(x) for x in (query, key, value)]
+        self.output = torch.empty(*query.shape[:3], value.shape[-1])
+        self.shape = Shape(
+            query.shape[0],
+            query.shape[1],
+            key.shape[1],
+            query.shape[2],
+            key.shape[2],
+            query.shape[3],
+            value.shape[3],
+        )
+
+    def views(self) -> dict[str, View]:
+        return {
+            name: View(x.data_ptr(), x.stride(0), x.stride(1), x.stride(2))
+            for name, x in zip(
+                ("query", "key", "value", "output"), (*self.given, self.output), strict=True
+            )
+        }
+
+    def result(self) -> Tensor:
+        return self.output[..., : self.e]
+
+
+def _vectors(x: Tensor) -> Tensor:
+    short = -x.shape[-1] % LANES
+    if short:
+        x = pad(x, (0, short))
+    return x if x.stride(-1) == 1 else x.contiguous()

@@ -1,0 +1,232 @@
+// The best k keys of each query, found by a scan of all keys in 8 bits.
+
+#pragma once
+#include "best.h"
+
+// A whole block of keys in 8 bits, measured from the block's mean, in which a key far above the
+// others weighs no more than they do; each key has a scale of its own. mean: room for d numbers.
+static void quantize(const TopK& o, int64_t b, int64_t h, int64_t block, uint8_t* eight, float* means,
+                     float* scales, float* mean) {
+  const int64_t d = o.shape.d;
+  auto number = [&](int j, int64_t x) { return _mm512_loadu_ps(o.key.at(b, h, block * BLOCK + j) + x); };
+  auto rest = [&](int j, int64_t x) { return _mm512_sub_ps(number(j, x), _mm512_load_ps(mean + x)); };
+  auto largest = [&](int j) {
+    __m512 most = _mm512_setzero_ps();
+    for (int64_t x = 0; x < d; x += LANES) most = _mm512_max_ps(most, _mm512_abs_ps(rest(j, x)));
+    return max(_mm512_reduce_max_ps(most), TINY);
+  };
+  float weight[BLOCK], least = 0, total = 0;
+  memset(mean, 0, d * 4);
+  for (int j = 0; j < BLOCK; j++) least += (weight[j] = largest(j)) / (8 * BLOCK);
+  for (int j = 0; j < BLOCK; j++) total += weight[j] = 1 / max(weight[j], least);
+  for (int64_t x = 0; x < d; x += LANES) {
+    __m512 sum = _mm512_setzero_ps();
+    for (int j = 0; j < BLOCK; j++) sum = _mm512_fmadd_ps(_mm512_set1_ps(weight[j]), number(j, x), sum);
+    _mm512_store_ps(mean + x, _mm512_mul_ps(sum, _mm512_set1_ps(1 / total)));
+    for (int t = 0; t < LANES; t++) means[(block / BLOCK * d + x + t) * BLOCK + block % BLOCK] = mean[x + t];
+  }
+  for (int j = 0; j < BLOCK; j++) scales[j] = largest(j) / 127;
+  pack(BLOCK, d / Eight::unit, eight, [&](int j, int64_t u) {
+    const __m512 inverse = _mm512_set1_ps(1 / scales[j]);
+    __m128i sixteen[4];
+    UNROLL for (int c = 0; c < 4; c++) {
+      const int64_t x = 4 * u + c * LANES;
+      sixteen[c] = x < d ? _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(rest(j, x), inverse))) : _mm_setzero_si128();
+    }
+    const __m256i low = _mm256_set_m128i(sixteen[1], sixteen[0]), high = _mm256_set_m128i(sixteen[3], sixteen[2]);
+    const __m512i all = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+    return _mm512_xor_si512(all, _mm512_set1_epi8(-128));  // unsigned: 128 is added
+  });
+}
+
+// Six queries in 8 bits, and what is to be known of them. Their scores are counted in steps, each
+// query's own: number = step · (a sum of its 8-bit numbers).
+struct Six {
+  const int8_t* rows;     // [6][d]
+  const int32_t* shift;   // [6]: what the 128 of the keys adds to a sum
+  const float* offsets;   // of a block's mean, in steps: [6] rows of `padded`; -inf: not seen
+  int64_t padded;
+  const float* limit;     // [6], in steps
+  const float* steps;     // [6]: 1 / (step · scale), for a bias
+};
+
+// Scores [6][…] of the queries with a block's keys, and which pass the limits. (Inlined into a
+// large function, its sums would leave the registers.)
+template <bool PASSES, bool BIAS>
+static COLD void scan(const Six& six, int64_t block, const uint8_t* keys, const float* scales, int64_t d,
+                      const float* const* bias, float* scores, int64_t scores_apart, uint64_t* passes,
+                      int64_t passes_apart) {
+  __m512i sum[ROWS][COLUMNS];
+  UNROLL for (int r = 0; r < ROWS; r++)
+    UNROLL for (int c = 0; c < COLUMNS; c++) sum[r][c] = _mm512_set1_epi32(-six.shift[r]);
+  const int8_t* rows = six.rows;
+  for (int64_t x = 0; x < d; x += Eight::unit) {
+    __m512i vector[COLUMNS];
+    UNROLL for (int c = 0; c < COLUMNS; c++) vector[c] = _mm512_load_si512(keys + x * BLOCK + 64 * c);
+    UNROLL for (int r = 0; r < ROWS; r++) {
+      __m512i unit = _mm512_set1_epi32(*(const int*)(rows + r * d + x));
+      UNROLL for (int c = 0; c < COLUMNS; c++) sum[r][c] = Eight::add(sum[r][c], unit, vector[c]);
+    }
+  }
+  UNROLL for (int r = 0; r < ROWS; r++) {
+    const __m512 offset = _mm512_set1_ps(six.offsets[r * six.padded + block]);
+    uint16_t* pass = (uint16_t*)(passes + r * passes_apart);
+    UNROLL for (int c = 0; c < COLUMNS; c++) {
+      __m512 score = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][c]), _mm512_load_ps(scales + c * LANES), offset);
+      if (BIAS) score = _mm512_fmadd_ps(_mm512_loadu_ps(bias[r] + c * LANES), _mm512_set1_ps(six.steps[r]), score);
+      _mm512_store_ps(scores + r * scores_apart + c * LANES, score);
+      if (PASSES) pass[c] = _mm512_cmp_ps_mask(score, _mm512_set1_ps(six.limit[r]), _CMP_GT_OQ);
+    }
+  }
+}
+
+constexpr int QUERIES = 48;  // of one task
+constexpr int SPAN = 8;      // blocks that take a query's limit at once
+constexpr int FIRST = 64;    // blocks from which a query gets its first limit
+constexpr int ENOUGH = 128;  // candidates of a query, before its limit is raised
+
+extern "C" void topk(const TopK* given) {
+  const TopK& o = *given;
+  const Shape& s = o.shape;
+  const int64_t d = s.d, blocks = s.keys / BLOCK, padded = (blocks + BLOCK - 1) / BLOCK * BLOCK;
+  const int64_t tasks = (s.queries + QUERIES - 1) / QUERIES;
+  const int wanted = o.wanted, enough = max(ENOUGH, 2 * wanted), room = max(enough + 3 * BLOCK, FIRST * BLOCK + BLOCK);
+#pragma omp parallel num_threads(o.threads)
+  {
+    Buffer mean(d * 4);
+#pragma omp for collapse(3) schedule(static)
+    for (int64_t b = 0; b < s.batch; b++)
+      for (int64_t h = 0; h < s.heads; h++)
+        for (int64_t block = 0; block < blocks; block++) {
+          const int64_t head = b * s.heads + h;
+          quantize(o, b, h, block, o.eight + (head * blocks + block) * BLOCK * d,
+                   o.means + head * padded * d, o.scales + (head * blocks + block) * BLOCK, mean);
+        }
+    Buffer rows((QUERIES + ROWS) * d * 4), eight((QUERIES + ROWS) * d), offsets((QUERIES + ROWS) * padded * 4);
+    Buffer near((QUERIES + 1) * room * 4), keys((QUERIES + 1) * room * 4);
+    Buffer scores(ROWS * FIRST * BLOCK * 4), passes(ROWS * SPAN * 8);
+    const __m512i iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    float limit[QUERIES + ROWS], steps[QUERIES + ROWS];
+    int32_t shift[QUERIES + ROWS], whole[QUERIES + ROWS];
+    Found found[QUERIES];
+#pragma omp for collapse(3) schedule(dynamic, 1)
+    for (int64_t b = 0; b < s.batch; b++)
+      for (int64_t h = 0; h < s.heads; h++)
+        for (int64_t task = 0; task < tasks; task++) {
+          const int64_t head = b * s.heads + h, first = (tasks - 1 - task) * QUERIES;
+          const int count = min<int64_t>(QUERIES, s.queries - first);
+          for (int i = 0; i < (count + ROWS - 1) / ROWS * ROWS; i++) {
+            const int64_t query = first + min(i, count - 1);  // rows beyond the last repeat it
+            const float* from = o.query.at(b, h, query);
+            __m512 largest = _mm512_set1_ps(1e-30f);
+            for (int64_t x = 0; x < d; x += LANES) largest = _mm512_max_ps(largest, _mm512_abs_ps(_mm512_loadu_ps(from + x)));
+            const float step = _mm512_reduce_max_ps(largest) / 127;
+            const __m512 inverse = _mm512_set1_ps(1 / step);
+            __m512i sum = _mm512_setzero_si512();
+            for (int64_t x = 0; x < d; x += LANES) {
+              const __m512 in_steps = _mm512_mul_ps(_mm512_loadu_ps(from + x), inverse);
+              const __m512i number = _mm512_cvtps_epi32(in_steps);
+              sum = _mm512_add_epi32(sum, number);
+              _mm512_store_ps((float*)rows.data + i * d + x, in_steps);
+              _mm_storeu_si128((__m128i*)((int8_t*)eight.data + i * d + x), _mm512_cvtepi32_epi8(number));
+            }
+            shift[i] = 128 * _mm512_reduce_add_epi32(sum);  // keys are stored with 128 added
+            steps[i] = 1 / (step * o.scale);
+            limit[i] = -INFINITY;
+            whole[i] = min<int64_t>(o.seen[query], s.keys) / BLOCK;
+            if (i < count) found[i] = {(float*)near.data + i * room, (int32_t*)keys.data + i * room, 0};
+          }
+          for (int r = 0; r < count; r += ROWS)
+            for (int64_t part = 0; part < padded; part += BLOCK) {
+              const Piece piece = {o.means + head * padded * d + part * d, d};
+              products<Float, ROWS>((blocks - part + LANES - 1) / LANES, (float*)rows.data + r * d, d * 4, &piece, 1, 0,
+                                    BLOCK * 4, (float*)offsets.data + r * padded + part, padded * 4);
+            }
+          for (int i = 0; i < (count + ROWS - 1) / ROWS * ROWS; i++)
+            for (int64_t block = whole[i]; block < blocks; block++) ((float*)offsets.data)[i * padded + block] = -INFINITY;
+          auto six = [&](int r) {
+            return Six{(int8_t*)eight.data + r * d, shift + r, (float*)offsets.data + r * padded, padded, limit + r, steps + r};
+          };
+          auto eight_of = [&](int64_t block) { return o.eight + (head * blocks + block) * BLOCK * d; };
+          auto scales_of = [&](int64_t block) { return o.scales + (head * blocks + block) * BLOCK; };
+          auto bias_of = [&](int r, int64_t block, const float** bias) {
+            for (int i = 0; i < ROWS; i++)
+              bias[i] = o.bias.from(h, block * BLOCK - o.places[first + min(r + i, count - 1)]);
+          };
+          // The first blocks give a query its first limit.
+          int first_blocks[QUERIES / ROWS];
+          for (int r = 0; r < count; r += ROWS) {
+            const int some = min(ROWS, count - r), several = first_blocks[r / ROWS] = min(FIRST, whole[r + some - 1]);
+            const Six these = six(r);
+            for (int block = 0; block < several; block++) {
+              float* out = (float*)scores.data + block * BLOCK;
+              if (o.bias.table) {
+                const float* bias[ROWS];
+                bias_of(r, block, bias);
+                scan<false, true>(these, block, eight_of(block), scales_of(block), d, bias, out, FIRST * BLOCK, nullptr, 0);
+              } else
+                scan<false, false>(these, block, eight_of(block), scales_of(block), d, nullptr, out, FIRST * BLOCK, nullptr, 0);
+            }
+            for (int i = 0; i < some; i++) {
+              Found& f = found[r + i];
+              const int numbers = min(several, whole[r + i]) * BLOCK;
+              const float* score = (float*)scores.data + i * FIRST * BLOCK;
+              if (numbers > enough) limit[r + i] = limit_for(score, numbers, wanted);
+              const __m512 least = _mm512_set1_ps(limit[r + i]);
+              int32_t* key = f.key;
+              for (int j = 0; j < numbers; j += LANES) {
+                const __mmask16 pass = _mm512_cmp_ps_mask(_mm512_load_ps(score + j), least, _CMP_GT_OQ);
+                _mm512_storeu_si512(key, _mm512_maskz_compress_epi32(pass, _mm512_add_epi32(iota, _mm512_set1_epi32(j))));
+                key += __builtin_popcount(pass);
+              }
+              f.count = key - f.key;
+              for (int j = 0; j < f.count; j++) f.score[j] = score[f.key[j]];
+              if (f.count > enough) limit[r + i] = tighten(f, wanted, enough);
+            }
+          }
+          const int most_blocks = whole[count - 1];
+          for (int start = 0; start < most_blocks; start += SPAN)
+            for (int r = 0; r < count; r += ROWS) {
+              // Where the first blocks end within a span, this span starts there.
+              const int begin = max(start, first_blocks[r / ROWS]);
+              if (begin >= start + SPAN) continue;
+              const int some = min(ROWS, count - r), end = min(start + SPAN, whole[r + some - 1]);
+              const Six these = six(r);
+              for (int block = begin; block < end; block++) {
+                float* out = (float*)scores.data + (block - begin) * BLOCK;
+                uint64_t* pass = (uint64_t*)passes.data + (block - begin);
+                if (o.bias.table) {
+                  const float* bias[ROWS];
+                  bias_of(r, block, bias);
+                  scan<true, true>(these, block, eight_of(block), scales_of(block), d, bias, out, SPAN * BLOCK, pass, SPAN);
+                } else
+                  scan<true, false>(these, block, eight_of(block), scales_of(block), d, nullptr, out, SPAN * BLOCK, pass, SPAN);
+              }
+              for (int i = 0; i < some; i++) {
+                Found& f = found[r + i];
+                const float* score = (float*)scores.data + i * SPAN * BLOCK;
+                const uint64_t* pass = (uint64_t*)passes.data + i * SPAN;
+                uint32_t words = _mm512_test_epi64_mask(_mm512_loadu_si512(pass), _mm512_loadu_si512(pass));
+                if (end - begin < SPAN) words &= (1u << max(end - begin, 0)) - 1;
+                for (; words; words &= words - 1) {
+                  const int word = __builtin_ctz(words);
+                  uint64_t bits = pass[word];
+                  do {
+                    const int j = word * BLOCK + __builtin_ctzll(bits);
+                    f.score[f.count] = score[j];
+                    f.key[f.count++] = begin * BLOCK + j;
+                  } while (bits &= bits - 1);
+                  if (f.count > enough) limit[r + i] = tighten(f, wanted, enough);
+                }
+              }
+            }
+          for (int i = 0; i < count; i++) {
+            Found& f = found[i];
+            if (f.count > wanted + wanted / 2) tighten(f, wanted, enough);
+            for (int64_t key = whole[i] * BLOCK; key < min<int64_t>(o.seen[first + i], s.keys); key++) f.key[f.count++] = key;
+            score_exactly(o, b, h, first + i, f);
+            read_best(o, b, h, first + i, f);
+          }
+        }
+  }
+}
