@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -24,11 +25,16 @@ from torch import Tensor, distributed, multiprocessing
 from transformers.modeling_outputs import BaseModelOutput
 
 from bench import plugins
-from bench.children.pairs import Batch, batches
+from bench.children.pairs import Batch
 from bench.models.base import Family, Spec
 from methods.base import Sequence
 
 SAVE_SECONDS, LOG_SECONDS = 60, 10
+WAYS = {
+    "batches": "bench.children.pairs:batches",
+    "measure": "bench.children.train_pairs:measure",
+}
+"""How rows become batches and a loss where a recipe doesn't say: as an encoder-decoder's do."""
 
 
 def measure(family: Family, batch: Batch, guidance: float) -> tuple[Tensor, float]:
@@ -37,7 +43,9 @@ def measure(family: Family, batch: Batch, guidance: float) -> tuple[Tensor, floa
     Guidance adds what keeps a model off the long plateau before retrieval by content: how little
     the decoder's first layer attends to the question asked, and its last to the words to copy.
     """
-    output = family.model(
+    model: Any = family.model
+    model.decoder.set_attn_implementation("eager")  # the one that gives attention weights
+    output = model(
         encoder_outputs=BaseModelOutput(family.encode(batch.ids, Sequence(vip=batch.vip))),
         labels=batch.target,
         use_cache=False,
@@ -96,9 +104,9 @@ def train(recipe: Any, family: Family, checkpoint: Path, rank: int) -> dict[str,
     """Run the stages that are left: a stage ends when the running share of copied tokens that are
     right reaches `until`, or after `minutes`. Processes differ in their rows only."""
     model: Any = family.model.train()
-    model.decoder.set_attn_implementation("eager")  # the one that gives attention weights
+    batches, measure = (plugins.load(recipe.get(name, WAYS[name])) for name in WAYS)
     for name, weight in model.named_parameters():
-        weight.requires_grad_(recipe.frozen not in name)
+        weight.requires_grad_(not re.search(recipe.frozen, name))
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=0.0, betas=(0.9, 0.98), weight_decay=0.0)
     state = {"stage": 0, "step": 0, "in_stage": 0.0, "seconds": 0.0, "right": 0.0}

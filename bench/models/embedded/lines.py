@@ -1,0 +1,212 @@
+"""A new causal model for the embedded checkpoints: its tokenizer and its first weights, laid out
+for retrieval. Everything comes out as an ordinary Hugging Face folder of a Llama."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import OmegaConf
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+from torch import Tensor, nn
+from torch.nn.functional import pad as pad_to
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from bench import plugins
+from bench.models.embedded.new import PIECES
+from methods.base import Call, Method
+
+SPECIAL = ("<pad>", "</s>", "<unk>", "<s>")
+
+
+def build_tokenizer(words: list[str]) -> Any:
+    """Known words as one token, digits and marks one by one, any other text as pieces, letters and
+    bytes. A segmentation's score is the sum of its pieces', so fewer and longer pieces win."""
+    pieces = dict.fromkeys(SPECIAL, 0.0) | {"<unk>": -100.0}
+    for score, group in (
+        (-8.0, [*(f"▁{word}" for word in words), *words, "▁<"]),
+        (-14.0, [*PIECES, *(f"▁{piece}" for piece in PIECES)]),
+        (-16.0, ["▁", "\n", *map(chr, range(33, 127))]),
+        (-30.0, [f"<0x{byte:02X}>" for byte in range(256)]),
+    ):
+        for piece in group:
+            pieces.setdefault(piece, score)
+    core = Tokenizer(models.Unigram(list(pieces.items()), unk_id=2, byte_fallback=True))
+    core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
+    core.decoder = decoders.Sequence(
+        [decoders.ByteFallback(), decoders.Metaspace(prepend_scheme="never"), decoders.Fuse()]
+    )
+    core.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", SPECIAL.index("<s>"))]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        pad_token="<pad>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        bos_token="<s>",
+        model_max_length=131072,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def looking_back(windows: Tensor, frequencies: Tensor, distances: int, steps: int) -> Tensor:
+    """Queries [H, 2·F] that, over keys of ones and then zeros, look back by the distances of
+    windows [H, 2] (lowest and highest), of so many: a rotary score of constant queries and keys
+    is a sum of waves in the distance, whose amplitudes are fitted here."""
+    phase = torch.arange(distances)[:, None] * frequencies
+    waves = torch.cat((phase.cos(), -phase.sin()), 1)
+    distance = torch.arange(distances)
+    wanted = (distance >= windows[:, :1]) & (distance <= windows[:, 1:])
+    wanted = wanted / wanted.sum(1, keepdim=True)
+    queries = torch.zeros(len(windows), waves.shape[1], requires_grad=True)
+    optimizer = torch.optim.Adam([queries], lr=1.0)
+    for step in range(steps):
+        optimizer.param_groups[0]["lr"] = 1.0 - step / steps
+        scores = queries @ waves.t()
+        # Near a text's beginning only the first distances are there.
+        loss = torch.zeros(())
+        for seen in (distances, distances // 16, distances // 128):
+            loss = loss - (wanted[:, :seen] * scores[:, :seen].log_softmax(1)).sum()
+        optimizer.zero_grad()
+        (loss + 1e-4 * queries.square().sum()).backward()
+        optimizer.step()
+    return queries.detach()
+
+
+def start(new: Any, seed: int, folder: Path) -> None:
+    """Write a new model with its tokenizer, its attention laid out for retrieval.
+
+    Retrieval by content stays on a plateau for long until tokens know what stands before them, and
+    look for their like. Each part has its own dimensions of the hidden state to begin with: words
+    that name lines (`names` of them), other tokens (`marks`), the tokens one, two, … before (`back`
+    each, one head of the first layer for each), and the names that stand in a `window` of distances
+    (one more head). In the last layer a query reads its own token and those before it, a key those
+    one further back, and both the names: an induction head that asks for a line. Its values are
+    the tokens themselves. Heads left over begin at random; all is trained.
+    """
+    words, naming = plugins.load(new.vocabulary)()
+    tokenizer = build_tokenizer([*words, *naming])
+    torch.manual_seed(seed)
+    sizes: Any = OmegaConf.to_container(new.config)
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        pad_token_id=SPECIAL.index("<pad>"),
+        eos_token_id=SPECIAL.index("</s>"),
+        bos_token_id=SPECIAL.index("<s>"),
+        tie_word_embeddings=True,
+        attention_bias=True,
+        **sizes,
+    )
+    model = LlamaForCausalLM(config)
+    first, *_, last = [block.self_attn for block in model.model.layers]
+    frequencies = model.model.rotary_emb.inv_freq
+    windows = torch.tensor([*([n, n] for n in range(1, new.shifts + 1)), [*new.window]])
+    queries = looking_back(windows, frequencies, new.distances, steps=400)
+    tokens = [tokenizer.convert_tokens_to_ids([word, f"▁{word}"]) for word in naming]
+    with torch.no_grad():
+        place(model.model.embed_tokens.weight, torch.tensor(tokens), new)
+        look_back(first, queries)
+        reads = tell(first, config.hidden_size, new)
+        find(last, reads, new, frequencies)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def place(table: Tensor, tokens: Tensor, new: Any) -> None:
+    """Embeddings of length 1 or so: those of `tokens` [words, forms] in the dimensions for names,
+    the same in each form, and all others in those for marks."""
+    table.zero_()
+    table[:, : new.marks] = torch.randn(len(table), new.marks) / new.marks**0.5
+    table[tokens] = 0
+    own = torch.randn(len(tokens), 1, new.names) / new.names**0.5
+    table[tokens, new.marks : new.marks + new.names] = own
+
+
+def look_back(attention: Any, queries: Tensor) -> None:
+    """The first heads look back as queries [H, d] of `looking_back` say, whatever the token."""
+    size = attention.head_dim
+    placed = queries.numel()
+    key = (size**0.5 * queries.square().mean().sqrt()).sqrt()
+    keys = torch.tensor([key, 0.0]).repeat_interleave(size // 2)
+    attention.q_proj.bias[:placed] = (queries * size**0.5 / key).flatten()
+    attention.k_proj.bias[:placed] = keys.repeat(len(queries))
+    for projection in (attention.q_proj, attention.k_proj):
+        projection.weight[:placed] = 0
+
+
+def tell(attention: Any, width: int, new: Any) -> list[Tensor]:
+    """The first heads say what they see; returns how to read the parts of the hidden state, each
+    [dimensions, D]: the token itself as a head says it, the tokens before it, the names."""
+    size, own = attention.head_dim, new.marks + new.names
+    # A normed token has length √D.
+    mark = torch.zeros(new.back, width)
+    mark[:, : new.marks] = nn.init.orthogonal_(torch.empty(new.back, new.marks)) / width**0.5
+    name = torch.zeros(new.names, width)
+    name[:, new.marks : own] = torch.eye(new.names) / width**0.5
+    seen = new.window[1] - new.window[0] + 1
+    reads, at = [mark * width**0.5], own
+    attention.o_proj.weight *= 0.3
+    for head, values in enumerate([*[mark] * new.shifts, name * seen]):
+        rows = slice(head * size, head * size + len(values))
+        whole = slice(head * size, (head + 1) * size)
+        attention.v_proj.weight[whole] = 0
+        attention.v_proj.weight[rows] = values
+        attention.o_proj.weight[:, whole] = 0
+        attention.o_proj.weight[at : at + len(values), rows] = torch.eye(len(values))
+        reads.append(torch.eye(width)[at : at + len(values)])
+        at += len(values)
+    return reads
+
+
+def find(attention: Any, reads: list[Tensor], new: Any, frequencies: Tensor) -> None:
+    """Each head looks for what stood behind the tokens before this one, in a line of this name,
+    in the dimensions that turn too slowly to tell distances, and says what it finds."""
+    *tokens, name = reads
+    size = attention.head_dim
+    still = (frequencies < new.still).nonzero()[:, 0]
+    still = torch.cat((still, still + size // 2))
+    for projection in (attention.q_proj, attention.k_proj):
+        projection.weight *= 0.1
+    attention.v_proj.weight.zero_()
+    attention.o_proj.weight.zero_()
+    for head in range(attention.q_proj.out_features // size):
+        rows = head * size + still
+        for asked, held, gain in [
+            (name, name, new.likeness),
+            *((asked, held, new.order) for asked, held in itertools.pairwise(tokens)),
+        ]:
+            mixed = gain * torch.randn(len(still), len(asked)) / len(still) ** 0.5
+            attention.q_proj.weight[rows] += mixed @ asked
+            attention.k_proj.weight[rows] += mixed @ held
+        rows = slice(head * size, (head + 1) * size)
+        copied = nn.init.orthogonal_(torch.empty(size, new.marks)) * new.copying
+        attention.v_proj.weight[rows, : new.marks] = copied
+        attention.o_proj.weight[: new.marks, rows] = copied.t()
+
+
+@dataclass(frozen=True)
+class Nearby(Method):
+    """Vanilla for a model whose layers look a few tokens back, and nowhere else: a token reads
+    `size` tokens at least, twice as many at most. For training."""
+
+    size: int = 64
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+        """query, key, value [B, H, n, d] → [B, H, n, d]"""
+        n, size = query.shape[2], self.size
+        pad = (0, 0, size, -n % size)
+        # Block i of the queries reads blocks i and i + 1 of what begins one block earlier.
+        key, value = (
+            pad_to(x, pad).unfold(2, 2 * size, size).transpose(-1, -2) for x in (key, value)
+        )
+        query = pad_to(query, (0, 0, 0, -n % size)).unflatten(2, (-1, size))
+        place = torch.arange(query.shape[2])[:, None, None] * size
+        of_query, of_key = place + torch.arange(size)[:, None], place + torch.arange(-size, size)
+        seen = (of_key >= 0) & (of_key <= of_query)
+        blocks = scaled_dot_product_attention(query, key, value, seen, scale=call.scale)
+        return blocks.flatten(2, 3)[:, :, :n]
