@@ -6,6 +6,7 @@ asks for the place, or compares the homes of two people. Splits share no person.
 
 from __future__ import annotations
 
+import random
 import re
 from dataclasses import dataclass
 
@@ -13,6 +14,8 @@ from tasks import seeds, stories, story_words
 
 OWNS = "The {} belongs to {}."
 LIVES = "{} lives at the {}."
+WHERE = "Where does the owner of the {} live?"
+SAME = "Do {} and {} live at the same place?"
 RELATION = "home_of_owner"
 CANDIDATES = 8
 
@@ -37,18 +40,19 @@ class Links:
         return [" ".join(said) for _, said in self.paragraphs]
 
 
-def links(split: str, index: int, tokens: int, seed: int = 0) -> Links:
-    """Paragraphs of about `tokens` tokens, never more. ValueError below 256 tokens."""
-    if tokens < 256:
-        raise ValueError(f"tokens is {tokens}; accepted: 256 and more")
-    rng = seeds.stream("links", split, seed, index)
-    # A quarter of the tokens is facts, the rest prose that decides nothing.
-    n = max(2, min(40, tokens // 128))
+Fact = tuple[str, str, str]  # a thing, its owner, and where the owner lives
+
+
+def tell(
+    rng: random.Random, split: str, tokens: int, n: int, neighbours: bool = False
+) -> tuple[list[Fact], tuple[tuple[str, tuple[str, ...]], ...]]:
+    """n facts and their paragraphs, of `tokens` tokens at most, or the facts alone where these have
+    more. Of `neighbours` the first two owners live at the same place."""
     people = rng.sample(stories.names(split), n)
     nouns = rng.sample(story_words.NOUNS, n)
     things = [f"{rng.choice(story_words.ADJECTIVES)} {noun}" for noun in nouns]
     homes = [rng.choice(story_words.PLACES) for _ in people]
-    if n > 3 and index % 4 == 1:
+    if neighbours:
         homes[1] = homes[0]
     said = {name: [LIVES.format(name, home)] for name, home in zip(people, homes, strict=True)}
     for thing, owner in zip(things, people, strict=True):
@@ -68,17 +72,27 @@ def links(split: str, index: int, tokens: int, seed: int = 0) -> Links:
         said[title].append(sentence)
     rng.shuffle(titles)
     paragraphs = tuple((title, tuple(said[title])) for title in titles)
-    thing, owner, home = things[0], people[0], homes[0]
+    return list(zip(things, people, homes, strict=True)), paragraphs
+
+
+def links(split: str, index: int, tokens: int, seed: int = 0) -> Links:
+    """Paragraphs of about `tokens` tokens, never more. ValueError below 256 tokens."""
+    if tokens < 256:
+        raise ValueError(f"tokens is {tokens}; accepted: 256 and more")
+    rng = seeds.stream("links", split, seed, index)
+    # A quarter of the tokens is facts, the rest prose that decides nothing.
+    n = max(2, min(40, tokens // 128))
+    facts, paragraphs = tell(rng, split, tokens, n, neighbours=n > 3 and index % 4 == 1)
+    (thing, owner, home), (_, other, elsewhere) = facts[:2]
     others = sorted(set(story_words.PLACES) - {home})
     candidates = [home, *rng.sample(others, CANDIDATES - 1)]
     rng.shuffle(candidates)
     if index % 4 in (1, 3):
-        other = people[1]
-        question = f"Do {owner} and {other} live at the same place?"
-        answer = "yes" if homes[0] == homes[1] else "no"
+        question = SAME.format(owner, other)
+        answer = "yes" if home == elsewhere else "no"
         supporting = ((owner, 0), (other, 0))
     else:
-        question = f"Where does the owner of the {thing} live?"
+        question = WHERE.format(thing)
         answer = home
         supporting = ((f"The {thing}", 0), (owner, 0))
     return Links(paragraphs, question, answer, thing, home, tuple(candidates), supporting)

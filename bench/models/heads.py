@@ -28,6 +28,8 @@ class RobertaWithHeads(RobertaPreTrainedModel):  # type: ignore[misc]
     """The encoder with one linear layer for each of `outputs`, as a checkpoint holds it."""
 
     outputs: ClassVar[Mapping[str, int]]
+    # A checkpoint may hold the other head as well.
+    _keys_to_ignore_on_load_unexpected: ClassVar[list[str]] = [r"^heads\."]
 
     def __init__(self, config: Any) -> None:
         super().__init__(config)

@@ -1,0 +1,253 @@
+"""Train a small encoder with a span and a choice head on rows of a generator: `python -m
+bench.children.train_heads RECIPE`.
+
+A recipe (YAML) says where rows come from, what the model starts as, the method in it, the stages
+of the curriculum. Work is saved once a minute, and the same command goes on from there after a
+kill. `python -m bench.models.embedded.check_heads RECIPE` adds scores to the card.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from collections.abc import Sequence as Items
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from omegaconf import OmegaConf
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from bench import plugins
+from bench.children.train_pairs import LOG_SECONDS, SAVE_SECONDS, restore, save
+from bench.models.base import Spec
+from bench.models.embedded.new_roberta import RobertaForBoth
+from bench.models.heads import RobertaChoice, RobertaSpan
+from bench.models.hf import load_tokenizer, load_weights
+from methods.base import Call, Layer, Method, Sequence
+
+EOS = 1
+
+
+class Batch(NamedTuple):
+    """Ids [B, n], VIP mask [B, n], kinds [B] (-1: a row of choices), right choices [B], ends
+    [c, 3] (row, first and last token of a right answer), looks [l, 4] (row, layer, from, to)."""
+
+    ids: Tensor
+    vip: Tensor
+    kinds: Tensor
+    right: Tensor
+    ends: Tensor
+    looks: Tensor
+
+
+class Looking(Method):
+    """Another method's walk that notes how far its layers are from looking where they should:
+    `missed` is the mean of -log of the share of attention, itself the mean over heads, that goes
+    from a look's start to its end. For layers that see every token."""
+
+    def __init__(self, inner: Method, looks: Tensor | None) -> None:
+        self.inner, self.looks = inner, looks
+        self.missed = torch.zeros(())
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+        return self.inner.attend(query, key, value, call)
+
+    def encode(self, layers: Items[Layer], hidden: Tensor, sequence: Sequence) -> Tensor:
+        if self.looks is None:
+            return self.inner.encode(layers, hidden, sequence)
+        missed = []
+        for number, layer in enumerate(layers):
+            here = self.looks[self.looks[:, 1] == number]
+            if len(here):
+                missed.append(_missed(layer, hidden, here))
+            hidden = layer(hidden, sequence)
+        self.missed = torch.cat(missed).mean()
+        return hidden
+
+
+def _missed(layer: Layer, hidden: Tensor, looks: Tensor) -> Tensor:
+    row, start, end = looks[:, 0], looks[:, 2], looks[:, 3]
+    most = int(torch.bincount(row).max())
+    place = torch.zeros_like(row)
+    for one in row.unique():
+        place[row == one] = torch.arange(int((row == one).sum()))
+    asked = torch.zeros(len(hidden), most, dtype=torch.long)
+    asked[row, place] = start
+    queries = hidden.gather(1, asked[..., None].expand(-1, -1, hidden.shape[-1]))
+    shares = layer.scores(queries, Sequence(), hidden, Sequence()).softmax(-1).mean(1)
+    return -(shares[row, place, end] + 1e-6).log()
+
+
+def batches(stage: Any, tokenizer: Any, seed: int, step: int) -> Iterator[Batch]:
+    """The batches of a stage from this step on, each of rows of one of its `rows`, in turn.
+
+    There is no padding, which would cost the fused attention: rows end with end-of-sequence tokens.
+    """
+    kinds = [one for one in stage.rows for _ in range(one.get("weight", 1))]
+    while True:
+        one = kinds[step % len(kinds)]
+        make, options = plugins.load(one.make), dict(one.options)
+        count = max(1, stage.batch_tokens // (options["tokens"] + 32))
+        made = [make(step * count + row, seed, **options) for row in range(count)]
+        yield encode(made, tokenizer)
+        step += 1
+
+
+def encode(made: list[Any], tokenizer: Any) -> Batch:
+    """Rows of tasks.marked as a batch."""
+    texts = [text for row in made for text in (row.query, row.document)]
+    coded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
+    longest = 1 + max(
+        len(coded.input_ids[i]) + len(coded.input_ids[i + 1]) for i in range(0, len(texts), 2)
+    )
+    ids = torch.full((len(made), longest), EOS)
+    vip = torch.zeros_like(ids, dtype=torch.bool)
+    ends, looks = [], []
+    for at, row in enumerate(made):
+        query, document = coded.input_ids[2 * at : 2 * at + 2]
+        ids[at, : len(query) + len(document)] = torch.tensor(query + document)
+        vip[at, : len(query)] = True
+        token = [0] * (len(row.query) + len(row.document))
+        for part, shift, first in ((0, 0, 0), (1, len(row.query), len(query))):
+            for number, (begin, end) in enumerate(coded.offset_mapping[2 * at + part]):
+                token[shift + begin : shift + end] = [first + number] * (end - begin)
+        ends += [(at, token[first], token[last]) for first, last in row.spans]
+        looks += [(at, look.layer, token[look.start], token[look.end]) for look in row.looks]
+    kinds, right = (
+        torch.tensor([getattr(row, name) for row in made]) for name in ("kind", "right")
+    )
+    return Batch(ids, vip, kinds, right, torch.tensor(ends).view(-1, 3), torch.tensor(looks))
+
+
+class Both:
+    """The families of both heads around one model."""
+
+    def __init__(self, model: Any, tokenizer: Any, method: Method, marks: Items[str]) -> None:
+        numbers = {mark: tokenizer.convert_tokens_to_ids(mark) for mark in marks}
+        self.span = RobertaSpan(model, tokenizer, method)
+        self.choice = RobertaChoice(model, tokenizer, method)
+        self.span.marks = self.choice.marks = numbers
+        self.model, self.tokenizer, self.marks = model, tokenizer, numbers
+
+    def measure(self, method: Method, batch: Batch, guidance: float) -> tuple[Tensor, float]:
+        """The loss, and the share of rows whose answer is right (of several spans, of answers)."""
+        walk = Looking(method, batch.looks if guidance else None)
+        self.span.method = self.choice.method = walk
+        sequence = Sequence(vip=batch.vip)
+        if batch.kinds[0] < 0:
+            logits = self.choice.classify(batch.ids, sequence)
+            loss = cross_entropy(logits, batch.right)
+            right = (logits.argmax(-1) == batch.right).float().mean()
+        else:
+            loss, right = self._span(batch, sequence)
+        if guidance:
+            loss = loss + guidance * walk.missed
+        return loss, right.item()
+
+    def _span(self, batch: Batch, sequence: Sequence) -> tuple[Tensor, Tensor]:
+        hidden = self.span.encode(batch.ids, sequence)
+        kinds = self.span._kinds(hidden, sequence)
+        loss = cross_entropy(kinds, batch.kinds)
+        right = kinds.argmax(-1) == batch.kinds
+        if not len(batch.ends):
+            return loss, right.float().mean()
+        row, wanted = batch.ends[:, 0], batch.ends[:, 1:]
+        ends = self.span._ends(hidden, batch.ids, sequence)
+        found = ends[row]  # [c, 2, n]
+        loss = loss + cross_entropy(found.flatten(0, 1), wanted.flatten())
+        if len(row) > len(row.unique()):  # as many answers as a row has may come first
+            most = int(torch.bincount(row).max())
+            first = (found.topk(most, -1).indices == wanted[..., None]).any(-1)
+            return loss, first.all(-1).float().mean()
+        hit = torch.ones_like(right)
+        hit[row] = (found.argmax(-1) == wanted).all(-1)
+        return loss, (right & hit).float().mean()
+
+
+def train(recipe: Any, both: Both, checkpoint: Path) -> dict[str, Any]:
+    """Run the stages that are left: a stage ends when the running share of right rows, of the
+    kind of rows that has the least, reaches `until`, or after `minutes`."""
+    model = both.model.train()
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(not any(part in name for part in recipe.frozen))
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(weights, lr=0.0, betas=(0.9, 0.98), weight_decay=0.0)
+    state: dict[str, Any] = {"stage": 0, "step": 0, "in_stage": 0.0, "seconds": 0.0, "right": {}}
+    if checkpoint.exists():
+        with torch.no_grad():
+            state = restore(checkpoint, model, optimizer)
+    logged = saved = state["seconds"]
+    while state["stage"] < len(recipe.stages):
+        stage = recipe.stages[state["stage"]]
+        method = plugins.build({**recipe.method, **stage.get("method", {})})
+        begun, over = time.monotonic(), False
+        kinds = [one.name for one in stage.rows for _ in range(one.get("weight", 1))]
+        for batch in batches(stage, both.tokenizer, recipe.seed, int(state["step"])):
+            kind = kinds[state["step"] % len(kinds)]
+            done = min(1.0, state["in_stage"] / (60 * stage.minutes))
+            rate = stage.lr + (stage.get("lr_end", stage.lr) - stage.lr) * done
+            optimizer.param_groups[0]["lr"] = rate * min(1.0, (state["step"] + 1) / recipe.warmup)
+            optimizer.zero_grad()
+            loss, right = both.measure(method, batch, stage.guidance)
+            if not bool(loss.isfinite()):
+                raise SystemExit(f"loss is {loss.item()} at step {state['step']}")
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(weights, 1.0)
+            optimizer.step()
+            now = time.monotonic()
+            seconds, begun = now - begun, now
+            before = state["right"].get(kind, 0.0)
+            state["right"][kind] = before + 0.05 * (right - before)
+            state["step"] += 1
+            state["seconds"] += seconds
+            state["in_stage"] += seconds
+            least = min(state["right"].get(kind, 0.0) for kind in kinds)
+            over = least >= stage.until or state["in_stage"] >= 60 * stage.minutes
+            if over or state["seconds"] - logged > LOG_SECONDS:
+                logged = state["seconds"]
+                shares = "  ".join(f"{k} {v:.3f}" for k, v in sorted(state["right"].items()))
+                print(
+                    f"{logged:6.0f} s  stage {state['stage']}  step {state['step']}  "
+                    f"{list(batch.ids.shape)}  loss {loss.item():.3f}  {shares}",
+                    flush=True,
+                )
+            if over:
+                state.update(stage=state["stage"] + 1, in_stage=0.0, right={})
+            if over or state["seconds"] - saved > SAVE_SECONDS:
+                saved = state["seconds"]
+                save(checkpoint, model, optimizer, state)
+            if over:
+                break
+    return state
+
+
+def load(folder: Path, method: Method, marks: Items[str]) -> Both:
+    """Both heads of a checkpoint. Raises ValueError with one line."""
+    model, _ = load_weights(RobertaForBoth, Spec(folder.name, folder), torch.float32)
+    return Both(model, load_tokenizer(folder), method, marks)
+
+
+def main(path: str) -> None:
+    recipe: Any = OmegaConf.load(path)
+    out = Path(recipe.out)
+    out.mkdir(parents=True, exist_ok=True)
+    checkpoint = out / "checkpoint.safetensors"
+    if "new" in recipe and not checkpoint.exists():
+        plugins.load(recipe.new.target)(recipe.new, recipe.seed, out)
+    torch.set_num_threads(1)
+    torch.manual_seed(recipe.seed)
+    start = Path(recipe.get("start", out))
+    both = load(start, plugins.build({**recipe.method}), list(recipe.marks))
+    state = train(recipe, both, checkpoint)
+    both.model.save_pretrained(out)
+    both.tokenizer.save_pretrained(out)
+    trained = {"seed": recipe.seed, "minutes": round(state["seconds"] / 60)}
+    OmegaConf.save({"recipe": path, "start": str(start), **trained}, out / "card.yaml")
+    checkpoint.unlink()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

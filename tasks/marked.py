@@ -1,0 +1,160 @@
+"""What the embedded encoder with a span and a choice head is trained on: questions over paragraphs
+and stories of the training split, laid out as HotpotQA, WikiHop and QuALITY are.
+
+`looks` say where attention should go for an answer to be found: a question's word fetches what
+stands beside the same word in the text (once, or twice in a row for two hops), and each choice is
+compared with what was fetched.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from tasks import formats, links
+from tasks.seeds import stream
+from tasks.stories import VERSION, compose_with_sources
+
+SPAN = 2
+FETCH, HOP, COMPARE = 1, 2, 3  # the layers whose attention is looked at
+
+# What a question about a story names, in the order of its sources; the last word is looked up.
+ASKED = (
+    re.compile(r"Where (?:is|was) the (.+) at (?:the end|first)\?"),
+    re.compile(r"Who gave the (.+) to .+\?"),
+    re.compile(r"What did .+ give to (.+)\?"),
+    re.compile(r"Where are the (.+) and the (.+) at the end\?"),
+)
+
+
+class Look(NamedTuple):
+    """Which layer should look from which character of a row's text to which: query and document as
+    one text."""
+
+    layer: int
+    start: int
+    end: int
+
+
+class Marked(NamedTuple):
+    """A row for a head. `kind` is 0 no, 1 yes, 2 a span, or -1 for a row of choices, whose right
+    one is `right`. `spans` are the first and last character of each right answer, in query and
+    document as one text."""
+
+    query: str
+    document: str
+    kind: int
+    right: int
+    spans: tuple[tuple[int, int], ...]
+    looks: tuple[Look, ...]
+
+
+def paragraphs(index: int, seed: int, tokens: int, facts: int, questions: int = 1) -> Marked:
+    """A row of HotpotQA's form, as tasks.links makes them. Several questions in a row, which only
+    training has, all ask for a place; a single one may ask for yes or no."""
+    rng = stream("marked paragraphs", seed, index, tokens, facts, questions)
+    compares = questions == 1 and index % 2 == 1
+    told, texts = links.tell(rng, "train", tokens, facts, neighbours=compares and index % 4 == 1)
+    if compares:
+        (_, one, home), (_, other, elsewhere) = told[:2]
+        asked, kind = [links.SAME.format(one, other)], int(home == elsewhere)
+    else:
+        told = told[:questions]
+        asked, kind = [links.WHERE.format(thing) for thing, _, _ in told], SPAN
+    query, document = formats.hotpotqa("roberta", "[qe][qs]".join(asked), texts)
+    text = query + document
+    looks: list[Look] = []
+    spans = []
+    if compares:
+        ends = []
+        for name, place in ((one, home), (other, elsewhere)):
+            ends.append(query.index(name, query.index("Do ") + 3) + len(name) - 1)
+            looks += _both(FETCH, ends[-1], _span(text, links.LIVES.format(name, place), place))
+        looks += [Look(HOP, ends[1], ends[0] if kind else 0), Look(COMPARE, 0, ends[1])]
+    for thing, owner, home in () if compares else told:
+        noun = query.index(f"the {thing} ") + len(f"the {thing}") - 1
+        looks += _both(FETCH, noun, _span(text, links.OWNS.format(thing, owner), owner))
+        spans.append(_span(text, links.LIVES.format(owner, home), home))
+        looks += _both(HOP, noun, spans[-1])
+        looks += [Look(HOP, at, noun) for at in spans[-1]]
+    return Marked(query, document, kind, -1, tuple(spans), tuple(looks))
+
+
+def choices(index: int, seed: int, tokens: int, facts: int) -> Marked:
+    """A row of QuALITY's form: a question about a story, and four options."""
+    rng = stream("marked story", VERSION, seed, index, tokens, facts)
+    told, sources = compose_with_sources(rng, "train", tokens, facts, 1)
+    question = told.questions[0]
+    right = question.options.index(question.answers[0])
+    query = formats.choices(question.text, question.options)
+    found = next(match for form in ASKED if (match := form.fullmatch(question.text)))
+    looks: list[Look] = []
+    for group, (part, sentence) in enumerate(sources[0], 1):
+        key = len("[question]") + found.end(group) - 1
+        begin = len(query) + told.text.index(sentence) + sentence.rindex(part)
+        looks += _both(FETCH, key, (begin, begin + len(part) - 1))
+        looks += _compared(query, part, right, key)
+    return Marked(query, told.text, -1, right, (), tuple(looks))
+
+
+def relations(index: int, seed: int, tokens: int, facts: int) -> Marked:
+    """A row of WikiHop's form, as tasks.links makes them."""
+    rng = stream("marked relations", seed, index, tokens, facts)
+    told, texts = links.tell(rng, "train", tokens, facts)
+    thing, owner, home = told[0]
+    # Half of the wrong ones stand in the text as well.
+    others = sorted({place for _, _, place in told[1:]} - {home})
+    wrong = rng.sample(others, min(len(others), (links.CANDIDATES - 1) // 2))
+    rest = sorted(set(links.story_words.PLACES) - {home, *wrong})
+    candidates = [home, *wrong, *rng.sample(rest, links.CANDIDATES - 1 - len(wrong))]
+    rng.shuffle(candidates)
+    supports = [" ".join(said) for _, said in texts]
+    query, document = formats.wikihop("roberta", f"{links.RELATION} {thing}", candidates, supports)
+    text = query + document
+    noun = query.index(thing) + len(thing) - 1
+    looks = _both(FETCH, noun, _span(text, links.OWNS.format(thing, owner), owner))
+    looks += _both(HOP, noun, _span(text, links.LIVES.format(owner, home), home))
+    for candidate in candidates:
+        start = query.index(f"[ent]{candidate}[/ent]")
+        looks.append(Look(COMPARE, start, noun if candidate == home else 0))
+    return Marked(query, document, -1, candidates.index(home), (), tuple(looks))
+
+
+def vocabulary() -> tuple[list[str], list[str], list[str]]:
+    """As tasks.stories.vocabulary, with the words of tasks.links."""
+    from tasks import stories
+
+    words, first, second = stories.vocabulary()
+    texts = (links.OWNS, links.LIVES, links.WHERE, links.SAME, "yes no")
+    more = set(re.findall(r"\w+", " ".join(texts).replace("{}", " ")))
+    return sorted({*words, *more, links.RELATION}), first, second
+
+
+def _span(text: str, sentence: str, part: str) -> tuple[int, int]:
+    """First and last character of the last `part` of a sentence of the text."""
+    begin = text.index(sentence) + sentence.rindex(part)
+    return begin, begin + len(part) - 1
+
+
+def _compared(query: str, part: str, right: int, key: int) -> list[Look]:
+    """The last word of the right option, and that of a part of it, look at the question's word
+    that has fetched an answer, those of other options at the row's first token; and each [ent] at
+    what its option found."""
+    looks = []
+    for number, text in enumerate(query.split("[ent]")[1:]):
+        start = query.index(f"[ent]{text}")
+        option = text.removesuffix("[/ent]")
+        last = start + len("[ent]") + len(option) - 1
+        if number == right:
+            at = start + len("[ent]") + option.index(part)
+            looks += [Look(HOP, place, key) for place in (at, at + len(part) - 1)]
+            looks.append(Look(COMPARE, start, at + len(part) - 1))
+        else:
+            # Endings that two words share would be told to look both ways.
+            looks += [Look(HOP, last, 0)] if option[-2:] != part[-2:] else []
+            looks.append(Look(COMPARE, start, last))
+    return looks
+
+
+def _both(layer: int, start: int, span: tuple[int, int]) -> list[Look]:
+    return [Look(layer, start, end) for end in span]
