@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -96,9 +97,9 @@ def train(recipe: Any, family: Family, checkpoint: Path, rank: int) -> dict[str,
     """Run the stages that are left: a stage ends when the running share of copied tokens that are
     right reaches `until`, or after `minutes`. Processes differ in their rows only."""
     model: Any = family.model.train()
-    model.decoder.set_attn_implementation("eager")  # the one that gives attention weights
+    model.get_decoder().set_attn_implementation("eager")  # the one that gives attention weights
     for name, weight in model.named_parameters():
-        weight.requires_grad_(recipe.frozen not in name)
+        weight.requires_grad_(not re.search(recipe.frozen, name))
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=0.0, betas=(0.9, 0.98), weight_decay=0.0)
     state = {"stage": 0, "step": 0, "in_stage": 0.0, "seconds": 0.0, "right": 0.0}
