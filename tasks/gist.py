@@ -36,8 +36,8 @@ LINE = "{folk} {act}: {food}, {beast}, {land}."
 
 
 class Told(NamedTuple):
-    """A text and its summary. `copies` are the words of the summary that vary; each is told in the
-    text at `document`, not there only. They begin and end as in tasks.story_pairs.Copy."""
+    """A text and its summary. `copies` are the words of the summary that vary, once for each
+    place of the text that tells them rightly; no question is asked."""
 
     text: str
     summary: str
@@ -61,16 +61,16 @@ def gist(split: str, index: int, tokens: int, seed: int = 0) -> Told:
     habits = {folk: {kind: drawn[kind][i] for kind in HABITS} for i, folk in enumerate(folks)}
     sentences = _sentences(rng, habits, tokens)
     rng.shuffle(sentences)
-    text = " ".join(sentence for sentence, _ in sentences)
     lines = [LINE.format(**{**habits[f], "folk": f.capitalize()}) for f in folks]
-    summary = " ".join(lines)
-    copies = []
-    for folk, line in zip(folks, lines, strict=True):
-        for kind, word in habits[folk].items():
-            sentence = next(said for said, about in sentences if about == (folk, kind))
-            at = text.index(sentence) + sentence.rindex(word)
-            copies.append(Copy(summary.index(line) + line.rindex(word), len(word), len(QUERY), at))
-    return Told(text, summary, tuple(copies))
+    summary, text, copies = " ".join(lines), "", []
+    for sentence, about in sentences:
+        if about:
+            folk, kind = about
+            word, line = habits[folk][kind], lines[folks.index(folk)]
+            answer, at = summary.index(line) + line.rindex(word), len(text) + sentence.rindex(word)
+            copies.append(Copy(answer, len(word), 0, at))
+        text += sentence + " "
+    return Told(text[:-1], summary, tuple(copies))
 
 
 def _sentences(
