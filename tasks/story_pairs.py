@@ -15,7 +15,7 @@ class Copy(NamedTuple):
 
     answer: int  # where the words begin in the answer
     length: int
-    question: int  # where the question they answer ends
+    question: int  # where the question they answer ends; 0: none was asked
     document: int  # where they begin in the story
 
 

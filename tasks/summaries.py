@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tasks import sources
-from tasks.base import Row
+from tasks.base import DataError, Row
 from tasks.rows import Reader
 
 # VCC's query of every task without one: its tokens are VIP.
 QUERY = "summarize"
-KINDS = ("article", "dialogue", "articles")
+KINDS = ("article", "dialogue", "articles", "gist")
 # Multi-News' own mark between the articles of a group.
 BORDER = "|||||"
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[\"'“‘(]?[A-Z0-9])")
@@ -31,7 +31,8 @@ class Summaries(Reader):
 
     columns   document, summary and id in the benchmark's files. Without `id` a row is called by
               its split and number. A document that is a list of turns is joined by blank lines
-    embedded  article, dialogue (a list of turns) or articles (a group of them)
+    embedded  article, dialogue (a list of turns), articles (a group of them), or gist: a text whose
+              summary no single sentence decides (tasks.gist)
     """
 
     columns: Mapping[str, str] = field(default_factory=dict, hash=False)
@@ -64,6 +65,9 @@ class Summaries(Reader):
         return sources.text(record, column, where)
 
     def make(self, split: str, index: int, length: int, seed: int) -> list[dict[str, Any]]:
+        if self.embedded == "gist":
+            return [self._gist(split, index, length, seed)]
+
         def build(story: Any) -> dict[str, Any]:
             summary = "\n".join(sentences(story.summary))
             document: str | list[str] = story.text
@@ -78,6 +82,15 @@ class Summaries(Reader):
 
         # A turn's speaker takes two tokens more, and its blank line another.
         return [self.fitted(split, index, length, seed, 4, build, self.count)]
+
+    def _gist(self, split: str, index: int, length: int, seed: int) -> dict[str, Any]:
+        from tasks import gist
+
+        try:
+            told = gist.gist(split, index, length - gist.AROUND, seed)
+        except ValueError as error:
+            raise DataError(f"length={length} is too short for a text: {error}") from None
+        return {self.columns["document"]: told.text, self.columns["summary"]: told.summary}
 
     def score(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]]

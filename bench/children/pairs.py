@@ -13,7 +13,8 @@ EOS = 1
 
 class Batch(NamedTuple):
     """Ids [B, n], VIP mask [B, n], target [B, t] (-100 is ignored), and copies [c, 4] int64: row,
-    token of the target, the token that ends its question, the token that it is copied from."""
+    token of the target, the token that ends its question (or the next), the token that it is
+    copied from. A token that stands in several places has a copy for each."""
 
     ids: Tensor
     vip: Tensor
@@ -56,7 +57,7 @@ def _copied(pair: Any, offsets: list[list[tuple[int, int]]]) -> Iterator[tuple[i
         for copy in pair.copies:
             if copy.answer < end <= copy.answer + copy.length:
                 source = in_document[copy.document + end - copy.answer]
-                yield token, in_query[copy.question], source
+                yield token, in_query[copy.question] if copy.question else source, source
 
 
 def _filled(rows: list[list[int]], value: int) -> Tensor:

@@ -44,7 +44,7 @@ def measure(family: Family, batch: Batch, guidance: float) -> tuple[Tensor, floa
     the decoder's first layer attends to the question asked, and its last to the words to copy.
     """
     model: Any = family.model
-    model.decoder.set_attn_implementation("eager")  # the one that gives attention weights
+    model.get_decoder().set_attn_implementation("eager")  # the one that gives attention weights
     output = model(
         encoder_outputs=BaseModelOutput(family.encode(batch.ids, Sequence(vip=batch.vip))),
         labels=batch.target,
