@@ -72,7 +72,7 @@ class PositionBias(Protocol):
 class Call:
     """One use of one attention layer, as `attend` sees it: self-attention over `sequence`.
 
-    Where a family decodes with the method, each new token is one such use too: `sequence` then
+    Where a method decodes, each new token is one such use too: `sequence` then
     describes all keys, isn't causal, and the query [B, H, 1, d] is its last token.
     """
 
@@ -164,6 +164,11 @@ class Method:
         """`encode` for a family that pools what comes out, and so needs no state for each token:
         hidden [B, m, D], with what is known of these m tokens (their order kept, CLS first)."""
         return self.encode(layers, hidden, sequence), sequence
+
+    def decodes(self) -> bool:
+        """Whether the new tokens of a causal model are read by `attend` too, or by `memory()`;
+        else they read all keys exactly."""
+        return False
 
     def memory(self) -> Memory | None:
         """An empty memory for decoding; None: `attend` reads all keys anew for each token."""

@@ -27,6 +27,7 @@ from methods.vanilla import exact_attention
 
 SEARCHES = ("exact", "dci", "quantized")
 RULES = ("fixed", "alpha")
+DECODINGS = ("exact", "method")
 TRAINING = "iceformer reads with frozen weights: the choice of keys has no gradient"
 
 
@@ -40,6 +41,8 @@ class IceFormer(Method):
     k0, k1    keys to retrieve (below 1: a share of those seen) and to visit in a composite index
     seed      of the projections; each layer has its own
     kernel    "native" where that can, or "torch"
+    decoding  what reads the new tokens of a causal model: "exact" attention (the paper's
+              figures are of prompts), or "method": its indices, which grow by each token (§4.3)
     """
 
     k: int = 20
@@ -53,11 +56,13 @@ class IceFormer(Method):
     k1: int | None = None
     seed: int = 0
     kernel: str = "native"
+    decoding: str = "exact"
 
     def __post_init__(self) -> None:
         kernels.check("kernel", self.kernel, kernels.KERNELS)
         kernels.check("search", self.search, SEARCHES)
         kernels.check("k_rule", self.k_rule, RULES)
+        kernels.check("decoding", self.decoding, DECODINGS)
         for name in ("k", "alpha", "m", "L", "k0", "k1"):
             value = getattr(self, name)
             if value is not None and value <= 0:
@@ -74,6 +79,9 @@ class IceFormer(Method):
         rows = self._rows(query, key, value, call)
         outputs = [self._read(reads, call.layer)[0] for reads, _ in rows]
         return knn.unfolded(torch.cat(outputs), query.shape).to(query.dtype)
+
+    def decodes(self) -> bool:
+        return self.decoding == "method"
 
     def memory(self) -> Memory:
         from methods.ice_memory import IceMemory

@@ -16,18 +16,25 @@ Multiplicity = Literal["valid", "k"]
 class Order:
     """VIP tokens first, then the other valid ones (eq. 6); padding is left out.
 
-    Rows are as long as the longest needs: n_p seats for VIP tokens, then whole blocks of k.
+    Rows are as long as the longest needs: n_p seats for VIP tokens, then `blocks` of k.
     """
 
-    def __init__(self, vip: Tensor, valid: Tensor, k: int) -> None:
-        """vip, valid [B, n]. Raises ValueError for a row with tokens, and no VIP among them."""
-        batch, n = valid.shape
+    def __init__(self, known: Sequence, k: int) -> None:
+        """known: positions [B, n], and what is valid and VIP. `facts` [B, n, 2]: see Tree.
+        Raises ValueError for a row with tokens, and no VIP among them."""
+        assert known.positions is not None
+        batch, n = known.positions.shape
+        every = torch.ones_like(known.positions, dtype=torch.bool)
+        valid = every if known.valid is None else known.valid
+        vip = ~every if known.vip is None else known.vip & valid
         others = valid & ~vip
         lost = (others.any(1) & ~vip.any(1)).nonzero()[:, 0].tolist()
         if lost:
             raise ValueError(f"vcc: row {lost[0]} has no VIP token; sequence.vip marks the query")
+        self.facts = torch.stack((known.positions, valid.long()), -1)
         self.n_p = int(vip.sum(1).max())
-        seats = self.n_p + k * math.ceil(int(others.sum(1).max()) / k)
+        self.blocks = math.ceil(int(others.sum(1).max()) / k)
+        seats = self.n_p + k * self.blocks
         seat = torch.where(vip, vip.cumsum(1), self.n_p + others.cumsum(1)) - 1
         seat = seat.masked_fill(~valid, seats)  # one more seat, for the padding
         tokens = torch.arange(n, device=valid.device).expand(batch, n)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from methods.base import Call, Layer, Method, Sequence
+from methods.base import Call, Layer, Memory, Method, Sequence
 
 
 @dataclass(frozen=True)
@@ -26,3 +26,9 @@ class Wrapped(Method):
         self, layers: Items[Layer], hidden: Tensor, sequence: Sequence
     ) -> tuple[Tensor, Sequence]:
         return self.method.encode_shorter(layers, hidden, sequence)
+
+    def decodes(self) -> bool:
+        return self.method.decodes()
+
+    def memory(self) -> Memory | None:
+        return self.method.memory()

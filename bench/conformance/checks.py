@@ -11,8 +11,10 @@ from torch import Tensor
 from bench.conformance.subject import (
     LONG,
     MIXED,
+    Decoding,
     Noted,
     Subject,
+    alone,
     batch,
     error,
     moved,
@@ -97,15 +99,14 @@ def no_future(subject: Subject) -> Iterator[str]:
 
 
 def padding(subject: Subject) -> Iterator[str]:
-    """Rows of other lengths and their padding, on either side, change nothing."""
-    alone = [subject.encode(*batch([length]))[0] for length in MIXED]
-    for side in ("right", "left"):
+    """Rows of other lengths and their padding, wherever it stands, change nothing."""
+    for side in ("right", "left", "scattered"):
         ids, sequence = batch(MIXED, side)
-        for length, row, own in zip(
-            MIXED, rows(subject.encode(ids, sequence), sequence), alone, strict=True
-        ):
-            if (far := error(row, own)) > CLOSE:
-                yield f"{length} tokens padded on the {side} are {far:.1e} from the same alone"
+        together = rows(subject.encode(ids, sequence), sequence)
+        for row, (length, output) in enumerate(zip(MIXED, together, strict=True)):
+            own = subject.encode(*alone(ids, sequence, row))[0]
+            if (far := error(output, own)) > CLOSE:
+                yield f"{length} tokens padded {side} are {far:.1e} from the same alone"
 
 
 def exact_limit(subject: Subject) -> Iterator[str]:
@@ -253,8 +254,25 @@ def answering(subject: Subject) -> Iterator[str]:
         yield f"logits aren't finite, or the method was never asked ({family.calls} calls)"
 
 
+def decoding(subject: Subject) -> Iterator[str]:
+    """A method that may decode gives the same answers token by token as in one walk."""
+    family, method = subject.family, subject.method
+    if not subject.causal or (method.memory() is None and not method.decodes()):
+        return
+    family.method = Decoding(method)
+    if hasattr(family.model, "generation_config"):
+        family.model.generation_config.eos_token_id = None  # no answer ends early
+    for lengths in ([61], [61, 30]):
+        ids, sequence = batch(lengths)
+        with torch.no_grad():
+            tokens = family.generate_ids(ids, sequence, 8)
+            walked = family.logits(ids, sequence, tokens).argmax(-1)
+        if not torch.equal(tokens, walked):
+            yield f"{lengths} tokens: {tokens.tolist()} one by one, {walked.tolist()} in one walk"
+
+
 CHECKS: tuple[Check, ...] = (
     stateless, called, any_length, long_input, mixing, no_future, padding, exact_limit, seeded,
-    dirty_memory, bfloat16, training, answering,
+    dirty_memory, bfloat16, training, answering, decoding,
 )  # fmt: skip
 """`stateless` first: a method that a short input changes for good must not have seen one."""

@@ -68,19 +68,36 @@ def vanilla() -> Method:
 
 def batch(lengths: Items[int], side: str = "right", seed: int = 0) -> tuple[Tensor, Sequence]:
     """Rows that depend on the seed and their own length alone: ids [B, n], noise at padding, and
-    every seventh token VIP."""
-    n = max(lengths)
+    every seventh token VIP. Padding on the side "right" or "left", or "scattered" among the
+    tokens; those then have the positions where they stand."""
+    scattered = side == "scattered"
+    n = max(lengths) + 10 * scattered
     noise = torch.Generator().manual_seed(seed + 1)
     ids = torch.randint(3, 64, (len(lengths), n), generator=noise)
     valid = torch.zeros(len(lengths), n, dtype=torch.bool)
     vip = torch.zeros_like(valid)
     for row, length in enumerate(lengths):
         make = torch.Generator().manual_seed(1000 * seed + length)
-        first = n - length if side == "left" else 0
-        ids[row, first : first + length] = torch.randint(3, 64, (length,), generator=make)
-        valid[row, first : first + length] = True
-        vip[row, first : first + length : 7] = True
-    return ids, Sequence(valid=None if bool(valid.all()) else valid, vip=vip)
+        tokens = torch.randint(3, 64, (length,), generator=make)
+        places = torch.arange(length) + (n - length if side == "left" else 0)
+        if scattered:
+            places = torch.randperm(n, generator=make)[:length].sort().values
+        ids[row, places] = tokens
+        valid[row, places] = True
+        vip[row, places[::7]] = True
+    positions = torch.arange(n).expand(len(lengths), n) if scattered else None
+    return ids, Sequence(positions, None if bool(valid.all()) else valid, vip)
+
+
+def alone(ids: Tensor, sequence: Sequence, row: int) -> tuple[Tensor, Sequence]:
+    """One row of a batch without its padding."""
+    assert sequence.valid is not None and sequence.vip is not None
+    here, positions = sequence.valid[row], sequence.positions
+    told = Sequence(
+        positions=None if positions is None else positions[row : row + 1, here],
+        vip=sequence.vip[row : row + 1, here],
+    )
+    return ids[row : row + 1, here], told
 
 
 def rows(output: Tensor, sequence: Sequence) -> list[Tensor]:
@@ -113,6 +130,13 @@ class Noted(Wrapped):
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
         self.layers.add(call.layer)
         return super().attend(query, key, value, call)
+
+
+class Decoding(Wrapped):
+    """A method that reads new tokens too, whatever its own parameters say."""
+
+    def decodes(self) -> bool:
+        return True
 
 
 @contextmanager

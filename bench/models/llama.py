@@ -77,7 +77,8 @@ class LlamaLayer:
 
 
 class LlamaFamily(HubFamily):
-    """Any Llama checkpoint with a method in its stack. New tokens read the cache exactly."""
+    """Any Llama checkpoint with a method in its stack. New tokens read the cache exactly, or, where
+    `Method.decodes()` says so, by the method: one query over all keys."""
 
     kinds = ("llama",)
     architecture = LlamaForCausalLM
@@ -90,7 +91,6 @@ class LlamaFamily(HubFamily):
         "intermediate_size": 64,
         "max_position_embeddings": 4096,
     }
-    method_decodes: ClassVar[bool] = False
 
     @property
     def layers(self) -> Items[Layer]:
@@ -134,7 +134,7 @@ class LlamaFamily(HubFamily):
         hidden = self._walk(layers, ids, sequence)[:, -1:]
         if any(cache.get_seq_length(layer.index) != ids.shape[1] for layer in layers):
             raise Unsupported("decoding needs every layer's keys of every token of the prompt")
-        memory = self.method.memory() if self.method_decodes else None
+        memory = self.method.memory() if self.method.decodes() else None
         ends = self._ends()
         ended = torch.zeros_like(ids[:, :1], dtype=torch.bool)
         tokens: list[Tensor] = []
@@ -164,7 +164,7 @@ class LlamaFamily(HubFamily):
         sequence = sequence.replace(positions=places, causal=False)
         hidden = self.model.model.embed_tokens(ids[:, -1:])
         for layer in layers:
-            exact = not self.method_decodes
+            exact = not self.method.decodes()
             hidden = layer.at(hidden, places[:, -1:], sequence, exact, memory)
         output: Tensor = self.model.model.norm(hidden)
         return output
@@ -181,13 +181,6 @@ class LlamaFamily(HubFamily):
         ends = self.model.generation_config.eos_token_id
         found = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
         return torch.tensor(found, dtype=torch.long, device=self.model.device)
-
-
-class LlamaMethodDecoding(LlamaFamily):
-    """New tokens go through the method too: one query over the keys in the cache, of which the
-    method may keep a memory that grows with them."""
-
-    method_decodes = True
 
 
 def padded_left(ids: Tensor, sequence: Sequence) -> tuple[Tensor, Sequence]:

@@ -43,9 +43,30 @@ class RelativeBias:
         return cls(weight.t().index_select(1, buckets))
 
     def __call__(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
-        """[B, H, q, k] for positions [B, q] and [B, k]."""
-        distance = key_positions[:, None, :] - query_positions[:, :, None]
-        return self._at(distance).view(-1, *distance.shape).transpose(0, 1)
+        """[B, H, q, k] for positions [B, q] and [B, k]. Fast where the first or last keys are out
+        of every query's reach, as most are when few queries meet many keys in order."""
+        before, after = self._out_of_reach(query_positions, key_positions)
+        near = key_positions[:, before : key_positions.shape[1] - after]
+        distance = near[:, None, :] - query_positions[:, :, None]
+        bias = self._at(distance).view(-1, *distance.shape).transpose(0, 1)
+        if not before and not after:
+            return bias
+        ends = (self.table[:, end, None, None] for end in (0, -1))
+        left, right = (
+            end.expand(*bias.shape[:3], count)
+            for end, count in zip(ends, (before, after), strict=True)
+        )
+        return torch.cat((left, bias, right), -1)
+
+    def _out_of_reach(self, query_positions: Tensor, key_positions: Tensor) -> tuple[int, int]:
+        """How many keys at the start stand so far before all queries that one number is their
+        bias, and how many at the end so far behind. 0 on a GPU, which would have to wait."""
+        if self.table.device.type != "cpu":
+            return 0, 0
+        reach = self.table.shape[1] // 2
+        before = (key_positions <= query_positions.amin(1, keepdim=True) - reach).all(0)
+        after = (key_positions >= query_positions.amax(1, keepdim=True) + reach).all(0)
+        return int(before.long().cumprod(0).sum()), int(after.flip(0).long().cumprod(0).sum())
 
     def diagonals(self, n: int) -> Tensor:
         """[H, 2n-1]: the bias at key position minus query position = -(n-1) … n-1."""

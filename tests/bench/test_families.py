@@ -15,7 +15,7 @@ from bench.models.bart import BartFamily
 from bench.models.base import Spec
 from bench.models.bert import BertFamily, RobertaFamily
 from bench.models.hf import cast
-from bench.models.llama import LlamaFamily, LlamaMethodDecoding
+from bench.models.llama import LlamaFamily
 from bench.models.lra import LRAConfig, LRAFamily, LRAModel
 from bench.models.t5 import T5Family
 from methods import kernels
@@ -77,12 +77,17 @@ def test_bart_is_hugging_faces(padding):
     assert family.calls == 3  # the decoder's attention isn't the method's
 
 
-@pytest.mark.parametrize("kind", [LlamaFamily, LlamaMethodDecoding])
+class Decoding(Vanilla):
+    def decodes(self):
+        return True
+
+
+@pytest.mark.parametrize("method", [Vanilla(), Decoding()], ids=["prefill", "decoding"])
 @pytest.mark.parametrize("padding", [None, "right", "left"])
 @torch.no_grad()
-def test_llama_is_hugging_faces(padding, kind):
-    family = kind.tiny(Vanilla())
-    ids, sequence, mask = request(kind, padding)
+def test_llama_is_hugging_faces(padding, method):
+    family = LlamaFamily.tiny(method)
+    ids, sequence, mask = request(LlamaFamily, padding)
     target = torch.randint(3, 64, (2, 4), generator=torch.Generator().manual_seed(0))
     logits = family.logits(ids, sequence, target)
     for row, valid in enumerate(mask.bool()):
@@ -96,7 +101,7 @@ def test_llama_is_hugging_faces(padding, kind):
         family.calls = 0
         new = family.generate_ids(ids, sequence, 6)[row]
         assert torch.equal(new, tokens[0, valid.sum() :])
-        assert family.calls == (3 if kind is LlamaFamily else 18)  # 3 layers, 5 further tokens
+        assert family.calls == (18 if method.decodes() else 3)  # 3 layers, 5 further tokens
 
 
 @torch.no_grad()
@@ -295,7 +300,7 @@ def test_llama_decodes_with_a_memory_as_without_one(padding, search, monkeypatch
         def memory(self):
             return None
 
-    fields = {"k": 6, "search": search, "layers": "1-2"}
+    fields = {"k": 6, "search": search, "layers": "1-2", "decoding": "method"}
     built = []
     index = IceFormer.index
     monkeypatch.setattr(
@@ -303,7 +308,7 @@ def test_llama_decodes_with_a_memory_as_without_one(padding, search, monkeypatch
     )
     answers = []
     for method in (IceFormer(**fields), Forgetful(**fields)):
-        family = LlamaMethodDecoding.tiny(method)
+        family = LlamaFamily.tiny(method)
         family.model.generation_config.eos_token_id = None
         ids, sequence, mask = request(LlamaFamily, padding, n=90)
         answers.append(family.generate_ids(ids, sequence, 12))

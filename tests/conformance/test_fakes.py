@@ -1,0 +1,231 @@
+"""Methods that break the contract, each in a way of its own: `bench check` names it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+
+import pytest
+import torch
+
+from bench.conformance import check, families
+from bench.conformance.checks import CHECKS
+from bench.models.lra import LRAFamily
+from methods.base import Method, Sequence, Unsupported
+from methods.vanilla import Vanilla
+
+FAMILIES = families()
+
+
+class Identity(Method):
+    """Mixes nothing."""
+
+    def attend(self, query, key, value, call):
+        return value
+
+
+class Zeros(Method):
+    def attend(self, query, key, value, call):
+        return torch.zeros_like(query)
+
+
+class FirstLayerOnly(Method):
+    def encode(self, layers, hidden, sequence):
+        return layers[0](hidden, sequence)
+
+
+class Blind(Method):
+    """Padding is read like any token."""
+
+    def attend(self, query, key, value, call):
+        unpadded = call.sequence.replace(valid=None)
+        return super().attend(query, key, value, replace(call, sequence=unpadded))
+
+
+class Skips(Method):
+    """From 300 tokens on a fast path that reads nothing."""
+
+    def attend(self, query, key, value, call):
+        return value if query.shape[2] > 300 else super().attend(query, key, value, call)
+
+
+class Unseeded(Method):
+    def attend(self, query, key, value, call):
+        return super().attend(query, key, value, call) * (1 + 0.01 * torch.rand(1))
+
+
+class Overwrites(Method):
+    """Writes to what the model still needs."""
+
+    def encode(self, layers, hidden, sequence):
+        if sequence.vip is not None:
+            sequence.vip.zero_()
+        return super().encode(layers, hidden, sequence)
+
+
+class Dirty(Method):
+    """Adds memory that was never written."""
+
+    def attend(self, query, key, value, call):
+        return super().attend(query, key, value, call) + 0 * torch.empty_like(query)
+
+
+class NoGradient(Method):
+    def attend(self, query, key, value, call):
+        return super().attend(query.detach(), key, value, call)
+
+
+class Overlong(Method):
+    """Says that it can't train, and doesn't stop."""
+
+    def unsupported(self, shape):
+        return "not yet" if shape.training else None
+
+
+class NotExact(Method):
+    def attend(self, query, key, value, call):
+        return super().attend(query, key, value, call) * 1.01
+
+    def exact(self):
+        return self
+
+
+@dataclass(frozen=True)
+class Remembers(Method):
+    """Flips for good after one short input."""
+
+    short: list[int] = field(default_factory=list)
+
+    def attend(self, query, key, value, call):
+        if query.shape[2] < 10:
+            self.short.append(1)
+        return super().attend(query, key, value, call) * (0.9 if self.short else 1)
+
+
+@dataclass(frozen=True)
+class Cached(Method):
+    """One answer for each shape."""
+
+    known: dict[tuple[int, ...], torch.Tensor] = field(default_factory=dict)
+
+    def encode(self, layers, hidden, sequence):
+        if hidden.shape not in self.known:
+            self.known[hidden.shape] = super().encode(layers, hidden, sequence)
+        return self.known[hidden.shape]
+
+
+class NotOne(Method):
+    """Divides by nothing where there is one token."""
+
+    def attend(self, query, key, value, call):
+        others = query.new_tensor(query.shape[2] - 1.0)
+        return super().attend(query, key, value, call) * (others / others)
+
+
+class Runs(Method):
+    """Padding is what comes before the first token and after the last."""
+
+    def attend(self, query, key, value, call):
+        valid = call.sequence.valid
+        if valid is not None:
+            valid = (valid.cumsum(1) > 0) & (valid.flip(1).cumsum(1) > 0).flip(1)
+        run = replace(call, sequence=call.sequence.replace(valid=valid))
+        return super().attend(query, key, value, run)
+
+
+class Rounds(Method):
+    """Loses what bfloat16 has."""
+
+    def attend(self, query, key, value, call):
+        query = query.round() if query.dtype == torch.bfloat16 else query
+        return super().attend(query, key, value, call)
+
+    def exact(self):
+        return self
+
+
+FAKES = {
+    Identity: "mixing: 30 of 61 outputs ignore every token",
+    Zeros: "mixing",
+    FirstLayerOnly: r"called: attention ran in layers \[0\]",
+    Blind: "padding: 30 tokens padded",
+    Skips: "long_input",
+    Unseeded: "seeded: touches the global random state",
+    Overwrites: "stateless: changes its input",
+    Dirty: "dirty_memory: reads memory",
+    NoGradient: "training: the gradient says",
+    Overlong: "training: says that it can't train",
+    NotExact: "exact_limit",
+    Remembers: "stateless: gives another output after a short input|padding",
+    NotOne: "any_length: 1 tokens give numbers",
+    Runs: "padding: 30 tokens padded scattered",
+    Rounds: "bfloat16: ",
+    Cached: "stateless: another input of the same shape",
+}
+
+
+@pytest.mark.parametrize("fake", FAKES)
+def test_a_fake_is_caught(fake):
+    method = fake()
+    failures = check(method, LRAFamily.tiny(method))
+    assert any(re.match(FAKES[fake], line) for line in failures), failures
+
+
+class Peeks(Method):
+    """Reads the future."""
+
+    def attend(self, query, key, value, call):
+        every = replace(call, sequence=call.sequence.replace(causal=False))
+        return super().attend(query, key, value, every)
+
+
+def test_a_causal_method_that_sees_the_future_is_caught():
+    failures = check(Peeks(), FAMILIES["llama"].tiny(Peeks()))
+    assert any(line.startswith("no_future: token 60 changes 60 outputs") for line in failures)
+
+
+class Recent(Method):
+    """Its memory keeps the last tokens only."""
+
+    def memory(self):
+        return self
+
+    def attend(self, query, key, value, call):
+        if query.shape[2] == 1:
+            key, value = key[:, :, -4:], value[:, :, -4:]
+            call = replace(call, sequence=Sequence())
+        return super().attend(query, key, value, call)
+
+
+def test_a_memory_that_forgets_is_caught():
+    failures = check(Recent(), FAMILIES["llama"].tiny(Recent()))
+    assert [line.split(":")[0] for line in failures] == ["decoding"] * 2, failures
+
+
+class Constant(LRAFamily):
+    """Answers without a look at its text."""
+
+    def classify(self, ids, sequence):
+        return torch.zeros(len(ids), 10)
+
+
+def test_a_model_that_answers_without_the_method_is_caught():
+    failures = check(Vanilla(), Constant.tiny(Vanilla()))
+    assert any(re.match(r"answering: .*never asked \(0 calls\)", line) for line in failures)
+
+
+def test_every_check_has_a_fake():
+    caught = {name for words in FAKES.values() for name in re.findall(r"(\w+)(?::|$)", words)}
+    named = {one.__name__ for one in CHECKS}
+    assert caught | {"no_future", "decoding", "answering"} >= named
+
+
+def test_a_method_that_refuses_a_family_is_not_run_there():
+    class Refuses(Method):
+        def unsupported(self, shape):
+            return "never"
+
+        def attend(self, query, key, value, call):
+            raise Unsupported("never")
+
+    assert check(Refuses(), LRAFamily.tiny(Vanilla())) == []
