@@ -65,7 +65,7 @@ def conversations(
     two at least. Each has one to four questions."""
     rng = seeds.stream("conversations", split, seed, index)
     chosen = rng.sample(topics(split), len(topics(split)))
-    found = []
+    found: list[tuple[str, str]] = []
     left = tokens
     for topic in chosen[:n]:
         said = topic[0].lower() + topic[1:]

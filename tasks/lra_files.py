@@ -9,6 +9,7 @@ import stat
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -169,7 +170,7 @@ def image(paths: list[Path], labels: int, size: int) -> Iterator[Found]:
             yield Found(
                 where,
                 label(_column(record, "label", where), labels, where),
-                lambda data=data, where=where: unpacked(data, size, where, enlarge=True),
+                partial(unpacked, data, size, where, enlarge=True),
             )
 
 
@@ -196,8 +197,12 @@ def pathfinder(paths: list[Path], labels: int, size: int) -> Iterator[Found]:
             yield Found(
                 where,
                 number_,
-                lambda member=member, where=where: unpacked(files.read(member), size, where),
+                partial(_read, files, member, size, where),
             )
+
+
+def _read(files: _Files, member: str, size: int, where: str) -> str:
+    return unpacked(files.read(member), size, where)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ class Hard:
     `contour` dashes, and 90°/`continuity` is the sharpest turn.
 
     levels   grey of the targets' and the distractors' dashes where a disc has 1
-    clear    how far from everything a distractor begins; fitted to the official images
     """
 
     size: int
@@ -43,17 +42,15 @@ class Hard:
     distractors: int
     distractor_contour: int
     levels: tuple[float, float]
-    clear: float
     thickness: float
     padding: int = 1
     contour: int = 14
 
 
-# There are no official images of 128 pixels to compare with: there `clear` is a guess.
 HARD = {
-    32: Hard(32, (1,), 2, 7, 1.5, 1.0, 5, 4, (1.5, 2.0), 5.4, 0.5),
-    64: Hard(64, (1,), 5, 12, 2.5, 1.8, 5, 4, (0.8, 0.8), 11.2, 1.0),
-    128: Hard(128, (2, 3), 5, 20, 3.0, 1.8, 8, 4, (0.9, 0.9), 14.0, 1.5),
+    32: Hard(32, (1,), 2, 7, 1.5, 1.0, 5, 4, (1.5, 2.0), 0.5),
+    64: Hard(64, (1,), 5, 12, 2.5, 1.8, 5, 4, (0.8, 0.8), 1.0),
+    128: Hard(128, (2, 3), 5, 20, 3.0, 1.8, 8, 4, (0.9, 0.9), 1.5),
 }
 
 
@@ -70,6 +67,9 @@ class Dashes:
     drawn  what is covered, as pixels (dy, dx) from where it is drawn from, [m, p, 2], and how much
            of each, [m, p], 0…255; `kept` is the same widened by the gap, `near` widened twice
     clear  for each of the first 360, pixels from its first one that must be free, [q, 2]
+    begins  for each of the first 360, whether a path may begin with it: the official code gives up
+           where all of `clear` lies outside for some pixel of the image, however far from it a path
+           would begin
     """
 
     angle: NDArray[np.float64]
@@ -80,6 +80,7 @@ class Dashes:
     kept: tuple[Ints, NDArray[np.uint8]]
     near: tuple[Ints, NDArray[np.uint8]]
     clear: tuple[Ints, ...]
+    begins: tuple[bool, ...]
 
 
 @functools.cache
@@ -112,7 +113,13 @@ def dashes(size: int, gap: int) -> Dashes:
         kept=_sparse(kept, reach),
         near=_sparse(widened(room, gap), reach + gap),
         clear=tuple(clear),
+        begins=tuple(map(_everywhere, clear)),
     )
+
+
+def _everywhere(offsets: Ints) -> bool:
+    """Whether from each corner of an image one of the pixels lies inside it."""
+    return all((offsets * (y, x) >= 0).all(1).any() for y in (-1, 1) for x in (-1, 1))
 
 
 def moved(angle: NDArray[np.float64], length: float) -> Ints:
@@ -186,7 +193,8 @@ def draw(
     image = canvas[edge:-edge, edge:-edge]
     for disc in discs:
         image = np.maximum(image, _disc(size, hard.radius, disc) / FULL)
-    return (image * (FULL / image.max()) + 0.5).astype(np.uint8)
+    pixels: NDArray[np.uint8] = (image * (FULL / image.max()) + 0.5).astype(np.uint8)
+    return pixels
 
 
 def _disc(size: int, radius: float, at: Point) -> NDArray[np.uint8]:

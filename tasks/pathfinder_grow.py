@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tasks.pathfinder_draw import FREE, FULL, SEEDS, Hard, Ints, dashes, moved, widened
 
-HERD = 32  # attempts at each image
+HERD = 64  # attempts at each image
 OVERLAP = 1.8 * FULL  # the sum of two dashes' greys at which they lie on each other
 TRIES = 5  # at each distractor
 Flags = NDArray[np.bool_]
@@ -41,13 +41,14 @@ class Field:
         return start[:, None] + (offsets[..., 0] * self.side + offsets[..., 1])
 
     def inside(self, at: Ints) -> Flags:
-        return ((at >= 0) & (at < self.hard.size)).all(-1)
+        return np.asarray(((at >= 0) & (at < self.hard.size)).all(-1))
 
     def overlaps(self, image: Ints, dash: Ints) -> Flags:
         offsets, values = self.dashes.kept
         number = dash[:, 2]
         taken = self.kept[image[:, None], self.places(dash[:, :2], offsets[number])].astype(int)
-        return (taken + values[number]).max(1, initial=0) >= OVERLAP
+        over: Flags = (taken + values[number]).max(1, initial=0) >= OVERLAP
+        return over
 
     def take(self, image: Ints, dash: Ints) -> None:
         """Put a dash [n, 3] of each image into its field."""
@@ -131,8 +132,9 @@ def _starts(hard: Hard, gap: int) -> tuple[Ints, ...]:
     low, high = 2 * hard.seed_distance, hard.size - 2 * hard.seed_distance
     every = np.stack(np.meshgrid(*[np.arange(hard.size)] * 2, indexing="ij"), -1).reshape(-1, 1, 2)
     found = []
-    for offsets in dashes(hard.size, gap).clear:
-        covered = every + offsets
+    known = dashes(hard.size, gap)
+    for begins, offsets in zip(known.begins, known.clear, strict=True):
+        covered = every + offsets if begins else every - hard.size
         found.append(every[((covered >= low) & (covered < high)).all((1, 2)), 0])
     return tuple(found)
 
@@ -187,23 +189,26 @@ def distractors(rng: np.random.Generator, hard: Hard, gap: int, pairs: Ints) -> 
 
 
 def _room(rng: np.random.Generator, field: Field, image: Ints) -> tuple[Flags, Ints]:
-    """In each image a dash with nothing around its first pixel, borders neither: whether there was
-    one, and it [n, 3]. One that leaves the image is drawn again, twice at most."""
+    """In each image a dash on free pixels: whether there was one, and it [n, 3]. One that leaves
+    the image is drawn again, twice at most."""
     hard, known = field.hard, field.dashes
-    reach = int(hard.clear)
-    around = np.mgrid[-reach : reach + 1, -reach : reach + 1].reshape(2, -1).T
-    around = around[np.hypot(*around.T) <= hard.clear]
+    reach = hard.dash + field.gap
     inner = slice(field.edge, -field.edge)
     fits, first = np.zeros(len(image), bool), np.zeros((len(image), 3), int)
     for row, one in enumerate(image):
-        whole = field.kept[one].reshape(field.side, field.side)[inner, inner] > FREE
-        whole = np.pad(whole, reach, constant_values=True)
-        taken = np.zeros((hard.size, hard.size), bool)
-        for dy, dx in around + reach:
-            taken |= whole[dy : dy + hard.size, dx : dx + hard.size]
-        at = np.argwhere(~taken)
-        for _ in range(3 if len(at) else 0):
+        # What is outside isn't asked.
+        taken = field.kept[one].reshape(field.side, field.side)[inner, inner] > FREE
+        taken = np.pad(taken, reach)
+        for _ in range(3):
             number = int(rng.integers(SEEDS))
+            if not known.begins[number]:
+                break
+            covered = np.zeros((hard.size, hard.size), bool)
+            for dy, dx in known.clear[number] + reach:
+                covered |= taken[dy : dy + hard.size, dx : dx + hard.size]
+            at = np.argwhere(~covered)
+            if not len(at):
+                break
             start = at[rng.integers(len(at))]
             head = start + moved(known.angle[number], hard.dash)
             if field.inside(head) and field.inside(start + known.pivot[number]):

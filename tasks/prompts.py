@@ -16,7 +16,7 @@ class Prompt(Row):
     separator: str = ""
 
 
-def encode(row: Prompt, tokenizer: Tokenizer, length: int, instruction: str = "") -> Encoded:
+def encode(row: Row, tokenizer: Tokenizer, length: int, instruction: str = "") -> Encoded:
     """A prompt that asks at its end, at most `length` ids. One that is too long loses the end of
     its document, where `separator` stands then.
 
@@ -24,6 +24,7 @@ def encode(row: Prompt, tokenizer: Tokenizer, length: int, instruction: str = ""
     in two, each with them (ZeroSCROLLS run_hf_model.py). VIP is the query, or without a query the
     `instruction` that begins the document. DataError if what must stay is too long.
     """
+    assert isinstance(row, Prompt)
     query, ending = row.query, row.ending
 
     def ids(text: str, special: bool = True) -> list[int]:

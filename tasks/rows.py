@@ -220,7 +220,7 @@ class Reader(Task):
 
     def score(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]]
-    ) -> Mapping[str, float]:
+    ) -> Mapping[str, Any]:
         """The official figures under their official names, and `value` in 0…100."""
         return metrics.compute(self.official, self.metric, predictions, references)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 from tasks.base import DataError
 
@@ -84,7 +84,7 @@ def fetch(task: Any, progress: Callable[[str], None] = print, split: str | None 
     patterns by split, of which `split` (None: the one that is scored) is taken. `progress` is given
     lines for the user; the hub's library draws its own bar. HF_ENDPOINT and HF_HOME are respected.
     Returns the first file. Raises DataError."""
-    from huggingface_hub.utils import WeakFileLock
+    from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
 
     repo, patterns, revision = _hub(task, split)
     if task.hub.get("unverified"):
@@ -193,9 +193,10 @@ def _manifest() -> dict[str, dict[str, Any]]:
     if not path.is_file():
         return {}
     try:
-        return json.loads(path.read_text())
+        found: dict[str, dict[str, Any]] = json.loads(path.read_text())
     except ValueError as error:
         raise DataError(f"{path} is not json ({error}); delete it and fetch again") from None
+    return found
 
 
 def _hub(task: Any, split: str | None = None) -> tuple[str, list[str], str]:
@@ -264,7 +265,7 @@ def records(archive: Path, member: str) -> Iterator[tuple[str, dict[str, Any]]]:
     with _opened(archive, member) as (opened, info):
         line = 0
         try:
-            file: BinaryIO
+            file: IO[bytes]
             with opened.open(info) as file:
                 for line, raw in enumerate(file, start=1):
                     where = f"{archive}: {member} line {line}"
@@ -298,11 +299,12 @@ def text(record: dict[str, Any], column: str, where: str) -> str:
     """A column that must hold text. DataError says where, and what was found."""
     if column not in record:
         raise DataError(f"{where}: no column '{column}'; found {', '.join(record) or 'none'}")
-    if not isinstance(record[column], str):
-        found = type(record[column]).__name__
-        raise DataError(f"{where}: column '{column}' holds {found}, expected text")
+    found = record[column]
+    if not isinstance(found, str):
+        kind = type(found).__name__
+        raise DataError(f"{where}: column '{column}' holds {kind}, expected text")
     try:
-        record[column].encode()
+        found.encode()
     except UnicodeEncodeError as error:  # json may spell half a character, tokenizers stop at it
         raise DataError(f"{where}: column '{column}' is not Unicode: {error.reason}") from None
-    return record[column]
+    return found

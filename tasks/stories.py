@@ -187,7 +187,7 @@ def _question(
     if kind in ("giver", "gift"):
         thing = rng.choice(things)
         giver, receiver = world.gifts[thing]
-        keys = (thing, receiver) if kind == "giver" else (giver, receiver)
+        keys: tuple[str, ...] = (thing, receiver) if kind == "giver" else (giver, receiver)
         sources = [(giver if kind == "giver" else thing, world.told[thing][0])]
         others = cast if kind == "giver" else [f"the {other}" for other in world.told]
     else:

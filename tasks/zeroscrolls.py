@@ -190,7 +190,9 @@ def _asked(kind: str, story: Any, index: int) -> tuple[str, tuple[str, ...]]:
     if kind in ("checked", "hops") and index % 3 == 2:
         # Every third row asks what the text may not answer, as Qasper and MuSiQue do.
         claim, label = story.claims[2 if kind == "hops" else (index // 3) % len(story.claims)]
-        thing, place = re.fullmatch(r"The (.+?) is at (.+) at the end\.", claim).groups()
+        matched = re.fullmatch(r"The (.+?) is at (.+) at the end\.", claim)
+        assert matched is not None
+        thing, place = matched.groups()
         if kind == "hops":
             return f"Where is the {thing} at the end?", (LABELS[label],)
         return f"Is the {thing} at {place} at the end?", (LABELS[label],)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 TYPES = ("rouge1", "rouge2", "rougeL")
 
 
 @functools.cache
-def _scorer(types: tuple[str, ...], stem: bool):
+def _scorer(types: tuple[str, ...], stem: bool) -> Any:
     from rouge_score import rouge_scorer
 
     return rouge_scorer.RougeScorer(types, use_stemmer=stem)
@@ -70,7 +71,7 @@ def package_stemmed(prediction: str, reference: str) -> dict[str, dict[str, floa
 
 
 @functools.cache
-def _stemmer():
+def _stemmer() -> Any:
     from nltk.stem.porter import PorterStemmer
 
     return PorterStemmer()

@@ -5,6 +5,7 @@ Each function scores one prediction, as the named evaluator does, quirks include
 
 from __future__ import annotations
 
+import math
 import re
 import string
 from collections import Counter
@@ -68,12 +69,12 @@ def exp_similarity(prediction: str, references: Sequence[str]) -> float:
         return float(found[0][:-1]) if found else None
 
     given = percentage(prediction)
-    wanted = [percentage(reference) for reference in references]
-    if None in wanted:
+    wanted = [value for value in map(percentage, references) if value is not None]
+    if len(wanted) < len(references):
         raise ValueError(f"reference without a percentage: {references}")
     if given is None:
         return 0.0
-    return max(0.5 ** (abs(given - value) / 10) for value in wanted if value is not None)
+    return max(math.pow(0.5, abs(given - value) / 10) for value in wanted)
 
 
 def concordance_index(prediction: str, references: Sequence[str]) -> float:

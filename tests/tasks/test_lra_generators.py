@@ -137,29 +137,54 @@ def test_a_moved_disc_or_dash_is_noticed():
 
 
 @real
-def test_pathfinder_images_are_like_the_official():
-    """Greys, their spread, and how alike neighbours are."""
-    task_ = task("lra_pathfinder")
+@pytest.mark.parametrize(("size", "n", "made"), [(32, 100, 400), (64, 20, 80)])
+def test_pathfinder_images_are_like_the_official(size, n, made):
+    """Greys, where they are, and how alike neighbours are."""
+    task_ = task("lra_pathfinder" if size == 32 else "lra_pathfinder64")
     data = [Data("local", REAL_ROWS, split) for split in ("train", "validation", "test")]
-    rows = [row for one in data for row in task_.load(one, None, 1024, 0).rows]
-    assert len(rows) == 100
+    rows = [row for one in data for row in task_.load(one, None, size * size, 0).rows]
+    assert len(rows) == n
     official = np.array([[*row.document.encode("latin-1")] for row in rows])
-    made = np.array([image.pixels.ravel() for image in islice(pathfinder.images(32, 0), 200)])
-    for theirs, ours, share in (
-        (official.mean(), made.mean(), 0.04),
-        ((official > 0).mean(), (made > 0).mean(), 0.04),
-        ((official > 30).mean(), (made > 30).mean(), 0.04),
-        ((official >= 200).mean(), (made >= 200).mean(), 0.1),
-        (official.std(1).mean(), made.std(1).mean(), 0.02),
-        (_neighbours(official), _neighbours(made), 0.06),
-    ):
-        assert abs(ours / theirs - 1) < share
+    ours = np.array([image.pixels for image in islice(pathfinder.images(size, 0), made)])
+    theirs, ours = _figures(official.reshape(-1, size, size)), _figures(ours)
+    # Ten tests of fixed images: one in a hundred is far enough from chance.
+    assert all(same(theirs[name], ours[name]) > 0.01 for name in theirs)
 
 
-def _neighbours(pixels):
-    """Mean correlation of pixels with those to the right."""
-    images = pixels.reshape(-1, 32, 32).astype(float)
-    return np.mean([np.corrcoef(one[:, :-1].ravel(), one[:, 1:].ravel())[0, 1] for one in images])
+def _figures(images):
+    """For each statistic a number an image."""
+    images = images.astype(float)
+    side = images.shape[1]
+    ring, centre = np.ones((2, side, side), bool)
+    ring[side // 8 : -(side // 8), side // 8 : -(side // 8)] = False
+    centre[:] = False
+    centre[3 * side // 8 : 5 * side // 8, 3 * side // 8 : 5 * side // 8] = True
+
+    def alike(one, other):
+        return [np.corrcoef(a.ravel(), b.ravel())[0, 1] for a, b in zip(one, other, strict=True)]
+
+    return {
+        "grey": images.mean((1, 2)),
+        "above 0": (images > 0).mean((1, 2)),
+        "1 to 5": ((images > 0) & (images <= 5)).mean((1, 2)),
+        "above 30": (images > 30).mean((1, 2)),
+        "200 or more": (images >= 200).mean((1, 2)),
+        "ring": images[:, ring].sum(1) / images.sum((1, 2)),
+        "centre": images[:, centre].sum(1) / images.sum((1, 2)),
+        "deviation": images.std((1, 2)),
+        "right": alike(images[:, :, :-1], images[:, :, 1:]),
+        "below": alike(images[:, :-1], images[:, 1:]),
+    }
+
+
+def test_a_path_begins_only_where_the_official_code_finds_room():
+    # Its dash has to cover its own first pixel, or to lie on both sides of it.
+    known = dashes(32, 1)
+    begin = np.flatnonzero(known.begins)
+    assert (begin.min(), begin.max(), len(begin)) == (210, 240, 31)
+    for image in pathfinder.batch(32, 1, "test", 0):
+        assert known.begins[image.paths[0][0][2]]
+        assert all(known.begins[path[0][2]] for path in image.paths[2:])
 
 
 def test_a_dash_has_the_greys_of_the_official_library():
