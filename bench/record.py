@@ -49,11 +49,13 @@ class Record:
             "pid": os.getpid(),
             "started": started,
             "until": until,
+            "fixed": list(plan.fixed),
             "cells": [
                 {
                     "words": list(p.words),
                     "seconds": round(p.seconds, 1),
                     "sketch": p.cell.sketch if p.cell else None,
+                    "threads": p.cell.threads if p.cell else None,
                 }
                 for p in plan.open
             ],

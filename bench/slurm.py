@@ -75,9 +75,10 @@ def wait(name: str, told: Callable[[], None] = lambda: None) -> None:
         time.sleep(POLL_S)
 
 
-def lost(record: Record, count: int, since: float) -> dict[int, tuple[Job, str]]:
+def lost(record: Record, count: int, since: float, wait: bool = True) -> dict[int, tuple[Job, str]]:
     """Number of a cell → its job and the end of the job's log, for each cell whose job ended
-    without a word of its own. Raises SlurmError."""
+    without a word of its own. `wait`: until the accounts have caught up with the queue, which has
+    no job of the sweep any more; else what is in the queue is no lost job. Raises SlurmError."""
     open_cells = [i for i in range(count) if not ended(record.read(i))]
     if not open_cells:
         return {}
@@ -86,8 +87,11 @@ def lost(record: Record, count: int, since: float) -> dict[int, tuple[Job, str]]
         jobs = accounted(record.queue_name, since)
         all_jobs = numbered(jobs.values())
         found = {i: all_jobs[i] for i in open_cells if i in all_jobs}
+        if not wait:
+            going = {job.id for job in queued(record.queue_name)}
+            found = {i: j for i, j in found.items() if j.id not in going and j.state not in GOING}
         settled = not any(job.state in GOING for job in found.values())
-        if (settled and found) or time.monotonic() > limit:
+        if (settled and found) or not wait or time.monotonic() > limit:
             return {i: (job, _log(record.folder, job)) for i, job in found.items()}
         time.sleep(POLL_S)
 

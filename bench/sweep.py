@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bench import budget, config, launchers, place, plugins, schema, slurm, spans
+from bench import budget, config, launchers, place, plugins, schema, settle, slurm, spans
 from bench.errors import RequestError
 from bench.live import Display, Watch
 from bench.plan import Plan, Planned, plan
@@ -46,6 +46,10 @@ def run_sweep(overrides: Sequence[str]) -> int:
     """Run what isn't done of a request's cells; one that fails doesn't stop the rest. Returns 2
     when a request was wrong, 1 when a run failed, else 0."""
     made = plan(overrides)
+    asks = made.engine == launchers.SLURM and made.open
+    # Jobs of an earlier sweep may have died when nobody looked.
+    if asks and _tell_unsettled(lambda: settle.left_behind(made.results)):
+        made = plan(overrides)
     print(heading(made))
     if made.warning:
         print(f"bench: {made.warning}", file=sys.stderr)
@@ -57,6 +61,14 @@ def run_sweep(overrides: Sequence[str]) -> int:
     before = [p for p in made.of("done") if p.reason]
     refused = 2 if made.of("refused") else 0
     return max(refused, 1 if before else 0, *(each.code for each in results), 0)
+
+
+def _tell_unsettled(settled: Callable[[], int]) -> int:
+    try:
+        return settled()
+    except slurm.SlurmError as error:
+        print(f"bench: cells without a row stay to do: {error}", file=sys.stderr)
+        return 0
 
 
 def _store_left_out(made: Plan, results: list[Ended]) -> None:
@@ -136,7 +148,7 @@ def launch_planned(launcher: Any) -> None:
             if sweep.plan.engine == launchers.SLURM:
                 for first in range(0, len(jobs), MOST_ARRAY):
                     _through_slurm(launcher, jobs[first : first + MOST_ARRAY], first, sweep)
-                _settle_lost(sweep)
+                _tell_unsettled(lambda: settle.lost(sweep.record))
             else:
                 _through_pool(launcher, jobs, sweep)
         except (_Refused, slurm.SlurmError) as error:
@@ -177,39 +189,6 @@ def _through_slurm(launcher: Any, jobs: list[list[str]], first: int, sweep: _Swe
 
 class _Refused(RuntimeError):
     """The launcher took nothing; one line."""
-
-
-def _settle_lost(sweep: _Sweep) -> None:
-    """Rows for cells whose job was killed with all that was in it."""
-    from bench import runner
-    from bench.cell import Cell, load
-
-    cells, record = sweep.plan.open, sweep.record
-    since = record.content()["started"]
-    try:
-        lost = slurm.lost(record, len(cells), since)
-    except slurm.SlurmError as error:
-        print(f"bench: cells without a row stay to do: {error}", file=sys.stderr)
-        return
-    for i, (job, log) in lost.items():
-        status, note = slurm.status_of(job, log), record.read(i)
-        killed = "killed for memory" if status == "oom_host" else "ended with all that was in it"
-        detail = f"job {job.id} on {job.node or 'no node'} {killed} ({job.state})\n{log}".strip()
-        row_id = None
-        if status:
-            with contextlib.suppress(RequestError, StoreError):
-                sketch = cells[i].cell
-                assert sketch is not None, "only known cells are launched"
-                # Not Cell.of: the node had the device, this machine needn't.
-                request = {**cells[i].request, "threads": sketch.threads}
-                rows = load(request)
-                cell = Cell.with_rows(request, rows.split, rows.sha256)
-                more = {**slurm.columns(job), "status_stage": note.get("stage", ["start"])[0]}
-                row_id = runner.lost(cell, sweep.plan.results, status, detail, **more)["row_id"]
-        note = {"slurm_job_id": job.id, "node": job.node, **note}
-        taken = note.get("at", 0.0) - note.get("since", note.get("at", 0.0))
-        over = Ended(cells[i].title, 1, status or job.state.lower(), detail, row_id, "", taken)
-        _over(record, i, over, note)
 
 
 def _through_pool(launcher: Any, jobs: list[list[str]], sweep: _Sweep) -> None:

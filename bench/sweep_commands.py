@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import socket
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -109,14 +108,27 @@ def status(arguments: Sequence[str]) -> int:
         found = named
     elif not options.all:
         found = found[-1:]
-    rows = [row for _, row in planning.measured(options.results)]
-    done = planning.finished(rows)
+    _settle(found, options.results.expanduser().resolve())
+    done = planning.finished(row for _, row in planning.measured(options.results))
     failed = 0
     for record in found:
         if options.cancel:
             _cancel(record)
         failed += _show(record, done, options.format)
     return 1 if failed else 0
+
+
+def _settle(records: Sequence[Any], results: Path) -> None:
+    """Rows for jobs that died when the process that began them was gone."""
+    from bench import launchers, settle, slurm
+
+    if not any(record.content()["engine"] == launchers.SLURM for record in records):
+        return
+    try:
+        if count := settle.left_behind(results):
+            print(f"bench: {count} lost jobs of this folder are rows now", file=sys.stderr)
+    except slurm.SlurmError as error:
+        print(f"bench: {error}", file=sys.stderr)
 
 
 def _cancel(record: Any) -> None:
@@ -161,9 +173,9 @@ def _show(record: Any, done: dict[str, Any], form: str) -> int:
 
 def _queue(record: Any, content: dict[str, Any]) -> tuple[dict[int, Any], bool]:
     """Number of a cell → its job in the queue, and whether the sweep's own process lives here."""
-    from bench import launchers, slurm
+    from bench import launchers, settle, slurm
 
-    alive = content["host"] == socket.gethostname() and Path(f"/proc/{content['pid']}").exists()
+    alive = settle.alive(content)
     if content["engine"] != launchers.SLURM:
         return {}, alive
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bench import cli, launchers, live, place, runner, slurm, summary, sweep
+from bench import cli, launchers, live, place, runner, settle, slurm, summary
 from bench.cell import Cell
 from bench.config import compose
 from bench.errors import RequestError
@@ -192,11 +193,34 @@ def test_a_lost_cell_gets_its_row_where_there_is_no_gpu(tmp_path, monkeypatch):
                   "method=vanilla,vcc", f"results={tmp_path / 'rows'}"])  # fmt: skip
     record = Record.begin(asked, "")
     record.note(0, state="running", since=0.0, stage=["memory", 0, 0])
-    sweep._settle_lost(sweep._Sweep(asked, record, live.Display(asked.open)))
+    assert settle.lost(record) == 1
     [row] = Store(tmp_path / "rows").rows().to_pylist()
     assert (row["method"], row["status"], row["status_stage"]) == ("vanilla", "oom_host", "memory")
     assert row["device"] == "cuda" and row["node"] == "n1"
     assert [record.read(i)["status"] for i in (0, 1)] == ["oom_host", "node_fail"]
+
+
+def test_jobs_that_die_after_ctrl_c_become_rows_when_somebody_asks(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    client(tmp_path, "sbatch", "exit 1")
+    client(tmp_path, "squeue", "echo '7_1|RUNNING|n1|None'")
+    client(tmp_path, "sacct", "echo '7_0|OUT_OF_MEMORY|n1|0:125'; echo '7_1|RUNNING|n1|0:0'")
+    rows = tmp_path / "rows"
+    words = [*CELL, "launcher=slurm", "hydra.launcher.mem_gb=2", "method=vanilla,vcc"]
+    record = Record.begin(plan([*words, f"results={rows}"]), "")
+    assert settle.left_behind(rows) == 0, "its process lives"
+    content = record.content() | {"pid": 1 << 30}
+    (record.folder / "sweep.json").write_text(json.dumps(content))
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            cli.main(["status", "--results", str(rows)])
+    told = capsys.readouterr()
+    assert told.err.count("1 lost jobs of this folder are rows now") == 1
+    assert "oom_host" in told.out and "running" in told.out
+    [row] = Store(rows).rows().to_pylist()
+    assert (row["method"], row["status"], row["slurm_job_id"]) == ("vanilla", "oom_host", "7_0")
+    [done, _] = plan([*words, f"results={rows}"]).cells
+    assert done.state == "done"
 
 
 def test_a_job_knows_its_place_and_its_company(tmp_path, monkeypatch):
