@@ -87,7 +87,7 @@ def start(new: Any, seed: int, folder: Path) -> None:
     each, one head of the first layer for each), and the names that stand in a `window` of distances
     (one more head). In the last layer a query reads its own token and those before it, a key those
     one further back, and both the names: an induction head that asks for a line. Its values are
-    the tokens themselves. Heads left over begin at random; all is trained.
+    the tokens themselves. Heads left over begin at random.
     """
     words, naming = plugins.load(new.vocabulary)()
     tokenizer = build_tokenizer([*words, *naming])
@@ -129,8 +129,7 @@ def place(table: Tensor, tokens: Tensor, new: Any) -> None:
 
 def look_back(attention: Any, queries: Tensor) -> None:
     """The first heads look back as queries [H, d] of `looking_back` say, whatever the token."""
-    size = attention.head_dim
-    placed = queries.numel()
+    size, placed = attention.head_dim, queries.numel()
     key = (size**0.5 * queries.square().mean().sqrt()).sqrt()
     keys = torch.tensor([key, 0.0]).repeat_interleave(size // 2)
     attention.q_proj.bias[:placed] = (queries * size**0.5 / key).flatten()
