@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from tasks import formats, links
+from tasks import formats, links, story_words
 from tasks.seeds import stream
 from tasks.stories import VERSION, compose_with_sources
 
@@ -105,7 +105,7 @@ def relations(index: int, seed: int, tokens: int, facts: int) -> Marked:
     # Half of the wrong ones stand in the text as well.
     others = sorted({place for _, _, place in told[1:]} - {home})
     wrong = rng.sample(others, min(len(others), (links.CANDIDATES - 1) // 2))
-    rest = sorted(set(links.story_words.PLACES) - {home, *wrong})
+    rest = sorted(set(story_words.PLACES) - {home, *wrong})
     candidates = [home, *wrong, *rng.sample(rest, links.CANDIDATES - 1 - len(wrong))]
     rng.shuffle(candidates)
     supports = [" ".join(said) for _, said in texts]
