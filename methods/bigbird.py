@@ -20,7 +20,7 @@ from methods import kernels
 from methods.base import Call, Layer, Method, Sequence, Shape, Unsupported
 from methods.block_attention import Bias, by_blocks, key_bias_of, seated
 from methods.block_pattern import Grid, layout_of, lists_of
-from methods.vanilla import exact_attention
+from methods.vanilla import bias_by_distance, exact_attention
 
 REGIONS = ("uniform", "official")
 MULTIPLICITIES = ("once", "counted")
@@ -130,13 +130,17 @@ class BigBird(Method):
         bias = key_bias_of(call.sequence, seats, size, query)
         done: Tensor | str = "torch was asked for"
         if self.kernel == "native":
-            done = "a position bias"
-            if call.bias is None and self.block_size % kernels.BLOCK:
+            by_distance = bias_by_distance(call, n, query.device)
+            if self.block_size % kernels.BLOCK:
                 done = f"block_size is no multiple of {kernels.BLOCK}"
-            elif call.bias is None:
+            elif isinstance(by_distance, str):
+                done = by_distance
+            elif by_distance is not None and extra:
+                done = "a position bias, and extra tokens"
+            else:
                 lists = lists_of(self, grid, heads, call.layer)
                 done = kernels.block_sparse(
-                    query, key, value, call.scale, lists, bias, self.products
+                    query, key, value, call.scale, lists, bias, self.products, by_distance
                 )
         kernels.note(self, done, self.products)
         if isinstance(done, str):

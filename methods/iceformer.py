@@ -78,7 +78,8 @@ class IceFormer(Method):
             return exact_attention(query, key, value, call)
         rows = self._rows(query, key, value, call)
         outputs = [self._read(reads, call.layer)[0] for reads, _ in rows]
-        return knn.unfolded(torch.cat(outputs), query.shape).to(query.dtype)
+        output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        return knn.unfolded(output, query.shape).to(query.dtype)
 
     def decodes(self) -> bool:
         return self.decoding == "method"

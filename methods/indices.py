@@ -47,7 +47,9 @@ class Exact:
     def add(self, key: Tensor) -> None:
         pass
 
-    def candidates(self, query: Tensor, seen: Tensor, k: int) -> Tensor | None:
+    def candidates(
+        self, query: Tensor, seen: Tensor, k: int, bias: Tensor | None = None
+    ) -> Tensor | None:
         return None
 
     def native(self, reads: Reads) -> tuple[Tensor, Tensor] | str:
@@ -82,7 +84,7 @@ class Dci:
         self.square = _append(self.square, square)
         self.highest = _append(self.highest, highest)
 
-    def candidates(self, query: Tensor, seen: Tensor, k: int) -> Tensor:
+    def candidates(self, query: Tensor, seen: Tensor, k: int, bias: Tensor | None = None) -> Tensor:
         c, lists = self.bounds(seen), self.query_lists(query)
         n = int(seen.max())
         hidden = unseen(seen, n)
@@ -129,6 +131,8 @@ class Dci:
                 return done
             outputs.append(done[0])
             ids.append(done[1])
+        if len(outputs) == 1:
+            return outputs[0], ids[0]
         return torch.cat(outputs, 2), torch.cat(ids, 2)
 
     def retrieved(self, seen: Tensor, k: int) -> Tensor:
@@ -181,7 +185,9 @@ class Quantized:
         self.near = _append(self.near, ((blocks / scale).round() * scale).flatten(2, 3))
         self.mean = _append(self.mean, mean)
 
-    def candidates(self, query: Tensor, seen: Tensor, k: int) -> Tensor | None:
+    def candidates(
+        self, query: Tensor, seen: Tensor, k: int, bias: Tensor | None = None
+    ) -> Tensor | None:
         n = int(seen.max())
         wanted = rescored(k)
         if n <= max(wanted, BLOCK) or not self.near.numel():
@@ -192,6 +198,8 @@ class Quantized:
         whole = min(n // BLOCK * BLOCK, self.near.shape[2])
         scores = rounded @ self.near[:, :, :whole].mT
         scores += (query @ self.mean[:, :, : whole // BLOCK].mT).repeat_interleave(BLOCK, -1)
+        if bias is not None:
+            scores += bias[..., :whole]
         in_part = unseen(seen // BLOCK * BLOCK, whole)
         scores.masked_fill_(in_part, -math.inf)
         floor = scores.topk(min(wanted, whole)).values[..., -1:]
@@ -199,10 +207,22 @@ class Quantized:
         return torch.nn.functional.pad(chosen, (0, n - whole), value=True)
 
     def native(self, reads: Reads) -> tuple[Tensor, Tensor] | str:
+        bias = places = None
         if reads.bias is not None:
-            return "a bias on scores"
+            by_distance = reads.bias.by_distance()
+            if isinstance(by_distance, str):
+                return by_distance
+            bias, places = by_distance
         return kernels.topk(
-            reads.query, reads.key, reads.value, reads.scale, reads.k, rescored(reads.k), reads.seen
+            reads.query,
+            reads.key,
+            reads.value,
+            reads.scale,
+            reads.k,
+            rescored(reads.k),
+            reads.seen,
+            bias,
+            places,
         )
 
 

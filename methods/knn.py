@@ -44,6 +44,17 @@ class Bias:
         for_keys = None if counts is None else counts[row][:, None, None, kept].float()
         return cls(positions[:, queries], positions[:, kept], call.bias, for_keys)
 
+    def by_distance(self) -> tuple[Tensor, Tensor] | str:
+        """The bias [H, 2m-1] at distance -(m-1) … m-1, and where each query stands among the keys,
+        [q] int64; or why it isn't one of distance alone."""
+        if self.positions is None or self.for_keys is not None:
+            return "a bias of keys on scores"
+        if self.keys.shape[1] and not bool((self.keys.diff(dim=1) == 1).all()):
+            return "a position bias, and gaps among the positions"
+        places = (self.queries - self.keys[:, :1])[0]
+        reach = torch.stack((places.max(), self.keys.shape[1] - places.min()))
+        return self.positions.diagonals(int(reach.max()) + 1).float(), places
+
     def __call__(self, rows: slice, n: int) -> Tensor:
         """[1, H or 1, rows, n], for the first n keys."""
         bias = torch.zeros(1, device=self.keys.device)
@@ -98,7 +109,8 @@ def read(reads: Reads, index: Index) -> tuple[Tensor, Tensor]:
         if not n:
             continue
         scores = reads.scores(rows, n)
-        candidates = index.candidates(query[:, :, rows], seen, reads.k)
+        bias = None if reads.bias is None else reads.bias(rows, n) / reads.scale
+        candidates = index.candidates(query[:, :, rows], seen, reads.k, bias)
         if candidates is not None:
             scores = scores.masked_fill_(~candidates, -math.inf)
         best = scores.topk(min(reads.k, n))
@@ -155,9 +167,12 @@ class Index(Protocol):
         """key [B, H, t, d]: the next t keys."""
         ...
 
-    def candidates(self, query: Tensor, seen: Tensor, k: int) -> Tensor | None:
+    def candidates(
+        self, query: Tensor, seen: Tensor, k: int, bias: Tensor | None = None
+    ) -> Tensor | None:
         """bool [B, H, q, n], True where one of the first seen[i] keys is a candidate of query i;
-        query [B, H, q, d], seen [q] int64, n = max(seen), k the keys wanted. None: all are."""
+        query [B, H, q, d], seen [q] int64, n = max(seen), k the keys wanted; bias [1, H or 1, q,
+        n] is added to inner products, where the index goes by these. None: all are."""
         ...
 
     def native(self, reads: Reads) -> tuple[Tensor, Tensor] | str:

@@ -16,9 +16,9 @@ from torch.nn.functional import dropout, scaled_dot_product_attention
 from methods import kernels
 from methods.base import Call, Method, Sequence, Shape, per_head
 
-ROWS = (
-    64  # queries that get their bias at once: masks of more leave the cache, of 256 double the time
-)
+GAPS = "a position bias, and gaps among the positions"
+ROWS = 64
+"""Queries that get their bias at once: larger masks leave the cache, and 256 take twice the time."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Vanilla(Method):
     """Exact attention in every layer, layer after layer: O(n²) time, O(n) memory.
 
     kernel    "torch": torch's fused attention, the baseline of every ratio; "native": the kernel
-              of methods/kernels where it can: not with a position bias (T5's), nor in training
+              of methods/kernels where it can: not in training
     products  of the native kernel: "float32", or "bfloat16" (rounded, sums in float32)
     """
 
@@ -78,12 +78,22 @@ def native_attention(
     method: Method, query: Tensor, key: Tensor, value: Tensor, call: Call, products: str = "float32"
 ) -> Tensor:
     """`exact_attention` by the native kernel where it can; the method notes which ran."""
-    done: Tensor | str = "a position bias" if call.bias is not None else "dropout"
-    if call.bias is None and not call.dropout:
-        bias, causal = call.sequence.key_bias(torch.float32), call.sequence.causal
-        done = kernels.dense(query, key, value, call.scale, bias, products, causal)
+    bias = bias_by_distance(call, query.shape[2], query.device)
+    done: Tensor | str = bias if isinstance(bias, str) else "dropout"
+    if not isinstance(bias, str) and not call.dropout:
+        key_bias, causal = call.sequence.key_bias(torch.float32), call.sequence.causal
+        done = kernels.dense(query, key, value, call.scale, key_bias, products, causal, bias)
     kernels.note(method, done, products)
     return exact_attention(query, key, value, call) if isinstance(done, str) else done
+
+
+def bias_by_distance(call: Call, n: int, device: torch.device) -> Tensor | str | None:
+    """A call's position bias as the native kernels take it, [H, 2n-1] float32; None where it has
+    none, or in words why they can't."""
+    if call.bias is None:
+        return None
+    _, contiguous = _positions(call.sequence, n, device)
+    return call.bias.diagonals(n).float() if contiguous else GAPS
 
 
 def exact_attention(query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:

@@ -150,7 +150,7 @@ def topk(
     bias    [H, 2m-1] to add to scores at distance -(m-1) … m-1, key j minus the query's place
     places  [q] int64, with a bias: where each query stands among the keys
     """
-    reason = available("int8") or _refused(query, key, value)
+    reason = available("int8") or _refused(query, key, value, bias)
     if reason is None and max(k, wanted) > MOST:
         reason = f"more than {MOST} keys for a query"
     if reason is None and bias is not None and scale <= 0:
@@ -253,7 +253,7 @@ def _attend(
     causal: bool,
     bias: Tensor | None,
 ) -> Tensor | str:
-    reason = available(products) or _refused(query, key, value)
+    reason = available(products) or _refused(query, key, value, bias)
     if reason:
         return reason
     call = structs.Tensors(query, key, value)
@@ -297,15 +297,15 @@ def _attend(
     return call.result()
 
 
-def _refused(query: Tensor, key: Tensor, value: Tensor) -> str | None:
-    given = (query, key, value)
+def _refused(*tensors: Tensor | None) -> str | None:
+    given = [x for x in tensors if x is not None]
     if any(x.device.type != "cpu" for x in given):
         return "not on the CPU"
     if any(x.dtype != torch.float32 for x in given):
         return "not float32"
     if torch.is_grad_enabled() and any(x.requires_grad for x in given):
         return "a gradient is wanted"
-    if not query.numel() or not key.numel():
+    if not all(x.numel() for x in given):
         return "nothing to read"
     return None
 

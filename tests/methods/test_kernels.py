@@ -11,8 +11,9 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from methods import kernels
 from methods.base import Call, Sequence
+from methods.bigbird import BigBird
 from methods.iceformer import IceFormer
-from methods.vanilla import Vanilla
+from methods.vanilla import Vanilla, VanillaEager
 
 native = pytest.mark.skipif(kernels.available() is not None, reason=f"{kernels.available()}")
 SIZES = [
@@ -141,6 +142,96 @@ def test_a_block_that_stands_twice_counts_twice():
     assert error(output[:, :, :64], twice) < 1e-6
 
 
+class Buckets:
+    """A bias that differs by head, up to some distance on either side."""
+
+    def __init__(self, heads, reach, size=2.0):
+        make = torch.Generator().manual_seed(7)
+        self.table, self.reach = size * torch.randn(heads, 2 * reach + 1, generator=make), reach
+
+    def of(self, distance):
+        return self.table[:, distance.clamp(-self.reach, self.reach) + self.reach]
+
+    def __call__(self, query_positions, key_positions):
+        distance = key_positions[:, None, :] - query_positions[:, :, None]
+        return self.of(distance).transpose(0, 1)
+
+    def diagonals(self, n):
+        return self.of(torch.arange(1 - n, n))
+
+
+REACHES = [0, 3, 128, 10**6]  # no difference at all, near ones, T5's, everywhere
+
+
+@native
+@pytest.mark.parametrize("products", products())
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("reach", REACHES[:3])
+@pytest.mark.parametrize("n", [1, 63, 257, 700])
+def test_vanilla_native_takes_a_position_bias(n, reach, causal, products):
+    query, key, value = inputs(2, n, 32)
+    valid = torch.ones(2, n, dtype=torch.bool)
+    valid[1, : n // 3] = False
+    shifted = torch.arange(5, n + 5).expand(2, n)
+    call = Call(Sequence(shifted, valid, causal=causal), 0.2, 0, Buckets(4, reach))
+    method = Vanilla("native", products)
+    got, expected = (m.attend(query, key, value, call) for m in (method, VanillaEager()))
+    assert method.kernel_used == f"native avx512 {products}"
+    for b, first in enumerate((0, n // 3)):
+        assert error(got[b, :, first:], expected[b, :, first:]) < TOLERANCE[products]
+
+
+@native
+def test_a_position_bias_with_gaps_is_left_to_torch():
+    query, key, value = inputs(1, 90, 32)
+    call = Call(Sequence(torch.arange(90)[None] * 2), 0.2, 0, Buckets(4, 50))
+    expected = VanillaEager().attend(query, key, value, call)
+    for method in (Vanilla("native"), IceFormer(k=90)):
+        assert error(method.attend(query, key, value, call), expected) < 1e-5
+        assert method.kernel_used == "torch (a position bias, and gaps among the positions)"
+
+
+@native
+@pytest.mark.parametrize("reach", REACHES[1:3])
+@pytest.mark.parametrize("n", [1024, 1000])
+def test_bigbird_native_takes_a_position_bias(n, reach):
+    query, key, value = inputs(2, n, 32)
+    call = Call(Sequence(), 0.2, 0, Buckets(4, reach))
+    methods = [BigBird(kernel=kernel) for kernel in ("native", "torch")]
+    got, expected = (m.attend(query, key, value, call) for m in methods)
+    assert error(got, expected) < 1e-6
+    assert methods[0].kernel_used == "native avx512 float32"
+
+
+@native
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(
+    "n, d, reach",
+    [(1, 16, 1), (64, 32, 3), (4300, 16, 128), *((700, 64, reach) for reach in REACHES)],
+)
+def test_best_keys_with_a_position_bias_equal_torch(n, d, reach, causal):
+    query, key, value = inputs(1, n, d, heads=2)
+    bias = Buckets(2, min(reach, n), 3.0)
+    check_best_keys("quantized", query, key, value, Call(Sequence(causal=causal), 0.2, 0, bias))
+
+
+@native
+def test_best_keys_with_a_position_bias_of_padded_rows_and_spread_queries():
+    query, key, value = inputs(2, 900, 32)
+    valid = torch.ones(2, 900, dtype=torch.bool)
+    valid[0, :200], valid[1, 700:] = False, False
+    call = Call(Sequence(valid=valid), 0.2, 0, Buckets(4, 128))
+    outputs = []
+    for kernel in ("native", "torch"):
+        method = IceFormer(kernel=kernel)
+        outputs.append(method.attend(query, key, value, call))
+        assert method.diagnose(query, key, call)["recall"] > 0.999
+        assert method.kernel_used.startswith(kernel) and ";" not in method.kernel_used
+    for b in range(2):
+        native, torchs = (x[b][:, valid[b]] for x in outputs)
+        assert error(native, torchs) < 0.01
+
+
 def read(search, kernel, query, key, value, call, **fields):
     """Output [B, H, n, e] and the keys read [B, H, n, k] of one path."""
     method = IceFormer(search=search, kernel=kernel, **fields)
@@ -157,6 +248,8 @@ def check_best_keys(search, query, key, value, call, **fields):
     the same candidates (dci), never lower where the native ones hold torch's (quantized). Which of
     two equal keys was read is not told apart."""
     scores = query.double() @ key.double().mT * call.scale
+    if call.bias is not None:
+        scores = scores + call.bias.diagonals(query.shape[2]).unfold(-1, query.shape[2], 1).flip(1)
     if call.sequence.causal:
         scores = scores.masked_fill(torch.ones(scores.shape[-2:]).triu(1).bool(), -torch.inf)
     near = 1e-6 * call.scale * query.norm(dim=-1, keepdim=True) * key.norm(dim=-1).amax()
