@@ -18,7 +18,7 @@ from methods.base import Call, Method, Sequence, Shape, per_head
 
 GAPS = "a position bias, and gaps among the positions"
 ROWS = 64
-"""Queries that get their bias at once: larger masks leave the cache, and 256 take twice the time."""
+"""Queries that get their bias at once: larger masks leave the cache; 256 take twice the time."""
 
 
 @dataclass(frozen=True)

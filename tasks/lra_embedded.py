@@ -38,6 +38,8 @@ OPINIONS = (
     "The {a} may be {w}, and never {o}.",
     "It would be wrong to say that the {a} is anything but {w}.",
 )
+PLAIN = 2
+"""The first of them name the word that is meant, and nothing else."""
 SCENES = (
     "The story begins in {p} on a rainy evening.",
     "A {j} comes home to {p} after many years.",
@@ -53,18 +55,20 @@ JOBS = "teacher sailor painter lawyer baker nurse pilot farmer widow clerk".spli
 KIN = "brother sister uncle neighbour daughter friend cousin mother".split()
 
 
-def review(rng: random.Random, positive: bool, room: int) -> str:
+def review(rng: random.Random, positive: bool, room: int, plain: float = 0.0) -> str:
     """A review of at most `room` bytes. Most of its opinions agree with the label, wherever it is
-    cut; each names the word that is meant, its opposite or both, as often for either label."""
+    cut; each names the word that is meant, its opposite or both, as often for either label. A share
+    `plain` of them agrees and names the word that is meant alone."""
     sentences: list[str] = []
     size, lead = 0, 0
     while True:
         number = len(sentences)
         if number % 3 == 0:
-            agrees = lead < 2 or rng.random() < 0.6
+            told = plain > 0 and rng.random() < plain
+            agrees = told or lead < 2 or rng.random() < 0.6
             lead += 1 if agrees else -1
             words, others = (GOOD, BAD) if positive == agrees else (BAD, GOOD)
-            made = rng.choice(OPINIONS).format(
+            made = rng.choice(OPINIONS[:PLAIN] if told else OPINIONS).format(
                 a=rng.choice(ASPECTS), w=rng.choice(words), o=rng.choice(others)
             )
         else:
@@ -83,7 +87,7 @@ def text(task: Any, split: str, length: int, seed: int) -> Iterator[Found]:
     for index in count():
         rng = stream("lra review", VERSION, split, seed, index)
         positive = rng.random() < 0.5
-        found = review(rng, positive, int(length * rng.uniform(0.6, 1)))
+        found = review(rng, positive, int(length * rng.uniform(0.6, 1)), task.plain)
         yield Found(f"review {index}", int(positive), found)
 
 
@@ -178,6 +182,15 @@ def picture(rng: random.Random, shape: str) -> Any:
     return np.rint(np.where(inside, high, low) + noise).clip(0, 255).astype(np.uint8)
 
 
+def fitted(pixels: Any, length: int, how: str) -> Any:
+    """A square image uint8, halved until it has at most `length` pixels: each is then the mean, or
+    the max, of four."""
+    while pixels.size > length:
+        side = len(pixels) // 2
+        pixels = getattr(pixels.reshape(side, 2, side, 2), how)((1, 3)).astype("uint8")
+    return pixels
+
+
 def image(task: Any, split: str, length: int, seed: int) -> Iterator[Found]:
     from tasks.lra_files import enlarged
 
@@ -186,6 +199,7 @@ def image(task: Any, split: str, length: int, seed: int) -> Iterator[Found]:
         label = rng.randrange(len(SHAPES))
         pixels = picture(rng, SHAPES[label])
         pixels = pixels if task.size == 32 else enlarged(pixels, task.size)
+        pixels = fitted(pixels, length, "mean")
         yield Found(f"image {index}", label, pixels.tobytes().decode("latin-1"))
 
 
@@ -206,7 +220,9 @@ def pathfinder(task: Any, split: str, length: int, seed: int) -> Iterator[Found]
     from tasks.pathfinder import images
 
     for index, made in enumerate(images(task.size, seed, split, contour=task.contour)):
-        yield Found(f"image {index}", made.label, made.pixels.tobytes().decode("latin-1"))
+        # A dash is a pixel thin: a mean would wipe it out.
+        pixels = fitted(made.pixels, length, "max")
+        yield Found(f"image {index}", made.label, pixels.tobytes().decode("latin-1"))
 
 
 MAKERS: dict[str, Callable[[Any, str, int, int], Iterator[Found]]] = {

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
+from math import isqrt, log, pi
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -22,6 +23,9 @@ from bench.models.attention import Route
 from bench.models.hf import Classifier, all_valid, counted, heads, load_tokenizer
 from methods.base import Layer, Sequence, Shape
 
+PICTURE_SCALE, GREY_WAVES = 0.3, 8
+"""How large those first weights are, and into how many half waves all grey levels go."""
+
 Attend = Callable[[Tensor, Tensor, Tensor, float, float], Tensor]
 """query, key, value [B, H, n, d], scale, dropout → [B, H, n, d]"""
 
@@ -33,6 +37,8 @@ class LRAConfig(PreTrainedConfig):  # type: ignore[misc]
     dual          rows are pairs: the first half of a batch are first texts, the other half seconds
     attention_dropout  of attention weights; None: as `dropout`. Above 0 the CPU has no fused kernel
     mean_of_all   the mean is divided by the padded length, as in the harness
+    picture       the tables of tokens and positions begin as waves of grey level, row and column of
+                  a square image, not at random: what lies side by side begins alike
     cls_takes_id  the CLS token is the vocabulary's last id, and the text's last token makes room
                   for it, as in the harness (where that id may be a pixel's too)
     """
@@ -52,10 +58,14 @@ class LRAConfig(PreTrainedConfig):  # type: ignore[misc]
     dual: bool = False
     mean_of_all: bool = False
     cls_takes_id: bool = False
+    picture: bool = False
 
     def __post_init__(self, **rest: Any) -> None:
         if self.pooling not in ("mean", "cls"):
             raise ValueError(f"pooling is {self.pooling!r}; it is 'mean' or 'cls'")
+        places = self.max_position_embeddings
+        if self.picture and isqrt(places) ** 2 != places:
+            raise ValueError(f"picture: {places} positions are no square image's")
         count = rest.pop("num_labels", 10)
         labels: Any = getattr(self, "id2label", None)
         if labels is None:
@@ -126,8 +136,18 @@ class LRAModel(PreTrainedModel):  # type: ignore[misc]
         self.post_init()
 
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, nn.Embedding):
+        if not isinstance(module, nn.Embedding):
+            return
+        if not self.config.picture:
             initialization.normal_(module.weight, std=0.02)
+            return
+        count, width = module.weight.shape
+        if module is self.tokens:
+            start = waves(count, width, GREY_WAVES)
+        else:
+            line = waves(isqrt(count), width // 2, isqrt(count))
+            start = torch.cat((line.repeat_interleave(len(line), 0), line.repeat(len(line), 1)), 1)
+        initialization.copy_(module.weight, PICTURE_SCALE * start)
 
     def embed(self, ids: Tensor, places: Tensor) -> Tensor:
         """Raises ValueError past the last learned position."""
@@ -149,6 +169,14 @@ class LRAModel(PreTrainedModel):  # type: ignore[misc]
             hidden = layer(hidden, attend)
         output: Tensor = self.norm(hidden)
         return output
+
+
+def waves(count: int, width: int, fastest: float) -> Tensor:
+    """[count, width]: sines and cosines of 0 … count - 1, from a quarter of a wave over all of them
+    to `fastest` half waves."""
+    rates = torch.linspace(log(pi / 2), log(pi * fastest), width // 2).exp()
+    angles = torch.arange(count)[:, None] / count * rates
+    return torch.cat((angles.sin(), angles.cos()), 1)
 
 
 AutoConfig.register("lra", LRAConfig)

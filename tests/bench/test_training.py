@@ -28,7 +28,7 @@ def trained_key(tmp_path, *words):
 
 def test_a_recipe_says_the_task_the_model_and_the_protocol(tmp_path):
     made = cell(tmp_path, "method=bigbird")
-    assert (made.task["name"], made.model["name"]) == ("lra_listops", "lra-small")
+    assert (made.task["name"], made.model["name"]) == ("lra_listops", "lra-small-listops")
     assert made.protocol == "from-scratch" and made.model["weights"] == "from-scratch"
     assert made.model["config"]["num_labels"] == 10 and made.model["config"]["vocab_size"] == 16
     assert made.model["weights_sha256"] is None, "nothing is trained yet"
@@ -96,7 +96,7 @@ def test_hub_weights_asked_with_no_training_are_zero_shot(tiny_t5):
         (["protocol=from-scratch"], "protocol=from-scratch trains: it needs recipe=NAME"),
         (["protocol=finetune", "method=bigbird"], "has no weights adapted to bigbird"),
         (["model=random-lra", "task=lra_text", "protocol=swap"], "random-lra has random weights"),
-        ([*WORDS, "protocol=finetune"], "begins at a checkpoint and model lra-small is only a"),
+        ([*WORDS, "protocol=finetune"], "begins at a checkpoint and model lra-small-listops is"),
         ([*WORDS, "protocol=zero-shot"], "zero-shot trains nothing: leave the recipe out"),
         ([*WORDS, "recipe.schedule=liner"], "Did you mean linear?"),
         ([*WORDS, "recipe.dtype=float8"], "unknown recipe.dtype 'float8'"),

@@ -89,6 +89,22 @@ def test_trees_fit_into_a_short_length():
         assert made.encode(row, None, 64).tokens_in <= 64
 
 
+@pytest.mark.parametrize("name", ["lra_image", "lra_pathfinder_easy"])
+def test_images_are_halved_to_a_short_length(name):
+    made = task(name)
+    for row in made.load(Data(), 4, 256, 0).rows:
+        encoded = made.encode(row, None, 256)
+        assert len(encoded.ids) == encoded.tokens_in == 256 and len(set(encoded.ids)) > 4
+
+
+def test_plain_reviews_use_the_words_of_their_sentiment():
+    made = task("lra_text_easy")
+    for found in islice(lra_embedded.text(made, "train", 4000, 0), 20):
+        good = sum(found.content.count(word) for word in lra_embedded.GOOD)
+        bad = sum(found.content.count(word) for word in lra_embedded.BAD)
+        assert (good > bad) == bool(found.label)
+
+
 def test_words_of_a_review_dont_tell_its_sentiment():
     """The same good and bad words, as often for either label."""
     made = task("lra_text")
