@@ -60,7 +60,9 @@ def _texts(boards: Sequence[Board], brief: bool) -> list[_Text]:
         for board in sorted(group, key=lambda b: b.setting) if brief else group:
             new = brief and board.setting != setting
             setting = board.setting
-            above = f"<tbody><tr><th colspan=7 scope=rowgroup>{escape(short(setting))}" if new else ""
+            above = (
+                f"<tbody><tr><th colspan=7 scope=rowgroup>{escape(short(setting))}" if new else ""
+            )
             title = escape(short(board.about if brief else board.title))
             body = "<tr><th colspan=7>" if brief else "<tbody><tr><th colspan=7 scope=rowgroup>"
             head = f"{above}{body}{title}"
