@@ -106,7 +106,11 @@ def _method(words: Sequence[str]) -> list[str]:
 
 
 def store_rows(
-    unmeasured: Sequence[tuple[Planned, str]], results: Path, budget: str, here: bool
+    unmeasured: Sequence[tuple[Planned, str]],
+    results: Path,
+    budget: str,
+    command: str,
+    here: bool,
 ) -> int:
     """Rows `skipped` for the cells that a budget left out, each with its reason, but for cells of
     which there is a row; gives their number. `here`: this machine would have run them."""
@@ -126,7 +130,7 @@ def store_rows(
         if store.find(cell.key):
             continue
         detail = f"not measured for the budget of {budget}: {why}"
-        row = runner.ended(cell, "skipped", detail, status_stage="plan")
+        row = runner.ended(cell, "skipped", detail, status_stage="plan", command=command)
         rows.append(host.fingerprint(cell.threads, cell.device["kind"]) | row if here else row)
     store.append(rows)
     return len(rows)

@@ -54,9 +54,10 @@ def run_sweep(overrides: Sequence[str]) -> int:
     if made.warning:
         print(f"bench: {made.warning}", file=sys.stderr)
     results: list[Ended] = []
+    command = f"bench run -m {' '.join(overrides)}"
     if made.open:
-        results = _run(made, f"bench run -m {' '.join(overrides)}")
-    _store_left_out(made, results)
+        results = _run(made, command)
+    _store_left_out(made, results, command)
     say(made, results)
     before = [p for p in made.of("done") if p.reason]
     refused = 2 if made.of("refused") else 0
@@ -71,13 +72,13 @@ def _tell_unsettled(settled: Callable[[], int]) -> int:
         return 0
 
 
-def _store_left_out(made: Plan, results: list[Ended]) -> None:
+def _store_left_out(made: Plan, results: list[Ended], command: str) -> None:
     """Rows that say what wasn't measured and why."""
     if unmeasured := left_out(made, results):
         here = made.engine != launchers.SLURM
-        text = str(made.grid.base["budget"])
+        spent = str(made.grid.base["budget"])
         try:
-            budget.store_rows(unmeasured, made.results, text, here)
+            budget.store_rows(unmeasured, made.results, spent, command, here)
         except (RequestError, StoreError) as error:
             print(f"bench: no rows for what the budget left out: {error}", file=sys.stderr)
 

@@ -1,12 +1,20 @@
-"""The table that README quotes, from the reference rows: `python -m reports.readme`."""
+"""The tables that README quotes, from the reference rows.
+
+python -m reports.readme prints them, python -m reports.readme README.md puts them in their places:
+between `<!-- NAME -->` and `<!-- end of NAME -->`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.store import Store
+from bench.rows import counting
+from bench.store import LIGHT, Store
+from reports.leaderboard.static import ENDED
 
 REFERENCE = Path(__file__).parents[1] / "results" / "reference"
 HEAD = (
@@ -34,6 +42,48 @@ def table(folder: Path = REFERENCE) -> str:
     return "\n".join(f"| {line} |" for line in lines)
 
 
+def frontier(folder: Path = REFERENCE) -> str:
+    """The frontier's cells as Markdown, a line for each method and a column for each length: its
+    latency and memory against vanilla's, or how the cell ended. A line above says what was read
+    where; empty without such rows."""
+    rows = counting(Store(folder).rows(LIGHT).to_pylist())
+    rows = [row for row in rows if "experiment=frontier" in (row["command"] or "")]
+    return "\n\n".join(
+        _frontier([row for row in rows if row["model"] == model])
+        for model in dict.fromkeys(row["model"] for row in rows)
+    )
+
+
+def _frontier(rows: list[Row]) -> str:
+    first = rows[0]
+    known = {(row["method"], row["length"]): row for row in rows}
+    lengths = sorted({length for _, length in known})
+    told = f"`{first['model']}`, {first['device']} {first['dtype']}, {first['threads']} threads, "
+    head = ["method", *(f"{length:,} tokens" for length in lengths)]
+    lines = [" | ".join(head), " | ".join("---" for _ in head)]
+    for method in sorted({m for m, _ in known}, key=lambda m: (m != "vanilla", m)):
+        found = [known.get((method, length)) for length in lengths]
+        lines.append(" | ".join([method, *map(_reached, found)]))
+    table = "\n".join(f"| {line} |" for line in lines)
+    return f"{told}latency and peak memory ÷ vanilla's:\n\n{table}"
+
+
+def _reached(row: Row | None) -> str:
+    if row is None:
+        return ""
+    if row["status"] == "skipped":
+        return "not measured"
+    if row["status"] != "ok":
+        return ENDED[row["status"]]
+    alone = f"{row['lat_median_ns'] / 1e6:,.0f} ms"
+    memory = f"×{row['mem_ratio']:.2f}" if row["mem_ratio"] is not None else "–"
+    if row["method"] == "vanilla":
+        return alone
+    if row["ratio"] is None:
+        return f"{alone}, vanilla {ENDED.get(row['baseline_status'], 'not measured')}"
+    return f"×{row['ratio']:.2f} {row['verdict']}, memory {memory}"
+
+
 def host(folder: Path = REFERENCE) -> str:
     """The machine of the rows, in words."""
     rows = Store(folder).rows(["cpu_model", "virt", "threads", "torch"]).to_pylist()
@@ -58,5 +108,26 @@ def _within(value: float, lo: float, hi: float, digits: int) -> str:
     return f"{value:.{digits}f} ({lo:.{digits}f} … {hi:.{digits}f})"
 
 
+BLOCKS: dict[str, Callable[[], str]] = {"quickstart": table, "frontier": frontier}
+"""Name of a place in README → what stands there."""
+
+
+def filled(text: str) -> str:
+    """README with its tables as the reference rows are."""
+    for name, make in BLOCKS.items():
+        block = f"<!-- {name} -->\n{make()}\n<!-- end of {name} -->"
+        place = rf"<!-- {name} -->\n.*?<!-- end of {name} -->"
+        text = re.sub(place, lambda _, block=block: block, text, flags=re.DOTALL)  # type: ignore[misc]
+    return text
+
+
+def main(arguments: list[str]) -> None:
+    for name in arguments:
+        path = Path(name)
+        path.write_text(filled(path.read_text()))
+    if not arguments:
+        print("\n\n".join(make() for make in BLOCKS.values()))
+
+
 if __name__ == "__main__":
-    print(table())
+    main(sys.argv[1:])
