@@ -6,16 +6,15 @@ Expected numbers were computed with the code that each benchmark publishes.
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tasks import metrics
 from tasks.metrics import rouge, text
+from tests.conftest import REAL_ROWS, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-CASES = ROOT.parent / "shared" / "reference" / "metric_cases.jsonl"
+CASES = REAL_ROWS.parent / "reference" / "metric_cases.jsonl"
 DOCUMENTED = (
     ["exact match example", "hello there", "general kenobi"],
     [["exact match example"], ["hello", "hi there"], ["commander kenobi"]],
@@ -163,7 +162,7 @@ def cases() -> list:
 
 def test_the_reference_cases_are_there():
     if not CASES.is_file():
-        pytest.skip(f"no {CASES.name} in ../shared/reference; the cases are not run")
+        pytest.skip(f"no {CASES}; the cases are not run")
     assert len(cases()) == 65
 
 

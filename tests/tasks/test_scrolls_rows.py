@@ -3,7 +3,6 @@
 import json
 import zipfile
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -11,9 +10,9 @@ from bench import plugins
 from tasks import stories
 from tasks.base import Data, DataError, Row
 from tasks.scrolls import Scrolls
+from tests.conftest import REAL_ROWS
 from tests.tasks.words import Words
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 NAMES = (
     "narrativeqa", "qmsum", "quality", "qasper", "gov_report", "summ_screen_fd", "contract_nli",
 )  # fmt: skip
@@ -128,10 +127,10 @@ def test_the_references_themselves_score_100(name):
 )
 def test_real_rows(name, count):
     made = task(name)
-    path = SHARED / "scrolls" / f"{made.member}.zip"
+    path = REAL_ROWS / "scrolls" / f"{made.member}.zip"
     if not path.is_file():
-        pytest.skip(f"no {path.name} in ../shared/data/scrolls")
-    loaded = made.load(Data("local", SHARED), None, 16384, 0)
+        pytest.skip(f"no {path}")
+    loaded = made.load(Data("local", REAL_ROWS), None, 16384, 0)
     assert len(loaded.rows) == loaded.n_available == count
     with zipfile.ZipFile(path) as opened, opened.open(f"{made.member}/validation.jsonl") as lines:
         inputs = {(found := json.loads(line))["id"]: found["input"] for line in lines}
@@ -145,4 +144,4 @@ def test_real_rows(name, count):
         found = made.encode(replace(r, document=r.document[:500]), letters, 8192)
         vip = [i for i, kept in zip(found.ids, found.vip, strict=True) if kept]
         assert letters.spell(vip, "") == r.query
-    assert made.load(Data("local", SHARED), 5, 16384, 0).rows == loaded.rows[:5]
+    assert made.load(Data("local", REAL_ROWS), 5, 16384, 0).rows == loaded.rows[:5]
