@@ -53,7 +53,7 @@ def _matrix(n: int, length: int, dtype: torch.dtype, device: torch.device) -> Te
 
 def _by_fft(x: Tensor, length: int) -> Tensor:
     y = dct(x, min(length, x.shape[1]))
-    return idct(pad(y, (0, 0, 0, length - y.shape[1])))
+    return idct(y if y.shape[1] == length else pad(y, (0, 0, 0, length - y.shape[1])))
 
 
 def dct(x: Tensor, keep: int) -> Tensor:
@@ -92,7 +92,8 @@ def _turn(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
 
 def _paired(x: Tensor) -> Tensor:
     """[B, n, D] → complex [B, n, ⌈D/2⌉]: neighbouring columns as one number."""
-    x = pad(x, (0, x.shape[2] % 2))
+    if x.shape[2] % 2:  # where there is nothing to add, pad would copy
+        x = pad(x, (0, 1))
     if x.stride(-1) != 1 or any(stride % 2 for stride in x.stride()[:-1]):
         x = x.contiguous()
     return torch.view_as_complex(x.view(*x.shape[:2], -1, 2))

@@ -261,9 +261,9 @@ def decoding(subject: Subject) -> Iterator[str]:
     if not subject.causal or (method.memory() is None and not method.decodes()):
         return
     family.method = Decoding(method)
-    generation: Any = getattr(family.model, "generation_config", None)
-    if generation is not None:
-        generation.eos_token_id = None  # no answer ends early
+    model: Any = family.model
+    if hasattr(model, "generation_config"):
+        model.generation_config.eos_token_id = None  # no answer ends early
     for lengths in ([61], [61, 30]):
         ids, sequence = batch(lengths)
         with torch.no_grad():

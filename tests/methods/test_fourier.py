@@ -174,10 +174,10 @@ def test_filter_by_hand():
 
 def test_lengths():
     cls, mean = Fourier(pooling="cls"), Fourier()
-    assert [cls._kept(n) for n in (64, 5, 2048, 1, 0)] == [14, 2, 411, 1, 0]
-    assert [mean._kept(n) for n in (64, 1, 0)] == [13, 1, 0]
-    assert Fourier(r=0.07)._kept(100) == 7
-    assert Fourier(r=1.0, pooling="cls")._kept(9) == 9
+    assert [cls._filter.kept(n) for n in (64, 5, 2048, 1, 0)] == [14, 2, 411, 1, 0]
+    assert [mean._filter.kept(n) for n in (64, 1, 0)] == [13, 1, 0]
+    assert Fourier(r=0.07)._filter.kept(100) == 7
+    assert Fourier(r=1.0, pooling="cls")._filter.kept(9) == 9
 
 
 METHODS = {
