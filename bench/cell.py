@@ -15,6 +15,7 @@ from typing import Any
 from bench import plugins, training
 from bench.errors import RequestError, unknown
 from bench.models import auto
+from bench.resolve import resolved
 from tasks.base import Data, DataError, Loaded, Task
 from tasks.sources import sha256
 
@@ -217,6 +218,7 @@ class Cell:
     def of(cls, request: Mapping[str, Any]) -> Cell:
         """A cell from a composed request (bench.schema.Config as a plain dict): names are
         checked, rows found and hashed, weights hashed. Raises RequestError."""
+        request = resolved(request)
         check(request)
         check_device(request["device"])
         loaded = load(request)
@@ -224,9 +226,8 @@ class Cell:
 
     @classmethod
     def with_rows(cls, request: Mapping[str, Any], split: str, sha256: str) -> Cell:
-        """The cell of a checked request whose rows have this split and hash. Raises RequestError
-        about its weights."""
-        request = {**request, "model": _for_task(request["model"], request["task"]["name"])}
+        """The cell of a resolved and checked request whose rows have this split and hash. Raises
+        RequestError about its weights."""
         protocol, recipe = training.protocol(request), request.get("recipe")
         data = _data(request["data"])
         threads = request["threads"] or len(os.sched_getaffinity(0))
@@ -324,20 +325,6 @@ def _training_rows(task: Task, data: Data, request: Mapping[str, Any]) -> str:
         )
     except DataError as error:
         raise RequestError(f"recipe {request['recipe']['name']}: {error}") from error
-
-
-def _for_task(model: Mapping[str, Any], task: str) -> dict[str, Any]:
-    """The model, or the one that stands in for it on this task; one that the request changed in
-    any way is meant as it is."""
-    rest = {k: v for k, v in model.items() if k != "by_task"}
-    other = (model.get("by_task") or {}).get(task)
-    if not other:
-        return rest
-    as_written = plugins.conf("model", model["name"])
-    if any(model.get(key) != value for key, value in as_written.items()):
-        return rest
-    defaults: dict[str, Any] = {"revision": None, "adapted": {}, "config": None}
-    return {**defaults, **plugins.conf("model", other)}
 
 
 def _model(request: Mapping[str, Any], protocol: str | None, answers: str) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from omegaconf import MISSING
 @dataclass
 class ModelConf:
     """`family` is a target string; `weights` says where the weights come from; `adapted` maps a
-    method to the checkpoint trained further with it, `by_task` a task to the model that stands in
-    for this one there; `config` replaces the size and makes the weights random."""
+    method to the checkpoint trained further with it, `adapted_with` to the parameters that it was
+    trained with, `by_task` a task to the model that stands in for this one there; `longest` is the
+    most tokens that it reads; `config` replaces the size and makes the weights random."""
 
     name: str = MISSING
     family: str = MISSING
@@ -20,7 +21,9 @@ class ModelConf:
     weights: str = MISSING
     revision: str | None = None
     adapted: dict[str, str] = field(default_factory=dict)
+    adapted_with: dict[str, dict[str, Any]] = field(default_factory=dict)
     by_task: dict[str, str] = field(default_factory=dict)
+    longest: int | None = None
     config: dict[str, Any] | None = None
 
 

@@ -16,6 +16,7 @@ from bench.cell import Cell, load
 from bench.errors import RequestError
 from bench.plan import finished, measured
 from bench.record import Note, Record, ended, sweeps
+from bench.resolve import resolved
 from bench.shards import StoreError
 
 
@@ -77,7 +78,7 @@ def _cell(content: Note, index: int) -> Cell:
     planned = content["cells"][index]
     words = [word for word in (*content["fixed"], *planned["words"])
              if not word.lstrip("+~").startswith(("launcher=", "hydra."))]  # fmt: skip
-    request, _ = config.composed(config.checked(words))
+    request = resolved(config.composed(config.checked(words))[0])
     request["threads"] = request["threads"] or planned["threads"]
     rows = load(request)
     return Cell.with_rows(request, rows.split, rows.sha256)

@@ -120,21 +120,39 @@ def test_a_plugin_folder_adds_a_method(tmp_path):
     assert json.loads(done.stdout) == conf, done.stderr
 
 
-def test_a_model_may_have_another_stand_in_on_a_task(tiny_t5, tmp_path, monkeypatch):
+@pytest.fixture
+def shipped(tiny_t5, tmp_path, monkeypatch):
+    """Two models: `general` leaves qasper to `special`, whose vcc was trained with k=4."""
     (tmp_path / "model").mkdir()
     one = {"family": "bench.models.t5:T5Family", "path": str(tiny_t5), "weights": "embedded"}
+    own = {"adapted": {"vcc": str(tiny_t5)}, "adapted_with": {"vcc": {"k": 4}}, "longest": 256}
     general = {"name": "general", **one, "by_task": {"qasper": "special"}}
-    for conf in (general, {"name": "special", **one}):
+    for conf in (general, {"name": "special", **one, **own}):
         (tmp_path / "model" / f"{conf['name']}.yaml").write_text(yaml.safe_dump(conf))
     monkeypatch.setenv("BENCH_CONF_PATH", str(tmp_path))
     plugins.conf_dirs.cache_clear()
-    try:
-        short = ["model=general", "length=512", "n=2"]
-        assert bench.compose(*short, "task=qasper").model["name"] == "special"
-        assert bench.compose(*short, "task=narrativeqa").model["name"] == "general"
-        asked = bench.compose("model=special", *short[1:], "task=qasper")
-        assert bench.compose(*short, "task=qasper").key == asked.key
-        changed = bench.compose(*short, "task=qasper", "model.weights=random")
-        assert changed.model["name"] == "general", "a changed model is meant as it is"
-    finally:
-        plugins.conf_dirs.cache_clear()
+    yield
+    plugins.conf_dirs.cache_clear()
+
+
+def test_a_model_may_have_another_stand_in_on_a_task(shipped):
+    short = ["length=512", "n=2"]
+    found = bench.compose("model=general", *short, "task=qasper")
+    assert found.model["name"] == "special"
+    assert found.key == bench.compose("model=special", *short, "task=qasper").key
+    assert bench.compose("model=general", *short, "task=narrativeqa").model["name"] == "general"
+    changed = bench.compose("model=general", *short, "task=qasper", "model.weights=random")
+    assert changed.model["name"] == "general", "a changed model is meant as it is"
+
+
+def test_a_model_reads_no_more_than_its_longest(shipped):
+    assert bench.compose("model=special", "length=512", "n=2").length == 256
+    assert bench.compose("model=special", "length=200", "n=2").length == 200
+
+
+def test_adapted_weights_bring_the_parameters_they_were_trained_with(shipped):
+    k = {
+        words: bench.compose("model=special", "n=2", *words).method["k"]
+        for words in ((), ("method.k=8",), ("protocol=swap",))
+    }
+    assert k == {(): 4, ("method.k=8",): 8, ("protocol=swap",): 16}
