@@ -128,7 +128,7 @@ class VCC(Vanilla):
             sizes = [self.k * fine.shape[1], coarse.shape[1], order.n_p]
             leaves, means, vips = torch.split(rows(read, place.argsort(1)), sizes, 1)
             tree.update(fine, leaves, coarse, means)
-        return order.undo(vips, tree.leaves(tree.blocks))
+        return order.undo(vips, tree.tokens())
 
     @torch.no_grad()
     def _select(

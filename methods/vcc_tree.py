@@ -39,7 +39,7 @@ class Order:
         seat = seat.masked_fill(~valid, seats)  # one more seat, for the padding
         tokens = torch.arange(n, device=valid.device).expand(batch, n)
         source = tokens.new_full((batch, seats + 1), -1).scatter_(1, seat, tokens)[:, :-1]
-        self._valid, self._seat = valid, seat.clamp(max=seats - 1)
+        self._seat = seat.clamp(max=seats - 1)
         self._filled, self._source = source >= 0, source.clamp(min=0)
 
     def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,9 +51,8 @@ class Order:
         return vips, others
 
     def undo(self, vips: Tensor, others: Tensor) -> Tensor:
-        """The inverse of split; padding is 0."""
-        x = rows(torch.cat((vips, others), 1), self._seat)
-        return x.masked_fill_(~self._valid[..., None], 0)
+        """The inverse of split; any numbers at padding."""
+        return rows(torch.cat((vips, others), 1), self._seat)
 
 
 class Tree:
@@ -92,6 +91,11 @@ class Tree:
         mean = self._mean.index_select(0, index)[:, None]
         leaves = mean - self._difference.index_select(0, index)
         return leaves.view(len(blocks), -1, leaves.shape[-1])
+
+    def tokens(self) -> Tensor:
+        """[B, blocks·k, D]: all leaves, in order."""
+        tokens = self._mean[:, None] - self._difference
+        return tokens.view(len(self.blocks), -1, tokens.shape[-1])
 
     def mean_facts(self, blocks: Tensor) -> Tensor:
         """[B, j] → [B, j, 2]"""

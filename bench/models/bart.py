@@ -16,8 +16,8 @@ from torch.nn.functional import dropout, embedding
 from transformers import BartForConditionalGeneration
 
 from bench.models.attention import Route
-from bench.models.hf import EncoderDecoder, counted, heads
-from methods.base import Layer, Sequence, Shape
+from bench.models.hf import EncoderDecoder, counted, dots
+from methods.base import Layer, Sequence
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,8 @@ class BartLayer:
         self, queries: Tensor, query_sequence: Sequence, keys: Tensor, key_sequence: Sequence
     ) -> Tensor:
         attention = self.block.self_attn
-        query = heads(attention.q_proj(queries), attention.num_heads)
-        key = heads(attention.k_proj(keys), attention.num_heads)
-        scores: Tensor = query @ key.transpose(-1, -2) * attention.scaling
-        return scores
+        query, key = attention.q_proj(queries), attention.k_proj(keys)
+        return dots(query, key, attention.num_heads, attention.scaling)
 
 
 class BartFamily(EncoderDecoder):
@@ -70,19 +68,6 @@ class BartFamily(EncoderDecoder):
     def layers(self) -> Items[Layer]:
         blocks = self.model.get_encoder().layers
         return [BartLayer(self, block, index) for index, block in enumerate(blocks)]
-
-    def shape(self, length: int, batch: int) -> Shape:
-        config = self.model.config
-        return Shape(
-            length=length,
-            batch=batch,
-            heads=config.encoder_attention_heads,
-            head_size=config.d_model // config.encoder_attention_heads,
-            layers=config.encoder_layers,
-            hidden_size=config.d_model,
-            training=self.model.training,
-            bytes_per_element=self.model.dtype.itemsize,
-        )
 
     def encode(self, ids: Tensor, sequence: Sequence) -> Tensor:
         """ids [B, n] → [B, n, D]"""

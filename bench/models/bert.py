@@ -16,8 +16,8 @@ from torch import Tensor
 from transformers import BertForSequenceClassification, RobertaForSequenceClassification
 
 from bench.models.attention import Route
-from bench.models.hf import Classifier, counted, heads
-from methods.base import Layer, Sequence, Shape
+from bench.models.hf import Classifier, counted, dots
+from methods.base import Layer, Sequence
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,8 @@ class BertLayer:
         self, queries: Tensor, query_sequence: Sequence, keys: Tensor, key_sequence: Sequence
     ) -> Tensor:
         attention = self.block.attention.self
-        query = heads(attention.query(queries), attention.num_attention_heads)
-        key = heads(attention.key(keys), attention.num_attention_heads)
-        scores: Tensor = query @ key.transpose(-1, -2) * attention.scaling
-        return scores
+        query, key = attention.query(queries), attention.key(keys)
+        return dots(query, key, attention.num_attention_heads, attention.scaling)
 
 
 class BertFamily(Classifier):
@@ -66,19 +64,6 @@ class BertFamily(Classifier):
     def layers(self) -> Items[Layer]:
         blocks = self.model.base_model.encoder.layer
         return [BertLayer(self, block, index) for index, block in enumerate(blocks)]
-
-    def shape(self, length: int, batch: int) -> Shape:
-        config = self.model.config
-        return Shape(
-            length=length,
-            batch=batch,
-            heads=config.num_attention_heads,
-            head_size=config.hidden_size // config.num_attention_heads,
-            layers=config.num_hidden_layers,
-            hidden_size=config.hidden_size,
-            training=self.model.training,
-            bytes_per_element=self.model.dtype.itemsize,
-        )
 
     def encode(self, ids: Tensor, sequence: Sequence) -> Tensor:
         """ids [B, n] → [B, n, D]; as one segment, of token type 0."""

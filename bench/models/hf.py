@@ -19,7 +19,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from bench.models.attention import NAME
 from bench.models.base import Family, Spec
-from methods.base import Method, Sequence
+from methods.base import Method, Sequence, Shape
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
@@ -31,12 +31,15 @@ class HubFamily(Family):
     architecture  the model class
     may_lack      weights whose names begin so may be missing; they are drawn from the seed
     tiny_config   the smallest model that is still one of the family, for tests
+    causal, position_bias  see methods.base.Shape
     """
 
     kinds: ClassVar[tuple[str, ...]]
     architecture: ClassVar[Any]
     may_lack: ClassVar[tuple[str, ...]] = ()
     tiny_config: ClassVar[dict[str, Any]]
+    causal: ClassVar[bool] = False
+    position_bias: ClassVar[bool] = False
 
     model: Any
     lacks: Items[str] = ()
@@ -51,6 +54,26 @@ class HubFamily(Family):
     def routed(self) -> Any:
         """The module whose attention may have a route."""
         return self.model
+
+    @property
+    def head_size(self) -> int:
+        config = self.model.config
+        return int(config.hidden_size // config.num_attention_heads)
+
+    def shape(self, length: int, batch: int) -> Shape:
+        config = self.model.config
+        return Shape(
+            length=length,
+            batch=batch,
+            heads=config.num_attention_heads,
+            head_size=self.head_size,
+            layers=config.num_hidden_layers,
+            hidden_size=config.hidden_size,
+            causal=self.causal,
+            position_bias=self.position_bias,
+            training=self.model.training,
+            bytes_per_element=self.model.dtype.itemsize,
+        )
 
     @classmethod
     def load(cls, spec: Spec, method: Method, dtype: str, device: str) -> Self:
@@ -177,6 +200,12 @@ class Classifier(HubFamily):
 def heads(x: Tensor, count: int) -> Tensor:
     """[B, n, H·d] → [B, H, n, d]"""
     return x.view(*x.shape[:2], count, -1).transpose(1, 2)
+
+
+def dots(queries: Tensor, keys: Tensor, count: int, scale: float) -> Tensor:
+    """Projected queries [B, q, H·d] and keys [B, k, H·d] → their scores [B, H, q, k]."""
+    scores: Tensor = heads(queries, count) @ heads(keys, count).transpose(-1, -2) * scale
+    return scores
 
 
 def all_valid(ids: Tensor, sequence: Sequence) -> Tensor:

@@ -20,7 +20,7 @@ from transformers.models.llama.modeling_llama import apply_rotary_pos_emb, repea
 from bench.models.attention import Route
 from bench.models.base import Family
 from bench.models.hf import HubFamily, counted, heads, positions
-from methods.base import Layer, Memory, Sequence, Shape, Unsupported
+from methods.base import Layer, Memory, Sequence, Unsupported
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,7 @@ class LlamaFamily(HubFamily):
 
     kinds = ("llama",)
     architecture = LlamaForCausalLM
+    causal = True
     tiny_config: ClassVar[dict[str, Any]] = {
         "vocab_size": 64,
         "hidden_size": 32,
@@ -96,19 +97,9 @@ class LlamaFamily(HubFamily):
     def layers(self) -> Items[Layer]:
         return self._layers(None)
 
-    def shape(self, length: int, batch: int) -> Shape:
-        config = self.model.config
-        return Shape(
-            length=length,
-            batch=batch,
-            heads=config.num_attention_heads,
-            head_size=self.model.model.layers[0].self_attn.head_dim,
-            layers=config.num_hidden_layers,
-            hidden_size=config.hidden_size,
-            causal=True,
-            training=self.model.training,
-            bytes_per_element=self.model.dtype.itemsize,
-        )
+    @property
+    def head_size(self) -> int:
+        return int(self.model.model.layers[0].self_attn.head_dim)
 
     def encode(self, ids: Tensor, sequence: Sequence) -> Tensor:
         """ids [B, n] → [B, n, D] after the last norm; causal whatever the sequence says."""

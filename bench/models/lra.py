@@ -20,8 +20,8 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, initialization
 
 from bench.models.attention import Route
-from bench.models.hf import Classifier, all_valid, counted, heads, load_tokenizer
-from methods.base import Layer, Sequence, Shape
+from bench.models.hf import Classifier, all_valid, counted, dots, heads, load_tokenizer
+from methods.base import Layer, Sequence
 
 PICTURE_SCALE, GREY_WAVES = 0.3, 8
 """How large those first weights are, and into how many half waves all grey levels go."""
@@ -206,10 +206,8 @@ class LRALayer:
         self, queries: Tensor, query_sequence: Sequence, keys: Tensor, key_sequence: Sequence
     ) -> Tensor:
         block = self.block
-        query = heads(block.query(block.norm1(queries)), block.heads)
-        key = heads(block.key(block.norm1(keys)), block.heads)
-        scores: Tensor = query @ key.transpose(-1, -2) * block.scale
-        return scores
+        query, key = block.query(block.norm1(queries)), block.key(block.norm1(keys))
+        return dots(query, key, block.heads, block.scale)
 
 
 class LRAFamily(Classifier):
@@ -235,18 +233,9 @@ class LRAFamily(Classifier):
     def layers(self) -> Items[Layer]:
         return [LRALayer(self, block, index) for index, block in enumerate(self.model.layers)]
 
-    def shape(self, length: int, batch: int) -> Shape:
-        config = self.model.config
-        return Shape(
-            length=length,
-            batch=batch,
-            heads=config.num_attention_heads,
-            head_size=config.head_size,
-            layers=config.num_hidden_layers,
-            hidden_size=config.hidden_size,
-            training=self.model.training,
-            bytes_per_element=self.model.dtype.itemsize,
-        )
+    @property
+    def head_size(self) -> int:
+        return int(self.model.config.head_size)
 
     def encode(self, ids: Tensor, sequence: Sequence) -> Tensor:
         """ids [B, n] → [B, n, D] after the last norm, zeros at padding; [B, m, D] of a method that

@@ -15,8 +15,8 @@ from torch import Tensor
 from transformers import T5ForConditionalGeneration
 
 from bench.models.attention import Route
-from bench.models.hf import EncoderDecoder, heads, positions
-from methods.base import Layer, Sequence, Shape
+from bench.models.hf import EncoderDecoder, dots, positions
+from methods.base import Layer, Sequence
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,9 @@ class T5Layer:
         self, queries: Tensor, query_sequence: Sequence, keys: Tensor, key_sequence: Sequence
     ) -> Tensor:
         attention, norm = self.block.layer[0].SelfAttention, self.block.layer[0].layer_norm
-        query = heads(attention.q(norm(queries)), attention.n_heads)
-        key = heads(attention.k(norm(keys)), attention.n_heads)
+        query, key = attention.q(norm(queries)), attention.k(norm(keys))
         bias = self.bias(positions(query_sequence, queries), positions(key_sequence, keys))
-        scores: Tensor = query @ key.transpose(-1, -2) * attention.scaling + bias
-        return scores
+        return dots(query, key, attention.n_heads, attention.scaling) + bias
 
 
 class T5Family(EncoderDecoder):
@@ -110,6 +108,7 @@ class T5Family(EncoderDecoder):
 
     kinds = ("t5",)
     architecture = T5ForConditionalGeneration
+    position_bias = True
     tiny_config: ClassVar[dict[str, Any]] = {
         "vocab_size": 64,
         "d_model": 32,
@@ -131,19 +130,9 @@ class T5Family(EncoderDecoder):
         bias = RelativeBias.of(blocks[0].layer[0].SelfAttention)
         return [T5Layer(self, block, bias, index) for index, block in enumerate(blocks)]
 
-    def shape(self, length: int, batch: int) -> Shape:
-        config = self.model.config
-        return Shape(
-            length=length,
-            batch=batch,
-            heads=config.num_heads,
-            head_size=config.d_kv,
-            layers=config.num_layers,
-            hidden_size=config.d_model,
-            position_bias=True,
-            training=self.model.training,
-            bytes_per_element=self.model.dtype.itemsize,
-        )
+    @property
+    def head_size(self) -> int:
+        return int(self.model.config.d_kv)
 
     def encode(self, ids: Tensor, sequence: Sequence) -> Tensor:
         """ids [B, n] → [B, n, D] after the last norm."""

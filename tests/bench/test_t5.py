@@ -92,6 +92,25 @@ def test_equals_hugging_face(family, reference, method, padding, n):
     assert family.generate(ids, sequence, 6) == answers
 
 
+@pytest.mark.parametrize("first", [0, 40, 170])
+def test_a_bias_out_of_reach_is_looked_up_like_any_other(family, first):
+    """Keys before all queries' reach, behind it, in another order, and in two rows apart."""
+    bias = family.layers[0].bias
+    make = torch.Generator().manual_seed(first)
+    for order in (lambda x: x.sort().values, lambda x: x):
+        keys = torch.stack([order(torch.randperm(2000, generator=make)[:200]) for _ in range(2)])
+        queries = keys[:, first : first + 30]
+        distance = (keys[:, None] - queries[..., None]).clamp(-128, 128) + 128
+        expected = bias.table[:, distance].transpose(0, 1)
+        assert torch.equal(bias(queries, keys), expected)
+        weight = torch.randn(expected.shape, generator=make)
+        gradients = [
+            torch.autograd.grad((x * weight).sum(), bias.table, retain_graph=True)[0]
+            for x in (bias(queries, keys), expected)
+        ]
+        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-3)  # sums of thousands
+
+
 def test_loss_ignores_minus_100(family, reference):
     ids, sequence, target = request(13, None)
     target[1, 2:] = -100

@@ -262,6 +262,7 @@ def test_tree_gives_back_what_it_was_given():
         [[2, 4], [5, 3], [0, 0]],
     ]
     close(tree.leaves(tree.blocks), tokens)
+    close(tree.tokens(), tokens)
     close(tree.means(tree.blocks)[1, 1], tokens[1, 4:7].mean(0))
     counted = Tree(tokens.clone(), facts, 4, "k")
     assert counted.mean_facts(tree.blocks)[1, :, 1].tolist() == [4, 4, 0]
