@@ -58,8 +58,9 @@ def fetch(arguments: Sequence[str]) -> int:
     if options.probe:
         from tasks.probe import probe, table
 
-        print(table([finding for task in tasks for finding in probe(task)]))
-        return 0
+        findings = [finding for task in tasks for finding in probe(task)]
+        print(table(findings))
+        return 1 if any(finding.problem for finding in findings) else 0
     for task in tasks:
         from tasks import sources
 
@@ -123,7 +124,10 @@ def new(arguments: Sequence[str]) -> int:
     parser = parser_for("new", "begin a method or a task")
     parser.add_argument("kind", choices=("method", "task"))
     parser.add_argument("name")
-    parser.add_argument("--shape", help="of a task: see tasks/template.py")
+    from tasks.template import SHAPE, SHAPES, task_yaml
+
+    shapes = ", ".join(SHAPES)
+    parser.add_argument("--shape", help=f"of a task's rows: {shapes}; {SHAPE} where none is given")
     options = parser.parse_args(arguments)
     try:
         if options.kind == "method":
@@ -131,8 +135,6 @@ def new(arguments: Sequence[str]) -> int:
 
             files = new_method(options.name)
         else:
-            from tasks.template import SHAPE, task_yaml
-
             text = task_yaml(options.name, options.shape or SHAPE)
             files = {plugins.ROOT / "conf" / "task" / f"{options.name}.yaml": text}
     except ValueError as error:

@@ -100,7 +100,12 @@ def row(found: Mapping[str, Any], results: Path) -> None:
         table.add_row(*((label, beside) if alone else (label, mine, base, against)))
     console.print()
     console.print(escape(title), style="italic")
-    console.print(table)
+    if table.row_count:
+        console.print(table)
+    else:
+        console.print(f"{weights}: nothing was measured", highlight=False)
+        if r["weights_kind"] == "random":
+            console.print("random weights have no accuracy: measure=speed, or a recipe, gives rows")
     if r["status"] != "ok":
         first, *lines = (r.get("status_detail") or "no reason given").splitlines()
         console.print(f"[red]{r['status']}[/] in stage {r['status_stage']}: {escape(first)}")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import re
-import stat
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -233,7 +230,8 @@ def _folder(paths: list[Path]) -> _Files:
 
 def _zipped(path: Path, size: int) -> _Files:
     prefix = f"pathfinder{size}/curv_contour_length_14/"
-    opened, held = _members(path)
+    opened = sources.open_zip(path)
+    held = {info.filename: info.file_size for info in opened.infolist()}
     found = [
         name for name in held if re.search(rf"(^|/){prefix}metadata/[^/]+\.npy$", name)
     ]  # the release has one more folder around
@@ -257,23 +255,6 @@ def _zipped(path: Path, size: int) -> _Files:
     return _Files(f"{path}: ", before, found, read, weigh)
 
 
-def _members(path: Path) -> tuple[zipfile.ZipFile, dict[str, int]]:
-    """A zip, and the size of each member. It is never unpacked into files, but one with members
-    that climb out is not what the benchmark published."""
-    try:
-        opened = zipfile.ZipFile(path)
-    except sources.BROKEN_ZIP as error:
-        raise DataError(f"{path} is not a whole zip file: {sources.first_line(error)}") from None
-    for info in opened.infolist():
-        name = PurePosixPath(info.filename.replace("\\", "/"))
-        if name.is_absolute() or ".." in name.parts or stat.S_ISLNK(info.external_attr >> 16):
-            raise DataError(
-                f"{path} has an unsafe member '{info.filename}'; expected names that stay within "
-                "the zip"
-            )
-    return opened, {info.filename: info.file_size for info in opened.infolist()}
-
-
 READERS = {
     "listops": listops, "text": text, "retrieval": retrieval,
     "image": image, "pathfinder": pathfinder,
@@ -285,6 +266,4 @@ def sha256(paths: list[Path], kind: str) -> str:
     if kind == "pathfinder" and paths[0].suffix != ".zip":
         images = (paths[0].parent.parent / "imgs").rglob("*.png")
         paths = [*paths, *sorted(images, key=lambda path: _natural(str(path)))]
-    if len(paths) == 1:
-        return sources.sha256(paths[0])
-    return hashlib.sha256("".join(map(sources.sha256, paths)).encode()).hexdigest()
+    return sources.sha256_of(paths)

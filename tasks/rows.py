@@ -87,6 +87,14 @@ class Reader(Task):
         found = sources.local_files(data.dir, self.benchmark, self.files[split])
         return [(path, "") for path in found]
 
+    def zipped(self, data: Data, split: str) -> list[tuple[Path, str]]:
+        """`parts` of a benchmark whose <member>.zip holds <member>/<split>.jsonl."""
+        if data.source == "hub":
+            (path,) = sources.fetched(self)
+        else:
+            path = sources.local_file(data.dir, self.benchmark, f"{self.member}.zip")
+        return [(path, f"{self.member}/{split}.jsonl")]
+
     @property
     def official(self) -> str:
         """The benchmark, and the member after a slash, as tasks.metrics wants it."""
@@ -112,7 +120,7 @@ class Reader(Task):
             raise DataError(f"{what} has empty outputs only; {_WITHHELD[split == 'test']}")
         # A reading that stopped early knows no more than the benchmark says of itself.
         available = seen if whole else max(seen, self.n.get(split, 0))
-        return Loaded(rows, split, _sha256([path for path, _ in parts]), available)
+        return Loaded(rows, split, sources.sha256_of([path for path, _ in parts]), available)
 
     def ids(self, data: Data) -> list[str]:
         """Every id of a split in order, also of one whose answers are withheld."""
@@ -263,9 +271,3 @@ def merged(
         for same in kept.values()
     ]
     return found, len(seen)
-
-
-def _sha256(paths: list[Path]) -> str:
-    if len(paths) == 1:
-        return sources.sha256(paths[0])
-    return hashlib.sha256("".join(map(sources.sha256, paths)).encode()).hexdigest()

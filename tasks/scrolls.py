@@ -103,11 +103,7 @@ class Scrolls(Reader):
         return first + super().constants(rows)
 
     def parts(self, data: Data, split: str, length: int) -> list[tuple[Path, str]]:
-        if data.source == "hub":
-            (path,) = sources.fetched(self)
-        else:
-            path = sources.local_file(data.dir, self.benchmark, f"{self.member}.zip")
-        return [(path, f"{self.member}/{split}.jsonl")]
+        return self.zipped(data, split)
 
     def parse(self, record: dict[str, Any], where: str, split: str, at: int) -> Row:
         row_id = sources.text(record, "id", where)

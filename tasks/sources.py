@@ -40,6 +40,13 @@ def sha256(path: Path) -> str:
     return _HASHES[key]
 
 
+def sha256_of(paths: Sequence[Path]) -> str:
+    """sha256 of several files together: of one file its own."""
+    if len(paths) == 1:
+        return sha256(paths[0])
+    return hashlib.sha256("".join(map(sha256, paths)).encode()).hexdigest()
+
+
 # --- a local folder ---------------------------------------------------------------------------
 
 
@@ -229,22 +236,28 @@ def first_line(error: BaseException) -> str:
 # --- zips of json lines -----------------------------------------------------------------------
 
 
-@contextmanager
-def _opened(archive: Path, member: str) -> Iterator[tuple[zipfile.ZipFile, zipfile.ZipInfo]]:
-    """The zip and one member of it, after all its members have been checked."""
+def open_zip(archive: Path) -> zipfile.ZipFile:
+    """A zip whose members have been checked. It is never unpacked into files, but one with members
+    that climb out is not what a benchmark published: DataError."""
     try:
         opened = zipfile.ZipFile(archive)
     except BROKEN_ZIP as error:
         raise DataError(f"{archive} is not a whole zip file: {first_line(error)}") from None
-    with opened:
-        for info in opened.infolist():
-            path = PurePosixPath(info.filename.replace("\\", "/"))
-            # Nothing is unpacked here, but such a zip is not what the benchmark published.
-            if path.is_absolute() or ".." in path.parts or stat.S_ISLNK(info.external_attr >> 16):
-                raise DataError(
-                    f"{archive} has an unsafe member '{info.filename}'; expected names that stay "
-                    "within the zip"
-                )
+    for info in opened.infolist():
+        path = PurePosixPath(info.filename.replace("\\", "/"))
+        if path.is_absolute() or ".." in path.parts or stat.S_ISLNK(info.external_attr >> 16):
+            opened.close()
+            raise DataError(
+                f"{archive} has an unsafe member '{info.filename}'; expected names that stay "
+                "within the zip"
+            )
+    return opened
+
+
+@contextmanager
+def _opened(archive: Path, member: str) -> Iterator[tuple[zipfile.ZipFile, zipfile.ZipInfo]]:
+    """The zip and one member of it."""
+    with open_zip(archive) as opened:
         try:
             found = opened.getinfo(member)
         except KeyError:

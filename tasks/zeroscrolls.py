@@ -51,11 +51,7 @@ class ZeroScrolls(rows.Reader):
     kinds: ClassVar = KINDS
 
     def parts(self, data: Data, split: str, length: int) -> list[tuple[Path, str]]:
-        if data.source == "hub":
-            (path,) = sources.fetched(self)
-        else:
-            path = sources.local_file(data.dir, self.benchmark, f"{self.member}.zip")
-        return [(path, f"{self.member}/{split}.jsonl")]
+        return self.zipped(data, split)
 
     def parse(self, record: dict[str, Any], where: str, split: str, at: int) -> prompts.Prompt:
         text = sources.text(record, "input", where)

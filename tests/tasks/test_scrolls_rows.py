@@ -6,21 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from bench import plugins
 from tasks import stories
 from tasks.base import Data, DataError, Row
-from tasks.scrolls import Scrolls
 from tests.conftest import REAL_ROWS
+from tests.tasks.test_scrolls import EMBEDDED, NAMES, task
 from tests.tasks.words import Words
-
-NAMES = (
-    "narrativeqa", "qmsum", "quality", "qasper", "gov_report", "summ_screen_fd", "contract_nli",
-)  # fmt: skip
-EMBEDDED = Data()
-
-
-def task(name: str) -> Scrolls:
-    return plugins.build(plugins.conf("task", name))
 
 
 def load(data: Data, n: int | None = None, name: str = "qmsum"):
