@@ -71,17 +71,35 @@ class Rows:
             kept = kept[kept[name].isin(value if isinstance(value, (list, tuple)) else [value])]
         return replace(self, cells=kept)
 
-    def settings(self, *more: str) -> list[Panel]:
+    def settings(
+        self,
+        *more: str,
+        having: pd.Series[bool] | None = None,
+        apart: str | None = None,
+        of: Sequence[str] = (),
+    ) -> list[Panel]:
         """The cells of each setting (and value of the columns `more`), those of most methods
-        first."""
+        first. With `having`, only settings with two such cells or more; with `apart` too, with two
+        values or more of that column among them, in one group `of` columns."""
         by = [*SETTING, *more]
-        groups = self.cells.groupby(by, dropna=False, sort=True, observed=True)
-        counts = pd.DataFrame(
-            {"methods": groups["method"].nunique(), "cells": groups.size()}
-        ).reset_index(drop=True)
-        order = counts.sort_values(["methods", "cells"], ascending=False, kind="stable").index
-        indices = list(groups.indices.values())
-        return [self.cells.iloc[indices[i]] for i in order]
+        cells = self.cells.assign(
+            setting=self.cells.groupby(by, dropna=False, sort=True, observed=True).ngroup()
+        )
+        # By whole columns: of many thousand settings few are drawn.
+        if having is not None:
+            some = cells[having]
+            if apart is None:
+                counts = some.groupby("setting").size()
+            else:
+                values = some.groupby(["setting", *of], dropna=False, sort=False)[apart].nunique()
+                counts = values.groupby("setting").max()
+            cells = cells[cells["setting"].isin(counts.index[counts >= 2])]
+        groups = cells.groupby("setting")
+        sizes = pd.DataFrame({"methods": groups["method"].nunique(), "cells": groups.size()})
+        order = sizes.sort_values(["methods", "cells"], ascending=False, kind="stable").index
+        indices = groups.indices
+        plain = cells.drop(columns="setting")
+        return [plain.iloc[indices[number]] for number in order]
 
     def arms(self, panel: Panel) -> Iterator[tuple[str, str, Panel]]:
         """(method, the parameters that tell its variants apart, cells) in the order of legends."""

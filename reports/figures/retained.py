@@ -52,7 +52,8 @@ def _panels(rows: Rows) -> list[pd.DataFrame]:
             dtype=float,
         )
     )
-    return [p for p in replace(rows, cells=known).settings("length") if p["r"].nunique() > 1]
+    with_r = replace(rows, cells=known)
+    return with_r.settings("length", having=known["value"].notna(), apart="r")
 
 
 def _kept(method: str, params: str) -> float | None:
