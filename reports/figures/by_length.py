@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -68,7 +68,7 @@ def _plot(rows: Rows, most: int, cost: Cost) -> sheet.Plot | None:
     return sheet.Plot(panels, 2, 2.0, legend, note, len(some) - most)
 
 
-def at_lengths(rows: Rows, cost: Cost) -> list[pd.DataFrame]:
+def at_lengths(rows: Rows, cost: Cost) -> Sequence[pd.DataFrame]:
     """The settings in which one arm or more was measured at two lengths or more."""
     measured = rows.cells[cost.column].gt(0)
     return rows.settings(having=measured, apart="length", of=("method", "method_params"))

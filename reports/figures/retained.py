@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -39,7 +40,7 @@ def plot(rows: Rows, most: int) -> sheet.Plot | None:
     return sheet.Plot(panels, 2, 2.1, legend, note, len(some) - len(drawn))
 
 
-def _panels(rows: Rows) -> list[pd.DataFrame]:
+def _panels(rows: Rows) -> Sequence[pd.DataFrame]:
     known = rows.cells[
         rows.cells["value"].notna() & rows.cells["method"].isin(["fourier", VANILLA])
     ]
