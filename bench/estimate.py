@@ -27,9 +27,13 @@ START_S = 5.0
 BYTES_PER_S = 5e8
 TOKEN_S = 0.004
 """A generated token's overhead beside its arithmetic."""
+CALL_S = 0.002
+"""A forward's overhead beside its arithmetic."""
 WARM_CALLS = 12
 MEMORY_CALLS = 8
 PROCESS_BYTES = 450 << 20
+ROWS = 10_000
+"""Of a split whose size nothing tells."""
 WIDTHS = 24
 """Vectors of the model's width that a token has alive at the peak."""
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
@@ -98,7 +102,34 @@ def formula_s(cell: Cell) -> float:
         timed_s = min(cell.plan.budget_s, 4 / 3 * arms * cell.plan.pairs * forward_s)
         total += begin_s + arms * WARM_CALLS * min(forward_s, 1.0) + 6 * forward_s + timed_s
         total += arms * (begin_s + MEMORY_CALLS * forward_s)
+    if cell.plan.training:
+        step_s = _step_s(cell)
+        timed_s = min(cell.plan.budget_s, 4 / 3 * arms * cell.plan.pairs * step_s)
+        total += begin_s + arms * WARM_CALLS * min(step_s, 1.0) + timed_s
+        total += arms * (begin_s + 2 * step_s)
     return total
+
+
+def training_s(cell: Cell) -> float:
+    """Seconds until a recipe has the weights of a cell, from sizes alone: its steps, each forward
+    and twice as much backward, and its looks at the dev rows. Early stopping isn't foreseen."""
+    recipe = cell.recipe
+    assert recipe is not None, "only a recipe trains"
+    rows = recipe["rows"] or cell.task.get("n", {}).get("train") or ROWS
+    steps = int(recipe["steps"] or math.ceil((recipe["epochs"] or 1) * rows / recipe["batch"]))
+    looks = steps // int(recipe["eval_every"]) * int(recipe["dev_rows"] or ROWS)
+    return start_s(cell) + steps * _step_s(cell) + looks * _row_s(cell)
+
+
+def _row_s(cell: Cell) -> float:
+    """Seconds of one row among many."""
+    return (_forward_s(cell) - CALL_S) / cell.batch
+
+
+def _step_s(cell: Cell) -> float:
+    """Seconds of one step of training: a batch forward and backward."""
+    batch = int(cell.recipe["batch"] if cell.recipe else cell.batch)
+    return 3 * (CALL_S + batch * _row_s(cell))
 
 
 def formula_bytes(cell: Cell) -> tuple[int, int]:
@@ -114,7 +145,7 @@ def _forward_s(cell: Cell) -> float:
     own = size(cell.model)
     per_token = own.layers * 2 * (4 * own.width**2 + 3 * own.width * own.inner)
     attention = own.layers * 4 * cell.length**2 * own.width
-    return cell.batch * (cell.length * per_token + attention) / _rate(cell) + 0.002
+    return cell.batch * (cell.length * per_token + attention) / _rate(cell) + CALL_S
 
 
 def _rate(cell: Cell) -> float:
@@ -129,6 +160,7 @@ class _Known:
     seconds: float | None
     extra_bytes: int | None
     base_bytes: int | None
+    trained_s: float | None = None
 
 
 class Estimates:
@@ -144,6 +176,15 @@ class Estimates:
             if row.seconds and row.cell.measure == cell.measure
         ]
         return formula_s(cell) * _corrected(ratios)
+
+    def training(self, cell: Cell) -> float:
+        """Seconds until a recipe has the weights of a cell."""
+        ratios = [
+            math.log(row.trained_s / training_s(row.cell))
+            for row in self._near(cell)
+            if row.trained_s and row.cell.recipe
+        ]
+        return training_s(cell) * _corrected(ratios)
 
     def bytes(self, cell: Cell) -> int:
         """The greatest resident memory of one of the cell's processes, or what it takes of the
@@ -186,7 +227,12 @@ def _known(cell: Cell, row: Row) -> _Known:
     names = ("gpu_alloc_delta_bytes" if on_gpu else "rss_peak_delta_bytes",)
     peaks = [row.get(f"{prefix}{names[0]}") for prefix in ("", "base_")]
     base = row.get("weights_bytes") if on_gpu else row.get("rss_base_bytes")
-    return _Known(cell, wall / 1e9 if wall else None, max(filter(None, peaks), default=None), base)
+    trained = row.get("train_wall_ns")
+    # A row's time has that of a training that began with it; one that is longer was done before.
+    if wall and trained and wall > trained:
+        wall = None
+    most = max(filter(None, peaks), default=None)
+    return _Known(cell, wall / 1e9 if wall else None, most, base, trained and trained / 1e9)
 
 
 def _corrected(log_ratios: list[float]) -> float:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench import budget, launchers, plugins
+from bench import budget, launchers, plugins, trained, training
 from bench import cell as cells
 from bench.cell import Cell
 from bench.errors import RequestError
@@ -24,8 +24,8 @@ from bench.runner import FINISHED
 STATES = ("done", "to do", "unsupported", "refused", "over budget")
 SUPPORT = plugins.ROOT / "docs" / "support.md"
 COLUMNS = ["cell_key", "cell", "status", "status_detail", "row_id", "wall_total_ns",
-           "rss_base_bytes", "rss_peak_delta_bytes", "base_rss_peak_delta_bytes", "weights_bytes",
-           "gpu_alloc_delta_bytes", "base_gpu_alloc_delta_bytes"]  # fmt: skip
+           "train_wall_ns", "rss_base_bytes", "rss_peak_delta_bytes", "base_rss_peak_delta_bytes",
+           "weights_bytes", "gpu_alloc_delta_bytes", "base_gpu_alloc_delta_bytes"]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,7 @@ class _Known:
         self.finished = finished(row for _, row in rows)
         self.estimates = Estimates(rows)
         self.unsupported = unsupported()
+        self.trainings: set[str] = set()
 
     def planned(self, point: Point, sketches: _Sketches, force: bool) -> Planned:
         try:
@@ -194,7 +195,19 @@ class _Known:
         state = "unsupported" if reason else "to do"
         if reason:
             seconds = min(seconds, start_s(cell))
+        else:
+            seconds += self._training_s(cell)
         return Planned(point.words, point.request, cell, state, reason, seconds, held)
+
+    def _training_s(self, cell: Cell) -> float:
+        """Seconds of the trainings that a cell is the first of the plan to ask for."""
+        total = 0.0
+        for arm in trained.arms(cell):
+            place = str(arm.model["path"])
+            if place not in self.trainings and training.card(Path(place)) is None:
+                self.trainings.add(place)
+                total += self.estimates.training(arm)
+        return total
 
 
 def unsupported() -> dict[tuple[str, str], str]:

@@ -38,17 +38,22 @@ def identity(cell: Cell) -> Row:
 def weights(cell: Cell, child: Child, progress: Progress | None) -> tuple[Outcome | None, Cell]:
     """The cell on the weights that its recipe gives, and vanilla's beside them where the cell
     compares answers, each trained where it isn't there. The outcome is a failed training's."""
-    if cell.recipe is None or cell.plan.training:
-        return None, cell
-    arms = [cell.trained()]
-    if cell.plan.quality and cell.method["name"] != BASELINE:
-        arms.append(cell.baseline())
-    for arm in arms:
+    needed = arms(cell)
+    for arm in needed:
         if training.card(Path(arm.model["path"])) is None:
             outcome = one(arm, child, progress)
             if outcome.status != "ok":
                 return outcome, cell
-    return None, cell.trained()
+    return None, cell.trained() if needed else cell
+
+
+def arms(cell: Cell) -> list[Cell]:
+    """The cells whose weights a recipe has to train before this one can be measured: its own, and
+    vanilla's where it compares answers."""
+    if cell.recipe is None or cell.plan.training:
+        return []
+    compares = cell.plan.quality and cell.method["name"] != BASELINE
+    return [cell.trained(), *([cell.baseline()] if compares else [])]
 
 
 def one(cell: Cell, child: Child, progress: Progress | None) -> Outcome:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -47,7 +47,7 @@ def memory(rows: Rows, most: int) -> sheet.Plot | None:
 
 
 def _plot(rows: Rows, most: int, cost: Cost) -> sheet.Plot | None:
-    some = [p for p in rows.settings() if lengths_of(p, cost) >= 2]
+    some = at_lengths(rows, cost)
     if not some:
         return None
     drawn = some[:most]
@@ -68,11 +68,10 @@ def _plot(rows: Rows, most: int, cost: Cost) -> sheet.Plot | None:
     return sheet.Plot(panels, 2, 2.0, legend, note, len(some) - most)
 
 
-def lengths_of(panel: pd.DataFrame, cost: Cost) -> int:
-    """At how many lengths the arm with most of them was measured."""
-    measured = panel[panel[cost.column].gt(0)]
-    counts = measured.groupby(["method", "method_params"])["length"].nunique()
-    return int(counts.max()) if len(counts) else 0
+def at_lengths(rows: Rows, cost: Cost) -> Sequence[pd.DataFrame]:
+    """The settings in which one arm or more was measured at two lengths or more."""
+    measured = rows.cells[cost.column].gt(0)
+    return rows.settings(having=measured, apart="length", of=("method", "method_params"))
 
 
 def failures(panel: pd.DataFrame, cost: Cost) -> pd.DataFrame:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import pandas as pd
 
@@ -71,17 +71,35 @@ class Rows:
             kept = kept[kept[name].isin(value if isinstance(value, (list, tuple)) else [value])]
         return replace(self, cells=kept)
 
-    def settings(self, *more: str) -> list[Panel]:
+    def settings(
+        self,
+        *more: str,
+        having: pd.Series[bool] | None = None,
+        apart: str | None = None,
+        of: Sequence[str] = (),
+    ) -> Settings:
         """The cells of each setting (and value of the columns `more`), those of most methods
-        first."""
+        first. With `having`, only settings with two such cells or more; with `apart` too, with two
+        values or more of that column among them, in one group `of` columns."""
         by = [*SETTING, *more]
-        groups = self.cells.groupby(by, dropna=False, sort=True, observed=True)
-        counts = pd.DataFrame(
-            {"methods": groups["method"].nunique(), "cells": groups.size()}
-        ).reset_index(drop=True)
-        order = counts.sort_values(["methods", "cells"], ascending=False, kind="stable").index
-        indices = list(groups.indices.values())
-        return [self.cells.iloc[indices[i]] for i in order]
+        cells = self.cells.assign(
+            setting=self.cells.groupby(by, dropna=False, sort=True, observed=True).ngroup()
+        )
+        # By whole columns: of many thousand settings few are drawn.
+        if having is not None:
+            some = cells[having]
+            if apart is None:
+                counts = some.groupby("setting").size()
+            else:
+                values = some.groupby(["setting", *of], dropna=False, sort=False)[apart].nunique()
+                counts = values.groupby("setting").max()
+            cells = cells[cells["setting"].isin(counts.index[counts >= 2])]
+        groups = cells.groupby("setting")
+        sizes = pd.DataFrame({"methods": groups["method"].nunique(), "cells": groups.size()})
+        order = sizes.sort_values(["methods", "cells"], ascending=False, kind="stable").index
+        heads = groups[by].first(skipna=False).assign(methods=sizes["methods"]).loc[order]
+        indices = groups.indices
+        return Settings(cells.drop(columns="setting"), heads, [indices[i] for i in order])
 
     def arms(self, panel: Panel) -> Iterator[tuple[str, str, Panel]]:
         """(method, the parameters that tell its variants apart, cells) in the order of legends."""
@@ -93,17 +111,40 @@ class Rows:
                 yield name, label, groups[name, params]
 
 
-def spread(panels: Sequence[Panel], most: int) -> list[Panel]:
+class Settings(Sequence[Panel]):
+    """Panels that are cut out when they are asked for: of many thousands few are drawn. `heads` has
+    a line for each, with what its cells share and how many methods it has."""
+
+    def __init__(self, cells: pd.DataFrame, heads: pd.DataFrame, where: list[Any]) -> None:
+        self.cells, self.heads, self.where = cells, heads, where
+
+    def __len__(self) -> int:
+        return len(self.where)
+
+    @overload
+    def __getitem__(self, index: int) -> Panel: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Panel]: ...
+    def __getitem__(self, index: int | slice) -> Panel | list[Panel]:
+        if isinstance(index, slice):
+            return [self.cells.iloc[lines] for lines in self.where[index]]
+        panel: Panel = self.cells.iloc[self.where[index]]
+        return panel
+
+
+def spread(panels: Settings, most: int) -> list[Panel]:
     """Of each setting the length with most methods (the longest of several), then of each the
     second, until there are enough; in the order of settings and lengths."""
+    heads = panels.heads
+    settings = list(zip(*(heads[name].astype(str) for name in SETTING), strict=True))
+    lengths, methods = heads["length"].to_list(), heads["methods"].to_list()
     turns: dict[tuple[str, ...], int] = {}
-    order: list[tuple[int, int, tuple[str, ...], Panel]] = []
-    for panel in sorted(panels, key=lambda p: (-p["method"].nunique(), -p["length"].iloc[0])):
-        setting = tuple(str(panel[name].iloc[0]) for name in SETTING)
-        turns[setting] = turns.get(setting, 0) + 1
-        order.append((turns[setting], len(order), setting, panel))
-    kept = sorted(order, key=lambda one: one[:2])[:most]
-    return [one[3] for one in sorted(kept, key=lambda one: (one[2], one[3]["length"].iloc[0]))]
+    order: list[tuple[int, int, int]] = []
+    for i in sorted(range(len(panels)), key=lambda i: (-methods[i], -lengths[i])):
+        turns[settings[i]] = turns.get(settings[i], 0) + 1
+        order.append((turns[settings[i]], len(order), i))
+    kept = [i for _, _, i in sorted(order)[:most]]
+    return [panels[i] for i in sorted(kept, key=lambda i: (settings[i], lengths[i]))]
 
 
 def told_apart(variants: Sequence[str]) -> dict[str, str]:

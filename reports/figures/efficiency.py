@@ -18,11 +18,8 @@ if TYPE_CHECKING:
 
 def plot(rows: Rows, most: int) -> sheet.Plot | None:
     """One row of three panels a setting, the setting of most methods alone unless asked for."""
-    some = [
-        panel
-        for panel in replace(rows, cells=rows.cells[rows.cells["lat_median_ns"].gt(0)]).settings()
-        if by_length.lengths_of(panel, by_length.LATENCY) >= 2
-    ]
+    measured = replace(rows, cells=rows.cells[rows.cells["lat_median_ns"].gt(0)])
+    some = by_length.at_lengths(measured, by_length.LATENCY)
     some = sorted(some, key=lambda p: p["batch"].iloc[0] != 1)
     drawn = some[: max(1, most // 3)] if some else []
     if not drawn:

@@ -59,11 +59,9 @@ def memory(rows: Rows, most: int) -> sheet.Plot | None:
 
 def _plot(rows: Rows, most: int, cost: Cost) -> sheet.Plot | None:
     scored = rows.cells[rows.cells["value"].notna() | rows.cells["failed"].notna()]
-    some = [
-        panel
-        for panel in replace(rows, cells=scored).settings("length")
-        if _known(panel, cost) >= 2
-    ]
+    # Methods (and variants) that have both figures.
+    both = scored["value"].notna() & scored[cost.absolute].notna()
+    some = replace(rows, cells=scored).settings("length", having=both)
     if not some:
         return None
     drawn = spread(some, most)
@@ -84,12 +82,6 @@ def _plot(rows: Rows, most: int, cost: Cost) -> sheet.Plot | None:
     sure = "Bars: 95 % intervals." if cost is LATENCY else "Bars: 95 % intervals of quality."
     note = f"{sure} Surely beaten: another is cheaper and better, and the intervals exclude chance."
     return sheet.Plot(panels, 2, 2.1, legend, note, len(some) - most)
-
-
-def _known(panel: pd.DataFrame, cost: Cost) -> int:
-    """Methods (and variants) that have both figures."""
-    both = panel["value"].notna() & panel[cost.absolute].notna()
-    return int(both.sum())
 
 
 def dots(rows: Rows, panel: pd.DataFrame, cost: Cost) -> tuple[list[Dot], bool]:

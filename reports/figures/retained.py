@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -39,7 +40,7 @@ def plot(rows: Rows, most: int) -> sheet.Plot | None:
     return sheet.Plot(panels, 2, 2.1, legend, note, len(some) - len(drawn))
 
 
-def _panels(rows: Rows) -> list[pd.DataFrame]:
+def _panels(rows: Rows) -> Sequence[pd.DataFrame]:
     known = rows.cells[
         rows.cells["value"].notna() & rows.cells["method"].isin(["fourier", VANILLA])
     ]
@@ -52,7 +53,8 @@ def _panels(rows: Rows) -> list[pd.DataFrame]:
             dtype=float,
         )
     )
-    return [p for p in replace(rows, cells=known).settings("length") if p["r"].nunique() > 1]
+    with_r = replace(rows, cells=known)
+    return with_r.settings("length", having=known["value"].notna(), apart="r")
 
 
 def _kept(method: str, params: str) -> float | None:

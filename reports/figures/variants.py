@@ -34,7 +34,9 @@ def attention(rows: Rows, most: int) -> sheet.Plot | None:
 def _plot(rows: Rows, most: int, cost: str, across: int) -> sheet.Plot | None:
     column = COLUMNS[cost]
     known = rows.cells[rows.cells["value"].notna() & rows.cells[column].gt(0)]
-    some = [p for p in replace(rows, cells=known).settings("length") if _variants(p) > 1]
+    some = replace(rows, cells=known).settings(
+        "length", having=known["value"].notna(), apart="method_params", of=("method",)
+    )
     if not some:
         return None
     drawn = sorted(some[:most], key=lambda p: (p["task"].iloc[0], p["length"].iloc[0]))
@@ -49,11 +51,6 @@ def _plot(rows: Rows, most: int, cost: str, across: int) -> sheet.Plot | None:
         panels, across, 2.1 if across == 2 else 1.8, words.legend(rows, drawn), note,
         len(some) - len(drawn),
     )  # fmt: skip
-
-
-def _variants(panel: pd.DataFrame) -> int:
-    """Of the method with most of them."""
-    return int(panel.groupby("method")["method_params"].nunique().max())
 
 
 def paint(rows: Rows, panel: pd.DataFrame, cost: str, axes: Axes) -> list[sheet.Label]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -196,6 +198,28 @@ def test_estimates_follow_rows(tmp_path):
     assert abs(after.bytes - (300 + 64) * mebi) < mebi
     base, extra = formula_bytes(before.cell)
     assert before.bytes == base + extra and Estimates([]).seconds(before.cell) == before.seconds
+
+
+def test_a_plan_counts_each_training_once(tmp_path):
+    words = ["recipe=lra_small_listops", f"checkpoints={tmp_path}", "threads=1"]
+    [plain] = plan([*words, "method=vanilla", "recipe.steps=20000"]).cells
+    [both] = plan([*words, "method=bigbird", "recipe.steps=20000"]).cells
+    [swap] = plan([*words, "method=bigbird", "recipe.steps=20000", "protocol=swap"]).cells
+    [short] = plan([*words, "method=vanilla", "recipe.steps=2000"]).cells
+    # With the method and with vanilla, for the answers of both are compared.
+    assert 1.7 < both.seconds / plain.seconds < 2.3 and swap.seconds < 1.2 * plain.seconds
+    assert plain.seconds > 5 * short.seconds
+    first, second = plan([*words, "method=vanilla", "n=8,16", "recipe.steps=20000"]).cells
+    assert second.seconds < first.seconds / 5
+    [card] = [Path(first.cell.model["path"]) / "card.json"]
+    card.parent.mkdir(parents=True)
+    shutil.copy(ROOT / "bench/models/embedded/t5/model.safetensors", card.parent)
+    (card.parent / "config.json").write_text("{}")
+    card.write_text('{"task": "lra_listops"}')
+    [found] = plan([*words, "method=vanilla", "n=8", "recipe.steps=20000"]).cells
+    assert found.seconds < first.seconds / 5
+    [step] = plan([*words, "method=vanilla", "measure=training"]).cells
+    assert 1 < step.seconds < plain.seconds
 
 
 @pytest.mark.parametrize(
