@@ -65,6 +65,9 @@ speed: $(READY)  ## every method against fused SDPA on this machine (under ten m
 embedded: $(READY)  ## train the embedded models again (cost and expected score: conf/embedded/t5.yaml)
 	@$(VENV)/bin/python -m bench.children.train_pairs conf/embedded/t5.yaml
 	@$(VENV)/bin/python -m bench.children.train_pairs conf/embedded/t5_vcc.yaml
+	@$(VENV)/bin/python -m bench.children.train_pairs conf/embedded/t5_fourier.yaml
+	@$(VENV)/bin/python -m bench.children.train_pairs conf/embedded/bart.yaml
+	@$(VENV)/bin/python -m bench.children.train_pairs conf/embedded/bart_fourier.yaml
 	@$(VENV)/bin/python -m bench.children.train_pairs conf/embedded/llama.yaml
 	@$(VENV)/bin/python -m bench.models.embedded.check_lines conf/embedded/llama.yaml
 

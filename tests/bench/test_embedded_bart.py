@@ -6,15 +6,19 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+import bench
+from bench import plugins
 from bench.children import pairs
 from bench.models.bart import BartFamily
 from bench.models.base import Spec
-from bench.models.embedded.check import Entropy
+from bench.models.embedded.check import Entropy, answer
+from bench.models.embedded.either import Either
 from bench.models.embedded.new_bart import start, waves
 from bench.models.t5 import T5Family
 from methods.base import Call, Sequence
+from methods.fourier import Fourier
 from methods.vanilla import Vanilla
-from tasks.gist import training_pair
+from tasks.gist import held_out, rouge_lsum, training_pair
 from tests.conftest import ROOT
 
 
@@ -80,3 +84,39 @@ def test_entropy_of_even_attention():
     flat = torch.zeros(1, 2, 8, 4)
     entropy.attend(flat, flat, flat, Call(Sequence(), 1.0, 0))
     assert entropy.means() == {0: [round(math.log(8), 2)] * 2}
+
+
+def test_either_walks_in_one_of_its_settings_at_a_time():
+    model = BartFamily.tiny(Vanilla())
+    ids = torch.randint(3, 64, (1, 20), generator=torch.Generator().manual_seed(0))
+    settings = [{"target": "methods.fourier:Fourier", "r": r} for r in (0.2, 0.5)]
+    walks = []
+    with torch.inference_mode():
+        for model.method in [Fourier(r=0.2), Fourier(r=0.5), *[Either(settings)] * 12]:
+            walks.append(model.encode(ids, Sequence()))
+    drawn = {next(i for i, walk in enumerate(walks[:2]) if walk.equal(seen)) for seen in walks[2:]}
+    assert drawn == {0, 1}
+
+
+@pytest.mark.parametrize("method", ["fourier", "fourier_half"])
+def test_weights_adapted_to_a_setting_of_fourier_are_found_by_its_name(method):
+    words = ("model=embedded-bart", "task=gist", "length=512", "n=2")
+    made = bench.compose(*words, f"method={method}")
+    assert made.protocol == "finetune"
+    assert made.model["weights_sha256"] != made.baseline().model["weights_sha256"]
+    assert bench.compose(*words, "method=bigbird").protocol == "swap"
+
+
+@pytest.mark.parametrize("method", ["vanilla", "fourier", "fourier_half"])
+def test_the_shipped_weights_sum_up_better_than_any_constant(method):
+    """The best constant answer scores 0.37."""
+    conf = OmegaConf.load(ROOT / "conf/model/embedded-bart.yaml")
+    folder = ROOT / conf.adapted.get(method, conf.path)
+    model = BartFamily.load(
+        Spec("bart", folder), plugins.build(plugins.conf("method", method)), "float32", "cpu"
+    )
+    scores = []
+    for index in range(4):
+        ((query, text, right),) = held_out(index, 512)
+        scores.append(rouge_lsum(answer(model, query, text, 512, 64), right))
+    assert sum(scores) / len(scores) > 0.6

@@ -67,7 +67,7 @@ def test_each_recipe_of_a_sweep_brings_its_task_and_its_length():
     points = list(Grid.of(["recipe=lra_small_listops,lra_small_text", "seed=0,1"]).points())
     assert [p.words for p in points[::2]] == [
         ("recipe=lra_small_listops", "seed=0"), ("recipe=lra_small_text", "seed=0")]  # fmt: skip
-    assert [p.request["task"]["name"] for p in points[::2]] == ["lra_listops", "lra_text"]
+    assert [p.request["task"]["name"] for p in points[::2]] == ["lra_listops", "lra_text_easy"]
 
 
 def test_what_an_experiment_changes_in_a_group_is_kept(tmp_path, monkeypatch):
