@@ -65,6 +65,7 @@ speed: $(READY)  ## every method against fused SDPA on this machine (under ten m
 embedded: $(READY)  ## train the embedded models again (cost and expected score: conf/embedded/t5.yaml)
 	@$(VENV)/bin/python -m bench.children.train_pairs conf/embedded/t5.yaml
 	@$(VENV)/bin/python -m bench.children.train_pairs conf/embedded/t5_vcc.yaml
+	@$(VENV)/bin/python -m bench.children.train_heads conf/embedded/roberta.yaml
 
 # Methods' own parameters: at the short lengths of lra-small, and at those of lra-full.
 SMALL_bigbird = method.block_size=$$block
