@@ -1,5 +1,5 @@
 """What the embedded encoder with a span and a choice head is trained on: questions over paragraphs
-and stories of the training split, laid out as HotpotQA, WikiHop and QuALITY are.
+and stories of the training split, laid out as HotpotQA and QuALITY are.
 
 `looks` say where attention should go for an answer to be found: a question's word fetches what
 stands beside the same word in the text (once, or twice in a row for two hops), and each choice is
@@ -11,12 +11,14 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from tasks import formats, links, story_words
+from tasks import formats, links
 from tasks.seeds import stream
 from tasks.stories import VERSION, compose_with_sources
 
 SPAN = 2
 FETCH, HOP, COMPARE = 1, 2, 3  # the layers whose attention is looked at
+# Heads that compare. Were it enough that some look, some would look always and the others never.
+OPTION_HEADS, PLACE_HEADS = (3, 5), (5, 7)
 
 # What a question about a story names, in the order of its sources; the last word is looked up.
 ASKED = (
@@ -29,11 +31,12 @@ ASKED = (
 
 class Look(NamedTuple):
     """Which layer should look from which character of a row's text to which: query and document as
-    one text."""
+    one text. Some of its heads will do, or each from the first to before the last of `heads`."""
 
     layer: int
     start: int
     end: int
+    heads: tuple[int, int] = (0, 0)
 
 
 class Marked(NamedTuple):
@@ -70,7 +73,10 @@ def paragraphs(index: int, seed: int, tokens: int, facts: int, questions: int = 
         for name, place in ((one, home), (other, elsewhere)):
             ends.append(query.index(name, query.index("Do ") + 3) + len(name) - 1)
             looks += _both(FETCH, ends[-1], _span(text, links.LIVES.format(name, place), place))
-        looks += [Look(HOP, ends[1], ends[0] if kind else 0), Look(COMPARE, 0, ends[1])]
+        looks += [
+            Look(HOP, ends[1], ends[0] if kind else 0, PLACE_HEADS),
+            Look(COMPARE, 0, ends[1]),
+        ]
     for thing, owner, home in () if compares else told:
         noun = query.index(f"the {thing} ") + len(f"the {thing}") - 1
         looks += _both(FETCH, noun, _span(text, links.OWNS.format(thing, owner), owner))
@@ -78,6 +84,11 @@ def paragraphs(index: int, seed: int, tokens: int, facts: int, questions: int = 
         looks += _both(HOP, noun, spans[-1])
         looks += [Look(HOP, at, noun) for at in spans[-1]]
     return Marked(query, document, kind, -1, tuple(spans), tuple(looks))
+
+
+def comparisons(index: int, seed: int, tokens: int, facts: int) -> Marked:
+    """Those of `paragraphs` that ask for yes or no."""
+    return paragraphs(2 * index + 1, seed, tokens, facts)
 
 
 def choices(index: int, seed: int, tokens: int, facts: int) -> Marked:
@@ -97,29 +108,6 @@ def choices(index: int, seed: int, tokens: int, facts: int) -> Marked:
     return Marked(query, told.text, -1, right, (), tuple(looks))
 
 
-def relations(index: int, seed: int, tokens: int, facts: int) -> Marked:
-    """A row of WikiHop's form, as tasks.links makes them."""
-    rng = stream("marked relations", seed, index, tokens, facts)
-    told, texts = links.tell(rng, "train", tokens, facts)
-    thing, owner, home = told[0]
-    # Half of the wrong ones stand in the text as well.
-    others = sorted({place for _, _, place in told[1:]} - {home})
-    wrong = rng.sample(others, min(len(others), (links.CANDIDATES - 1) // 2))
-    rest = sorted(set(story_words.PLACES) - {home, *wrong})
-    candidates = [home, *wrong, *rng.sample(rest, links.CANDIDATES - 1 - len(wrong))]
-    rng.shuffle(candidates)
-    supports = [" ".join(said) for _, said in texts]
-    query, document = formats.wikihop("roberta", f"{links.RELATION} {thing}", candidates, supports)
-    text = query + document
-    noun = query.index(thing) + len(thing) - 1
-    looks = _both(FETCH, noun, _span(text, links.OWNS.format(thing, owner), owner))
-    looks += _both(HOP, noun, _span(text, links.LIVES.format(owner, home), home))
-    for candidate in candidates:
-        start = query.index(f"[ent]{candidate}[/ent]")
-        looks.append(Look(COMPARE, start, noun if candidate == home else 0))
-    return Marked(query, document, -1, candidates.index(home), (), tuple(looks))
-
-
 def vocabulary() -> tuple[list[str], list[str], list[str]]:
     """As tasks.stories.vocabulary, with the words of tasks.links."""
     from tasks import stories
@@ -137,22 +125,22 @@ def _span(text: str, sentence: str, part: str) -> tuple[int, int]:
 
 
 def _compared(query: str, part: str, right: int, key: int) -> list[Look]:
-    """The last word of the right option, and that of a part of it, look at the question's word
-    that has fetched an answer, those of other options at the row's first token; and each [ent] at
-    what its option found."""
+    """The ends of the right option, or of a part of it, look at the question's word that has
+    fetched an answer, those of other options at the row's first token; and each [ent] at what its
+    option found."""
     looks = []
     for number, text in enumerate(query.split("[ent]")[1:]):
         start = query.index(f"[ent]{text}")
-        option = text.removesuffix("[/ent]")
-        last = start + len("[ent]") + len(option) - 1
+        said = part if number == right else text.removesuffix("[/ent]").removeprefix("the ")
+        first = start + len("[ent]") + text.index(said)
+        last = first + len(said) - 1
+        looks += _both(COMPARE, start, (first, last))
         if number == right:
-            at = start + len("[ent]") + option.index(part)
-            looks += [Look(HOP, place, key) for place in (at, at + len(part) - 1)]
-            looks.append(Look(COMPARE, start, at + len(part) - 1))
-        else:
-            # Endings that two words share would be told to look both ways.
-            looks += [Look(HOP, last, 0)] if option[-2:] != part[-2:] else []
-            looks.append(Look(COMPARE, start, last))
+            looks += [Look(HOP, place, key, OPTION_HEADS) for place in (first, last)]
+            continue
+        # Beginnings and endings that two answers share would be told to look both ways.
+        looks += [Look(HOP, first, 0, OPTION_HEADS)] if said[:3] != part[:3] else []
+        looks += [Look(HOP, last, 0, OPTION_HEADS)] if said[-2:] != part[-2:] else []
     return looks
 
 

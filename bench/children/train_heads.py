@@ -23,6 +23,7 @@ from torch.nn.functional import cross_entropy
 from bench import plugins
 from bench.children.train_pairs import LOG_SECONDS, SAVE_SECONDS, restore, save
 from bench.models.base import Spec
+from bench.models.embedded import align
 from bench.models.embedded.new_roberta import RobertaForBoth
 from bench.models.heads import RobertaChoice, RobertaSpan
 from bench.models.hf import load_tokenizer, load_weights
@@ -33,7 +34,8 @@ EOS = 1
 
 class Batch(NamedTuple):
     """Ids [B, n], VIP mask [B, n], kinds [B] (-1: a row of choices), right choices [B], ends
-    [c, 3] (row, first and last token of a right answer), looks [l, 4] (row, layer, from, to)."""
+    [c, 3] (row, first and last token of a right answer), looks
+    [l, 6] (row, layer, from, to, and of which heads each has to: the first, and the last + 1)."""
 
     ids: Tensor
     vip: Tensor
@@ -45,8 +47,9 @@ class Batch(NamedTuple):
 
 class Looking(Method):
     """Another method's walk that notes how far its layers are from looking where they should:
-    `missed` is the mean of -log of the share of attention, itself the mean over heads, that goes
-    from a look's start to its end. For layers that see every token."""
+    `missed` is the mean of -log of the share of attention that goes from a look's start to its end:
+    of the mean over heads, or of each of those that a look names. For layers
+    that see every token."""
 
     def __init__(self, inner: Method, looks: Tensor | None) -> None:
         self.inner, self.looks = inner, looks
@@ -77,8 +80,13 @@ def _missed(layer: Layer, hidden: Tensor, looks: Tensor) -> Tensor:
     asked = torch.zeros(len(hidden), most, dtype=torch.long)
     asked[row, place] = start
     queries = hidden.gather(1, asked[..., None].expand(-1, -1, hidden.shape[-1]))
-    shares = layer.scores(queries, Sequence(), hidden, Sequence()).softmax(-1).mean(1)
-    return -(shares[row, place, end] + 1e-6).log()
+    shares = layer.scores(queries, Sequence(), hidden, Sequence()).softmax(-1)
+    found = shares.transpose(1, 2)[row, place, :, end]  # [looks, H]
+    first, last = looks[:, 4:].unbind(1)
+    head = torch.arange(found.shape[1])
+    chosen = ((head >= first[:, None]) & (head < last[:, None])).to(found.dtype)
+    apart = ((found + 1e-6).log() * chosen).sum(1) / chosen.sum(1).clamp(min=1)
+    return -torch.where(last > 0, apart, (found.mean(1) + 1e-6).log())
 
 
 def batches(stage: Any, tokenizer: Any, seed: int, step: int) -> Iterator[Batch]:
@@ -115,7 +123,9 @@ def encode(made: list[Any], tokenizer: Any) -> Batch:
             for number, (begin, end) in enumerate(coded.offset_mapping[2 * at + part]):
                 token[shift + begin : shift + end] = [first + number] * (end - begin)
         ends += [(at, token[first], token[last]) for first, last in row.spans]
-        looks += [(at, look.layer, token[look.start], token[look.end]) for look in row.looks]
+        looks += [
+            (at, look.layer, token[look.start], token[look.end], *look.heads) for look in row.looks
+        ]
     kinds, right = (
         torch.tensor([getattr(row, name) for row in made]) for name in ("kind", "right")
     )
@@ -167,6 +177,31 @@ class Both:
         return loss, (right & hit).float().mean()
 
 
+@torch.no_grad()
+def begin_comparisons(both: Both, stage: Any, seed: int) -> None:
+    """Set the heads that a stage names in `align` by states on both sides of right looks within
+    the query (see bench.models.embedded.align)."""
+    layers: Any = both.span.layers
+    method = both.span.method
+    for one in stage.get("align", []):
+        make = plugins.load(one.make)
+        left: list[Tensor] = []
+        right: list[Tensor] = []
+        for first in range(0, one.rows, 32):
+            made = [make(first + row, seed - 1, **one.options) for row in range(32)]
+            batch = encode(made, both.tokenizer)
+            both.span.method = align.Below(one.layer)
+            hidden = both.span.encode(batch.ids, Sequence())
+            row, layer, start, end = batch.looks[:, :4].unbind(1)
+            here = (layer == one.layer) & (end > 0) & batch.vip[row, start] & batch.vip[row, end]
+            left.append(hidden[row[here], start[here]])
+            right.append(hidden[row[here], end[here]])
+        both.span.method = method
+        for head in one.heads:
+            block = layers[one.layer].block
+            align.align(block, head, torch.cat(left), torch.cat(right), one.gain)
+
+
 def train(recipe: Any, both: Both, checkpoint: Path) -> dict[str, Any]:
     """Run the stages that are left: a stage ends when the running share of right rows, of the
     kind of rows that has the least, reaches `until`, or after `minutes`."""
@@ -183,6 +218,8 @@ def train(recipe: Any, both: Both, checkpoint: Path) -> dict[str, Any]:
     while state["stage"] < len(recipe.stages):
         stage = recipe.stages[state["stage"]]
         method = plugins.build({**recipe.method, **stage.get("method", {})})
+        if not state["in_stage"]:
+            begin_comparisons(both, stage, recipe.seed)
         begun, over = time.monotonic(), False
         kinds = [one.name for one in stage.rows for _ in range(one.get("weight", 1))]
         for batch in batches(stage, both.tokenizer, recipe.seed, int(state["step"])):
