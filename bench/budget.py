@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from bench.cell import PLANS, Cell, load
 from bench.errors import RequestError
-from bench.resolve import resolved
 from bench.spans import span
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ def store_rows(
     for planned, why in unmeasured:
         if planned.cell is None:
             continue
-        request = {**resolved(planned.request), "threads": planned.cell.threads}
+        request = {**planned.request, "threads": planned.cell.threads}
         shape = json.dumps([request[n] for n in ("task", "data", "n", "length", "seed")])
         if shape not in known:
             known[shape] = load(request)

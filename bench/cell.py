@@ -15,7 +15,6 @@ from typing import Any
 from bench import plugins, training
 from bench.errors import RequestError, unknown
 from bench.models import auto
-from bench.resolve import resolved
 from tasks.base import Data, DataError, Loaded, Task
 from tasks.sources import sha256
 
@@ -218,7 +217,6 @@ class Cell:
     def of(cls, request: Mapping[str, Any]) -> Cell:
         """A cell from a composed request (bench.schema.Config as a plain dict): names are
         checked, rows found and hashed, weights hashed. Raises RequestError."""
-        request = resolved(request)
         check(request)
         check_device(request["device"])
         loaded = load(request)

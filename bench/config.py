@@ -12,6 +12,7 @@ from typing import Any
 
 from bench import launchers, plugins, schema
 from bench.errors import RequestError, unknown
+from bench.resolve import resolved
 
 GROUPS = ("method", "task", "model", "device", "data", "launcher", "recipe", "experiment",
           "scale")  # fmt: skip
@@ -24,7 +25,7 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
     if hydra["sweeper"]["params"]:
         name = hydra["runtime"]["choices"].get("experiment")
         raise RequestError(f"experiment={name} is a sweep: bench run -m, or bench plan")
-    return request
+    return resolved(request, overrides)
 
 
 def composed(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from bench import config, plugins, schema
 from bench.errors import RequestError, unknown
+from bench.resolve import resolved
 
 NODES = {"method", "task", "model", "device", "data"}
 """Groups whose YAML is the part of the request of the same name."""
@@ -119,7 +120,7 @@ class Grid:
             for key, value in chosen.items():
                 if key not in NODES:
                     _put(request, key, parsed[key, value])
-            yield Point(words, request)
+            yield Point(words, resolved(request, [*self.fixed, *words]))
 
     @property
     def _method(self) -> str:

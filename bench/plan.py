@@ -18,7 +18,6 @@ from bench.errors import RequestError
 from bench.estimate import Estimates, start_s
 from bench.grid import Grid, Point
 from bench.models.auto import FAMILIES
-from bench.resolve import resolved
 from bench.runner import FINISHED
 
 STATES = ("done", "to do", "unsupported", "refused", "over budget")
@@ -120,7 +119,6 @@ class _Sketches:
         self.threads = cpus or len(os.sched_getaffinity(0))
 
     def cell(self, request: Mapping[str, Any]) -> Cell:
-        request = resolved(request)
         cells.check(request)
         request = {**request, "threads": request["threads"] or self.threads}
         return Cell.with_rows(request, *self._rows(request))

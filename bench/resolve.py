@@ -4,6 +4,7 @@ parameters that a method's adapted weights were trained with, the longest input 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Sequence as Words
 from typing import Any
 
 from bench import plugins
@@ -11,15 +12,15 @@ from bench import plugins
 OPEN = ("by_task", "adapted_with", "longest")
 
 
-def resolved(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The request with all of that in it, and gone from its model; resolved twice is the same.
+def resolved(request: Mapping[str, Any], words: Words[str]) -> dict[str, Any]:
+    """A request, as composed from these words, with all of that in it, and gone from its model.
     Raises RequestError."""
     model = _for_task(request["model"], request["task"]["name"])
     longest = model.get("longest")
     return {
         **request,
         "model": {key: value for key, value in model.items() if key not in OPEN},
-        "method": _as_trained(request, model),
+        "method": dict(request["method"]) | _as_trained(request, model, words),
         "length": min(request["length"], longest) if longest else request["length"],
     }
 
@@ -33,17 +34,16 @@ def _for_task(model: Mapping[str, Any], task: str) -> Mapping[str, Any]:
     return {**defaults, **plugins.conf("model", other)}
 
 
-def _as_trained(request: Mapping[str, Any], model: Mapping[str, Any]) -> dict[str, Any]:
-    """The method; on weights adapted to it, what the request leaves at its default is as it was in
-    training."""
-    method = dict(request["method"])
-    trained = (model.get("adapted_with") or {}).get(method["name"], {})
-    uses_adapted = request.get("protocol") in (None, "finetune") and not request.get("recipe")
-    if trained and uses_adapted:
-        written = plugins.conf("method", method["name"])
-        unchanged = {key for key in trained if method.get(key) == written.get(key)}
-        method |= {key: trained[key] for key in unchanged}
-    return method
+def _as_trained(
+    request: Mapping[str, Any], model: Mapping[str, Any], words: Words[str]
+) -> dict[str, Any]:
+    """The method's parameters that the weights adapted to it were trained with; what the words of
+    the request give stays as given."""
+    if request.get("protocol") not in (None, "finetune") or request.get("recipe"):
+        return {}
+    given = {word.lstrip("+").split("=")[0].removeprefix("method.") for word in words}
+    trained = (model.get("adapted_with") or {}).get(request["method"]["name"], {})
+    return {key: value for key, value in trained.items() if key not in given}
 
 
 def _differs(model: Mapping[str, Any], written: Mapping[str, Any]) -> bool:

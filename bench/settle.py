@@ -78,7 +78,7 @@ def _cell(content: Note, index: int) -> Cell:
     planned = content["cells"][index]
     words = [word for word in (*content["fixed"], *planned["words"])
              if not word.lstrip("+~").startswith(("launcher=", "hydra."))]  # fmt: skip
-    request = resolved(config.composed(config.checked(words))[0])
+    request = resolved(config.composed(config.checked(words))[0], words)
     request["threads"] = request["threads"] or planned["threads"]
     rows = load(request)
     return Cell.with_rows(request, rows.split, rows.sha256)

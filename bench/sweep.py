@@ -20,6 +20,7 @@ from bench.errors import RequestError
 from bench.live import Display, Watch
 from bench.plan import Plan, Planned, plan
 from bench.record import Note, Record, ended
+from bench.resolve import resolved
 from bench.shards import StoreError
 from bench.summary import Ended, figures, heading, left_out, outcome, parallel, say
 
@@ -249,7 +250,8 @@ def run_job(composed: Any) -> int:
     began = time.monotonic()
     command = f"bench run {' '.join(hydra.overrides.task)}"
     try:
-        over = run_cell(config.plain(composed), words, command, told)
+        request = resolved(config.plain(composed), hydra.overrides.task)
+        over = run_cell(request, words, command, told)
     except place.Cut:
         told("is ended", 0, 0)
         # To end well would be to tell Slurm that nothing is left to do.
