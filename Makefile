@@ -62,14 +62,10 @@ lint: $(READY)  ## ruff and mypy
 speed: $(READY)  ## every method against fused SDPA on this machine (under ten minutes)
 	@$(VENV)/bin/python -m tests.speed $(ARGS)
 
-embedded: $(READY)  ## train the embedded models again (cost and expected score: conf/embedded/t5.yaml)
-	@$(VENV)/bin/python -m bench.children.train_pairs conf/embedded/t5.yaml
-	@$(VENV)/bin/python -m bench.children.train_pairs conf/embedded/t5_vcc.yaml
-	@$(VENV)/bin/python -m bench.children.train_pairs conf/embedded/t5_fourier.yaml
-	@$(VENV)/bin/python -m bench.children.train_pairs conf/embedded/bart.yaml
-	@$(VENV)/bin/python -m bench.children.train_pairs conf/embedded/bart_fourier.yaml
-	@$(VENV)/bin/python -m bench.children.train_pairs conf/embedded/llama.yaml
-	@$(VENV)/bin/python -m bench.models.embedded.check_lines conf/embedded/llama.yaml
+embedded: $(READY)  ## train the embedded models again (cost and expected score: conf/embedded/*.yaml)
+	@for name in t5 t5_vcc t5_fourier bart bart_fourier llama; do \
+	$(VENV)/bin/python -m bench.children.train_pairs conf/embedded/$$name.yaml || exit; done
+	@$(VENV)/bin/python -m bench.children.check_lines conf/embedded/llama.yaml
 	@$(VENV)/bin/python -m bench.children.train_heads conf/embedded/roberta.yaml
 
 # Methods' own parameters: at the short lengths of lra-small, and at those of lra-full.

@@ -1,8 +1,7 @@
-"""Score an embedded causal model on LongEval's lines: `python -m bench.models.embedded.check_lines
-RECIPE`.
+"""Score an embedded causal model on lines: `python -m bench.children.check_lines RECIPE`.
 
 Every figure is added to the model's card.yaml as it comes: the share of right numbers, and the
-entropy of attention in nats when an answer's tokens are chosen, the mean over a layer's heads.
+entropy of attention in nats when an answer's first token is chosen, the mean over a layer's heads.
 """
 
 from __future__ import annotations
