@@ -242,7 +242,7 @@ static void read_best(const TopK& o, int64_t b, int64_t h, int64_t i, Found& fou
   const int64_t dv = o.shape.dv, vstep = o.value.row;
   const float* value = o.value.at(b, h, 0);
   const int kept = found.count, vectors = (kept + LANES - 1) / LANES;
-  for (int j = 0; j < kept; j++)
+  for (int j = 0; j < (o.shape.keys * vstep * 4 > NEAR ? kept : 0); j++)
     for (int64_t x = 0; x < dv; x += LANES)
       _mm_prefetch((const char*)(value + found.key[j] * vstep + x), _MM_HINT_T0);
   for (int j = kept; j < vectors * LANES; j++) found.score[j] = NONE;

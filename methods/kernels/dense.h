@@ -14,7 +14,7 @@ static void pack_values(const float* value, int64_t stride, int count, int64_t d
       _mm512_store_si512(out + j * dv + x * 2, _mm512_or_si512(half(j, x), _mm512_slli_epi32(half(j + 1, x), 16)));
 }
 
-constexpr int TILE = 4;  // blocks whose scores are held at once
+constexpr int TILE = 8;  // blocks whose scores are held at once
 
 struct Dense {
   Shape shape;

@@ -180,7 +180,9 @@ extern "C" void topk(const TopK* given) {
                 key += __builtin_popcount(pass);
               }
               f.count = key - f.key;
-              for (int j = 0; j < f.count; j++) f.score[j] = score[f.key[j]];
+              // Where no more blocks come, these mostly go on as they are.
+              if (f.count > wanted + wanted / 2 || several < whole[count - 1])
+                for (int j = 0; j < f.count; j++) f.score[j] = score[f.key[j]];
               if (f.count > enough) limit[r + i] = tighten(f, wanted, enough);
             }
           }
