@@ -56,6 +56,8 @@ def start(new: Any, seed: int, folder: Path) -> None:
     model = RobertaForBoth(config)
     with torch.no_grad():
         _Layout(model.roberta, config, new).lay()
+        for head in ("paragraph", "sentence"):  # no answer reads them, and nothing trains them
+            model.heads[head].weight.zero_()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
