@@ -14,6 +14,7 @@ from bench.cell import Cell
 from bench.errors import RequestError
 from bench.grid import Grid
 from bench.plan import plan
+from bench.resolve import resolved
 from tasks.base import Data
 from tests.conftest import ROOT
 
@@ -84,7 +85,8 @@ def test_its_points_are_what_hydra_composes(words):
     points = list(grid.points())
     assert points
     point = points[-1]
-    composed = config.compose([*grid.fixed, *point.words])
+    words = [*grid.fixed, *point.words]
+    composed = resolved(config.composed(config.checked(words))[0], words)
     assert dict(point.request) == composed
 
 

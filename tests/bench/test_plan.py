@@ -19,6 +19,7 @@ from bench.errors import RequestError
 from bench.estimate import Estimates, formula_bytes
 from bench.grid import Grid
 from bench.plan import plan, unsupported
+from bench.resolve import resolved
 from bench.spans import memory, span
 from bench.store import Store
 from tests.bench import made
@@ -47,7 +48,8 @@ def test_every_point_is_what_hydra_composes(words):
     points = list(grid.points())
     assert points
     for point in points[:: max(1, len(points) // 4)]:
-        composed = config.compose([*grid.fixed, *point.words])
+        words = [*grid.fixed, *point.words]
+        composed = resolved(config.composed(config.checked(words))[0], words)
         assert dict(point.request) == composed
 
 

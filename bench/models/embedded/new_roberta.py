@@ -57,7 +57,7 @@ def start(new: Any, seed: int, folder: Path) -> None:
     with torch.no_grad():
         _Layout(model.roberta, config, new).lay()
         for head in ("paragraph", "sentence"):  # no answer reads them, and nothing trains them
-            model.heads[head].weight.zero_()
+            model.heads.get_submodule(head).get_parameter("weight").zero_()
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
