@@ -53,7 +53,7 @@ def start(new: Any, seed: int, folder: Path) -> None:
         initializer_range=0.05,
         **new.config,
     )
-    model = RobertaForBoth(config)
+    model: Any = RobertaForBoth(config)
     with torch.no_grad():
         _Layout(model.roberta, config, new).lay()
         for head in ("paragraph", "sentence"):  # no answer reads them, and nothing trains them
