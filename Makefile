@@ -67,6 +67,7 @@ embedded: $(READY)  ## train the embedded models again (cost and expected score:
 	$(VENV)/bin/python -m bench.children.train_pairs conf/embedded/$$name.yaml || exit; done
 	@$(VENV)/bin/python -m bench.children.check_lines conf/embedded/llama.yaml
 	@$(VENV)/bin/python -m bench.children.train_heads conf/embedded/roberta.yaml
+	@$(VENV)/bin/python -m bench.models.embedded.check_heads conf/embedded/roberta.yaml
 
 # Methods' own parameters: at the short lengths of lra-small, and at those of lra-full.
 SMALL_bigbird = method.block_size=$$block method.random=1

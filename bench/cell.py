@@ -14,9 +14,8 @@ from typing import Any
 
 from bench import plugins, training
 from bench.errors import RequestError, unknown
-from bench.models import auto
+from bench.weights import checkpoint_sha256, weights_of
 from tasks.base import Data, DataError, Loaded, Task
-from tasks.sources import sha256
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 PROBES = ("max_length",)
@@ -160,7 +159,7 @@ class Cell:
     def baseline(self) -> Cell:
         """The vanilla cell of the same request, on the weights that vanilla uses."""
         method = plugins.conf("method", BASELINE)
-        model = _weights(self.model, BASELINE, self._uses_adapted)
+        model = weights_of(self.model, BASELINE, self._uses_adapted)
         plain = replace(
             self, method=method, model=model, code_sha256=code_of(method, self.task, self.model)
         )
@@ -330,7 +329,7 @@ def _model(request: Mapping[str, Any], protocol: str | None, answers: str) -> di
     model = training.sized(request["model"], request["task"])
     recipe = request.get("recipe")
     adapted = protocol in (None, "finetune") and not recipe
-    found = _weights(model, request["method"]["name"], adapted, answers)
+    found = weights_of(model, request["method"]["name"], adapted, answers)
     if not recipe:
         training.check_start(found["path"], request["task"]["name"])
         if protocol == "zero-shot" and found["weights"] == "pretrained-swap":
@@ -341,59 +340,6 @@ def _model(request: Mapping[str, Any], protocol: str | None, answers: str) -> di
         found["weights_sha256"] = None
     found["checkpoints"] = str(Path(request["checkpoints"]).expanduser().resolve())
     return found
-
-
-def _weights(
-    model: Mapping[str, Any], method: str, use_adapted: bool, answers: str = ""
-) -> dict[str, Any]:
-    """The model with the checkpoint that this method uses, its hash, and the head that a task
-    with such answers needs."""
-    original = model.get("original_path") or model["path"]
-    adapted = (model.get("adapted") or {}).get(method) if use_adapted else None
-    path = find_checkpoint(adapted or original, model.get("revision"))
-    config = model.get("config")
-    try:
-        family = auto.resolve(model["family"], path, config)
-    except ValueError as error:
-        raise RequestError(str(error)) from error
-    return {
-        **model,
-        "family": auto.headed(family, answers),
-        "original_path": original,
-        "path": str(path),
-        "weights": "random" if config else model["weights"],
-        "weights_sha256": None if config else checkpoint_sha256(path),
-    }
-
-
-def find_checkpoint(path: str, revision: str | None = None) -> Path:
-    """The folder of a checkpoint: as given, within the project, or in the local hub cache."""
-    for folder in (Path(path).expanduser(), plugins.ROOT / path):
-        if folder.is_dir():
-            if not (folder / "config.json").is_file():
-                raise RequestError(f"{folder} is no checkpoint: it has no config.json")
-            return folder.resolve()
-    if path.startswith((".", "/", "~")) or path.count("/") > 1:
-        raise RequestError(f"no folder {path}")
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(path, revision=revision, local_files_only=True))
-    except Exception as error:
-        raise RequestError(
-            f"model '{path}' is no folder here and not in the local cache; "
-            f"`bench fetch --model {path}` gets it from the hub"
-        ) from error
-
-
-def checkpoint_sha256(folder: Path) -> str:
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        raise RequestError(f"{folder} holds no *.safetensors; only that format is loaded")
-    digest = hashlib.sha256()
-    for file in [folder / "config.json", *files]:
-        digest.update(bytes.fromhex(sha256(file)))
-    return digest.hexdigest()
 
 
 def code_of(method: Mapping[str, Any], task: Mapping[str, Any], model: Mapping[str, Any]) -> str:

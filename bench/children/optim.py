@@ -9,10 +9,11 @@ from typing import Any
 import torch
 
 from bench import plugins
-from bench.cell import Cell, find_checkpoint
+from bench.cell import Cell
 from bench.children.recompute import Recomputed
 from bench.errors import RequestError
 from bench.models.base import Family, Spec
+from bench.weights import find_checkpoint
 from methods.base import Unsupported
 
 

@@ -26,13 +26,14 @@ from accelerate import Accelerator, DistributedDataParallelKwargs
 from torch import Tensor, nn
 
 from bench import training
-from bench.cell import Cell, checkpoint_sha256
+from bench.cell import Cell
 from bench.children import arms
 from bench.children.feed import Batch, Feed, figures
 from bench.children.optim import load, optimizer, rate
 from bench.children.resume import STATE, DiskFull, restore, save, save_weights
 from bench.errors import RequestError
 from bench.models.base import Family
+from bench.weights import checkpoint_sha256
 from methods.base import Unsupported
 from tasks.base import Data
 
