@@ -59,7 +59,7 @@ plots: $(READY)  ## figures of stored rows, as PNG, SVG and PDF [FIGURES= RESULT
 lint: $(READY)  ## ruff and mypy
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy
 
-speed: $(READY)  ## every method against fused SDPA on this machine (under ten minutes)
+speed: $(READY)  ## every method against fused SDPA on this machine (to 16k tokens: 4 minutes)
 	@$(VENV)/bin/python -m tests.speed $(ARGS)
 
 embedded: $(READY)  ## train the embedded models again (cost and expected score: conf/embedded/*.yaml)

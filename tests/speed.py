@@ -1,6 +1,6 @@
 """Speed of the methods on this machine, beside what they cost in quality.
 
-    make speed                                   # everything: under ten minutes on two quiet cores
+    make speed                                   # to 16k tokens: four minutes on two quiet cores
     make speed ARGS='--only attention --lengths 1024 --rounds 3'
     make speed ARGS='--only attention --lengths 32768 65536 131072'    # three minutes more
 
