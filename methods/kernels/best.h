@@ -114,6 +114,25 @@ static float limit_for(const float* score, int count, int wanted) {
                         : limit_among<16>(score, count, wanted);
 }
 
+// Keeps the `better` candidates above the lowest, and of those equal to it the first, k in all.
+static void keep_with_equals(Found& found, float lowest, int better, int k) {
+  const __m512 edge = _mm512_set1_ps(lowest);
+  const int count = found.count;
+  int kept = 0, equals = k - better;
+  for (int j = 0; j < count; j += LANES) {
+    const __m512 some = _mm512_loadu_ps(found.score + j);
+    const __m512i its = _mm512_loadu_si512(found.key + j);
+    const __mmask16 there = count - j < LANES ? (1 << (count - j)) - 1 : 0xffff;
+    __mmask16 stay = _mm512_mask_cmp_ps_mask(there, some, edge, _CMP_GT_OQ);
+    for (uint32_t equal = _mm512_mask_cmp_ps_mask(there, some, edge, _CMP_EQ_OQ); equal && equals; equal &= equal - 1, equals--)
+      stay |= equal & -equal;
+    _mm512_storeu_ps(found.score + kept, _mm512_maskz_compress_ps(stay, some));
+    _mm512_storeu_si512(found.key + kept, _mm512_maskz_compress_epi32(stay, its));
+    kept += __builtin_popcount(stay);
+  }
+  found.count = kept;
+}
+
 // Exactly the best k; of equal ones the first.
 static void keep_exactly(Found& found, int k) {
   if (found.count <= k) return;
@@ -160,6 +179,11 @@ static void keep_exactly(Found& found, int k) {
     low = _mm512_mask_min_ps(low, _mm512_cmp_ps_mask(score, _mm512_set1_ps(-INFINITY), _CMP_GT_OQ), low, score);
   }
   const float lowest = _mm512_reduce_min_ps(low);  // what passes must be less, and -0 isn't less than 0
+  // Where most are equal, as those of a query that only looks at distances, nothing is to be sought.
+  int better = 0;
+  for (int v = 0; v < vectors; v++)
+    better += __builtin_popcount(_mm512_cmp_ps_mask(_mm512_loadu_ps(found.score + v * LANES), _mm512_set1_ps(lowest), _CMP_GT_OQ));
+  if (better < k) return keep_with_equals(found, lowest, better, k);
   int64_t pass = ordered(lowest - max(TINY, 1e-6f * fabsf(lowest))), fail = ordered(_mm512_reduce_max_ps(high));
   int passing = found.count;
   while (passing > k && fail - pass > 1) {

@@ -182,7 +182,9 @@ extern "C" void topk(const TopK* given) {
               f.count = key - f.key;
               // Where no more blocks come, these mostly go on as they are.
               if (f.count > wanted + wanted / 2 || several < whole[count - 1])
-                for (int j = 0; j < f.count; j++) f.score[j] = score[f.key[j]];
+                for (int j = 0; j < f.count; j += LANES)
+                  _mm512_storeu_ps(f.score + j, _mm512_i32gather_ps(_mm512_maskz_loadu_epi32(
+                      f.count - j < LANES ? (1 << (f.count - j)) - 1 : 0xffff, f.key + j), score, 4));
               if (f.count > enough) limit[r + i] = tighten(f, wanted, enough);
             }
           }

@@ -216,6 +216,22 @@ def test_best_keys_with_a_position_bias_equal_torch(n, d, reach, causal):
 
 
 @native
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("n", [50, 700, 4300])
+def test_queries_that_only_look_at_distances_find_them_among_equal_keys(n, causal):
+    query, key, value = inputs(1, n, 16, heads=2)
+    bias = Buckets(2, 5)
+    bias.table = torch.zeros(2, 11).index_fill(1, torch.tensor([4]), 20.0)
+    bias.table[1, :8] = 3.0
+    call = Call(Sequence(causal=causal), 0.2, 0, bias)
+    check_best_keys("quantized", query * 0, key, value, call)
+    _, ids = read("quantized", "native", query * 0, key, value, call)
+    before = torch.arange(n - 1)[None, None, :, None]
+    assert (ids[:, :1, 1:] == before).any(-1).all(), "the key at distance -1"
+    assert (ids[:, :, 20:] >= 0).all()
+
+
+@native
 def test_best_keys_with_a_position_bias_of_padded_rows_and_spread_queries():
     query, key, value = inputs(2, 900, 32)
     valid = torch.ones(2, 900, dtype=torch.bool)
