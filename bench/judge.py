@@ -96,8 +96,8 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
             "value_diff_ci_lo": difference.lo,
             "value_diff_ci_hi": difference.hi,
         }
-    level = chance.chance(task, rows)
-    columns |= {"chance": level, "at_chance": columns["ci_lo"] <= level}
+    level, low = chance.chance(task, rows), columns["ci_lo"]
+    columns |= {"chance": level, "at_chance": None if low is None else low <= level}
     return columns
 
 

@@ -27,10 +27,12 @@ WORDS = {
 """What a task asks for and a model answers with (tasks.base.Task.answers)."""
 
 
-def prepare(cell: Cell) -> None:
-    """Threads, affinity and seeds of this process as the cell says."""
+def prepare(cell: Cell, timed: bool = False) -> None:
+    """Threads and seeds of this process as the cell says. What is timed is alone on its machine, and
+    stays on as many cores; others may be several, and go where there is room."""
     torch.set_num_threads(cell.threads)
-    os.sched_setaffinity(0, system.spread_cpus(cell.threads))
+    if timed:
+        os.sched_setaffinity(0, system.spread_cpus(cell.threads))
     torch.manual_seed(cell.seed)
     torch.use_deterministic_algorithms(cell.device["kind"] == "cpu")
     if cell.device["kind"] == "cuda" and not torch.cuda.is_available():

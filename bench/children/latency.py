@@ -33,7 +33,7 @@ def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
     """Raw samples of both arms and how they were taken, in nanoseconds."""
     cell = Cell.from_json(request["cell"])
     malloc.keep()
-    arms.prepare(cell)
+    arms.prepare(cell, timed=True)
     began = perf_counter_ns()
     family = arms.load(cell, arms.method_of(cell))
     result: dict[str, Any] = {"load_ns": perf_counter_ns() - began}

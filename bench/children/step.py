@@ -29,7 +29,7 @@ def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
         malloc.give_back_at_once()
     else:
         malloc.keep()
-    arms.prepare(cell)
+    arms.prepare(cell, timed="arm" not in request)
     family = start(cell)
     if request.get("arm") == BASELINE:
         family.method = arms.vanilla()
