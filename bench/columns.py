@@ -130,7 +130,7 @@ value_diff            float64 value − base_value over shared samples
 value_diff_ci_lo      float64 lower end of its 95 % interval
 value_diff_ci_hi      float64 upper end
 chance                float64 score of the best answer that needs no reading: one for all samples
-at_chance             bool    the interval of `value` doesn't lie above that: it means nothing; null without one
+at_chance             bool    the interval of `value`, where it has one, doesn't lie above
 """
 
 _LATENCY = """

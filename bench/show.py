@@ -140,7 +140,8 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if r.get("chance") is not None:
         base_lo = r.get("base_ci_lo")
         low = {r["method"]: r["ci_lo"], "vanilla": r["ci_lo"] if base_lo is None else base_lo}
-        names = " and ".join(name for name, lo in low.items() if lo <= r["chance"])
+        near = (name for name, lo in low.items() if lo is not None and lo <= r["chance"])
+        names = " and ".join(near)
         told = f"[yellow]{names} at chance[/]" if names else ""
         base = "–" if base_lo is None else f"{r['chance']:.1f}"
         yield "  best constant answer", f"{r['chance']:.1f}", base, told

@@ -28,8 +28,8 @@ WORDS = {
 
 
 def prepare(cell: Cell, timed: bool = False) -> None:
-    """Threads and seeds of this process as the cell says. What is timed is alone on its machine, and
-    stays on as many cores; others may be several, and go where there is room."""
+    """Threads and seeds of this process as the cell says. What is timed is alone on its machine,
+    and stays on as many cores; others may be several, and go where there is room."""
     torch.set_num_threads(cell.threads)
     if timed:
         os.sched_setaffinity(0, system.spread_cpus(cell.threads))

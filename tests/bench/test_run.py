@@ -111,3 +111,13 @@ def test_another_architecture_is_a_wrong_request(tiny_t5, tmp_path):
     said = bench_run(tmp_path, tmp_path / "rows")
     assert said.returncode == 2
     assert "holds a model of type 'mamba'" in said.stderr
+
+
+def test_one_row_has_a_score_and_no_interval(tiny_t5, tmp_path):
+    command = [sys.executable, "-m", "bench", "run", f"model={tiny_t5}", f"results={tmp_path}"]
+    words = ["length=256", "n=1", "threads=1", "measure=quality"]
+    said = subprocess.run([*command, *words], capture_output=True, text=True, cwd=ROOT)
+    assert said.returncode == 0, said.stderr
+    assert "f1 (n=1)" in said.stdout
+    [row] = Store(tmp_path).rows().to_pylist()
+    assert row["ci_lo"] is None and row["at_chance"] is None and row["value"] is not None
