@@ -83,7 +83,7 @@ lra_cell = $(BENCH) run recipe=$(1)_$$task method=$(2) $($(3)_$(2)) $(4) $(LRA_A
 lra_cells = $(foreach m,vanilla bigbird fourier,$(call lra_cell,$(1),$(m),$(2),$(3))) \
   $(foreach m,bigbird fourier vcc iceformer,$(call lra_cell,$(1),$(m),$(2),$(3) protocol=swap))
 
-lra-small: $(READY)  ## small LRA encoders, trained for three methods and swapped into for all (an hour; goes on after a stop) [LRA_ARGS=]
+lra-small: $(READY)  ## small LRA encoders, trained for three methods and swapped into for all (goes on after a stop; recipes' headers have costs) [LRA_ARGS=]
 	@failed=0; for task in text image listops pathfinder; do block=16; test $$task != listops || block=4; \
 	$(call lra_cells,lra_small,SMALL,results=results/lra-small measure=quality) done; exit $$failed
 

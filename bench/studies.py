@@ -17,6 +17,7 @@ from bench.errors import RequestError
 from bench.rows import DEFAULT
 
 FOLDER = "studies"
+ASKED = ("model", "weights_kind", "weights_sha256", "task", "dataset_sha256", "length")
 RECALL = (
     "created_utc", "command", "host_id", "cpu_model", "threads", "data", "metric", "keys",
     "queries", "dims", "k", "search", "parameters", "build_ns", "query_ns", "total_ns",
@@ -117,12 +118,7 @@ def spectrum(arguments: Sequence[str]) -> int:
         return 1
     shared = {
         "command": " ".join(["bench spectrum", *arguments]),
-        "model": cell.model["name"],
-        "weights_kind": cell.model["weights"],
-        "weights_sha256": cell.model["weights_sha256"],
-        "task": cell.task["name"],
-        "dataset_sha256": cell.data["sha256"],
-        "length": cell.length,
+        **{name: cell.columns[name] for name in ASKED},
         "rows": result["rows"],
         "tokens_mean": result["tokens_mean"],
     }

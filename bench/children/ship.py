@@ -6,58 +6,38 @@ from __future__ import annotations
 import math
 import shutil
 import sys
-from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import torch
 from omegaconf import OmegaConf
-from torch import Tensor
 
 from bench import stats, training
 from bench.cell import BASELINE, Cell
 from bench.children import arms
 from bench.config import compose
 from bench.errors import RequestError
-from methods.base import Call, Method
-from methods.vanilla import exact_attention
+from bench.models.embedded.check import Entropy
 
 FILES = ("config.json", "model.safetensors")
 WATCHED = 64
 """Rows whose attention is watched."""
 
 
-@dataclass(frozen=True)
-class Watched(Method):
-    """Vanilla that notes in `told`, layer by layer, the mean entropy of its attention as a share of
-    what attention to all valid keys alike has. Without biases."""
-
-    told: list[tuple[int, float]] = field(default_factory=list)
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
-        valid = call.sequence.valid
-        if valid is None:
-            valid = torch.ones_like(query[:, 0, :, 0], dtype=torch.bool)
-        scores = (query @ key.transpose(-1, -2) * call.scale).float()
-        weights = scores.masked_fill(~valid[:, None, None], -math.inf).softmax(-1)
-        entropy = -(weights * weights.clamp(min=1e-30).log()).sum(-1)
-        share = entropy / valid.sum(1).log()[:, None, None]
-        here = valid[:, None].expand_as(share)
-        self.told.append((call.layer, share[here].mean().item()))
-        return exact_attention(query, key, value, call)
-
-
 def entropies(cell: Cell) -> list[float]:
-    """Of each layer of the cell's model, over some of its rows one by one."""
-    method = Watched()
-    family, task = arms.load(cell, method), cell.build_task()
+    """Of the attention of each layer of the cell's model, as a share of what attention to all keys
+    alike has: the mean over heads, and over some of its rows one by one."""
+    family, task = arms.load(cell, arms.vanilla()), cell.build_task()
+    shares: list[list[float]] = []
     for row in cell.rows().rows[:WATCHED]:
+        family.method = entropy = Entropy()
         ids, sequence = arms.collate([task.encode(row, family.tokenizer, cell.length)], "cpu")
         with torch.inference_mode():
             family.encode(ids, sequence)
-    layers = sorted({layer for layer, _ in method.told})
-    by_layer = [[share for at, share in method.told if at == layer] for layer in layers]
-    return [round(sum(shares) / len(shares), 3) for shares in by_layer]
+        even = math.log(ids.shape[1])
+        shares.append([mean(heads) / even for heads in entropy.means().values()])
+    return [round(mean(layer), 3) for layer in zip(*shares, strict=True)]
 
 
 def score(cell: Cell) -> dict[str, Any]:

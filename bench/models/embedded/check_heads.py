@@ -9,35 +9,21 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 import torch
 from omegaconf import OmegaConf
-from torch import Tensor
 
 from bench import plugins
 from bench.models import auto
 from bench.models.base import Family, Spec
-from methods.base import Call, Method, Sequence
+from bench.models.embedded.check import Entropy
+from methods.base import Sequence
 from tasks.base import Data, Row, Task
 
 FAMILY = "bench.models.bert:RobertaFamily"
-
-
-@dataclass(frozen=True)
-class Entropy(Method):
-    """Vanilla that notes each layer's attention entropy: the mean over heads and queries."""
-
-    nats: dict[int, list[float]] = field(default_factory=dict)
-
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
-        shares = (query @ key.transpose(-1, -2) * call.scale).softmax(-1)
-        entropy = -(shares * shares.clamp(min=1e-30).log()).sum(-1)
-        self.nats.setdefault(call.layer, []).append(entropy.mean().item())
-        return shares @ value
 
 
 def chance(task: Task, rows: list[Row]) -> float:
@@ -81,7 +67,7 @@ def main(path: str) -> None:
             if length == check.lengths[-1]:
                 family.method = entropy = Entropy()
                 predict(family, task, rows[:2], length)
-                nats = [round(mean(entropy.nats[layer]), 2) for layer in sorted(entropy.nats)]
+                nats = [round(mean(heads), 2) for heads in entropy.means().values()]
                 OmegaConf.update(card, f"attention_entropy_nats.{name}.{length}", nats)
             OmegaConf.update(card, f"scores.{name}.{length}", figures)
             OmegaConf.save(card, out / "card.yaml")

@@ -10,47 +10,22 @@ from typing import Any
 
 import torch
 from omegaconf import OmegaConf
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from torch import Tensor, nn
 from torch.nn.functional import pad as pad_to
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from bench import plugins
-from bench.models.embedded.new import PIECES
+from bench.models.embedded.tokenizer import LIKELY, unigram
 from methods.base import Call, Method
-
-SPECIAL = ("<pad>", "</s>", "<unk>", "<s>")
 
 
 def build_tokenizer(words: list[str]) -> Any:
     """Known words as one token, digits and marks one by one, any other text as pieces, letters and
-    bytes. A segmentation's score is the sum of its pieces', so fewer and longer pieces win."""
-    pieces = dict.fromkeys(SPECIAL, 0.0) | {"<unk>": -100.0}
-    for score, group in (
-        (-8.0, [*(f"▁{word}" for word in words), *words, "▁<"]),
-        (-14.0, [*PIECES, *(f"▁{piece}" for piece in PIECES)]),
-        (-16.0, ["▁", "\n", *map(chr, range(33, 127))]),
-        (-30.0, [f"<0x{byte:02X}>" for byte in range(256)]),
-    ):
-        for piece in group:
-            pieces.setdefault(piece, score)
-    core = Tokenizer(models.Unigram(list(pieces.items()), unk_id=2, byte_fallback=True))
-    core.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")
-    core.decoder = decoders.Sequence(
-        [decoders.ByteFallback(), decoders.Metaspace(prepend_scheme="never"), decoders.Fuse()]
-    )
-    core.post_processor = processors.TemplateProcessing(
-        single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", SPECIAL.index("<s>"))]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        pad_token="<pad>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        bos_token="<s>",
-        model_max_length=131072,
-        clean_up_tokenization_spaces=False,
+    bytes."""
+    known = [*(f"▁{word}" for word in words), *words, "▁<"]
+    return unigram(
+        [(LIKELY, known)], single="<s> $A", pair="<s> $A $B", prepend="never", bos_token="<s>"
     )
 
 
@@ -95,9 +70,9 @@ def start(new: Any, seed: int, folder: Path) -> None:
     sizes: Any = OmegaConf.to_container(new.config)
     config = LlamaConfig(
         vocab_size=len(tokenizer),
-        pad_token_id=SPECIAL.index("<pad>"),
-        eos_token_id=SPECIAL.index("</s>"),
-        bos_token_id=SPECIAL.index("<s>"),
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=tokenizer.bos_token_id,
         tie_word_embeddings=True,
         attention_bias=True,
         **sizes,

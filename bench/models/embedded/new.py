@@ -9,49 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
+from transformers import T5Config, T5ForConditionalGeneration
 
 from bench import plugins
+from bench.models.embedded.tokenizer import LIKELY, unigram
 from methods.base import Call, Method, PositionBias
 from methods.vanilla import exact_attention
 
-PIECES = "th he in er an re on at en nd ti es or te ed is it al ar st nt ng ing ion ly 's".split()
-
 
 def build_tokenizer(words: list[str], first: list[str], second: list[str]) -> Any:
-    """Whole words as one token, names as two, any other text as pieces, letters and bytes.
-
-    A segmentation's score is the sum of its pieces', so fewer and longer pieces win.
-    """
-    pieces: dict[str, float] = {"<pad>": 0.0, "</s>": 0.0, "<unk>": -100.0}
+    """Whole words as one token, names as two, any other text as pieces, letters and bytes."""
     marks = [word for word in words if not word[0].isalnum()]
-    for score, group in (
-        (-8.0, [*(f"▁{word}" for word in words), *marks]),
-        (-8.0, [*(f"▁{syllable}" for syllable in first), *second]),
-        (-14.0, [*PIECES, *(f"▁{piece}" for piece in PIECES)]),
-        (-16.0, ["▁", "\n", *map(chr, range(33, 127))]),
-        (-30.0, [f"<0x{byte:02X}>" for byte in range(256)]),
-    ):
-        for piece in group:
-            pieces.setdefault(piece, score)
-    core = Tokenizer(models.Unigram(list(pieces.items()), unk_id=2, byte_fallback=True))
-    core.pre_tokenizer = pre_tokenizers.Metaspace()
-    core.decoder = decoders.Sequence(
-        [decoders.ByteFallback(), decoders.Metaspace(), decoders.Fuse()]
-    )
-    core.post_processor = processors.TemplateProcessing(
-        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        pad_token="<pad>",
-        eos_token="</s>",
-        unk_token="<unk>",
-        model_max_length=131072,
-        clean_up_tokenization_spaces=False,
-    )
+    whole = [*(f"▁{word}" for word in words), *marks]
+    names = [*(f"▁{syllable}" for syllable in first), *second]
+    return unigram([(LIKELY, whole), (LIKELY, names)], single="$A </s>", pair="$A </s> $B </s>")
 
 
 def start(new: Any, seed: int, folder: Path) -> None:
