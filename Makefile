@@ -26,7 +26,7 @@ setup: $(READY)  ## the virtual environment, and nothing else
 $(READY): pyproject.toml
 	@echo "Installing into $(VENV) (about a minute) …"
 	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(VENV)/bin/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 bench: $(READY)  ## one cell: METHOD= TASK= [MODEL= DATA= DATA_DIR= LENGTH= N= DEVICE= DTYPE= THREADS= SEED= RESULTS= FORCE=1 ARGS='any=override']
@@ -42,7 +42,7 @@ test: $(READY)  ## the tests, but for those of `make trust`
 	@$(VENV)/bin/python -m pytest -n 2
 
 browser: $(READY)  ## what the tests of the page need beside a Chromium on this machine
-	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[browser]'
+	@$(VENV)/bin/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[browser]'
 
 trust: $(READY)  ## the tests of measurement itself: cheats, 40 kills, memory
 	@$(VENV)/bin/python -m pytest -n 2 tests/trust
