@@ -233,7 +233,7 @@ def test_a_model_that_writes_text_is_finetuned_with_a_method_in_it(tmp_path, tin
 @pytest.fixture
 def steps(monkeypatch):
     """What the child of training steps brings, in this process."""
-    monkeypatch.setattr(arms, "prepare", lambda cell: torch.set_num_threads(1))
+    monkeypatch.setattr(arms, "prepare", lambda cell, timed: torch.set_num_threads(1))
     monkeypatch.setattr(step.malloc, "give_back_at_once", lambda: None)
 
     def measured(*words: str, **more: str) -> dict:
