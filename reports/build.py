@@ -35,7 +35,8 @@ class LineKey(NamedTuple):
 class Cell:
     """One printed cell and what was measured. `ratio` is the printed value as method / vanilla,
     where ratios are what is compared; `row` the row that was measured, `objections` everything
-    that speaks against comparing it."""
+    that speaks against comparing it. `at_chance`: a score, or one of those that it is the mean of,
+    isn't clearly above the best constant answer's."""
 
     line: LineKey
     printed: Printed
@@ -45,6 +46,7 @@ class Cell:
     is_ratio: bool = False
     row: Row | None = None
     objections: tuple[str, ...] = ()
+    at_chance: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,10 @@ class _Builder:
             judged = Judged("cannot", why) if why else Judged("not run")
             return Cell(line, printed, judged, ratio, is_ratio=is_ratio, row=row)
         judged = self._judge(printed, ratio, margin, found, is_ratio)
-        return Cell(line, printed, judged, ratio, found.measured, is_ratio, row, found.objections)
+        return Cell(
+            line, printed, judged, ratio, found.measured, is_ratio, row, found.objections,
+            found.at_chance,
+        )  # fmt: skip
 
     def _printed_ratio(self, printed: Printed, metric: MetricHere) -> tuple[float | None, float]:
         """The printed value as method / vanilla, with its relative margin; None without vanilla."""
@@ -183,7 +188,7 @@ class _Builder:
                     lacks = f"the task's metric here, {row['metric']}, has no {printed.metric}"
                 continue
             against = tuple(objections(self.definition, row, printed, method, metric))
-            found = Found(found.measured, (*against, *found.objections))
+            found = found._replace(objections=(*against, *found.objections))
             rank = (-len(found.objections), found.measured.n or 0, row["created_utc"] or "")
             if best is None or rank > best[0]:
                 best = (rank, row, found)
@@ -248,9 +253,12 @@ class _Builder:
             why = f"not run: {len(parts)} of {len(names)} tasks are measured" if parts else ""
             return Cell(line, printed, Judged("not run", why))
         against = tuple(dict.fromkeys(o for part in parts for o in part.objections))
-        found = Found(verdicts.mean([part.measured for part in parts]), against)
+        at_chance = any(part.at_chance for part in parts)
+        found = Found(verdicts.mean([part.measured for part in parts]), against, at_chance)
         judged = self._judge(printed, None, 0.0, found, is_ratio=False)
-        return Cell(line, printed, judged, None, found.measured, objections=against)
+        return Cell(
+            line, printed, judged, None, found.measured, objections=against, at_chance=at_chance
+        )
 
     def related(self) -> list[Row]:
         """All rows of the table's methods and tasks, newest first."""

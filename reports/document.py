@@ -11,7 +11,7 @@ from reports.definitions import Definition
 from reports.elements import Element, Grid, Heading, Items, Paragraph
 from reports.glance import glance
 from reports.measured import SCORES
-from reports.names import interval, metric_name, printed_text
+from reports.names import AT_CHANCE, interval, metric_name, printed_text
 from reports.verdicts import RATIO_FACTOR, SCORE_POINTS
 
 MOST_OTHERS = 12
@@ -33,7 +33,7 @@ def document(table: Table) -> list[Element]:
         *_configuration(table),
         *_others(table),
         Heading("Notes", 2),
-        Items([*notes.lines, *definition.notes, *LEGEND]),
+        Items([*notes.lines, *definition.notes, *LEGEND, *_chance(table)]),
     ]
 
 
@@ -47,6 +47,15 @@ LEGEND = (
     f"factor of {RATIO_FACTOR:g} of a ratio; differs: the interval excludes the printed value and "
     "the measured one lies beyond that; cannot: why neither can be said.",
 )
+
+
+def _chance(table: Table) -> Iterator[str]:
+    others = [row for row in table.others if row["status"] == "ok"][:MOST_OTHERS]
+    if any(cell.at_chance for cell in table.cells) or any(row["at_chance"] for row in others):
+        yield (
+            f"{AT_CHANCE}: this score, or one of those that it is the mean of, isn't clearly above "
+            "what one constant answer gets: it says nothing of what the model has read."
+        )
 
 
 class _Notes:
@@ -96,6 +105,7 @@ def _cells(table: Table, notes: _Notes) -> Iterator[Element]:
             [_line(cell, table.definition, notes) for cell in cells],
             frozenset({3, *range(4, 4 + len(settings)), *range(4 + len(settings), len(head))}),
             tuple(cell.judged.verdict for cell in cells),
+            frozenset(at for at, cell in enumerate(cells) if cell.at_chance),
         )
 
 
@@ -111,7 +121,7 @@ def _line(cell: Cell, definition: Definition, notes: _Notes) -> tuple[str, ...]:
         f"{line.length:,}" if line.length else "–",
         *(str(given.get(setting, "–")) for setting in definition.settings),
         published(cell) + notes.mark(cell),
-        interval(cell.measured, cell.is_ratio),
+        interval(cell.measured, cell.is_ratio, cell.at_chance),
         _delta(cell),
         ": ".join(filter(None, (cell.judged.verdict, cell.judged.reason))),
     )
@@ -220,8 +230,11 @@ def _others(table: Table) -> Iterator[Element]:
     )
     head = ("row", "method", "task", "tokens", "model", "weights", "data", "score", "ratio")
     lines = []
-    for row in rows[:MOST_OTHERS]:
+    shown = rows[:MOST_OTHERS]
+    for row in shown:
         score = "" if row["value"] is None else f"{row['metric']} {row['value']:.1f}"
+        score += AT_CHANCE if row["at_chance"] else ""
         ratio = "" if row["ratio"] is None else f"×{row['ratio']:.3f}"
         lines.append((row["row_id"][:8], *configuration(row)[:6], score, ratio))
-    yield Grid("not compared", head, lines, frozenset({3, 8}))
+    faint = frozenset(at for at, row in enumerate(shown) if row["at_chance"])
+    yield Grid("not compared", head, lines, frozenset({3, 8}), faint=faint)

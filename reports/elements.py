@@ -31,13 +31,14 @@ class Items:
 @dataclass(frozen=True)
 class Grid:
     """Columns of text; `numbers` are those to set right. `verdicts` has one for each line, or
-    nothing."""
+    nothing; `faint` are the lines that say little."""
 
     caption: str
     head: tuple[str, ...]
     lines: Sequence[tuple[str, ...]]
     numbers: frozenset[int] = frozenset()
     verdicts: tuple[str, ...] = ()
+    faint: frozenset[int] = frozenset()
 
 
 Element = Heading | Paragraph | Items | Grid

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from reports.build import Cell, LineKey, Table
 from reports.elements import Grid
-from reports.names import metric_name, printed_text, rounded
+from reports.names import AT_CHANCE, metric_name, printed_text, rounded
 
 MOST_COLUMNS = 10
 
@@ -60,4 +60,5 @@ def _text(cell: Cell | None) -> str:
     if cell.is_ratio and cell.ratio is not None:
         text = f"{text} = {rounded(cell.ratio, True)}"
     told = cell.judged.verdict if cell.judged.verdict != "cannot" else "not compared"
-    return f"{text} → {rounded(cell.measured.value, cell.is_ratio)}, {told}"
+    chance = AT_CHANCE if cell.at_chance else ""
+    return f"{text} → {rounded(cell.measured.value, cell.is_ratio)}{chance}, {told}"

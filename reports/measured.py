@@ -18,7 +18,7 @@ VANILLA, UNFUSED = "vanilla", "vanilla_eager"
 WANTED = (
     "row_id", "cell_key", "created_utc", "status", "status_stage", "status_detail", "method",
     "method_params", "task", "split", "data_source", "n_samples_planned", "n_samples_official",
-    "n_scored", "model", "weights_kind", "length", "batch", "dtype", "device", "threads",
+    "n_scored", "at_chance", "model", "weights_kind", "length", "batch", "dtype", "device", "threads",
     "seed", "measure", "metric", "metrics", "value", "ci_lo", "ci_hi", "base_value",
     "value_diff_ci_lo", "value_diff_ci_hi", "ratio", "ratio_ci_lo", "ratio_ci_hi", "ratio_p",
     "n_pairs", "noisy", "attend_ns", "fid_rel_l2", "rss_base_bytes", "rss_peak_delta_bytes",
@@ -43,10 +43,12 @@ UNFUSED_MISSING = (
 
 
 class Found(NamedTuple):
-    """A figure of a row, and what speaks against setting it beside the printed one."""
+    """A figure of a row, what speaks against setting it beside the printed one, and whether it is a
+    score that isn't clearly above the best constant answer's."""
 
     measured: Measured
     objections: tuple[str, ...] = ()
+    at_chance: bool = False
 
 
 class Rows:
@@ -205,7 +207,8 @@ def figure(row: Row, measure: str, figures: Sequence[str], rows: Rows) -> Found 
     """What the row says of a metric that is measured as `measure` (reports.definitions.MEASURES);
     None when the row doesn't have it."""
     if measure in SCORES:
-        return SCORES[measure](row, figures)
+        found = SCORES[measure](row, figures)
+        return found and found._replace(at_chance=bool(row["at_chance"]))
     if measure == "fidelity":
         value = row["fid_rel_l2"]
         return None if value is None else Found(Measured(value, None, None))

@@ -27,6 +27,10 @@ METRICS = {
 UNITS = {"%": "", "points": "", "x vanilla": "× vanilla", "% of vanilla": " % of vanilla"}
 
 
+AT_CHANCE = "‡"
+"""Behind a score that isn't clearly above the best constant answer's."""
+
+
 def metric_name(metric: str) -> str:
     return METRICS.get(metric, metric)
 
@@ -46,11 +50,11 @@ def rounded(value: float, is_ratio: bool) -> str:
     return f"×{value:.3f}" if is_ratio else f"{value:.1f}"
 
 
-def interval(measured: Measured | None, is_ratio: bool) -> str:
+def interval(measured: Measured | None, is_ratio: bool, at_chance: bool = False) -> str:
     """A figure and its interval."""
     if measured is None:
         return ""
-    text = rounded(measured.value, is_ratio)
+    text = rounded(measured.value, is_ratio) + (AT_CHANCE if at_chance else "")
     if measured.lo is None or measured.hi is None:
         return text
     lo, hi = (

@@ -15,6 +15,7 @@ from typing import Any
 from bench.rows import counting
 from bench.store import LIGHT, Store
 from reports.leaderboard.static import ENDED
+from reports.names import AT_CHANCE
 
 REFERENCE = Path(__file__).parents[1] / "results" / "reference"
 HEAD = (
@@ -39,7 +40,10 @@ def table(folder: Path = REFERENCE) -> str:
     tasks = dict.fromkeys(task for task, _ in found)
     rows = [found[t, m] for t in tasks for m in ORDER if (t, m) in found and m != "vanilla"]
     lines = [" | ".join(HEAD), " | ".join("---" for _ in HEAD), *map(" | ".join, map(_cells, rows))]
-    return "\n".join(f"| {line} |" for line in lines)
+    table = "\n".join(f"| {line} |" for line in lines)
+    if any(row["at_chance"] for row in rows):
+        table += f"\n\n{AT_CHANCE} not clearly above what one constant answer gets."
+    return table
 
 
 def frontier(folder: Path = REFERENCE) -> str:
@@ -96,7 +100,8 @@ def host(folder: Path = REFERENCE) -> str:
 def _cells(row: Row) -> Iterator[str]:
     yield row["task"]
     yield row["method"]
-    yield _within(row["value"], row["ci_lo"], row["ci_hi"], 1)
+    chance = f" {AT_CHANCE}" if row["at_chance"] else ""
+    yield _within(row["value"], row["ci_lo"], row["ci_hi"], 1) + chance
     yield f"{row['base_value']:.1f}"
     ratio = _within(row["ratio"], row["ratio_ci_lo"], row["ratio_ci_hi"], 3)
     yield f"×{ratio} {row['verdict']}"

@@ -15,7 +15,7 @@ from reports.elements import plain
 COLUMNS = (
     "table", "part", "method", "model_size", "length", "settings", "task", "split", "metric",
     "unit", "published", "published_text", "approximate", "published_ratio", "measured",
-    "measured_lo", "measured_hi", "measured_is_ratio", "n", "delta", "verdict", "reason",
+    "measured_lo", "measured_hi", "measured_is_ratio", "at_chance", "n", "delta", "verdict", "reason",
     "objections", "row_id", "host_id", "published_hardware", "source", "flag", "command",
 )  # fmt: skip
 FORMULA = ("=", "+", "-", "@")
@@ -46,7 +46,8 @@ def _record(table: Table, cell: Cell, command: str) -> dict[str, Any]:
         "approximate": printed.approximate, "published_ratio": cell.ratio,
         "measured": measured and measured.value, "measured_lo": measured and measured.lo,
         "measured_hi": measured and measured.hi,
-        "measured_is_ratio": cell.is_ratio if measured else None, "n": measured and measured.n,
+        "measured_is_ratio": cell.is_ratio if measured else None,
+        "at_chance": cell.at_chance if measured else None, "n": measured and measured.n,
         "delta": cell.judged.delta, "verdict": cell.judged.verdict, "reason": cell.judged.reason,
         "objections": "; ".join(cell.objections), "row_id": row.get("row_id"),
         "host_id": row.get("host_id"), "published_hardware": printed.hardware,

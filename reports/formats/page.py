@@ -20,11 +20,12 @@ h1{font-size:1.5rem;line-height:1.25}h2{font-size:1.15rem;margin:2rem 0 .5rem}
 table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums}
 caption{text-align:left;font-weight:600;padding:.25rem 0}
 th,td{padding:.25rem .6rem;border-bottom:1px solid var(--line);text-align:left;vertical-align:top}
-td:first-child{white-space:nowrap}tr[class] td:last-child{min-width:16rem}
+td:first-child{white-space:nowrap}tr[class]:not([class=faint]) td:last-child{min-width:16rem}
 th{background:var(--back)}.n{text-align:right;white-space:nowrap}
 .reproduced td:last-child{color:var(--good);font-weight:600}
 .differs td:last-child{color:var(--bad);font-weight:600}
 .not-run td:last-child,.cannot td:last-child{color:var(--soft)}
+.faint td{color:var(--soft)}
 code{font:.85em ui-monospace,monospace;background:var(--back);padding:.1em .3em;
 overflow-wrap:anywhere}
 li{margin:.25rem 0}
@@ -85,7 +86,9 @@ def _grid(grid: Grid) -> list[str]:
     )
     lines = []
     for at, line in enumerate(grid.lines):
-        kind = f' class="{grid.verdicts[at].replace(" ", "-")}"' if grid.verdicts else ""
+        kinds = [grid.verdicts[at].replace(" ", "-")] if grid.verdicts else []
+        kinds += ["faint"] if at in grid.faint else []
+        kind = f' class="{" ".join(kinds)}"' if kinds else ""
         cells = "".join(f"<td{_kind(i, grid)}>{escape(text)}</td>" for i, text in enumerate(line))
         lines.append(f"<tr{kind}>{cells}</tr>")
     return [

@@ -14,7 +14,7 @@ SPECIAL = {
     "'": r"\textquotesingle{}",
     "×": r"$\times$", "Δ": r"$\Delta$", "−": r"$-$", "±": r"$\pm$", "≈": r"$\approx$",
     "→": r"$\to$", "≤": r"$\leq$", "≥": r"$\geq$", "∞": r"$\infty$", "…": r"\ldots{}",
-    "–": "--", "·": r"$\cdot$",
+    "–": "--", "·": r"$\cdot$", "‡": r"$\ddagger$",
     "“": "``", "”": "''", "’": "'",
 }  # fmt: skip
 HEAD = (

@@ -241,3 +241,29 @@ def test_a_wrong_published_cell_is_one_line(capsys, tmp_path, monkeypatch):
     code, _, err = run(capsys, "vcc_table1", "--results", tmp_path)
     assert code == 2
     assert "published/vcc.csv:2: unit is 's', expected 'ms' for runtime_total_ms" in err
+
+
+def test_a_score_at_chance_is_marked_in_every_format(tmp_path):
+    row = {
+        "method": "vcc", "task": "hotpotqa", "length": 4096, "model": "roberta-base",
+        "metric": "squad_em_f1", "metrics": json.dumps({"f1": 8.0}), "n_scored": 99, "value": 8.0,
+        "ci_lo": 5.0, "ci_hi": 11.0,
+    }  # fmt: skip
+    cells = [
+        made.row(**row, chance=6.0, at_chance=True),
+        made.row(**row | {"task": "quality", "metric": "accuracy", "value": 70.0, "ci_lo": 60.0},
+                 chance=25.0, at_chance=False),
+    ]  # fmt: skip
+    Store(tmp_path / "rows").append(cells)
+    report("vcc_table1", "--results", tmp_path / "rows", out=tmp_path / "out")
+    md, text, html, _ = (
+        (tmp_path / "out" / f"vcc_table1.{form}").read_text()
+        for form in ("md", "tex", "html", "csv")
+    )
+    assert "8.0‡ (5.0 … 11.0)" in md and "‡: this score" in md and "→ 8.0‡" in md
+    assert r"8.0$\ddagger$" in text and "70.0‡" not in md
+    grey = re.findall(r'<tr class="[a-z -]*faint">(.*)</tr>', html)
+    assert grey and all("8.0‡" in line for line in grey)
+    with (tmp_path / "out" / "cells.csv").open(newline="") as file:
+        found = {r["measured"]: r["at_chance"] for r in csv.DictReader(file) if r["measured"]}
+    assert found["8.0"] == "True" and found["70.0"] == "False"
