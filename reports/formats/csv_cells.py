@@ -15,8 +15,8 @@ from reports.elements import plain
 COLUMNS = (
     "table", "part", "method", "model_size", "length", "settings", "task", "split", "metric",
     "unit", "published", "published_text", "approximate", "published_ratio", "measured",
-    "measured_lo", "measured_hi", "measured_is_ratio", "at_chance", "n", "delta", "verdict", "reason",
-    "objections", "row_id", "host_id", "published_hardware", "source", "flag", "command",
+    "measured_lo", "measured_hi", "measured_is_ratio", "at_chance", "n", "delta", "verdict",
+    "reason", "objections", "row_id", "host_id", "published_hardware", "source", "flag", "command",
 )  # fmt: skip
 FORMULA = ("=", "+", "-", "@")
 """A spreadsheet runs a text that begins so."""
