@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -58,12 +58,16 @@ def _plot(rows: Rows, most: int, cost: Cost) -> sheet.Plot | None:
         for p in drawn
     ]
     legend = words.failures(how for p in drawn for how in failures(p, cost)["failed"])
-    legend.append((sheet.mark(None, "hollow", ":"), "foretold"))
-    note = (
-        "Exponent: power law through all lengths, with its 95 % interval. Foretold: what the "
-        "shorter lengths say of the longest, against what was measured there (dotted line, hollow "
-        "mark; * outside its 95 % interval). Below vanilla from: the length at which the ratio to "
-        "vanilla falls below 1, with its interval."
+    note = "Exponent: power law through all lengths, with its 95 % interval."
+    if any(foretells(rows, panel, cost) for panel in drawn):
+        legend.append((sheet.mark(None, "hollow", ":"), "foretold"))
+        note += (
+            " Foretold: what the shorter lengths say of the longest, against what was measured "
+            "there (dotted line, hollow mark; * outside its 95 % interval)."
+        )
+    note += (
+        " Below vanilla from: the length at which the ratio to vanilla falls below 1, with its "
+        "interval."
     )
     return sheet.Plot(panels, 2, 2.0, legend, note, len(some) - most)
 
@@ -72,6 +76,24 @@ def at_lengths(rows: Rows, cost: Cost) -> Sequence[pd.DataFrame]:
     """The settings in which one arm or more was measured at two lengths or more."""
     measured = rows.cells[cost.column].gt(0)
     return rows.settings(having=measured, apart="length", of=("method", "method_params"))
+
+
+def reached(panel: pd.DataFrame, cost: Cost) -> set[float]:
+    """The lengths of which something is known: a figure, or that the cell failed."""
+    told = panel[cost.column].gt(0) | panel["failed"].notna()
+    return set(panel.loc[told, "length"])
+
+
+def foretells(rows: Rows, panel: pd.DataFrame, cost: Cost) -> bool:
+    """Whether the shorter lengths say anything of the longest."""
+    arms = measured(rows, panel, cost)
+    return any(held_out(cells["length"], cells["y"]) is not None for _, _, cells in arms)
+
+
+def means(cells: pd.DataFrame, column: str) -> pd.Series[float]:
+    """By length, the geometric mean of what was measured there."""
+    found = cells.groupby("length")[column].apply(lambda y: math.exp(np.log(y).mean()))
+    return cast("pd.Series[float]", found)
 
 
 def failures(panel: pd.DataFrame, cost: Cost) -> pd.DataFrame:
@@ -91,13 +113,13 @@ def measured(
 
 
 def paint(rows: Rows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list[sheet.Label]:
-    lengths, costs, variants = set(panel["length"]), [], dict[str, int]()
+    costs, variants = [], dict[str, int]()
     axes.set_yscale("log")
     for name, _, cells in measured(rows, panel, cost):
         look = rows.looks[name]
         dashes = style.VARIANTS[variants.get(name, 0) % len(style.VARIANTS)]
         variants[name] = variants.get(name, 0) + 1
-        mean = cells.groupby("length")["y"].apply(lambda y: math.exp(np.log(y).mean()))
+        mean = means(cells, "y")
         costs += list(cells["y"])
         axes.plot(mean.index, mean, color=look.color, linestyle=dashes, zorder=3)
         axes.plot(
@@ -122,7 +144,7 @@ def paint(rows: Rows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list[sheet
         stacked = 0.05 + 0.075 * int(ended.groupby("length").size().max())
         high = low * (high / low) ** (1 / (1 - stacked))
     axes.set_ylim(low, high)
-    ticks.length_axis(axes, lengths)
+    ticks.length_axis(axes, reached(panel, cost))
     ticks.plain_log(axes.yaxis, low, high)
     axes.set_ylabel(cost.label)
     _edge(rows, panel, cost, axes)
@@ -148,12 +170,13 @@ def _edge(rows: Rows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> None:
 
 
 def table(rows: Rows, panel: pd.DataFrame, cost: Cost) -> list[tuple[sheet.Entry, ...]]:
-    """A line for each curve: exponent, the held-out length, the crossover."""
+    """A line for each curve: exponent, the held-out length where there is one, the crossover."""
     lines: list[tuple[sheet.Entry, ...]] = []
     last = panel.loc[panel[cost.column].notna(), "length"].max()
     for name, label, cells in measured(rows, panel, cost):
         law, told = power_law(cells["length"], cells["y"]), held_out(cells["length"], cells["y"])
         exponent = f"{law.exponent:.2f} ({law.lo:.2f}…{law.hi:.2f})" if law else "–"
+        exponent = exponent.replace("-", "−")
         foretold = f"{told.error_pct:+.0f} %".replace("-", "−") if told else "–"
         if told and not told.lo <= told.measured <= told.hi:
             foretold += "*"
@@ -168,7 +191,8 @@ def table(rows: Rows, panel: pd.DataFrame, cost: Cost) -> list[tuple[sheet.Entry
     if len(lines) > MOST_LINES:
         more = f"… and {len(lines) - MOST_LINES + 1} more: choose with method=NAME"
         lines = [*lines[: MOST_LINES - 1], ((None, more), *[(None, "")] * (len(HEAD) - 1))]
-    return [tuple(head), *lines]
+    found = [tuple(head), *lines]
+    return found if foretells(rows, panel, cost) else [(*line[:2], line[3]) for line in found]
 
 
 def _crossover(cells: pd.DataFrame, cost: Cost) -> str:

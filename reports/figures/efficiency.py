@@ -45,10 +45,9 @@ def plot(rows: Rows, most: int) -> sheet.Plot | None:
 def paint(rows: Rows, panel: pd.DataFrame, cost: by_length.Cost, axes: Axes) -> list[sheet.Label]:
     for name, _, cells in by_length.measured(rows, panel, cost):
         look = rows.looks[name]
-        axes.plot(
-            cells["length"], cells["y"], linestyle="-", **sheet.marks(look.color, look.marker)
-        )
-    ticks.length_axis(axes, set(panel["length"]))
+        mean = by_length.means(cells, "y")
+        axes.plot(mean.index, mean, linestyle="-", **sheet.marks(look.color, look.marker))
+    ticks.length_axis(axes, by_length.reached(panel, cost))
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axes.set_ylabel(cost.label)
@@ -64,15 +63,16 @@ def paint_ratio(rows: Rows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label
         if name == VANILLA or cells.empty:
             continue
         look = rows.looks[name]
-        axes.plot(
-            cells["length"], cells["ratio"], linestyle="-", **sheet.marks(look.color, look.marker)
-        )
+        mean = by_length.means(cells, "ratio")
+        axes.plot(mean.index, mean, linestyle="-", color=look.color)
+        marks = sheet.marks(look.color, look.marker)
+        axes.plot(cells["length"], cells["ratio"], linestyle="", **marks)
         ends += list(cells["ratio"])
         known = cells[cells["ratio_ci_lo"].gt(0) & cells["ratio_ci_hi"].lt(float("inf"))]
         axes.vlines(
             known["length"], known["ratio_ci_lo"], known["ratio_ci_hi"], look.color, linewidth=0.8
         )
-    lengths = set(panel["length"])
+    lengths = by_length.reached(panel, by_length.LATENCY)
     if "vcc" in set(panel["method"]):
         for length, ratio in published.vcc_encoder():
             axes.plot(

@@ -24,7 +24,8 @@ def plot(rows: Rows, most: int) -> sheet.Plot | None:
         title, facts = words.title(panel), words.facts(panel)
         panels.append(sheet.Panel(title, facts, partial(paint_accuracy, rows, panel)))
         panels.append(sheet.Panel(title, facts, partial(paint_time, rows, panel)))
-    legend, note = words.legend(rows, drawn), "Bars: 95 % intervals."
+    legend = words.legend(rows, [p[p["value"].notna() | p["attend_ns"].gt(0)] for p in drawn])
+    note = "Bars: 95 % intervals."
     if published.cells("iceformer"):
         legend.append((sheet.mark(None, style.PUBLISHED), "published"))
         note += " Published: IceFormer Figure 5, Vicuna 7B on a Ryzen 9 5900X, read off the plot."
@@ -41,7 +42,7 @@ def paint_accuracy(rows: Rows, panel: pd.DataFrame, axes: Axes) -> list[sheet.La
         axes.vlines(x[known.index], known["ci_lo"], known["ci_hi"], look.color, linewidth=0.8)
     ticks.length_axis(axes, set(panel["length"]))
     axes.set_ylabel(words.quality(scored))
-    axes.margins(y=0.08)
+    ticks.score_axis(axes, words.percent(scored))
     return []
 
 

@@ -51,9 +51,9 @@ def _plot(rows: Rows, cells: pd.DataFrame, cost: Cost) -> sheet.Plot | None:
     if joined.empty:
         return None
     joined = joined.assign(name=[task.removeprefix("lra_") for task in joined["task"]])
-    # One machine and model at a time: that of most cells.
-    shared = [name for name in SETTING if name not in ("task", "split")]
-    groups = [group for _, group in joined.groupby(shared, dropna=False)]
+    # One machine and kind of weights at a time, that of most cells; of each task one model.
+    shared = [name for name in SETTING if name not in ("task", "split", "model")]
+    groups = [_one_model(group) for _, group in joined.groupby(shared, dropna=False)]
     panel = max(groups, key=lambda group: (group["name"].nunique(), len(group)))
     legend = words.legend(rows, [panel])
     note = "Each task at the longest length measured. The dashed line is vanilla."
@@ -63,11 +63,21 @@ def _plot(rows: Rows, cells: pd.DataFrame, cost: Cost) -> sheet.Plot | None:
     if printed:
         legend.append((sheet.mark(None, style.PUBLISHED), "published"))
         note += f" Published: IceFormer {cost.figure}, {PAPER}."
-    title = ["LRA", str(panel["model"].iloc[0])]
+    several = panel["model"].nunique() > 1
+    title = ["LRA", "each task's own model" if several else str(panel["model"].iloc[0])]
     paints = partial(paint, rows, panel, printed, cost)
     return sheet.Plot(
         [sheet.Panel(title, words.facts(panel), paints)], 2, 2.3, legend, note, len(groups) - 1
     )
+
+
+def _one_model(group: pd.DataFrame) -> pd.DataFrame:
+    """Of each task the cells of one model: that of most methods, then of most cells."""
+    kept = []
+    for _, cells in group.groupby("task", sort=False):
+        models = [one for _, one in cells.groupby("model")]
+        kept.append(max(models, key=lambda one: (one["method"].nunique(), len(one))))
+    return pd.concat(kept)
 
 
 def paint(

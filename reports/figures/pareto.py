@@ -80,7 +80,9 @@ def _plot(rows: Rows, most: int, cost: Cost) -> sheet.Plot | None:
     ]
     legend += words.failures(how for p in drawn for how in failures(p, cost)["failed"])
     sure = "Bars: 95 % intervals." if cost is LATENCY else "Bars: 95 % intervals of quality."
-    note = f"{sure} Surely beaten: another is cheaper and better, and the intervals exclude chance."
+    note = f"{sure} Surely beaten: another is cheaper and better, and the intervals bear it out."
+    if any(map(constant, drawn)):
+        legend.append((sheet.dashed(style.GREY, ":"), "best constant answer"))
     return sheet.Plot(panels, 2, 2.1, legend, note, len(some) - most)
 
 
@@ -154,7 +156,9 @@ def paint(rows: Rows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list[sheet
     ticks.plain_log(axes.xaxis, *limits)
     axes.set_xlabel(cost.ratio_label if ratio else cost.absolute_label)
     axes.set_ylabel(words.quality(panel))
-    axes.margins(y=0.12)
+    if level := constant(panel):
+        axes.axhline(level, color=style.GREY, linewidth=0.8, linestyle=":", zorder=1)
+    ticks.score_axis(axes, words.percent(panel))
     _failures(rows, panel, cost, axes)
     return [(dot.label, dot.cost.value, dot.quality.value) for dot in points if dot.label]
 
@@ -183,6 +187,11 @@ def _failures(rows: Rows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> None:
                 **sheet.marks(rows.looks[name].color, "o", kind), zorder=5,
             )  # fmt: skip
             place += not scored
+
+
+def constant(panel: pd.DataFrame) -> float | None:
+    """The score of the best answer that needs no reading, where a score isn't clearly above it."""
+    return None if (low := panel[panel["at_chance"].eq(True)]).empty else float(low["chance"].max())
 
 
 def failures(panel: pd.DataFrame, cost: Cost) -> pd.DataFrame:

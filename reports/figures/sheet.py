@@ -159,8 +159,8 @@ def _head(axes: Axes, title: Sequence[str], facts: Sequence[str], width_in: floa
 
 
 TABLE_LINE_IN = 0.118
-TABLE_STOPS = (-0.17, 0.18, 0.45, 0.67)
-"""Where columns begin, as a share of the width of the axes above."""
+TABLE_STOPS = {4: (-0.17, 0.18, 0.47, 0.69), 3: (-0.17, 0.2, 0.55)}
+"""Where so many columns begin, as a share of the width of the axes above."""
 
 
 def _table_in(panel: Panel) -> float:
@@ -173,13 +173,15 @@ def _table(panel: Panel, axes: Axes, height_in: float) -> None:
     for i, line in enumerate(panel.table):
         y = TABLE_LINE_IN * (i + 0.5)
         color = style.GREY if i == 0 else style.BLACK
-        for stop, (handle, text) in zip(TABLE_STOPS, line, strict=True):
+        for place, (stop, (handle, text)) in enumerate(
+            zip(TABLE_STOPS[len(line)], line, strict=True)
+        ):
             at = stop
             if handle is not None:
                 handle.set_data([at, at + 0.045, at + 0.09], [y] * 3)
                 handle.set(markevery=[1], clip_on=False, markersize=3.8, in_layout=False)
                 axes.add_line(handle)
-            at += 0.11 if stop == TABLE_STOPS[0] else 0
+            at += 0.11 if place == 0 else 0
             axes.text(
                 at, y, text, fontsize=5.8, color=color, va="center", clip_on=False, in_layout=False
             )  # fmt: skip
@@ -199,10 +201,10 @@ def mark(look: style.Look | None, kind: str = "filled", line: Any = "") -> Line2
     return Line2D([], [], linestyle=line, **marks(color, look.marker if look else "o", kind))
 
 
-def dashed(color: str) -> Line2D:
+def dashed(color: str, kind: Any = "--") -> Line2D:
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], linestyle="--", linewidth=0.8, color=color)
+    return Line2D([], [], linestyle=kind, linewidth=0.8, color=color)
 
 
 def _place(axes: Axes, labels: Sequence[Label]) -> None:

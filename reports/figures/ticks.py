@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 STEPS = (
     tuple(1 + i / 10 for i in range(90)), tuple(1 + i / 5 for i in range(45)),
+    (1, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.8, 2, 2.5, 3, 4, 5, 6, 7, 8, 9),
+    (1, 1.2, 1.4, 1.6, 1.8, 2, 2.5, 3, 4, 5, 6, 7, 8, 9),
     (1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9), (1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,),
 )  # fmt: skip
 MOST_TICKS = 6
@@ -50,6 +52,16 @@ def length_axis(axes: Axes, lengths: Iterable[float]) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: thousands(v)))
     axes.set_xlim(ticks[0] / 1.15, ticks[-1] * 1.15)
     axes.set_xlabel("length, tokens")
+
+
+def score_axis(axes: Axes, percent: bool) -> None:
+    """A scale of scores: room around them, but no ticks above 100 %, and no scale so fine that a
+    point of a score fills it."""
+    axes.margins(y=0.12)
+    if percent:
+        low, high = axes.get_ylim()
+        low = min(low, high - 6.0, 100 - 6.0)
+        axes.set_ylim(low, min(high, 100 + 0.05 * (100 - low)))
 
 
 def thousands(length: float) -> str:

@@ -82,7 +82,7 @@ def paint(rows: Rows, panel: pd.DataFrame, cost: str, axes: Axes) -> list[sheet.
     room = (high / low) ** 0.12 * 1.1
     axes.set_xlim(low / room, high * room)
     ticks.plain_log(axes.xaxis, low / room, high * room)
-    axes.margins(y=0.12)
+    ticks.score_axis(axes, words.percent(panel))
     axes.set_xlabel(cost)
     axes.set_ylabel(words.quality(panel))
     return labels

@@ -52,8 +52,14 @@ def quality(panel: pd.DataFrame) -> str:
     metric = panel["metric"].dropna()
     name = str(metric.iloc[0]) if len(metric) else "score"
     low = panel["higher_is_better"].eq(False).any()
-    percent = not low and panel["value"].abs().max() > 1.5
-    return f"{style.tidy(name)}{', %' if percent else ''}{' (lower is better)' if low else ''}"
+    unit = ", %" if percent(panel) else ""
+    return f"{style.tidy(name)}{unit}{' (lower is better)' if low else ''}"
+
+
+def percent(panel: pd.DataFrame) -> bool:
+    """Whether the main metric is one of 0 to 100."""
+    low = panel["higher_is_better"].eq(False).any()
+    return not low and bool(1.5 < panel["value"].abs().max() <= 100.5)
 
 
 def legend(rows: Rows, panels: list[pd.DataFrame]) -> list[sheet.Entry]:

@@ -8,15 +8,16 @@ import sys
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.figure import Figure
 
 from bench.cli import main
 from reports import papers
-from reports.figures import by_length, pareto, published
+from reports.figures import by_length, lra, pareto, published
 from reports.figures.catalogue import KINDS
 from reports.figures.command import plot
 from reports.figures.data import load
 from reports.figures.sheet import _told_once, save
-from reports.figures.ticks import thousands
+from reports.figures.ticks import score_axis, thousands
 from tests.conftest import ROOT
 from tests.reports.made_rows import COSTS, failed, frontier, measured, store
 
@@ -262,3 +263,43 @@ def test_reports_load_no_torch(made, tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip().splitlines()[-1] == "set()", done.stdout + done.stderr
+
+
+def test_the_best_constant_answer_is_drawn_where_a_score_is_at_chance(tmp_path):
+    low = {"value": 18.0, "ci_lo": 9.0, "ci_hi": 30.0, "chance": 16.0, "at_chance": True}
+    rows = [measured("vanilla", 512), measured("bigbird", 512, chance=16.0, at_chance=False)]
+    drawn = pareto.latency(load(store(tmp_path / "above", rows)), 2)
+    assert "best constant answer" not in [text for _, text in drawn.legend]
+    rows = load(store(tmp_path / "at", [*rows, measured("vcc", 512, **low)]))
+    assert "best constant answer" in [text for _, text in pareto.latency(rows, 2).legend]
+    assert pareto.constant(rows.settings("length")[0]) == 16.0
+
+
+def test_tasks_of_lra_stand_in_one_panel_whatever_model_each_has(tmp_path):
+    rows = []
+    for task in ("lra_listops", "lra_image"):
+        for method in ("vanilla", "bigbird", "vcc"):
+            rows.append(measured(method, 512, task=task, model=f"for-{task}", **LRA))
+        rows.append(measured("bigbird", 512, task=task, model="another", **LRA))
+    figure = lra.latency(load(store(tmp_path, rows)), 2)
+    (panel,) = figure.panels
+    assert panel.title == ["LRA", "each task's own model"] and figure.left_out == 0
+    axes = Figure().add_subplot()
+    panel.paint(axes)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["listops", "image"]
+
+
+def test_lengths_that_were_left_out_take_no_room(tmp_path):
+    rows = [measured("vcc", length) for length in (512, 1024)]
+    rows += [failed("vcc", 4096, "skipped"), failed("bigbird", 2048, "oom_host")]
+    (panel,) = load(store(tmp_path, rows)).settings()
+    assert by_length.reached(panel, by_length.LATENCY) == {512, 1024, 2048}
+
+
+@pytest.mark.parametrize(("scores", "low", "high"), [([100, 100], 94, 100.5), ([20, 60], 16, 65)])
+def test_scores_have_no_scale_above_what_they_can_be(scores, low, high):
+    axes = Figure().add_subplot()
+    axes.plot([1, 2], scores)
+    score_axis(axes, percent=True)
+    bottom, top = axes.get_ylim()
+    assert bottom <= low and scores[1] < top <= high
