@@ -27,14 +27,6 @@ FAR = 255  # farther than any two projections
 TINY = 1e-30
 
 
-def embed_keys(key: Tensor, c: Tensor | float) -> Tensor:
-    """T_K (eq. 3): [..., n, d] → unit vectors [..., n, d+1]; c is at least every key's norm, a
-    number or [..., 1, 1]."""
-    scaled = key / c
-    rest = (1 - scaled.square().sum(-1, keepdim=True)).clamp(min=0).sqrt()
-    return torch.cat((scaled, rest), -1)
-
-
 def embed_queries(query: Tensor) -> Tensor:
     """T_Q (eq. 4): [..., q, d] → unit vectors [..., q, d+1]."""
     norm = query.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(query.dtype).tiny)
@@ -147,7 +139,8 @@ class Dci:
         return torch.exp2(highest.log2().ceil() / 2)
 
     def key_lists(self, c: Tensor, n: int) -> Tensor:
-        """int16 [B, H, m·L, n] in -127 … 127: the first n keys under T_K with c [B, H]."""
+        """int16 [B, H, m·L, n] in -127 … 127: the first n keys under T_K (eq. 3): divided by
+        c [B, H], with a coordinate more that makes their norm 1."""
         rest = (1 - self.square[:, :, :n] / c[..., None].square()).clamp(min=0).sqrt()
         projected = self.raw[:, :, :n] / c[..., None, None] + rest[..., None] * self.directions[-1]
         return self._eight_bits(projected).mT

@@ -82,7 +82,9 @@ def check_fit(cell: Cell, task: Task, family: Family) -> None:
             f"{WORDS[family.answers]}; bench ls models lists others"
         )
     config: Any = family.model.config
-    if task.labels is not None and config.num_labels != task.labels:
+    # A head that isn't trained is of any size: it may be timed, and refuses to answer.
+    trained = not getattr(family, "lacks", ())
+    if task.labels is not None and config.num_labels != task.labels and trained:
         raise RequestError(
             f"task {cell.task['name']} has {task.labels} classes, model {cell.model['name']} knows "
             f"{config.num_labels}: it was made for another task"

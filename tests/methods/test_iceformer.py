@@ -1,58 +1,30 @@
-"""IceFormer: exact where k is enough, the embeddings of the paper, its DCI against the algorithm as
-printed, and nothing of keys that a query doesn't see."""
+"""IceFormer: exact where k is enough, alike with every search and kernel, and nothing of keys that
+a query doesn't see."""
 
 import dataclasses
-import heapq
 import math
 
 import pytest
 import torch
 
-from methods import indices, knn
-from methods.base import Call, Sequence, Shape, Unsupported, per_head
-from methods.iceformer import SEARCHES, IceFormer
+from methods import knn
+from methods.base import Call, Sequence, Shape, Unsupported
+from methods.iceformer import IceFormer
 from methods.vanilla import exact_attention
+from tests.methods.ice import (
+    HEADS,
+    RECALL,
+    SIZE,
+    Slope,
+    call,
+    causals,
+    clustered,
+    error,
+    inputs,
+    ways,
+)
 
-HEADS, SIZE = 2, 32
-KERNELS = ["torch", "native"]  # without a native kernel both are torch
-RECALL = {"exact": 1.0, "quantized": 0.98, "dci": 0.9}
-WAYS = [(search, kernel) for search in SEARCHES for kernel in KERNELS]
-ways = pytest.mark.parametrize("search, kernel", WAYS)
-causals = pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
-
-
-@pytest.fixture(autouse=True)
-def poison():
-    """Memory that nobody wrote reads as NaN."""
-    torch.use_deterministic_algorithms(True)
-    yield
-    torch.use_deterministic_algorithms(False)
-
-
-def inputs(n, batch=1, heads=HEADS, key_heads=HEADS, seed=0):
-    make = torch.Generator().manual_seed(seed)
-    return [torch.randn(batch, h, n, SIZE, generator=make) for h in (heads, key_heads, key_heads)]
-
-
-def clustered(n, batch=1, seed=0):
-    """Keys around 32 centres of different norms, a query near one key: as trained heads have."""
-    make = torch.Generator().manual_seed(seed)
-    centres = torch.randn(batch, HEADS, 32, SIZE, generator=make)
-    centres *= torch.rand(batch, HEADS, 32, 1, generator=make) + 0.5
-    which = torch.randint(32, (batch, HEADS, n, 1), generator=make).expand(-1, -1, -1, SIZE)
-    key = centres.gather(2, which) + 0.5 * torch.randn(batch, HEADS, n, SIZE, generator=make)
-    which = torch.randint(n, (batch, HEADS, n, 1), generator=make).expand(-1, -1, -1, SIZE)
-    query = 2 * key.gather(2, which) + torch.randn(batch, HEADS, n, SIZE, generator=make)
-    return query, key, torch.randn(batch, HEADS, n, SIZE, generator=make)
-
-
-def call(n=0, causal=False, **sequence):
-    return Call(Sequence(causal=causal, **sequence), SIZE**-0.5, 0)
-
-
-def error(got, expected):
-    assert got.isfinite().all()
-    return float((got - expected).norm() / expected.norm())
+pytestmark = pytest.mark.usefixtures("poison")
 
 
 def everything(search, kernel, **fields):
@@ -100,25 +72,6 @@ def test_rows_of_a_batch_are_as_if_alone(left, causal, search, kernel):
         alone = [x[b : b + 1, :, valid[b]] for x in (query, key, value)]
         expected = method.attend(*alone, call(causal=causal))
         torch.testing.assert_close(output[b : b + 1, :, valid[b]], expected)
-
-
-def test_embeddings_by_hand():
-    keys, query = torch.tensor([[3.0, 0.0], [0.0, 4.0]]), torch.tensor([[1.0, 0.0]])
-    embedded, asked = indices.embed_keys(keys, 4.0), indices.embed_queries(query)
-    torch.testing.assert_close((asked - embedded).square().sum(-1), torch.tensor([0.5, 2.0]))
-    torch.testing.assert_close(embedded.norm(dim=-1), torch.ones(2))
-
-
-def test_embeddings_rank_as_inner_products_do():
-    query, key = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [10.0, 1.0]])
-    assert torch.cdist(query, key).argmin() == 0 and (query @ key.T).argmax() == 1
-    c = float(key.norm(dim=-1).max())
-    assert torch.cdist(indices.embed_queries(query), indices.embed_keys(key, c)).argmin() == 1
-    query, key, _ = (x[0, 0] for x in inputs(50))
-    c = float(key.norm(dim=-1).max())
-    distance = torch.cdist(indices.embed_queries(query), indices.embed_keys(key, c)).square()
-    products = 2 - 2 * (query @ key.T) / (c * query.norm(dim=-1, keepdim=True))
-    torch.testing.assert_close(distance, products, rtol=1e-4, atol=1e-5)
 
 
 @ways
@@ -195,90 +148,6 @@ def test_grouped_queries(causal, search, kernel):
     torch.testing.assert_close(grouped, method.attend(query, key, value, call(causal=causal)))
 
 
-@pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize("pieces", [[1] * 40, [100, 1, 63, 1, 1, 70], [1, 130, 5]])
-def test_memory_reads_as_one_causal_call_would(pieces, search):
-    n = sum(pieces)
-    query, key, value = inputs(n, heads=4, key_heads=2)
-    key = key * torch.linspace(0.5, 3, n)[:, None]  # so that c grows on the way
-    method = IceFormer(k=6, search=search, layers="0", kernel="torch")
-    whole = [
-        method.attend(query, key, value, dataclasses.replace(call(causal=True), layer=i))
-        for i in (0,)
-    ]
-    whole.append(exact_attention(query, *per_head(query, key, value), call(causal=True)))
-    memory, outputs = method.memory(), ([], [])
-    for end, size in zip(torch.tensor(pieces).cumsum(0).tolist(), pieces, strict=True):
-        new = slice(end - size, end)
-        for layer in (0, 1):
-            so_far = key[:, :, :end], value[:, :, :end]
-            one = Call(Sequence(), SIZE**-0.5, layer)
-            outputs[layer].append(memory.attend(query[:, :, new], *so_far, one))
-    for layer in (0, 1):
-        torch.testing.assert_close(torch.cat(outputs[layer], 2), whole[layer], rtol=1e-5, atol=1e-6)
-
-
-def printed_query(keys, query, k0, k1):
-    """Algorithm 3 for one composite index, as printed: keys [n, m] and query [m], projected."""
-    n, m = keys.shape
-    order = [sorted(range(n), key=lambda i, j=j: abs(keys[i, j] - query[j])) for j in range(m)]
-    queue = [(abs(keys[order[j][0], j] - query[j]), j, 0) for j in range(m)]
-    heapq.heapify(queue)
-    count, found = [0] * n, []
-    for _ in range(min(k1, n * m)):
-        if len(found) >= k0:
-            break
-        _, j, i = heapq.heappop(queue)
-        if i + 1 < n:
-            heapq.heappush(queue, (abs(keys[order[j][i + 1], j] - query[j]), j, i + 1))
-        count[order[j][i]] += 1
-        if count[order[j][i]] == m:
-            found.append(order[j][i])
-    return found
-
-
-@pytest.mark.parametrize("k0, k1", [(5, None), (12, None), (40, 60), (8, 100), (1, 1)])
-def test_dci_is_the_algorithm_as_printed(k0, k1):
-    query, key, _ = inputs(60, heads=1, key_heads=1)
-    index = indices.Dci(SIZE, m=3, L=2, k0=k0, k1=k1, seed=0)
-    index.add(key)
-    seen = torch.full((60,), 60)
-    chosen = index.candidates(query, seen, k=1)[0, 0]
-    keys = index.key_lists(index.bounds(seen)[:, :, 0], 60)[0, 0].mT.int()
-    queries = index.query_lists(query)[0, 0].int()
-    ties = 0
-    for i in range(60):
-        union = set()
-        for part in (slice(0, 3), slice(3, 6)):
-            found = printed_query(keys[:, part].numpy(), queries[i, part].numpy(), k0, k1 or 10**6)
-            union |= set(found)
-        mine = set(chosen[i].nonzero()[:, 0].tolist())
-        assert union <= mine
-        ties += len(mine - union)
-    assert ties <= 60 * 2 * 1.5  # equal 8-bit differences: all of them belong, or none
-
-
-def test_dci_bounds_hold_every_norm():
-    _, key, _ = inputs(100)
-    key = key * torch.linspace(0.1, 5, 100)[:, None]
-    index = indices.Dci(SIZE, 2, 1, 0.5, None, 0)
-    index.add(key[:, :, :30])
-    index.add(key[:, :, 30:])
-    c = index.bounds(torch.arange(1, 101))
-    highest = key.norm(dim=-1).cummax(-1).values
-    assert (c >= highest * 0.99999).all() and (c <= highest * 1.4143).all()
-    assert len(c[0, 0].unique()) < 15
-
-
-class Slope:
-    def __call__(self, query_positions, key_positions):
-        distance = (key_positions[:, None, :] - query_positions[:, :, None])[:, None]
-        return distance * torch.tensor([0.02, -0.01])[:, None, None]
-
-    def diagonals(self, n):
-        raise AssertionError("not needed")
-
-
 @ways
 @pytest.mark.parametrize("padded", [False, True])
 def test_position_bias_and_multiplicity_take_part_in_the_choice(padded, search, kernel):
@@ -348,61 +217,3 @@ def test_other_dtypes_come_back_as_they_went(search, kernel):
     query, key, value = (x.bfloat16() for x in inputs(50))
     output = IceFormer(k=5, search=search, kernel=kernel).attend(query, key, value, call())
     assert output.dtype == torch.bfloat16 and output.isfinite().all()
-
-
-@pytest.mark.parametrize("search", SEARCHES)
-@pytest.mark.parametrize("side", ["left", "holes"])
-def test_memory_leaves_padding_out(side, search):
-    n, start = 170, 150
-    query, key, value = inputs(n, batch=2, heads=4, key_heads=2)
-    valid = torch.ones(2, n, dtype=torch.bool)
-    valid[1, slice(0, 90) if side == "left" else slice(1, 100, 3)] = False
-    method = IceFormer(k=6, search=search, kernel="torch")
-    whole = method.attend(query, key, value, call(causal=True, valid=valid))
-    memory = method.memory()
-    for end in range(start, n + 1):
-        so_far = query[:, :, end - 1 : end], key[:, :, :end], value[:, :, :end]
-        output = memory.attend(*so_far, call(valid=valid[:, :end]))
-        expected = whole[:, :, end - 1 : end]
-        torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_memory_inserts_and_never_rebuilds(monkeypatch):
-    added, blocks = [], []
-    add = indices.Quantized.add
-    monkeypatch.setattr(
-        indices.Quantized, "add", lambda self, key: (added.append(key.shape[2]), add(self, key))
-    )
-    query, key, value = inputs(300)
-    memory = IceFormer(k=6).memory()
-    for end in range(200, 301):
-        memory.attend(query[:, :, end - 1 : end], key[:, :, :end], value[:, :, :end], call())
-        ((index,),) = memory.indices.values()
-        blocks.append(index.mean.shape[2])
-    assert added == [200] + [1] * 100
-    assert blocks == [end // 64 for end in range(200, 301)]
-
-
-def test_memory_reads_biased_scores_anew():
-    query, key, value = inputs(60)
-    biased = Call(Sequence(), SIZE**-0.5, 0, Slope())
-    method = IceFormer(k=200)
-    counted_ = call(log_multiplicity=torch.arange(1.0, 61).log()[None])
-    output = method.memory().attend(query[:, :, -1:], key, value, counted_)
-    expected = exact_attention(query[:, :, -1:], key, value, counted_)
-    torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-6)
-    with pytest.raises(Unsupported, match="one token at a time"):
-        method.memory().attend(query, key, value, biased)
-
-
-@ways
-@pytest.mark.parametrize("padded", [False, True])
-def test_one_query_reads_all_keys_as_the_last_of_many_would(padded, search, kernel):
-    n = 120
-    query, key, value = inputs(n, batch=2, heads=4, key_heads=2)
-    valid = torch.ones(2, n, dtype=torch.bool)
-    valid[1, :50] = not padded
-    method = IceFormer(k=6, search=search, kernel=kernel)
-    whole = method.attend(query, key, value, call(causal=True, valid=valid))[:, :, -1:]
-    output = method.attend(query[:, :, -1:], key, value, call(valid=valid))
-    torch.testing.assert_close(output, whole, rtol=1e-5, atol=1e-6)

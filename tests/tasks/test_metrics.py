@@ -4,6 +4,7 @@ Expected numbers were computed with the code that each benchmark publishes.
 """
 
 import json
+import socket
 import subprocess
 import sys
 
@@ -149,6 +150,28 @@ def test_importing_metrics_loads_no_library():
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.strip() == "[]", done.stderr
+
+
+def test_evaluate_computes_the_same_with_no_network(monkeypatch, tmp_path):
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    from tasks.metrics import evaluating
+
+    given, right = ["a b c", "yes"], [["a b d", "a b"], ["no"]]
+    found = evaluating.Official("scrolls/qmsum", "rouge_geo_mean")
+    assert found.compute(predictions=given, references=right) == metrics.compute(
+        "scrolls/qmsum", "rouge_geo_mean", given, right
+    )
+    other = evaluating.Official("scrolls/qasper", "f1")
+    for one, references in zip(given, right, strict=True):
+        other.add(prediction=one, reference=references)
+    assert other.compute()["f1"] == metrics.compute("scrolls/qasper", "f1", given, right)["f1"]
+    with pytest.raises(ValueError, match="unknown metric 'f2'"):
+        evaluating.Official("scrolls", "f2")
+
+
+def refused(self, address):
+    raise AssertionError(f"asked the network for {address}")
 
 
 # --- all reference cases ----------------------------------------------------------------------

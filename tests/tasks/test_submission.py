@@ -72,12 +72,17 @@ def test_a_missing_file_is_named(tmp_path):
 # --- scoring ----------------------------------------------------------------------------------
 
 
+def scored(made, data, path, n=None):
+    given, references = submission.paired(made, data, path, n)
+    return {**made.score(given, references), "n": len(given)}
+
+
 def test_predictions_are_scored(tmp_path):
     made = task("qasper", length=512)
     rows = made.load(Data(), 4, 512, 0).rows
     given = {row.id: row.references[0] for row in rows}
     given[rows[3].id] = "no idea"
-    found = submission.score_file(made, Data(), jsonl(tmp_path / "x.jsonl", given), n=4)
+    found = scored(made, Data(), jsonl(tmp_path / "x.jsonl", given), n=4)
     assert found["f1"] == found["value"] == 75 and found["n"] == 4
 
 
@@ -86,10 +91,22 @@ def test_ids_must_be_those_of_the_rows(tmp_path):
     given = {row.id: "x" for row in made.load(Data(), 3, 512, 0).rows}
     path = jsonl(tmp_path / "x.jsonl", {**given, "strange": "x"})
     with pytest.raises(DataError, match=r"1 missing ids: embedded-validation-0-003; 1 redundant"):
-        submission.score_file(made, Data(), path, n=4)
+        scored(made, Data(), path, n=4)
     path = jsonl(tmp_path / "x.jsonl", dict.fromkeys(given, 7))
     with pytest.raises(DataError, match="prediction is int, expected text"):
-        submission.score_file(made, Data(), path, n=3)
+        scored(made, Data(), path, n=3)
+
+
+def test_a_class_is_given_as_text_number_or_scores(tmp_path):
+    made = plugins.build(plugins.conf("task", "lra_listops"))
+    rows = made.load(Data(), 4, made.length, 0).rows
+    right = [int(row.references[0]) for row in rows]
+    said = [str(right[0]), right[1], [float(at == right[2]) for at in range(10)], 10]
+    given = {row.id: one for row, one in zip(rows, said, strict=True)}
+    assert scored(made, Data(), jsonl(tmp_path / "x.jsonl", given), n=4)["accuracy"] == 0.75
+    path = jsonl(tmp_path / "x.jsonl", given | {rows[0].id: None})
+    with pytest.raises(DataError, match="prediction is NoneType, expected text"):
+        scored(made, Data(), path, n=4)
 
 
 def test_errors_of_many_ids_are_short():
@@ -168,12 +185,12 @@ def test_pairs_with_their_own_references_need_no_data(tmp_path):
         '{"prediction": "a b", "reference": "a b"}\n'
         '{"prediction": "a b", "references": ["x", "a b"]}\n'
     )
-    assert submission.score_file(made, Data("local"), path) | {"n": 2, "value": 100.0} == (
-        submission.score_file(made, Data("local"), path)
+    assert scored(made, Data("local"), path) | {"n": 2, "value": 100.0} == (
+        scored(made, Data("local"), path)
     )
     path.write_text('{"prediction": "a b", "reference": "a b"}\n{"prediction": "a b"}\n')
     with pytest.raises(DataError, match="line 2: expected 'reference' with text"):
-        submission.score_file(made, Data("local"), path)
+        scored(made, Data("local"), path)
 
 
 def test_outputs_as_longeval_publishes_them_are_scored(tmp_path):
@@ -184,4 +201,4 @@ def test_outputs_as_longeval_publishes_them_are_scored(tmp_path):
         "Accuracy: 0.5\n"
     )
     made = plugins.build(plugins.conf("task", "longeval_lines"))
-    assert submission.score_file(made, Data(), path)["value"] == 50
+    assert scored(made, Data(), path)["value"] == 50

@@ -1,0 +1,112 @@
+"""The embeddings of IceFormer by hand, and its DCI against the algorithm as printed."""
+
+import heapq
+
+import pytest
+import torch
+
+from methods import indices
+from tests.methods.ice import SIZE, inputs
+
+pytestmark = pytest.mark.usefixtures("poison")
+
+
+def embed_keys(key, c):
+    """T_K (eq. 3): [..., n, d] → unit vectors [..., n, d+1]; c is at least every key's norm."""
+    scaled = key / c
+    rest = (1 - scaled.square().sum(-1, keepdim=True)).clamp(min=0).sqrt()
+    return torch.cat((scaled, rest), -1)
+
+
+def test_embeddings_by_hand():
+    keys, query = torch.tensor([[3.0, 0.0], [0.0, 4.0]]), torch.tensor([[1.0, 0.0]])
+    embedded, asked = embed_keys(keys, 4.0), indices.embed_queries(query)
+    torch.testing.assert_close((asked - embedded).square().sum(-1), torch.tensor([0.5, 2.0]))
+    torch.testing.assert_close(embedded.norm(dim=-1), torch.ones(2))
+
+
+def test_embeddings_rank_as_inner_products_do():
+    query, key = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [10.0, 1.0]])
+    assert torch.cdist(query, key).argmin() == 0 and (query @ key.T).argmax() == 1
+    c = float(key.norm(dim=-1).max())
+    assert torch.cdist(indices.embed_queries(query), embed_keys(key, c)).argmin() == 1
+    query, key, _ = (x[0, 0] for x in inputs(50))
+    c = float(key.norm(dim=-1).max())
+    distance = torch.cdist(indices.embed_queries(query), embed_keys(key, c)).square()
+    products = 2 - 2 * (query @ key.T) / (c * query.norm(dim=-1, keepdim=True))
+    torch.testing.assert_close(distance, products, rtol=1e-4, atol=1e-5)
+
+
+def test_dci_lists_hold_keys_and_queries_under_the_embeddings():
+    """With d+1 lists at right angles nothing is lost but what 8 bits round away: distances between
+    lists are those of T_Q and T_K, by hand and of any keys."""
+
+    def distances(query, key):
+        d = key.shape[-1]
+        index = indices.Dci(d, m=1, L=d + 1, k0=1, k1=None, seed=0)
+        index.add(key[None, None])
+        c = index.bounds(torch.tensor([len(key)]))[..., 0]
+        step = indices.REACH / (d + 1) ** 0.5 / 127
+        keys = index.key_lists(c, len(key))[0, 0].mT * step
+        return torch.cdist(index.query_lists(query[None, None])[0, 0] * step, keys), float(c)
+
+    query, key = torch.tensor([[1.0, 0.0]]), torch.tensor([[3.0, 0.0], [0.0, 4.0]])
+    found, c = distances(query, key)
+    assert c == pytest.approx(4.0)
+    torch.testing.assert_close(found.square(), torch.tensor([[0.5, 2.0]]), rtol=0.05, atol=0.05)
+    query, key, _ = (x[0, 0] for x in inputs(50))
+    found, c = distances(query, key)
+    expected = torch.cdist(indices.embed_queries(query), embed_keys(key, c))
+    torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
+
+
+def printed_query(keys, query, k0, k1):
+    """Algorithm 3 for one composite index, as printed: keys [n, m] and query [m], projected."""
+    n, m = keys.shape
+    order = [sorted(range(n), key=lambda i, j=j: abs(keys[i, j] - query[j])) for j in range(m)]
+    queue = [(abs(keys[order[j][0], j] - query[j]), j, 0) for j in range(m)]
+    heapq.heapify(queue)
+    count, found = [0] * n, []
+    for _ in range(min(k1, n * m)):
+        if len(found) >= k0:
+            break
+        _, j, i = heapq.heappop(queue)
+        if i + 1 < n:
+            heapq.heappush(queue, (abs(keys[order[j][i + 1], j] - query[j]), j, i + 1))
+        count[order[j][i]] += 1
+        if count[order[j][i]] == m:
+            found.append(order[j][i])
+    return found
+
+
+@pytest.mark.parametrize("k0, k1", [(5, None), (12, None), (40, 60), (8, 100), (1, 1)])
+def test_dci_is_the_algorithm_as_printed(k0, k1):
+    query, key, _ = inputs(60, heads=1, key_heads=1)
+    index = indices.Dci(SIZE, m=3, L=2, k0=k0, k1=k1, seed=0)
+    index.add(key)
+    seen = torch.full((60,), 60)
+    chosen = index.candidates(query, seen, k=1)[0, 0]
+    keys = index.key_lists(index.bounds(seen)[:, :, 0], 60)[0, 0].mT.int()
+    queries = index.query_lists(query)[0, 0].int()
+    ties = 0
+    for i in range(60):
+        union = set()
+        for part in (slice(0, 3), slice(3, 6)):
+            found = printed_query(keys[:, part].numpy(), queries[i, part].numpy(), k0, k1 or 10**6)
+            union |= set(found)
+        mine = set(chosen[i].nonzero()[:, 0].tolist())
+        assert union <= mine
+        ties += len(mine - union)
+    assert ties <= 60 * 2 * 1.5  # equal 8-bit differences: all of them belong, or none
+
+
+def test_dci_bounds_hold_every_norm():
+    _, key, _ = inputs(100)
+    key = key * torch.linspace(0.1, 5, 100)[:, None]
+    index = indices.Dci(SIZE, 2, 1, 0.5, None, 0)
+    index.add(key[:, :, :30])
+    index.add(key[:, :, 30:])
+    c = index.bounds(torch.arange(1, 101))
+    highest = key.norm(dim=-1).cummax(-1).values
+    assert (c >= highest * 0.99999).all() and (c <= highest * 1.4143).all()
+    assert len(c[0, 0].unique()) < 15
