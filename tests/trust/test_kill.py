@@ -147,26 +147,32 @@ def test_kills_at_random_moments_lose_nothing_and_double_nothing(
 
 def test_ctrl_c_stops_the_child_and_the_same_command_goes_on(undisturbed, tiny_t5, tmp_path):
     rows, _ = undisturbed
+    results, hold = tmp_path / "rows", tmp_path / "hold"
+    hold.touch()
     run = subprocess.Popen(
-        command(tiny_t5, tmp_path, *SWEEP),
+        command(tiny_t5, results, *SWEEP),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=environment(CONF),
+        # The sweep can't end before the signal comes, however busy the machine is.
+        env=environment(CONF, BENCH_PATIENT_HOLD=str(hold)),
+        # What a shell starts in the background doesn't hear Ctrl-C, and its children neither.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    while run.poll() is None and not stable(tmp_path):
+    while run.poll() is None and not stable(results):
         time.sleep(0.2)
     while run.poll() is None and not (children := below(run.pid)):
         time.sleep(0.05)
     run.send_signal(signal.SIGINT)
     _, said = run.communicate()
+    hold.unlink()
     assert run.returncode == 130, said
     assert "interrupted; finished work is kept" in said
     assert gone(children)
-    kept = stable(tmp_path)
+    kept = stable(results)
     assert 0 < len(kept) < CELLS
-    again = bench_run(CONF, tiny_t5, tmp_path, *SWEEP)
+    again = bench_run(CONF, tiny_t5, results, *SWEEP)
     assert again.returncode == 0, again.stderr
     assert f"({len(kept)} of them before)" in again.stdout
-    assert stable(tmp_path) == rows
+    assert stable(results) == rows
