@@ -12,9 +12,9 @@ from typing import Any
 
 from bench import plugins
 from bench.commands import parser_for
-from bench.errors import RequestError, unknown
+from bench.errors import RequestError, RunError, unknown
 from bench.train_cli import train
-from tasks.base import Data, DataError
+from tasks.base import Data, DataError, FetchError
 
 
 def ls(arguments: Sequence[str]) -> int:
@@ -73,13 +73,16 @@ def fetch(arguments: Sequence[str]) -> int:
 def _fetch_model(name: str) -> str:
     from huggingface_hub import snapshot_download
 
+    from tasks import sources
+
     known = plugins.available("model")
     repo = plugins.conf("model", name)["path"] if name in known else name
     wanted = ["*.json", "*.safetensors", "*.model", "*.txt"]
     try:
         return str(snapshot_download(repo, allow_patterns=wanted))
     except Exception as error:  # the library lets errors of its HTTP client through
-        raise RequestError(f"can't fetch {repo}: {str(error).splitlines()[0]}") from error
+        kind = RequestError if sources.not_there(error) else RunError
+        raise kind(f"can't fetch {repo}: {sources.first_line(error)}") from error
 
 
 def check(arguments: Sequence[str]) -> int:
@@ -243,6 +246,8 @@ def _data(function: Callable[..., Any], *given: Any, **named: Any) -> Any:
     """The function's answer; what is wrong with data is a wrong request."""
     try:
         return function(*given, **named)
+    except FetchError as error:
+        raise RunError(str(error)) from error
     except DataError as error:
         raise RequestError(str(error)) from error
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from bench import catalogue, commands, reporting, studies, sweep_commands
-from bench.errors import RequestError, unknown
+from bench.errors import RequestError, RunError, unknown
 from bench.shards import StoreError
 
 COMMANDS = (
@@ -63,27 +64,38 @@ With -m:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Exit codes: 0 done, 1 a run failed, 2 a wrong request, 130 interrupted."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    code = answered(list(sys.argv[1:] if arguments is None else arguments))
+    if arguments is None:
+        # The answer is out; a Ctrl-C while the process tidies up changes nothing of it.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(code)
+
+
+def answered(given: Sequence[str]) -> int:
+    """Run a command and tell what goes wrong with it. Returns the exit code."""
     try:
         if given[:1] == ["run"]:
-            sys.exit(run(given[1:]))
-        if given and given[0] in COMMANDS:
-            sys.exit(COMMANDS[given[0]][0](given[1:]))
-        sys.exit(help_or_unknown(given))
-    except StoreError as error:
+            code = run(given[1:])
+        elif given and given[0] in COMMANDS:
+            code = COMMANDS[given[0]][0](given[1:])
+        else:
+            code = help_or_unknown(given)
+        sys.stdout.flush()
+        return code
+    except (RunError, StoreError) as error:
         print(f"bench: {error}", file=sys.stderr)
-        sys.exit(1)
+        return 1
     except RequestError as error:
         print(f"bench: {error}", file=sys.stderr)
-        sys.exit(2)
+        return 2
     except KeyboardInterrupt:
         print(
             "bench: interrupted; finished work is kept, the same command goes on", file=sys.stderr
         )
-        sys.exit(130)
+        return 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        return 1
 
 
 def run(arguments: Sequence[str]) -> int:

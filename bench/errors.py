@@ -11,6 +11,11 @@ class RequestError(Exception):
     name. Exit code 2."""
 
 
+class RunError(Exception):
+    """A right request that couldn't be carried out, such as one for a hub that can't be reached.
+    Exit code 1."""
+
+
 def unknown(kind: str, given: str, accepted: Iterable[str]) -> RequestError:
     """The error for a name that isn't there."""
     names = sorted(accepted)

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench.errors import RequestError
 from bench.plan import Plan
+from bench.runner import unwritable
 
 FOLDER = ".sweeps"
 NAME = "bench-"
@@ -64,9 +64,7 @@ class Record:
             (record.folder / "cells").mkdir(parents=True)
             _write(record.folder / "sweep.json", content)
         except OSError as error:
-            raise RequestError(
-                f"results={plan.results} can't be written: {error.strerror}; give another folder"
-            ) from error
+            raise unwritable(plan.results, error) from error
         return record
 
     @property

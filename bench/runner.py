@@ -49,6 +49,7 @@ def run(
     found = aside(lambda: store.find(cell.key))
     if not force and found and found["status"] in FINISHED:
         return {**found, "reused": True}
+    writable(results)
     began = time.monotonic_ns()
     since = host.counters()
     others = place.beside()
@@ -86,6 +87,23 @@ def run(
         return judged
 
     return {**aside(stored), "reused": False}
+
+
+def writable(results: Path) -> None:
+    """Raises RequestError; to find out after an hour that rows can't be stored is too late."""
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        probe = results / f".writable-{os.getpid()}"
+        probe.touch()
+        probe.unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritable(results, error) from error
+
+
+def unwritable(results: Path, error: OSError) -> RequestError:
+    return RequestError(
+        f"results={results} can't be written: {error.strerror}; give another folder"
+    )
 
 
 def lost(cell: Cell, results: Path, status: str, detail: str, **columns: Any) -> Row:

@@ -21,6 +21,7 @@ from bench.live import Display, Watch
 from bench.plan import Plan, Planned, plan
 from bench.record import Note, Record, ended
 from bench.resolve import resolved
+from bench.runner import writable
 from bench.shards import StoreError
 from bench.summary import Ended, figures, heading, left_out, outcome, parallel, say
 
@@ -86,7 +87,7 @@ def _store_left_out(made: Plan, results: list[Ended], command: str) -> None:
 
 def _run(made: Plan, command: str) -> list[Ended]:
     global _current
-    _writable(made.results)
+    writable(made.results)
     record = Record.begin(made, command)
     timed = any(p.cell and p.cell.plan.speed for p in made.open)
     words = [*made.fixed, *made.open[0].words, f"hydra.sweep.dir='{record.folder}'"]
@@ -121,19 +122,6 @@ def _hydra(words: Sequence[str]) -> None:
     hydra.main(version_base="1.3", config_path=str(plugins.ROOT / "conf"), config_name="config")(
         run_job
     )()
-
-
-def _writable(results: Path) -> None:
-    """Raises RequestError; to find out after an hour that rows can't be stored is too late."""
-    try:
-        results.mkdir(parents=True, exist_ok=True)
-        probe = results / f".writable-{os.getpid()}"
-        probe.touch()
-        probe.unlink()
-    except OSError as error:
-        raise RequestError(
-            f"results={results} can't be written: {error.strerror}; give another folder"
-        ) from error
 
 
 def launch_planned(launcher: Any) -> None:

@@ -19,6 +19,11 @@ class DataError(ValueError):
     """Data that can't be used: one line with the file, the line, what was found and expected."""
 
 
+class FetchError(DataError):
+    """Data that is right to ask for, but that didn't come: no network, a hub that doesn't answer,
+    a disk that is full."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One sample. `query` is what a user asks (its tokens are the VIP tokens), `document` the

@@ -20,7 +20,7 @@ from fnmatch import fnmatch
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from tasks.base import DataError
+from tasks.base import DataError, FetchError
 
 # What zipfile raises in the middle of a member that is cut short or damaged.
 BROKEN_ZIP = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
@@ -90,7 +90,8 @@ def fetch(task: Any, progress: Callable[[str], None] = print, split: str | None 
     the manifest, all of them or none. `task.hub` has repo, revision and either `file` or `files`,
     patterns by split, of which `split` (None: the one that is scored) is taken. `progress` is given
     lines for the user; the hub's library draws its own bar. HF_ENDPOINT and HF_HOME are respected.
-    Returns the first file. Raises DataError."""
+    Returns the first file. Raises DataError for what the hub doesn't have, FetchError where it
+    can't be asked."""
     from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
 
     repo, patterns, revision = _hub(task, split)
@@ -124,8 +125,7 @@ def _download(repo: str, name: str, revision: str) -> Path:
                 )
             )
         except (OSError, ValueError) as error:  # the library's own errors are all of these two
-            why = first_line(error)
-            raise DataError(f"can't fetch {name} of {repo} at {revision}: {why}") from None
+            raise _refused(error, f"can't fetch {name} of {repo} at {revision}") from None
 
     path = download(force=False)
     known = _manifest().get(_key(repo, revision, name))
@@ -133,6 +133,21 @@ def _download(repo: str, name: str, revision: str) -> Path:
     if known and known["commit"] == _commit(path) and known["sha256"] != sha256(path):
         path = download(force=True)
     return path
+
+
+def _refused(error: Exception, what: str) -> DataError:
+    kind = DataError if not_there(error) else FetchError
+    return kind(f"{what}: {first_line(error)}")
+
+
+def not_there(error: Exception) -> bool:
+    """Whether the hub has answered that it has no such thing, or not for everyone."""
+    from huggingface_hub import errors
+
+    if isinstance(error, errors.LocalEntryNotFoundError):  # it couldn't be asked
+        return False
+    known = (errors.RepositoryNotFoundError, errors.RevisionNotFoundError)
+    return isinstance(error, (*known, errors.EntryNotFoundError, errors.HFValidationError))
 
 
 def _names(repo: str, patterns: Sequence[str], revision: str) -> list[str]:
@@ -144,7 +159,7 @@ def _names(repo: str, patterns: Sequence[str], revision: str) -> list[str]:
     try:
         held = HfApi().list_repo_files(repo, repo_type="dataset", revision=revision)
     except Exception as error:  # the library lets errors of its HTTP client through
-        raise DataError(f"can't list {repo} at {revision}: {first_line(error)}") from None
+        raise _refused(error, f"can't list {repo} at {revision}") from None
     found = [name for name in sorted(held) if any(fnmatch(name, one) for one in patterns)]
     if not found:
         raise DataError(f"{repo} at {revision} has no file {' or '.join(patterns)}")

@@ -127,11 +127,15 @@ def test_shards_of_a_sweep_merge_into_all_of_it(tmp_path, capsys):
     assert len(plan([*words, f"results={tmp_path / 'all'}"]).of("done")) == 4
 
 
+@pytest.mark.parametrize("words", [["-m", "method=vanilla,vcc"], ["method=vcc"]])
 @pytest.mark.parametrize("folder", ["file/rows", "file"])
-def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(tmp_path, folder, capsys):
+def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(
+    tmp_path, folder, words, capsys, monkeypatch
+):
+    monkeypatch.setattr(runner, "_child", lambda *_: pytest.fail("a child was started"))
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(SystemExit) as stop:
-        cli.main(["run", "-m", *CELL, "method=vanilla,vcc", f"results={tmp_path / folder}"])
+        cli.main(["run", *CELL, *words, f"results={tmp_path / folder}"])
     told = capsys.readouterr().err.strip().splitlines()
     assert stop.value.code == 2 and len(told) == 1 and "can't be written: " in told[0]
 

@@ -232,3 +232,22 @@ def test_fetch_says_what_is_not_there(steps):
     assert "can't fetch qmsum.zip of tau/scrolls at v9" in steps("fetch", "v9")
     # Without a server the library tries for 23 s; offline it says the same at once.
     assert "can't fetch qmsum.zip of tau/scrolls at main" in steps("fetch", HF_HUB_OFFLINE="1")
+
+
+COMMAND = """
+import sys
+from bench.cli import answered
+what, *words = sys.argv[1:]
+print(answered(["fetch", *filter("-".__ne__, words)]))
+"""
+
+
+def test_what_is_not_there_is_a_wrong_request_and_an_unreachable_hub_a_failed_run(steps):
+    def code(*words: str, **more: str) -> str:
+        return steps("fetch", *words, script=COMMAND, **more).splitlines()[-1]
+
+    assert code("--model", "nobody/none") == "2"
+    assert code("--model", "nobody/none", HF_HUB_OFFLINE="1") == "1"
+    assert code("qmsum", "-", HF_HUB_OFFLINE="1") == "1"
+    del steps.files["qmsum.zip"]
+    assert code("qmsum", "-") == "2"
