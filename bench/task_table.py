@@ -11,10 +11,10 @@ RIGHT = (1, 2)
 SPLITS = ("train", "validation", "test")
 ALONE = "benchmarks of one task"
 NOTE = """\
-n is what the benchmark says of itself; tokens the length by default (length=…). Embedded rows are
-always there; local rows are read with data=local data.dir=FOLDER, those of the hub with data=hub
-after `bench fetch TASK`. hub? is one whose commit and files nobody has checked yet: `bench fetch
---probe` does. What each task is says `bench ls`."""
+n is what the benchmark says of itself; tokens the length that it is measured at: a run reads 4,096
+unless length=… says so. Embedded rows are always there; local rows are read with data=local
+data.dir=FOLDER, those of the hub with data=hub after `bench fetch TASK`. hub? is one whose commit
+and files nobody has checked yet: `bench fetch --probe` does. What each task is says `bench ls`."""
 
 
 def table(files: Mapping[str, Path]) -> str:

@@ -86,7 +86,7 @@ class Tokenizer(Protocol):
 class Task:
     """A task of a benchmark. Fields come from its YAML; subclasses say how rows are found.
 
-    length           tokens of input by default (the paper's setting)
+    length           tokens of input at which the benchmark or its paper is measured
     max_new_tokens   the generation limit
     metric           the name of the official metric in tasks.metrics
     truncation_side  which end of the document is dropped when a row is too long
