@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-MATRIX = 2**18  # numbers in the largest filter that is applied as a matrix: an FFT is slower there
+MATRIX = 2**16  # numbers in the largest matrix that is applied as such: beyond it, FFTs are faster
 COLUMNS = 64  # columns that are transformed at once on a CPU: more leave the cache
 
 
@@ -32,28 +32,20 @@ class _Resample(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, length: int) -> Tensor:
         ctx.length = x.shape[1]
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        n = max(x.shape[1], length)
-        if n * min(x.shape[1], length) <= MATRIX and n <= MATRIX**0.5 * 4:
-            return (_matrix(x.shape[1], length, wide.dtype, x.device) @ wide).to(x.dtype)
-        columns = COLUMNS if x.device.type == "cpu" else x.shape[2]
-        parts = [_by_fft(part, length) for part in torch.split(wide, columns, 2)]
-        return torch.cat(parts, 2).to(x.dtype)
+        return _resampled(x, length)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
         return resample(gradient, ctx.length), None
 
 
-@lru_cache(maxsize=64)
-def _matrix(n: int, length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """The filter N → length as one matrix [length, N]."""
-    return _by_fft(torch.eye(n, dtype=torch.float64)[None], length)[0].to(device, dtype)
-
-
-def _by_fft(x: Tensor, length: int) -> Tensor:
-    y = dct(x, min(length, x.shape[1]))
-    return idct(y if y.shape[1] == length else pad(y, (0, 0, 0, length - y.shape[1])))
+def _resampled(x: Tensor, length: int) -> Tensor:
+    wide, n = x.to(torch.promote_types(x.dtype, torch.float32)), x.shape[1]
+    if n * length <= MATRIX:
+        return (_filter(n, length, wide.dtype, x.device) @ wide).to(x.dtype)
+    columns = COLUMNS if x.device.type == "cpu" else x.shape[2]
+    parts = [idct(dct(part, min(n, length)), length) for part in torch.split(wide, columns, 2)]
+    return (torch.cat(parts, 2) if len(parts) > 1 else parts[0]).to(x.dtype)
 
 
 def dct(x: Tensor, keep: int) -> Tensor:
@@ -63,31 +55,65 @@ def dct(x: Tensor, keep: int) -> Tensor:
     columns, as real and imaginary part: twice as fast as one for each column.
     """
     n = x.shape[1]
-    z = _paired(x)
-    v = torch.fft.fft(torch.cat((z[:, ::2], z[:, 1::2].flip(1)), 1), dim=1)
-    back = torch.cat((v[:, :1], v[:, n - keep + 1 :].flip(1)), 1)
-    turn = _turn(n, z.dtype, z.device)[:keep]
-    return _single(turn * v[:, :keep] + turn.conj() * back, x.shape[2])
+    if n * keep <= MATRIX:
+        return _matrix(n, keep, x.dtype, x.device) @ x
+    v = torch.fft.fft(_paired(x.index_select(1, _shuffle(n, x.device)[0])), dim=1)
+    turn, back = _turns(n, keep, v.dtype, v.device)
+    y = turn * v[:, :keep]
+    y[:, 1:] += back[1:] * v[:, n - keep + 1 :].flip(1)
+    return _single(y, x.shape[2])
 
 
-def idct(y: Tensor) -> Tensor:
-    """The inverse of `dct` (eq. 3): y [B, L, D] → [B, L, D]."""
-    n = y.shape[1]
+def idct(y: Tensor, n: int) -> Tensor:
+    """The inverse of `dct` (eq. 3) for N = n, with coefficients that aren't there as zeros, and its
+    transpose: y [B, at most n, D] → [B, n, D]."""
+    keep = y.shape[1]
+    if n * keep <= MATRIX:
+        return _matrix(n, keep, y.dtype, y.device).T @ y
     z = _paired(y)
-    back = torch.cat((1j * z[:, :1], z[:, 1:].flip(1)), 1)
-    v = torch.fft.ifft((z - 1j * back) * (_turn(n, z.dtype, z.device).conj() * n), dim=1)
-    x = z.new_empty(z.shape)
-    x[:, ::2], x[:, 1::2] = v[:, : (n + 1) // 2], v[:, (n + 1) // 2 :].flip(1)
-    return _single(x, y.shape[2])
+    turn, back = _turns(n, keep, z.dtype, z.device)
+    v = back * z
+    if keep < n:
+        v = pad(v, (0, 0, 0, n - keep))
+    v[:, n - keep + 1 :] += (turn[1:] * z[:, 1:]).flip(1)
+    x = torch.fft.ifft(v, dim=1, norm="forward")
+    return _single(x.index_select(1, _shuffle(n, x.device)[1]), y.shape[2])
 
 
 @lru_cache(maxsize=64)
-def _turn(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """[n, 1]: exp(-iπk/2n), with half of α_k (eq. 2)."""
-    angle = torch.arange(n, dtype=torch.float64) * (-math.pi / (2 * n))
-    size = torch.full((n,), math.sqrt(0.5 / n), dtype=torch.float64)
-    size[0] = math.sqrt(0.25 / n)
-    return torch.polar(size, angle)[:, None].to(device, dtype)
+def _filter(n: int, length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The filter n → length as one matrix [length, n]."""
+    keep = min(n, length)
+    there, back = (_matrix(size, keep, torch.float64, device) for size in (n, length))
+    return (back.T @ there).to(dtype)
+
+
+@lru_cache(maxsize=64)
+def _matrix(n: int, keep: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """The DCT (eq. 1-2) as a matrix [keep, n]."""
+    k, i = (torch.arange(size, dtype=torch.float64) for size in (keep, n))
+    cosines = torch.cos(k[:, None] * (2 * i + 1) * (math.pi / (2 * n))) * math.sqrt(2 / n)
+    cosines[0] /= math.sqrt(2)
+    return cosines.to(device, dtype)
+
+
+@lru_cache(maxsize=64)
+def _turns(n: int, keep: int, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """[keep, 1]: exp(-iπk/2n) with half of α_k (eq. 2), and its conjugate. Coefficient 0, which is
+    its own mirror image, has the whole."""
+    angle = torch.arange(keep, dtype=torch.float64) * (-math.pi / (2 * n))
+    size = torch.full((keep,), math.sqrt(0.5 / n), dtype=torch.float64)
+    size[0] = math.sqrt(1 / n)
+    turn = torch.polar(size, angle)[:, None].to(device, dtype)
+    return turn, turn.conj().resolve_conj()
+
+
+@lru_cache(maxsize=64)
+def _shuffle(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """[n] int64: the even places, then the odd ones from the last on (eq. 4); and the way back."""
+    places = torch.arange(n, device=device)
+    order = torch.cat((places[::2], places[1::2].flip(0)))
+    return order, order.argsort()
 
 
 def _paired(x: Tensor) -> Tensor:
@@ -100,4 +126,7 @@ def _paired(x: Tensor) -> Tensor:
 
 
 def _single(z: Tensor, columns: int) -> Tensor:
+    """The inverse of `_paired`. FFTs leave their results turned; complex numbers are turned back
+    twice as fast as real ones."""
+    z = z.contiguous()
     return torch.view_as_real(z).flatten(2)[..., :columns]

@@ -116,11 +116,11 @@ class Fourier(Vanilla):
         reason = CAUSAL if sequence.causal else self._missing(len(layers))
         if reason:
             raise Unsupported(reason)
-        packed = Packed.of(hidden, sequence)
+        packed, filters = Packed.of(hidden, sequence), self._filters()
         now, entered = packed, []
         for index, layer in enumerate(layers):
             read: Callable[[Tensor, Sequence], Tensor] = layer
-            if index in self._filters():
+            if index in filters:
                 entered.append(now)
                 if self.residual == "normed":
                     if not hasattr(layer, "from_normed"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -56,9 +57,7 @@ class SpectralFilter:
         spectral = resample(hidden[:, cls:], m - cls)
         if self.rescale:
             spectral = spectral * math.sqrt((m - cls) / (n - cls))
-        index = torch.arange(m - cls, device=positions.device)
-        middle = cls + (2 * index + 1) * (n - cls) // (2 * (m - cls))
-        places = torch.cat((positions[:, :cls], positions[:, middle]), 1)
+        places = positions.index_select(1, _middles(n, m, cls, positions.device))
         return torch.cat((hidden[:, :cls], spectral), 1) if cls else spectral, places
 
     def upsampled(self, state: Packed, to: Packed) -> Tensor:
@@ -71,3 +70,11 @@ class SpectralFilter:
         index = torch.minimum(token, long - 1) * short // long.clamp(min=1) + cls
         index = torch.where(token < 0, 0, index).clamp(min=0)
         return state.hidden.gather(1, index[..., None].expand(-1, -1, state.hidden.shape[2]))
+
+
+@lru_cache(maxsize=64)
+def _middles(n: int, m: int, cls: int, device: torch.device) -> Tensor:
+    """[m] int64: which of n tokens is in the middle of those that a state stands for."""
+    index = torch.arange(m - cls, device=device)
+    middle = cls + (2 * index + 1) * (n - cls) // (2 * (m - cls))
+    return torch.cat((torch.arange(cls, device=device), middle))
