@@ -1,5 +1,6 @@
-"""What a model's YAML makes of a request: another model that stands in on some tasks, the
-parameters that a method's adapted weights were trained with, the longest input that it reads."""
+"""What depends on several parts of a request. A model's YAML has another model that stands in on
+some tasks, the parameters that a method's adapted weights were trained with, the longest input that
+it reads; an experiment has a number of rows for some tasks."""
 
 from __future__ import annotations
 
@@ -17,12 +18,20 @@ def resolved(request: Mapping[str, Any], words: Words[str]) -> dict[str, Any]:
     Raises RequestError."""
     model = _for_task(request["model"], request["task"]["name"])
     longest = model.get("longest")
+    rest = {name: value for name, value in request.items() if name != "n_by_task"}
     return {
-        **request,
+        **rest,
+        "n": _rows(request, words),
         "model": {key: value for key, value in model.items() if key not in OPEN},
         "method": dict(request["method"]) | _as_trained(request, model, words),
         "length": min(request["length"], longest) if longest else request["length"],
     }
+
+
+def _rows(request: Mapping[str, Any], words: Words[str]) -> int | None:
+    if any(word.lstrip("+").startswith("n=") for word in words):
+        return request["n"]
+    return (request.get("n_by_task") or {}).get(request["task"]["name"], request["n"])
 
 
 def _for_task(model: Mapping[str, Any], task: str) -> Mapping[str, Any]:

@@ -84,7 +84,8 @@ class RecipeConf:
 
 @dataclass
 class Config:
-    """One request. A method and a task carry their own parameters beside `target`."""
+    """One request. A method and a task carry their own parameters beside `target`; `n_by_task` maps
+    a task to its own `n`, where the request itself gives none."""
 
     method: dict[str, Any] = field(default_factory=dict)
     task: dict[str, Any] = field(default_factory=dict)
@@ -96,6 +97,7 @@ class Config:
     checkpoints: str = MISSING
     length: int = MISSING
     n: int | None = MISSING
+    n_by_task: dict[str, int] = field(default_factory=dict)
     batch: int = MISSING
     dtype: str = MISSING
     threads: int | None = MISSING
