@@ -44,6 +44,8 @@ class VCC(Vanilla):
                   code and the words of §3.3 do
     explore       chance that a row's blocks are drawn at random, with gradients on only
                   (official: 0.1)
+    straight_through  with gradients on, how important a block is learns as well (official: true;
+                  the paper's choice has no gradient): see `_weights`
 
     Padding comes out as zeros. Raises ValueError for a row with no VIP token, or more than n_p.
     """
@@ -56,6 +58,7 @@ class VCC(Vanilla):
     multiplicity: Multiplicity = "valid"
     selection: Selection = "paper"
     explore: float = 0.0
+    straight_through: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,34 +123,58 @@ class VCC(Vanilla):
         vip_facts, facts = order.split(order.facts)
         tree = Tree(tokens, facts, self.k, self.multiplicity)
         for layer in layers:
-            fine, coarse = self._select(layer, vips, vip_facts, tree)
+            fine, coarse, shares = self._select(layer, vips, vip_facts, tree)
             read = torch.cat((tree.leaves(fine), tree.means(coarse), vips), 1)
             facts = torch.cat((tree.leaf_facts(fine), tree.mean_facts(coarse), vip_facts), 1)
             place = facts[..., 0].argsort(dim=1, stable=True)  # near tokens together: see T5's bias
-            read = layer(rows(read, place), described(rows(facts, place)))
+            told, read = described(rows(facts, place)), rows(read, place)
+            if shares is None:
+                read = layer(read, told)
+            else:
+                weight = rows(self._weights(shares, order.n_p), place)
+                assert told.log_multiplicity is not None
+                heard = told.replace(log_multiplicity=told.log_multiplicity + weight[..., 0].log())
+                read = read + (layer(read, heard) - read) * weight.to(read.dtype)
             sizes = [self.k * fine.shape[1], coarse.shape[1], order.n_p]
             leaves, means, vips = torch.split(rows(read, place.argsort(1)), sizes, 1)
             tree.update(fine, leaves, coarse, means)
         return order.undo(vips, tree.tokens())
 
-    @torch.no_grad()
     def _select(
         self, layer: Layer, vips: Tensor, vip_facts: Tensor, tree: Tree
-    ) -> tuple[Tensor, Tensor]:
-        """The blocks to read token by token [B, h], and the others [B, blocks-h]."""
-        facts, means = tree.mean_facts(tree.blocks), tree.means(tree.blocks)
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The blocks to read token by token [B, h], and the others [B, blocks-h]; and, where it
+        learns, how much of all importance each of these has, [B, blocks]."""
+        facts, learns = tree.mean_facts(tree.blocks), self.straight_through and vips.requires_grad
         nothing, nobody = facts[:, None, None, :, 1] == 0, vip_facts[:, None, :, None, 1] == 0
-        scores = layer.scores(vips, described(vip_facts), means, described(facts)).float()
-        if self.selection == "official":
-            scores = scores.masked_fill(nothing, torch.finfo(scores.dtype).min)
-            importance = scores.softmax(-1).masked_fill(nobody, 0).sum((1, 2))
-        else:  # the logarithm keeps the order, and doesn't overflow
-            importance = scores.masked_fill(nobody, -math.inf).logsumexp((1, 2))
+        with torch.set_grad_enabled(learns):
+            means = tree.means(tree.blocks)
+            scores = layer.scores(vips, described(vip_facts), means, described(facts)).float()
+            lowest = torch.finfo(scores.dtype).min
+            if self.selection == "official":
+                shared = scores.masked_fill(nothing, lowest).softmax(-1).masked_fill(nobody, 0)
+                importance = shared.sum((1, 2))
+                shares = importance / importance.sum(1, keepdim=True).clamp(min=1e-30)
+            else:  # the logarithm keeps the order, and doesn't overflow
+                importance = scores.masked_fill(nobody, -math.inf).logsumexp((1, 2))
+                shares = importance.masked_fill(nothing[:, 0, 0], lowest).softmax(-1)
+        importance = importance.detach()
         if vips.requires_grad and self.explore:
             drawn = torch.rand_like(importance[:, :1]) < self.explore
             importance = torch.where(drawn, torch.rand_like(importance), importance)
         importance = importance.masked_fill(nothing[:, 0, 0], -math.inf)
         # Sorting n/k numbers costs nothing beside a layer; stable, so that ties are settled
         # within a row, whatever else is in the batch.
-        order = tree.blocks.gather(1, importance.argsort(dim=1, descending=True, stable=True))
-        return order[:, : self.h], order[:, self.h :]
+        best = importance.argsort(dim=1, descending=True, stable=True)
+        blocks = tree.blocks.gather(1, best)
+        told = shares.gather(1, best) if learns else None
+        return blocks[:, : self.h], blocks[:, self.h :], told
+
+    def _weights(self, shares: Tensor, n_p: int) -> Tensor:
+        """[B, r, 1], all 1, of the fine tokens, the means and the VIP tokens. Their gradients are
+        those of the block's share s, for a mean of 1 - s: a token weighs so much as a key, and a
+        layer changes it so much (official: straight-through estimators)."""
+        pull = shares - shares.detach()
+        fine = (1 + pull[:, : self.h]).repeat_interleave(self.k, 1)
+        whole = shares.new_ones(len(shares), n_p)
+        return torch.cat((fine, 1 - pull[:, self.h :], whole), 1)[..., None]

@@ -308,6 +308,57 @@ def test_gradients_equal_those_of_the_formula(method):
         close(one, other, 1e-8)
 
 
+def learning(method, layer, hidden, sequence):
+    """The loss of one row and layer in which weights follow the shares of importance: 1 where they
+    are, so that its gradient is the straight-through estimator's. hidden [n, D]."""
+    vips, blocks = sequence.vip[0].nonzero()[:, 0], (~sequence.vip[0]).nonzero()[:, 0]
+    blocks = blocks.split(method.k)
+    means = torch.stack([hidden[block].mean(0) for block in blocks])
+    scores = layer.scores(hidden[None, vips], None, means[None], None)[0]
+    if method.selection == "paper":
+        share = scores.logsumexp((0, 1)).softmax(0)
+    else:
+        share = scores.softmax(-1).mean((0, 1))
+    fine = share.topk(method.h).indices.tolist()
+    pull = share - share.detach()
+    pieces = [(vips[i : i + 1], pull[0] * 0) for i in range(len(vips))]
+    for i, block in enumerate(blocks):
+        whole = [block] if i not in fine else [block[j : j + 1] for j in range(len(block))]
+        pieces += [(one, pull[i] if i in fine else -pull[i]) for one in whole]
+    weight = 1 + torch.stack([more for _, more in pieces])
+    read = torch.stack([hidden[support].mean(0) for support, _ in pieces])[None]
+    times = torch.tensor([float(len(support)) for support, _ in pieces], dtype=torch.float64)
+    reads = layer.scores(read, None, read, None) + times.log() + weight.log()
+    after = layer.rest(read, reads.softmax(-1) @ layer.heads(read, layer.weights[2]))
+    change = ((after - read) * weight[:, None])[0]
+    for at, (support, _) in enumerate(pieces):
+        hidden = hidden.index_add(0, support, change[at].expand(len(support), -1))
+    return hidden.square().sum()
+
+
+@pytest.mark.parametrize("selection", ["paper", "official"])
+def test_importance_learns_where_it_is_let_through(selection):
+    def gradients(loss, **more):
+        method = VCC(k=4, h=2, plain_layers=0, selection=selection, **more)
+        (layer,), (hidden, sequence) = toys(1, biased=False), rows(41)
+        hidden.requires_grad_()
+        value = loss(method, layer, hidden, sequence)
+        value.backward()
+        return value, [hidden.grad, *(weight.grad for weight in layer.weights)]
+
+    def ours(method, layer, hidden, sequence):
+        return method.encode([layer], hidden, sequence).square().sum()
+
+    value, let_through = gradients(ours, straight_through=True)
+    same, apart = gradients(ours)
+    told, expected = gradients(lambda m, layer, x, s: learning(m, layer, x[0], s))
+    close(value, same)
+    close(value, told)
+    for one, other in zip(let_through, expected, strict=True):
+        close(one, other, 1e-5)
+    assert not torch.allclose(let_through[1], apart[1], rtol=1e-3)
+
+
 def test_same_every_time_and_no_random_numbers_used():
     hidden, sequence = rows(61)
     layers, state = toys(), torch.get_rng_state()
