@@ -4,7 +4,7 @@ The query's tokens (VIP) stay whole. Of the rest, each layer reads the h blocks 
 its VIP tokens attend to most token by token (fine), and every other block as its mean (coarse),
 which counts as often as it has tokens. The layer itself is the ordinary one, at r ≪ n tokens.
 What a layer adds to a mean it adds to all tokens of the block (eq. 17), so a tree of means and
-differences holds the whole sequence, and a layer touches only r of its nodes (§3.4).
+offsets holds the whole sequence, and a layer touches only r of its nodes (§3.4).
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class VCC(Vanilla):
             sizes = [self.k * fine.shape[1], coarse.shape[1], order.n_p]
             leaves, means, vips = torch.split(rows(read, place.argsort(1)), sizes, 1)
             tree.update(fine, leaves, coarse, means)
-        return order.undo(vips, tree.tokens())
+        return order.undo(vips, tree.into_tokens())
 
     def _select(
         self, layer: Layer, vips: Tensor, vip_facts: Tensor, tree: Tree

@@ -39,24 +39,34 @@ class Order:
         seat = seat.masked_fill(~valid, seats)  # one more seat, for the padding
         tokens = torch.arange(n, device=valid.device).expand(batch, n)
         source = tokens.new_full((batch, seats + 1), -1).scatter_(1, seat, tokens)[:, :-1]
-        self._seat = seat.clamp(max=seats - 1)
+        self._block_seat = (seat.clamp(max=seats - 1) - self.n_p).clamp(min=0)
         self._filled, self._source = source >= 0, source.clamp(min=0)
+        self._holes = not bool(self._filled.all())
 
     def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """[B, n, …] → VIP tokens [B, n_p, …] and the others [B, blocks·k, …]; empty seats are 0."""
         vips, others = (
-            rows(x, self._source[:, span]).masked_fill_(~self._filled[:, span, None], 0)
-            for span in (slice(self.n_p), slice(self.n_p, None))
+            rows(x, self._source[:, span]) for span in (slice(self.n_p), slice(self.n_p, None))
         )
+        if self._holes:
+            vips.masked_fill_(~self._filled[:, : self.n_p, None], 0)
+            others.masked_fill_(~self._filled[:, self.n_p :, None], 0)
         return vips, others
 
     def undo(self, vips: Tensor, others: Tensor) -> Tensor:
         """The inverse of split; any numbers at padding."""
-        return rows(torch.cat((vips, others), 1), self._seat)
+        output = rows(others, self._block_seat)
+        batch, n, width = output.shape
+        whole = self._filled[:, : self.n_p]
+        first = torch.arange(batch, device=output.device)[:, None] * n
+        index = (self._source[:, : self.n_p] + first)[whole]
+        output.view(-1, width).index_copy_(0, index, vips[whole])
+        return output
 
 
 class Tree:
-    """T(C) with two levels (§3.4): the means of blocks, and mean - token for each token (eq. 15).
+    """T(C) with two levels (§3.4): the means of blocks, and token - mean for each token (eq. 15,
+    with the sign that one pass over the tokens' memory gives).
 
     `blocks` [B, blocks] are the names by which the other methods know the blocks of each row.
     Facts [B, …, 2] int64 are a token's position and how many tokens it stands for, 0 at padding.
@@ -64,7 +74,7 @@ class Tree:
     """
 
     def __init__(self, tokens: Tensor, facts: Tensor, k: int, multiplicity: Multiplicity) -> None:
-        """tokens [B, blocks·k, D], whose memory becomes the differences; facts [B, blocks·k, 2]."""
+        """tokens [B, blocks·k, D], whose memory becomes the offsets; facts [B, blocks·k, 2]."""
         batch, blocks = tokens.shape[0], tokens.shape[1] // k
         self.blocks = torch.arange(batch * blocks, device=tokens.device).view(batch, blocks)
         self._leaf_facts = facts.reshape(-1, k, 2)
@@ -79,22 +89,22 @@ class Tree:
         self._share = filled.to(tokens.dtype) / some[:, None]
         leaves = tokens.reshape(-1, k, tokens.shape[-1])
         self._mean = self._average(self._share, leaves)
-        self._difference = leaves.neg_().add_(self._mean[:, None])
+        self._offset = leaves.sub_(self._mean[:, None])
 
     def means(self, blocks: Tensor) -> Tensor:
         """[B, j] → [B, j, D]"""
         return self._mean.index_select(0, blocks.flatten()).view(*blocks.shape, self._mean.shape[1])
 
     def leaves(self, blocks: Tensor) -> Tensor:
-        """[B, j] → [B, j·k, D]: mean - difference (eq. 16)."""
+        """[B, j] → [B, j·k, D]: mean + offset (eq. 16)."""
         index = blocks.flatten()
         mean = self._mean.index_select(0, index)[:, None]
-        leaves = mean - self._difference.index_select(0, index)
+        leaves = mean + self._offset.index_select(0, index)
         return leaves.view(len(blocks), -1, leaves.shape[-1])
 
-    def tokens(self) -> Tensor:
-        """[B, blocks·k, D]: all leaves, in order."""
-        tokens = self._mean[:, None] - self._difference
+    def into_tokens(self) -> Tensor:
+        """[B, blocks·k, D]: all leaves, in order. They take the tree's memory: it ends here."""
+        tokens = self._offset.add_(self._mean[:, None])
         return tokens.view(len(self.blocks), -1, tokens.shape[-1])
 
     def mean_facts(self, blocks: Tensor) -> Tensor:
@@ -107,11 +117,11 @@ class Tree:
 
     def update(self, fine: Tensor, leaves: Tensor, coarse: Tensor, means: Tensor) -> None:
         """New tokens [B, f·k, D] of fine blocks [B, f], new means [B, c, D] of coarse ones [B, c],
-        whose tokens follow with their differences unchanged (eq. 18)."""
+        whose tokens follow with their offsets unchanged (eq. 18)."""
         index = fine.flatten()
-        leaves = leaves.reshape(-1, *self._difference.shape[1:])
+        leaves = leaves.reshape(-1, *self._offset.shape[1:])
         mean = self._average(self._share.index_select(0, index), leaves)
-        self._difference.index_copy_(0, index, mean[:, None] - leaves)
+        self._offset.index_copy_(0, index, leaves - mean[:, None])
         self._mean.index_copy_(0, index, mean)
         self._mean.index_copy_(0, coarse.flatten(), means.flatten(0, 1))
 

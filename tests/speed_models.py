@@ -188,7 +188,7 @@ def _roberta(method: Method, layers: int) -> RobertaFamily:
 
 
 def _encodes(family: RobertaFamily, hidden: Tensor, sequence: Sequence) -> Callable[[], Tensor]:
-    return lambda: family.method.encode(family.layers, hidden.clone(), sequence)
+    return lambda: family.method.encode(family.layers, hidden, sequence)
 
 
 def _ratio(over: list[float], under: list[float]) -> float:

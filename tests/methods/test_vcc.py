@@ -262,14 +262,15 @@ def test_tree_gives_back_what_it_was_given():
         [[2, 4], [5, 3], [0, 0]],
     ]
     close(tree.leaves(tree.blocks), tokens)
-    close(tree.tokens(), tokens)
     close(tree.means(tree.blocks)[1, 1], tokens[1, 4:7].mean(0))
     counted = Tree(tokens.clone(), facts, 4, "k")
     assert counted.mean_facts(tree.blocks)[1, :, 1].tolist() == [4, 4, 0]
 
     fine, coarse = tree.blocks[:, [2]], tree.blocks[:, [0, 1]]
     tree.update(fine, tokens[:, 8:] * 3, coarse, tree.means(coarse) + 1)
-    close(tree.leaves(tree.blocks), torch.cat((tokens[:, :8] + 1, tokens[:, 8:] * 3), 1))
+    updated = torch.cat((tokens[:, :8] + 1, tokens[:, 8:] * 3), 1)
+    close(tree.leaves(tree.blocks), updated)
+    close(tree.into_tokens(), updated)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
