@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 from bench import config, plugins
@@ -48,3 +49,13 @@ def test_tables_of_a_picture_begin_alike_where_they_are_near():
         assert (weight[0] - weight[near]).norm() < (weight[0] - weight[far]).norm()
     with pytest.raises(ValueError, match="60 positions are no square"):
         LRAConfig(max_position_embeddings=60, picture=True)
+
+
+def test_a_token_may_begin_by_reading_those_like_it():
+    model = LRAModel(LRAConfig(vocab_size=256, max_position_embeddings=64, picture=True, near=3.0))
+    block, places = model.layers[0], model.positions.weight.detach()
+    with torch.no_grad():
+        hidden = block.norm1(model.tokens.weight[:1] + places)  # a black image
+        scores = block.query(hidden) @ block.key(hidden).T
+    assert (scores[27, 28] > scores[27, 0]) and (scores[27, 35] > scores[27, 63])
+    assert (block.key.weight == block.query.weight).all()
