@@ -91,7 +91,7 @@ lra_ship = $(VENV)/bin/python -m bench.children.ship bench/models/embedded/lra-$
   recipe=lra_small_$$task method=$(1) $(SMALL_$(1)) $(LRA_ARGS) &&
 
 lra-embedded: lra-small  ## what that trained, as the shipped models embedded-lra-…
-	@for task in text image listops; do block=16; test $$task != listops || block=4; \
+	@for task in text image listops pathfinder; do block=16; test $$task != listops || block=4; \
 	$(call lra_ship,vanilla) $(call lra_ship,bigbird,-bigbird) $(call lra_ship,fourier,-fourier) true \
 	|| exit 1; done
 

@@ -52,6 +52,7 @@ class Lra(Reader):
     max_length     of an embedded ListOps tree, exclusive, where the requested length has room
     slices         split → the part of its files' rows that it is, as fractions
     contour        dashes in an embedded Pathfinder path: 14 is the hard kind
+    distractors    whether embedded Pathfinder images have short paths beside the two
     plain          share of an embedded review's opinions that one word tells; 0: no word does alone
     shuffled       n rows are drawn over the split: IMDb lists all of one class first
     embedded_rows  embedded rows where n isn't given
@@ -61,6 +62,7 @@ class Lra(Reader):
     size: int = 0
     max_length: int = 2000
     contour: int = 14
+    distractors: bool = True
     plain: float = 0.0
     slices: Mapping[str, Any] = field(default_factory=dict, hash=False)
     shuffled: bool = False

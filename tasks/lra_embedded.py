@@ -219,7 +219,8 @@ def listops(task: Any, split: str, length: int, seed: int) -> Iterator[Found]:
 def pathfinder(task: Any, split: str, length: int, seed: int) -> Iterator[Found]:
     from tasks.pathfinder import images
 
-    for index, made in enumerate(images(task.size, seed, split, contour=task.contour)):
+    found = images(task.size, seed, split, contour=task.contour, short=task.distractors)
+    for index, made in enumerate(found):
         # A dash is a pixel thin: a mean would wipe it out.
         pixels = fitted(made.pixels, length, "max")
         yield Found(f"image {index}", made.label, pixels.tobytes().decode("latin-1"))

@@ -73,29 +73,42 @@ class Image:
 
 
 def images(
-    size: int, seed: int, split: str = "test", jobs: int = 1, contour: int = HARD[32].contour
+    size: int,
+    seed: int,
+    split: str = "test",
+    jobs: int = 1,
+    contour: int = HARD[32].contour,
+    short: bool = True,
 ) -> Iterator[Image]:
     """Images without end; those of other seeds and splits are drawn independently. Paths of fewer
-    dashes than the hard kind's 14 are easier: LRA has 9 and 6 too."""
-    return chunks(partial(batch, contour=contour), (size, seed, split), jobs)
+    dashes than the hard kind's 14 are easier: LRA has 9 and 6 too; so are images that aren't to
+    have `short` paths, distractors, beside the two."""
+    return chunks(partial(batch, contour=contour, short=short), (size, seed, split), jobs)
 
 
 def batch(
-    size: int, seed: int, split: str, number: int, contour: int = HARD[32].contour
+    size: int,
+    seed: int,
+    split: str,
+    number: int,
+    contour: int = HARD[32].contour,
+    short: bool = True,
 ) -> list[Image]:
     """Images 8·number to 8·number + 7 of a seed and a split."""
     hard = HARD[size]
     if contour != hard.contour:
         # Distractors are a third as long, as in LRA, and as many as in the hard kind.
         hard = replace(hard, contour=contour, distractor_contour=max(1, contour // 3))
+    if not short:
+        hard = replace(hard, distractors=0)
     rng = np.random.default_rng([VERSION, seed, STREAMS.index(split), size, number])
     gap = int(rng.choice(hard.gap))
     pairs = targets(rng, hard, gap, BATCH)
     made = []
-    for pair, short in zip(pairs, distractors(rng, hard, gap, pairs), strict=True):
+    for pair, others in zip(pairs, distractors(rng, hard, gap, pairs), strict=True):
         paths = tuple(
             tuple((int(y), int(x), int(number)) for y, x, number in path)
-            for path in [*pair, *short]
+            for path in [*pair, *others]
         )
         label, first = (int(one) for one in rng.integers(0, 2, 2))
         last = first if label else 1 - first

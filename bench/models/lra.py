@@ -39,6 +39,8 @@ class LRAConfig(PreTrainedConfig):  # type: ignore[misc]
     mean_of_all   the mean is divided by the padded length, as in the harness
     picture       the tables of tokens and positions begin as waves of grey level, row and column of
                   a square image, not at random: what lies side by side begins alike
+    near          queries begin so many times as large, and keys as their queries: each token begins
+                  by reading those like it, in a picture its neighbours. 0: both begin at random
     cls_takes_id  the CLS token is the vocabulary's last id, and the text's last token makes room
                   for it, as in the harness (where that id may be a pixel's too)
     """
@@ -59,6 +61,7 @@ class LRAConfig(PreTrainedConfig):  # type: ignore[misc]
     mean_of_all: bool = False
     cls_takes_id: bool = False
     picture: bool = False
+    near: float = 0.0
 
     def __post_init__(self, **rest: Any) -> None:
         if self.pooling not in ("mean", "cls"):
@@ -82,6 +85,8 @@ class LRABlock(nn.Module):
         self.heads, self.scale = config.num_attention_heads, config.head_size**-0.5
         self.norm1 = nn.LayerNorm(config.hidden_size)
         self.query, self.key, self.value = (nn.Linear(config.hidden_size, inner) for _ in range(3))
+        if config.near:
+            self._begin_near(config.near)
         self.output = nn.Linear(inner, config.hidden_size)
         self.norm2 = nn.LayerNorm(config.hidden_size)
         attention = config.attention_dropout
@@ -94,6 +99,13 @@ class LRABlock(nn.Module):
             nn.Linear(config.intermediate_size, config.hidden_size),
             nn.Dropout(config.dropout),
         )
+
+    @torch.no_grad()
+    def _begin_near(self, gain: float) -> None:
+        self.query.weight.mul_(gain)
+        self.key.weight.copy_(self.query.weight)
+        self.query.bias.zero_()
+        self.key.bias.zero_()
 
     def forward(self, hidden: Tensor, attend: Attend) -> Tensor:
         return self.behind(hidden, self.norm1(hidden), attend)

@@ -125,6 +125,12 @@ def test_images_can_be_solved_from_their_paths(size):
     assert all((a.pixels == b.pixels).all() for a, b in zip(made, again, strict=True))
 
 
+def test_easy_images_have_two_short_paths_and_no_others():
+    made = pathfinder.batch(32, 0, "test", 0, contour=2, short=False)
+    assert [[len(path) for path in image.paths] for image in made] == [[2, 2]] * len(made)
+    assert [pathfinder.solve(image) for image in made] == [image.label for image in made]
+
+
 def test_a_moved_disc_or_dash_is_noticed():
     from dataclasses import replace
 
