@@ -99,8 +99,8 @@ def again(
         method, base = (Arm(family, m, inputs, cell.device["kind"]) for m in (own, arms.vanilla()))
         family.calls = 0
         gate.check(family, inputs)
-        for arm in (method, base):
-            warm(arm, share.WARM_AGAIN)
+        warm(method, share.WARM_METHOD)
+        warm(base, share.WARM_BASE)
         result = compare(method, base, cell, report, mine)
         family.method = own
         share.check_answer(share.answer(family, inputs), first)
@@ -220,6 +220,7 @@ def compare(
 ) -> dict[str, Any]:
     """The pairs of this process."""
     group = mine.calls
+    begun = mine.done + max(0, mine.done - 1) // (AA_EVERY - 1)
     coin = random.Random(f"pairs {cell.seed}{mine.coin}")
     sample = grouped(group)
     out: dict[str, list[int]] = {name: [] for name in ("lat", "base", "aa_first", "aa_second")}
@@ -228,7 +229,7 @@ def compare(
         method.forget()
         base.forget()
         while len(out["lat"]) < mine.pairs:
-            i = len(order)
+            i = begun + len(order)
             report("latency", mine.done + len(out["lat"]), mine.total)
             if i % AA_EVERY == AA_EVERY - 1:
                 out["aa_first"].append(sample(base, i))

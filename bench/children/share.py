@@ -16,13 +16,14 @@ from bench.cell import Plan
 from bench.children import arms, gate
 from bench.models.base import Family
 
-LEAST_PAIRS = 5
+LEAST_PAIRS = 4
 """Of a process: fewer have no median to speak of."""
 LONG_PAIR = 0.25
 """Of the budget: a pair that takes more leaves no room for another process."""
-WARM_AGAIN = 4
-"""Calls of each arm before the first sample of a further process, those of the gate beside them."""
-GATE_CALLS = 6
+WARM_METHOD, WARM_BASE = 2, 3
+"""Calls before the first sample of a further process; the gate has called the method before."""
+GATE_CALLS = 5
+"""Of the method: two before the pairs, three after them."""
 ANSWER_FIGURES = 64
 OTHERWISE = 0.05
 """Of the answer's norm: what the order of sums may change is a thousandth of it."""
@@ -48,7 +49,7 @@ class Share:
 
 def planned(plan: Plan, pair_s: float, begin_s: float, calls: int) -> list[Share]:
     """Who times how many pairs, where a pair takes `pair_s` and a further process `begin_s`
-    seconds until its first."""
+    seconds beside its pairs."""
     whole = max(1, min(plan.pairs, int(plan.budget_s / pair_s)))
     n = plan.processes
     left_s = plan.budget_s - (n - 1) * begin_s
@@ -60,8 +61,8 @@ def planned(plan: Plan, pair_s: float, begin_s: float, calls: int) -> list[Share
         reason = f"a pair takes {pair_s:.1f} s of a budget of {plan.budget_s:.0f} s"
     elif total < n * LEAST_PAIRS:
         reason = (
-            f"{n - 1} further processes would take {(n - 1) * begin_s:.0f} s to begin, of a "
-            f"budget of {plan.budget_s:.0f} s"
+            f"more processes would take {(n - 1) * begin_s:.0f} s of a budget of "
+            f"{plan.budget_s:.0f} s to begin"
         )
     if reason:
         return [Share(whole, whole, calls, reason=reason)]
@@ -70,9 +71,9 @@ def planned(plan: Plan, pair_s: float, begin_s: float, calls: int) -> list[Share
 
 
 def begin_ns(ready_ns: int, method_ns: int, base_ns: int) -> int:
-    """What a further process needs until its first pair, from what this one took until its model
-    and inputs were there."""
-    return ready_ns + (GATE_CALLS + WARM_AGAIN) * method_ns + (1 + WARM_AGAIN) * base_ns
+    """What a further process needs beside its pairs, from what this one took until its model and
+    inputs were there."""
+    return ready_ns + (GATE_CALLS + WARM_METHOD) * method_ns + WARM_BASE * base_ns
 
 
 def answer(family: Family, inputs: gate.Fresh) -> list[float]:

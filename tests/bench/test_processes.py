@@ -93,7 +93,7 @@ def test_four_processes_share_the_pairs_and_the_budget():
             1.0,
             5.0,
             30,
-            "3 further processes would take 15 s",
+            "more processes would take 15 s of a budget of 30 s",
         ),
     ],
 )
