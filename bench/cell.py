@@ -25,14 +25,16 @@ BASELINE = "vanilla"
 
 @dataclass(frozen=True)
 class Plan:
-    """What `measure=` stands for: which children run, how many latency pairs, and the seconds
-    that they may take (the number of pairs is cut before any ratio is looked at)."""
+    """What `measure=` stands for: which children run, how many latency pairs, the seconds that
+    they may take (the number of pairs is cut before any ratio is looked at), and the processes
+    that share them where there is time for it."""
 
     quality: bool = True
     speed: bool = True
     training: bool = False
     pairs: int = 40
     budget_s: float = 30.0
+    processes: int = 4
 
 
 PLANS = {
@@ -41,8 +43,8 @@ PLANS = {
     "published": Plan(pairs=100, budget_s=1200.0),
     "quality": Plan(speed=False),
     "speed": Plan(quality=False),
-    "glance": Plan(quality=False, pairs=12, budget_s=8.0),
-    "training": Plan(quality=False, speed=False, training=True, budget_s=120.0),
+    "glance": Plan(quality=False, pairs=12, budget_s=8.0, processes=1),
+    "training": Plan(quality=False, speed=False, training=True, budget_s=120.0, processes=1),
 }
 
 

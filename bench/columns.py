@@ -147,6 +147,7 @@ wall_samples_ns       list<int64> method's wall time where the clock is the devi
 aa_first_samples_ns   list<int64> first side of vanilla/vanilla pairs
 aa_second_samples_ns  list<int64> second side of them
 pair_order            string  one letter a pair: which arm went first
+pair_process          list<int64> process that each pair was timed in, 0 the first; null: all in one
 lat_median_ns         int64   method's median
 lat_p10_ns            int64   its 10th percentile
 lat_p90_ns            int64   its 90th percentile
@@ -154,11 +155,14 @@ lat_mad_ns            int64   its median absolute deviation
 lat_min_ns            int64   its minimum
 base_median_ns        int64   vanilla's median
 solo_median_ns        int64   method's median when vanilla doesn't run between its calls
-ratio                 float64 median paired ratio, method / vanilla
+ratio                 float64 median paired ratio, method / vanilla: the processes' geometric mean
 ratio_ci_lo           float64 lower end of its 95 % interval
 ratio_ci_hi           float64 upper end
-ratio_p               float64 sign-flip p-value
+ratio_p               float64 sign-flip p-value, or Student's over the processes where it is larger
 ratio_reason          string  why there is no ratio
+n_processes           int64   processes that the pairs come from; null: an older row, one
+process_sd_pct        float64 standard deviation between their median ratios
+process_reason        string  why one process timed all pairs: the interval is that process's own
 n_pairs               int64   method/vanilla pairs
 verdict               string  what the ratio means on this host
 aa_noise_pct          float64 error of a ratio between equal arms, 90th percentile

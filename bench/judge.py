@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from bench import stats
+from bench import between, stats
 from bench.cell import BASELINE, Cell
 from bench.store import Predictions
 from tasks import buckets, chance
@@ -115,7 +115,10 @@ def latency(samples: Mapping[str, Any], seed: int) -> Row:
     if not base:
         return columns
     aa = (samples["aa_first_samples_ns"], samples["aa_second_samples_ns"])
-    ratio = stats.paired_ratio(samples["lat_samples_ns"], base, seed)
+    shared = between.paired_ratio(
+        samples["lat_samples_ns"], base, samples.get("pair_process"), seed
+    )
+    ratio = shared.ratio
     noise = stats.aa_noise_pct(*aa, ratio.n, seed)
     return columns | {
         "base_median_ns": stats.summary(base).median_ns,
@@ -124,6 +127,8 @@ def latency(samples: Mapping[str, Any], seed: int) -> Row:
         "ratio_ci_hi": ratio.ci_hi,
         "ratio_p": ratio.p,
         "n_pairs": ratio.n,
+        "n_processes": shared.processes,
+        "process_sd_pct": shared.sd_pct,
         "aa_noise_pct": noise,
         "verdict": stats.verdict(ratio, noise),
         "aa_verdict": stats.verdict(stats.paired_ratio(*aa, seed), noise) if aa[0] else None,

@@ -28,6 +28,8 @@ INTERVALS = (
 )  # fmt: skip
 SCORES = ("value", "base_value")
 SAMPLES = ("lat_samples_ns", "base_samples_ns", "aa_first_samples_ns", "aa_second_samples_ns")
+LATER = ("aa_verdict", "n_processes")
+"""Figures that rows of older versions lack."""
 
 
 def faults(row: Row, folder: Path) -> Iterator[Fault]:
@@ -110,14 +112,15 @@ def _derived(row: Row) -> Iterator[Fault]:
         return
     if not row["lat_samples_ns"]:
         return
-    samples = {name: row[name] or [] for name in SAMPLES}
+    samples: dict[str, Any] = {name: row[name] or [] for name in SAMPLES}
+    samples["pair_process"] = row["pair_process"]
     try:
         again = judge.latency(samples, row["seed"])
     except ValueError as error:
         yield "wrong", f"its samples can't be judged: {error}"
         return
     for name, value in again.items():
-        added_later = row[name] is None and name == "aa_verdict"
+        added_later = row[name] is None and name in LATER
         if not added_later and not _same(row[name], value):
             yield "wrong", f"{name} is {row[name]}, its samples say {value}"
 

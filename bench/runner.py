@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import host, place, plugins, trained
+from bench import host, place, plugins, processes, trained
 from bench.aside import aside
 from bench.cell import BASELINE, Cell
 from bench.columns import SCHEMA_VERSION
@@ -198,7 +198,11 @@ def _latency(
 ) -> tuple[Outcome | None, Row]:
     if not cell.plan.speed:
         return None, {}
-    outcome = _child("latency", {}, cell, deadline_s, progress)
+
+    def child(request: Mapping[str, Any], told: Progress | None) -> Outcome:
+        return _child("latency", request, cell, deadline_s, told)
+
+    outcome = processes.shared(child, progress)
     return outcome, outcome.result
 
 

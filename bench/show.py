@@ -162,9 +162,18 @@ def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     yield "latency, ms", f"{r['lat_median_ns'] / 1e6:,.1f}", base, against
     if r.get("aa_noise_pct") is not None:
         yield "  this host's noise", "", "", f"±{r['aa_noise_pct']:.1f} % ({r['n_pairs']} pairs)"
+    if r.get("ratio") is not None:
+        yield "  between processes", "", "", escape(between(r))
     solo = r.get("solo_median_ns")
     if solo and abs(solo / r["lat_median_ns"] - 1) > SOLO_DIFFERS:
         yield "  without vanilla beside it", f"{solo / 1e6:,.1f}", "", ""
+
+
+def between(r: Mapping[str, Any]) -> str:
+    """What a row's interval says of other processes than those that were timed."""
+    if r.get("process_sd_pct") is not None:
+        return f"±{r['process_sd_pct']:.1f} % ({r['n_processes']} processes)"
+    return f"not seen: {r.get('process_reason') or 'an older row, of one process'}"
 
 
 def _memory(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

@@ -212,6 +212,8 @@ def _latency(old: Row, new: Row) -> Answer | None:
     middle, lo, hi = (math.log(x) if x > 0 else -math.inf for x in apart[:3])
     where = "on the same host" if same_host else "on another host"
     told = f"×{apart.ratio:.3f} of the row's ratio, {where}"
+    if 1 in (old["n_processes"] or 1, new.get("n_processes") or 1):
+        told += ", by one process alone"
     if -near <= lo and hi <= near:
         return answer._replace(verdict="agrees", why=told)
     if not lo <= 0 <= hi and abs(middle) > far:

@@ -73,6 +73,12 @@ class Fresh:
         """Batch i as it was last seen."""
         return self.batches[i % len(self)]
 
+    def as_given(self, i: int) -> Input:
+        """Batch i as it was before any change."""
+        i %= len(self)
+        self.batches[i][0].copy_(self.original[i])
+        return self.batches[i]
+
     def at(self, i: int) -> Input:
         """Batch i, changed."""
         i %= len(self)

@@ -1,5 +1,6 @@
 """Latency of the method against vanilla in one process: same weights, same inputs, pairs whose
-order is a seeded coin flip, every fourth pair vanilla/vanilla. The parent judges the samples."""
+order is a seeded coin flip, every fourth pair vanilla/vanilla. The parent judges the samples, and
+has more processes time their share of the pairs."""
 
 from __future__ import annotations
 
@@ -9,16 +10,18 @@ import resource
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from time import perf_counter_ns
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from bench import system
 from bench.cell import BASELINE, Cell
-from bench.children import arms, child, gate, machine, malloc
+from bench.children import arms, child, gate, machine, malloc, share
 from bench.children.fidelity import fidelity
+from bench.children.share import Share
 from bench.children.stages import alone, stages, still
 from bench.models.base import Family
 from methods.base import Method, Sequence
@@ -30,22 +33,27 @@ WARM_CALLS, WARM_SECONDS, WARM_SETTLED = 20, 10.0, 0.03
 
 
 def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
-    """Raw samples of both arms and how they were taken, in nanoseconds."""
+    """Raw samples of both arms and how they were taken, in nanoseconds. A `share` in the request
+    is that of a further process, beside the `answer` that the first gave."""
     cell = Cell.from_json(request["cell"])
     malloc.keep()
     arms.prepare(cell, timed=True)
     began = perf_counter_ns()
     family = arms.load(cell, arms.method_of(cell))
+    if "share" in request:
+        return again(family, cell, Share(**request["share"]), request["answer"], report)
     result: dict[str, Any] = {"load_ns": perf_counter_ns() - began}
-    result |= machine.facts(cell.dtype, cell.device["kind"])
-    return result | against_vanilla(family, cell, report)
+    facts = machine.facts(cell.dtype, cell.device["kind"])
+    return result | facts | against_vanilla(family, cell, report)
 
 
 def against_vanilla(family: Family, cell: Cell, report: child.Report) -> dict[str, Any]:
     """Samples of the method in the family and of vanilla in its place, the gate before and after.
-    Raises Cheat."""
+    `shares` are what further processes are to time, `answer` what they must answer. Raises
+    Cheat."""
     result: dict[str, Any] = {}
     inputs = gate.Fresh(arms.longest_inputs(cell, family, INPUTS), cell.seed)
+    ready_ns = int(system.age_s() * 1e9)
     own = family.method
     with torch.inference_mode():
         report("warmup")
@@ -64,12 +72,39 @@ def against_vanilla(family: Family, cell: Cell, report: child.Report) -> dict[st
             family.method = own
             result |= fidelity(family, arms.vanilla(), inputs.same(0))
             warm(base)
-            result |= compare(method, base, cell, report)
+            mine, *others = planned(method, base, cell, ready_ns)
+            result |= compare(method, base, cell, report, mine)
+            family.method = own
+            if others:
+                result["shares"] = [asdict(one) for one in others]
+                result["answer"] = share.answer(family, inputs)
         result |= alone(method, cell.device["kind"])
         family.method = own
         gate.check_fresh(family, inputs)
         result |= stages(family, inputs.same(0))
         result["kernel"] = getattr(own, "kernel_used", "torch")
+        if weights != gate.weights(family):
+            gate.accuse("changes the model's weights")
+    return result
+
+
+def again(
+    family: Family, cell: Cell, mine: Share, first: list[float], report: child.Report
+) -> dict[str, Any]:
+    """The share of a further process, with the gate before and after. Raises Cheat."""
+    inputs = gate.Fresh(arms.longest_inputs(cell, family, INPUTS), cell.seed)
+    own = family.method
+    with torch.inference_mode():
+        weights = gate.weights(family)
+        method, base = (Arm(family, m, inputs, cell.device["kind"]) for m in (own, arms.vanilla()))
+        family.calls = 0
+        gate.check(family, inputs)
+        warm(method, share.WARM_METHOD)
+        warm(base, share.WARM_BASE)
+        result = compare(method, base, cell, report, mine)
+        family.method = own
+        share.check_answer(share.answer(family, inputs), first)
+        gate.check_fresh(family, inputs)
         if weights != gate.weights(family):
             gate.accuse("changes the model's weights")
     return result
@@ -156,12 +191,12 @@ def first_vanilla(
     return arm, {"baseline_status": "ok"}
 
 
-def warm(arm: Arm) -> dict[str, Any]:
-    """Calls until the median of three is within 3 % of the three before."""
+def warm(arm: Arm, most: int = WARM_CALLS) -> dict[str, Any]:
+    """Calls until the median of three is within 3 % of the three before, or `most`."""
     began = time.monotonic()
     calls: list[int] = []
     settled = False
-    while not settled and len(calls) < WARM_CALLS:
+    while not settled and len(calls) < most:
         calls.append(arm(len(calls)))
         if len(calls) >= 3 and time.monotonic() - began > WARM_SECONDS:
             break
@@ -171,22 +206,31 @@ def warm(arm: Arm) -> dict[str, Any]:
     return {"warmup_calls": len(calls), "warmup_converged": settled}
 
 
-def compare(method: Arm, base: Arm, cell: Cell, report: child.Report) -> dict[str, Any]:
-    """The pairs. Their number is fixed from the warm-up, before any ratio is looked at."""
+def planned(method: Arm, base: Arm, cell: Cell, ready_ns: int = 0) -> list[Share]:
+    """The shares of the cell's processes, fixed before any ratio is looked at. `ready_ns` is what
+    this one took until its model and inputs were there."""
     costs = [max(arm(0), 1) for arm in (method, base)]
-    group = max(1, math.ceil(MIN_SAMPLE_NS / min(costs)))
-    per_pair = group * (sum(costs) + 2 * costs[1] / (AA_EVERY - 1)) / 1e9
-    pairs = max(1, min(cell.plan.pairs, int(cell.plan.budget_s / per_pair)))
-    coin = random.Random(f"pairs {cell.seed}")
+    calls = max(1, math.ceil(MIN_SAMPLE_NS / min(costs)))
+    pair_s = calls * (sum(costs) + 2 * costs[1] / (AA_EVERY - 1)) / 1e9
+    return share.planned(cell.plan, pair_s, share.begin_ns(ready_ns, *costs) / 1e9, calls)
+
+
+def compare(
+    method: Arm, base: Arm, cell: Cell, report: child.Report, mine: Share
+) -> dict[str, Any]:
+    """The pairs of this process."""
+    group = mine.calls
+    begun = mine.done + max(0, mine.done - 1) // (AA_EVERY - 1)
+    coin = random.Random(f"pairs {cell.seed}{mine.coin}")
     sample = grouped(group)
     out: dict[str, list[int]] = {name: [] for name in ("lat", "base", "aa_first", "aa_second")}
     order = ""
     with still() as stretch:
         method.forget()
         base.forget()
-        while len(out["lat"]) < pairs:
-            i = len(order)
-            report("latency", len(out["lat"]), pairs)
+        while len(out["lat"]) < mine.pairs:
+            i = begun + len(order)
+            report("latency", mine.done + len(out["lat"]), mine.total)
             if i % AA_EVERY == AA_EVERY - 1:
                 out["aa_first"].append(sample(base, i))
                 out["aa_second"].append(sample(base, i))
@@ -198,7 +242,7 @@ def compare(method: Arm, base: Arm, cell: Cell, report: child.Report) -> dict[st
                 out[name].append(sample(method if name == "lat" else base, i))
             order += "M" if method_first else "V"
         gate.check_outside(group * sum(map(sum, out.values())), stretch())
-        gate.check_unseen(method.unseen, base.unseen, costs[0])
+        gate.check_unseen(method.unseen, base.unseen, int(statistics.median(out["lat"])))
     gate.confirm_honest()
     return {f"{name}_samples_ns": values for name, values in out.items()} | {
         "wall_samples_ns": walls(method, group),
@@ -207,6 +251,7 @@ def compare(method: Arm, base: Arm, cell: Cell, report: child.Report) -> dict[st
         "calls_per_sample": group,
         "pair_order": order,
         "baseline_status": "ok",
+        "process_reason": mine.reason,
     }
 
 

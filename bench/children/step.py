@@ -13,7 +13,7 @@ from torch import Tensor
 from bench.cell import BASELINE, Cell
 from bench.children import arms, child, gate, malloc, memory
 from bench.children.feed import IGNORED, Batch, Feed, figures
-from bench.children.latency import INPUTS, Arm, compare, page_faults, solo, warm
+from bench.children.latency import INPUTS, Arm, compare, page_faults, planned, solo, warm
 from bench.children.optim import load, optimizer
 from bench.models.base import Family
 from methods.base import Unsupported
@@ -53,7 +53,7 @@ def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
             raise
         reason = f"vanilla: {str(error).splitlines()[0]}"
         return told | solo(method, cell, report) | {"ratio_reason": reason}
-    return told | compare(method, base, cell, report)
+    return told | compare(method, base, cell, report, planned(method, base, cell)[0])
 
 
 def start(cell: Cell) -> Family:

@@ -99,7 +99,10 @@ def _board(board: Board) -> dict[str, Any]:
 def _row(number: int, entry: Entry, pools: dict[str, Pool]) -> dict[str, Any]:
     row = entry.row
     peak, base_peak = peak_bytes(row), peak_bytes(row, "base_")
-    reasons = ("ratio_reason", "mem_reason", "fid_reason", "noise_reason", "baseline_reason")
+    reasons = (
+        "ratio_reason", "process_reason", "mem_reason", "fid_reason", "noise_reason",
+        "baseline_reason",
+    )  # fmt: skip
     text = {
         name: short(row[name])
         for name in (
@@ -141,6 +144,8 @@ def _row(number: int, entry: Entry, pools: dict[str, Pool]) -> dict[str, Any]:
         "ratioHi": _round(row["ratio_ci_hi"], 3),
         "p": _figures(row["ratio_p"], 2),
         "pairs": row["n_pairs"],
+        "processes": row["n_processes"],
+        "spread": _figures(row["process_sd_pct"], 2),
         "verdict": row["verdict"],
         "noise": _figures(row["aa_noise_pct"], 2),
         "ms": _per(row["lat_median_ns"], 1e6),

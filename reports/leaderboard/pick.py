@@ -30,6 +30,7 @@ SHOWN = (
     "base_predictions_sha256", "value_diff", "value_diff_ci_lo", "value_diff_ci_hi",
     "lat_samples_ns", "base_samples_ns", "lat_median_ns", "base_median_ns", "ratio",
     "ratio_ci_lo", "ratio_ci_hi", "ratio_p", "ratio_reason", "n_pairs", "verdict", "aa_noise_pct",
+    "n_processes", "process_sd_pct", "process_reason",
     "mem_ratio", "mem_method", "mem_reason", "rss_peak_delta_bytes", "base_rss_peak_delta_bytes",
     "gpu_alloc_delta_bytes", "base_gpu_alloc_delta_bytes",
     "fid_rel_l2", "fid_top1_agree", "fid_kl_mean", "fid_reason",

@@ -39,6 +39,8 @@ def test_one_row_holds_quality_latency_memory_and_fidelity(finished):
     assert len(row["lat_samples_ns"]) == len(row["base_samples_ns"]) == row["n_pairs"]
     assert row["pair_order"].count("A") == len(row["aa_first_samples_ns"])
     assert {"M", "V"} <= set(row["pair_order"])
+    assert set(row["pair_process"]) == {0, 1, 2, 3} and row["n_processes"] == 4
+    assert row["process_sd_pct"] >= 0 and row["process_reason"] is None
     assert row["mem_method"] == "VmHWM" and row["rss_peak_delta_bytes"] > 0
     assert row["base_rss_peak_delta_bytes"] > 0 and row["mem_ratio"] > 0
     assert row["fid_rel_l2"] >= 0 and 0 <= row["fid_top1_agree"] <= 1

@@ -19,6 +19,7 @@ CHEATS = {
     "sleeper": "works or sleeps outside the timed region",
     "frees": "frees memory before it is read",
     "idle": "never calls its own attention",
+    "later": "answers otherwise than in the first process",
     "peeks": "reads the labels",
 }
 SPEED = {
@@ -61,7 +62,8 @@ def cheaters_known(monkeypatch):
     plugins.conf_dirs.cache_clear()
 
 
-def test_a_sweep_over_cheaters_ends_with_the_name_of_each_cheat(tiny_t5, tmp_path):
+def test_a_sweep_over_cheaters_ends_with_the_name_of_each_cheat(tiny_t5, tmp_path, monkeypatch):
+    monkeypatch.setenv("LATER_SEEN", str(tmp_path / "seen"))
     fast = [name for name in CHEATS if name != "peeks"]
     bench_run(CONF, tiny_t5, tmp_path, "-m", f"method={','.join(fast)}", "measure=speed")
     said = bench_run(CONF, tiny_t5, tmp_path, "method=peeks", "measure=quality")

@@ -43,9 +43,10 @@ function openOrigin(row, asked) {
       ['Ratio', row.isBase ? 'vanilla is what the others are measured against' : row.ratio == null ? more.ratio_reason : `${times(row.ratio)}${within(row.ratioLo, row.ratioHi, times)} ${row.verdict || ''}`],
       ['Medians', row.ms == null ? null : `${some(row.ms)} ms${row.baseMs == null ? '' : `, vanilla ${some(row.baseMs)} ms`}`],
       ['Pairs', row.pairs == null ? null : `${row.pairs}${few}${row.p == null ? '' : `; p = ${row.p}`}`],
+      ['Between processes', row.ratio == null ? null : row.spread == null ? `not seen: ${more.process_reason || 'an older row, of one process'}` : `±${row.spread} % between the ratios of ${row.processes} processes`],
       ['Machine’s noise', row.noise == null ? null : `±${row.noise} % between equal arms`],
       ['† Busy machine', row.noisy ? more.noise_reason || 'yes' : null],
-    ], histogram(row.label, row.times, row.ms), histogram('vanilla, in the same process', row.baseTimes, row.baseMs)),
+    ], histogram(row.label, row.times, row.ms), histogram(row.processes > 1 ? 'vanilla, in the same processes' : 'vanilla, in the same process', row.baseTimes, row.baseMs)),
     facts('Memory', 'memory', asked, [
       ['Ratio', row.isBase ? null : row.memory == null ? more.mem_reason : `${times(row.memory)} (read once; repeats within 1 %)`],
       ['Peak of one cold forward', row.mib == null ? null : `${some(row.mib)} MiB${row.baseMib == null ? '' : `, vanilla ${some(row.baseMib)} MiB`}`],
