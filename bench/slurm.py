@@ -138,7 +138,9 @@ def _ask(command: Sequence[str]) -> str:
     except subprocess.TimeoutExpired:
         raise SlurmError(f"{command[0]} didn't answer in {ASK_S:.0f} s") from None
     if done.returncode:
-        raise SlurmError(f"{command[0]}: {done.stderr.strip() or 'failed'}")
+        # The last line is the reason, those before it are the way there.
+        why = (done.stderr.strip() or "failed").splitlines()[-1].removeprefix(f"{command[0]}: ")
+        raise SlurmError(f"{command[0]}: {why}")
     return done.stdout
 
 

@@ -136,6 +136,7 @@ def launch_planned(launcher: Any) -> None:
     with Watch(sweep.record, sweep.display, every_s):
         try:
             if sweep.plan.engine == launchers.SLURM:
+                slurm.queued(sweep.record.queue_name)  # raises where there is no cluster
                 for first in range(0, len(jobs), MOST_ARRAY):
                     _through_slurm(launcher, jobs[first : first + MOST_ARRAY], first, sweep)
                 _tell_unsettled(lambda: settle.lost(sweep.record))

@@ -54,6 +54,8 @@ LINES_HEADER = (
     "record start:\n\n"
 )
 LINE = "line {}: REGISTER_CONTENT is <{}>\n"
+NAMELESS = 16
+"""Tokens of a line without its name, as Llama's tokenizer counts."""
 LINES_OVER = "\nNow the record is over."
 LINES_ASK = " Tell me what is the <REGISTER_CONTENT> in line {}? I need the number."
 TOPICS_HEADER = (
@@ -178,12 +180,13 @@ class Lines(LongEval):
         rng = seeds.stream("lines", self.style, split, seed, index)
         names = line_names(self.style, split, rng, self.lines)
         over, (before, after, _) = LINES_OVER + LINES_ASK, TEMPLATES[self.template]
+        first, each = self.official_tokens
         # 32 for the name of the line in the question.
-        left = length - stories.count_tokens(before + LINES_HEADER + over + after) - 32
+        left = length - first - stories.count_tokens(before + after) - 32
         made: list[tuple[str, int]] = []
         for name in itertools.islice(names, self.lines):
             number = rng.randint(1, 50000)
-            left -= stories.count_tokens(LINE.format(name, number))
+            left -= max(each, NAMELESS + stories.count_tokens(name))
             if left < 0 and self.lines is None:
                 break
             made.append((name, number))

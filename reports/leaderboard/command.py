@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.commands import parser_for
 from bench.errors import RequestError
 from bench.rows import DEFAULT
-from bench.shards import write_whole
+from bench.shards import StoreError, write_whole
 from reports.leaderboard.boards import Board, boards
 from reports.leaderboard.page import page
 from reports.leaderboard.pick import Picked, pick
@@ -63,7 +63,10 @@ def main(arguments: Sequence[str]) -> int:
         raise RequestError(f"no rows in {where}{fit}: {MAKE_SOME}")
     text = page(made, summary(picked, made))
     content = text.encode()
-    write_whole(options.out, content)
+    try:
+        write_whole(options.out, content)
+    except StoreError as error:
+        raise RequestError(str(error)) from error
     size = f"{len(content) / 1024:,.0f} KiB"
     print(f"{options.out}: {len(picked.rows)} rows on {len(made)} boards, {size}")
     if left := picked.n_cells - len(picked.rows):

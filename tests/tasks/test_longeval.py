@@ -5,11 +5,13 @@ import re
 from dataclasses import replace
 
 import pytest
+from transformers import AutoTokenizer
 
 from bench import plugins
 from tasks import longeval, metrics
 from tasks.base import Data, DataError
 from tasks.longeval import Lines, Topics
+from tests.conftest import ROOT
 from tests.tasks.words import Words
 
 LINE_SIZES = (200, 300, 400, 500, 600, 680, 700, 800, 900, 1000, 1100, 1200, 1350)
@@ -145,8 +147,20 @@ def test_the_number_of_lines_follows_the_length_or_is_fixed():
 
     assert count(1024) < count(4096) < count(65536) and count(65536) > 1300
     assert count(1024, lines=200) == count(4096, lines=200) == 200
-    with pytest.raises(DataError, match="length=300 is too short"):
-        count(300)
+    with pytest.raises(DataError, match="length=150 is too short"):
+        count(150)
+
+
+@pytest.mark.parametrize("length", [1024, 4096])
+def test_lines_fill_the_length_as_llamas_tokenizer_counts(length):
+    row = lines().load(Data(), 1, length, 0).rows[0]
+    first, each = longeval.Lines.official_tokens
+    asked = first + each * row.document.count("\nline ")
+    assert length - 2 * each - 60 < asked <= length
+    # The shipped Llama knows the words of the names, which spares it a third.
+    folder = ROOT / "bench/models/embedded/llama"
+    read = lines().encode(row, AutoTokenizer.from_pretrained(folder), length)
+    assert 0.5 * length < read.tokens_in <= length
 
 
 def test_splits_have_other_lines_and_topics():
