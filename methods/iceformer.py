@@ -9,7 +9,7 @@ The searches are in `methods/knn.py`:
     quantized  scores every key in 8 bits, and a few more than k exactly: the fastest here
 
 What the official code does and this doesn't: keys that aren't divided by c, levels of randomly
-promoted keys searched by beam, projections seeded by the clock.
+promoted keys searched by beam (algorithms 2 and 3 have none), projections seeded by the clock.
 """
 
 from __future__ import annotations

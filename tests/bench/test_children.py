@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from bench import plugins, system
-from bench.children import gate, latency, machine, memory
+from bench.children import arms, gate, latency, machine, memory
 from bench.children.fidelity import fidelity
+from bench.errors import RequestError
 from bench.models.bert import BertFamily
 from methods.base import Sequence
 from methods.iceformer import IceFormer
@@ -151,3 +153,15 @@ def test_the_first_forward_has_a_query_wherever_the_rows_have_theirs():
     assert sequence.vip[0].nonzero().flatten().tolist() == [3, 4]
     assert sequence.vip[1].nonzero().flatten().tolist() == [0]
     assert not vip[1, 0], "the rows' own mask stays as it is"
+
+
+def test_a_head_must_fit_the_task_only_where_it_is_trained():
+    task = plugins.build(plugins.conf("task", "lra_listops"))
+    cell = SimpleNamespace(task={"name": "lra_listops"}, model={"name": "mine"})
+    family = BertFamily.tiny(Vanilla())
+    with pytest.raises(RequestError, match="has 10 classes, model mine knows 2"):
+        arms.check_fit(cell, task, family)
+    family.lacks = ["classifier.weight"]
+    arms.check_fit(cell, task, family)
+    with pytest.raises(ValueError, match="no trained head"):
+        family.check_trained()

@@ -10,6 +10,7 @@ from methods.base import Call, Sequence, Shape, Unsupported
 from methods.bigbird import BigBird, BigBirdETC
 from methods.block_pattern import Grid, table_of
 from methods.vanilla import VanillaEager
+from tests.methods.slope import Slope
 
 HEADS, SIZE = 2, 6
 SMALL = BigBird(block_size=4, random=1, kernel="torch")
@@ -17,23 +18,8 @@ ETC = BigBirdETC(block_size=4, random=1, g=6, kernel="torch")
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 
 
-class Slope:
-    """A position bias with one trainable slope a head; it counts what it hands out."""
-
-    def __init__(self):
-        self.slopes = torch.tensor([0.1, 0.3], dtype=torch.float64)
-        self.largest = 0
-
-    def __call__(self, query_positions, key_positions):
-        distance = key_positions[:, None, None, :] - query_positions[:, None, :, None]
-        self.largest = max(self.largest, distance[0, 0].numel())
-        return self.of(distance, self.slopes[:, None, None])
-
-    def diagonals(self, n):
-        return self.of(torch.arange(1 - n, n), self.slopes[:, None])
-
-    def of(self, distance, slopes):
-        return -slopes * torch.where(distance > 0, 2 * distance, -distance)
+def slope():
+    return Slope(torch.tensor([0.1, 0.3], dtype=torch.float64))
 
 
 def inputs(n, batch=1, seed=0, dtype=torch.float64):
@@ -109,7 +95,7 @@ def test_equals_its_twin(method, biased, side):
     for n in (53, 64):
         counts = torch.arange(1.0, 3 * n + 1, dtype=torch.float64).view(3, n).log()
         sequence = Sequence(valid=padded(n, side), log_multiplicity=counts if n == 53 else None)
-        call = Call(sequence, 0.4, 1, Slope() if biased else None)
+        call = Call(sequence, 0.4, 1, slope() if biased else None)
         ours = method.attend(*inputs(n, 3), call)
         torch.testing.assert_close(ours, twin(method, *inputs(n, 3), call), **EXACT)
 
@@ -232,7 +218,7 @@ def test_padding_never_matters(method):
 @pytest.mark.parametrize("method", [SMALL, ETC], ids=["itc", "etc"])
 def test_gradients_equal_the_twins(method):
     def gradients(attend):
-        bias = Slope()
+        bias = slope()
         bias.slopes.requires_grad_()
         leaves = [x.requires_grad_() for x in inputs(53, 2)]
         call = Call(Sequence(valid=padded(53, "right")[:2]), 0.4, 0, bias)
@@ -245,14 +231,14 @@ def test_gradients_equal_the_twins(method):
 
 
 def test_bias_is_never_n_by_n():
-    n, bias = 160, Slope()
+    n, bias = 160, slope()
     SMALL.attend(*inputs(n), Call(Sequence(), 0.4, 0, bias))
     assert bias.largest <= 2 * SMALL.block_size * n
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_halves(dtype):
-    call = Call(Sequence(), 0.4, 0, Slope())
+    call = Call(Sequence(), 0.4, 0, slope())
     output = SMALL.attend(*inputs(53, dtype=dtype), call)
     exact = twin(SMALL, *inputs(53), call)
     assert output.dtype == dtype

@@ -5,27 +5,13 @@ import torch
 
 from methods.base import Call, Sequence, Shape
 from methods.vanilla import ROWS, Vanilla, VanillaEager, exact_attention
+from tests.methods.slope import Slope
 
 HEADS, SIZE = 3, 8
 
 
-class Slope:
-    """A bias that grows with distance, differently on each side; it counts what it hands out."""
-
-    def __init__(self) -> None:
-        self.slopes = torch.linspace(0.01, 0.1, HEADS)
-        self.largest = 0
-
-    def __call__(self, query_positions, key_positions):
-        distance = key_positions[:, None, None, :] - query_positions[:, None, :, None]
-        self.largest = max(self.largest, distance[0, 0].numel())
-        return self.of(distance, self.slopes[:, None, None])
-
-    def diagonals(self, n):
-        return self.of(torch.arange(1 - n, n), self.slopes[:, None])
-
-    def of(self, distance, slopes):
-        return -slopes * torch.where(distance > 0, 2 * distance, -distance)
+def slope():
+    return Slope(torch.linspace(0.01, 0.1, HEADS))
 
 
 def inputs(n, batch=2, seed=0):
@@ -57,7 +43,7 @@ def sequences(n):
 @pytest.mark.parametrize("n", [1, 2, 67, ROWS + 5])
 @pytest.mark.parametrize("name", sequences(1))
 def test_fused_equals_eager(name, n, biased):
-    call = Call(sequences(n)[name], scale=0.3, layer=0, bias=Slope() if biased else None)
+    call = Call(sequences(n)[name], scale=0.3, layer=0, bias=slope() if biased else None)
     query, key, value = inputs(n)
     fused = Vanilla().attend(query, key, value, call)
     eager = VanillaEager().attend(query, key, value, call)
@@ -79,7 +65,7 @@ def test_multiplicity_counts_a_key_as_often_as_it_says():
 @pytest.mark.parametrize("name", sequences(1))
 def test_no_bias_is_ever_n_by_n(name):
     n = 3 * ROWS
-    bias = Slope()
+    bias = slope()
     exact_attention(*inputs(n), Call(sequences(n)[name], 1.0, 0, bias))
     assert bias.largest <= ROWS * n
 
@@ -89,7 +75,7 @@ def test_row_without_valid_keys_is_finite():
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         query, key, value = (x.to(dtype) for x in inputs(5))
         for method in (Vanilla(), VanillaEager()):
-            for bias in (None, Slope()):
+            for bias in (None, slope()):
                 output = method.attend(query, key, value, Call(sequence, 1.0, 0, bias))
                 assert output.isfinite().all() and output.dtype == dtype
 
@@ -97,7 +83,7 @@ def test_row_without_valid_keys_is_finite():
 @pytest.mark.parametrize("name", ["plain", "padded right", "positions"])
 def test_gradients_reach_inputs_and_bias(name):
     def gradients(method):
-        bias = Slope()
+        bias = slope()
         bias.slopes.requires_grad_()
         leaves = [x.requires_grad_() for x in inputs(20)]
         method.attend(*leaves, Call(sequences(20)[name], 0.3, 0, bias)).square().sum().backward()
