@@ -10,8 +10,8 @@ cpu    CPU time of one thread, its arms interleaved round by round in one proces
        hold on a busy machine
 wall   one run on all the threads there are; on a busy machine it says little
 ×      the time of torch's fused attention (SDPA) / the arm's: above 1 is faster. `eager` is the
-       same against unfused attention, `ideal` what the arm could reach, and `goal` what the
-       project set out to reach
+       same against unfused attention, `ideal` what the arm could reach (of vcc and fourier: were
+       there only the tokens that their layers read), and `goal` what the project set out to reach
 error  of the output against exact attention, relative. For iceformer, that is what it costs to
        read k keys alone; recall says how many of the k best it read, mass how much of the softmax
        lies on them, of how much lies on the best

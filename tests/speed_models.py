@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.resources
 import importlib.util
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -52,6 +53,7 @@ def vcc(n: int, rounds: int) -> None:
     methods: dict[str, Method] = {
         "vanilla": Vanilla(),
         "vanilla of r tokens": Vanilla(),
+        "vanilla of r tokens, native": Vanilla("native"),
         "vcc": VCC(plain_layers=0),
         "vcc native": VCC(plain_layers=0, kernel="native"),
         "vanilla native": Vanilla("native"),
@@ -63,12 +65,15 @@ def vcc(n: int, rounds: int) -> None:
     runs = {}
     for name, method in methods.items():
         family = _roberta(method, 1)
-        given = hidden[:, :r] if name == "vanilla of r tokens" else hidden
+        given = hidden[:, :r] if "of r tokens" in name else hidden
         told = Sequence() if name.startswith("vanilla") else sequence
         runs[name] = _encodes(family, given, told)
         runs[name]()
     cpu = rounds_of(runs, rounds if n <= LONGEST_VANILLA else 1)
-    best = _ratio(cpu["vanilla"], cpu["vanilla of r tokens"])
+    best = {
+        arm: _ratio(cpu["vanilla"], cpu[f"vanilla of r tokens{said}"])
+        for arm, said in (("vcc", ""), ("vcc native", ", native"))
+    }
     for name, method in methods.items():
         goals = LAYER_GOAL if name == "vcc" else {16384: 50} if name == "vcc native" else {}
         row(
@@ -76,7 +81,7 @@ def vcc(n: int, rounds: int) -> None:
             f"{name}, layer of {WIDE}",
             cpu=cpu[name],
             base=cpu["vanilla"],
-            ideal=best if name == "vcc" else None,
+            ideal=best.get(name),
             goal=goals.get(n),
             used=str(getattr(method, "kernel_used", "torch")),
             note=f"r = {r}" if name == "vcc" else "",
@@ -107,24 +112,32 @@ def fourier(n: int, rounds: int) -> None:
         "fourier": Fourier(upsample=False),
         "fourier upsampled": Fourier(),
         "fourier native": Fourier(upsample=False, kernel="native"),
+        "vanilla of rn tokens": Vanilla(),
+        "vanilla of rn tokens, native": Vanilla("native"),
     }
     families = {
         name: LRAFamily(random_weights(LRAFamily.architecture, config, 0), None, method)
         for name, method in methods.items()
     }
+    best = {"fourier": "vanilla of rn tokens", "fourier native": "vanilla of rn tokens, native"}
+    short = ids[:, : math.ceil(n * Fourier().r)]
+    goals = FOURIER_GOAL.get(n, (None, None))
 
-    def forward(family: LRAFamily) -> Callable[[], object]:
-        return torch.no_grad()(lambda: family.logits(ids, Sequence(), target))
+    def forward(family: LRAFamily, given: Tensor) -> Callable[[], object]:
+        return torch.no_grad()(lambda: family.logits(given, Sequence(), target))
 
-    def training(family: LRAFamily) -> Callable[[], object]:
-        return lambda: family.loss(ids, Sequence(), target).backward()
+    def training(family: LRAFamily, given: Tensor) -> Callable[[], object]:
+        return lambda: family.loss(given, Sequence(), target).backward()
 
     for index, (what, make) in enumerate((("forward", forward), ("forward+backward", training))):
-        runs = {name: make(family) for name, family in families.items()}
+        runs = {
+            name: make(family, short if "of rn tokens" in name else ids)
+            for name, family in families.items()
+        }
         for run in runs.values():
             run()
         cpu = rounds_of(runs, rounds)
-        for name in list(methods)[2:]:
+        for name in ("fourier", "fourier upsampled", "fourier native"):
             row(
                 n,
                 f"{name}, {what}",
@@ -132,7 +145,8 @@ def fourier(n: int, rounds: int) -> None:
                 base=cpu["vanilla"],
                 eager=cpu["vanilla_eager"],
                 run=runs[name],
-                goal=FOURIER_GOAL.get(n, (None, None))[index] if name == "fourier" else None,
+                ideal=_ratio(cpu["vanilla"], cpu[best[name]]) if name in best else None,
+                goal=goals[index] if name in best else None,
                 used=str(getattr(methods[name], "kernel_used", "torch")),
             )
 
