@@ -28,6 +28,9 @@ def test_of_classes_it_is_the_commonest():
     made = task("lra_listops")
     assert chance(made, rows("9", "9", "0", "1")) == 50
     assert len(made.constants(rows("9"))) == 10
+    # Every fourth row, of 65 and more, would have taken the other of two for the best.
+    pair = ["1", "0", "0", "0"] * 64
+    assert chance(task("lra_text"), rows(*pair)) == 75
 
 
 def test_of_choices_it_is_a_place():
