@@ -31,11 +31,11 @@ def read(path: str, words: Sequence[str] = ()) -> Any:
             raise unknown("word", name, CHANGES)
     try:
         recipe: Any = OmegaConf.merge(OmegaConf.load(path), OmegaConf.from_dotlist([*words]))
-        share = float(recipe.get("share", 1))
-    except (OmegaConfBaseException, ValueError) as error:
+    except OmegaConfBaseException as error:
         raise RequestError(str(error).splitlines()[0]) from error
-    if not 0 < share <= 1:
-        raise RequestError(f"share is {share:g}; accepted: more than 0, at most 1")
+    share = recipe.get("share", 1)
+    if not isinstance(share, int | float) or not 0 < share <= 1:
+        raise RequestError(f"share is {share}; accepted: more than 0, at most 1")
     if share < 1:
         _shrink(recipe, share)
     return recipe
