@@ -62,12 +62,8 @@ lint: $(READY)  ## ruff and mypy
 speed: $(READY)  ## every method against fused SDPA on this machine (to 16k tokens: 4 minutes)
 	@$(VENV)/bin/python -m tests.speed $(ARGS)
 
-embedded: $(READY)  ## train the embedded models again (cost and expected score: conf/embedded/*.yaml)
-	@for name in t5 t5_vcc t5_fourier bart bart_fourier llama; do \
-	$(VENV)/bin/python -m bench.children.train_pairs conf/embedded/$$name.yaml || exit; done
-	@$(VENV)/bin/python -m bench.children.check_lines conf/embedded/llama.yaml
-	@$(VENV)/bin/python -m bench.children.train_heads conf/embedded/roberta.yaml
-	@$(VENV)/bin/python -m bench.models.embedded.check_heads conf/embedded/roberta.yaml
+embedded: $(READY)  ## train the embedded models again, into results/embedded [OUT= ONLY='t5 …' SHARE=0.02 FORCE=1] (cost and expected score: conf/embedded/*.yaml)
+	@$(VENV)/bin/python -m bench.children.embedded $(ONLY) $(if $(OUT),--out $(OUT)) $(if $(SHARE),--share $(SHARE)) $(if $(FORCE),--force)
 
 # Methods' own parameters: at the short lengths of lra-small, and at those of lra-full.
 SMALL_bigbird = method.block_size=$$block method.random=1

@@ -19,6 +19,7 @@ from rich.progress import track
 from torch import Tensor
 
 from bench import plugins
+from bench.children import recipes
 from bench.children.causal_pairs import looked
 from bench.models.base import Spec
 from methods.base import Sequence
@@ -70,8 +71,8 @@ def data_sha256(recipe: Any) -> str:
     return digest.hexdigest()
 
 
-def main(path: str) -> None:
-    recipe: Any = OmegaConf.load(path)
+def main(path: str, *words: str) -> None:
+    recipe = recipes.read(path, words)
     check, out = recipe.check, Path(recipe.out)
     card: Any = OmegaConf.load(out / "card.yaml")
     card.data, card.data_sha256 = recipe.pairs, data_sha256(recipe)
@@ -87,4 +88,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    recipes.run(main, sys.argv[1:])

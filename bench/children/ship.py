@@ -16,9 +16,9 @@ from omegaconf import OmegaConf
 from bench import stats, training
 from bench.cell import BASELINE, Cell
 from bench.children import arms
+from bench.children.check_pairs import Entropy
 from bench.config import compose
 from bench.errors import RequestError
-from bench.models.embedded.check import Entropy
 
 FILES = ("config.json", "model.safetensors")
 WATCHED = 64

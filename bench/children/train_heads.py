@@ -2,8 +2,9 @@
 bench.children.train_heads RECIPE`.
 
 A recipe (YAML) says where rows come from, what the model starts as, the method in it, the stages
-of the curriculum. Work is saved once a minute, and the same command goes on from there after a
-kill. `python -m bench.models.embedded.check_heads RECIPE` adds scores to the card.
+of the curriculum; words behind it change it (bench.children.recipes). Work is saved once a minute,
+and the same command goes on from there after a kill. `python -m bench.children.check_heads RECIPE`
+adds scores to the card.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from bench import plugins
+from bench.children import recipes
 from bench.children.train_pairs import LOG_SECONDS, SAVE_SECONDS, restore, save
 from bench.models.base import Spec
 from bench.models.embedded import align
@@ -267,8 +269,8 @@ def load(folder: Path, method: Method, marks: Items[str]) -> Both:
     return Both(model, load_tokenizer(folder), method, marks)
 
 
-def main(path: str) -> None:
-    recipe: Any = OmegaConf.load(path)
+def main(path: str, *words: str) -> None:
+    recipe = recipes.read(path, words)
     out = Path(recipe.out)
     out.mkdir(parents=True, exist_ok=True)
     checkpoint = out / "checkpoint.safetensors"
@@ -281,10 +283,9 @@ def main(path: str) -> None:
     state = train(recipe, both, checkpoint)
     both.model.save_pretrained(out)
     both.tokenizer.save_pretrained(out)
-    trained = {"seed": recipe.seed, "minutes": round(state["seconds"] / 60)}
-    OmegaConf.save({"recipe": path, "start": str(start), **trained}, out / "card.yaml")
+    OmegaConf.save(recipes.card(recipe, path, start, state["seconds"]), out / "card.yaml")
     checkpoint.unlink()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    recipes.run(main, sys.argv[1:])

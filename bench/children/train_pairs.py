@@ -1,8 +1,9 @@
 """Train a small model on text pairs of a generator: `python -m bench.children.train_pairs RECIPE`.
 
 A recipe (YAML) says where pairs come from, what the model starts as, the method in it, the stages
-of the curriculum. Work is saved once a minute, and the same command goes on from there after a
-kill. `python -m bench.models.embedded.check RECIPE` adds scores to the card.
+of the curriculum; words behind it change it (bench.children.recipes). Work is saved once a minute,
+and the same command goes on from there after a kill. `python -m bench.children.check_pairs RECIPE`
+adds scores to the card.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterable
+from collections.abc import Sequence as Items
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +28,7 @@ from torch import Tensor, distributed, multiprocessing
 from transformers.modeling_outputs import BaseModelOutput
 
 from bench import plugins
+from bench.children import recipes
 from bench.children.pairs import Batch
 from bench.models.base import Family, Spec
 from methods.base import Sequence
@@ -152,10 +156,10 @@ def train(recipe: Any, family: Family, checkpoint: Path, rank: int) -> dict[str,
     return state
 
 
-def work(rank: int, path: str, meeting: str) -> None:
+def work(rank: int, path: str, words: Items[str], meeting: str) -> None:
     """One of the recipe's processes, on one thread: on a busy machine processes wait for each
     other once a step, threads would at every operation. One's end is the end of all."""
-    recipe: Any = OmegaConf.load(path)
+    recipe = recipes.read(path, words)
     torch.set_num_threads(1)
     torch.manual_seed(recipe.seed)
     distributed.init_process_group(
@@ -169,24 +173,27 @@ def work(rank: int, path: str, meeting: str) -> None:
     if rank == 0:
         family.model.save_pretrained(out)
         family.tokenizer.save_pretrained(out)
-        trained = {"seed": recipe.seed, "minutes": round(state["seconds"] / 60)}
-        OmegaConf.save({"recipe": path, "start": str(spec.path), **trained}, out / "card.yaml")
+        OmegaConf.save(recipes.card(recipe, path, spec.path, state["seconds"]), out / "card.yaml")
         (out / "checkpoint.safetensors").unlink()
     distributed.destroy_process_group()
 
 
-def main(path: str) -> None:
-    recipe: Any = OmegaConf.load(path)
+def main(path: str, *words: str) -> None:
+    recipe = recipes.read(path, words)
     out = Path(recipe.out)
     out.mkdir(parents=True, exist_ok=True)
     if "new" in recipe and not (out / "checkpoint.safetensors").exists():
         plugins.load(recipe.new.target)(recipe.new, recipe.seed, out)
     with tempfile.TemporaryDirectory() as folder:
         context = multiprocessing.get_context("spawn")
+        # The keyboard's stop reaches all of them; the others end with the first.
+        stop = signal.signal(signal.SIGINT, signal.SIG_IGN)
         for rank in range(1, recipe.processes):
-            context.Process(target=work, args=(rank, path, f"{folder}/m"), daemon=True).start()
-        work(0, path, f"{folder}/m")
+            given = (rank, path, words, f"{folder}/m")
+            context.Process(target=work, args=given, daemon=True).start()
+        signal.signal(signal.SIGINT, stop)
+        work(0, path, words, f"{folder}/m")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    recipes.run(main, sys.argv[1:])

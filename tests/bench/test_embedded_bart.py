@@ -10,9 +10,9 @@ from omegaconf import OmegaConf
 import bench
 from bench import plugins
 from bench.children import pairs
+from bench.children.check_pairs import Entropy, answer
 from bench.models.bart import BartFamily
 from bench.models.base import Spec
-from bench.models.embedded.check import Entropy, answer
 from bench.models.embedded.either import Either
 from bench.models.embedded.new_bart import start, waves
 from bench.models.t5 import T5Family

@@ -7,9 +7,8 @@ import torch
 from omegaconf import OmegaConf
 
 from bench import plugins
-from bench.children import train_heads
+from bench.children import check_heads, train_heads
 from bench.models.base import Spec
-from bench.models.embedded import check_heads
 from bench.models.heads import RobertaChoice, RobertaSpan
 from methods.vanilla import Vanilla
 from tasks.base import Data

@@ -1,5 +1,5 @@
 """Score an embedded model with heads on embedded rows that it was not trained on: `python -m
-bench.models.embedded.check_heads RECIPE`.
+bench.children.check_heads RECIPE`.
 
 Every figure is added to the model's card.yaml as it comes. `check` in a recipe names the tasks with
 what they replace in conf/task, the methods, the lengths, and how many rows.
@@ -17,9 +17,10 @@ import torch
 from omegaconf import OmegaConf
 
 from bench import plugins
+from bench.children import recipes
+from bench.children.check_pairs import Entropy
 from bench.models import auto
 from bench.models.base import Family, Spec
-from bench.models.embedded.check import Entropy
 from methods.base import Sequence
 from tasks.base import Data, Row, Task
 
@@ -47,8 +48,8 @@ def predict(family: Family, task: Task, rows: list[Row], length: int) -> list[st
     return found
 
 
-def main(path: str) -> None:
-    recipe: Any = OmegaConf.load(path)
+def main(path: str, *words: str) -> None:
+    recipe = recipes.read(path, words)
     check, out = recipe.check, Path(recipe.out)
     card: Any = OmegaConf.load(out / "card.yaml")
     torch.set_num_threads(1)
@@ -75,4 +76,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    recipes.run(main, sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Score an embedded model on held-out texts: `python -m bench.models.embedded.check RECIPE`.
+"""Score an embedded model on held-out texts: `python -m bench.children.check_pairs RECIPE`.
 
 Every figure is added to the model's card.yaml as it comes. In a recipe `check` names the rows, the
 score (0…1) and the key it goes under, the methods, and how many texts of each length; with
@@ -18,6 +18,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from bench import plugins
+from bench.children import recipes
 from bench.models.base import Family, Spec
 from bench.models.hf import positions
 from methods.base import Call, Method, Sequence
@@ -58,8 +59,8 @@ def answer(family: Family, query: str, document: str, length: int, max_new_token
     return family.generate(ids, Sequence(vip=vip), max_new_tokens)[0]
 
 
-def main(path: str) -> None:
-    recipe: Any = OmegaConf.load(path)
+def main(path: str, *words: str) -> None:
+    recipe = recipes.read(path, words)
     check, out = recipe.check, Path(recipe.out)
     rows, score = plugins.load(check.rows), plugins.load(check.score)
     card: Any = OmegaConf.load(out / "card.yaml")
@@ -86,4 +87,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    recipes.run(main, sys.argv[1:])
