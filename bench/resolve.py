@@ -29,11 +29,11 @@ def resolved(request: Mapping[str, Any], words: Words[str]) -> dict[str, Any]:
 
 
 def _rows(request: Mapping[str, Any], words: Words[str]) -> int | None:
-    n: int | None = request["n"]
+    by_task = request.get("n_by_task") or {}
     if any(word.lstrip("+").startswith("n=") for word in words):
-        return n
-    by_task: Mapping[str, int] = request.get("n_by_task") or {}
-    return by_task.get(request["task"]["name"], n)
+        by_task = {}
+    n: int | None = by_task.get(request["task"]["name"], request["n"])
+    return n
 
 
 def _for_task(model: Mapping[str, Any], task: str) -> Mapping[str, Any]:

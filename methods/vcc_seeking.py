@@ -29,7 +29,7 @@ class Seeking(VCC):
 
     def _select(
         self, layer: Layer, vips: Tensor, vip_facts: Tensor, tree: Tree
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         if self.needed is not None:
             facts, means = tree.mean_facts(tree.blocks), tree.means(tree.blocks)
             scores = layer.scores(vips, described(vip_facts), means, described(facts))

@@ -182,7 +182,7 @@ class Lines(LongEval):
         over, (before, after, _) = LINES_OVER + LINES_ASK, TEMPLATES[self.template]
         first, each = self.official_tokens
         # 32 for the name of the line in the question.
-        left = length - first - stories.count_tokens(before + after) - 32
+        left: float = length - first - stories.count_tokens(before + after) - 32
         made: list[tuple[str, int]] = []
         for name in itertools.islice(names, self.lines):
             number = rng.randint(1, 50000)
