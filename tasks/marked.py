@@ -18,7 +18,7 @@ from tasks.stories import VERSION, compose_with_sources
 SPAN = 2
 FETCH, HOP, COMPARE = 1, 2, 3  # the layers whose attention is looked at
 # Heads that compare. Were it enough that some look, some would look always and the others never.
-OPTION_HEADS, PLACE_HEADS = (3, 5), (5, 7)
+OPTION_HEADS, PLACE_HEADS = (3, 5), (5, 6)
 
 # What a question about a story names, in the order of its sources; the last word is looked up.
 ASKED = (
@@ -74,7 +74,7 @@ def paragraphs(index: int, seed: int, tokens: int, facts: int, questions: int = 
             ends.append(query.index(name, query.index("Do ") + 3) + len(name) - 1)
             looks += _both(FETCH, ends[-1], _span(text, links.LIVES.format(name, place), place))
         looks += [
-            Look(HOP, ends[1], ends[0] if kind else 0, PLACE_HEADS),
+            Look(HOP, ends[1], ends[0], PLACE_HEADS),
             Look(COMPARE, 0, ends[1]),
         ]
     for thing, owner, home in () if compares else told:

@@ -25,7 +25,7 @@ from bench import plugins
 from bench.children import recipes
 from bench.children.train_pairs import LOG_SECONDS, SAVE_SECONDS, restore, save
 from bench.models.base import Spec
-from bench.models.embedded import align
+from bench.models.embedded import align, distance
 from bench.models.embedded.new_roberta import RobertaForBoth
 from bench.models.heads import RobertaChoice, RobertaSpan
 from bench.models.hf import load_tokenizer, load_weights
@@ -182,7 +182,8 @@ class Both:
 @torch.no_grad()
 def begin_comparisons(both: Both, stage: Any, seed: int) -> None:
     """Set the heads that a stage names in `align` by states on both sides of right looks within
-    the query (see bench.models.embedded.align)."""
+    the query (see bench.models.embedded.align), and those in `distance` by both of its words (see
+    bench.models.embedded.distance)."""
     layers: Any = both.span.layers
     method = both.span.method
     for one in stage.get("align", []):
@@ -202,6 +203,8 @@ def begin_comparisons(both: Both, stage: Any, seed: int) -> None:
         for head in one.heads:
             block = layers[one.layer].block
             align.align(block, head, torch.cat(left), torch.cat(right), one.gain)
+    for one in stage.get("distance", []):
+        distance.begin(both, one, seed - 1, encode)
 
 
 def train(recipe: Any, both: Both, checkpoint: Path) -> dict[str, Any]:

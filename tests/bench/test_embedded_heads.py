@@ -9,8 +9,10 @@ from omegaconf import OmegaConf
 from bench import plugins
 from bench.children import check_heads, train_heads
 from bench.models.base import Spec
+from bench.models.embedded import distance
 from bench.models.heads import RobertaChoice, RobertaSpan
 from methods.vanilla import Vanilla
+from tasks import marked
 from tasks.base import Data
 
 RECIPE = plugins.ROOT / "conf/embedded/roberta.yaml"
@@ -82,8 +84,6 @@ def test_training_goes_on_from_what_was_saved(small, monkeypatch):
 
 
 def test_guidance_asks_for_the_looks_of_a_row(small):
-    from tasks import marked
-
     _, recipe = small
     both = train_heads.load(Path(recipe.out), Vanilla(), list(recipe.marks))
     batch = train_heads.encode([marked.choices(0, 0, 80, 4)] * 2, both.tokenizer)
@@ -92,6 +92,39 @@ def test_guidance_asks_for_the_looks_of_a_row(small):
     plain, _ = both.measure(Vanilla(), batch, 0.0)
     guided, _ = both.measure(Vanilla(), batch, 1.0)
     assert guided > plain
+
+
+def test_a_head_can_be_set_to_find_and_bring_one_token(small):
+    _, recipe = small
+    plugins.load(recipe.new.target)(recipe.new, 0, Path(recipe.out))
+    both = train_heads.load(Path(recipe.out), Vanilla(), list(recipe.marks))
+    layer, waves = both.span.layers[0], 16
+    draw = torch.Generator().manual_seed(0)
+    states = torch.randn(4, 60, 128, generator=draw)
+    states[:, 7, 20] = 9.0
+    wanted = torch.randn(4, 3, generator=draw)
+    states[:, 7, :3] = wanted
+    with torch.no_grad():
+        distance.look(layer.block, 5, states[:, 7], states.flatten(0, 1))
+        to = torch.linalg.qr(torch.randn(128, 3, generator=draw)).Q
+        before = layer.block.attention.self.value.weight[:80].clone()
+        distance.carry(layer.block, 5, torch.eye(3, 128), torch.zeros(3), to)
+    shares = layer.scores(states, None, states, None).softmax(-1)[:, 5]
+    assert shares[..., 7].min() > 0.99
+    attention = layer.block.attention
+    assert torch.equal(attention.self.value.weight[:80], before)
+    brought = attention.self.value(states[:, 7])[:, 80:96] @ attention.output.dense.weight.T[80:96]
+    assert torch.allclose(brought @ to, wanted, atol=1e-5)
+    assert torch.equal(distance.stillest(states[0], waves)[:waves], torch.zeros(waves, 1))
+
+
+def test_the_shipped_model_compares_what_two_words_fetch():
+    recipe = OmegaConf.load(RECIPE)
+    both = train_heads.load(SHIPPED, Vanilla(), list(recipe.marks))
+    rows = [marked.comparisons(10**6 + row, 1, 100, 3) for row in range(64)]
+    with torch.no_grad():
+        right = both.measure(Vanilla(), train_heads.encode(rows, both.tokenizer), 0.0)[1]
+    assert right >= 0.7
 
 
 @pytest.mark.parametrize(
