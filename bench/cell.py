@@ -210,6 +210,15 @@ class Cell:
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
 
+    def told(self) -> str:
+        """The JSON that a row keeps: a folder of the project by its place in it, and nothing of
+        where this machine keeps checkpoints. Hashes say what was in them."""
+        model = {name: value for name, value in self.model.items() if name != "checkpoints"}
+        path = Path(model["path"])
+        if path.is_relative_to(plugins.ROOT):
+            model["path"] = str(path.relative_to(plugins.ROOT))
+        return replace(self, model=model).to_json()
+
     @classmethod
     def from_json(cls, text: str) -> Cell:
         return cls(**json.loads(text))

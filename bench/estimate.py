@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench import plugins
 from bench.cell import BASELINE, Cell
 
 FLOPS_PER_THREAD = 4e10
@@ -77,7 +78,8 @@ def _read_size(folder: str, config: str | None) -> Size:
 def size(model: Mapping[str, Any]) -> Size:
     """Of a cell's model, from its configuration alone."""
     config = model.get("config")
-    return _read_size(model["path"], json.dumps(config, sort_keys=True) if config else None)
+    given = json.dumps(config, sort_keys=True) if config else None
+    return _read_size(str(plugins.ROOT / model["path"]), given)
 
 
 def start_s(cell: Cell) -> float:

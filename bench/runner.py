@@ -135,7 +135,7 @@ def _identity(cell: Cell, command: str | None) -> Row:
         "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "protocol": PROTOCOL,
         "cell_key": cell.key,
-        "cell": cell.to_json(),
+        "cell": cell.told(),
         "command": command,
         "method_version": plugins.code_sha256([cell.method["target"]])[:12],
         "task_version": str(cell.task["version"]),

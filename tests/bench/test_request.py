@@ -70,6 +70,15 @@ def test_a_cell_survives_json_and_keeps_its_key(tiny_t5):
     assert Cell.from_json(cell.to_json()).key == cell.key
 
 
+def test_a_row_keeps_no_place_of_this_machine():
+    cell = bench.compose("recipe=lra_small_listops", "method=vanilla", "n=2")
+    kept = cell.told()
+    assert str(ROOT) not in kept and "checkpoints" not in json.loads(kept)["model"]
+    assert Cell.from_json(kept).key == cell.key
+    shipped = bench.compose("method=vanilla", "n=2")
+    assert json.loads(shipped.told())["model"]["path"] == "bench/models/embedded/t5"
+
+
 @pytest.mark.parametrize(
     "change",
     ["method=vanilla", "method.k=8", "task=qasper", "length=513", "n=3", "batch=2", "seed=1",
