@@ -32,7 +32,7 @@ SMALL = sorted(path.stem for path in (ROOT / "conf" / "scale" / "small").glob("*
 TWO_CORES_BYTES = 4 << 30
 TWO_CORES_S = 45 * 60
 TEXTS = ["narrativeqa", "quality", "gist", "longeval_lines"]
-QUICKSTART = [*TEXTS, "lra_listops", "lra_text_easy", "lra_image"]
+QUICKSTART = [*TEXTS, "lra_listops", "lra_text_easy", "lra_image", "lra_pathfinder_easy"]
 ENCODERS = {"bigbird", "vcc", "fourier"}  # which can't read the Llama of longeval_lines
 
 
