@@ -10,7 +10,6 @@ adds scores to the card.
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from pathlib import Path
@@ -22,8 +21,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from bench import plugins
-from bench.children import recipes
-from bench.children.train_pairs import LOG_SECONDS, SAVE_SECONDS, restore, save
+from bench.children import curriculum, recipes
+from bench.children.curriculum import Lesson
 from bench.models.base import Spec
 from bench.models.embedded import align, distance
 from bench.models.embedded.new_roberta import RobertaForBoth
@@ -91,8 +90,9 @@ def _missed(layer: Layer, hidden: Tensor, looks: Tensor) -> Tensor:
     return -torch.where(last > 0, apart, (found.mean(1) + 1e-6).log())
 
 
-def batches(stage: Any, tokenizer: Any, seed: int, step: int) -> Iterator[Batch]:
-    """The batches of a stage from this step on, each of rows of one of its `rows`, in turn.
+def batches(stage: Any, tokenizer: Any, seed: int, step: int) -> Iterator[tuple[str, Batch]]:
+    """The batches of a stage from this step on, each of rows of one of its `rows`, in turn, after
+    the name of these.
 
     There is no padding, which would cost the fused attention: rows end with end-of-sequence tokens.
     """
@@ -102,7 +102,7 @@ def batches(stage: Any, tokenizer: Any, seed: int, step: int) -> Iterator[Batch]
         make, options = plugins.load(one.make), dict(one.options)
         count = max(1, stage.batch_tokens // (options["tokens"] + 32))
         made = [make(step * count + row, seed, **options) for row in range(count)]
-        yield encode(made, tokenizer)
+        yield one.name, encode(made, tokenizer)
         step += 1
 
 
@@ -207,63 +207,19 @@ def begin_comparisons(both: Both, stage: Any, seed: int) -> None:
         distance.begin(both, one, seed - 1, encode)
 
 
-def train(recipe: Any, both: Both, checkpoint: Path) -> dict[str, Any]:
-    """Run the stages that are left: a stage ends when the running share of right rows, of the
-    kind of rows that has the least, reaches `until`, or after `minutes`."""
-    model = both.model.train()
-    for name, weight in model.named_parameters():
-        weight.requires_grad_(not any(part in name for part in recipe.frozen))
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
-    optimizer = torch.optim.AdamW(weights, lr=0.0, betas=(0.9, 0.98), weight_decay=0.0)
-    state: dict[str, Any] = {"stage": 0, "step": 0, "in_stage": 0.0, "seconds": 0.0, "right": {}}
-    if checkpoint.exists():
-        with torch.no_grad():
-            state = restore(checkpoint, model, optimizer)
-    logged = saved = state["seconds"]
-    while state["stage"] < len(recipe.stages):
-        stage = recipe.stages[state["stage"]]
+def train(recipe: Any, both: Both, checkpoint: Path) -> curriculum.State:
+    """Run the stages that are left."""
+
+    def lessons(stage: Any, state: curriculum.State) -> Iterator[Lesson]:
         method = plugins.build({**recipe.method, **stage.get("method", {})})
         if not state["in_stage"]:
             begin_comparisons(both, stage, recipe.seed)
-        begun, over = time.monotonic(), False
-        kinds = [one.name for one in stage.rows for _ in range(one.get("weight", 1))]
-        for batch in batches(stage, both.tokenizer, recipe.seed, int(state["step"])):
-            kind = kinds[state["step"] % len(kinds)]
-            done = min(1.0, state["in_stage"] / (60 * stage.minutes))
-            rate = stage.lr + (stage.get("lr_end", stage.lr) - stage.lr) * done
-            optimizer.param_groups[0]["lr"] = rate * min(1.0, (state["step"] + 1) / recipe.warmup)
-            optimizer.zero_grad()
-            loss, right = both.measure(method, batch, stage.guidance)
-            if not bool(loss.isfinite()):
-                raise SystemExit(f"loss is {loss.item()} at step {state['step']}")
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(weights, 1.0)
-            optimizer.step()
-            now = time.monotonic()
-            seconds, begun = now - begun, now
-            before = state["right"].get(kind, 0.0)
-            state["right"][kind] = before + 0.05 * (right - before)
-            state["step"] += 1
-            state["seconds"] += seconds
-            state["in_stage"] += seconds
-            least = min(state["right"].get(kind, 0.0) for kind in kinds)
-            over = least >= stage.until or state["in_stage"] >= 60 * stage.minutes
-            if over or state["seconds"] - logged > LOG_SECONDS:
-                logged = state["seconds"]
-                shares = "  ".join(f"{k} {v:.3f}" for k, v in sorted(state["right"].items()))
-                print(
-                    f"{logged:6.0f} s  stage {state['stage']}  step {state['step']}  "
-                    f"{list(batch.ids.shape)}  loss {loss.item():.3f}  {shares}",
-                    flush=True,
-                )
-            if over:
-                state.update(stage=state["stage"] + 1, in_stage=0.0, right={})
-            if over or state["seconds"] - saved > SAVE_SECONDS:
-                saved = state["seconds"]
-                save(checkpoint, model, optimizer, state)
-            if over:
-                break
-    return state
+        return (
+            Lesson(kind, batch.ids.shape, *both.measure(method, batch, stage.guidance))
+            for kind, batch in batches(stage, both.tokenizer, recipe.seed, int(state["step"]))
+        )
+
+    return curriculum.train(recipe, both.model, checkpoint, lessons)
 
 
 def load(folder: Path, method: Method, marks: Items[str]) -> Both:

@@ -8,32 +8,26 @@ adds scores to the card.
 
 from __future__ import annotations
 
-import json
-import os
-import re
 import signal
 import sys
 import tempfile
-import time
-from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from pathlib import Path
 from typing import Any
 
 import torch
 from omegaconf import OmegaConf
-from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor, distributed, multiprocessing
 from transformers.modeling_outputs import BaseModelOutput
 
 from bench import plugins
-from bench.children import recipes
+from bench.children import curriculum, recipes
+from bench.children.curriculum import Lesson
 from bench.children.pairs import Batch
 from bench.models.base import Family, Spec
 from methods.base import Sequence
 
-SAVE_SECONDS, LOG_SECONDS = 60, 10
 WAYS = {
     "batches": "bench.children.pairs:batches",
     "measure": "bench.children.train_pairs:measure",
@@ -65,33 +59,7 @@ def measure(family: Family, batch: Batch, guidance: float) -> tuple[Tensor, floa
     return loss, right.float().mean().item()
 
 
-def save(path: Path, model: Any, optimizer: Any, state: dict[str, Any]) -> None:
-    """All that a run goes on from, in one file that is either the old or the new one."""
-    tensors = {f"model.{name}": value for name, value in model.state_dict().items()}
-    for name, parameter in model.named_parameters():
-        for moment, value in optimizer.state.get(parameter, {}).items():
-            tensors[f"{moment}.{name}"] = value
-    part = path.with_suffix(".part")
-    tensors = {name: value.detach().clone() for name, value in tensors.items()}
-    save_file(tensors, part, metadata={"state": json.dumps(state)})
-    os.replace(part, path)
-
-
-def restore(path: Path, model: Any, optimizer: Any) -> dict[str, Any]:
-    """Take up what `save` wrote."""
-    with safe_open(path, "pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        state: dict[str, Any] = json.loads(file.metadata()["state"])
-    for name, value in model.state_dict().items():
-        value.copy_(tensors[f"model.{name}"])
-    for name, parameter in model.named_parameters():
-        moments = {m: tensors.get(f"{m}.{name}") for m in ("step", "exp_avg", "exp_avg_sq")}
-        if moments["step"] is not None:
-            optimizer.state[parameter] = moments
-    return state
-
-
-def average(weights: Iterable[Tensor], *figures: float) -> list[float]:
+def average(weights: Items[Tensor], figures: Items[float]) -> list[float]:
     """Gradients and figures become their means over all processes."""
     gradients = [weight.grad for weight in weights if weight.grad is not None]
     flat = torch.cat([*(gradient.flatten() for gradient in gradients), torch.tensor(figures)])
@@ -104,56 +72,21 @@ def average(weights: Iterable[Tensor], *figures: float) -> list[float]:
     return means
 
 
-def train(recipe: Any, family: Family, checkpoint: Path, rank: int) -> dict[str, Any]:
-    """Run the stages that are left: a stage ends when the running share of copied tokens that are
-    right reaches `until`, or after `minutes`. Processes differ in their rows only."""
-    model: Any = family.model.train()
+def train(recipe: Any, family: Family, checkpoint: Path, rank: int) -> curriculum.State:
+    """Run the stages that are left. Processes differ in their rows only."""
     batches, measure = (plugins.load(recipe.get(name, WAYS[name])) for name in WAYS)
-    for name, weight in model.named_parameters():
-        weight.requires_grad_(not re.search(recipe.frozen, name))
-    weights = [weight for weight in model.parameters() if weight.requires_grad]
-    optimizer = torch.optim.AdamW(weights, lr=0.0, betas=(0.9, 0.98), weight_decay=0.0)
-    state = {"stage": 0, "step": 0, "in_stage": 0.0, "seconds": 0.0, "right": 0.0}
-    if checkpoint.exists():
-        state = restore(checkpoint, model, optimizer)
     pair, seed = plugins.load(recipe.pairs), 1000 * recipe.seed + rank
-    logged = saved = state["seconds"]
-    while state["stage"] < len(recipe.stages):
-        stage = recipe.stages[state["stage"]]
+
+    def lessons(stage: Any, state: curriculum.State) -> Iterator[Lesson]:
         family.method = plugins.build({**recipe.method, **stage.get("method", {})})
-        begun, over = time.monotonic(), False
-        for batch in batches(stage, family.tokenizer, pair, seed, int(state["step"])):
-            done = min(1.0, state["in_stage"] / (60 * stage.minutes))
-            rate = stage.lr + (stage.get("lr_end", stage.lr) - stage.lr) * done
-            optimizer.param_groups[0]["lr"] = rate * min(1.0, (state["step"] + 1) / recipe.warmup)
-            optimizer.zero_grad()
-            loss, right = measure(family, batch, stage.guidance)
-            loss.backward()
-            now = time.monotonic()
-            right, mean, seconds = average(weights, right, loss.item(), now - begun)
-            begun = now
-            torch.nn.utils.clip_grad_norm_(weights, 1.0)
-            optimizer.step()
-            state["right"] += 0.03 * (right - state["right"])
-            state["step"] += 1
-            state["seconds"] += seconds
-            state["in_stage"] += seconds
-            over = state["right"] >= stage.until or state["in_stage"] >= 60 * stage.minutes
-            if rank == 0 and (over or state["seconds"] - logged > LOG_SECONDS):
-                logged = state["seconds"]
-                print(
-                    f"{logged:6.0f} s  stage {state['stage']}  step {state['step']}  "
-                    f"{list(batch.ids.shape)}  loss {mean:.3f}  right {state['right']:.4f}",
-                    flush=True,
-                )
-            if over:
-                state.update(stage=state["stage"] + 1, in_stage=0.0, right=0.0)
-            if rank == 0 and (over or state["seconds"] - saved > SAVE_SECONDS):
-                saved = state["seconds"]
-                save(checkpoint, model, optimizer, state)
-            if over:
-                break
-    return state
+        return (
+            Lesson("right", batch.ids.shape, *measure(family, batch, stage.guidance))
+            for batch in batches(stage, family.tokenizer, pair, seed, int(state["step"]))
+        )
+
+    return curriculum.train(
+        recipe, family.model, checkpoint, lessons, average, memory=0.03, leads=rank == 0
+    )
 
 
 def work(rank: int, path: str, words: Items[str], meeting: str) -> None:

@@ -7,7 +7,7 @@ import torch
 from omegaconf import OmegaConf
 
 from bench import plugins
-from bench.children import check_heads, train_heads
+from bench.children import check_heads, curriculum, train_heads
 from bench.models.base import Spec
 from bench.models.embedded import distance
 from bench.models.heads import RobertaChoice, RobertaSpan
@@ -61,7 +61,7 @@ def test_training_ends_with_a_checkpoint_that_both_heads_load(small):
 
 def test_training_goes_on_from_what_was_saved(small, monkeypatch):
     path, recipe = small
-    monkeypatch.setattr(train_heads, "SAVE_SECONDS", 0)
+    monkeypatch.setattr(curriculum, "SAVE_SECONDS", 0)
     steps = []
 
     def stop(both, method, batch, guidance, measure=train_heads.Both.measure):
@@ -78,7 +78,7 @@ def test_training_goes_on_from_what_was_saved(small, monkeypatch):
     both = train_heads.load(out, Vanilla(), list(recipe.marks))
     optimizer = torch.optim.AdamW(both.model.parameters())
     with torch.no_grad():
-        state = train_heads.restore(out / "checkpoint.safetensors", both.model, optimizer)
+        state = curriculum.restore(out / "checkpoint.safetensors", both.model, optimizer)
     assert state["step"] == 3
     (out / "checkpoint.safetensors").unlink()
 
