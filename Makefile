@@ -3,6 +3,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 READY := $(VENV)/.ready
+DEV := $(VENV)/.ready-dev
 BENCH := $(VENV)/bin/bench
 
 METHOD ?= vcc
@@ -15,19 +16,21 @@ REQUEST = method=$(METHOD) task=$(TASK) \
   $(if $(SEED),seed=$(SEED)) $(if $(MEASURE),measure=$(MEASURE)) $(if $(RESULTS),results=$(RESULTS)) \
   $(if $(FORCE),force=true) $(ARGS)
 
-.PHONY: help setup bench report plots leaderboard browser test trust cluster selfbench lint speed \
+.PHONY: help setup bench report plots support leaderboard browser test trust cluster selfbench lint speed \
   embedded lra-small lra-embedded lra-full clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-setup: $(READY)  ## the virtual environment, and nothing else
+setup: $(READY)  ## the virtual environment with what a run needs (under a minute)
 
-$(READY): pyproject.toml
-	@echo "Installing into $(VENV) (about a minute) …"
-	@test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	@$(VENV)/bin/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[dev]'
+$(READY): pyproject.toml tools/setup
+	@PYTHON=$(PYTHON) tools/setup
 	@touch $@
+
+$(DEV): pyproject.toml tools/setup
+	@PYTHON=$(PYTHON) tools/setup dev
+	@touch $(READY) $@
 
 bench: $(READY)  ## one cell: METHOD= TASK= [MODEL= DATA= DATA_DIR= LENGTH= N= DEVICE= DTYPE= THREADS= SEED= RESULTS= FORCE=1 ARGS='any=override']
 	@$(BENCH) run $(REQUEST)
@@ -35,35 +38,38 @@ bench: $(READY)  ## one cell: METHOD= TASK= [MODEL= DATA= DATA_DIR= LENGTH= N= D
 report: $(READY)  ## the papers' tables beside your rows, as files in results/tables [TABLE= RESULTS= FORMAT=md,tex,csv,html OUT=]
 	@$(BENCH) report $(TABLE) $(if $(RESULTS),--results $(RESULTS)) $(if $(FORMAT),--format $(FORMAT)) --out $(or $(OUT),results/tables)
 
+support: $(READY)  ## which method runs in which model family, as docs/support.md
+	@$(VENV)/bin/python -m bench.conformance.support
+
 leaderboard: $(READY)  ## rows as one HTML page, leaderboard.html [RESULTS='DIR …' OUT=FILE]
 	@$(BENCH) leaderboard $(if $(RESULTS),--results $(RESULTS)) $(if $(OUT),--out $(OUT))
 
-test: $(READY)  ## the tests, but for those of `make trust`
+test: $(DEV)  ## the tests, but for those of `make trust`
 	@$(VENV)/bin/python -m pytest -n 2
 
-browser: $(READY)  ## what the tests of the page need beside a Chromium on this machine
-	@$(VENV)/bin/python -m pip install --quiet --quiet --disable-pip-version-check --editable '.[browser]'
+browser: $(DEV)  ## what the tests of the page need beside a Chromium on this machine
+	@PYTHON=$(PYTHON) tools/setup dev,browser
 
-trust: $(READY)  ## the tests of measurement itself: cheats, 40 kills, memory
+trust: $(DEV)  ## the tests of measurement itself: integrity checks, 40 kills, memory
 	@$(VENV)/bin/python -m pytest -n 2 tests/trust
 
-cluster: $(READY)  ## sweeps on a real one-node Slurm that is started and stopped for it (3 minutes)
+cluster: $(DEV)  ## sweeps on a real one-node Slurm that is started and stopped for it (3 minutes)
 	@tests/cluster/run
 
 selfbench: $(READY)  ## what the harness itself costs, beside its goals [MODEL=]
-	@$(VENV)/bin/python -m bench.selfbench $(MODEL)
+	@$(VENV)/bin/python -m benchmarks.harness $(if $(MODEL),--model $(MODEL))
 
 plots: $(READY)  ## figures of stored rows, as PNG, SVG and PDF [FIGURES= RESULTS= OUT= ARGS='task=… length=…']
 	@$(BENCH) plot $(FIGURES) $(if $(RESULTS),--results $(RESULTS)) $(if $(OUT),--out $(OUT)) $(ARGS)
 
-lint: $(READY)  ## ruff and mypy
+lint: $(DEV)  ## ruff and mypy
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy
 
 speed: $(READY)  ## every method against fused SDPA on this machine (to 16k tokens: 4 minutes)
-	@$(VENV)/bin/python -m tests.speed $(ARGS)
+	@$(VENV)/bin/python -m benchmarks.speed $(ARGS)
 
-embedded: $(READY)  ## train the embedded models again, into results/embedded [OUT= ONLY='t5 …' SHARE=0.02 FORCE=1] (cost and expected score: conf/embedded/*.yaml)
-	@$(VENV)/bin/python -m bench.children.embedded $(ONLY) $(if $(OUT),--out $(OUT)) $(if $(SHARE),--share $(SHARE)) $(if $(FORCE),--force)
+embedded: $(DEV)  ## train the embedded models again, into results/embedded [OUT= ONLY='t5 …' SHARE=0.02 FORCE=1] (cost and expected score: tools/embedded/recipes/*.yaml)
+	@$(VENV)/bin/python -m tools.embedded.make $(ONLY) $(if $(OUT),--out $(OUT)) $(if $(SHARE),--share $(SHARE)) $(if $(FORCE),--force)
 
 # Methods' own parameters: at the short lengths of lra-small, and at those of lra-full.
 SMALL_bigbird = method.block_size=$$block method.random=1
@@ -83,7 +89,7 @@ lra-small: $(READY)  ## small LRA encoders, trained for three methods and swappe
 	@failed=0; for task in text image listops pathfinder; do block=16; test $$task != listops || block=4; \
 	$(call lra_cells,lra_small,SMALL,results=results/lra-small measure=quality) done; exit $$failed
 
-lra_ship = $(VENV)/bin/python -m bench.children.ship bench/models/embedded/lra-$$task$(2) \
+lra_ship = $(VENV)/bin/python -m tools.embedded.ship bench/models/embedded/lra-$$task$(2) \
   recipe=lra_small_$$task method=$(1) $(SMALL_$(1)) $(LRA_ARGS) &&
 
 lra-embedded: lra-small  ## what that trained, as the shipped models embedded-lra-…

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.cell import Cell
-    from bench.runner import Row
-    from bench.supervisor import Progress
+    from bench.execution.runner import ReturnedRow
+    from bench.execution.supervisor import Progress
+    from bench.request.cell import Cell
 
 
 def compose(*overrides: str) -> Cell:
     """The cell of a request in the words of `bench run`. Raises bench.errors.RequestError."""
-    from bench import config
-    from bench.cell import Cell
+    from bench.request import compose as config
+    from bench.request.cell import Cell
 
     return Cell.of(config.compose(overrides))
 
@@ -31,8 +31,8 @@ def run(
     force: bool = False,
     deadline_s: float = 3600.0,
     progress: Progress | None = None,
-) -> Row:
-    """Run a cell, store its row and return it: see bench.runner.run."""
-    from bench import runner
+) -> ReturnedRow:
+    """Run a cell, store its row and return it: see bench.execution.runner.run."""
+    from bench.execution import runner
 
     return runner.run(cell, results, force=force, deadline_s=deadline_s, progress=progress)

@@ -1,5 +1,5 @@
 """`python -m bench` is `bench`."""
 
-from bench.cli import main
+from bench.cli.main import main
 
 main()

@@ -1,4 +1,4 @@
-"""The one kind of error that is the user's to mend, and how it is worded."""
+"""Errors of a request and of a run, and how they are worded."""
 
 from __future__ import annotations
 

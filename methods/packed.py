@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from methods.base import Sequence
+from methods.sequence import SequenceInfo
 
 
 @dataclass(frozen=True)
 class Packed:
     """Rows with their padding at the end: hidden [B, m, D], lengths, positions [B, m]; order
-    [B, n] int64, or None: where in the input each token stood."""
+    [B, m] int64: the place of each token in the input, or None where it is the same."""
 
     hidden: Tensor
     lengths: list[int]
@@ -21,7 +21,7 @@ class Packed:
     order: Tensor | None
 
     @classmethod
-    def of(cls, hidden: Tensor, sequence: Sequence) -> Packed:
+    def of(cls, hidden: Tensor, sequence: SequenceInfo) -> Packed:
         batch, n, size = hidden.shape
         positions, valid = sequence.positions, sequence.valid
         if positions is None:
@@ -35,18 +35,20 @@ class Packed:
         return cls(hidden, lengths, positions.gather(1, order), order)
 
     @property
-    def sequence(self) -> Sequence:
+    def sequence(self) -> SequenceInfo:
         m = self.hidden.shape[1]
         if min(self.lengths) == m:
-            return Sequence(self.positions)
+            return SequenceInfo(self.positions)
         lengths = torch.tensor(self.lengths, device=self.hidden.device)
-        return Sequence(self.positions, torch.arange(m, device=lengths.device) < lengths[:, None])
+        return SequenceInfo(
+            self.positions, torch.arange(m, device=lengths.device) < lengths[:, None]
+        )
 
     def with_hidden(self, hidden: Tensor) -> Packed:
         return Packed(hidden, self.lengths, self.positions, self.order)
 
     def unpacked(self, hidden: Tensor, n: int) -> Tensor:
-        """[B, m, D] → [B, n, D] where the tokens stood; zeros at padding."""
+        """[B, m, D] → [B, n, D] at the tokens' places in the input; zeros at padding."""
         if self.order is None:
             return hidden
         valid = self.sequence.valid

@@ -1,6 +1,6 @@
-"""The contract of a task: rows, what of them a model sees, and how predictions are scored.
+"""The interface of a task: its rows, their encoding for a model, and the scoring of predictions.
 
-Nothing here or in a task's module imports torch: rows are checked before a model is loaded.
+Neither this module nor a task's module imports torch: rows are validated before a model is loaded.
 """
 
 from __future__ import annotations
@@ -12,24 +12,32 @@ from pathlib import Path
 from typing import Any, Protocol
 
 COMMON = 16
-"""So many of the commonest right answers are tried as the answer to all rows."""
+"""How many of the most common right answers are tried as constant answers."""
 
 
 class DataError(ValueError):
-    """Data that can't be used: one line with the file, the line, what was found and expected."""
+    """Data that can't be used. The message is one line: file, line, what was found and expected."""
 
 
 class FetchError(DataError):
-    """Data that is right to ask for, but that didn't come: no network, a hub that doesn't answer,
-    a disk that is full."""
+    """A valid request for data that failed: no network, no answer from the hub, a full disk."""
+
+
+class NoEmbeddedRows(DataError):
+    """data=embedded for a task that has no embedded rows."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One sample. `query` is what a user asks (its tokens are the VIP tokens), `document` the
-    long text; several references are several right answers. `second` is the other text of a pair
-    that an encoder reads twice (LRA Retrieval). `support`, for training alone, says which sentences
-    the answer rests on: the title of a paragraph and the sentence's number in it."""
+    """One sample.
+
+    query       the question; its tokens are the VIP tokens
+    document    the long text
+    references  the right answers, one or more
+    second      the other text of a pair, which is encoded separately (LRA Retrieval)
+    support     for training only: the sentences that the answer follows from, each as the title of
+                a paragraph and the sentence's number in it
+    """
 
     id: str
     query: str
@@ -41,8 +49,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Data:
-    """Where rows come from. `source` ∈ {embedded, local, hub}; `dir` is the local folder in the
-    benchmark's official layout; `split` None takes the task's own evaluation split."""
+    """Where rows come from. `source` is embedded, local or hub; `dir` is the local folder in the
+    benchmark's official layout; `split` None means the split that the task is evaluated on."""
 
     source: str = "embedded"
     dir: Path | None = None
@@ -51,7 +59,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Loaded:
-    """Rows ready to run, and what they are: the sha256 covers every row of the source."""
+    """Rows of a split. `sha256` covers all rows of the source, `n_available` is their number."""
 
     rows: Sequence[Row]
     split: str
@@ -61,9 +69,14 @@ class Loaded:
 
 @dataclass(frozen=True)
 class Encoded:
-    """One row as a model reads it: token ids, which of them are VIP, and how many tokens the row
-    had before it was cut to the length. `valid` None: all ids are; `second` is the other text of
-    a pair."""
+    """One row as the input of a model.
+
+    ids        token ids
+    vip        for each id whether it is a VIP token
+    tokens_in  number of tokens before truncation to the length
+    valid      for each id whether it isn't padding; None: none is
+    second     the other text of a pair
+    """
 
     ids: Sequence[int]
     vip: Sequence[bool]
@@ -73,7 +86,7 @@ class Encoded:
 
 
 class Tokenizer(Protocol):
-    """The little of a Hugging Face tokenizer that an encoding needs."""
+    """The part of a Hugging Face tokenizer that encoding uses."""
 
     eos_token_id: int | None
 
@@ -84,14 +97,15 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True)
 class Task:
-    """A task of a benchmark. Fields come from its YAML; subclasses say how rows are found.
+    """A task of a benchmark. The fields are set in its YAML; subclasses load rows.
 
-    length           tokens of input at which the benchmark or its paper is measured
+    length           input length in tokens at which the benchmark or its paper is evaluated
     max_new_tokens   the generation limit
     metric           the name of the official metric in tasks.metrics
-    truncation_side  which end of the document is dropped when a row is too long
-    labels           classes of a classification task: a prediction is a class number as text
-    vocabulary       number of ids of a task that has its own, and needs no tokenizer
+    truncation_side  which end of the document is dropped if a row is too long
+    labels           number of classes of a classification task: a prediction is a class number as
+                     text
+    vocabulary       number of ids of a task that has its own ids and needs no tokenizer
     """
 
     name: str
@@ -107,64 +121,65 @@ class Task:
 
     @property
     def answers(self) -> str:
-        """What a model answers with: text, class (its number), choice (the number of one of the
-        choices in the query) or span (a piece of the document, or yes or no)."""
+        """The kind of answer: text, class (its number), choice (the number of one of the choices in
+        the query) or span (a part of the document, or yes or no)."""
         return "text" if self.labels is None else "class"
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """Markers of the inputs that should be tokens of their own."""
+        """Markers in the inputs that should be tokens of their own."""
         return ()
 
     def spell(self, row: Row, answer: str) -> str:
-        """The prediction that a model's answer stands for: of a choice its text."""
+        """The prediction for a model's answer: for a choice its text."""
         return answer
 
     def target(self, row: Row, encoded: Encoded, tokenizer: Tokenizer) -> Sequence[int]:
-        """What a head learns to answer to an encoded row, from its first reference:
+        """The training target of a head for an encoded row, from its first reference:
 
         class   its number
         choice  its number, from 0 in the order of the query
         span    0 no, 1 yes or 2 a span; the span's first and last token; and for each token whether
-                what begins there is needed (0, 1). -100 where nothing is known: a span that was cut
-                off, a token that begins nothing.
+                the title or sentence that begins there is needed (0, 1). -100 if unknown: for a
+                span that was truncated, for a token that begins neither
 
-        Raises DataError for a reference that is no such answer."""
+        Raises DataError if the reference is no such answer."""
         if self.labels is None:
             raise NotImplementedError(f"{self.name} answers with {self.answers}")
         return [int(row.references[0])]
 
     def constants(self, rows: Sequence[Row]) -> list[list[str]]:
-        """Answers to these rows that need no reading, one list for each way: each class, or each of
-        the commonest right answers, to all of them. The best of them is the level of chance."""
+        """Predictions that don't depend on the document, one list for each strategy: each class, or
+        each of the most common right answers, for all rows. The best of them is chance level."""
         if self.labels is not None:
             answers = [str(label) for label in range(self.labels)]
         else:
-            counted = Counter(answer for row in rows for answer in dict.fromkeys(row.references))
-            answers = [answer for answer, _ in counted.most_common(COMMON)]
+            counts = Counter(answer for row in rows for answer in dict.fromkeys(row.references))
+            answers = [answer for answer, _ in counts.most_common(COMMON)]
         return [[answer] * len(rows) for answer in answers]
 
     @property
     def metric_version(self) -> int:
-        """Changes whenever the metric's definition could give another number."""
+        """Incremented whenever a change of the metric could change a number."""
         raise NotImplementedError
 
     def load(self, data: Data, n: int | None, length: int, seed: int) -> Loaded:
-        """The first n rows (None: all) for inputs of `length` tokens. Raises DataError."""
+        """The first n rows (None: all) for inputs of `length` tokens. `length` and `seed` affect
+        embedded rows only. Raises DataError, NoEmbeddedRows if there are none."""
         raise NotImplementedError
 
     def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
-        """At most `length` ids, query first and never cut, end-of-sequence last."""
+        """At most `length` ids: the query first and never truncated, end-of-sequence last."""
         raise NotImplementedError
 
     def score(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]]
     ) -> Mapping[str, float]:
-        """The official metric's figures; `value` is the one that ranks."""
+        """The official metric's figures; `value` is the one used for ranking."""
         raise NotImplementedError
 
     def score_each(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]]
     ) -> list[float]:
-        """One number a row whose mean is `value`, for intervals and paired tests."""
+        """One number per row whose mean is `value`, for intervals and paired tests."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
 """LRA, Long Range Arena (Tay et al., 2021, arXiv:2011.04006): five classification tasks over long
 sequences, read token by token, byte by byte or pixel by pixel.
 
-    task        ids                                                   0 is
+    task        ids                                                   id 0
     ListOps     [MIN [MAX [MED [SM = 1…4, digits 0…9 = 5…14, X = 15   padding
     Text        byte + 1                                              padding
     Retrieval   byte + 1, of each text's first 10,000 bytes           padding
@@ -10,7 +10,7 @@ sequences, read token by token, byte by byte or pixel by pixel.
 
 The official ListOps ids follow the order of a Python set and can't be reproduced; these are fixed.
 Black isn't padding: a mask says which ids are valid (`lra_mask: explicit`). Nyströmformer's harness
-and those that followed it take `id != 0` for the mask; `lra_mask: legacy` does so too.
+and those derived from it use `id != 0` as the mask, as `lra_mask: legacy` does.
 
 Accuracy is over all rows. The official evaluation of Image, Pathfinder and Retrieval drops the rows
 that don't fill its last batch of 256, 512 or 32, so its figures are over slightly fewer.
@@ -18,8 +18,8 @@ that don't fill its last batch of 256, 512 or 32, so its figures are over slight
 ListOps, Retrieval and Pathfinder come in one tar, lra_release.gz, that no hub has:
 https://storage.googleapis.com/long-range-arena/lra_release.gz (unverified).
 
-No token of LRA is a question. VIP is the first one alone: it stands where LRA's encoders read the
-class, so it is what VCC must keep whole. Predictions are class numbers as text.
+No token of LRA is a query. The only VIP token is the first: LRA's encoders classify from that
+position, so VCC must not compress it. Predictions are class numbers as text.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, ClassVar
 
-from tasks import listops, lra_files
 from tasks.base import Data, DataError, Encoded, Loaded, Row, Tokenizer
-from tasks.rows import Reader
+from tasks.generators import listops
+from tasks.loading import lra_files
+from tasks.loading.reader import Reader
 
 MASKS = ("explicit", "legacy")
 RETRIEVAL_BYTES = 10_000
@@ -47,15 +48,16 @@ LISTOPS = {
 class Lra(Reader):
     """One task of LRA.
 
-    embedded       which of the five it is; its rows are generated in the same layout
-    size           pixels of an image's side
-    max_length     of an embedded ListOps tree, exclusive, where the requested length has room
-    slices         split → the part of its files' rows that it is, as fractions
-    contour        dashes in an embedded Pathfinder path: 14 is the hard kind
+    embedded       which of the five it is; embedded rows have the same layout
+    size           side of an image in pixels
+    max_length     of an embedded ListOps tree, exclusive, if the requested length has room for it
+    slices         split → its part of the rows in the files, as fractions
+    contour        dashes in an embedded Pathfinder path: 14 is the hard variant
     distractors    whether embedded Pathfinder images have short paths beside the two
-    plain          share of an embedded review's opinions that one word tells; 0: no word does alone
-    shuffled       n rows are drawn over the split: IMDb lists all of one class first
-    embedded_rows  embedded rows where n isn't given
+    plain          share of an embedded review's opinions that a single word decides; with 0 no
+                   single word decides any
+    shuffled       draw n rows from the whole split: IMDb lists all rows of one class first
+    embedded_rows  number of embedded rows if n isn't given
     lra_mask       explicit, or legacy: ids of 0 are padding, black pixels too
     """
 
@@ -86,55 +88,54 @@ class Lra(Reader):
 
     def load(self, data: Data, n: int | None, length: int, seed: int) -> Loaded:
         """The first n rows of a split; None takes all, or `embedded_rows`. Embedded rows depend on
-        the seed, and their texts and trees on the length. Raises DataError."""
-        if n is not None and n < 1:
-            raise DataError(f"n={n}; expected 1 or more")
-        split = self._split(data)
+        the seed, and texts and trees also on the length. Raises DataError."""
+        split = self.requested_split(data, n)
         if data.source == "embedded":
             return self._generated(split, n or self.embedded_rows, length, seed)
         paths = [path for path, _ in self.parts(data, split, length)]
         if self.embedded in ("listops", "retrieval"):
-            paths = paths[:1]  # one file a split; a packed copy of it may lie beside
-        found = lra_files.READERS[self.embedded](paths, self.labels or 0, self.size)
-        kept, available = self._some(found, split, n)
+            paths = paths[:1]  # one file per split; there may be a compressed copy of it
+        file_rows = lra_files.READERS[self.embedded](paths, self.labels or 0, self.size)
+        numbered, available = self._select(file_rows, split, n)
         if not available:
             raise DataError(f"{paths[0]} has no rows of split '{split}'; expected one or more")
-        rows = [self._row(f"{split}-{at:06d}", one) for at, one in kept]
+        rows = [
+            self._row(f"{split}-{at:06d}", row.label, row.document, row.second, row.where)
+            for at, row in numbered
+        ]
         return Loaded(rows, split, lra_files.sha256(paths, self.embedded), available)
 
-    def _some(
-        self, found: Iterable[lra_files.Found], split: str, n: int | None
-    ) -> tuple[list[tuple[int, lra_files.Found]], int]:
-        """The rows asked for with their numbers in the split, and the split's size. All rows are
-        read, which checks their columns and labels."""
+    def _select(
+        self, file_rows: Iterable[lra_files.FileRow], split: str, n: int | None
+    ) -> tuple[list[tuple[int, lra_files.FileRow]], int]:
+        """The requested rows with their numbers in the split, and the size of the split. All rows
+        are read, which validates their columns and labels."""
         if not self.shuffled and split not in self.slices:
-            rows = enumerate(found)
-            kept = list(islice(rows, n))
-            return kept, len(kept) + sum(1 for _ in rows)
-        every = list(found)
+            remaining = enumerate(file_rows)
+            selected = list(islice(remaining, n))
+            return selected, len(selected) + sum(1 for _ in remaining)
+        every = list(file_rows)
         begin, end = (round(len(every) * part) for part in self.slices.get(split, (0, 1)))
         numbered = list(enumerate(every[begin:end]))
         if self.shuffled and n is not None:
             random.Random(0).shuffle(numbered)
         return numbered[:n], len(numbered)
 
-    def _row(self, name: str, found: lra_files.Found) -> Row:
-        document = found.document
+    def _row(self, row_id: str, label: int, document: str, second: str | None, where: str) -> Row:
         if self.embedded == "listops":
             for token in listops.tokens(document):
                 if token not in LISTOPS:
-                    raise DataError(f"{found.where}: no ListOps token '{token}'")
-        return Row(name, "", document, (str(found.label),), found.second)
+                    raise DataError(f"{where}: no ListOps token '{token}'")
+        return Row(row_id, "", document, (str(label),), second)
 
     def _generated(self, split: str, n: int, length: int, seed: int) -> Loaded:
-        from tasks import lra_embedded
+        from tasks.generators import lra_rows
 
-        digest = hashlib.sha256(f"{self.embedded} {lra_embedded.VERSION}".encode())
+        digest = hashlib.sha256(f"{self.embedded} {lra_rows.VERSION}".encode())
         rows = []
-        for index, found in enumerate(
-            islice(lra_embedded.MAKERS[self.embedded](self, split, length, seed), n)
-        ):
-            row = self._row(f"embedded-{split}-{seed}-{index:03d}", found)
+        samples = lra_rows.GENERATORS[self.embedded](self, split, length, seed)
+        for index, sample in enumerate(islice(samples, n)):
+            row = self._row(f"embedded-{split}-{seed}-{index:03d}", *sample, f"row {index}")
             rows.append(row)
             digest.update(repr((row.id, row.document, row.second, row.references)).encode())
         return Loaded(rows, split, digest.hexdigest(), max(n, self.embedded_rows))
@@ -142,8 +143,8 @@ class Lra(Reader):
     # --- encoding -----------------------------------------------------------------------------
 
     def encode(self, row: Row, tokenizer: Tokenizer | None, length: int) -> Encoded:
-        """LRA's own ids, at most `length` of them: what is over is cut off at the end. No
-        tokenizer is used. Both texts of a pair are encoded alike, each with its own `tokens_in`."""
+        """At most `length` of LRA's own ids, truncated at the end; no tokenizer is used. Both texts
+        of a pair are encoded alike, each with its own `tokens_in`."""
         second = None if row.second is None else self._encoded(row.second, length)
         return self._encoded(row.document, length, second)
 

@@ -1,7 +1,7 @@
 """Questions over many paragraphs: HotpotQA (Yang et al., 2018, arXiv:1809.09600; distractor
 setting) and WikiHop (Welbl et al., 2018, arXiv:1710.06481; QAngaroo v1.1), in VCC's formats.
 
-Both layouts of HotpotQA are read: its own json (`_id`, context as pairs) and the hub's columns.
+Both layouts of HotpotQA are read: its own JSON (`_id`, context as pairs) and the hub's columns.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from tasks import formats, sources
 from tasks.base import DataError, Encoded, Row, Tokenizer
-from tasks.rows import Reader
+from tasks.loading import formats, records
+from tasks.loading.reader import Reader
 
 Paragraphs = list[tuple[str, list[str]]]
 
 
 @dataclass(frozen=True)
 class MultiHop(Reader):
-    """What the two share: `form` is one of formats.FORMS. t5 and roberta need the markers of
-    `special_tokens` as tokens of their own."""
+    """What the two have in common. `form` is one of formats.FORMS; t5 and roberta need the markers
+    in `special_tokens` as tokens of their own."""
 
     form: str = "t5"
     embedded: str = "links"
@@ -33,33 +33,33 @@ class MultiHop(Reader):
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
-        """Markers that stay readable text for a tokenizer without them."""
+        """The markers of `form`. They are plain text to a tokenizer that lacks them."""
         return formats.SPECIAL.get(f"{self.benchmark}/{self.form}", ())
 
     def make(self, split: str, index: int, length: int, seed: int) -> list[dict[str, Any]]:
-        from tasks import links
+        from tasks.generators import linked_paragraphs
 
         room = length - 64
         while True:
             try:
-                found = links.links(split, index, room, seed)
+                links = linked_paragraphs.links(split, index, room, seed)
             except ValueError as error:
                 raise DataError(f"length={length} is too short for paragraphs: {error}") from None
-            record = self.record(found)
-            over = self.count(record) - length
-            if over <= 0:
+            record = self.record(links)
+            excess = self.count_tokens(record) - length
+            if excess <= 0:
                 return [record]
-            room -= over
+            room -= excess
 
-    def record(self, found: Any) -> dict[str, Any]:
-        """Links in the benchmark's own columns."""
+    def record(self, links: Any) -> dict[str, Any]:
+        """A tasks.generators.linked_paragraphs.Links in the benchmark's columns."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
 class HotpotQA(MultiHop):
-    """Which span, or yes or no. `vip_context` adds the marks of titles and sentences to the VIP
-    tokens (VCC's context_cls_is_important)."""
+    """The answer is a span, yes or no. `vip_context` adds the markers of titles and sentences to
+    the VIP tokens (VCC's context_cls_is_important)."""
 
     vip_context: bool = False
 
@@ -68,37 +68,37 @@ class HotpotQA(MultiHop):
         return "span" if self.form == "roberta" else "text"
 
     def parse(self, record: dict[str, Any], where: str, split: str, at: int) -> Row:
-        row_id = sources.text(record, "_id" if "_id" in record else "id", where)
-        question = sources.text(record, "question", where)
+        row_id = records.text(record, "_id" if "_id" in record else "id", where)
+        question = records.text(record, "question", where)
         answer = self.answer(record, "answer", where, split)
         query, context = formats.hotpotqa(self.form, question, _paragraphs(record, where))
         return Row(row_id, query, context, (answer,), support=_support(record, where))
 
     def target(self, row: Row, encoded: Encoded, tokenizer: Tokenizer) -> Sequence[int]:
-        return formats.span(row, encoded, tokenizer, self.truncation_side)
+        return formats.span_target(row, encoded, tokenizer, self.truncation_side)
 
     def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
-        found = super().encode(row, tokenizer, length)
+        encoded = super().encode(row, tokenizer, length)
         if not self.vip_context:
-            return found
-        marks = {_id(tokenizer, mark) for mark in ("[ts]", "[ss]")} - {None}
-        vip = [vip or i in marks for i, vip in zip(found.ids, found.vip, strict=True)]
-        return replace(found, vip=vip)
+            return encoded
+        markers = {_marker_id(tokenizer, marker) for marker in ("[ts]", "[ss]")} - {None}
+        vip = [vip or i in markers for i, vip in zip(encoded.ids, encoded.vip, strict=True)]
+        return replace(encoded, vip=vip)
 
-    def record(self, found: Any) -> dict[str, Any]:
+    def record(self, links: Any) -> dict[str, Any]:
         return {
-            "question": found.question,
-            "answer": found.answer,
+            "question": links.question,
+            "answer": links.answer,
             "supporting_facts": {
-                "title": [title for title, _ in found.supporting],
-                "sent_id": [number for _, number in found.supporting],
+                "title": [title for title, _ in links.supporting],
+                "sent_id": [number for _, number in links.supporting],
             },
             "context": {
-                "title": [title for title, _ in found.paragraphs],
-                # As in the benchmark, a sentence but the first begins with its blank.
+                "title": [title for title, _ in links.paragraphs],
+                # As in the benchmark, sentences after the first begin with a blank.
                 "sentences": [
-                    [said[0], *(f" {sentence}" for sentence in said[1:])]
-                    for _, said in found.paragraphs
+                    [sentences[0], *(f" {sentence}" for sentence in sentences[1:])]
+                    for _, sentences in links.paragraphs
                 ],
             },
         }
@@ -106,40 +106,40 @@ class HotpotQA(MultiHop):
 
 @dataclass(frozen=True)
 class WikiHop(MultiHop):
-    """Which of the candidates stands in a relation to a subject."""
+    """Which of the candidates has a given relation to a subject."""
 
     @property
     def answers(self) -> str:
         return "choice" if self.form == "roberta" else "text"
 
     def spell(self, row: Row, answer: str) -> str:
-        return formats.chosen(row.query, answer) if self.answers == "choice" else answer
+        return formats.query_choices(row.query)[int(answer)] if self.answers == "choice" else answer
 
     def target(self, row: Row, encoded: Encoded, tokenizer: Tokenizer) -> Sequence[int]:
-        return formats.choice(row)
+        return formats.choice_target(row)
 
     def constants(self, rows: Sequence[Row]) -> list[list[str]]:
-        """The candidate in a certain place, and the commonest right answers."""
-        given = [formats.offered(self.form, row.query) for row in rows]
-        return formats.nth(given) + super().constants(rows)
+        """The candidate at a fixed position, and the most common right answers."""
+        candidates = [formats.wikihop_candidates(self.form, row.query) for row in rows]
+        return formats.by_position(candidates) + super().constants(rows)
 
     def parse(self, record: dict[str, Any], where: str, split: str, at: int) -> Row:
         candidates, supports = (_texts(record, name, where) for name in ("candidates", "supports"))
         answer = self.answer(record, "answer", where, split)
         if answer not in candidates:
             raise DataError(f"{where}: answer '{answer}' is none of {len(candidates)} candidates")
-        question = sources.text(record, "query", where)
+        question = records.text(record, "query", where)
         query, context = formats.wikihop(self.form, question, candidates, supports)
-        return Row(sources.text(record, "id", where), query, context, (answer,))
+        return Row(records.text(record, "id", where), query, context, (answer,))
 
-    def record(self, found: Any) -> dict[str, Any]:
-        from tasks import links
+    def record(self, links: Any) -> dict[str, Any]:
+        from tasks.generators import linked_paragraphs
 
         return {
-            "query": f"{links.RELATION} {found.subject}",
-            "answer": found.home,
-            "candidates": list(found.candidates),
-            "supports": found.supports,
+            "query": f"{linked_paragraphs.RELATION} {links.subject}",
+            "answer": links.home,
+            "candidates": list(links.candidates),
+            "supports": links.supports,
         }
 
 
@@ -147,17 +147,17 @@ def _paragraphs(record: dict[str, Any], where: str) -> Paragraphs:
     """(title, sentences) of the context, from a dict of two columns or from a list of pairs."""
     context = record.get("context")
     if isinstance(context, dict):
-        titles, said = context.get("title"), context.get("sentences")
-        if isinstance(titles, list) and isinstance(said, list) and len(titles) == len(said):
-            context = list(zip(titles, said, strict=True))
+        titles, texts = context.get("title"), context.get("sentences")
+        if isinstance(titles, list) and isinstance(texts, list) and len(titles) == len(texts):
+            context = list(zip(titles, texts, strict=True))
     if not isinstance(context, list) or not context or not all(map(_is_paragraph, context)):
         raise DataError(f"{where}: column 'context' holds no paragraphs of a title and sentences")
-    return [(title, list(said)) for title, said in context]
+    return [(title, list(sentences)) for title, sentences in context]
 
 
 def _support(record: dict[str, Any], where: str) -> tuple[tuple[str, int], ...]:
     """(title, sentence number) of the supporting facts, from a dict of two columns or from a list
-    of pairs; none where the column is missing, as in the test split."""
+    of pairs; none if the column is missing, as in the test split."""
     facts = record.get("supporting_facts") or []
     if isinstance(facts, dict):
         facts = list(zip(facts.get("title", ()), facts.get("sent_id", ()), strict=False))
@@ -170,24 +170,25 @@ def _support(record: dict[str, Any], where: str) -> tuple[tuple[str, int], ...]:
     raise DataError(f"{where}: column 'supporting_facts' holds no titles with numbers of sentences")
 
 
-def _is_paragraph(found: Any) -> bool:
-    return (
-        isinstance(found, list | tuple)
-        and len(found) == 2
-        and isinstance(found[0], str)
-        and isinstance(found[1], list)
-        and all(isinstance(sentence, str) for sentence in found[1])
-    )
+def _is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _is_paragraph(value: Any) -> bool:
+    match value:
+        case [str(), sentences]:
+            return _is_texts(sentences)
+    return False
 
 
 def _texts(record: dict[str, Any], column: str, where: str) -> Sequence[str]:
-    found = record.get(column)
-    if not isinstance(found, list) or not found or not all(isinstance(one, str) for one in found):
+    texts: Sequence[str] = record.get(column) or ()
+    if not texts or not _is_texts(texts):
         raise DataError(f"{where}: column '{column}' holds no list of texts")
-    return found
+    return texts
 
 
-def _id(tokenizer: Tokenizer, mark: str) -> int | None:
-    """The id of a mark that is one token, None for a tokenizer that spells it."""
-    ids = tokenizer(mark, add_special_tokens=False)["input_ids"]
+def _marker_id(tokenizer: Tokenizer, marker: str) -> int | None:
+    """The id of a marker, None for a tokenizer in which it is several tokens."""
+    ids = tokenizer(marker, add_special_tokens=False)["input_ids"]
     return ids[0] if len(ids) == 1 else None

@@ -1,8 +1,8 @@
 """SCROLLS (Shaham et al., 2022, arXiv:2201.03533): seven tasks over long documents, one reader.
 
-A row of the benchmark is {id, pid, input, output}; the input holds the query, if there is one,
-and the document, and rows with one id are several references of it. What differs between tasks
-stands in conf/task/*.yaml. Embedded rows are stories laid out like the benchmark's rows.
+A record of the benchmark is {id, pid, input, output}; the input contains the query, if any, and the
+document, and records with the same id are several references of it. The settings of each task are
+in conf/task/*.yaml. Embedded rows are stories in the benchmark's layout.
 """
 
 from __future__ import annotations
@@ -13,21 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tasks import formats, sources
 from tasks.base import Data, DataError, Encoded, Row, Tokenizer
-from tasks.rows import Reader
+from tasks.loading import formats, records
+from tasks.loading.reader import Reader
 
-# Tokens kept for an embedded row's query at first; a longer one makes the story shorter.
+# Tokens reserved for an embedded row's query at first; a longer one makes the story shorter.
 QUERY_TOKENS = {"question": 16, "recap": 16, "claim": 16, "options": 88, "summary": 2}
-
-
 OPTION = re.compile(r"\n *\([A-D]\) ?")
 
 
 def paragraph(text: str) -> tuple[str, str]:
-    """(query, document): the query is what stands before the first blank line."""
-    query, found, document = text.partition("\n\n")
-    if not found or not query.strip():
+    """(query, document): the query is the text before the first blank line."""
+    query, separator, document = text.partition("\n\n")
+    if not separator or not query.strip():
         raise ValueError("no query before a blank line")
     return query.strip(), document.lstrip("\n")
 
@@ -36,30 +34,30 @@ def options(text: str) -> tuple[str, str]:
     """(query, document): the query is the question and its four option lines, (A) to (D)."""
     end = 0
     for letter in "ABCD":
-        found = re.compile(rf"\n *\({letter}\) ?").search(text, end)
-        if not found:
+        match = re.compile(rf"\n *\({letter}\) ?").search(text, end)
+        if not match:
             raise ValueError(f"no option line ({letter}) after the question")
-        end = found.end()
-    # The last option ends with its line: what follows is the article.
+        end = match.end()
+    # The last option ends with its line; the article follows.
     line_end = text.find("\n", end)
     line_end = len(text) if line_end < 0 else line_end
     return text[:line_end].strip(), text[line_end:].lstrip("\n")
 
 
 def none(text: str) -> tuple[str, str]:
-    """(query, document): the whole input is the document, and VCC asks to "summarize" it."""
+    """(query, document): the whole input is the document; VCC's query is "summarize"."""
     return "summarize", text
 
 
 def entities(text: str) -> tuple[str, str]:
-    """`options` in the form that VCC's multiple-choice head reads: each option between markers."""
+    """`options` in the format of VCC's multiple-choice head: each option between markers."""
     query, document = options(text)
-    question, *given = OPTION.split(query)
-    return formats.choices(question.strip(), given), document
+    question, *candidates = OPTION.split(query)
+    return formats.choice_query(question.strip(), candidates), document
 
 
 QUERIES = {"paragraph": paragraph, "options": options, "entities": entities, "none": none}
-GIVEN = {"options": lambda query: OPTION.split(query)[1:], "entities": formats.marked}
+CHOICES = {"options": lambda query: OPTION.split(query)[1:], "entities": formats.query_choices}
 """The options in a query."""
 
 
@@ -67,9 +65,9 @@ GIVEN = {"options": lambda query: OPTION.split(query)[1:], "entities": formats.m
 class Scrolls(Reader):
     """One task of SCROLLS: <member>.zip holds <member>/<split>.jsonl.
 
-    query     where the query stands in an input: paragraph, options or none (see QUERIES);
-              entities is options for an encoder with a multiple-choice head
-    embedded  what of a story makes its embedded rows: question, recap, options, summary, claim
+    query     what the query is in an input: paragraph, options or none (see QUERIES); entities is
+              options for an encoder with a multiple-choice head
+    embedded  what embedded rows ask of a story: question, recap, options, summary or claim
     """
 
     query: str = "paragraph"
@@ -91,23 +89,23 @@ class Scrolls(Reader):
         return formats.SPECIAL["quality/roberta"] if self.query == "entities" else ()
 
     def spell(self, row: Row, answer: str) -> str:
-        return formats.chosen(row.query, answer) if self.query == "entities" else answer
+        return formats.query_choices(row.query)[int(answer)] if self.query == "entities" else answer
 
     def target(self, row: Row, encoded: Encoded, tokenizer: Tokenizer) -> Sequence[int]:
-        return formats.choice(row)
+        return formats.choice_target(row)
 
     def constants(self, rows: Sequence[Row]) -> list[list[str]]:
-        """Where options are given, also the one in a certain place."""
-        given = GIVEN.get(self.query)
-        first = formats.nth([given(row.query) for row in rows]) if given else []
-        return first + super().constants(rows)
+        """If there are options, also the one at a fixed position."""
+        choices = CHOICES.get(self.query)
+        options = formats.by_position([choices(row.query) for row in rows]) if choices else []
+        return options + super().constants(rows)
 
     def parts(self, data: Data, split: str, length: int) -> list[tuple[Path, str]]:
         return self.zipped(data, split)
 
     def parse(self, record: dict[str, Any], where: str, split: str, at: int) -> Row:
-        row_id = sources.text(record, "id", where)
-        text = sources.text(record, "input", where)
+        row_id = records.text(record, "id", where)
+        text = records.text(record, "input", where)
         output = self.answer(record, "output", where, split)
         try:
             query, document = QUERIES[self.query](text)
@@ -118,18 +116,18 @@ class Scrolls(Reader):
         return Row(row_id, query, document, (output,))
 
     def make(self, split: str, index: int, length: int, seed: int) -> list[dict[str, Any]]:
-        """A story in the benchmark's layout, with its query, a blank line and the end."""
+        """A story in the benchmark's layout, after its query and a blank line."""
 
         def build(story: Any) -> dict[str, Any]:
-            head, output = asked(self.embedded, story, index)
+            head, output = query_and_output(self.embedded, story, index)
             return {"input": head + story.text, "output": output}
 
         spare = 2 + QUERY_TOKENS[self.embedded]
-        return [self.fitted(split, index, length, seed, spare, build, self.count)]
+        return [self.fit_story(split, index, length, seed, spare, build, self.count_tokens)]
 
 
-def asked(kind: str, story: Any, index: int) -> tuple[str, str]:
-    """(what stands before the story, output) of one of QUERY_TOKENS in the benchmark's layout."""
+def query_and_output(kind: str, story: Any, index: int) -> tuple[str, str]:
+    """(text before the story, output) in the benchmark's layout; `kind` is one of QUERY_TOKENS."""
     if kind == "summary":
         return "", story.summary
     if kind == "claim":

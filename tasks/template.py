@@ -1,4 +1,4 @@
-"""The YAML of a new task in one of the shapes that are there: bench new task NAME."""
+"""The files of a new task: `bench new task NAME`."""
 
 from __future__ import annotations
 
@@ -31,29 +31,71 @@ length: 16384
 target: tasks.eli5:Eli5
 benchmark: {name}
 version: 1
-# Rows are {{id, input, output: [{{answer}}, …]}}, with a document where there is one.
+# Rows are {{id, input, output: [{{answer}}, …]}}, optionally with a document.
 metric: rougel_f1
 layout: kilt
 max_new_tokens: 256
 length: 4096
 files: {{validation: ["validation*.jsonl*", "validation*.parquet"]}}
 """,
+    "module": """\
+target: tasks.{name}:{title}
+benchmark: {name}
+version: 1
+metric: f1
+max_new_tokens: 64
+length: 4096
+files: {{validation: ["validation*.jsonl*", "validation*.parquet"]}}
+""",
 }
-SHAPE = "summaries"
+"""Settings by shape: those of an existing module's rows, or of a module of the task's own."""
+
+DEFAULT_SHAPE = "summaries"
+MODULE = '''\
+"""{name}: what is asked, and where the data comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tasks.base import Row
+from tasks.loading import records
+from tasks.loading.reader import Reader
 
 
-def task_yaml(name: str, shape: str = SHAPE) -> str:
-    """The text of conf/task/<name>.yaml for a task of an existing shape, at most 25 lines.
-    ValueError for an unknown shape or a name that can't be one on the command line."""
+@dataclass(frozen=True)
+class {title}(Reader):
+    """Questions about documents. `make` would add embedded rows, which are optional."""
+
+    def parse(self, record: dict[str, Any], where: str, split: str, at: int) -> Row:
+        return Row(
+            id=records.text(record, "id", where),
+            query=records.text(record, "question", where),
+            document=records.text(record, "document", where),
+            references=(self.answer(record, "answer", where, split),),
+        )
+'''
+
+
+def task_files(name: str, shape: str = DEFAULT_SHAPE) -> dict[str, str]:
+    """The files of a new task and their text: conf/task/<name>.yaml, and for the shape `module`
+    tasks/<name>.py. Raises ValueError for an unknown shape or an invalid name."""
     if shape not in SHAPES:
         raise ValueError(f"no shape '{shape}'; accepted: {', '.join(SHAPES)}")
     if not name.isidentifier() or name != name.lower():
         raise ValueError(f"name is {name!r}; accepted: small letters, digits and _")
-    return (
-        f"# {name}: what is asked, and how it is scored.\n"
-        f"# Licence and official numbers of rows.\n"
-        f"name: {name}\n"
-        f"{SHAPES[shape].format(name=name)}"
-        '# hub: {repo: owner/name, revision: <commit>, files: {validation: "…"}}\n'
-        "licence: unverified\n"
-    )
+    title = "".join(part.capitalize() for part in name.split("_"))
+    files = {
+        f"conf/task/{name}.yaml": (
+            f"# {name}: what is asked, and how it is scored.\n"
+            f"# Licence and official numbers of rows.\n"
+            f"name: {name}\n"
+            f"{SHAPES[shape].format(name=name, title=title)}"
+            '# hub: {repo: owner/name, revision: <commit>, files: {validation: "…"}}\n'
+            "licence: unverified\n"
+        )
+    }
+    if shape == "module":
+        files[f"tasks/{name}.py"] = MODULE.format(name=name, title=title)
+    return files

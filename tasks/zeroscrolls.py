@@ -1,8 +1,8 @@
 """ZeroSCROLLS (Shaham et al., 2023, arXiv:2305.14196): ten tasks, each row a complete prompt.
 
-A row of the benchmark is {id, pid, input, output, …} with indices into its input; a prompt that is
-too long loses the end of its document, and the row's own separator says so. Embedded rows are
-texts of this project in the same layout, with the official instructions.
+A record of the benchmark is {id, pid, input, output, …} with indices into its input. In a prompt
+that is too long, the end of the document is replaced by the record's own separator. Embedded rows
+are generated texts in the same layout, with the official instructions.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tasks import prompts, rows, scrolls, seeds, sources
+from tasks import scrolls
 from tasks.base import Data, DataError, Encoded, Row, Tokenizer
+from tasks.generators import seeds
+from tasks.loading import prompts, reader, records
 
 INDICES = (
     "document_start_index", "document_end_index", "query_start_index", "query_end_index",
 )  # fmt: skip
-# The benchmark spells it so.
+# The benchmark's own spelling.
 SEPARATOR = "truncation_seperator"
 CHAT_REQUEST = "Do not provide any explanation."
 KINDS = (
@@ -29,14 +31,14 @@ LABELS = {"Entailment": "Yes", "Contradiction": "No", "Not mentioned": "unanswer
 
 
 @dataclass(frozen=True)
-class ZeroScrolls(rows.Reader):
+class ZeroScrolls(reader.Reader):
     """One task of ZeroSCROLLS: <member>.zip holds <member>/<split>.jsonl.
 
-    chat         the variant for chat models: no answer header, and, but for summaries, a request
-                 to explain nothing (experiments/api/openai_api.py)
-    instruction, document_header, query_header, answer_header   the official prompt's parts. Real
-                 rows bring their own; embedded ones are made with these
-    embedded     one of KINDS: what embedded rows are made of
+    chat         the variant for chat models: no answer header, and, except for summaries, a
+                 request not to explain (experiments/api/openai_api.py)
+    instruction, document_header, query_header, answer_header   parts of the official prompt, for
+                 embedded rows; the benchmark's rows contain their own
+    embedded     the kind of embedded rows, one of KINDS
     """
 
     embedded: str = "question"
@@ -46,7 +48,6 @@ class ZeroScrolls(rows.Reader):
     query_header: str = ""
     answer_header: str = "Answer"
 
-    splits: ClassVar[tuple[str, ...]] = rows.SPLITS
     repeats: ClassVar[bool] = True
     kinds: ClassVar = KINDS
 
@@ -54,7 +55,7 @@ class ZeroScrolls(rows.Reader):
         return self.zipped(data, split)
 
     def parse(self, record: dict[str, Any], where: str, split: str, at: int) -> prompts.Prompt:
-        text = sources.text(record, "input", where)
+        text = records.text(record, "input", where)
         *_, start, stop = (_index(record, column, where, len(text)) for column in INDICES)
         if stop < start:
             raise DataError(f"{where}: query_end_index {stop} is before query_start_index {start}")
@@ -62,36 +63,37 @@ class ZeroScrolls(rows.Reader):
         if not head.strip():
             raise DataError(f"{where}: column 'input' has nothing before query_start_index {start}")
         if self.chat:
-            head, ending = self._asking_chat(head), ""
+            head, ending = self._with_chat_request(head), ""
         return prompts.Prompt(
-            id=sources.text(record, "id", where),
+            id=records.text(record, "id", where),
             query=query,
             document=head,
             references=(self.answer(record, "output", where, split),),
             ending=ending,
-            separator=sources.text(record, SEPARATOR, where),
+            separator=records.text(record, SEPARATOR, where),
         )
 
     def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
-        """The official truncation: see tasks.prompts.encode. VIP is the query with its header;
-        a task without query has its instruction instead, as VCC has the word "summarize"."""
+        """The official truncation: see tasks.loading.prompts.encode. The VIP tokens are the query
+        with its header, or the instruction of a task without query, where VCC has the word
+        "summarize"."""
         instruction = row.document.partition("\n\n")[0]
         return prompts.encode(row, tokenizer, length, instruction)
 
     def constants(self, rows: Sequence[Row]) -> list[list[str]]:
-        """Of an order to be found, the one in which things are shown, and its reverse."""
+        """For a task of ordering, the order of the input and its reverse."""
         if self.metric != "concordance_index":
             return super().constants(rows)
-        shown = [sorted(map(int, re.findall(r"\d+", row.references[0]))) for row in rows]
-        orders = (shown, [ids[::-1] for ids in shown])
+        input_order = [sorted(map(int, re.findall(r"\d+", row.references[0]))) for row in rows]
+        orders = (input_order, [ids[::-1] for ids in input_order])
         return [[", ".join(map(str, ids)) for ids in order] for order in orders]
 
-    def count(self, record: dict[str, Any]) -> int:
-        from tasks import stories
+    def count_tokens(self, record: dict[str, Any]) -> int:
+        from tasks.generators import stories
 
         return stories.count_tokens(record["input"]) + 2
 
-    def _asking_chat(self, head: str) -> str:
+    def _with_chat_request(self, head: str) -> str:
         if self.metric == "rouge_geo_mean":
             return head
         instruction, blank, rest = head.partition("\n\n")
@@ -106,45 +108,45 @@ class ZeroScrolls(rows.Reader):
             return [self._chapters(split, index, length, seed)]
 
         def build(story: Any) -> list[dict[str, Any]]:
-            query, outputs = _asked(self.embedded, story, index)
+            query, outputs = _query_and_outputs(self.embedded, story, index)
             text = _paragraphs(story.text) if self.embedded == "hops" else story.text
             return [self._prompt([text], query, output) for output in outputs]
 
-        def tokens(made: list[dict[str, Any]]) -> int:
-            return self.count(made[0])
+        def count(built: list[dict[str, Any]]) -> int:
+            return self.count_tokens(built[0])
 
-        spare = self.count(self._prompt([""], "", ""))
-        return self.fitted(split, index, length, seed, spare, build, tokens)
+        spare = length - self._room(length)
+        return self.fit_story(split, index, length, seed, spare, build, count)
 
     def _reviews(self, split: str, index: int, length: int, seed: int) -> dict[str, Any]:
-        from tasks import aggregates
+        from tasks.generators import aggregates
 
-        room = self._room(length)
-        found = aggregates.reviews(split, index, room, seed)
-        good = sum(positive for _, positive in found)
-        documents = [f"Review {i}:\n{text}" for i, (text, _) in enumerate(found, start=1)]
-        return self._fits(self._prompt(documents, "", f"{100 * good / len(found):.0f}%"), length)
+        reviews = aggregates.reviews(split, index, self._room(length), seed)
+        n_positive = sum(positive for _, positive in reviews)
+        documents = [f"Review {i}:\n{text}" for i, (text, _) in enumerate(reviews, start=1)]
+        share = f"{100 * n_positive / len(reviews):.0f}%"
+        return self._checked(self._prompt(documents, "", share), length)
 
     def _chapters(self, split: str, index: int, length: int, seed: int) -> dict[str, Any]:
-        from tasks import aggregates
+        from tasks.generators import aggregates
 
-        told = aggregates.chapters(split, index, self._room(length), seed)
-        shown = list(range(len(told)))
-        seeds.stream("shuffled", split, seed, index).shuffle(shown)
-        documents = [f"Summary {i}:\n{told[at]}" for i, at in enumerate(shown, start=1)]
-        order = ", ".join(str(shown.index(at) + 1) for at in range(len(told)))
-        return self._fits(self._prompt(documents, "", order), length)
+        chapters = aggregates.chapters(split, index, self._room(length), seed)
+        shuffled = list(range(len(chapters)))
+        seeds.stream("shuffled", split, seed, index).shuffle(shuffled)
+        documents = [f"Summary {i}:\n{chapters[at]}" for i, at in enumerate(shuffled, start=1)]
+        order = ", ".join(str(shuffled.index(at) + 1) for at in range(len(chapters)))
+        return self._checked(self._prompt(documents, "", order), length)
 
     def _room(self, length: int) -> int:
-        return length - self.count(self._prompt([""], "", ""))
+        return length - self.count_tokens(self._prompt([""], "", ""))
 
-    def _fits(self, record: dict[str, Any], length: int) -> dict[str, Any]:
-        if (tokens := self.count(record)) > length:
+    def _checked(self, record: dict[str, Any], length: int) -> dict[str, Any]:
+        if (tokens := self.count_tokens(record)) > length:
             raise DataError(f"length={length} is too short for {self.name}: {tokens} at least")
         return record
 
     def _prompt(self, documents: list[str], query: str, output: str) -> dict[str, Any]:
-        """A record in the official layout; several documents become inner ones."""
+        """A record in the official layout; several documents are its inner documents."""
         instruction = self.instruction.replace("{n}", str(len(documents)))
         start = len(instruction) + 2
         text = f"{instruction}\n\n{self.document_header}:\n"
@@ -153,42 +155,41 @@ class ZeroScrolls(rows.Reader):
             inner.append(len(text))
             text += f"{document}\n\n"
         stop = len(text) - 2
-        asks = len(text)
+        query_start = len(text)
         if query:
             text += f"{self.query_header}:\n{query}"
-        asked = len(text)
+        query_stop = len(text)
         text += ("\n\n" if query else "") + f"{self.answer_header}:\n"
         noun = self.document_header.lower()
         return {
             "input": text,
             "output": output,
-            **dict(zip(INDICES, (start, stop, asks, asked), strict=True)),
+            **dict(zip(INDICES, (start, stop, query_start, query_stop), strict=True)),
             SEPARATOR: f"... [The rest of the {noun} is omitted]\n\n",
         } | ({"inner_docs_start_indices": inner} if len(documents) > 1 else {})
 
 
-def _asked(kind: str, story: Any, index: int) -> tuple[str, tuple[str, ...]]:
+def _query_and_outputs(kind: str, story: Any, index: int) -> tuple[str, tuple[str, ...]]:
     """(query, outputs) of a story; several outputs are several references."""
     if kind == "summary":
         return "", (story.summary,)
     question = story.questions[index % len(story.questions)]
     if kind == "options":
-        asked, _ = scrolls.asked("options", story, index)
-        return asked.replace("\n\n", "\n").strip(), (
-            "ABCD"[question.options.index(question.answers[0])],
-        )
+        query, _ = scrolls.query_and_output("options", story, index)
+        letter = "ABCD"[question.options.index(question.answers[0])]
+        return query.replace("\n\n", "\n").strip(), (letter,)
     if kind == "recap":
         return question.text, (f"The answer is {question.answers[0]}.",)
     if kind == "recaps":
         answer = question.answers[0]
-        said = (f"It is {answer}.", f"The answer is {answer}.")
-        return question.text, (*said, f"{answer} is the answer.", f"As told, it is {answer}.")
+        outputs = (f"It is {answer}.", f"The answer is {answer}.")
+        return question.text, (*outputs, f"{answer} is the answer.", f"As told, it is {answer}.")
     if kind in ("checked", "hops") and index % 3 == 2:
-        # Every third row asks what the text may not answer, as Qasper and MuSiQue do.
+        # Every third row asks what the text may not answer, as in Qasper and MuSiQue.
         claim, label = story.claims[2 if kind == "hops" else (index // 3) % len(story.claims)]
-        matched = re.fullmatch(r"The (.+?) is at (.+) at the end\.", claim)
-        assert matched is not None
-        thing, place = matched.groups()
+        match = re.fullmatch(r"The (.+?) is at (.+) at the end\.", claim)
+        assert match is not None
+        thing, place = match.groups()
         if kind == "hops":
             return f"Where is the {thing} at the end?", (LABELS[label],)
         return f"Is the {thing} at {place} at the end?", (LABELS[label],)
@@ -197,15 +198,13 @@ def _asked(kind: str, story: Any, index: int) -> tuple[str, tuple[str, ...]]:
 
 def _paragraphs(text: str) -> str:
     """A story with a blank line after every eighth sentence."""
-    said = text.split(". ")
-    parts = [". ".join(said[at : at + 8]) for at in range(0, len(said), 8)]
+    every = text.split(". ")
+    parts = [". ".join(every[at : at + 8]) for at in range(0, len(every), 8)]
     return ".\n\n".join(parts)
 
 
 def _index(record: dict[str, Any], column: str, where: str, upto: int) -> int:
-    if column not in record:
-        raise DataError(f"{where}: no column '{column}'; found {', '.join(record) or 'none'}")
-    found = record[column]
-    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= upto:
-        raise DataError(f"{where}: column '{column}' holds {found!r}, expected 0 to {upto}")
-    return found
+    index = records.column(record, column, where)
+    if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index <= upto:
+        raise DataError(f"{where}: column '{column}' holds {index!r}, expected 0 to {upto}")
+    return index

@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Workers share the cores: read when torch is first imported.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 ROOT = Path(__file__).resolve().parent.parent
 REAL_ROWS = Path(os.environ.get("DATA_DIR") or ROOT.parent / "shared" / "data")
 """The benchmarks' own files, in the layouts that docs/tasks.md lists."""
@@ -19,7 +23,7 @@ def tiny_t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
-    from tasks import stories
+    from tasks.generators import stories
 
     folder = tmp_path_factory.mktemp("tiny-t5")
     tokenizer = Tokenizer(models.WordLevel(unk_token="<unk>"))

@@ -1,70 +1,149 @@
-"""Who may import whom, and what stays out of a quick command."""
+"""Who may import whom, by folder, and what stays out of a quick command.
+
+Imports are read from the source, so those inside functions and under TYPE_CHECKING count too.
+"""
 
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
+from functools import cache
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import ROOT
 
-ROOMS = {"bench", "methods", "tasks", "reports"}
+PACKAGES = ("bench", "methods", "tasks", "reports", "tools", "benchmarks")
+ORDER = (
+    ("errors", "status", "statistics"),
+    ("host",),
+    ("request", "models", "store"),
+    ("execution",),
+    ("measure", "train"),
+    ("sweep", "compare"),
+    ("conformance",),
+    ("terminal",),
+    ("cli",),
+)
+"""The folders and modules of bench/, lowest first: each may import itself and what stands before
+it. Folders of one line may import each other where no cycle results."""
 ALLOWED = {
     "methods": {"methods"},
     "tasks": {"tasks"},
     "bench": {"bench", "methods", "tasks"},
     "reports": {"reports", "bench"},
+    "tools": {"tools", "bench", "methods", "tasks"},
+    "benchmarks": {"benchmarks", "bench", "methods", "tasks", "reports"},
 }
+REPORTS_READ = {"errors", "status", "statistics", "store", "request", "host", "terminal"}
+"""What reports may use of the harness: rows and numbers, nothing that runs a cell."""
 
 
-def imported(path):
+def modules() -> dict[str, Path]:
+    """Name → file of every module of the project."""
+    paths = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+    names = {".".join(p.relative_to(ROOT).with_suffix("").parts): p for p in paths}
+    return {name.removesuffix(".__init__"): path for name, path in names.items()}
+
+
+@cache
+def imports(path: Path) -> frozenset[str]:
+    """The project's modules that a file imports."""
+    known, found = modules(), set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                found.add(inner if inner in known else node.module)
+    return frozenset(found & known.keys())
 
 
-@pytest.mark.parametrize("room", sorted(ALLOWED))
-def test_rooms_import_only_through_their_doors(room):
-    for path in (ROOT / room).rglob("*.py"):
-        seen = {name.split(".")[0] for name in imported(path)} & ROOMS
-        assert seen <= ALLOWED[room], f"{path}: {seen - ALLOWED[room]}"
+def folder(module: str) -> str:
+    """The part of bench/ that a module of it belongs to."""
+    return module.split(".")[1] if "." in module else ""
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_packages_import_only_what_they_may(package):
+    for name, path in modules().items():
+        if name.split(".")[0] == package:
+            seen = {other.split(".")[0] for other in imports(path)}
+            assert seen <= ALLOWED[package], f"{path}: {seen - ALLOWED[package]}"
+
+
+@pytest.mark.parametrize("module", sorted(m for m in modules() if folder(m) and m[:6] == "bench."))
+def test_a_folder_imports_only_what_stands_below_it(module):
+    rank = {name: i for i, names in enumerate(ORDER) for name in names}
+    if folder(module) == "__main__":
+        return
+    for other in imports(modules()[module]):
+        if other.startswith("bench."):
+            assert rank[folder(other)] <= rank[folder(module)], f"{module} imports {other}"
+
+
+def test_every_folder_of_the_harness_has_its_place_in_the_order():
+    folders = {folder(name) for name in modules() if name.startswith("bench.")} - {"__main__"}
+    assert folders == {name for names in ORDER for name in names}
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    graph = {name: imports(path) - {name} for name, path in modules().items()}
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError with the cycle
+
+
+def test_reports_run_nothing():
+    for name, path in modules().items():
+        if name.startswith("reports"):
+            used = {folder(other) for other in imports(path) if other.startswith("bench.")}
+            assert used <= REPORTS_READ, f"{path}: {used - REPORTS_READ}"
+
+
+def targets(group: str) -> dict[str, str]:
+    """Name → module of every method or task of the configuration."""
+    found = {}
+    for path in (ROOT / "conf" / group).glob("*.yaml"):
+        for line in path.read_text().splitlines():
+            if line.startswith("target: "):
+                found[path.stem] = line.split()[1].strip("\"'").split(":")[0]
+    return found
+
+
+def paper(module: str) -> str:
+    """The folder of a method's paper, or its module where it has no folder."""
+    return ".".join(module.split(".")[:2])
 
 
 def test_methods_do_not_import_each_other():
-    """A method is a file that a YAML names; other files are parts, which methods may share."""
-    targets = [
-        line.split()[1].split(":")[0].split(".")[1]
-        for path in (ROOT / "conf" / "method").glob("*.yaml")
-        for line in path.read_text().splitlines()
-        if line.startswith("target: methods.")
-    ]
-    assert {"bigbird", "fourier", "iceformer", "vanilla", "vcc"} <= set(targets)
-    for name in targets:
-        path = ROOT / "methods" / f"{name}.py"
-        tree = ast.parse(path.read_text())
-        modules = {module.removeprefix("methods.").split(".")[0] for module in imported(path)}
-        modules |= {
-            alias.name
-            for node in ast.walk(tree)
-            if isinstance(node, ast.ImportFrom) and node.module == "methods"
-            for alias in node.names
-        }
-        assert not modules & (set(targets) - {name, "vanilla"}), path
+    papers = {paper(module) for module in targets("method").values()} - {"methods.vanilla"}
+    assert len(papers) >= 4
+    for name, path in modules().items():
+        if paper(name) in papers:
+            others = {paper(other) for other in imports(path)}
+            assert not others & (papers - {paper(name)}), f"{name} imports {others}"
 
 
-def test_the_harness_names_no_method_and_no_task():
-    names = {p.stem for p in (ROOT / "conf" / "task").glob("*.yaml")}
-    names |= {p.stem for p in (ROOT / "conf" / "method").glob("*.yaml")} - {"vanilla"}
-    for path in (ROOT / "bench").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom | ast.Import):
-                for name in imported(path):
-                    last = name.rsplit(".", 1)[-1]
-                    assert last not in names, f"{path} imports {name}"
+def test_the_harness_imports_no_method_and_no_task():
+    named = {paper(module) for module in targets("method").values()}
+    named |= set(targets("task").values())
+    for name, path in modules().items():
+        if name.startswith("bench."):
+            used = {paper(other) for other in imports(path)} | imports(path)
+            assert not used & named, f"{name} imports {used & named}"
+
+
+def test_the_harness_names_no_method():
+    """By a string: the baseline alone is known to it."""
+    names = set(targets("method")) - {"vanilla"}
+    for name, path in modules().items():
+        if name.startswith("bench."):
+            tree = ast.parse(path.read_text())
+            constants = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+            assert not constants & names, f"{name} names {constants & names}"
 
 
 @pytest.mark.parametrize(
@@ -78,9 +157,9 @@ def test_the_harness_names_no_method_and_no_task():
         ["leaderboard", "--results", "nowhere"],
     ],
 )
-def test_quick_commands_load_no_torch(command):
+def test_quick_commands_load_no_torch(command, tmp_path):
     program = (
-        "import sys\nfrom bench.cli import main\n"
+        "import sys\nfrom bench.cli.main import main\n"
         f"try: main({command!r})\nexcept SystemExit: pass\n"
         "print({'torch', 'transformers', 'pandas'} & set(sys.modules), file=sys.stderr)"
     )

@@ -1,4 +1,4 @@
-"""The checks: each yields one line for each thing that doesn't hold."""
+"""The checks: each yields one line for each failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.conformance.subject import (
     LONG,
     MIXED,
     Decoding,
-    Noted,
+    LayerRecorder,
     Subject,
     alone,
     batch,
@@ -27,29 +27,29 @@ from methods.base import Method, Unsupported
 
 LENGTHS = (1, 2, 3, 13, 61, 97)
 CLOSE = 1e-4
-"""Of the largest output: float32 rounding through a few layers stays far below."""
+"""Relative to the largest output; float32 rounding through a few layers stays far below."""
 STEP = 1e-4
-"""Of finite differences: wide enough for methods that compute a part in float32."""
+"""Step of finite differences: large enough for methods that compute partly in float32."""
 
 Check = Callable[[Subject], Iterator[str]]
 
 
 def called(subject: Subject) -> Iterator[str]:
-    """Every layer's attention is the method's."""
-    noted = Noted(subject.method)
+    """The method computes the attention of every layer."""
+    recorder = LayerRecorder(subject.method)
     subject.family.calls = 0
-    subject.encode(*batch([61]), method=noted)
-    every = set(range(subject.family.shape(61, 1).layers))
-    if noted.layers != every or not subject.family.calls:
-        yield f"attention ran in layers {sorted(noted.layers)} of {sorted(every)}"
+    subject.encode(*batch([61]), method=recorder)
+    every = set(range(subject.family.workload(61, 1).layers))
+    if recorder.layers != every or not subject.family.calls:
+        yield f"attention ran in layers {sorted(recorder.layers)} of {sorted(every)}"
 
 
 def any_length(subject: Subject) -> Iterator[str]:
-    """Odd, prime and tiny inputs give one finite output a token, in the model's dtype."""
+    """Odd, prime and tiny inputs give one finite output per token, in the model's dtype."""
     for n in LENGTHS:
         ids, sequence = batch([n, n])
         output = subject.encode(ids, sequence)
-        size = (2, n, subject.family.shape(n, 2).hidden_size)
+        size = (2, n, subject.family.workload(n, 2).hidden_size)
         if output.shape != size or output.dtype != torch.float32:
             yield f"{n} tokens give {tuple(output.shape)} of {output.dtype}, not {size}"
         elif not bool(output.isfinite().all()):
@@ -57,12 +57,12 @@ def any_length(subject: Subject) -> Iterator[str]:
 
 
 def long_input(subject: Subject) -> Iterator[str]:
-    """With its own parameters: finite, and still reading."""
+    """With its own parameters: finite, and tokens still mix."""
     yield from _mixing(subject, LONG)
 
 
 def mixing(subject: Subject) -> Iterator[str]:
-    """Every output depends on its own token, and on another that it may see."""
+    """Every output depends on its own token, and on another that is visible to it."""
     yield from _mixing(subject, 61)
 
 
@@ -78,7 +78,7 @@ def _mixing(subject: Subject, n: int) -> Iterator[str]:
         change = moved(subject.encode(changed, sequence), before)[0]
         own, others = change[parity::2], change[1 - parity :: 2]
         if parity == 1 and subject.causal:
-            others = others[1:]  # the first token sees nothing else
+            others = others[1:]  # the first token sees only itself
         if not bool(own.all()):
             yield f"{int((~own).sum())} of {n} outputs ignore their own token"
         if not bool(others.all()):
@@ -86,7 +86,7 @@ def _mixing(subject: Subject, n: int) -> Iterator[str]:
 
 
 def no_future(subject: Subject) -> Iterator[str]:
-    """In a causal stack a token's output depends on no later one."""
+    """In a causal stack a token's output depends on no later token."""
     if not subject.causal:
         return
     ids, sequence = batch([61])
@@ -94,13 +94,13 @@ def no_future(subject: Subject) -> Iterator[str]:
     for j in (1, 30, 60):
         changed = ids.clone()
         changed[:, j] = (ids[:, j] - 2) % 61 + 3
-        seen = moved(subject.encode(changed, sequence), before)[0, :j]
-        if bool(seen.any()):
-            yield f"token {j} changes {int(seen.sum())} outputs before it"
+        earlier = moved(subject.encode(changed, sequence), before)[0, :j]
+        if bool(earlier.any()):
+            yield f"token {j} changes {int(earlier.sum())} outputs before it"
 
 
 def padding(subject: Subject) -> Iterator[str]:
-    """Rows of other lengths and their padding, wherever it stands, change nothing."""
+    """Other rows of the batch and padding, wherever it is, change nothing."""
     for side in ("right", "left", "scattered"):
         ids, sequence = batch(MIXED, side)
         together = rows(subject.encode(ids, sequence), sequence)
@@ -112,7 +112,7 @@ def padding(subject: Subject) -> Iterator[str]:
 
 def exact_limit(subject: Subject) -> Iterator[str]:
     """At the parameters of `exact()` it is vanilla."""
-    exact = subject.method.exact()
+    exact = subject.method.exact_limit()
     if exact is None:
         return
     for lengths, side in (([1], "right"), ([2], "right"), (MIXED, "right"), (MIXED, "left")):
@@ -125,7 +125,7 @@ def exact_limit(subject: Subject) -> Iterator[str]:
 
 
 def seeded(subject: Subject) -> Iterator[str]:
-    """The same input gives the same bits, whatever the global random state, which isn't touched."""
+    """The same input gives the same bits for any global random state, which stays untouched."""
     ids, sequence = batch(MIXED)
     state, python = torch.get_rng_state(), random.getstate()
     first = subject.encode(ids, sequence)
@@ -137,13 +137,13 @@ def seeded(subject: Subject) -> Iterator[str]:
 
 
 def stateless(subject: Subject) -> Iterator[str]:
-    """Earlier inputs leave nothing behind, and inputs stay as they are."""
+    """Earlier inputs change nothing, and inputs are not modified."""
     ids, sequence = batch(MIXED)
-    told = [x for x in (ids, sequence.valid, sequence.vip) if x is not None]
-    kept = [x.clone() for x in told]
+    inputs = [x for x in (ids, sequence.valid, sequence.vip) if x is not None]
+    copies = [x.clone() for x in inputs]
     first = subject.encode(ids, sequence)
     copied = first.clone()
-    if not all(map(torch.equal, told, kept)):
+    if not all(map(torch.equal, inputs, copies)):
         yield "changes its input in place"
     subject.encode(*batch([3]))
     other = subject.encode(*batch(MIXED, seed=5))
@@ -156,7 +156,7 @@ def stateless(subject: Subject) -> Iterator[str]:
 
 
 def dirty_memory(subject: Subject) -> Iterator[str]:
-    """Fresh memory full of NaN changes nothing."""
+    """NaN in uninitialized memory changes nothing."""
     ids, sequence = batch(MIXED)
     clean = rows(subject.encode(ids, sequence), sequence)
     with nan_in_new_memory():
@@ -166,7 +166,7 @@ def dirty_memory(subject: Subject) -> Iterator[str]:
 
 
 def bfloat16(subject: Subject) -> Iterator[str]:
-    """At its exact limit as close as vanilla; elsewhere finite and alike."""
+    """At its exact limit as close to float32 as vanilla; elsewhere finite and similar."""
     half = subject.recast(torch.bfloat16)
     ids, sequence = batch(MIXED)
 
@@ -179,7 +179,7 @@ def bfloat16(subject: Subject) -> Iterator[str]:
     far = float((output.double() - expected).norm() / expected.norm())
     if output.dtype != torch.bfloat16 or not far < 0.5:
         yield f"{output.dtype} output is {far:.0%} from float32's"
-    exact = subject.method.exact()
+    exact = subject.method.exact_limit()
     if exact is not None:
         allowed = 3 * error(*both(vanilla())) + 0.01
         if (far := error(*both(exact))) > allowed:
@@ -187,19 +187,19 @@ def bfloat16(subject: Subject) -> Iterator[str]:
 
 
 def training(subject: Subject) -> Iterator[str]:
-    """Gradients are those of its own formula, by finite differences in float64, and reach what
-    vanilla's reach; or it refuses in words."""
+    """Gradients agree with finite differences in float64, and reach every weight that vanilla's
+    reach; or training is refused with a reason."""
     family = subject.family
     ids, sequence = batch([13, 13])
     target = torch.zeros(2, 1, dtype=torch.long)
     family.method = subject.method
     family.model.train()
-    if subject.method.unsupported(family.shape(13, 2)):
+    if subject.method.unsupported(family.workload(13, 2)):
         try:
             torch.autograd.backward(family.loss(ids, sequence, target))
         except Unsupported:
             return
-        yield "says that it can't train, and trains"
+        yield "reports that it can't train, and trains"
         return
     yield from _slopes(subject.recast(torch.float64))
     reached = []
@@ -218,31 +218,31 @@ def training(subject: Subject) -> Iterator[str]:
 
 
 def _slopes(double: Subject) -> Iterator[str]:
-    """Along random directions of the hidden states, in float64."""
+    """Gradients against finite differences along random directions of the hidden states."""
     family, layers = double.family, double.family.layers
     family.method = double.method
     family.model.eval()
-    told = batch([13])[1].replace(causal=double.causal)
-    make = torch.Generator().manual_seed(0)
-    size = (1, 13, family.shape(13, 1).hidden_size)
+    sequence = batch([13])[1].replace(causal=double.causal)
+    generator = torch.Generator().manual_seed(0)
+    size = (1, 13, family.workload(13, 1).hidden_size)
     hidden, weight, *directions = (
-        torch.randn(size, generator=make, dtype=torch.float64) for _ in range(5)
+        torch.randn(size, generator=generator, dtype=torch.float64) for _ in range(5)
     )
 
     def value(x: Tensor) -> Tensor:
-        return (double.method.encode(layers, x, told) * weight).sum()
+        return (double.method.encode(layers, x, sequence) * weight).sum()
 
     (gradient,) = torch.autograd.grad(value(hidden.requires_grad_()), hidden)
     for direction in directions:
         with torch.no_grad():
             ends = [float(value(hidden + step * direction)) for step in (STEP, -STEP)]
-        slope, told_slope = (ends[0] - ends[1]) / (2 * STEP), float((gradient * direction).sum())
-        if not abs(slope - told_slope) <= 0.01 * float(gradient.norm()):
-            yield f"the gradient says {told_slope:.4g} where the slope is {slope:.4g}"
+        slope, expected = float((gradient * direction).sum()), (ends[0] - ends[1]) / (2 * STEP)
+        if not abs(slope - expected) <= 0.01 * float(gradient.norm()):
+            yield f"the gradient gives a slope of {slope:.4g}; it is {expected:.4g}"
 
 
 def answering(subject: Subject) -> Iterator[str]:
-    """The whole model answers, and asks the method when it does."""
+    """The whole model generates answers, and the method is called for them."""
     family = subject.family
     family.method, family.calls = subject.method, 0
     ids, sequence = batch([17, 9])
@@ -252,13 +252,13 @@ def answering(subject: Subject) -> Iterator[str]:
     if tokens.shape[0] != 2 or not 1 <= tokens.shape[1] <= 4:
         yield f"two rows and 3 new tokens give answers of shape {tuple(tokens.shape)}"
     if not bool(logits.isfinite().all()) or not family.calls:
-        yield f"logits aren't finite, or the method was never asked ({family.calls} calls)"
+        yield f"logits aren't finite, or the method was never called ({family.calls} calls)"
 
 
 def decoding(subject: Subject) -> Iterator[str]:
-    """A method that may decode gives the same answers token by token as in one walk."""
+    """A method that decodes gives the same answers token by token as in one forward pass."""
     family, method = subject.family, subject.method
-    if not subject.causal or (method.memory() is None and not method.decodes()):
+    if not subject.causal or (method.decoding_state() is None and not method.decodes()):
         return
     family.method = Decoding(method)
     model: Any = family.model
@@ -268,13 +268,13 @@ def decoding(subject: Subject) -> Iterator[str]:
         ids, sequence = batch(lengths)
         with torch.no_grad():
             tokens = family.generate_ids(ids, sequence, 8)
-            walked = family.logits(ids, sequence, tokens).argmax(-1)
-        if not torch.equal(tokens, walked):
-            yield f"{lengths} tokens: {tokens.tolist()} one by one, {walked.tolist()} in one walk"
+            whole = family.logits(ids, sequence, tokens).argmax(-1)
+        if not torch.equal(tokens, whole):
+            yield f"{lengths} tokens: {tokens.tolist()} one by one, {whole.tolist()} in one pass"
 
 
 CHECKS: tuple[Check, ...] = (
     stateless, called, any_length, long_input, mixing, no_future, padding, exact_limit, seeded,
     dirty_memory, bfloat16, training, answering, decoding,
 )  # fmt: skip
-"""`stateless` first: a method that a short input changes for good must not have seen one."""
+"""`stateless` comes first: it must see a method before any short input could change it for good."""

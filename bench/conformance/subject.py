@@ -1,10 +1,9 @@
-"""A method in a tiny model, the inputs it is given, and how two outputs compare."""
+"""A method in a tiny model, its inputs, and the comparison of two outputs."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from collections.abc import Sequence as Items
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -14,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.utils import deterministic
 
-from bench import plugins
-from bench.cell import BASELINE
-from bench.children.wrapped import Wrapped
 from bench.models.base import Family
-from bench.models.hf import cast
-from methods.base import Call, Method, Sequence
+from bench.models.checkpoints import cast
+from bench.models.wrappers import Wrapped
+from bench.request import plugins
+from bench.request.cell import BASELINE
+from methods.base import AttentionCall, Method, SequenceInfo
 
 MIXED = (61, 30, 1, 17)
 """Lengths of the rows of a padded batch."""
@@ -29,12 +28,12 @@ CHANGED = 1e-5
 
 @dataclass(frozen=True)
 class Subject:
-    """A method, and a family to put it in."""
+    """A method, and the family that it runs in."""
 
     method: Method
     family: Family
 
-    def encode(self, ids: Tensor, sequence: Sequence, method: Method | None = None) -> Tensor:
+    def encode(self, ids: Tensor, sequence: SequenceInfo, method: Method | None = None) -> Tensor:
         self.family.method = method or self.method
         with torch.no_grad():
             return self.family.encode(ids, sequence)
@@ -51,11 +50,11 @@ class Subject:
 
     @property
     def causal(self) -> bool:
-        return self.family.shape(LONG, 1).causal
+        return self.family.workload(LONG, 1).causal
 
 
 def rms_norm(module: Any, hidden: Tensor) -> Tensor:
-    """Hugging Face's own computes in float32, whose rounding would hide a gradient."""
+    """In the input's dtype: Hugging Face's own computes in float32, too coarse for slopes."""
     variance = hidden.pow(2).mean(-1, keepdim=True)
     normed: Tensor = module.weight * hidden * torch.rsqrt(variance + module.variance_epsilon)
     return normed
@@ -66,10 +65,12 @@ def vanilla() -> Method:
     return method
 
 
-def batch(lengths: Items[int], side: str = "right", seed: int = 0) -> tuple[Tensor, Sequence]:
-    """Rows that depend on the seed and their own length alone: ids [B, n], noise at padding, and
-    every seventh token VIP. Padding on the side "right" or "left", or "scattered" among the
-    tokens; those then have the positions where they stand."""
+def batch(
+    lengths: Sequence[int], side: str = "right", seed: int = 0
+) -> tuple[Tensor, SequenceInfo]:
+    """Rows that depend only on the seed and their own length: ids [B, n], random at padding, and
+    every seventh token VIP. Padding is on the "right" or "left", or "scattered" among the tokens,
+    whose positions then have gaps."""
     scattered = side == "scattered"
     n = max(lengths) + 10 * scattered
     noise = torch.Generator().manual_seed(seed + 1)
@@ -77,30 +78,30 @@ def batch(lengths: Items[int], side: str = "right", seed: int = 0) -> tuple[Tens
     valid = torch.zeros(len(lengths), n, dtype=torch.bool)
     vip = torch.zeros_like(valid)
     for row, length in enumerate(lengths):
-        make = torch.Generator().manual_seed(1000 * seed + length)
-        tokens = torch.randint(3, 64, (length,), generator=make)
+        generator = torch.Generator().manual_seed(1000 * seed + length)
+        tokens = torch.randint(3, 64, (length,), generator=generator)
         places = torch.arange(length) + (n - length if side == "left" else 0)
         if scattered:
-            places = torch.randperm(n, generator=make)[:length].sort().values
+            places = torch.randperm(n, generator=generator)[:length].sort().values
         ids[row, places] = tokens
         valid[row, places] = True
         vip[row, places[::7]] = True
     positions = torch.arange(n).expand(len(lengths), n) if scattered else None
-    return ids, Sequence(positions, None if bool(valid.all()) else valid, vip)
+    return ids, SequenceInfo(positions, None if bool(valid.all()) else valid, vip)
 
 
-def alone(ids: Tensor, sequence: Sequence, row: int) -> tuple[Tensor, Sequence]:
+def alone(ids: Tensor, sequence: SequenceInfo, row: int) -> tuple[Tensor, SequenceInfo]:
     """One row of a batch without its padding."""
     assert sequence.valid is not None and sequence.vip is not None
-    here, positions = sequence.valid[row], sequence.positions
-    told = Sequence(
-        positions=None if positions is None else positions[row : row + 1, here],
-        vip=sequence.vip[row : row + 1, here],
+    valid, positions = sequence.valid[row], sequence.positions
+    alone_info = SequenceInfo(
+        positions=None if positions is None else positions[row : row + 1, valid],
+        vip=sequence.vip[row : row + 1, valid],
     )
-    return ids[row : row + 1, here], told
+    return ids[row : row + 1, valid], alone_info
 
 
-def rows(output: Tensor, sequence: Sequence) -> list[Tensor]:
+def rows(output: Tensor, sequence: SequenceInfo) -> list[Tensor]:
     """The valid outputs [length, D] of each row."""
     if sequence.valid is None:
         return list(output)
@@ -108,7 +109,7 @@ def rows(output: Tensor, sequence: Sequence) -> list[Tensor]:
 
 
 def error(output: Tensor, expected: Tensor) -> float:
-    """Largest difference, as a share of the largest expected number; inf where one isn't finite."""
+    """Largest difference relative to the largest expected number; inf where one isn't finite."""
     if output.shape != expected.shape or not bool(output.isfinite().all()):
         return float("inf")
     most = expected.double().abs().max().clamp(min=1e-30)
@@ -122,18 +123,18 @@ def moved(output: Tensor, before: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Noted(Wrapped):
-    """A method, with the layers noted whose attention it read."""
+class LayerRecorder(Wrapped):
+    """A method that records the layers whose attention it computed."""
 
     layers: set[int] = field(default_factory=set)
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         self.layers.add(call.layer)
         return super().attend(query, key, value, call)
 
 
 class Decoding(Wrapped):
-    """A method that reads new tokens too, whatever its own parameters say."""
+    """A method that also computes the attention of new tokens, whatever its parameters are."""
 
     def decodes(self) -> bool:
         return True
@@ -141,7 +142,7 @@ class Decoding(Wrapped):
 
 @contextmanager
 def nan_in_new_memory() -> Iterator[None]:
-    """Memory that torch hands out without writing to it is full of NaN."""
+    """Memory that torch allocates uninitialized is filled with NaN."""
     enabled = torch.are_deterministic_algorithms_enabled()
     warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
     memory: Any = deterministic

@@ -1,8 +1,8 @@
-"""The one attention function that this project registers with transformers.
+"""The attention function that this project registers with transformers.
 
-A family's layer passes `route=Route(…)` to its Hugging Face block; the block hands it down,
-untouched, to the attention function, which lets the method attend. Attention that gets no route
-(a decoder's, or cross-attention) is transformers' own SDPA.
+A family's layer passes `route=Route(…)` to its Hugging Face block, which passes it on to the
+attention function, which calls the method. Attention without a route (a decoder's, or
+cross-attention) is transformers' own SDPA.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from bench.models.base import Family
-from methods.base import Call, Memory, PositionBias, Sequence
+from methods.base import AttentionCall, DecodingState, PositionBias, SequenceInfo
 
 NAME = "bench"  # for `set_attn_implementation`
 
 
 @dataclass(frozen=True)
 class Route:
-    """From one attention layer of a model to the family's method, or to its memory of a text that
-    is being decoded."""
+    """Leads from one attention layer of a model to the family's method, or, in decoding, to the
+    method's state."""
 
     family: Family
-    sequence: Sequence
+    sequence: SequenceInfo
     layer: int
     bias: PositionBias | None = None
-    memory: Memory | None = None
+    state: DecodingState | None = None
 
     def __call__(
         self, query: Tensor, key: Tensor, value: Tensor, scale: float, dropout: float
@@ -38,8 +38,8 @@ class Route:
         """query [B, H, n, d], key and value [B, H or a divisor, n, d] → [B, H, n, d]; counts the
         call."""
         self.family.calls += 1
-        call = Call(self.sequence, scale, self.layer, self.bias, dropout)
-        return (self.memory or self.family.method).attend(query, key, value, call)
+        call = AttentionCall(self.sequence, scale, self.layer, self.bias, dropout)
+        return (self.state or self.family.method).attend(query, key, value, call)
 
 
 def attend(
@@ -53,7 +53,7 @@ def attend(
     route: Route | None = None,
     **rest: Any,
 ) -> tuple[Tensor, None]:
-    """transformers' contract: [B, H, n, d] in, ([B, n, H, d], no attention weights) out."""
+    """As transformers calls it: [B, H, n, d] → ([B, n, H, d], no attention weights)."""
     if route is None:
         output: tuple[Tensor, None] = sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **rest
@@ -64,5 +64,5 @@ def attend(
 
 
 AttentionInterface.register(NAME, attend)
-# Without a mask function of the same name transformers would drop padding masks silently.
+# Without a mask function of the same name, transformers silently drops padding masks.
 AttentionMaskInterface.register(NAME, sdpa_mask)

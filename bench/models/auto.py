@@ -1,4 +1,4 @@
-"""Which family takes a checkpoint, by its config.json's `model_type`. Imports no torch."""
+"""The family of a checkpoint, by the `model_type` of its config.json. Imports no torch."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ HEADS = {
     ("bench.models.bert:RobertaFamily", "choice"): "bench.models.heads:RobertaChoice",
     ("bench.models.bert:RobertaFamily", "span"): "bench.models.heads:RobertaSpan",
 }
-"""The family of the same encoder with the head that a task's answers (tasks.base) need."""
+"""(family, kind of answer of tasks.base) → the family with the head for such answers."""
 
 
 def headed(target: str, answers: str) -> str:
-    """The target of a family, with another head if such answers need one and there is one."""
+    """The target of a family, or of the one with a head for such answers where there is one."""
     return HEADS.get((target, answers), target)
 
 
 def resolve(target: str, folder: Path, config: Mapping[str, Any] | None = None) -> str:
-    """The target of a model's family: as given, or where that is AUTO by the model_type of `config`
-    or of the folder's config.json. Raises ValueError with one line for any other type."""
+    """The target of a model's family: `target`, or where that is AUTO, by the model_type of
+    `config` or of the folder's config.json. Raises ValueError with one line for an unknown type."""
     if target != AUTO:
         return target
     kind = (config or {}).get("model_type")
@@ -51,7 +51,7 @@ def resolve(target: str, folder: Path, config: Mapping[str, Any] | None = None) 
 
 
 class AutoFamily:
-    """Loads with the family that fits: `AutoFamily.load(spec, method, dtype, device)`."""
+    """Loads a checkpoint with its family: `AutoFamily.load(spec, method, dtype, device)`."""
 
     @classmethod
     def load(cls, spec: Any, method: Any, dtype: str, device: str) -> Any:

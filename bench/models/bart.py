@@ -1,13 +1,13 @@
-"""BART (Lewis et al., arXiv 1910.13461): a method walks and reads its encoder.
+"""BART (Lewis et al., arXiv 1910.13461): the method runs its encoder.
 
-Positions past the learned table read it again from its start (a table extended by tiling); they
-count from each row's first valid token. LayerDrop, which some checkpoints were trained with, isn't
-applied: a method walks every layer.
+Positions past the learned table start over at its beginning (a table extended by tiling); they
+count from each row's first valid token. LayerDrop, which some checkpoints were trained with, is not
+applied: the method gets every layer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,34 +15,27 @@ from torch import Tensor
 from torch.nn.functional import dropout, embedding
 from transformers import BartForConditionalGeneration
 
-from bench.models.attention import Route
-from bench.models.hf import EncoderDecoder, counted, dots
-from methods.base import Layer, Sequence
+from bench.models.hf import BlockLayer, EncoderDecoder, Projections, counted
+from methods.base import Layer, SequenceInfo
 
 
 @dataclass(frozen=True)
-class BartLayer:
-    """One post-norm encoder block, as a method sees it."""
+class BartLayer(BlockLayer):
+    """One post-norm encoder block."""
 
-    family: BartFamily
-    block: Any
-    index: int
-
-    def __call__(self, hidden: Tensor, sequence: Sequence) -> Tensor:
-        route = Route(self.family, sequence, self.index)
-        output: Tensor = self.block(hidden, attention_mask=None, route=route)
+    def __call__(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        output: Tensor = self.block(hidden, attention_mask=None, route=self.route(sequence))
         return output
 
-    def scores(
-        self, queries: Tensor, query_sequence: Sequence, keys: Tensor, key_sequence: Sequence
-    ) -> Tensor:
+    def projections(self) -> Projections:
         attention = self.block.self_attn
-        query, key = attention.q_proj(queries), attention.k_proj(keys)
-        return dots(query, key, attention.num_heads, attention.scaling)
+        return Projections(
+            attention.q_proj, attention.k_proj, attention.num_heads, attention.scaling
+        )
 
 
 class BartFamily(EncoderDecoder):
-    """Any BART encoder-decoder checkpoint with a method in its encoder. Decoder and
+    """Any BART encoder-decoder checkpoint, with the method in its encoder. Decoder and
     cross-attention get no route, so they stay exact."""
 
     kinds = ("bart",)
@@ -65,11 +58,11 @@ class BartFamily(EncoderDecoder):
     }
 
     @property
-    def layers(self) -> Items[Layer]:
+    def layers(self) -> Sequence[Layer]:
         blocks = self.model.get_encoder().layers
         return [BartLayer(self, block, index) for index, block in enumerate(blocks)]
 
-    def encode(self, ids: Tensor, sequence: Sequence) -> Tensor:
+    def encode(self, ids: Tensor, sequence: SequenceInfo) -> Tensor:
         """ids [B, n] → [B, n, D]"""
         encoder = self.model.get_encoder()
         table = encoder.embed_positions

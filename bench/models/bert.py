@@ -1,13 +1,13 @@
 """BERT (Devlin et al., arXiv 1810.04805) and RoBERTa (Liu et al., arXiv 1907.11692).
 
-Encoders with learned positions and a class head. Positions past the table read it again from its
-start, which is the table extended by tiling (as VCC does) without its memory; copies stay tied when
-they are trained. Positions count from each row's first valid token.
+Encoders with learned positions and a class head. Positions past the table start over at its
+beginning: the table extended by tiling (as VCC does) without its memory, whose copies stay tied in
+training. Positions count from each row's first valid token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,33 +15,27 @@ import torch
 from torch import Tensor
 from transformers import BertForSequenceClassification, RobertaForSequenceClassification
 
-from bench.models.attention import Route
-from bench.models.hf import Classifier, counted, dots
-from methods.base import Layer, Sequence
+from bench.models.hf import BlockLayer, Classifier, Projections, counted
+from methods.base import Layer, SequenceInfo
 
 
 @dataclass(frozen=True)
-class BertLayer:
-    """One post-norm encoder block, as a method sees it."""
+class BertLayer(BlockLayer):
+    """One post-norm encoder block."""
 
-    family: BertFamily
-    block: Any
-    index: int
-
-    def __call__(self, hidden: Tensor, sequence: Sequence) -> Tensor:
-        output: Tensor = self.block(hidden, route=Route(self.family, sequence, self.index))
+    def __call__(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        output: Tensor = self.block(hidden, route=self.route(sequence))
         return output
 
-    def scores(
-        self, queries: Tensor, query_sequence: Sequence, keys: Tensor, key_sequence: Sequence
-    ) -> Tensor:
+    def projections(self) -> Projections:
         attention = self.block.attention.self
-        query, key = attention.query(queries), attention.key(keys)
-        return dots(query, key, attention.num_attention_heads, attention.scaling)
+        return Projections(
+            attention.query, attention.key, attention.num_attention_heads, attention.scaling
+        )
 
 
 class BertFamily(Classifier):
-    """Any BERT checkpoint; one without a trained class head gets a random one, to be trained."""
+    """Any BERT checkpoint; one without a trained class head gets a random one, for training."""
 
     kinds: ClassVar[tuple[str, ...]] = ("bert",)
     architecture: ClassVar[Any] = BertForSequenceClassification
@@ -61,19 +55,19 @@ class BertFamily(Classifier):
         return 0
 
     @property
-    def layers(self) -> Items[Layer]:
+    def layers(self) -> Sequence[Layer]:
         blocks = self.model.base_model.encoder.layer
         return [BertLayer(self, block, index) for index, block in enumerate(blocks)]
 
-    def encode(self, ids: Tensor, sequence: Sequence) -> Tensor:
+    def encode(self, ids: Tensor, sequence: SequenceInfo) -> Tensor:
         """ids [B, n] → [B, n, D]; as one segment, of token type 0."""
         first = self.first_position
         tiled = counted(sequence, ids) % (self.model.config.max_position_embeddings - first)
         hidden = self.model.base_model.embeddings(input_ids=ids, position_ids=tiled + first)
         return self.method.encode(self.layers, hidden, sequence)
 
-    def classify(self, ids: Tensor, sequence: Sequence) -> Tensor:
-        """Read from each row's first valid token."""
+    def classify(self, ids: Tensor, sequence: SequenceInfo) -> Tensor:
+        """The class head on each row's first valid token: ids [B, n] → [B, classes]."""
         first = first_valid(self.encode(ids, sequence), sequence)
         logits: Tensor = self._head(first[:, None])
         return logits
@@ -102,7 +96,7 @@ class RobertaFamily(BertFamily):
         return self.model.classifier(first)
 
 
-def first_valid(hidden: Tensor, sequence: Sequence) -> Tensor:
+def first_valid(hidden: Tensor, sequence: SequenceInfo) -> Tensor:
     """[B, n, D] → [B, D]: each row's first token that isn't padding."""
     if sequence.valid is None:
         return hidden[:, 0]

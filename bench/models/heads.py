@@ -1,8 +1,8 @@
 """RoBERTa with the heads that VCC trains (Zeng et al., arXiv 2305.04241, §5 and appendix): one
 that scores the choices of a question (QuALITY, WikiHop), one that finds a span (HotpotQA).
 
-Both read the hidden states at marks of the input, which tasks/formats.py puts there; marks that a
-tokenizer lacks become tokens of it, with embeddings drawn from the seed.
+Both use the hidden states at marks in the input, which tasks/loading/formats.py inserts; marks that
+a tokenizer lacks are added to it, with embeddings drawn from the seed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from transformers import RobertaModel, RobertaPreTrainedModel
 from bench.models.base import Spec
 from bench.models.bert import RobertaFamily, first_valid
 from bench.models.hf import all_valid
-from methods.base import Method, Sequence
+from methods.base import Method, SequenceInfo
 
 KINDS = ("no", "yes")
-"""Answers that the span head gives without a span; the third kind is a span."""
+"""Answers of the span head that are no span; the third kind is a span."""
 
 
 class RobertaWithHeads(RobertaPreTrainedModel):  # type: ignore[misc]
-    """The encoder with one linear layer for each of `outputs`, as a checkpoint holds it."""
+    """The encoder with one linear layer for each of `outputs`, as in a checkpoint."""
 
     outputs: ClassVar[Mapping[str, int]]
     # A checkpoint may hold the other head as well.
@@ -48,7 +48,11 @@ class RobertaForSpan(RobertaWithHeads):
 
 
 class Marked(RobertaFamily):
-    """What both share: the marks as token ids, those of `reads` among them."""
+    """A RoBERTa whose head uses the hidden states at marks.
+
+    reads  the marks that the head needs
+    marks  the token id of each mark, those of `reads` included
+    """
 
     may_lack = ("heads.",)
     reads: ClassVar[tuple[str, ...]]
@@ -60,8 +64,8 @@ class Marked(RobertaFamily):
         """Raises ValueError with one line when the folder is no checkpoint of the family."""
         family = super().load(spec, method, dtype, device)
         tokenizer, model = family.tokenizer, family.model
-        wanted = sorted({*spec.marks, *cls.reads})
-        if new := [mark for mark in wanted if mark not in tokenizer.get_vocab()]:
+        marks = sorted({*spec.marks, *cls.reads})
+        if new := [mark for mark in marks if mark not in tokenizer.get_vocab()]:
             tokenizer.add_tokens(new, special_tokens=True)
             if len(tokenizer) > model.config.vocab_size:
                 with torch.random.fork_rng():
@@ -69,81 +73,81 @@ class Marked(RobertaFamily):
                     model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
             if spec.config is None:
                 family.lacks = [*family.lacks, f"token {new[0]}"]
-        family.marks = {mark: tokenizer.convert_tokens_to_ids(mark) for mark in wanted}
+        family.marks = {mark: tokenizer.convert_tokens_to_ids(mark) for mark in marks}
         return family
 
     @classmethod
     def tiny(cls, method: Method, seed: int = 0) -> Self:
-        """With the marks at ids from 3 on."""
+        """With marks as ids 3, 4, …"""
         family = super().tiny(method, seed)
         family.marks = {mark: 3 + at for at, mark in enumerate(cls.reads)}
         return family
 
-    def at(self, mark: str, ids: Tensor, sequence: Sequence) -> Tensor:
-        """[B, n] bool: where a mark stands."""
+    def is_mark(self, mark: str, ids: Tensor, sequence: SequenceInfo) -> Tensor:
+        """[B, n] bool: True where the token is this mark."""
         return (ids == self.marks[mark]) & all_valid(ids, sequence)
 
 
 class RobertaChoice(Marked):
     """Scores the hidden state at each [ent]: the answer is the number of the best choice, from 0.
-    A row of a batch with fewer choices than another has the lowest score for those it lacks."""
+    Choices that a row lacks, and another row of the batch has, get the lowest score."""
 
     answers = "choice"
     architecture = RobertaForChoice
     reads = ("[ent]",)
 
-    def classify(self, ids: Tensor, sequence: Sequence) -> Tensor:
+    def classify(self, ids: Tensor, sequence: SequenceInfo) -> Tensor:
         """ids [B, n] → [B, most choices of a row]. Raises ValueError for a row without any."""
         scores = self.model.heads["choice"](self.encode(ids, sequence))[..., 0]
-        here = self.at("[ent]", ids, sequence)
-        count = here.sum(1)
+        marks = self.is_mark("[ent]", ids, sequence)
+        count = marks.sum(1)
         if not bool(count.all()):
             raise ValueError("a row has no [ent]: nothing to choose from")
-        room = torch.arange(int(count.max()), device=ids.device) < count[:, None]
-        logits: Tensor = scores.new_full(room.shape, torch.finfo(scores.dtype).min)
-        logits = logits.masked_scatter(room, scores[here])
+        exists = torch.arange(int(count.max()), device=ids.device) < count[:, None]
+        logits: Tensor = scores.new_full(exists.shape, torch.finfo(scores.dtype).min)
+        logits = logits.masked_scatter(exists, scores[marks])
         return logits
 
     def learned(
-        self, ids: Tensor, sequence: Sequence, target: Tensor, smoothing: float = 0.0
+        self, ids: Tensor, sequence: SequenceInfo, target: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """Unsmoothed: a row that lacks a choice could never come near it."""
+        """Without label smoothing: the lowest scores of choices that a row lacks would dominate."""
         return super().learned(ids, sequence, target)
 
     @torch.no_grad()
-    def generate(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> list[str]:
+    def generate(self, ids: Tensor, sequence: SequenceInfo, max_new_tokens: int) -> list[str]:
         self.check_trained()
         return [str(n) for n in self.generate_ids(ids, sequence, 1)[:, 0].tolist()]
 
 
 class RobertaSpan(Marked):
-    """No, yes, or a span of what isn't VIP: three scores at the row's first token, and at every
-    token one as the span's first and one as its last.
+    """Answers no, yes, or a span of tokens that are not VIP: three scores at the row's first token,
+    and at every token one as the first and one as the last of the span.
 
-    A target is [B, 3 + n]: 0 no, 1 yes or 2 a span; its first and last token; and for each token
-    whether the paragraph or sentence that a mark there begins is needed. -100 is ignored."""
+    A target is [B, 3 + n]: 0 no, 1 yes or 2 a span; its first and last token; and for each mark
+    whether the paragraph or sentence that begins there is needed. -100 is ignored."""
 
     answers = "span"
     architecture = RobertaForSpan
     reads = ("[ts]", "[ss]")
 
-    def classify(self, ids: Tensor, sequence: Sequence) -> Tensor:
+    def classify(self, ids: Tensor, sequence: SequenceInfo) -> Tensor:
         """ids [B, n] → [B, 3]: no, yes, a span."""
         logits: Tensor = self._kinds(self.encode(ids, sequence), sequence)
         return logits
 
-    def logits(self, ids: Tensor, sequence: Sequence, target: Tensor) -> Tensor:
+    def logits(self, ids: Tensor, sequence: SequenceInfo, target: Tensor) -> Tensor:
         """[B, 2, n]: of each token as the first and as the last of the span."""
         return self._ends(self.encode(ids, sequence), ids, sequence)
 
-    def loss(self, ids: Tensor, sequence: Sequence, target: Tensor) -> Tensor:
+    def loss(self, ids: Tensor, sequence: SequenceInfo, target: Tensor) -> Tensor:
         return self.learned(ids, sequence, target)[0]
 
     def learned(
-        self, ids: Tensor, sequence: Sequence, target: Tensor, smoothing: float = 0.0
+        self, ids: Tensor, sequence: SequenceInfo, target: Tensor, smoothing: float = 0.0
     ) -> tuple[Tensor, Tensor]:
-        """VCC's loss, unsmoothed: (first + last) / 2 + kind + sentences + paragraphs; and the share
-        of rows whose kind is right and, of a span, its first and last token too."""
+        """VCC's loss, without label smoothing: (first + last) / 2 + kind + sentences + paragraphs;
+        and the share of rows with the right kind and, of a span, the right first and last token."""
         hidden = self.encode(ids, sequence)
         kind, ends, needed = target[:, :1], target[:, 1:3], target[:, 3:]
         kinds, places = self._kinds(hidden, sequence)[:, None], self._ends(hidden, ids, sequence)
@@ -151,50 +155,50 @@ class RobertaSpan(Marked):
         # The mean over a row's first and last token is half the sum of both.
         total = total + _cross_entropy(places, ends)
         for head, mark in (("paragraph", "[ts]"), ("sentence", "[ss]")):
-            here = self.at(mark, ids, sequence) & (needed >= 0)
-            if bool(here.any()):
-                scores = self.model.heads[head](hidden)[..., 0][here]
-                wanted = needed[here].to(scores.dtype)
-                total = total + binary_cross_entropy_with_logits(scores, wanted)
-        told = torch.cat((kinds.argmax(-1) == kind, (places.argmax(-1) == ends) | (ends < 0)), 1)
-        return total, told.all(1).float().mean()
+            labelled = self.is_mark(mark, ids, sequence) & (needed >= 0)
+            if bool(labelled.any()):
+                scores = self.model.heads[head](hidden)[..., 0][labelled]
+                labels = needed[labelled].to(scores.dtype)
+                total = total + binary_cross_entropy_with_logits(scores, labels)
+        right = torch.cat((kinds.argmax(-1) == kind, (places.argmax(-1) == ends) | (ends < 0)), 1)
+        return total, right.all(1).float().mean()
 
     @torch.no_grad()
-    def generate_ids(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> Tensor:
+    def generate_ids(self, ids: Tensor, sequence: SequenceInfo, max_new_tokens: int) -> Tensor:
         """[B, 3]: the likeliest kind, and the first and last token of the best span of at most
         `max_new_tokens`."""
         hidden = self.encode(ids, sequence)
         kind = self._kinds(hidden, sequence).argmax(-1)
         first, last = self._ends(hidden, ids, sequence).float().unbind(1)
-        n, most = ids.shape[1], max(1, min(max_new_tokens, ids.shape[1]))
-        lasts = pad(last, (0, most - 1), value=torch.finfo(last.dtype).min).unfold(1, most, 1)
-        best = (first[..., None] + lasts).flatten(1).argmax(1)  # of [n, most]
-        begin = best // most
-        return torch.stack((kind, begin, (begin + best % most).clamp(max=n - 1)), 1)
+        n, longest = ids.shape[1], max(1, min(max_new_tokens, ids.shape[1]))
+        lasts = pad(last, (0, longest - 1), value=torch.finfo(last.dtype).min).unfold(1, longest, 1)
+        best = (first[..., None] + lasts).flatten(1).argmax(1)  # of [n, longest]
+        begin = best // longest
+        return torch.stack((kind, begin, (begin + best % longest).clamp(max=n - 1)), 1)
 
     @torch.no_grad()
-    def generate(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> list[str]:
+    def generate(self, ids: Tensor, sequence: SequenceInfo, max_new_tokens: int) -> list[str]:
         self.check_trained()
-        found = self.generate_ids(ids, sequence, max_new_tokens).tolist()
+        answers = self.generate_ids(ids, sequence, max_new_tokens).tolist()
         return [
             KINDS[kind]
             if kind < len(KINDS)
             else self.tokenizer.decode(row[first : last + 1], skip_special_tokens=True).strip()
-            for row, (kind, first, last) in zip(ids.tolist(), found, strict=True)
+            for row, (kind, first, last) in zip(ids.tolist(), answers, strict=True)
         ]
 
-    def _kinds(self, hidden: Tensor, sequence: Sequence) -> Any:
+    def _kinds(self, hidden: Tensor, sequence: SequenceInfo) -> Any:
         return self.model.heads["kind"](first_valid(hidden, sequence))
 
-    def _ends(self, hidden: Tensor, ids: Tensor, sequence: Sequence) -> Tensor:
-        """[B, 2, n], the lowest where no span may begin or end: padding, VIP tokens and marks."""
-        out = ~all_valid(ids, sequence)
+    def _ends(self, hidden: Tensor, ids: Tensor, sequence: SequenceInfo) -> Tensor:
+        """[B, 2, n]; lowest where no span may begin or end: padding, VIP tokens and marks."""
+        excluded = ~all_valid(ids, sequence)
         for mark in self.marks:
-            out = out | self.at(mark, ids, sequence)
+            excluded = excluded | self.is_mark(mark, ids, sequence)
         if sequence.vip is not None:
-            out = out | sequence.vip
+            excluded = excluded | sequence.vip
         ends: Tensor = self.model.heads["ends"](hidden).transpose(1, 2)
-        return ends.masked_fill(out[:, None], torch.finfo(ends.dtype).min)
+        return ends.masked_fill(excluded[:, None], torch.finfo(ends.dtype).min)
 
 
 def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:

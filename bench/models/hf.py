@@ -1,27 +1,31 @@
-"""What families of Hugging Face models share: loading, errors, random weights, and answering.
+"""The parts that the families of Hugging Face models share: loading, layers, generation.
 
-A family names its config's `model_type`s and its model class; a layer of it says how the block is
-called. Weights come from a local folder in safetensors; nothing is fetched, no remote code runs.
+A family names its `model_type`s and its model class; its layer class says how a block is called.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence as Items
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from transformers import CONFIG_MAPPING, AutoTokenizer
 from transformers.modeling_outputs import BaseModelOutput
 
-from bench.models.attention import NAME
+from bench.models.attention import NAME, Route
 from bench.models.base import Family, Spec
-from methods.base import Method, Sequence, Shape
-
-DTYPES = ("float32", "bfloat16", "float16", "float64")
+from bench.models.checkpoints import (
+    cast,
+    load_tokenizer,
+    load_weights,
+    random_weights,
+    read_config,
+    torch_dtype,
+)
+from methods.base import Method, SequenceInfo, Workload
 
 
 class HubFamily(Family):
@@ -29,9 +33,9 @@ class HubFamily(Family):
 
     kinds         the `model_type`s that it takes
     architecture  the model class
-    may_lack      weights whose names begin so may be missing; they are drawn from the seed
-    tiny_config   the smallest model that is still one of the family, for tests
-    causal, position_bias  see methods.base.Shape
+    may_lack      prefixes of weights that a checkpoint may lack; they are drawn from the seed
+    tiny_config   the smallest model of the family, for tests
+    causal, position_bias  see methods.base.Workload
     """
 
     kinds: ClassVar[tuple[str, ...]]
@@ -42,7 +46,7 @@ class HubFamily(Family):
     position_bias: ClassVar[bool] = False
 
     model: Any
-    lacks: Items[str] = ()
+    lacks: Sequence[str] = ()
 
     def __init__(self, model: nn.Module, tokenizer: Any, method: Method) -> None:
         self.model = model.eval()
@@ -52,7 +56,7 @@ class HubFamily(Family):
         self.routed().set_attn_implementation(NAME)
 
     def routed(self) -> Any:
-        """The module whose attention may have a route."""
+        """The module whose attention layers are given a route."""
         return self.model
 
     @property
@@ -60,9 +64,9 @@ class HubFamily(Family):
         config = self.model.config
         return int(config.hidden_size // config.num_attention_heads)
 
-    def shape(self, length: int, batch: int) -> Shape:
+    def workload(self, length: int, batch: int) -> Workload:
         config = self.model.config
-        return Shape(
+        return Workload(
             length=length,
             batch=batch,
             heads=config.num_attention_heads,
@@ -78,9 +82,7 @@ class HubFamily(Family):
     @classmethod
     def load(cls, spec: Spec, method: Method, dtype: str, device: str) -> Self:
         """Raises ValueError with one line when the folder is no complete checkpoint of the family.
-        A `config` that names its own model_type takes nothing but the tokenizer from the folder."""
-        if dtype not in DTYPES:
-            raise ValueError(f"dtype is {dtype!r}; a model takes {', '.join(DTYPES)}")
+        With a `config` of another model_type, only the tokenizer is read from the folder."""
         kind = torch_dtype(dtype)
         config = cls._config(spec)
         tokenizer = cls.read_tokenizer(spec.path)
@@ -94,7 +96,7 @@ class HubFamily(Family):
 
     @classmethod
     def tiny(cls, method: Method, seed: int = 0) -> Self:
-        """Of `tiny_config`, with weights so large that attention and positions matter."""
+        """Of `tiny_config`, with weights large enough for attention and positions to matter."""
         model = random_weights(
             cls.architecture, {"model_type": cls.kinds[0], **cls.tiny_config}, seed
         )
@@ -112,8 +114,8 @@ class HubFamily(Family):
     def _config(cls, spec: Spec) -> dict[str, Any]:
         config = read_config(spec.path)
         if spec.config is not None:
-            apart = spec.config.get("model_type", config.get("model_type"))
-            config = {**({} if apart != config.get("model_type") else config), **spec.config}
+            same = spec.config.get("model_type") in (None, config.get("model_type"))
+            config = {**(config if same else {}), **spec.config}
         kind = config.get("model_type")
         if kind not in cls.kinds:
             accepted = " or ".join(repr(one) for one in cls.kinds)
@@ -123,27 +125,66 @@ class HubFamily(Family):
         return config
 
     @torch.no_grad()
-    def generate(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> list[str]:
+    def generate(self, ids: Tensor, sequence: SequenceInfo, max_new_tokens: int) -> list[str]:
         tokens = self.generate_ids(ids, sequence, max_new_tokens)
         answers: list[str] = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
         return answers
 
 
-class EncoderDecoder(HubFamily):
-    """A method walks and reads the encoder; the decoder is Hugging Face's own, exact, and sees the
-    encoder's whole output."""
+class Projections(NamedTuple):
+    """The query and key projections of a layer, [B, n, D] → [B, n, H·d], with its number of heads
+    and the scale of its scores."""
 
-    def logits(self, ids: Tensor, sequence: Sequence, target: Tensor) -> Tensor:
+    query: Callable[[Tensor], Tensor]
+    key: Callable[[Tensor], Tensor]
+    heads: int
+    scale: float
+
+
+@dataclass(frozen=True)
+class BlockLayer:
+    """One block of a model as a `methods.base.Layer`; subclasses say how the block is called and
+    which projections its scores come from."""
+
+    family: Family
+    block: Any
+    index: int
+
+    def __call__(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        raise NotImplementedError
+
+    def projections(self) -> Projections:
+        raise NotImplementedError
+
+    def route(self, sequence: SequenceInfo) -> Route:
+        return Route(self.family, sequence, self.index)
+
+    def scores(
+        self,
+        queries: Tensor,
+        query_sequence: SequenceInfo,
+        keys: Tensor,
+        key_sequence: SequenceInfo,
+    ) -> Tensor:
+        query, key, heads, scale = self.projections()
+        return dots(query(queries), key(keys), heads, scale)
+
+
+class EncoderDecoder(HubFamily):
+    """The method runs the encoder; the decoder is Hugging Face's own, exact, and attends to all of
+    the encoder's output."""
+
+    def logits(self, ids: Tensor, sequence: SequenceInfo, target: Tensor) -> Tensor:
         logits: Tensor = self._decode(ids, sequence, target).logits
         return logits
 
-    def loss(self, ids: Tensor, sequence: Sequence, target: Tensor) -> Tensor:
+    def loss(self, ids: Tensor, sequence: SequenceInfo, target: Tensor) -> Tensor:
         loss: Tensor = self._decode(ids, sequence, target).loss
         return loss
 
     @torch.no_grad()
-    def generate_ids(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> Tensor:
-        """Greedy answers as tokens, [B, ≤ 1 + max_new_tokens], the decoder's start token first."""
+    def generate_ids(self, ids: Tensor, sequence: SequenceInfo, max_new_tokens: int) -> Tensor:
+        """Greedy answers as token ids, [B, ≤ 1 + max_new_tokens], decoder start token first."""
         tokens: Tensor = self.model.generate(
             **self._encoded(ids, sequence),
             max_new_tokens=max_new_tokens,
@@ -152,46 +193,46 @@ class EncoderDecoder(HubFamily):
         )
         return tokens
 
-    def _decode(self, ids: Tensor, sequence: Sequence, target: Tensor) -> Any:
+    def _decode(self, ids: Tensor, sequence: SequenceInfo, target: Tensor) -> Any:
         return self.model(
             **self._encoded(ids, sequence), labels=target.contiguous(), use_cache=False
         )
 
-    def _encoded(self, ids: Tensor, sequence: Sequence) -> dict[str, Any]:
+    def _encoded(self, ids: Tensor, sequence: SequenceInfo) -> dict[str, Any]:
         output = BaseModelOutput(last_hidden_state=self.encode(ids, sequence))
         return {"encoder_outputs": output, "attention_mask": all_valid(ids, sequence).long()}
 
 
 class Classifier(HubFamily):
-    """An encoder with a head: the answer is a class. Logits are [B, 1, classes] whatever the
-    target holds, a target is [B, 1] of class numbers, an answer the class's label."""
+    """An encoder with a class head. Logits are [B, 1, classes] for every target, a target is
+    [B, 1] of class numbers, an answer is the class's label."""
 
     answers: ClassVar[str] = "class"
 
-    def classify(self, ids: Tensor, sequence: Sequence) -> Tensor:
+    def classify(self, ids: Tensor, sequence: SequenceInfo) -> Tensor:
         """ids [B, n] → [B, classes]"""
         raise NotImplementedError
 
     def check_trained(self) -> None:
-        """Raises ValueError where the checkpoint has no trained head: its answers mean nothing."""
+        """Raises ValueError where the checkpoint has no trained head: answers would be random."""
         if self.lacks:
             raise ValueError(
                 f"the checkpoint has no trained head (no {self.lacks[0]}): train it first"
             )
 
-    def logits(self, ids: Tensor, sequence: Sequence, target: Tensor) -> Tensor:
+    def logits(self, ids: Tensor, sequence: SequenceInfo, target: Tensor) -> Tensor:
         return self.classify(ids, sequence)[:, None]
 
-    def loss(self, ids: Tensor, sequence: Sequence, target: Tensor) -> Tensor:
+    def loss(self, ids: Tensor, sequence: SequenceInfo, target: Tensor) -> Tensor:
         return cross_entropy(self.classify(ids, sequence), target[:, 0])
 
     @torch.no_grad()
-    def generate_ids(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> Tensor:
+    def generate_ids(self, ids: Tensor, sequence: SequenceInfo, max_new_tokens: int) -> Tensor:
         """The likeliest class of each row, [B, 1]."""
         return self.classify(ids, sequence).argmax(-1, keepdim=True)
 
     @torch.no_grad()
-    def generate(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> list[str]:
+    def generate(self, ids: Tensor, sequence: SequenceInfo, max_new_tokens: int) -> list[str]:
         self.check_trained()
         labels = self.model.config.id2label
         return [labels[number] for number in self.generate_ids(ids, sequence, 1)[:, 0].tolist()]
@@ -208,98 +249,21 @@ def dots(queries: Tensor, keys: Tensor, count: int, scale: float) -> Tensor:
     return scores
 
 
-def all_valid(ids: Tensor, sequence: Sequence) -> Tensor:
+def all_valid(ids: Tensor, sequence: SequenceInfo) -> Tensor:
     """[B, n] bool"""
     return torch.ones_like(ids, dtype=torch.bool) if sequence.valid is None else sequence.valid
 
 
-def positions(sequence: Sequence, tokens: Tensor) -> Tensor:
-    """[B or 1, n], as told, or 0 … n-1; tokens [B, n, …]."""
+def positions(sequence: SequenceInfo, tokens: Tensor) -> Tensor:
+    """[B or 1, n]: those of the sequence, or 0 … n-1; tokens [B, n, …]."""
     if sequence.positions is not None:
         return sequence.positions
     return torch.arange(tokens.shape[1], device=tokens.device)[None]
 
 
-def counted(sequence: Sequence, tokens: Tensor) -> Tensor:
-    """[B or 1, n], as told, or counted from each row's first valid token: what a table of absolute
-    positions needs, so that padding on the left moves nothing."""
+def counted(sequence: SequenceInfo, tokens: Tensor) -> Tensor:
+    """[B or 1, n]: those of the sequence, or counted from each row's first valid token, so that
+    padding on the left does not shift absolute positions."""
     if sequence.positions is None and sequence.valid is not None:
         return (sequence.valid.cumsum(1) - 1).clamp(min=0)
     return positions(sequence, tokens)
-
-
-def torch_dtype(name: str) -> torch.dtype:
-    dtype: torch.dtype = getattr(torch, name)
-    return dtype
-
-
-def cast(model: Any, dtype: torch.dtype) -> Any:
-    """The model with all its weights in this dtype. Buffers that no checkpoint holds keep theirs:
-    rotary frequencies in bfloat16 would misplace the tokens of a long input."""
-    for tensor in model.state_dict(keep_vars=True).values():
-        if tensor.is_floating_point():
-            tensor.data = tensor.data.to(dtype)
-    return model
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """config.json of a checkpoint. Raises ValueError with one line."""
-    path = Path(folder) / "config.json"
-    try:
-        config: dict[str, Any] = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise ValueError(f"{folder} is no checkpoint: it has no config.json") from None
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON: {_line(error)}") from None
-    return config
-
-
-def load_tokenizer(path: Path) -> Any:
-    names = ("tokenizer.json", "spiece.model", "vocab.txt", "vocab.json", "tokenizer.model")
-    if not any((path / name).exists() for name in names):
-        raise ValueError(f"{path} has no {' or '.join(names[:2])}: no tokenizer")
-    try:
-        return AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # transformers raises what its parsers raise
-        raise ValueError(f"{path} has a tokenizer that can't be read: {_line(error)}") from None
-
-
-def load_weights(
-    architecture: Any, spec: Spec, dtype: torch.dtype, may_lack: tuple[str, ...] = ()
-) -> tuple[Any, Items[str]]:
-    """The model, and the names of the weights that the checkpoint lacks and may lack."""
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(spec.seed)
-            model, report = architecture.from_pretrained(
-                spec.path,
-                dtype=dtype,
-                attn_implementation="sdpa",
-                local_files_only=True,
-                use_safetensors=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-            )
-    except Exception as error:  # OSError, SafetensorError, RuntimeError on other sizes, …
-        raise ValueError(
-            f"{spec.path} has no safetensors weights of its config: {_line(error)}"
-        ) from None
-    missing = sorted(report["missing_keys"])  # transformers fills them with random numbers
-    lost = [name for name in missing if not name.startswith(may_lack or "\0")]
-    if lost:
-        raise ValueError(f"{spec.path} lacks {len(lost)} of its model's weights, first {lost[0]}")
-    return model, missing
-
-
-def random_weights(architecture: Any, config: dict[str, Any], seed: int) -> Any:
-    """A model of this size with random weights; the global random state stays as it is."""
-    given = {name: value for name, value in config.items() if name != "model_type"}
-    made = CONFIG_MAPPING[config["model_type"]](**given)
-    made._attn_implementation = "sdpa"
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return architecture(made)
-
-
-def _line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)

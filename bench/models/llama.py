@@ -1,14 +1,14 @@
-"""Llama (Touvron et al., arXiv 2302.13971): a causal stack that a method reads.
+"""Llama (Touvron et al., arXiv 2302.13971): the method runs its causal stack.
 
-The prompt goes through the method (prefill) and fills a key-value cache; the tokens after it are
-decoded one by one. Keys and values of grouped queries reach the method as they are in the cache,
-one head for each group (methods/base.py).
+The prompt goes through the method (prefill) and fills a KV cache; the tokens after it are decoded
+one by one. With grouped-query attention the method gets keys and values as the cache stores them,
+one head a group (methods/sequence.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Items
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -17,68 +17,67 @@ from torch.nn.functional import cross_entropy
 from transformers import DynamicCache, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb, repeat_kv
 
-from bench.models.attention import Route
-from bench.models.base import Family
-from bench.models.hf import HubFamily, counted, heads, positions
-from methods.base import Layer, Memory, Sequence, Unsupported
+from bench.models.hf import BlockLayer, HubFamily, counted, heads, positions
+from methods.base import DecodingState, Layer, SequenceInfo, Unsupported
 
 
 @dataclass(frozen=True)
-class LlamaLayer:
-    """One block, as a method sees it. With a cache it adds its keys and values there."""
+class LlamaLayer(BlockLayer):
+    """One pre-norm block. With a cache it adds its keys and values there."""
 
-    family: Family
-    block: Any
     rotary: Any
-    index: int
     cache: Any = None
 
-    def __call__(self, hidden: Tensor, sequence: Sequence) -> Tensor:
-        return self.at(hidden, positions(sequence, hidden), sequence)
+    def __call__(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        return self.run(hidden, positions(sequence, hidden), sequence)
 
-    def at(
+    def run(
         self,
         hidden: Tensor,
         places: Tensor,
-        sequence: Sequence,
+        sequence: SequenceInfo,
         exact: bool = False,
-        memory: Memory | None = None,
+        state: DecodingState | None = None,
     ) -> Tensor:
-        """hidden [B, q, D] at places [B or 1, q], reading what `sequence` describes; exact: the
-        method isn't asked; memory: what it has kept of the tokens before."""
+        """hidden [B, q, D] at positions [B or 1, q], attending to the tokens of `sequence`; exact:
+        without the method; state: the method's own of the tokens before."""
         valid = sequence.valid
-        reads = {"attention_mask": None if valid is None else valid[:, None, None]}
-        route = Route(self.family, sequence, self.index, memory=memory)
+        mask = {"attention_mask": None if valid is None else valid[:, None, None]}
+        route = replace(self.route(sequence), state=state)
         output: Tensor = self.block(
             hidden,
             position_embeddings=self.rotary(hidden, places),
             past_key_values=self.cache,
-            **(reads if exact else {"route": route}),
+            **(mask if exact else {"route": route}),
         )
         return output
 
     def scores(
-        self, queries: Tensor, query_sequence: Sequence, keys: Tensor, key_sequence: Sequence
+        self,
+        queries: Tensor,
+        query_sequence: SequenceInfo,
+        keys: Tensor,
+        key_sequence: SequenceInfo,
     ) -> Tensor:
         attention, norm = self.block.self_attn, self.block.input_layernorm
         size, groups = attention.head_dim, attention.num_key_value_groups
         query, key = attention.q_proj(norm(queries)), attention.k_proj(norm(keys))
-        query = self._turned(heads(query, query.shape[-1] // size), query_sequence, queries)
-        key = self._turned(heads(key, key.shape[-1] // size), key_sequence, keys)
+        query = self._rotated(heads(query, query.shape[-1] // size), query_sequence, queries)
+        key = self._rotated(heads(key, key.shape[-1] // size), key_sequence, keys)
         scores: Tensor = query @ repeat_kv(key, groups).transpose(-1, -2) * attention.scaling
         return scores
 
-    def _turned(self, x: Tensor, sequence: Sequence, tokens: Tensor) -> Tensor:
-        """Each token's rotary turn, on x [B, H, n, d]."""
-        turned: Tensor = apply_rotary_pos_emb(
+    def _rotated(self, x: Tensor, sequence: SequenceInfo, tokens: Tensor) -> Tensor:
+        """x [B, H, n, d] with the rotary position embedding of its tokens."""
+        rotated: Tensor = apply_rotary_pos_emb(
             x, x, *self.rotary(tokens, positions(sequence, tokens))
         )[0]
-        return turned
+        return rotated
 
 
 class LlamaFamily(HubFamily):
-    """Any Llama checkpoint with a method in its stack. New tokens read the cache exactly, or, where
-    `Method.decodes()` says so, by the method: one query over all keys."""
+    """Any Llama checkpoint with the method in its stack. New tokens attend to the cache exactly,
+    or, where `Method.decodes()` is true, by the method: one query over all keys."""
 
     kinds = ("llama",)
     architecture = LlamaForCausalLM
@@ -94,38 +93,38 @@ class LlamaFamily(HubFamily):
     }
 
     @property
-    def layers(self) -> Items[Layer]:
+    def layers(self) -> Sequence[Layer]:
         return self._layers(None)
 
     @property
     def head_size(self) -> int:
         return int(self.model.model.layers[0].self_attn.head_dim)
 
-    def encode(self, ids: Tensor, sequence: Sequence) -> Tensor:
-        """ids [B, n] → [B, n, D] after the last norm; causal whatever the sequence says."""
-        return self._walk(self.layers, ids, sequence)
+    def encode(self, ids: Tensor, sequence: SequenceInfo) -> Tensor:
+        """ids [B, n] → [B, n, D] after the last norm; always causal."""
+        return self._forward(self.layers, ids, sequence)
 
-    def logits(self, ids: Tensor, sequence: Sequence, target: Tensor) -> Tensor:
-        """Prompt and target are read in one walk, the method's from end to end."""
+    def logits(self, ids: Tensor, sequence: SequenceInfo, target: Tensor) -> Tensor:
+        """Prompt and target go through the method in one forward pass."""
         ids, sequence = padded_left(ids, sequence)
         ids, sequence = appended(ids, sequence, target[:, :-1].clamp(min=0))
         logits: Tensor = self.model.lm_head(self.encode(ids, sequence)[:, -target.shape[1] :])
         return logits
 
-    def loss(self, ids: Tensor, sequence: Sequence, target: Tensor) -> Tensor:
+    def loss(self, ids: Tensor, sequence: SequenceInfo, target: Tensor) -> Tensor:
         return cross_entropy(self.logits(ids, sequence, target).flatten(0, 1), target.flatten())
 
     @torch.no_grad()
-    def generate_ids(self, ids: Tensor, sequence: Sequence, max_new_tokens: int) -> Tensor:
-        """The new tokens alone, greedy, [B, ≤ max_new_tokens]; a row that has ended is padded.
-        Raises Unsupported for a method that walks the layers on other tokens than the prompt's."""
+    def generate_ids(self, ids: Tensor, sequence: SequenceInfo, max_new_tokens: int) -> Tensor:
+        """Only the new tokens, greedy, [B, ≤ max_new_tokens]; a row that has ended is padded.
+        Raises Unsupported for a method that runs the layers on other tokens than the prompt's."""
         ids, sequence = padded_left(ids, sequence)
         cache = DynamicCache(config=self.model.config)
         layers = self._layers(cache)
-        hidden = self._walk(layers, ids, sequence)[:, -1:]
+        hidden = self._forward(layers, ids, sequence)[:, -1:]
         if any(cache.get_seq_length(layer.index) != ids.shape[1] for layer in layers):
             raise Unsupported("decoding needs every layer's keys of every token of the prompt")
-        memory = self.method.memory() if self.method.decodes() else None
+        state = self.method.decoding_state() if self.method.decodes() else None
         ends = self._ends()
         ended = torch.zeros_like(ids[:, :1], dtype=torch.bool)
         tokens: list[Tensor] = []
@@ -137,9 +136,9 @@ class LlamaFamily(HubFamily):
             if len(tokens) >= max_new_tokens or bool(ended.all()):
                 return torch.cat(tokens, 1)
             ids, sequence = appended(ids, sequence, token)
-            hidden = self._step(layers, ids, sequence, memory)
+            hidden = self._step(layers, ids, sequence, state)
 
-    def _walk(self, layers: Items[Layer], ids: Tensor, sequence: Sequence) -> Tensor:
+    def _forward(self, layers: Sequence[Layer], ids: Tensor, sequence: SequenceInfo) -> Tensor:
         if sequence.valid is not None:
             sequence = sequence.replace(positions=counted(sequence, ids))
         hidden = self.model.model.embed_tokens(ids)
@@ -148,57 +147,61 @@ class LlamaFamily(HubFamily):
         return output
 
     def _step(
-        self, layers: Items[LlamaLayer], ids: Tensor, sequence: Sequence, memory: Memory | None
+        self,
+        layers: Sequence[LlamaLayer],
+        ids: Tensor,
+        sequence: SequenceInfo,
+        state: DecodingState | None,
     ) -> Tensor:
-        """The last token of ids [B, n], which reads all before it in the cache → [B, 1, D]."""
+        """The last token of ids [B, n], which attends to the cache → [B, 1, D]."""
         places = counted(sequence, ids)
         sequence = sequence.replace(positions=places, causal=False)
         hidden = self.model.model.embed_tokens(ids[:, -1:])
         for layer in layers:
             exact = not self.method.decodes()
-            hidden = layer.at(hidden, places[:, -1:], sequence, exact, memory)
+            hidden = layer.run(hidden, places[:, -1:], sequence, exact, state)
         output: Tensor = self.model.model.norm(hidden)
         return output
 
     def _layers(self, cache: Any) -> list[LlamaLayer]:
         stack = self.model.model
         return [
-            LlamaLayer(self, block, stack.rotary_emb, index, cache)
+            LlamaLayer(self, block, index, stack.rotary_emb, cache)
             for index, block in enumerate(stack.layers)
         ]
 
     def _ends(self) -> Tensor:
-        """The tokens that end an answer, the one that pads it first."""
+        """The end-of-sequence tokens; the first one also pads."""
         ends = self.model.generation_config.eos_token_id
-        found = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
-        return torch.tensor(found, dtype=torch.long, device=self.model.device)
+        tokens = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
+        return torch.tensor(tokens, dtype=torch.long, device=self.model.device)
 
 
-def padded_left(ids: Tensor, sequence: Sequence) -> tuple[Tensor, Sequence]:
-    """The same rows with their padding first, so that what is appended follows the last token."""
+def padded_left(ids: Tensor, sequence: SequenceInfo) -> tuple[Tensor, SequenceInfo]:
+    """The same rows with padding on the left, so that new tokens follow the last one."""
     valid = sequence.valid
     if valid is None or bool((valid[:, 1:] >= valid[:, :-1]).all()):
         return ids, sequence
     order = valid.long().argsort(dim=1, stable=True)
-    told = {
+    moved = {
         name: value.gather(1, order)
         for name in ("positions", "valid", "vip", "log_multiplicity")
         if (value := getattr(sequence, name)) is not None
     }
-    return ids.gather(1, order), sequence.replace(**told)
+    return ids.gather(1, order), sequence.replace(**moved)
 
 
-def appended(ids: Tensor, sequence: Sequence, more: Tensor) -> tuple[Tensor, Sequence]:
-    """Rows with the tokens `more` [B, t] after them, none of them VIP."""
+def appended(ids: Tensor, sequence: SequenceInfo, more: Tensor) -> tuple[Tensor, SequenceInfo]:
+    """The rows followed by the tokens `more` [B, t], none of them VIP."""
     t = more.shape[1]
     if t == 0:
         return ids, sequence
-    told: dict[str, Tensor] = {}
+    longer: dict[str, Tensor] = {}
     if sequence.positions is not None:
         steps = torch.arange(1, t + 1, device=ids.device)
-        told["positions"] = torch.cat((sequence.positions, sequence.positions[:, -1:] + steps), 1)
+        longer["positions"] = torch.cat((sequence.positions, sequence.positions[:, -1:] + steps), 1)
     for name, value in (("valid", True), ("vip", False), ("log_multiplicity", 0)):
-        given = getattr(sequence, name)
-        if given is not None:
-            told[name] = torch.cat((given, given.new_full((len(ids), t), value)), 1)
-    return torch.cat((ids, more), 1), sequence.replace(**told)
+        old = getattr(sequence, name)
+        if old is not None:
+            longer[name] = torch.cat((old, old.new_full((len(ids), t), value)), 1)
+    return torch.cat((ids, more), 1), sequence.replace(**longer)

@@ -1,14 +1,13 @@
-"""The small encoder that Long Range Arena is run with in PyTorch (Nyströmformer's harness, Xiong
-et al., arXiv 2102.03902, which VCC, IceFormer and Fourier Transformer went on with).
+"""The small encoder of Long Range Arena in PyTorch (Nyströmformer's harness, Xiong et al., arXiv
+2102.03902, which the code of VCC, IceFormer and Fourier Transformer is based on).
 
 Learned positions, pre-norm layers, biases everywhere, mean or CLS pooling, a head for one text or
-for a pair. Two habits of that harness change its figures, so they are options: see LRAConfig.
+for a pair. Two habits of that harness change its results, so they are options: see LRAConfig.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Sequence as Items
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import isqrt, log, pi
 from pathlib import Path
@@ -19,12 +18,12 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, initialization
 
-from bench.models.attention import Route
-from bench.models.hf import Classifier, all_valid, counted, dots, heads, load_tokenizer
-from methods.base import Layer, Sequence
+from bench.models.checkpoints import load_tokenizer
+from bench.models.hf import BlockLayer, Classifier, Projections, all_valid, counted, heads
+from methods.base import Layer, SequenceInfo
 
 PICTURE_SCALE, GREY_WAVES = 0.3, 8
-"""How large those first weights are, and into how many half waves all grey levels go."""
+"""With `picture`: the scale of the initial tables, and the half waves over all grey levels."""
 
 Attend = Callable[[Tensor, Tensor, Tensor, float, float], Tensor]
 """query, key, value [B, H, n, d], scale, dropout → [B, H, n, d]"""
@@ -34,15 +33,16 @@ class LRAConfig(PreTrainedConfig):  # type: ignore[misc]
     """Sizes default to the harness's own; `num_labels` classes, named 0, 1, …
 
     pooling       "mean" over the valid tokens, or "cls": of a token put before each text
-    dual          rows are pairs: the first half of a batch are first texts, the other half seconds
+    dual          rows are pairs: the first half of a batch are first texts, the other half second
     attention_dropout  of attention weights; None: as `dropout`. Above 0 the CPU has no fused kernel
     mean_of_all   the mean is divided by the padded length, as in the harness
-    picture       the tables of tokens and positions begin as waves of grey level, row and column of
-                  a square image, not at random: what lies side by side begins alike
-    near          queries begin so many times as large, and keys as their queries: each token begins
-                  by reading those like it, in a picture its neighbours. 0: both begin at random
-    cls_takes_id  the CLS token is the vocabulary's last id, and the text's last token makes room
-                  for it, as in the harness (where that id may be a pixel's too)
+    picture       the tables of tokens and positions are initialized as waves of grey level, row and
+                  column of a square image, not at random: neighbours start out alike
+    near          query weights are initialized this many times as large, and key weights equal to
+                  them: each token first attends to those like it, in a picture its neighbours. 0:
+                  both are random
+    cls_takes_id  the CLS token is the vocabulary's last id and replaces the text's last token, as
+                  in the harness (where that id may be a pixel's too)
     """
 
     model_type = "lra"
@@ -77,7 +77,7 @@ class LRAConfig(PreTrainedConfig):  # type: ignore[misc]
 
 
 class LRABlock(nn.Module):
-    """hidden + attention(norm(hidden)), then the same of a two-layer perceptron."""
+    """hidden + attention(norm(hidden)), then the same with a two-layer perceptron."""
 
     def __init__(self, config: LRAConfig) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class LRABlock(nn.Module):
         self.norm1 = nn.LayerNorm(config.hidden_size)
         self.query, self.key, self.value = (nn.Linear(config.hidden_size, inner) for _ in range(3))
         if config.near:
-            self._begin_near(config.near)
+            self._init_near(config.near)
         self.output = nn.Linear(inner, config.hidden_size)
         self.norm2 = nn.LayerNorm(config.hidden_size)
         attention = config.attention_dropout
@@ -101,16 +101,16 @@ class LRABlock(nn.Module):
         )
 
     @torch.no_grad()
-    def _begin_near(self, gain: float) -> None:
+    def _init_near(self, gain: float) -> None:
         self.query.weight.mul_(gain)
         self.key.weight.copy_(self.query.weight)
         self.query.bias.zero_()
         self.key.bias.zero_()
 
     def forward(self, hidden: Tensor, attend: Attend) -> Tensor:
-        return self.behind(hidden, self.norm1(hidden), attend)
+        return self.after_norm(hidden, self.norm1(hidden), attend)
 
-    def behind(self, hidden: Tensor, normed: Tensor, attend: Attend) -> Tensor:
+    def after_norm(self, hidden: Tensor, normed: Tensor, attend: Attend) -> Tensor:
         """The layer from its first norm on, whose output is `normed`; `hidden` is the residual."""
         query, key, value = (
             heads(project(normed), self.heads) for project in (self.query, self.key, self.value)
@@ -123,7 +123,7 @@ class LRABlock(nn.Module):
 
 
 class LRAModel(PreTrainedModel):  # type: ignore[misc]
-    """The encoder with its head, as a checkpoint holds it."""
+    """The encoder with its head, as in a checkpoint."""
 
     config_class = LRAConfig
     base_model_prefix = "lra"
@@ -195,35 +195,33 @@ AutoConfig.register("lra", LRAConfig)
 
 
 @dataclass(frozen=True)
-class LRALayer:
-    """One block, as a method sees it."""
+class LRALayer(BlockLayer):
+    """One pre-norm block: a `methods.base.NormedLayer`."""
 
-    family: LRAFamily
-    block: Any
-    index: int
-
-    def __call__(self, hidden: Tensor, sequence: Sequence) -> Tensor:
-        output: Tensor = self.block(hidden, Route(self.family, sequence, self.index))
+    def __call__(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        output: Tensor = self.block(hidden, self.route(sequence))
         return output
 
     def normed(self, hidden: Tensor) -> Tensor:
         output: Tensor = self.block.norm1(hidden)
         return output
 
-    def from_normed(self, normed: Tensor, sequence: Sequence) -> Tensor:
-        output: Tensor = self.block.behind(normed, normed, Route(self.family, sequence, self.index))
+    def from_normed(self, normed: Tensor, sequence: SequenceInfo) -> Tensor:
+        output: Tensor = self.block.after_norm(normed, normed, self.route(sequence))
         return output
 
-    def scores(
-        self, queries: Tensor, query_sequence: Sequence, keys: Tensor, key_sequence: Sequence
-    ) -> Tensor:
+    def projections(self) -> Projections:
         block = self.block
-        query, key = block.query(block.norm1(queries)), block.key(block.norm1(keys))
-        return dots(query, key, block.heads, block.scale)
+        return Projections(
+            lambda x: block.query(block.norm1(x)),
+            lambda x: block.key(block.norm1(x)),
+            block.heads,
+            block.scale,
+        )
 
 
 class LRAFamily(Classifier):
-    """The LRA encoder with a method in it, from scratch or from a checkpoint of this project."""
+    """The LRA encoder with the method in it, from scratch or from a checkpoint of this project."""
 
     kinds = ("lra",)
     architecture = LRAModel
@@ -242,22 +240,22 @@ class LRAFamily(Classifier):
         return load_tokenizer(folder) if (Path(folder) / "tokenizer.json").exists() else None
 
     @property
-    def layers(self) -> Items[Layer]:
+    def layers(self) -> Sequence[Layer]:
         return [LRALayer(self, block, index) for index, block in enumerate(self.model.layers)]
 
     @property
     def head_size(self) -> int:
         return int(self.model.config.head_size)
 
-    def encode(self, ids: Tensor, sequence: Sequence) -> Tensor:
-        """ids [B, n] → [B, n, D] after the last norm, zeros at padding; [B, m, D] of a method that
-        leaves fewer states, which are all that is pooled."""
+    def encode(self, ids: Tensor, sequence: SequenceInfo) -> Tensor:
+        """ids [B, n] → [B, n, D] after the last norm, zeros at padding; [B, m, D] with a method
+        that returns fewer states, which are then what is pooled."""
         hidden: Tensor = self.model.embed(ids, counted(sequence, ids))
         hidden, sequence = self.method.encode_shorter(self.layers, hidden, sequence)
         hidden = self.model.norm(hidden)
         return hidden if sequence.valid is None else hidden * sequence.valid[..., None]
 
-    def classify(self, ids: Tensor, sequence: Sequence) -> Tensor:
+    def classify(self, ids: Tensor, sequence: SequenceInfo) -> Tensor:
         """ids [B, n] → [B, classes]; a dual model's [2·B, n], first texts first → [B, classes]."""
         config = self.model.config
         if config.pooling == "cls":
@@ -278,15 +276,15 @@ class LRAFamily(Classifier):
         logits: Tensor = self.model.head(pooled)
         return logits
 
-    def _with_cls(self, ids: Tensor, sequence: Sequence) -> tuple[Tensor, Sequence]:
-        """A CLS token, valid and VIP, before each row."""
+    def _with_cls(self, ids: Tensor, sequence: SequenceInfo) -> tuple[Tensor, SequenceInfo]:
+        """With a CLS token, valid and VIP, before each row."""
         config = self.model.config
         keep = ids.shape[1] - config.cls_takes_id
         number = config.vocab_size - config.cls_takes_id
         valid, vip = sequence.valid, sequence.vip
         if vip is None:
             vip = torch.zeros_like(ids, dtype=torch.bool)
-        return pad(ids[:, :keep], (1, 0), value=number), Sequence(
+        return pad(ids[:, :keep], (1, 0), value=number), SequenceInfo(
             valid=None if valid is None else pad(valid[:, :keep], (1, 0), value=True),
             vip=pad(vip[:, :keep], (1, 0), value=True),
         )

@@ -1,30 +1,29 @@
-"""T5 (Raffel et al., arXiv 1910.10683): a method walks and reads its encoder.
+"""T5 (Raffel et al., arXiv 1910.10683): the method runs its encoder.
 
-The decoder stays Hugging Face's own, exact, and sees the encoder's whole output. Nothing is
+The decoder stays Hugging Face's own, exact, and attends to all of the encoder's output. Nothing is
 patched: the encoder's blocks are called one by one, with a route to the method's attention.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Items
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from transformers import T5ForConditionalGeneration
 
-from bench.models.attention import Route
-from bench.models.hf import EncoderDecoder, dots, positions
-from methods.base import Layer, Sequence
+from bench.models.hf import BlockLayer, EncoderDecoder, Projections, positions
+from methods.base import Layer, SequenceInfo
 
 
 @dataclass(frozen=True)
 class RelativeBias:
-    """T5's relative position bias (§2.1), looked up only where it is asked for.
+    """T5's relative position bias (§2.1), looked up only for the pairs that are asked for.
 
     table [H, 2·reach+1] holds the bias at distances -reach … reach; T5's buckets are the same
-    from max_distance on, so farther distances read its ends. Differentiable in the table.
+    from max_distance on, so greater distances take its ends. Differentiable in the table.
     """
 
     table: Tensor
@@ -44,7 +43,7 @@ class RelativeBias:
 
     def __call__(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
         """[B, H, q, k] for positions [B, q] and [B, k]. Fast where the first or last keys are out
-        of every query's reach, as most are when few queries meet many keys in order."""
+        of reach of every query, as most are for few queries and many keys in order."""
         before, after = self._out_of_reach(query_positions, key_positions)
         near = key_positions[:, before : key_positions.shape[1] - after]
         distance = near[:, None, :] - query_positions[:, :, None]
@@ -59,8 +58,8 @@ class RelativeBias:
         return torch.cat((left, bias, right), -1)
 
     def _out_of_reach(self, query_positions: Tensor, key_positions: Tensor) -> tuple[int, int]:
-        """How many keys at the start stand so far before all queries that one number is their
-        bias, and how many at the end so far behind. 0 on a GPU, which would have to wait."""
+        """How many keys at the start, and at the end, are so far from all queries that they share
+        one bias. 0 on a GPU, where the answer would need a synchronization."""
         if self.table.device.type != "cpu":
             return 0, 0
         reach = self.table.shape[1] // 2
@@ -80,31 +79,39 @@ class RelativeBias:
 
 
 @dataclass(frozen=True)
-class T5Layer:
-    """One encoder block, as a method sees it."""
+class T5Layer(BlockLayer):
+    """One pre-norm encoder block, with the bias that all blocks share."""
 
-    family: T5Family
-    block: Any
     bias: RelativeBias
-    index: int
 
-    def __call__(self, hidden: Tensor, sequence: Sequence) -> Tensor:
-        route = Route(self.family, sequence, self.index, self.bias)
-        # A position bias that isn't None keeps the block from building its own n×n tensor.
+    def __call__(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        route = replace(self.route(sequence), bias=self.bias)
+        # With a position bias that isn't None the block builds no n×n tensor of its own.
         output: Tensor = self.block(hidden, position_bias=self.bias, route=route)[0]
         return output
 
     def scores(
-        self, queries: Tensor, query_sequence: Sequence, keys: Tensor, key_sequence: Sequence
+        self,
+        queries: Tensor,
+        query_sequence: SequenceInfo,
+        keys: Tensor,
+        key_sequence: SequenceInfo,
     ) -> Tensor:
-        attention, norm = self.block.layer[0].SelfAttention, self.block.layer[0].layer_norm
-        query, key = attention.q(norm(queries)), attention.k(norm(keys))
         bias = self.bias(positions(query_sequence, queries), positions(key_sequence, keys))
-        return dots(query, key, attention.n_heads, attention.scaling) + bias
+        return super().scores(queries, query_sequence, keys, key_sequence) + bias
+
+    def projections(self) -> Projections:
+        attention, norm = self.block.layer[0].SelfAttention, self.block.layer[0].layer_norm
+        return Projections(
+            lambda x: attention.q(norm(x)),
+            lambda x: attention.k(norm(x)),
+            attention.n_heads,
+            attention.scaling,
+        )
 
 
 class T5Family(EncoderDecoder):
-    """A T5 encoder-decoder (any T5 v1.0 or v1.1 checkpoint) with a method in its encoder."""
+    """A T5 encoder-decoder (any T5 v1.0 or v1.1 checkpoint), with the method in its encoder."""
 
     kinds = ("t5",)
     architecture = T5ForConditionalGeneration
@@ -124,17 +131,17 @@ class T5Family(EncoderDecoder):
         return self.model.get_encoder()
 
     @property
-    def layers(self) -> Items[Layer]:
-        """The encoder's blocks; made anew each time, as the bias table follows the weights."""
+    def layers(self) -> Sequence[Layer]:
+        """The encoder's blocks; new objects each time, as the bias depends on the weights."""
         blocks = self.model.get_encoder().block
         bias = RelativeBias.of(blocks[0].layer[0].SelfAttention)
-        return [T5Layer(self, block, bias, index) for index, block in enumerate(blocks)]
+        return [T5Layer(self, block, index, bias) for index, block in enumerate(blocks)]
 
     @property
     def head_size(self) -> int:
         return int(self.model.config.d_kv)
 
-    def encode(self, ids: Tensor, sequence: Sequence) -> Tensor:
+    def encode(self, ids: Tensor, sequence: SequenceInfo) -> Tensor:
         """ids [B, n] → [B, n, D] after the last norm."""
         encoder = self.model.get_encoder()
         hidden = encoder.dropout(encoder.embed_tokens(ids))

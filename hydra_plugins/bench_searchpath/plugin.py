@@ -3,7 +3,7 @@
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 
-from bench.plugins import conf_dirs
+from bench.request.plugins import conf_dirs
 
 
 class BenchSearchPath(SearchPathPlugin):

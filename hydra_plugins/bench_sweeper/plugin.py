@@ -1,7 +1,7 @@
-"""The sweeper of `bench run -m`: it launches what a plan leaves to do, and nothing that is done.
+"""The sweeper of `bench run -m`: it launches the cells that a plan leaves to do.
 
-Hydra loads this file under no module's name, so annotations are not put off here: dataclasses would
-look for that name.
+No `from __future__ import annotations` here: Hydra loads this file under no module's name, which
+dataclasses would look for.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ ConfigStore.instance().store(
 
 
 class BenchSweeper(Sweeper):
-    """Asks bench.sweep, which knows the plan and the store; Hydra's launcher runs the cells."""
+    """Passes Hydra's launcher to bench.sweep.sweep, which knows the plan and starts its cells."""
 
     def __init__(self, params: Any = None) -> None:
         self.launcher: Launcher | None = None
@@ -43,7 +43,7 @@ class BenchSweeper(Sweeper):
         )
 
     def sweep(self, arguments: Sequence[str]) -> None:
-        from bench.sweep import launch_planned
+        from bench.sweep.sweep import launch_planned
 
         assert self.launcher is not None
         launch_planned(self.launcher)

@@ -14,7 +14,7 @@
 
 enum Feature { BASE = 1, BF16 = 2, VNNI = 4 };
 
-// Outside of the target region: it must run on any x86-64.
+// Outside the target region: it must run on any x86-64 CPU.
 extern "C" int features() {
   int found = 0;
   __builtin_cpu_init();

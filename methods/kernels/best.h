@@ -1,5 +1,5 @@
 // The best k of a query's candidates: the limit that a candidate has to pass, exact scores, and the
-// softmax over what is left.
+// softmax over the remaining ones.
 
 #pragma once
 #include "common.h"
@@ -8,23 +8,23 @@ struct TopK {
   Shape shape;
   View query, key, value, output;
   float scale;
-  const int32_t* seen;   // [queries]: the query sees the first so many keys
+  const int32_t* seen;   // [queries]: the query sees the first `seen` keys
   Bias bias;             // of query i and key j at distance j - places[i]; unscaled
   const int32_t* places; // [queries], where there is a bias
-  int64_t* ids;          // [B, H, queries, k]: the keys read, -1 where there are fewer
-  int64_t k, wanted;     // wanted: keys that go on from 8 bits to exact scores
+  int64_t* ids;          // [B, H, queries, k]: the selected keys, -1 where there are fewer
+  int64_t k, wanted;     // wanted: keys that the 8-bit scores preselect
   int64_t threads;
-  // Room: for every head of keys its 8-bit blocks [blocks][d / 4][64][4]; its means, turned as
-  // keys are, [blocks / 64][d][64]; and the scale of each key [blocks][64].
+  // Buffers: for every head of keys its 8-bit blocks [blocks][d / 4][64][4]; its means, transposed
+  // as keys are, [blocks / 64][d][64]; and the scale of each key [blocks][64].
   uint8_t* eight;
   float *means, *scales;
-  // Of `dci`: 8-bit projections [B, H, m·L, lanes] and [B, H, queries, m·L], keys to retrieve.
+  // For `dci`: 8-bit projections [B, H, m·L, lanes] and [B, H, queries, m·L], keys to retrieve.
   const uint8_t *key_lists, *query_lists;
   const int32_t* retrieved;  // [queries]
   int64_t m, L, lanes;
 };
 
-// Candidates of one query: scores (or only numbers) and the keys they belong to.
+// Candidates of one query: their scores, or just numbers, and their keys.
 struct Found {
   float* score;
   int32_t* key;
@@ -62,7 +62,7 @@ static void keep_above(Found& found, float limit) {
   found.count = kept;
 }
 
-// Largest of `count` numbers in each of V vectors, which are dealt out in turn.
+// Largest of `count` numbers in each of V vectors, which take the numbers in rotation.
 template <int V> INLINE void fold(const float* score, int count, __m512* largest) {
   UNROLL for (int v = 0; v < V; v++) largest[v] = _mm512_set1_ps(-INFINITY);
   int j = 0;
@@ -77,8 +77,8 @@ template <int V> INLINE void fold(const float* score, int count, __m512* largest
   }
 }
 
-// A limit that at least `wanted` of these pass, and not many more: as many candidates pass, too,
-// where these are the largest of groups of candidates.
+// A limit that at least `wanted` of these pass, and not many more. Where these are the maxima of
+// groups of candidates, at least as many candidates pass.
 template <int V> INLINE float limit_of(const __m512* largest, int wanted) {
   __m512 most = largest[0], least = _mm512_set1_ps(INFINITY);
   UNROLL for (int v = 0; v < V; v++) {
@@ -88,7 +88,7 @@ template <int V> INLINE float limit_of(const __m512* largest, int wanted) {
   }
   float fail = _mm512_reduce_max_ps(most), pass = _mm512_reduce_min_ps(least);
   pass -= 1e-3f * (fail - pass) + 1e-6f * fabsf(pass) + TINY;  // even where all are 0
-  // An outlier may hide the others for some steps: so go on until the limit is of use.
+  // An outlier may dominate for some steps: continue until the limit is useful.
   for (int step = 0, passing = INT_MAX; step < 24 && passing > wanted + wanted / 8; step++) {
     const float middle = 0.5f * (pass + fail);
     const __m512 limit = _mm512_set1_ps(middle);
@@ -102,7 +102,7 @@ template <int V> INLINE float limit_of(const __m512* largest, int wanted) {
   return pass;
 }
 
-// The same for groups of `count` numbers; the more groups, the fewer numbers pass.
+// The same for groups of `count` numbers; with more groups, fewer numbers pass.
 template <int V> INLINE float limit_among(const float* score, int count, int wanted) {
   __m512 largest[V];
   fold<V>(score, count, largest);
@@ -114,7 +114,7 @@ static float limit_for(const float* score, int count, int wanted) {
                         : limit_among<16>(score, count, wanted);
 }
 
-// Keeps the `better` candidates above the lowest, and of those equal to it the first, k in all.
+// Keeps the `better` candidates above the lowest, and the first of those equal to it, k in all.
 static void keep_with_equals(Found& found, float lowest, int better, int k) {
   const __m512 edge = _mm512_set1_ps(lowest);
   const int count = found.count;
@@ -145,7 +145,7 @@ static void keep_exactly(Found& found, int k) {
       high = _mm512_max_ps(high, all[v]);
       low = _mm512_mask_min_ps(low, _mm512_cmp_ps_mask(all[v], _mm512_set1_ps(-INFINITY), _CMP_GT_OQ), low, all[v]);
     }
-    // Halving finds a limit soon, where no two at the edge are almost equal.
+    // Bisection soon finds a limit, unless two at the edge are almost equal.
     float pass = _mm512_reduce_min_ps(low), fail = _mm512_reduce_max_ps(high);
     for (int step = 0; step < 16; step++) {
       const float middle = 0.5f * (pass + fail);
@@ -156,7 +156,7 @@ static void keep_exactly(Found& found, int k) {
       pass = count > k ? middle : pass;
       fail = count > k ? fail : middle;
     }
-    int kept = 0;  // count the better ones of each
+    int kept = 0;  // the number of better ones of each
     for (int j = 0; j < found.count; j++) {
       const __m512 one = _mm512_set1_ps(found.score[j]);
       uint64_t better = 0, equal = 0;
@@ -171,7 +171,7 @@ static void keep_exactly(Found& found, int k) {
     found.count = kept;
     return;
   }
-  // Halve between the representations of the lowest and the highest: exact for any values.
+  // Bisect the integer representations of the lowest and the highest: exact for any values.
   __m512 low = _mm512_set1_ps(INFINITY), high = _mm512_set1_ps(-INFINITY);
   for (int v = 0; v < vectors; v++) {
     __m512 score = _mm512_loadu_ps(found.score + v * LANES);
@@ -179,7 +179,7 @@ static void keep_exactly(Found& found, int k) {
     low = _mm512_mask_min_ps(low, _mm512_cmp_ps_mask(score, _mm512_set1_ps(-INFINITY), _CMP_GT_OQ), low, score);
   }
   const float lowest = _mm512_reduce_min_ps(low);  // what passes must be less, and -0 isn't less than 0
-  // Where most are equal, as those of a query that only looks at distances, nothing is to be sought.
+  // Where most are equal, as for a query whose scores depend on distance alone, no search is needed.
   int better = 0;
   for (int v = 0; v < vectors; v++)
     better += __builtin_popcount(_mm512_cmp_ps_mask(_mm512_loadu_ps(found.score + v * LANES), _mm512_set1_ps(lowest), _CMP_GT_OQ));
@@ -196,7 +196,7 @@ static void keep_exactly(Found& found, int k) {
     else fail = middle;
   }
   keep_above(found, from_ordered((int)pass));
-  // What is left above k is equal to the lowest; drop the last of it.
+  // Those beyond k are equal to the lowest; drop the last of them.
   for (int j = found.count - 1; found.count > k; j--)
     if (found.score[j] == from_ordered((int)fail)) {
       memmove(found.score + j, found.score + j + 1, (found.count - 1 - j) * 4);
@@ -205,7 +205,7 @@ static void keep_exactly(Found& found, int k) {
     }
 }
 
-// Drops candidates that are surely not among the best `wanted`; gives the limit they failed.
+// Drops candidates that cannot be among the best `wanted`; returns the limit that they failed.
 static float tighten(Found& found, int wanted, int enough) {
   float limit = limit_for(found.score, found.count, wanted);
   keep_above(found, limit);
@@ -225,14 +225,14 @@ INLINE __m128 sum_of_each(__m512 a, __m512 b, __m512 c, __m512 d) {
   return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
 }
 
-constexpr int64_t NEAR = 1 << 19;  // bytes that surely stay in a core's second cache
+constexpr int64_t NEAR = 1 << 19;  // bytes that stay in a core's second-level cache
 
 // Exact scores in units of log2, and the best k.
 static void score_exactly(const TopK& o, int64_t b, int64_t h, int64_t i, Found& found) {
   const int64_t d = o.shape.d, step = o.key.row;
   const float *query = o.query.at(b, h, i), *key = o.key.at(b, h, 0);
   const int count = found.count;
-  // Keys that are on their way from memory; from a near cache they come by themselves.
+  // Prefetched keys; from a near cache no prefetch is needed.
   const int ahead = o.shape.keys * step * 4 > NEAR ? 16 : 0;
   auto fetch = [&](int j) {
     for (int64_t x = 0; x < d; x += LANES)
@@ -261,7 +261,7 @@ static void score_exactly(const TopK& o, int64_t b, int64_t h, int64_t i, Found&
   keep_exactly(found, o.k);
 }
 
-// The softmax over what is left, and where asked for, which keys these are.
+// The softmax over the remaining candidates, and their keys where `ids` is given.
 static void read_best(const TopK& o, int64_t b, int64_t h, int64_t i, Found& found) {
   const int64_t dv = o.shape.dv, vstep = o.value.row;
   const float* value = o.value.at(b, h, 0);

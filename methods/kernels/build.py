@@ -1,4 +1,4 @@
-"""Builds the native source with the machine's compiler, at its first use, and loads it."""
+"""Compiles the native source at its first use, with the machine's compiler, and loads it."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from pathlib import Path
 
 SOURCE = Path(__file__).with_name("attention.cpp")
 FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-fopenmp")
-BASE, BF16, VNNI = 1, 2, 4  # what `features` in the source says of the CPU
+BASE, BF16, VNNI = 1, 2, 4  # bits of `features()` in the source: what the CPU supports
 
 
 @functools.cache
 def load() -> ctypes.CDLL | str:
-    """The library, or in words why there is none. It needs OpenMP by the name of torch's own
-    runtime, and torch is loaded by now: so both share one pool of threads."""
+    """The library, or the reason why there is none. It links OpenMP under the name of torch's own
+    runtime, which is loaded first, so that both share one thread pool."""
     import torch  # noqa: F401
 
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return f"it is for x86-64, and this is {platform.machine()}"
     compiler = os.environ.get("CXX", "")
-    found = [name for name in ([compiler] if compiler else ["g++", "c++", "clang++"])]
-    command = next((shlex.split(c) for c in found if shutil.which(shlex.split(c)[0])), None)
+    compilers = [compiler] if compiler else ["g++", "c++", "clang++"]
+    command = next((shlex.split(c) for c in compilers if shutil.which(shlex.split(c)[0])), None)
     if command is None:
-        return f"no compiler ({' or '.join(found)} is not in PATH)"
+        return f"no compiler ({' or '.join(compilers)} is not in PATH)"
     try:
         library = ctypes.CDLL(str(_built(command)))
     except (OSError, subprocess.SubprocessError) as error:
@@ -44,22 +44,25 @@ def load() -> ctypes.CDLL | str:
 
 
 def folder() -> Path:
-    """Where builds are kept."""
+    """The cache of builds."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "longctx-bench"
 
 
 def _built(command: list[str]) -> Path:
     """The library of this source, compiler and flags. Several processes may build it at once: each
-    writes a file of its own, and the last to end replaces the others' whole."""
+    writes its own file, which then replaces the target atomically."""
     sources = sorted(SOURCE.parent.glob("*.h"))
-    what = [
+    ingredients = [
         *(path.read_text() for path in (SOURCE, *sources)),
         *command,
         *FLAGS,
         platform.platform(),
     ]
-    path = folder() / f"attention-{hashlib.sha256(chr(0).join(what).encode()).hexdigest()[:16]}.so"
+    path = (
+        folder()
+        / f"attention-{hashlib.sha256(chr(0).join(ingredients).encode()).hexdigest()[:16]}.so"
+    )
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -83,7 +86,7 @@ def _built(command: list[str]) -> Path:
 
 
 def _line(error: Exception) -> str:
-    """What the compiler said first, or the error's first line."""
-    said = getattr(error, "stderr", None) or str(error)
-    lines = [line for line in said.splitlines() if "error" in line] or said.splitlines()
+    """The compiler's first error, or the exception's first line."""
+    output = getattr(error, "stderr", None) or str(error)
+    lines = [line for line in output.splitlines() if "error" in line] or output.splitlines()
     return lines[0] if lines else type(error).__name__

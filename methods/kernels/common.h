@@ -1,4 +1,4 @@
-// What the cores share: views of tensors, the micro-kernel of all products, 2^x, turned blocks.
+// Shared by the kernels: tensor views, the micro-kernel of all products, 2^x, transposed blocks.
 //
 // The micro-kernel multiplies R rows with C vectors of 16 columns, R·C sums in registers: 6×4 sums,
 // 4 vectors and a broadcast are 29 of the 32 registers.
@@ -15,11 +15,11 @@ using std::min;
 constexpr int BLOCK = 64;              // keys in a block
 constexpr int LANES = 16;              // 32-bit numbers in a vector
 constexpr int ROWS = 6, COLUMNS = 4;   // of the micro-kernel
-constexpr float NONE = -FLT_MAX;       // the score of a key that isn't there
-constexpr float TINY = 1e-30f;         // nothing is divided by less
+constexpr float NONE = -FLT_MAX;       // the score of a missing key
+constexpr float TINY = 1e-30f;         // the smallest divisor
 constexpr float LOG2E = 1.44269504088896341f;
 
-// A tensor [B, H, n, d] of floats, d contiguous; strides in numbers.
+// A tensor [B, H, n, d] of floats, d contiguous; strides in elements.
 struct View {
   float* data;
   int64_t batch, head, row;
@@ -30,13 +30,13 @@ struct Shape {
   int64_t batch, heads, key_heads, queries, keys, d, dv;
 };
 
-// A bias of scores by head and distance, key position - query position. The bias at distance t of
-// a head stands at table[head · width + origin + t]; beyond its ends, of 64 equal numbers or more,
-// it is as there.
+// A bias of scores by head and distance, key position - query position. The bias of a head at
+// distance t is table[head · width + origin + t]. Each end has 64 equal numbers or more, and beyond
+// the ends the bias is constant.
 struct Bias {
   const float* table;  // or null
   int64_t width, origin;
-  // For 64 keys that stand one after the other, the first at this distance.
+  // For 64 consecutive keys, the first at this distance.
   const float* from(int64_t head, int64_t distance) const {
     return table + head * width + max<int64_t>(0, min(distance + origin, width - BLOCK));
   }
@@ -56,7 +56,7 @@ struct Buffer {
 // ---- the micro-kernel --------------------------------------------------------------------------
 
 // A step multiplies one 32-bit unit of each row: a float, two bfloat16, or four 8-bit numbers.
-// `load` takes 16 units from numbers in float32, of which there are 16 or more.
+// `load` makes 16 units from float32 numbers, of which there are 16 or more.
 struct Float {
   using Sum = __m512;
   static constexpr int unit = 1;
@@ -83,13 +83,13 @@ struct Eight {  // signed rows, unsigned columns
   using Sum = __m512i;
   static constexpr int unit = 4;
   INLINE Sum add(Sum sum, __m512i row, __m512i column) {
-    // Not the intrinsic: GCC copies its sums about, and out of the registers.
+    // Not the intrinsic: with it GCC copies the sums, and spills them.
     __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(column), "v"(row));
     return sum;
   }
 };
 
-// Columns of a product, and how many steps they have.
+// Columns of a product, and their number of steps.
 struct Piece {
   const void* columns;
   int64_t steps;
@@ -140,7 +140,7 @@ INLINE void products(int vectors, const void* rows, int64_t row_stride, const Pi
 }
 
 // 2^x for x ≤ 0; 0 below 2^-126. Relative error 2e-7 (polynomial: Cephes, exp2f), or 1e-4 where
-// ROUGH: less than what rounding to bfloat16 takes away.
+// ROUGH: less than the rounding error of bfloat16.
 template <bool ROUGH = false> INLINE __m512 exp2(__m512 x) {
   __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.f), _CMP_GT_OQ);
   __m512 whole = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
@@ -162,10 +162,10 @@ template <bool ROUGH = false> INLINE __m512 exp2(__m512 x) {
   return _mm512_maskz_scalef_ps(normal, y, whole);
 }
 
-// ---- turned blocks -----------------------------------------------------------------------------
+// ---- transposed blocks -------------------------------------------------------------------------
 
 // Rows of 16 units become columns.
-INLINE void turn(__m512i* row) {
+INLINE void transpose(__m512i* row) {
   __m512i half[16];
   UNROLL for (int g = 0; g < 16; g += 4) {
     const __m512i a = _mm512_unpacklo_epi32(row[g], row[g + 1]), b = _mm512_unpackhi_epi32(row[g], row[g + 1]);
@@ -181,7 +181,7 @@ INLINE void turn(__m512i* row) {
   }
 }
 
-// A block of keys for the micro-kernel, out [units][64 keys] of 32 bits; 0 where no key is.
+// A block of keys for the micro-kernel, out [units][64 keys] of 32 bits; 0 where there is no key.
 // load(j, u) gives units u … u+15 of key j.
 template <class Load> INLINE void pack(int count, int64_t units, void* out, Load load) {
   for (int j = 0; j < BLOCK; j += LANES)
@@ -192,7 +192,7 @@ template <class Load> INLINE void pack(int count, int64_t units, void* out, Load
       } else {
         UNROLL for (int i = 0; i < LANES; i++) row[i] = j + i < count ? load(j + i, u) : _mm512_setzero_si512();
       }
-      turn(row);
+      transpose(row);
       UNROLL for (int i = 0; i < LANES; i++)
         if (u + i < units) _mm512_store_si512((char*)out + ((u + i) * BLOCK + j) * 4, row[i]);
     }

@@ -4,7 +4,7 @@
 #include "best.h"
 
 constexpr int WIDE = 64;    // projections in a vector
-constexpr int SAMPLE = 8;   // of so many vectors one gives the first guess of a threshold
+constexpr int SAMPLE = 8;   // one of this many vectors gives the first guess of a threshold
 constexpr int STRETCH = 8;  // vectors whose largest differences are in registers
 
 // far[v] = the largest difference between a query's m projections and those of 64 keys.
@@ -26,10 +26,10 @@ static COLD void differences(const uint8_t* lists, int64_t lanes, int64_t m, con
   }
 }
 
-// The smallest number that at least `wanted` ≥ 1 numbers of every `apart`-th vector are within.
-// Each pass counts what is within a guess, and within the number below.
+// The smallest number that at least `wanted` ≥ 1 numbers, of every `apart`-th vector, do not exceed.
+// Each pass counts those up to a guess, and those up to the number below it.
 static COLD int smallest_reach(const uint8_t* far, int64_t vectors, int64_t apart, int64_t wanted, int guess) {
-  int low = -1, high = 255;  // too few are within low, enough within high
+  int low = -1, high = 255;  // too few up to low, enough up to high
   for (int step = 1; high - low > 1; step *= 2) {
     const __m512i reach = _mm512_set1_epi8(guess), below = _mm512_set1_epi8(guess - 1);
     int64_t count = 0, count_below = 0;
@@ -50,7 +50,7 @@ static COLD int smallest_reach(const uint8_t* far, int64_t vectors, int64_t apar
 }
 
 // S_l holds the keys whose largest projection difference in composite index l is at most that of
-// the k0-th; candidates are the union over l (methods/knn.py says why).
+// the k0-th; candidates are the union over l (see methods/iceformer/indices.py).
 extern "C" void dci(const TopK* given) {
   const TopK& o = *given;
   const Shape& s = o.shape;

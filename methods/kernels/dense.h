@@ -3,7 +3,7 @@
 #pragma once
 #include "common.h"
 
-// Values of a block in pairs of keys: [32][dv][2] bfloat16; 0 where none is.
+// Values of a block in pairs of keys: [32][dv][2] bfloat16; 0 where there is none.
 static void pack_values(const float* value, int64_t stride, int count, int64_t dv, uint16_t* out) {
   auto half = [&](int j, int64_t x) {
     return j < count ? _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(value + j * stride + x)))
@@ -14,7 +14,7 @@ static void pack_values(const float* value, int64_t stride, int count, int64_t d
       _mm512_store_si512(out + j * dv + x * 2, _mm512_or_si512(half(j, x), _mm512_slli_epi32(half(j + 1, x), 16)));
 }
 
-constexpr int TILE = 8;  // blocks whose scores are held at once
+constexpr int TILE = 8;  // blocks whose scores are stored at once
 
 struct Dense {
   Shape shape;
@@ -27,11 +27,11 @@ struct Dense {
   int64_t list_heads;       // 1 or the number of heads
   int64_t causal;
   int64_t threads;
-  int64_t together;         // heads of keys, of B·G, that are packed and read at a time
-  char *keys, *values;      // room for their packed keys, and in bfloat16 for their packed values
+  int64_t together;         // heads of keys, of B·G, that are packed and used at a time
+  char *keys, *values;      // buffers for their packed keys, and in bfloat16 for their packed values
 };
 
-// What a block of queries has read so far.
+// The running state of a block of queries.
 struct Reading {
   char* rows;               // [64 + 6][steps] units
   float *sums, *scores;     // [64 + 6][dv]; [6][width]
@@ -40,7 +40,7 @@ struct Reading {
   __m512* total;            // [64 + 6]
 };
 
-// The next tile of key blocks, read by R rows from row r on.
+// The next tile of key blocks, for R rows from row r on.
 template <class Kind, int R>
 INLINE void read_tile(const Dense& o, const Reading& to, int64_t h, int64_t first, int r, int some, const int64_t* block,
                       const Piece* keys, const Piece* values, int tiles, const float* key_bias) {
@@ -129,8 +129,8 @@ template <class Kind> static void dense(const Dense& o) {
         for (int64_t task = 0; task < tasks; task++) {
           const int64_t head = reader / groups, b = head / s.key_heads, hk = head % s.key_heads;
           const int64_t h = hk * groups + reader % groups;
-          // What reads most first, so that threads end together: causal, the last rows; with
-          // lists, often the ends of the sequence.
+          // The most work first, to balance the threads: causal, the last rows; with lists, often
+          // the ends of the sequence.
           int64_t query_block = o.causal ? tasks - 1 - task : task;
           if (o.starts && task) query_block = task == 1 ? tasks - 1 : task - 1;
           const int64_t first = query_block * BLOCK;
@@ -164,7 +164,7 @@ template <class Kind> static void dense(const Dense& o) {
                 for (int j = 0; j < BLOCK; j++) {
                   const int64_t key = block[u] * BLOCK + j;
                   const float x = key < s.keys ? o.key_bias[b * s.keys + key] * LOG2E : 0;
-                  key_bias[u * BLOCK + j] = max(x, -1e38f);  // a row of padding alone stays finite
+                  key_bias[u * BLOCK + j] = max(x, -1e38f);  // a row of only padding stays finite
                 }
             }
             int r = 0;

@@ -1,4 +1,4 @@
-"""What the kernels are called with: the structures of dense.h and best.h, field by field."""
+"""The arguments of the kernels: the structures of dense.h and best.h, field by field."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 LANES = 16  # numbers in a vector
-EDGE = 64  # equal numbers at each end of a bias
+EDGE = 64  # equal numbers at each end of a bias table
 
 
-class View(ctypes.Structure):
+class TensorView(ctypes.Structure):
     _fields_ = [(name, c_int64) for name in ("data", "batch", "head", "row")]
 
 
-class Shape(ctypes.Structure):
+class Sizes(ctypes.Structure):
     _fields_ = [
         (name, c_int64) for name in ("batch", "heads", "key_heads", "queries", "keys", "d", "dv")
     ]
 
 
-class Bias(ctypes.Structure):
+class BiasTable(ctypes.Structure):
     _fields_ = [("table", c_void_p), ("width", c_int64), ("origin", c_int64)]
 
     @classmethod
-    def of(cls, diagonals: Tensor | None) -> tuple[Bias, Tensor | None]:
-        """diagonals [H, 2n-1] float32, the bias at distance -(n-1) … n-1; and what holds it. Where
-        it doesn't change any more, towards both ends, it is left out."""
+    def of(cls, diagonals: Tensor | None) -> tuple[BiasTable, Tensor | None]:
+        """diagonals [H, 2n-1] float32, the bias at distance -(n-1) … n-1 → the table, and the
+        tensor that owns its memory. The constant part towards each end is left out."""
         if diagonals is None:
             return cls(None, 0, 0), None
         last = diagonals.shape[1] - 1
@@ -42,11 +42,11 @@ class Bias(ctypes.Structure):
 
 class Dense(ctypes.Structure):
     _fields_ = [
-        ("shape", Shape),
-        *((name, View) for name in ("query", "key", "value", "output")),
+        ("sizes", Sizes),
+        *((name, TensorView) for name in ("query", "key", "value", "output")),
         ("scale", c_float),
         ("key_bias", c_void_p),
-        ("bias", Bias),
+        ("bias", BiasTable),
         *((name, c_void_p) for name in ("starts", "columns")),
         *((name, c_int64) for name in ("list_heads", "causal", "threads", "together")),
         *((name, c_void_p) for name in ("keys", "values")),
@@ -55,11 +55,11 @@ class Dense(ctypes.Structure):
 
 class TopK(ctypes.Structure):
     _fields_ = [
-        ("shape", Shape),
-        *((name, View) for name in ("query", "key", "value", "output")),
+        ("sizes", Sizes),
+        *((name, TensorView) for name in ("query", "key", "value", "output")),
         ("scale", c_float),
         ("seen", c_void_p),
-        ("bias", Bias),
+        ("bias", BiasTable),
         *((name, c_void_p) for name in ("places", "ids")),
         *((name, c_int64) for name in ("k", "wanted", "threads")),
         *((name, c_void_p) for name in ("eight", "means", "scales")),
@@ -70,13 +70,13 @@ class TopK(ctypes.Structure):
 
 class Tensors:
     """Query, key, value and output as the kernels take them: d and e padded to vectors of 16, the
-    last dimension dense. Holds what the views point to."""
+    last dimension contiguous. Owns the memory that the views point to."""
 
     def __init__(self, query: Tensor, key: Tensor, value: Tensor) -> None:
         self.e = value.shape[-1]
-        query, key, value = self.given = [_vectors(x) for x in (query, key, value)]
+        query, key, value = self.inputs = [_vectors(x) for x in (query, key, value)]
         self.output = torch.empty(*query.shape[:3], value.shape[-1])
-        self.shape = Shape(
+        self.sizes = Sizes(
             query.shape[0],
             query.shape[1],
             key.shape[1],
@@ -86,11 +86,11 @@ class Tensors:
             value.shape[3],
         )
 
-    def views(self) -> dict[str, View]:
+    def views(self) -> dict[str, TensorView]:
         return {
-            name: View(x.data_ptr(), x.stride(0), x.stride(1), x.stride(2))
+            name: TensorView(x.data_ptr(), x.stride(0), x.stride(1), x.stride(2))
             for name, x in zip(
-                ("query", "key", "value", "output"), (*self.given, self.output), strict=True
+                ("query", "key", "value", "output"), (*self.inputs, self.output), strict=True
             )
         }
 
@@ -99,7 +99,7 @@ class Tensors:
 
 
 def _vectors(x: Tensor) -> Tensor:
-    short = -x.shape[-1] % LANES
-    if short:
-        x = pad(x, (0, short))
+    missing = -x.shape[-1] % LANES
+    if missing:
+        x = pad(x, (0, missing))
     return x if x.stride(-1) == 1 else x.contiguous()

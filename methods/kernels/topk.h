@@ -3,8 +3,9 @@
 #pragma once
 #include "best.h"
 
-// A whole block of keys in 8 bits, measured from the block's mean, in which a key far above the
-// others weighs no more than they do; each key has a scale of its own. mean: room for d numbers.
+// A whole block of keys in 8 bits, relative to the block's weighted mean, in which a key with very
+// large numbers weighs no more than the others; each key has its own scale. mean: buffer of d
+// numbers.
 static void quantize(const TopK& o, int64_t b, int64_t h, int64_t block, uint8_t* eight, float* means,
                      float* scales, float* mean) {
   const int64_t d = o.shape.d;
@@ -39,11 +40,11 @@ static void quantize(const TopK& o, int64_t b, int64_t h, int64_t block, uint8_t
   });
 }
 
-// Six queries in 8 bits, and what is to be known of them. Their scores are counted in steps, each
-// query's own: number = step · (a sum of its 8-bit numbers).
+// Six queries in 8 bits, and their data. The scores of each query are in steps of its own:
+// number = step · (a sum of its 8-bit numbers).
 struct Six {
   const int8_t* rows;     // [6][d]
-  const int32_t* shift;   // [6]: what the 128 of the keys adds to a sum
+  const int32_t* shift;   // [6]: what the offset 128 of the keys adds to a sum
   const float* offsets;   // of a block's mean, in steps: [6] rows of `padded`; -inf: not seen
   int64_t padded;
   const float* limit;     // [6], in steps
@@ -51,7 +52,7 @@ struct Six {
 };
 
 // Scores [6][…] of the queries with a block's keys, and which pass the limits. (Inlined into a
-// large function, its sums would leave the registers.)
+// large function, its sums would spill.)
 template <bool PASSES, bool BIAS>
 static COLD void scan(const Six& six, int64_t block, const uint8_t* keys, const float* scales, int64_t d,
                       const float* const* bias, float* scores, int64_t scores_apart, uint64_t* passes,
@@ -81,8 +82,8 @@ static COLD void scan(const Six& six, int64_t block, const uint8_t* keys, const 
 }
 
 constexpr int QUERIES = 48;  // of one task
-constexpr int SPAN = 8;      // blocks that take a query's limit at once
-constexpr int FIRST = 64;    // blocks from which a query gets its first limit
+constexpr int SPAN = 8;      // blocks that use the same limit of a query
+constexpr int FIRST = 64;    // blocks that give a query its first limit
 constexpr int ENOUGH = 128;  // candidates of a query, before its limit is raised
 
 extern "C" void topk(const TopK* given) {
@@ -180,7 +181,7 @@ extern "C" void topk(const TopK* given) {
                 key += __builtin_popcount(pass);
               }
               f.count = key - f.key;
-              // Where no more blocks come, these mostly go on as they are.
+              // Where no more blocks follow, most of these are kept as they are.
               if (f.count > wanted + wanted / 2 || several < whole[count - 1])
                 for (int j = 0; j < f.count; j += LANES)
                   _mm512_storeu_ps(f.score + j, _mm512_i32gather_ps(_mm512_maskz_loadu_epi32(

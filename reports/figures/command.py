@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.commands import parser_for
 from bench.errors import RequestError, unknown
-from bench.rows import DEFAULT
-from reports.figures.catalogue import KINDS
+from bench.store.query import DEFAULT
+from bench.terminal.arguments import parser_for
+from reports.figures.catalogue import figures
 from reports.figures.sheet import FORMATS, save
 from reports.figures.style import WIDTHS
 
@@ -18,12 +18,13 @@ PANELS = {"full": 6, "column": 3}
 
 
 def plot(arguments: Sequence[str]) -> int:
-    """Draw figures; exit code 2 where one that was asked for has nothing to draw."""
-    width = max(map(len, KINDS))
-    lines = (f"  {name:<{width}}  {kind.shows}" for name, kind in KINDS.items())
+    """Draw figures; a wrong request where one that was named has nothing to draw."""
+    known = figures()
+    width = max(map(len, known))
+    lines = (f"  {name:<{width}}  {one.shows}" for name, one in known.items())
     parser = parser_for(
         "plot",
-        "draw figures of stored rows; without names, all that the rows allow",
+        "draw figures of stored rows; without names, all that have rows",
         "bench plot pareto_latency task=narrativeqa length=1024,4096\n\n" + "\n".join(lines),
     )
     parser.add_argument("words", nargs="*", metavar="FIGURE|NAME=VALUE",
@@ -41,37 +42,37 @@ def plot(arguments: Sequence[str]) -> int:
     names = [word for word in options.words if "=" not in word]
     filters = [word for word in options.words if "=" in word]
     for name in names:
-        if name not in KINDS:
-            raise unknown("figure", name, KINDS)
+        if name not in known:
+            raise unknown("figure", name, known)
     formats = _formats(options.format)
     most = PANELS[options.width] if options.panels is None else options.panels
     if most < 1:
         raise RequestError(f"--panels {most} is not accepted: it must be 1 or more")
-    from reports.figures.data import load
+    from reports.figures.cells import load
 
     rows = load(options.results, filters)
     for warning in rows.warnings:
         print(f"bench: set aside {warning}", file=sys.stderr)
     _make(options.out)
     drawn = 0
-    for name in _with_progress(names or list(KINDS)):
-        made = KINDS[name].load()(rows, most)
-        if made is None:
-            missing = f"{name}: nothing to draw: it needs {KINDS[name].needs}"
+    for name in _with_progress(names or list(known)):
+        drawing = known[name].draw(rows, most)
+        if drawing is None:
+            missing = f"{name}: nothing to draw: it needs {known[name].needs}"
             if names:
                 raise RequestError(missing)
             print(missing, file=sys.stderr)
             continue
         try:
-            files = save(made, name, options.out, formats, options.width)
+            files = save(drawing, name, options.out, formats, options.width)
         except OSError as error:
             raise RequestError(f"can't write into {options.out}: {error.strerror}") from error
         drawn += 1
-        print(_told(files, made.left_out))
+        print(_written(files, drawing.left_out))
     return 0 if drawn else 1
 
 
-def _told(files: Sequence[Path], left_out: int) -> str:
+def _written(files: Sequence[Path], left_out: int) -> str:
     first, *others = files
     line = ", ".join([str(first), *(path.suffix for path in others)])
     if left_out > 0:

@@ -7,10 +7,10 @@ import statistics
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from reports import papers
+from reports.papers import printed
 
 
-class Cell(NamedTuple):
+class PublishedFigure(NamedTuple):
     """One printed number; `length` is None where none is stated."""
 
     table: str
@@ -22,16 +22,16 @@ class Cell(NamedTuple):
     value: float
 
 
-def cells(paper: str) -> list[Cell]:
+def cells(paper: str) -> list[PublishedFigure]:
     """The numbers of a paper."""
     return [
-        Cell(c.table, c.method, c.model_size, c.length, c.task, c.metric, c.value)
-        for c in papers.load(paper)
+        PublishedFigure(c.table, c.method, c.model_size, c.length, c.task, c.metric, c.value)
+        for c in printed.load_printed(paper)
         if c.value is not None
     ]
 
 
-def ratios(paper: str, table: str, metric: str, base: str = "vanilla") -> Iterator[Cell]:
+def ratios(paper: str, table: str, metric: str, base: str = "vanilla") -> Iterator[PublishedFigure]:
     """The cells of a table, each divided by `base`'s of the same task, size and length."""
     some = [cell for cell in cells(paper) if cell.table == table and cell.metric == metric]
     bases = {(c.task, c.size, c.length): c.value for c in some if c.method == base}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from reports import looks
 from reports.figures import style
 
 if TYPE_CHECKING:
@@ -22,22 +23,22 @@ METADATA: dict[str, dict[str, Any]] = {"png": {"Software": None}, "svg": {"Date"
                                        "pdf": {"CreationDate": None}}  # fmt: skip
 """The same rows give the same file, whenever it is drawn."""
 
-Entry = tuple["Line2D | None", str]
+LegendEntry = tuple["Line2D | None", str]
 Label = tuple[str, float, float]
 """Words beside a point, and the point."""
 
 
 @dataclass
 class Panel:
-    """One pair of axes: the words of its title, the facts that a second, smaller line tells, what
+    """One pair of axes: the words of its title, the facts of a second, smaller line, what
     paints it, and a table beneath it, line by line, whose first line is its head. What all panels
-    of a plot have in common is told once, in the small print. Painting gives the labels of points,
+    of a plot have in common is printed once, beneath them. Painting gives the labels of points,
     which are placed when the axes have their size."""
 
     title: Sequence[str]
     facts: Sequence[str]
     paint: Callable[[Axes], Sequence[Label]]
-    table: Sequence[Sequence[Entry]] = ()
+    table: Sequence[Sequence[LegendEntry]] = ()
 
 
 @dataclass
@@ -48,7 +49,7 @@ class Plot:
     panels: list[Panel]
     across: int = 2
     height_in: float = 2.1
-    legend: list[Entry] = field(default_factory=list)
+    legend: list[LegendEntry] = field(default_factory=list)
     note: str = ""
     left_out: int = 0
 
@@ -68,8 +69,8 @@ def save(plot: Plot, name: str, out: Path, formats: Iterable[str], width: str) -
         labels = _compose(plot, figure, width)
         figure.draw_without_rendering()
         figure.set_layout_engine(None)  # placed once, not for each format again
-        for axes, told in labels:
-            _place(axes, told)
+        for axes, texts in labels:
+            _place(axes, texts)
         files = []
         for form in formats:
             path = out / f"{name}.{form}"
@@ -86,11 +87,11 @@ def _compose(plot: Plot, figure: Figure, width: str) -> list[tuple[Axes, Sequenc
         across = len(plot.panels)
     full = max(full, style.COLUMN_IN)
     titles = [list(panel.title) for panel in plot.panels]
-    told: list[str] = []
+    common: list[str] = []
     if len(titles) > 1:
-        told, titles = _told_once(titles, least=1)
-    shared, own = _told_once([panel.facts for panel in plot.panels])
-    small = " · ".join([*told, *shared])
+        common, titles = _shared_words(titles, least=1)
+    shared, own = _shared_words([panel.facts for panel in plot.panels])
+    small = " · ".join([*common, *shared])
     note = _wrapped(small + (". " if small else "") + plot.note, full)
     columns = _legend_columns(plot.legend, full)
     legend_in = 0.135 * -(-len(plot.legend) // columns) + 0.06 if plot.legend else 0.0
@@ -122,13 +123,15 @@ def _compose(plot: Plot, figure: Figure, width: str) -> list[tuple[Axes, Sequenc
         ).set_in_layout(False)  # fmt: skip
     if note:
         figure.text(
-            0.5, 0.04 / height, note, fontsize=5.6, color=style.GREY, ha="center", va="bottom",
+            0.5, 0.04 / height, note, fontsize=5.6, color=looks.GREY, ha="center", va="bottom",
             linespacing=1.25,
         ).set_in_layout(False)  # fmt: skip
     return labels
 
 
-def _told_once(facts: Sequence[Sequence[str]], least: int = 0) -> tuple[list[str], list[list[str]]]:
+def _shared_words(
+    facts: Sequence[Sequence[str]], least: int = 0
+) -> tuple[list[str], list[list[str]]]:
     """What all panels have in common, and what each has of its own: at least so many words."""
     shared = [fact for fact in facts[0] if all(fact in one for one in facts)]
     while shared and any(len(one) - len(shared) < least for one in facts):
@@ -136,7 +139,7 @@ def _told_once(facts: Sequence[Sequence[str]], least: int = 0) -> tuple[list[str
     return shared, [[fact for fact in one if fact not in shared] for one in facts]
 
 
-def _legend_columns(legend: Sequence[Entry], width_in: float) -> int:
+def _legend_columns(legend: Sequence[LegendEntry], width_in: float) -> int:
     longest = max((len(text) for _, text in legend), default=1)
     most = max(1, min(len(legend), int(width_in / (0.40 + 0.05 * longest))))
     lines = -(-len(legend) // most)
@@ -154,7 +157,7 @@ def _head(axes: Axes, title: Sequence[str], facts: Sequence[str], width_in: floa
     if facts:
         axes.annotate(
             style.tidy(" · ".join(facts), int((width_in - 0.4) / 0.042)), (0, 1), (0, 4),
-            "axes fraction", "offset points", fontsize=5.6, color=style.GREY,
+            "axes fraction", "offset points", fontsize=5.6, color=looks.GREY,
         ).set_in_layout(False)  # fmt: skip
 
 
@@ -172,7 +175,7 @@ def _table(panel: Panel, axes: Axes, height_in: float) -> None:
     axes.set(xlim=(0, 1), ylim=(height_in, 0))
     for i, line in enumerate(panel.table):
         y = TABLE_LINE_IN * (i + 0.5)
-        color = style.GREY if i == 0 else style.BLACK
+        color = looks.GREY if i == 0 else looks.BLACK
         for place, (stop, (handle, text)) in enumerate(
             zip(TABLE_STOPS[len(line)], line, strict=True)
         ):
@@ -193,11 +196,11 @@ def _nothing() -> Line2D:
     return Line2D([], [], linestyle="none")
 
 
-def mark(look: style.Look | None, kind: str = "filled", line: Any = "") -> Line2D:
+def mark(look: looks.Look | None, kind: str = "filled", line: Any = "") -> Line2D:
     """A legend's mark: filled, pale or hollow in the method's look, or one of style's marks."""
     from matplotlib.lines import Line2D
 
-    color = look.color if look else style.GREY
+    color = look.color if look else looks.GREY
     return Line2D([], [], linestyle=line, **marks(color, look.marker if look else "o", kind))
 
 
@@ -233,7 +236,7 @@ def _place(axes: Axes, labels: Sequence[Label]) -> None:
             if inside and not any(_cover(box, other) for other in taken):
                 axes.annotate(
                     text, (x, y), (dx, dy), textcoords="offset points", fontsize=5.4,
-                    color=style.GREY, ha=ha, va=va, zorder=5,
+                    color=looks.GREY, ha=ha, va=va, zorder=5,
                 )  # fmt: skip
                 taken.append(box)
                 break
@@ -261,6 +264,19 @@ def marks(color: str, marker: str, kind: str = "filled") -> dict[str, Any]:
         "markeredgewidth": 0.9,
     }  # fmt: skip
     return {**found, "markersize": 6.5} if kind in (style.TIMEOUT, style.PUBLISHED) else found
+
+
+def points(
+    axes: Axes, x: Any, y: Any, look: looks.Look, kind: str = "filled", zorder: float = 4
+) -> None:
+    """Marks without a line."""
+    axes.plot(x, y, linestyle="", **marks(look.color, look.marker, kind), zorder=zorder)
+
+
+def parity(axes: Axes, side: str) -> None:
+    """A dashed line where a ratio on the axis `side` (x or y) is 1."""
+    draw = axes.axvline if side == "x" else axes.axhline
+    draw(1, color=looks.GREY, linewidth=0.6, dashes=(3, 2), zorder=1)
 
 
 def _pale(color: str) -> str:

@@ -1,4 +1,4 @@
-"""What the plots say of points and curves: fronts, exponents, crossovers. Pure functions."""
+"""Fronts, exponents, predictions and crossovers of points and curves: pure functions."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from bench.statistics.between_processes import student_t_quantile
 
 Standing = Literal["front", "open", "dominated"]
 
@@ -20,30 +22,33 @@ class Interval(NamedTuple):
     hi: float
 
 
-class Point(NamedTuple):
+class ParetoPoint(NamedTuple):
     """`cost` is better small, `gain` is better large."""
 
     cost: Interval
     gain: Interval
 
 
-def standings(points: Sequence[Point]) -> list[Standing]:
+def standings(points: Sequence[ParetoPoint]) -> list[Standing]:
     """Where each point stands against the others.
 
-    dominated  another point is surely cheaper and surely better
-    open       another is cheaper and no worse, or better and no dearer, by the figures alone: the
-               intervals don't bear it out
+    dominated  another point is significantly cheaper and better
+    open       another is cheaper and no worse, or better and no more expensive, but not
+               significantly
     front      no other is
     """
-    found: list[Standing] = []
+    places: list[Standing] = []
     for one in points:
         others = [other for other in points if other is not one]
-        sure = any(surely_less(o.cost, one.cost) and surely_less(one.gain, o.gain) for o in others)
-        found.append("dominated" if sure else "open" if _beaten(one, others) else "front")
-    return found
+        dominated = any(
+            significantly_less(o.cost, one.cost) and significantly_less(one.gain, o.gain)
+            for o in others
+        )
+        places.append("dominated" if dominated else "open" if _beaten(one, others) else "front")
+    return places
 
 
-def _beaten(one: Point, others: Sequence[Point]) -> bool:
+def _beaten(one: ParetoPoint, others: Sequence[ParetoPoint]) -> bool:
     return any(
         o.cost.value <= one.cost.value
         and o.gain.value >= one.gain.value
@@ -52,11 +57,11 @@ def _beaten(one: Point, others: Sequence[Point]) -> bool:
     )
 
 
-def surely_less(a: Interval, b: Interval) -> bool:
+def significantly_less(a: Interval, b: Interval) -> bool:
     """Whether the 95 % interval of b − a lies above 0.
 
     The two intervals are joined as independent errors add up (Zou and Donner 2008, Statistics in
-    Medicine 27): less strict than asking that they don't overlap, and no less right.
+    Medicine 27): less strict than asking that they don't overlap, at the same level.
     """
     distance = b.value - a.value
     return distance > 0 and distance > math.hypot(b.value - b.lo, a.hi - a.value)
@@ -78,7 +83,7 @@ class PowerLaw(NamedTuple):
 def power_law(lengths: ArrayLike, costs: ArrayLike) -> PowerLaw | None:
     """Least squares on logarithms, over any number of points a length; Student's interval.
 
-    None for fewer than three lengths: two give a line through them, and nothing to doubt it by.
+    None for fewer than three lengths: two leave no residual to estimate the error from.
     Raises ValueError for columns that differ in length or hold what isn't positive.
     """
     x, y = _logs(lengths, costs)
@@ -90,13 +95,13 @@ def power_law(lengths: ArrayLike, costs: ArrayLike) -> PowerLaw | None:
     level = float(y.mean()) - slope * float(x.mean())
     rest = y - level - slope * x
     error = math.sqrt(float(rest @ rest) / (len(x) - 2) / spread)
-    reach = t_quantile(len(x) - 2) * error
+    reach = student_t_quantile(len(x) - 2) * error
     return PowerLaw(slope, slope - reach, slope + reach, level, len(x))
 
 
 class HeldOut(NamedTuple):
-    """What the shorter lengths foretell of the longest: `predicted` with its 95 % interval, beside
-    `measured` (the geometric mean, where there are several)."""
+    """The longest length as predicted from the shorter ones: `predicted` with its 95 % interval,
+    beside `measured` (the geometric mean, where there are several)."""
 
     length: float
     measured: float
@@ -111,7 +116,7 @@ class HeldOut(NamedTuple):
 
 
 def held_out(lengths: ArrayLike, costs: ArrayLike) -> HeldOut | None:
-    """The longest length foretold by a power law through all the others; None when these are
+    """The longest length predicted by a power law through all the others; None when these are
     fewer than three lengths. Raises ValueError as `power_law` does."""
     x, y = _logs(lengths, costs)
     if not len(x):
@@ -125,7 +130,7 @@ def held_out(lengths: ArrayLike, costs: ArrayLike) -> HeldOut | None:
     variance = float(rest @ rest) / (n - 2)
     spread = float(np.square(known - known.mean()).sum())
     away = (at - float(known.mean())) ** 2 / spread
-    reach = t_quantile(n - 2) * math.sqrt(variance * (1 / int(last.sum()) + 1 / n + away))
+    reach = student_t_quantile(n - 2) * math.sqrt(variance * (1 / int(last.sum()) + 1 / n + away))
     centre = law.log_scale + law.exponent * at
     low, high = (math.exp(min(centre + side * reach, 700.0)) for side in (-1, 1))
     return HeldOut(math.exp(at), math.exp(float(y[last].mean())), math.exp(centre), low, high)
@@ -138,30 +143,6 @@ def _logs(lengths: ArrayLike, costs: ArrayLike) -> tuple[np.ndarray, np.ndarray]
     if not (np.all(x > 0) and np.all(y > 0)):
         raise ValueError("a power law needs positive lengths and costs")
     return np.log(x), np.log(y)
-
-
-def t_quantile(freedom: int) -> float:
-    """Student's t with so many degrees of freedom: the 97.5 % quantile, by halving the closed form
-    of its distribution (Abramowitz and Stegun 26.7.3-4)."""
-    low, high = 0.0, 13.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (low, middle) if _within(middle, freedom) >= 0.95 else (middle, high)
-    return high
-
-
-def _within(t: float, freedom: int) -> float:
-    """P(|T| ≤ t)."""
-    angle = math.atan(t / math.sqrt(freedom))
-    even = freedom % 2 == 0
-    term, total = (1.0, 0.0) if even else (math.cos(angle), 0.0)
-    for k in range(freedom // 2):
-        total += term
-        step = (2 * k + 1) / (2 * k + 2) if even else (2 * k + 2) / (2 * k + 3)
-        term *= step * math.cos(angle) ** 2
-    if even:
-        return math.sin(angle) * total
-    return 2 / math.pi * (angle + math.sin(angle) * total)
 
 
 class Crossover(NamedTuple):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from bench.errors import RequestError
-from reports.figures.data import STUDIES
+from reports.figures.cells import STUDIES
 
 
 def read(folder: Path, name: str, numbers: tuple[str, ...]) -> pd.DataFrame:
@@ -22,7 +22,7 @@ def read(folder: Path, name: str, numbers: tuple[str, ...]) -> pd.DataFrame:
                 lines = [_line(line, numbers) for line in csv.DictReader(file)]
         except (OSError, ValueError, KeyError) as error:
             raise RequestError(
-                f"can't read {path}: {error}; measure it anew or remove it"
+                f"can't read {path}: {error}; measure it again or remove it"
             ) from error
         found += [{**line, "file": path.name} for line in lines]
     return pd.DataFrame(found)

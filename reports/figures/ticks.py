@@ -20,6 +20,12 @@ STEPS = (
 MOST_TICKS = 6
 
 
+def log_axis(axes: Axes, side: str, low: float, high: float) -> None:
+    """Limits of the logarithmic axis `side` (x or y), with ticks as plain numbers."""
+    axes.set(**{f"{side}lim": (low, high)})
+    plain_log(getattr(axes, f"{side}axis"), low, high)
+
+
 def plain_log(axis: Any, low: float, high: float) -> None:
     """Ticks of a log axis as plain numbers, as many as there is room for."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullFormatter

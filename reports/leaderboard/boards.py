@@ -10,13 +10,14 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench import plugins
 from bench.errors import RequestError
-from bench.rows import Row
-from bench.store import PREDICTIONS
+from bench.request import plugins
+from bench.status import Status
+from bench.store.store import PREDICTIONS
 from reports.leaderboard import ranks
-from reports.leaderboard.look import LOOKS
 from reports.leaderboard.pick import BOARD, board_of
+from reports.looks import looks
+from reports.rows import Row
 
 KINDS = {
     "official": "Official data",
@@ -26,15 +27,16 @@ KINDS = {
 """Kinds of boards, which never share a table."""
 ABOUT = {
     "official": "",
-    "own": "Rows or weights made by this project: they compare methods, and are no official score.",
-    "random": "Untrained weights: speed and memory mean something, quality doesn’t.",
+    "own": "Rows or weights made by this project: for comparing methods; no official scores.",
+    "random": "Untrained weights: speed and memory are meaningful, quality isn’t.",
 }
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One row on a board: `label` names its method, `rank` its first and last possible rank.
-    `beaten` says by how it is drawn against latency and memory: surely behind another row."""
+class BoardEntry:
+    """One row on a board: `label` names its method, `rank` is its first and last possible rank.
+    `beaten`, for latency and for memory: another row is significantly better in both quality and
+    that cost."""
 
     row: Row
     label: str
@@ -44,12 +46,12 @@ class Entry:
 
 @dataclass(frozen=True)
 class Board:
-    """`key` holds the columns BOARD; `how` says what the ranks rest on, `about` what the rows
-    share of the question (task, length, metric) and `setting` of how it was asked."""
+    """`key` holds the columns BOARD; `how` is the evidence for the ranks, `about` the task, length
+    and metric of all rows, `setting` their model, data and machine."""
 
     key: Mapping[str, Any]
     kind: str
-    entries: list[Entry]
+    entries: list[BoardEntry]
     how: str
     about: str
     setting: str
@@ -64,22 +66,22 @@ class Board:
 
 
 def boards(rows: Iterable[Row], progress: Callable[[int, int], None]) -> list[Board]:
-    """Every row on its board, benchmarks with most rows first; `progress(done, all)` is told of
+    """Every row on its board, benchmarks with most rows first; `progress(done, all)` is called for
     each board."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault(board_of(row), []).append(row)
     sizes = Counter(row["benchmark"] for group in groups.values() for row in group)
-    made = []
+    ranked = []
     seen = {name: {group[0][name] for group in groups.values()} for name in ("measure", "host_id")}
     several = [name for name, values in seen.items() if len(values) > 1]
-    # Boards of one task stand together, so that its samples are loaded once.
+    # Boards of one task come one after the other, so that its samples are loaded once.
     for number, group in enumerate(
         sorted(groups.values(), key=lambda g: (-sizes[g[0]["benchmark"]], _order(g)))
     ):
         progress(number, len(groups))
-        made.append(_board(group, several))
-    return made
+        ranked.append(_board(group, several))
+    return ranked
 
 
 def _order(group: Sequence[Row]) -> tuple[Any, ...]:
@@ -104,29 +106,31 @@ def _kind(row: Row) -> str:
 def _board(group: list[Row], several: Collection[str]) -> Board:
     kind = _kind(group[0])
     measured = [row for row in group if finite(row["value"]) is not None and kind != "random"]
-    found = ranks.rank(measured, [_scores(row) for row in measured]) if measured else None
+    ranking = ranks.rank(measured, [_scores(row) for row in measured]) if measured else None
     place: dict[str, tuple[int, int]] = {}
     behind: dict[str, list[bool]] = {}
-    if found:
-        for row, first, last in zip(measured, found.first, found.last, strict=True):
+    if ranking:
+        for row, first, last in zip(measured, ranking.first, ranking.last, strict=True):
             place[row["row_id"]] = first, last
         for cost in ("ratio", "mem_ratio"):
-            for row, hit in zip(measured, ranks.beaten(measured, found.better, cost), strict=True):
+            for row, hit in zip(
+                measured, ranks.beaten(measured, ranking.better, cost), strict=True
+            ):
                 behind.setdefault(row["row_id"], []).append(hit)
     labels = _labels(group)
     entries = []
     for row, label in zip(group, labels, strict=True):
         latency, memory = behind.get(row["row_id"], (False, False))
         rank = place.get(row["row_id"]) if len(measured) > 1 else None
-        entries.append(Entry(row, label, rank, (latency, memory)))
+        entries.append(BoardEntry(row, label, rank, (latency, memory)))
     key = {name: group[0][name] for name in BOARD}
-    how = found.how if found else ""
+    how = ranking.how if ranking else ""
     return Board(key, kind, sorted(entries, key=_place), how, *_titles(group, several))
 
 
 def _titles(group: Sequence[Row], several: Collection[str]) -> tuple[str, str]:
-    """What the rows share, of the question and of how it was asked, as far as it isn't so on every
-    board: `several` are the columns that differ between boards."""
+    """What the rows of a board share, in two parts (see Board). Columns that are the same on all
+    boards are left out; `several` are those that differ."""
     row = group[0]
     metric = next((r["metric"] for r in group if r["metric"]), None)
     n = row["n_samples_planned"]
@@ -138,7 +142,7 @@ def _titles(group: Sequence[Row], several: Collection[str]) -> tuple[str, str]:
     ]
     setting = [
         f"{row['model']}, {row['weights_kind']} weights",
-        f"{row['data_source']} rows, " + ("all of them" if n is None else f"n\u00a0=\u00a0{n:,}"),
+        f"{row['data_source']} rows, " + ("all of them" if n is None else f"n = {n:,}"),
         f"{row['device']} {row['dtype']}",
         _threads(row["threads"]) if row["device"] == "cpu" else None,
         f"batch {row['batch']}" if row["batch"] not in (None, 1) else None,
@@ -154,24 +158,23 @@ def _threads(count: int | None) -> str | None:
 
 
 def finite(value: float | None) -> float | None:
-    """The value; None for what is no number."""
+    """The value; None where it isn't finite."""
     return value if value is not None and math.isfinite(value) else None
 
 
-def _place(entry: Entry) -> tuple[Any, ...]:
-    """By rank, then by value; what has none goes last, by method."""
+def _place(entry: BoardEntry) -> tuple[Any, ...]:
+    """By rank, then by value; rows without either are last, by method."""
     row = entry.row
     value = finite(row["value"])
     sign = -1 if row["higher_is_better"] is False else 1
     better = -math.inf if value is None else sign * value
-    known = [*LOOKS]
-    order = known.index(row["method"]) if row["method"] in known else len(known)
-    return (row["status"] != "ok", entry.rank or (math.inf, 0), -better, order, entry.label)
+    order = looks([row["method"] or ""])[row["method"] or ""].rank
+    return (row["status"] != Status.OK, entry.rank or (math.inf, 0), -better, order, entry.label)
 
 
 def _labels(group: Sequence[Row]) -> list[str]:
-    """The method, with those of its parameters in which rows of the board differ; and with the
-    beginning of its weights' hash where only these differ."""
+    """The method, with the parameters in which rows of the board differ, and with the beginning of
+    its weights' hash where only that differs."""
     parameters = [_parameters(row["method_params"]) for row in group]
     labels = []
     for row, own in zip(group, parameters, strict=True):
@@ -179,9 +182,9 @@ def _labels(group: Sequence[Row]) -> list[str]:
         differing = {n: own.get(n) for p in others for n in (*own, *p) if p.get(n) != own.get(n)}
         words = [f"{name}={value}" for name, value in sorted(differing.items())]
         labels.append(" ".join([row["method"] or "no method", *words]))
-    again = {label for label in labels if labels.count(label) > 1}
+    ambiguous = {label for label in labels if labels.count(label) > 1}
     return [
-        f"{label} ({(row['weights_sha256'] or 'no weights')[:8]})" if label in again else label
+        f"{label} ({(row['weights_sha256'] or 'no weights')[:8]})" if label in ambiguous else label
         for label, row in zip(labels, group, strict=True)
     ]
 
@@ -189,27 +192,27 @@ def _labels(group: Sequence[Row]) -> list[str]:
 @functools.lru_cache(maxsize=4096)
 def _parameters(text: str | None) -> dict[str, Any]:
     try:
-        found = json.loads(text or "{}")
+        value = json.loads(text or "{}")
     except ValueError:
-        found = {}
-    return found if isinstance(found, dict) else {}
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _scores(row: Row) -> dict[Any, float] | None:
-    """Scores of the row's samples; None where its predictions, or the task's rows, are gone."""
+    """Scores of the row's samples; None where its predictions or the task's rows are missing."""
     folder = row["folder"] if row["folder"].is_dir() else row["folder"].parent
     if not row["predictions_path"] or not (folder / PREDICTIONS).is_dir() or not _known_task(row):
         return None
-    from bench.rescore import ScoreError, scores
+    from bench.store.rescore import ScoreError, scores
 
     try:
         return scores(row, folder)
-    except (ScoreError, LookupError, TypeError, ValueError):  # a stranger's cell may lack anything
+    except (ScoreError, LookupError, TypeError, ValueError):  # a contributed row may lack anything
         return None
 
 
 def _known_task(row: Row) -> bool:
-    """Whether the row's task is one of this installation: what rows name isn't run unseen."""
+    """Whether the row's task is one of this installation: rows can't have other code imported."""
     try:
         task = json.loads(row["cell"] or "{}")["task"]
         return bool(_target(task["name"]) == task["target"])

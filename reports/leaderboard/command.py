@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.commands import parser_for
 from bench.errors import RequestError
-from bench.rows import DEFAULT
-from bench.shards import StoreError, write_whole
+from bench.status import Status
+from bench.store.query import DEFAULT
+from bench.store.shards import StoreError, write_whole
+from bench.terminal.arguments import parser_for
 from reports.leaderboard.boards import Board, boards
 from reports.leaderboard.page import page
 from reports.leaderboard.pick import Picked, pick
@@ -22,8 +23,8 @@ MOST = 2_000
 MAKE_SOME = "make bench (or bench run method=vcc task=narrativeqa) makes one"
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Write the page and say what is on it. Raises RequestError, and StoreError when it can't be
+def leaderboard(arguments: Sequence[str]) -> int:
+    """Write the page and print what is on it. Raises RequestError, also when it can't be
     written."""
     parser = parser_for(
         "leaderboard",
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
         "bench leaderboard --results results/runs /shared/rows --out public/index.html\n"
         "bench leaderboard task=narrativeqa length=4096",
     )
-    parser.add_argument("words", nargs="*", metavar="NAME=VALUE", help="which rows; all without it")
+    parser.add_argument("words", nargs="*", metavar="NAME=VALUE", help="a filter of rows")
     parser.add_argument(
         "--results",
         nargs="+",
@@ -54,21 +55,21 @@ def main(arguments: Sequence[str]) -> int:
     folders = _folders(options)
     with _progress() as bar:
         picked = pick(folders, options.words, options.most)
-        made = boards(picked.rows, bar)
+        ranked = boards(picked.rows, bar)
     for warning in picked.warnings:
         print(f"bench: set aside {warning}", file=sys.stderr)
     if not picked.rows:
         where = ", ".join(map(str, folders))
         fit = f" that fit {' '.join(options.words)}" if options.words else ""
         raise RequestError(f"no rows in {where}{fit}: {MAKE_SOME}")
-    text = page(made, summary(picked, made))
+    text = page(ranked, summary(picked, ranked))
     content = text.encode()
     try:
         write_whole(options.out, content)
     except StoreError as error:
         raise RequestError(str(error)) from error
     size = f"{len(content) / 1024:,.0f} KiB"
-    print(f"{options.out}: {len(picked.rows)} rows on {len(made)} boards, {size}")
+    print(f"{options.out}: {len(picked.rows)} rows on {len(ranked)} boards, {size}")
     if left := picked.n_cells - len(picked.rows):
         print(f"bench: {left:,} older cells are left out; --most or NAME=VALUE choose others",
               file=sys.stderr)  # fmt: skip
@@ -86,16 +87,16 @@ def _folders(options: argparse.Namespace) -> list[Path]:
     return found
 
 
-def summary(picked: Picked, made: Sequence[Board]) -> str:
+def summary(picked: Picked, ranked: Sequence[Board]) -> str:
     """One line: how much there is, from when and where."""
     rows = picked.rows
     days = sorted({row["created_utc"][:10] for row in rows if row["created_utc"]})
     when = "" if not days else f", measured {' to '.join(dict.fromkeys((days[0], days[-1])))}"
     hosts = len({row["host_id"] for row in rows})
     methods = len({row["method"] for row in rows})
-    failed = sum(row["status"] != "ok" for row in rows)
+    failed = sum(row["status"] != Status.OK for row in rows)
     parts = [
-        f"{_many(len(rows), 'cell')} of {_many(methods, 'method')} on {_many(len(made), 'board')}"
+        f"{_many(len(rows), 'cell')} of {_many(methods, 'method')} on {_many(len(ranked), 'board')}"
         f"{when} on {_many(hosts, 'machine')}",
         f"{failed:,} ended without a result and are shown as such" if failed else "",
         f"the newest of {picked.n_cells:,} cells" if picked.n_cells > len(rows) else "",
@@ -109,7 +110,7 @@ def _many(count: int, what: str) -> str:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
-    """A bar at a terminal: it moves while rows are read, and counts boards once they are told."""
+    """On a terminal a progress bar: it pulses while rows are read, then counts boards."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -1,4 +1,4 @@
-"""Which rows stand on the page: the one that counts of each cell on each host."""
+"""Which rows are on the page: one for each cell and host."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.matching import KEY
-from bench.rows import Row, best, named, select
-from bench.store import COLUMNS, Store
+from bench.store.columns import COLUMNS
+from bench.store.query import best, named, select
+from bench.store.store import Store
+from reports.rows import Row
 
 PROBE = "max_length_fit"
-BOARD = tuple(
-    name
-    for name in (*KEY, "host_id")
-    if name not in ("method", "method_params", "weights_sha256", "task_version")
-)
+BOARD = (
+    "benchmark", "task", "split", "data_source", "dataset_sha256", "n_samples_planned", "model",
+    "weights_kind", "length", "batch", "dtype", "device", "threads", "seed", "measure", "host_id",
+)  # fmt: skip
 """What rows share that are ranked against each other: everything but the method, its weights
 (which may have been trained further with it) and the version of the code."""
 CELL = (*BOARD, "method", "method_params", "weights_sha256")
@@ -51,20 +51,20 @@ class Picked(NamedTuple):
 
 
 def pick(folders: Iterable[Path], words: Sequence[str], most: int) -> Picked:
-    """The rows that count: of each cell on each host an ok one before any other, then the newest,
-    whatever the version of its code. Of more than `most` cells, the boards with the newest rows
-    are kept, whole where one fits.
+    """One row for each cell and host: an ok one before any other, then the newest, whatever the
+    version of its code. Of more than `most` cells, the boards with the newest rows are kept, whole
+    where one fits.
 
-    Raises RequestError for a folder that isn't there and for words that fit nothing.
+    Raises RequestError for a folder that doesn't exist and for a filter that nothing matches.
     """
     chosen = list(dict.fromkeys((*CELL, *ORDER, *filter(COLUMNS.__contains__, named(words)))))
     rows: dict[str, Row] = {}
     warnings: list[str] = []
     for folder in folders:
-        found, said = select(words, folder, chosen)
-        warnings += said
-        for row in found:
-            rows.setdefault(row["row_id"], row | {"folder": folder})
+        found, set_aside = select(words, folder, chosen)
+        warnings += set_aside
+        for stored in found:
+            rows.setdefault(stored["row_id"], {**stored, "folder": folder})
     cells: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows.values():
         probes = row[PROBE] is not None
@@ -99,7 +99,7 @@ def _created(row: Row) -> str:
 
 
 def _whole_rows(rows: Iterable[Row]) -> list[Row]:
-    """The rows again, with every column of the page: only these pay for their samples."""
+    """The rows with every column of the page: samples are read for these only."""
     ids: dict[Path, list[str]] = {}
     for row in rows:
         ids.setdefault(row["folder"], []).append(row["row_id"])

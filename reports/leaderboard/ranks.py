@@ -1,7 +1,7 @@
-"""Ranks as intervals, and who is surely beaten: pure functions of rows and scores.
+"""Ranks as intervals, and which rows are significantly beaten: pure functions.
 
-Two rows of a board are told apart by a test on the same samples where their predictions are kept;
-else by their differences from vanilla on the same samples; else by their own intervals. Holm's
+Two rows of a board are compared by a test on the same samples where their predictions are stored;
+otherwise by their differences from vanilla on the same samples, or by their own intervals. Holm's
 correction is over all pairs of the board.
 """
 
@@ -15,15 +15,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bench import compare, stats
-from bench.cell import BASELINE
-from bench.rows import Row
+from bench.statistics import paired
+from reports.looks import VANILLA
+from reports.rows import Row
 
 Scores = Mapping[Any, float]
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 Z95 = NormalDist().inv_cdf(0.975)
+SIGNIFICANT = 0.05
+SCALE = 100.0
+"""Scores lie in 0…100."""
 SHARED = 2
 """Samples that two rows must share for a test on them."""
 HOW = ("paired on the same samples", "paired through vanilla", "by their own intervals")
@@ -31,7 +34,7 @@ HOW = ("paired on the same samples", "paired through vanilla", "by their own int
 
 class Ranked(NamedTuple):
     """`first[i]` … `last[i]` are the ranks that row i may have; `better[i, j]` says that i is
-    surely better than j; `how` is the weakest of HOW that was needed."""
+    significantly better than j; `how` is the weakest of HOW that was used."""
 
     first: list[int]
     last: list[int]
@@ -54,9 +57,9 @@ def rank(rows: Sequence[Row], scores: Sequence[Scores | None]) -> Ranked:
                 weakest[i, j] = weakest[j, i] = 0
     below = np.tril_indices(n, -1)
     adjusted = np.ones((n, n))
-    adjusted[below] = stats.holm(p[below].tolist())
-    sure = np.minimum(adjusted, adjusted.T) < compare.SURE
-    better = sure & (value[:, None] > value[None, :])
+    adjusted[below] = paired.holm(p[below].tolist())
+    significant = np.minimum(adjusted, adjusted.T) < SIGNIFICANT
+    better = significant & (value[:, None] > value[None, :])
     first = 1 + better.sum(axis=0)
     last = n - better.sum(axis=1)
     how = HOW[int(weakest[below].max())] if n > 1 else ""
@@ -64,24 +67,29 @@ def rank(rows: Sequence[Row], scores: Sequence[Scores | None]) -> Ranked:
 
 
 def _from_samples(a: Scores | None, b: Scores | None) -> float | None:
+    """p that scores of the same samples have the same mean: McNemar's for right or wrong answers,
+    otherwise that of swapping the two scores of a sample."""
     shared = [sample for sample in a or () if sample in (b or ())]
     if a is None or b is None or len(shared) < SHARED:
         return None
-    return compare.paired_p([a[s] for s in shared], [b[s] for s in shared])
+    ours, theirs = (np.array([scores[sample] for sample in shared]) for scores in (a, b))
+    values = {*ours.tolist(), *theirs.tolist()}
+    binary = values <= {0.0, 1.0} or values <= {0.0, SCALE}
+    return paired.mcnemar(ours > 0, theirs > 0) if binary else paired.sign_flip_p(ours, theirs)
 
 
 def _from_intervals(
     rows: Sequence[Row], value: Floats, sign: float
 ) -> tuple[Floats, NDArray[np.int64]]:
     """p of each pair from stored intervals, and which of HOW it is. Two intervals are joined as
-    independent errors add up (Zou and Donner 2008), which is cautious for paired differences."""
+    independent errors add up (Zou and Donner 2008): conservative for paired differences."""
     alone = _ends(rows, "value", "ci_lo", "ci_hi", sign)
     through = _ends(rows, "value_diff", "value_diff_ci_lo", "value_diff_ci_hi", sign)
     for i, row in enumerate(rows):
-        if row["method"] == BASELINE:
+        if row["method"] == VANILLA:
             through[:, i] = 0.0
     base = [row["base_predictions_sha256"] for row in rows]
-    base = [row["predictions_sha256"] if row["method"] == BASELINE else b
+    base = [row["predictions_sha256"] if row["method"] == VANILLA else b
             for row, b in zip(rows, base, strict=True)]  # fmt: skip
     names = {name: i for i, name in enumerate(dict.fromkeys(base))}
     code = np.array([-1 if name is None else names[name] for name in base], int)
@@ -97,8 +105,8 @@ def _ends(rows: Sequence[Row], mid: str, lo: str, hi: str, sign: float) -> Float
     columns = [[math.nan if row[n] is None else sign * row[n] for row in rows]
                for n in (mid, lo, hi)]  # fmt: skip
     middle, one, other = np.array(columns, float)
-    # A bootstrap of equal scores has no width; so few samples still leave room for others.
-    few = [compare.SCALE * (1 - 0.05 ** (1 / max(1, row["n_scored"] or 1))) for row in rows]
+    # The bootstrap interval of equal scores has no width, however few the samples are.
+    few = [SCALE * (1 - 0.05 ** (1 / max(1, row["n_scored"] or 1))) for row in rows]
     room = np.where(one == other, few, 0.0)
     return np.array(
         [middle, middle - np.fmin(one, other) + room, np.fmax(one, other) - middle + room]
@@ -118,28 +126,28 @@ def _joined(middle: Floats, ends: Floats) -> Floats:
 
 
 def beaten(rows: Sequence[Row], better: Bools, cost: str) -> list[bool]:
-    """Whether another row is surely better in quality and surely cheaper in `cost` (ratio or
-    mem_ratio), or surely better in one of them and equal in the other."""
+    """Whether another row is significantly better in quality and cheaper in `cost` (ratio or
+    mem_ratio), or significantly better in one of them and equal in the other."""
     cheaper, equal = _cheaper(rows, cost)
-    said = [row["predictions_sha256"] for row in rows]
-    same = np.array([[a is not None and a == b for b in said] for a in said])
+    answers = [row["predictions_sha256"] for row in rows]
+    same = np.array([[a is not None and a == b for b in answers] for a in answers])
     hit = (better & (cheaper | equal)) | (same & cheaper)
     return [bool(hit[:, i].any()) for i in range(len(rows))]
 
 
 def _cheaper(rows: Sequence[Row], cost: str) -> tuple[Bools, Bools]:
-    """[i, j]: i is surely cheaper than j; i costs exactly what j costs."""
+    """[i, j]: i is significantly cheaper than j; i costs exactly what j costs."""
     middle, lo, hi = (np.array(ends, float) for ends in zip(*map(_span(cost), rows), strict=True))
     return hi[:, None] < lo[None, :], middle[:, None] == middle[None, :]
 
 
 def _span(cost: str) -> Any:
     def span(row: Row) -> tuple[float, float, float]:
-        ratio = 1.0 if row["method"] == BASELINE else row[cost]
+        ratio = 1.0 if row["method"] == VANILLA else row[cost]
         if ratio is None:
             return math.nan, math.nan, math.nan
         if cost == "mem_ratio":  # read once; it repeats within 1 %
-            return ratio, ratio * (1 - stats.SAME_PCT / 200), ratio * (1 + stats.SAME_PCT / 200)
+            return ratio, ratio * (1 - paired.SAME_PCT / 200), ratio * (1 + paired.SAME_PCT / 200)
         lo, hi = (1.0, 1.0) if row[cost] is None else (row["ratio_ci_lo"], row["ratio_ci_hi"])
         return ratio, math.nan if lo is None else lo, math.nan if hi is None else hi
 

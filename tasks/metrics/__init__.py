@@ -1,7 +1,7 @@
-"""Official metrics of the benchmarks: pure functions of stored predictions.
+"""Official metrics of the benchmarks, as pure functions of stored predictions.
 
-A metric scores one row; figures are means over rows, and `value`, in 0…100, is read from the
-means. The same reading of one row's figures is that row's score.
+A metric computes figures for one row; the reported figures are means over rows. A function of the
+figures gives `value` in 0…100, from the means, and a row's score, from the figures of the row.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Figures = dict[str, float]
 class Metric:
     """row(prediction, references) → figures; value(figures) → 0…100.
 
-    version   changes whenever a number could change
-    combined  the official name of the value where it isn't among the figures
-    share     of a value that isn't a mean over rows: share(figures of a row, figures) → the row's
-              part in it, see `each`
-    digits    of rounding, as the official code rounds
+    version   incremented whenever a number could change
+    combined  the official name of the value if it isn't one of the figures
+    share     for a value that isn't a mean over rows: share(figures of a row, figures) → the row's
+              contribution, see `each`
+    digits    number of digits that the official code rounds to
     """
 
     version: int
@@ -38,10 +38,10 @@ class Metric:
 def compute(
     task: str, metric: str, predictions: Sequence[Any], references: Sequence[Sequence[Any]]
 ) -> dict[str, float | None]:
-    """The figures of `metric` under their official names, and `value`, which ranks.
+    """The figures of `metric` under their official names, and `value`, which is used for ranking.
 
-    task   "benchmark" or "benchmark/member"; benchmarks differ in details of the same metric
-    Raises ValueError for an unknown metric and for predictions that don't pair with references.
+    `task` is "benchmark" or "benchmark/member": benchmarks define the same metric differently.
+    Raises ValueError for an unknown metric and for predictions that don't match the references.
     """
     kind, rows = _rows(task, metric, predictions, references)
     figures: dict[str, Any] = _means(rows)
@@ -50,7 +50,7 @@ def compute(
         figures[kind.combined] = value
     if _benchmark(task) == "scrolls":
         figures["num_predicted"] = len(rows)
-        # The leaderboard shows quality_hard beside quality, but scores only the latter.
+        # The leaderboard lists quality_hard, but only quality counts for the score.
         figures["scrolls_score"] = None if task.endswith("/quality_hard") else value
     figures["value"] = value
     return {
@@ -62,10 +62,10 @@ def compute(
 def each(
     task: str, metric: str, predictions: Sequence[Any], references: Sequence[Sequence[Any]]
 ) -> list[float]:
-    """One number a row whose mean is `value`, not rounded: for intervals and paired tests.
+    """One number per row whose mean is `value`, not rounded: for intervals and paired tests.
 
-    Mostly the row's own score. A geometric mean of means has no such scores; there it is the first
-    order of how the value hangs on the row (the delta method), which may lie above 100."""
+    Usually the row's own score. A geometric mean of means has no such scores; there it is the
+    first-order contribution of the row to the value (delta method), which can be above 100."""
     kind, rows = _rows(task, metric, predictions, references)
     if kind.share:
         figures = _means(rows)
@@ -83,10 +83,10 @@ def version(task: str, metric: str) -> int:
 
 
 def _metric(task: str, name: str) -> Metric:
-    found = METRICS.get(f"{_benchmark(task)}/{name}") or METRICS.get(name)
-    if found is None:
+    metric = METRICS.get(f"{_benchmark(task)}/{name}") or METRICS.get(name)
+    if metric is None:
         raise ValueError(f"unknown metric '{name}'. Known: {', '.join(sorted(METRICS))}")
-    return found
+    return metric
 
 
 def _rows(
@@ -95,7 +95,7 @@ def _rows(
     kind = _metric(task, metric)
     if len(predictions) != len(references) or not predictions:
         raise ValueError(
-            f"{metric} needs one prediction a row, and a row at least: "
+            f"{metric} needs one prediction per row, and at least one row: "
             f"{len(predictions)} predictions, {len(references)} rows"
         )
     for at, right in enumerate(references):
@@ -109,14 +109,15 @@ def _benchmark(task: str) -> str:
 
 
 def _figure(name: str, score: Callable[[Any, Sequence[Any]], float]) -> Metric:
-    """A metric of one figure in 0…100."""
+    """A metric with one figure in 0…100."""
     return Metric(
-        1, lambda given, right: {name: 100 * score(given, right)}, lambda figures: figures[name]
+        1, lambda text, references: {name: 100 * score(text, references)}, lambda row: row[name]
     )
 
 
-def _geo_rouge(given: str, right: Sequence[str]) -> Figures:
-    return {f"rouge/{kind}": score for kind, score in rouge.scrolls(given, right).items()}
+def _geo_rouge(prediction: str, references: Sequence[str]) -> Figures:
+    scores = rouge.scrolls(prediction, references)
+    return {f"rouge/{kind}": score for kind, score in scores.items()}
 
 
 def _geometric_mean(figures: Mapping[str, float]) -> float:
@@ -128,30 +129,31 @@ def _geometric_share(row: Figures, means: Mapping[str, float]) -> float:
     return value and value * math.fsum(row[name] / means[name] for name in row) / len(row)
 
 
-def _squad(given: str, right: Sequence[str]) -> Figures:
-    return {"exact_match": 100 * text.exact_match(given, right), "f1": 100 * text.f1(given, right)}
+def _squad(prediction: str, references: Sequence[str]) -> Figures:
+    match, f1 = text.exact_match(prediction, references), text.f1(prediction, references)
+    return {"exact_match": 100 * match, "f1": 100 * f1}
 
 
-def _eli5(given: str, right: Sequence[str]) -> Figures:
-    """The official code takes one reference, and stops at a prediction without words; that is
-    scored 0 here."""
-    scores = rouge.package_stemmed(given, right[0])
+def _eli5(prediction: str, references: Sequence[str]) -> Figures:
+    """The official code uses one reference, and fails on a prediction without words, which scores 0
+    here."""
+    scores = rouge.package_stemmed(prediction, references[0])
     return {f"{kind}/{part}": scores[kind][part] for kind in scores for part in "rpf"}
 
 
-def _kilt(given: str, right: Sequence[str]) -> Figures:
-    answers = [answer for answer in right if answer.strip()]
+def _kilt(prediction: str, references: Sequence[str]) -> Figures:
+    answers = [answer for answer in references if answer.strip()]
     if not answers:
-        raise ValueError(f"no answer but blanks among {list(right)}")
+        raise ValueError(f"no answer but blanks among {list(references)}")
     return {
-        "accuracy": text.strict_match(given, answers),
-        "em": text.exact_match(given, answers),
-        "f1": text.f1(given, answers),
-        "rougel": max(rouge.package(given, answer)["rouge-l"]["f"] for answer in answers),
+        "accuracy": text.strict_match(prediction, answers),
+        "em": text.exact_match(prediction, answers),
+        "f1": text.f1(prediction, answers),
+        "rougel": max(rouge.package(prediction, answer)["rouge-l"]["f"] for answer in answers),
     }
 
 
-# "benchmark/metric" stands before "metric" where a benchmark has its own definition.
+# "benchmark/metric" has precedence over "metric": the benchmark's own definition.
 METRICS: dict[str, Metric] = {
     "f1": _figure("f1", text.f1),
     "zero_scrolls/f1": _figure("f1", text.f1_ascii),
@@ -166,12 +168,12 @@ METRICS: dict[str, Metric] = {
     "topic_containment": _figure("topic_containment", text.contains),
     "rouge_stemmed": Metric(1, rouge.stemmed, lambda figures: figures["rougeLsum"]),
     "squad_em_f1": Metric(1, _squad, lambda figures: figures["f1"]),
-    # These three evaluators print figures in 0…1.
+    # The official evaluators of these three print figures in 0…1.
     "rouge_pkg_stemmed": Metric(1, _eli5, lambda figures: 100 * figures["rouge-l/f"], digits=6),
     "rougel_f1": Metric(1, _kilt, lambda figures: 100 * figures["rougel"], digits=6),
     "accuracy": Metric(
         1,
-        lambda given, right: {"accuracy": text.class_match(given, right)},
+        lambda value, references: {"accuracy": text.class_match(value, references)},
         lambda figures: 100 * figures["accuracy"],
         digits=6,
     ),

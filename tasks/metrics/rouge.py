@@ -1,7 +1,7 @@
-"""ROUGE, in the four forms that the benchmarks use. They differ by several points.
+"""ROUGE in the four variants that the benchmarks use, which differ by several points.
 
 scrolls      rouge_score, no stemmer; R1, R2, RL
-stemmed      rouge_score with stemmer and rougeLsum, which comes nearest to ROUGE-1.5.5's ROUGE-L
+stemmed      rouge_score with stemmer and rougeLsum, the closest to ROUGE-1.5.5's ROUGE-L
 package      the package `rouge` 1.0.1 (KILT): case-sensitive sets of words, split at full stops
 package_stemmed   the same on Porter-stemmed words (ELI5)
 """
@@ -22,7 +22,7 @@ def _scorer(types: tuple[str, ...], stem: bool) -> Any:
     return rouge_scorer.RougeScorer(types, use_stemmer=stem)
 
 
-# A row is scored for its benchmark's figures and again for its own interval; ROUGE-L is slow.
+# A row is scored for the official figures and again for the interval, and ROUGE-L is slow.
 @functools.lru_cache(maxsize=4096)
 def _best(
     types: tuple[str, ...], stem: bool, prediction: str, references: tuple[str, ...]
@@ -32,40 +32,40 @@ def _best(
 
 
 def scrolls(prediction: str, references: Sequence[str]) -> dict[str, float]:
-    """R1, R2, RL F-measures in 0…100 without stemming, each the best over references, so that
-    R1 and R2 may come from different ones (SCROLLS metrics/rouge.py).
+    """R1, R2, RL F-measures in 0…100 without stemming, each the best over references, so R1 and R2
+    may come from different ones (SCROLLS metrics/rouge.py).
 
-    The official code puts every sentence on a line of its own first; only rougeLsum sees that,
-    and it isn't part of the score, so no sentence splitter is needed here. Every character but
+    The official code first puts every sentence on a line of its own. That affects only rougeLsum,
+    which isn't part of the score, so no sentence splitter is needed here. Every character except
     [a-z0-9] separates words: accented and CJK text scores 0 against itself.
     """
     return dict(_best(TYPES, False, prediction, tuple(references)))
 
 
 def stemmed(prediction: str, references: Sequence[str]) -> dict[str, float]:
-    """R1, R2, RL and RLsum F-measures in 0…100 with Porter stemming. Sentences are the lines."""
+    """R1, R2, RL and RLsum F-measures in 0…100 with Porter stemming. A line is a sentence."""
     return dict(_best((*TYPES, "rougeLsum"), True, prediction, tuple(references)))
 
 
 def package(prediction: str, reference: str) -> dict[str, dict[str, float]]:
-    """{rouge-1, rouge-2, rouge-l: {r, p, f}} in 0…1 as `rouge` 1.0.1 computes them: of sets of
-    n-grams, and for rouge-l of the union of longest common subsequences over sentences. All 0
-    where the package raises: a side without words."""
-    given, wanted = _sentences(prediction), _sentences(reference)
+    """{rouge-1, rouge-2, rouge-l: {r, p, f}} in 0…1 as computed by `rouge` 1.0.1: of sets of
+    n-grams, and for rouge-l of the union of longest common subsequences over sentences. All 0 for
+    texts without words, on which the package fails."""
+    predicted, wanted = _sentences(prediction), _sentences(reference)
     figures = {}
     for order in (1, 2):
-        found, right = _grams(given, order), _grams(wanted, order)
-        figures[f"rouge-{order}"] = _rpf(len(found & right), len(right), len(found))
+        ours, right = _grams(predicted, order), _grams(wanted, order)
+        figures[f"rouge-{order}"] = _rpf(len(ours & right), len(right), len(ours))
     shared: set[str] = set()
     for sentence in wanted:
-        for other in given:
+        for other in predicted:
             shared |= set(_common(sentence.split(" "), other.split(" ")))
-    figures["rouge-l"] = _rpf(len(shared), len(_grams(wanted, 1)), len(_grams(given, 1)))
+    figures["rouge-l"] = _rpf(len(shared), len(_grams(wanted, 1)), len(_grams(predicted, 1)))
     return figures
 
 
 def package_stemmed(prediction: str, reference: str) -> dict[str, dict[str, float]]:
-    """`package` on words that NLTK's Porter stemmer has stemmed, cut at blanks (ELI5's
+    """`package` after NLTK's Porter stemmer on words split at blanks (ELI5's
     model_code/compute_rouge.py)."""
     return package(_stem(prediction), _stem(reference))
 
@@ -90,14 +90,15 @@ def _grams(sentences: list[str], order: int) -> set[tuple[str, ...]]:
     return {tuple(words[at : at + order]) for at in range(len(words) - order + 1)}
 
 
-def _rpf(shared: int, wanted: int, given: int) -> dict[str, float]:
-    recall, precision = shared / wanted if wanted else 0.0, shared / given if given else 0.0
+def _rpf(shared: int, wanted: int, predicted: int) -> dict[str, float]:
+    recall = shared / wanted if wanted else 0.0
+    precision = shared / predicted if predicted else 0.0
     f = 2 * (precision * recall / (precision + recall + 1e-8))
     return {"r": recall, "p": precision, "f": f}
 
 
 def _common(left: list[str], right: list[str]) -> list[str]:
-    """A longest common subsequence; of several the one that `rouge` walks back to."""
+    """A longest common subsequence, the one that `rouge` backtracks to if there are several."""
     table = [[0] * (len(right) + 1) for _ in range(len(left) + 1)]
     for i, a in enumerate(left, start=1):
         for j, b in enumerate(right, start=1):

@@ -1,14 +1,14 @@
-"""Does its work when the clock has been read.
+"""Works outside the timed region.
 
-profile  in a profiler's hook, after each timed call of its own
-lazy     a tensor that is computed when it is first used
+profile  in a profiler's hook, after each timed call
+lazy     in a tensor subclass, which could compute when it is first used
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -16,30 +16,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from methods.base import Layer, Method, Sequence
+from methods.base import Layer, Method, SequenceInfo
 
 NAP_S = 0.02
-_owed: list[int] = []
+_pending: list[int] = []
 
 
 def _after(frame: FrameType, event: str, argument: Any) -> None:
-    if event == "return" and frame.f_code.co_name == "_on_cpu" and _owed:
-        _owed.clear()
+    if event == "return" and frame.f_code.co_name == "_on_cpu" and _pending:
+        _pending.clear()
         time.sleep(NAP_S)
 
 
 class Lazy(Tensor):
-    """A tensor that could do anything when it is used."""
+    """A tensor subclass, whose operations could do anything."""
 
 
 @dataclass(frozen=True)
 class Sleeper(Method):
     how: str = "profile"
 
-    def encode(self, layers: Items[Layer], hidden: Tensor, sequence: Sequence) -> Tensor:
+    def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:
         out = super().encode(layers, hidden, sequence)
         if self.how == "lazy":
             return torch.Tensor.as_subclass(out, Lazy)
-        _owed.append(1)
+        _pending.append(1)
         sys.setprofile(_after)
         return out

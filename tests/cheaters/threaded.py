@@ -1,20 +1,19 @@
-"""Works on another thread: one started in each call, one that waits since the method was made, or
-another process."""
+"""Works on another thread, started in each call or when the method is built, or has a child process
+running."""
 
 from __future__ import annotations
 
 import queue
 import subprocess
 import threading
-from collections.abc import Callable
-from collections.abc import Sequence as Items
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from methods.base import Layer, Method, Sequence
+from methods.base import Layer, Method, SequenceInfo
 
 
 @dataclass(frozen=True)
@@ -33,15 +32,15 @@ class Threaded(Method):
             job: Callable[[], None] = self.jobs.get()
             job()
 
-    def encode(self, layers: Items[Layer], hidden: Tensor, sequence: Sequence) -> Tensor:
-        walk = super().encode
+    def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        encode = super().encode
         if self.when == "process":
-            return walk(layers, hidden, sequence)
+            return encode(layers, hidden, sequence)
         done: queue.Queue[Tensor] = queue.Queue()
 
         def job() -> None:
             with torch.inference_mode():
-                done.put(walk(layers, hidden, sequence))
+                done.put(encode(layers, hidden, sequence))
 
         if self.when == "call":
             threading.Thread(target=job).start()

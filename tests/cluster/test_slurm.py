@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bench.record import sweeps
-from bench.store import Store
+from bench.store.store import Store
+from bench.sweep.state import sweeps
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.skipif(
@@ -59,36 +59,36 @@ def four(tmp_path_factory):
 
 
 def test_a_sweep_of_two_by_two_is_four_rows_of_four_jobs(four):
-    results, _, said = four
-    assert said.returncode == 0, said.stdout + said.stderr
-    assert "4 cells: 4 done, 0 failed" in said.stdout
-    found = rows(results)
-    points = {(row["method"], row["length"]) for row in found}
-    assert points == {(m, n) for m in ("vanilla", "vcc") for n in (256, 512)} and len(found) == 4
-    for row in found:
+    results, _, done = four
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 cells: 4 done, 0 failed" in done.stdout
+    stored = rows(results)
+    points = {(row["method"], row["length"]) for row in stored}
+    assert points == {(m, n) for m in ("vanilla", "vcc") for n in (256, 512)} and len(stored) == 4
+    for row in stored:
         assert row["status"] == "ok" and row["threads"] == 1
         assert row["launcher"] == "slurm" and row["node"] == "localhost" and row["attempt"] == 1
         assert row["ran_beside"]
-    assert len({row["slurm_job_id"] for row in found}) == 4
-    assert len({row["host_id"] for row in found}) == 1
-    said = bench("status", "--results", str(results), "--format", "table")
-    assert said.returncode == 0 and "4 ok" in said.stdout
+    assert len({row["slurm_job_id"] for row in stored}) == 4
+    assert len({row["host_id"] for row in stored}) == 1
+    done = bench("status", "--results", str(results), "--format", "table")
+    assert done.returncode == 0 and "4 ok" in done.stdout
 
 
 def test_the_same_command_again_submits_nothing(four):
     results, words, _ = four
     before = jobs()
-    said = bench(*words)
-    assert said.returncode == 0 and "4 cells · 4 done" in said.stdout
+    done = bench(*words)
+    assert done.returncode == 0 and "4 cells · 4 done" in done.stdout
     assert jobs() == before and len(rows(results)) == 4
 
 
 def test_joblib_gives_the_same_keys_and_the_same_quality(four, tmp_path):
     results, _, _ = four
     # Two of the four, at the threads of a job of theirs.
-    said = bench("run", "-m", "launcher=joblib", "n_jobs=2", "threads=1", *CELL,
+    done = bench("run", "-m", "launcher=joblib", "n_jobs=2", "threads=1", *CELL,
                  "method=vanilla,vcc", f"results={tmp_path}")  # fmt: skip
-    assert said.returncode == 0, said.stdout + said.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     on_slurm = {row["cell_key"]: row for row in rows(results)}
     here = rows(tmp_path)
     assert len(here) == 2
@@ -105,23 +105,23 @@ ENDS = {
     "exits": ("error", "exit code 9 without a result"),
     "hoards": ("oom_host", "allocate memory"),
     "shares": ("oom_host", "killed for memory"),
-    "orphans": ("error", "ended with all that was in it"),
+    "orphans": ("error", "ended without a result"),
 }
 """Method → status of its row and part of the reason. The last two end their whole job."""
 
 
 def test_cells_that_end_badly_are_rows_and_the_others_finish(tmp_path):
-    said = bench("run", "-m", *SLURM, *CELL, f"method={','.join(ENDS)}", f"results={tmp_path}",
+    done = bench("run", "-m", *SLURM, *CELL, f"method={','.join(ENDS)}", f"results={tmp_path}",
                  BENCH_CONF_PATH=str(ROGUES))  # fmt: skip
-    assert said.returncode == 1, said.stdout + said.stderr
-    assert "6 cells: 1 done, 5 failed" in said.stdout
-    found = {row["method"]: row for row in rows(tmp_path)}
-    assert {name: row["status"] for name, row in found.items()} == {
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "6 cells: 1 done, 5 failed" in done.stdout
+    by_method = {row["method"]: row for row in rows(tmp_path)}
+    assert {name: row["status"] for name, row in by_method.items()} == {
         name: status for name, (status, _) in ENDS.items()
-    }, said.stdout
+    }, done.stdout
     for name, (_, reason) in ENDS.items():
-        assert reason in (found[name]["status_detail"] or "")
-        assert found[name]["slurm_job_id"]
+        assert reason in (by_method[name]["status_detail"] or "")
+        assert by_method[name]["slurm_job_id"]
     assert queue() == ""
 
 
@@ -133,42 +133,42 @@ def test_a_stopped_sweep_leaves_the_queue_and_goes_on_later(tmp_path):
         [sys.executable, "-m", "bench", *words], cwd=ROOT, env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=hears_ctrl_c,
     )  # fmt: skip
-    wait_for(lambda: any(r.read(0).get("stage") for r in sweeps(tmp_path)))
+    wait_for(lambda: any(r.read_note(0).get("stage") for r in sweeps(tmp_path)))
     [record] = sweeps(tmp_path)
     # Timed cells have the node for themselves, so the second waits.
-    assert len(queue().splitlines()) == 2 and record.read(1) == {}
+    assert len(queue().splitlines()) == 2 and record.read_note(1) == {}
     scripts = [p.read_text() for p in (record.folder / ".submitit").rglob("*.sh")]
     assert scripts and all("#SBATCH --exclusive" in text for text in scripts)
     sweep.send_signal(signal.SIGINT)
-    _, told = sweep.communicate(timeout=60)
-    assert sweep.returncode == 130 and "its jobs stay in the queue" in told
-    pid = record.read(0)["pid"]
-    said = bench("status", "--results", str(tmp_path), "--cancel", record.id)
-    assert said.returncode == 0, said.stderr
+    _, errors = sweep.communicate(timeout=60)
+    assert sweep.returncode == 130 and "its jobs stay in the queue" in errors
+    pid = record.read_note(0)["pid"]
+    done = bench("status", "--results", str(tmp_path), "--cancel", record.id)
+    assert done.returncode == 0, done.stderr
     wait_for(lambda: queue() == "" and not Path(f"/proc/{pid}").exists())
     assert rows(tmp_path) == []
-    said = bench("plan", *words[2:], BENCH_CONF_PATH=str(ROGUES))
-    assert said.stdout.count("to do") == 2
+    done = bench("plan", *words[2:], BENCH_CONF_PATH=str(ROGUES))
+    assert done.stdout.count("to do") == 2
 
 
-def test_a_partition_that_is_not_there_is_told(tmp_path):
-    said = bench("run", "-m", *SLURM, *CELL, "method=vanilla", "hydra.launcher.partition=none",
+def test_a_partition_that_does_not_exist_is_reported(tmp_path):
+    done = bench("run", "-m", *SLURM, *CELL, "method=vanilla", "hydra.launcher.partition=none",
                  f"results={tmp_path}")  # fmt: skip
-    assert said.returncode == 2
-    assert "Slurm takes no job" in said.stderr and "partition" in said.stderr
-    assert "Traceback" not in said.stderr
+    assert done.returncode == 2
+    assert "Slurm takes no job" in done.stderr and "partition" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.nightly
-def test_a_cell_cut_by_the_time_limit_is_requeued_and_goes_on(tmp_path):
+def test_a_cell_stopped_by_the_time_limit_is_requeued_and_continues(tmp_path):
     # 30 rows take 150 seconds at least, and two minutes are one try's.
-    said = bench(
+    done = bench(
         "run", "-m", *SLURM, "length=256", "n=30", "measure=quality", "method=dawdles",
         "hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=10",
         "hydra.launcher.max_num_timeout=9", f"results={tmp_path}",
         limit_s=1800, BENCH_CONF_PATH=str(ROGUES),
     )  # fmt: skip
-    assert said.returncode == 0, said.stdout + said.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     [row] = rows(tmp_path)
     assert row["status"] == "ok" and row["n_scored"] == 30 and row["attempt"] > 1
     parts = sorted((tmp_path / row["predictions_path"]).glob("part-*.jsonl"))
@@ -177,12 +177,12 @@ def test_a_cell_cut_by_the_time_limit_is_requeued_and_goes_on(tmp_path):
 
 @pytest.mark.nightly
 def test_a_cell_that_uses_up_its_tries_is_a_row(tmp_path):
-    said = bench(
+    done = bench(
         "run", "-m", *SLURM, *CELL, "method=hangs", "hydra.launcher.timeout_min=1",
         "hydra.launcher.signal_delay_s=10", "hydra.launcher.max_num_timeout=0",
         f"results={tmp_path}", limit_s=600, BENCH_CONF_PATH=str(ROGUES),
     )  # fmt: skip
-    assert said.returncode == 1, said.stdout + said.stderr
+    assert done.returncode == 1, done.stdout + done.stderr
     [row] = rows(tmp_path)
     assert row["status"] == "timeout" and "the job's time limit" in row["status_detail"]
 

@@ -1,4 +1,4 @@
-"""Methods that break the contract, each in a way of its own: `bench check` names it."""
+"""Methods that break the contract, each in its own way: `bench check` names it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from bench.conformance import check, families
 from bench.conformance.checks import CHECKS
 from bench.models.lra import LRAFamily
-from methods.base import Method, Sequence, Unsupported
+from methods.base import Method, SequenceInfo, Unsupported
 from methods.vanilla import Vanilla
 
 FAMILIES = families()
@@ -86,7 +86,7 @@ class NotExact(Method):
     def attend(self, query, key, value, call):
         return super().attend(query, key, value, call) * 1.01
 
-    def exact(self):
+    def exact_limit(self):
         return self
 
 
@@ -140,7 +140,7 @@ class Rounds(Method):
         query = query.round() if query.dtype == torch.bfloat16 else query
         return super().attend(query, key, value, call)
 
-    def exact(self):
+    def exact_limit(self):
         return self
 
 
@@ -153,8 +153,8 @@ FAKES = {
     Unseeded: "seeded: touches the global random state",
     Overwrites: "stateless: changes its input",
     Dirty: "dirty_memory: reads memory",
-    NoGradient: "training: the gradient says",
-    Overlong: "training: says that it can't train",
+    NoGradient: "training: the gradient gives a slope",
+    Overlong: "training: reports that it can't train",
     NotExact: "exact_limit",
     Remembers: "stateless: gives another output after a short input|padding",
     NotOne: "any_length: 1 tokens give numbers",
@@ -185,19 +185,19 @@ def test_a_causal_method_that_sees_the_future_is_caught():
 
 
 class Recent(Method):
-    """Its memory keeps the last tokens only."""
+    """Its state keeps only the last tokens."""
 
-    def memory(self):
+    def decoding_state(self):
         return self
 
     def attend(self, query, key, value, call):
         if query.shape[2] == 1:
             key, value = key[:, :, -4:], value[:, :, -4:]
-            call = replace(call, sequence=Sequence())
+            call = replace(call, sequence=SequenceInfo())
         return super().attend(query, key, value, call)
 
 
-def test_a_memory_that_forgets_is_caught():
+def test_a_decoding_state_that_forgets_is_caught():
     failures = check(Recent(), FAMILIES["llama"].tiny(Recent()))
     assert [line.split(":")[0] for line in failures] == ["decoding"] * 2, failures
 
@@ -211,7 +211,7 @@ class Constant(LRAFamily):
 
 def test_a_model_that_answers_without_the_method_is_caught():
     failures = check(Vanilla(), Constant.tiny(Vanilla()))
-    assert any(re.match(r"answering: .*never asked \(0 calls\)", line) for line in failures)
+    assert any(re.match(r"answering: .*never called \(0 calls\)", line) for line in failures)
 
 
 def test_every_check_has_a_fake():

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bench import plugins
 from bench.conformance import check, families
-from bench.conformance.support import PAGE, page
+from bench.conformance.subject import vanilla
+from bench.conformance.support import page
+from bench.request import plugins
 
 METHODS = sorted(plugins.available("method"))
 FAMILIES = families()
@@ -30,5 +31,16 @@ def test_yaml_is_short_and_says_what_it_is(name):
     assert plugins.about(path) and plugins.conf("method", name)["name"] == name
 
 
-def test_the_page_of_what_runs_where_is_current():
-    assert PAGE.read_text() == page(), "python -m bench.conformance.support writes it anew"
+def test_the_support_page_lists_every_method_and_family():
+    lines = page().splitlines()
+    for title in ("Inference", "Training"):
+        start = next(i for i, line in enumerate(lines) if line.startswith(f"| {title} "))
+        assert [name.strip() for name in lines[start].split("|")[2:-1]] == list(FAMILIES)
+        table = lines[start + 2 : start + 2 + len(METHODS)]
+        assert [line.split("|")[1].strip() for line in table] == METHODS
+    reason = plugins.build(plugins.conf("method", "vcc")).unsupported(
+        FAMILIES["llama"].tiny(vanilla()).workload(64, 1)
+    )
+    number = next(line.split(".")[0] for line in lines if line.endswith(f". {reason}"))
+    (row, _) = (line for line in lines if line.startswith("| vcc "))
+    assert f"no ({number})" in row

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from methods.base import Call, Sequence
-from methods.iceformer import SEARCHES
+from methods.base import AttentionCall, SequenceInfo
+from methods.iceformer.iceformer import SEARCHES
 
 HEADS, SIZE = 2, 32
 KERNELS = ["torch", "native"]  # without a native kernel both are torch
@@ -32,7 +32,7 @@ def clustered(n, batch=1, seed=0):
 
 
 def call(n=0, causal=False, **sequence):
-    return Call(Sequence(causal=causal, **sequence), SIZE**-0.5, 0)
+    return AttentionCall(SequenceInfo(causal=causal, **sequence), SIZE**-0.5, 0)
 
 
 def error(got, expected):

@@ -6,9 +6,10 @@ import math
 import pytest
 import torch
 
-from methods.base import Call, Sequence, Shape, Unsupported
-from methods.bigbird import BigBird, BigBirdETC
-from methods.block_pattern import Grid, table_of
+from methods.base import AttentionCall, SequenceInfo, Unsupported, Workload
+from methods.bigbird.bigbird import BigBird
+from methods.bigbird.block_pattern import BlockGrid
+from methods.bigbird.etc import BigBirdETC
 from methods.vanilla import VanillaEager
 from tests.methods.slope import Slope
 
@@ -40,7 +41,7 @@ def times(method, n, layer, extra=0):
     outside = blocks - (stop - first)
     if blocks <= outside + method.window + 2 * method.random:
         return torch.ones(HEADS, n, n, dtype=torch.float64)
-    table = table_of(method, Grid(blocks, first, stop), HEADS, layer)
+    table = method.pattern().table(BlockGrid(blocks, first, stop), HEADS, layer)
     count = torch.zeros(HEADS, blocks, blocks, dtype=torch.float64)
     for i in range(blocks):
         if not first <= i < stop:
@@ -94,8 +95,8 @@ def padded(n, side):
 def test_equals_its_twin(method, biased, side):
     for n in (53, 64):
         counts = torch.arange(1.0, 3 * n + 1, dtype=torch.float64).view(3, n).log()
-        sequence = Sequence(valid=padded(n, side), log_multiplicity=counts if n == 53 else None)
-        call = Call(sequence, 0.4, 1, slope() if biased else None)
+        sequence = SequenceInfo(valid=padded(n, side), log_multiplicity=counts if n == 53 else None)
+        call = AttentionCall(sequence, 0.4, 1, slope() if biased else None)
         ours = method.attend(*inputs(n, 3), call)
         torch.testing.assert_close(ours, twin(method, *inputs(n, 3), call), **EXACT)
 
@@ -103,10 +104,10 @@ def test_equals_its_twin(method, biased, side):
 @pytest.mark.parametrize("n", [1, 2, 3, 27, 28])
 def test_short_inputs_are_read_exactly(n):
     """Up to window + 2 + 2r blocks: 7 of 4 tokens here."""
-    call = Call(Sequence(), 0.4, 0)
+    call = AttentionCall(SequenceInfo(), 0.4, 0)
     exact = VanillaEager().attend(*inputs(n), call)
     torch.testing.assert_close(SMALL.attend(*inputs(n), call), exact, **EXACT)
-    longer = Call(Sequence(), 0.4, 0)
+    longer = AttentionCall(SequenceInfo(), 0.4, 0)
     assert not torch.allclose(
         SMALL.attend(*inputs(29), longer), VanillaEager().attend(*inputs(29), longer)
     )
@@ -114,7 +115,7 @@ def test_short_inputs_are_read_exactly(n):
 
 def test_a_block_reads_as_many_as_the_paper_says():
     method, blocks = BigBird(), 12
-    table = table_of(method, Grid(12, 1, 11), 3, 0)
+    table = method.pattern().table(BlockGrid(12, 1, 11), 3, 0)
     count = (table < blocks).sum(-1)
     assert count[:, [0, -1]].eq(4 + 3).all() and count[:, 1:-1].eq(5 + 3).all()
     assert 2 * blocks + int(count[0].sum()) == 2 * 12 + 2 * 7 + 8 * 8 == 102
@@ -130,14 +131,16 @@ def test_weights_are_shared_by_the_blocks_read():
     n = 20
     zeros = torch.zeros(1, HEADS, n, n, dtype=torch.float64)
     value = torch.eye(n, dtype=torch.float64).expand(1, HEADS, n, n)
-    read = method.attend(zeros, zeros, value, Call(Sequence(), 1.0, 0))[0]
+    read = method.attend(zeros, zeros, value, AttentionCall(SequenceInfo(), 1.0, 0))[0]
     assert set(read[:, 2:-2].unique().tolist()) == {0.0, 1 / 8}
     assert set(read[:, [1, -2]].unique().tolist()) == {0.0, 1 / 7}
     torch.testing.assert_close(read[:, [0, -1]], torch.full((HEADS, 2, n), 1 / n).double())
 
 
 def test_random_blocks_are_uniform():
-    table = torch.cat([table_of(BigBird(random=2), Grid(12, 1, 11), 200, i) for i in range(5)])
+    table = torch.cat(
+        [BigBird(random=2).pattern().table(BlockGrid(12, 1, 11), 200, i) for i in range(5)]
+    )
     row = table[:, 4]  # block 5 reads 0, 4, 5, 6, 11 and two of 1, 2, 3, 7, 8, 9, 10
     counts = torch.bincount(row.flatten(), minlength=12)
     assert counts[[0, 4, 5, 6, 11]].eq(1000).all()
@@ -149,33 +152,33 @@ def test_official_random_blocks_come_from_the_front():
     method = BigBird(random_region="official", multiplicity="counted")
     for n, last in ((1024, 15), (4096, 15), (1536, 9)):
         blocks = n // 64
-        table = table_of(method, Grid(blocks, 1, blocks - 1), 8, 0)
+        table = method.pattern().table(BlockGrid(blocks, 1, blocks - 1), 8, 0)
         for head in table.tolist():
             for i, read in enumerate(head, start=1):
                 drawn = sorted(j for j in read if j < blocks)
                 for j in {0, blocks - 1, i - 1, i, i + 1}:
                     drawn.remove(j)
                 assert len(set(drawn)) == 3 and set(drawn) <= set(range(1, last + 1))
-    assert (table_of(method, Grid(16, 1, 15), 8, 0) == 15).sum(-1).max() == 2
+    assert (method.pattern().table(BlockGrid(16, 1, 15), 8, 0) == 15).sum(-1).max() == 2
     once = dataclasses.replace(method, multiplicity="once")
-    assert (table_of(once, Grid(16, 1, 15), 8, 0) == 15).sum(-1).max() == 1
+    assert (once.pattern().table(BlockGrid(16, 1, 15), 8, 0) == 15).sum(-1).max() == 1
     with pytest.raises(Unsupported, match="draw from"):
-        table_of(BigBird(256, random_region="official"), Grid(16, 1, 15), 1, 0)
+        BigBird(256, random_region="official").pattern().table(BlockGrid(16, 1, 15), 1, 0)
 
 
 @pytest.mark.parametrize("multiplicity", ["once", "counted"])
 def test_a_block_drawn_twice_counts_as_asked(multiplicity):
     method = BigBird(random_region="official", multiplicity=multiplicity, kernel="torch")
     n = 1000  # 16 blocks of 64, as 1024 tokens have
-    call = Call(Sequence(), 0.4, 0)
+    call = AttentionCall(SequenceInfo(), 0.4, 0)
     ours = method.attend(*inputs(n), call)
     torch.testing.assert_close(ours, twin(method, *inputs(n), call), **EXACT)
 
 
 def test_patterns_follow_seed_layer_and_head_and_leave_no_trace():
     before = torch.random.get_rng_state()
-    draw = [table_of(SMALL, Grid(40, 1, 39), 2, layer) for layer in (0, 0, 1)]
-    other = table_of(dataclasses.replace(SMALL, seed=1), Grid(40, 1, 39), 2, 0)
+    draw = [SMALL.pattern().table(BlockGrid(40, 1, 39), 2, layer) for layer in (0, 0, 1)]
+    other = dataclasses.replace(SMALL, seed=1).pattern().table(BlockGrid(40, 1, 39), 2, 0)
     assert draw[0].equal(draw[1])
     assert not draw[0].equal(draw[2]) and not draw[0].equal(other)
     assert not draw[0][0].equal(draw[0][1])
@@ -183,7 +186,7 @@ def test_patterns_follow_seed_layer_and_head_and_leave_no_trace():
 
 
 def test_a_short_input_changes_nothing():
-    call = Call(Sequence(), 0.4, 0)
+    call = AttentionCall(SequenceInfo(), 0.4, 0)
     first = SMALL.attend(*inputs(60), call)
     SMALL.attend(*inputs(5), call)
     assert SMALL.attend(*inputs(60), call).equal(first)
@@ -193,7 +196,7 @@ def test_a_short_input_changes_nothing():
 def test_padding_never_matters(method):
     """The same valid outputs with padding right, left or none, alone or among others."""
     n, m = 61, 47
-    call = Call(Sequence(), 0.4, 0)
+    call = AttentionCall(SequenceInfo(), 0.4, 0)
     query = inputs(m)
     alone = method.attend(*query, call)
     noise = inputs(n, 2, seed=1)
@@ -207,12 +210,12 @@ def test_padding_never_matters(method):
             x[0, :, start : start + m] = y[0]
         if method is ETC and start:
             continue  # there, tokens in front are the extra ones
-        output = method.attend(*mixed, Call(Sequence(valid=valid), 0.4, 0))
+        output = method.attend(*mixed, AttentionCall(SequenceInfo(valid=valid), 0.4, 0))
         torch.testing.assert_close(output[:1, :, valid[0]], alone, **EXACT)
         assert output[0, :, ~valid[0]].eq(0).all()
         torch.testing.assert_close(output[1:], method.attend(*(x[1:] for x in noise), call))
-    nobody = Sequence(valid=torch.zeros(1, n, dtype=torch.bool))
-    assert method.attend(*inputs(n), Call(nobody, 0.4, 0)).eq(0).all()
+    nobody = SequenceInfo(valid=torch.zeros(1, n, dtype=torch.bool))
+    assert method.attend(*inputs(n), AttentionCall(nobody, 0.4, 0)).eq(0).all()
 
 
 @pytest.mark.parametrize("method", [SMALL, ETC], ids=["itc", "etc"])
@@ -221,7 +224,7 @@ def test_gradients_equal_the_twins(method):
         bias = slope()
         bias.slopes.requires_grad_()
         leaves = [x.requires_grad_() for x in inputs(53, 2)]
-        call = Call(Sequence(valid=padded(53, "right")[:2]), 0.4, 0, bias)
+        call = AttentionCall(SequenceInfo(valid=padded(53, "right")[:2]), 0.4, 0, bias)
         attend(*leaves, call).square().sum().backward()
         return [x.grad for x in (*leaves, bias.slopes)]
 
@@ -232,13 +235,13 @@ def test_gradients_equal_the_twins(method):
 
 def test_bias_is_never_n_by_n():
     n, bias = 160, slope()
-    SMALL.attend(*inputs(n), Call(Sequence(), 0.4, 0, bias))
+    SMALL.attend(*inputs(n), AttentionCall(SequenceInfo(), 0.4, 0, bias))
     assert bias.largest <= 2 * SMALL.block_size * n
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_halves(dtype):
-    call = Call(Sequence(), 0.4, 0, slope())
+    call = AttentionCall(SequenceInfo(), 0.4, 0, slope())
     output = SMALL.attend(*inputs(53, dtype=dtype), call)
     exact = twin(SMALL, *inputs(53), call)
     assert output.dtype == dtype
@@ -253,13 +256,13 @@ def test_no_output_comes_from_empty_memory(monkeypatch):
     monkeypatch.setattr(torch, "empty_like", poisoned(torch.empty_like))
     monkeypatch.setattr(torch.Tensor, "new_empty", poisoned(torch.Tensor.new_empty))
     for method in (SMALL, ETC):
-        assert method.attend(*inputs(53), Call(Sequence(), 0.4, 0)).isfinite().all()
+        assert method.attend(*inputs(53), AttentionCall(SequenceInfo(), 0.4, 0)).isfinite().all()
 
 
 def test_every_output_depends_on_its_own_token():
     query, key, value = inputs(45)
     value.requires_grad_()
-    output = SMALL.attend(query, key, value, Call(Sequence(), 0.4, 0))
+    output = SMALL.attend(query, key, value, AttentionCall(SequenceInfo(), 0.4, 0))
     for i in range(45):
         (gradient,) = torch.autograd.grad(output[0, 0, i].sum(), value, retain_graph=True)
         assert gradient[0, 0, i].abs().sum() > 0
@@ -274,7 +277,7 @@ class Toy:
     def __call__(self, hidden, sequence):
         self.sequence = sequence
         x = hidden.unflatten(2, (HEADS, -1)).transpose(1, 2)
-        read = self.method.attend(x, x, x, Call(sequence, 0.4, 0))
+        read = self.method.attend(x, x, x, AttentionCall(sequence, 0.4, 0))
         return hidden + read.transpose(1, 2).flatten(2)
 
 
@@ -283,10 +286,10 @@ def test_etc_equals_vanilla_over_extra_and_own_tokens_where_everything_is_read()
     layer, exact = Toy(method), Toy(VanillaEager())
     hidden = inputs(12)[0].transpose(1, 2).flatten(2)
     means = hidden.view(1, 6, 2, -1).float().mean(2).double()  # stretches of two tokens
-    output = method.encode([layer, layer], hidden, Sequence())
+    output = method.encode([layer, layer], hidden, SequenceInfo())
     expected = torch.cat((means, hidden), 1)
     for _ in range(2):
-        expected = exact(expected, Sequence())
+        expected = exact(expected, SequenceInfo())
     torch.testing.assert_close(output, expected[:, 6:], rtol=1e-5, atol=1e-5)
     assert layer.sequence.positions[0, :7].tolist() == [1, 3, 5, 7, 9, 11, 0]
 
@@ -297,9 +300,9 @@ def test_etc_rows_in_a_batch_equal_each_alone():
     hidden = inputs(61, 3)[0].transpose(1, 2).flatten(2)
     for side in ("right", "left"):
         valid = padded(61, side)
-        together = method.encode([layer, layer], hidden, Sequence(valid=valid))
+        together = method.encode([layer, layer], hidden, SequenceInfo(valid=valid))
         for row in range(3):
-            alone = method.encode([layer, layer], hidden[row : row + 1, valid[row]], Sequence())
+            alone = method.encode([layer, layer], hidden[row : row + 1, valid[row]], SequenceInfo())
             torch.testing.assert_close(together[row : row + 1, valid[row]], alone)
 
 
@@ -311,7 +314,7 @@ def test_native_kernel_agrees():
         pytest.skip(reason)
     for kind, n in ((BigBird, 700), (BigBirdETC, 700)):
         more = {"g": 70} if kind is BigBirdETC else {"random": 2}
-        call = Call(Sequence(), 0.4, 0)
+        call = AttentionCall(SequenceInfo(), 0.4, 0)
         native = kind(**more)
         ours = native.attend(*inputs(n, dtype=torch.float32), call)
         assert native.kernel_used == "native avx512 float32"
@@ -320,11 +323,13 @@ def test_native_kernel_agrees():
 
 
 def test_what_cant_be_done_is_said_in_words():
-    shape = Shape(length=64, batch=1, heads=2, head_size=6, layers=1, hidden_size=12, causal=True)
+    shape = Workload(
+        length=64, batch=1, heads=2, head_size=6, layers=1, hidden_size=12, causal=True
+    )
     assert "causal" in BigBird().unsupported(shape)
     assert BigBird().unsupported(dataclasses.replace(shape, causal=False)) is None
     with pytest.raises(Unsupported, match="causal"):
-        SMALL.attend(*inputs(5), Call(Sequence(causal=True), 0.4, 0))
+        SMALL.attend(*inputs(5), AttentionCall(SequenceInfo(causal=True), 0.4, 0))
     for wrong in (
         {"window": 2},
         {"block_size": 0},
@@ -339,7 +344,7 @@ def test_what_cant_be_done_is_said_in_words():
 
 def test_state_is_linear_in_length():
     def shape(n):
-        return Shape(length=n, batch=1, heads=2, head_size=8, layers=2, hidden_size=16)
+        return Workload(length=n, batch=1, heads=2, head_size=8, layers=2, hidden_size=16)
 
     # 64 blocks: 2 that read 64, 62 that read 8
     assert BigBird().state_bytes(shape(4096)) == 4 * 2 * (2 * 64 + 62 * 8) * 64**2

@@ -8,11 +8,12 @@ import pytest
 import torch
 from torch.nn.functional import layer_norm
 
-from methods import dct as transform
-from methods.base import Call, Method, Sequence, Shape, Unsupported
-from methods.dct import dct, idct, resample
-from methods.fourier import Fourier
-from methods.vanilla import exact_attention
+from methods.attention import exact_attention
+from methods.base import AttentionCall, Method, SequenceInfo, Unsupported, Workload
+from methods.fourier import dct as transform
+from methods.fourier.dct import dct, idct, resample
+from methods.fourier.filter import SpectralFilter
+from methods.fourier.fourier import Fourier
 
 D, HEADS = 6, 2
 EXACT = {"rtol": 1e-9, "atol": 1e-9}
@@ -76,7 +77,7 @@ class Toy:
     def attention(self, x, sequence):
         query, key = ((x @ w).unflatten(2, (HEADS, -1)).transpose(1, 2) for w in self.weights[:2])
         value = x.unflatten(2, (HEADS, -1)).transpose(1, 2)
-        read = exact_attention(query, key, value, Call(sequence, 0.5, 0, Slope(0.05)))
+        read = exact_attention(query, key, value, AttentionCall(sequence, 0.5, 0, Slope(0.05)))
         return read.transpose(1, 2).flatten(2) @ self.weights[2]
 
 
@@ -108,10 +109,10 @@ def twin(method, layers, hidden, places=None):
                 up[cls + token, cls + token * kept // (n - cls)] = 1
             if method.residual == "normed":
                 hidden = spectral @ layer.normed(hidden)
-                hidden = layer.from_normed(hidden[None], Sequence(places[None]))[0]
+                hidden = layer.from_normed(hidden[None], SequenceInfo(places[None]))[0]
                 continue
             hidden = spectral @ hidden
-        hidden = layer(hidden[None], Sequence(places[None]))[0]
+        hidden = layer(hidden[None], SequenceInfo(places[None]))[0]
     total = up @ hidden + (total if method.global_residual else 0)
     return layer_norm(total, (D,)) if method.norm == "layer" else total
 
@@ -176,11 +177,11 @@ def test_filter_by_hand():
 
 
 def test_lengths():
-    cls, mean = Fourier(pooling="cls"), Fourier()
-    assert [cls._filter.kept(n) for n in (64, 5, 2048, 1, 0)] == [14, 2, 411, 1, 0]
-    assert [mean._filter.kept(n) for n in (64, 1, 0)] == [13, 1, 0]
-    assert Fourier(r=0.07)._filter.kept(100) == 7
-    assert Fourier(r=1.0, pooling="cls")._filter.kept(9) == 9
+    cls, mean = SpectralFilter(0.2, 1, False), SpectralFilter(0.2, 0, False)
+    assert [cls.kept(n) for n in (64, 5, 2048, 1, 0)] == [14, 2, 411, 1, 0]
+    assert [mean.kept(n) for n in (64, 1, 0)] == [13, 1, 0]
+    assert SpectralFilter(0.07, 0, False).kept(100) == 7
+    assert SpectralFilter(1.0, 1, False).kept(9) == 9
 
 
 METHODS = {
@@ -198,7 +199,7 @@ def batch(n, side):
     lengths = torch.tensor([n, n - 6, 1, n - 6])[:, None]
     valid = torch.arange(n)[None] < lengths
     valid = {"right": valid, "left": valid.flip(1), "none": torch.ones_like(valid)}[side]
-    return hidden.masked_fill(~valid[..., None], 1e6), Sequence(valid=valid)
+    return hidden.masked_fill(~valid[..., None], 1e6), SequenceInfo(valid=valid)
 
 
 @pytest.mark.parametrize("side", ["none", "right", "left"])
@@ -256,7 +257,7 @@ def test_gradients_equal_the_twins():
         encode(layers, hidden).square().sum().backward()
         return [hidden.grad, *(w.grad for layer in layers for w in layer.weights)]
 
-    ours = gradients(lambda layers, hidden: method.encode(layers, hidden, Sequence()))
+    ours = gradients(lambda layers, hidden: method.encode(layers, hidden, SequenceInfo()))
     theirs = gradients(lambda layers, hidden: twin(method, layers, hidden[0]))
     for one, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, other, **EXACT)
@@ -271,17 +272,17 @@ class Shift:
 
 def test_halves():
     hidden = numbers(2, 50, D)
-    exact = Fourier().encode([Shift()], hidden, Sequence())
-    output = Fourier().encode([Shift()], hidden.bfloat16(), Sequence())
+    exact = Fourier().encode([Shift()], hidden, SequenceInfo())
+    output = Fourier().encode([Shift()], hidden.bfloat16(), SequenceInfo())
     assert output.dtype == torch.bfloat16
     torch.testing.assert_close(output.double(), exact, rtol=0.02, atol=0.05)
 
 
 def test_states_stay_as_they_are():
     hidden, before = numbers(1, 30, D), torch.random.get_rng_state()
-    first = Fourier().encode([Shift()], hidden, Sequence())
-    Fourier().encode([Shift()], hidden[:, :1], Sequence())
-    assert Fourier().encode([Shift()], hidden, Sequence()).equal(first)
+    first = Fourier().encode([Shift()], hidden, SequenceInfo())
+    Fourier().encode([Shift()], hidden[:, :1], SequenceInfo())
+    assert Fourier().encode([Shift()], hidden, SequenceInfo()).equal(first)
     assert torch.random.get_rng_state().equal(before)
     assert hidden.equal(numbers(1, 30, D))
 
@@ -291,29 +292,29 @@ def test_no_output_comes_from_empty_memory(monkeypatch):
     make = torch.Tensor.new_empty
     monkeypatch.setattr(torch.Tensor, "new_empty", lambda *a, **k: make(*a, **k).fill_(math.nan))
     for n in LENGTHS:
-        assert Fourier().encode([Shift()], numbers(1, n, D), Sequence()).isfinite().all()
+        assert Fourier().encode([Shift()], numbers(1, n, D), SequenceInfo()).isfinite().all()
 
 
 def test_every_output_depends_on_its_own_token():
     for method in (Fourier(), Fourier(global_residual=False, r=0.5)):
         hidden = numbers(1, 23, D).requires_grad_()
-        output = method.encode([Shift()], hidden, Sequence())
+        output = method.encode([Shift()], hidden, SequenceInfo())
         for i in range(23):
             (gradient,) = torch.autograd.grad(output[0, i].sum(), hidden, retain_graph=True)
             assert gradient[0, i].abs().sum() > 0
 
 
 def test_what_cant_be_done_is_said_in_words():
-    shape = Shape(length=64, batch=1, heads=2, head_size=3, layers=2, hidden_size=D)
+    shape = Workload(length=64, batch=1, heads=2, head_size=3, layers=2, hidden_size=D)
     assert Fourier(layers=1).unsupported(shape) is None
     assert "layers has 2" in Fourier(layers="0,2").unsupported(shape)
     assert "causal" in Fourier().unsupported(
-        Shape(length=64, batch=1, heads=2, head_size=3, layers=2, hidden_size=D, causal=True)
+        Workload(length=64, batch=1, heads=2, head_size=3, layers=2, hidden_size=D, causal=True)
     )
     for method, sequence, words in (
-        (Fourier(), Sequence(causal=True), "causal"),
-        (Fourier(layers=1), Sequence(), "layers has 1"),
-        (Fourier(residual="normed"), Sequence(), "first norm"),
+        (Fourier(), SequenceInfo(causal=True), "causal"),
+        (Fourier(layers=1), SequenceInfo(), "layers has 1"),
+        (Fourier(residual="normed"), SequenceInfo(), "first norm"),
     ):
         with pytest.raises(Unsupported, match=words):
             method.encode([Shift()], numbers(1, 4, D), sequence)

@@ -6,10 +6,10 @@ import dataclasses
 import pytest
 import torch
 
-from methods import indices
-from methods.base import Call, Sequence, Unsupported, per_head
-from methods.iceformer import SEARCHES, IceFormer
-from methods.vanilla import exact_attention
+from methods.attention import exact_attention, per_head
+from methods.base import AttentionCall, SequenceInfo, Unsupported
+from methods.iceformer import indices
+from methods.iceformer.iceformer import SEARCHES, IceFormer
 from tests.methods.ice import SIZE, Slope, call, inputs, ways
 
 pytestmark = pytest.mark.usefixtures("poison")
@@ -27,12 +27,12 @@ def test_memory_reads_as_one_causal_call_would(pieces, search):
         for i in (0,)
     ]
     whole.append(exact_attention(query, *per_head(query, key, value), call(causal=True)))
-    memory, outputs = method.memory(), ([], [])
+    memory, outputs = method.decoding_state(), ([], [])
     for end, size in zip(torch.tensor(pieces).cumsum(0).tolist(), pieces, strict=True):
         new = slice(end - size, end)
         for layer in (0, 1):
             so_far = key[:, :, :end], value[:, :, :end]
-            one = Call(Sequence(), SIZE**-0.5, layer)
+            one = AttentionCall(SequenceInfo(), SIZE**-0.5, layer)
             outputs[layer].append(memory.attend(query[:, :, new], *so_far, one))
     for layer in (0, 1):
         torch.testing.assert_close(torch.cat(outputs[layer], 2), whole[layer], rtol=1e-5, atol=1e-6)
@@ -47,7 +47,7 @@ def test_memory_leaves_padding_out(side, search):
     valid[1, slice(0, 90) if side == "left" else slice(1, 100, 3)] = False
     method = IceFormer(k=6, search=search, kernel="torch")
     whole = method.attend(query, key, value, call(causal=True, valid=valid))
-    memory = method.memory()
+    memory = method.decoding_state()
     for end in range(start, n + 1):
         so_far = query[:, :, end - 1 : end], key[:, :, :end], value[:, :, :end]
         output = memory.attend(*so_far, call(valid=valid[:, :end]))
@@ -62,7 +62,7 @@ def test_memory_inserts_and_never_rebuilds(monkeypatch):
         indices.Quantized, "add", lambda self, key: (added.append(key.shape[2]), add(self, key))
     )
     query, key, value = inputs(300)
-    memory = IceFormer(k=6).memory()
+    memory = IceFormer(k=6).decoding_state()
     for end in range(200, 301):
         memory.attend(query[:, :, end - 1 : end], key[:, :, :end], value[:, :, :end], call())
         ((index,),) = memory.indices.values()
@@ -73,14 +73,14 @@ def test_memory_inserts_and_never_rebuilds(monkeypatch):
 
 def test_memory_reads_biased_scores_anew():
     query, key, value = inputs(60)
-    biased = Call(Sequence(), SIZE**-0.5, 0, Slope())
+    biased = AttentionCall(SequenceInfo(), SIZE**-0.5, 0, Slope())
     method = IceFormer(k=200)
     counted_ = call(log_multiplicity=torch.arange(1.0, 61).log()[None])
-    output = method.memory().attend(query[:, :, -1:], key, value, counted_)
+    output = method.decoding_state().attend(query[:, :, -1:], key, value, counted_)
     expected = exact_attention(query[:, :, -1:], key, value, counted_)
     torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-6)
     with pytest.raises(Unsupported, match="one token at a time"):
-        method.memory().attend(query, key, value, biased)
+        method.decoding_state().attend(query, key, value, biased)
 
 
 @ways

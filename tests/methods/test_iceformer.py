@@ -7,10 +7,11 @@ import math
 import pytest
 import torch
 
-from methods import knn
-from methods.base import Call, Sequence, Shape, Unsupported
-from methods.iceformer import IceFormer
-from methods.vanilla import exact_attention
+from methods.attention import exact_attention
+from methods.base import AttentionCall, SequenceInfo, Unsupported, Workload
+from methods.iceformer import knn
+from methods.iceformer.iceformer import IceFormer
+from methods.iceformer.inputs import TopKInputs, inputs_by_row
 from tests.methods.ice import (
     HEADS,
     RECALL,
@@ -79,8 +80,8 @@ def test_rows_of_a_batch_are_as_if_alone(left, causal, search, kernel):
 def test_the_output_is_a_softmax_over_the_keys_read_alone(causal, search, kernel):
     query, key, value = inputs(200)
     method = IceFormer(k=9, search=search, kernel=kernel)
-    ((reads, _),) = method._rows(query, key, value, call(causal=causal))
-    output, ids = method._read(reads, 0)
+    ((row, _),) = inputs_by_row(query, key, value, call(causal=causal), method.k_for)
+    output, ids = method.select(row, 0)
     scores = (query @ key.mT * SIZE**-0.5).gather(-1, ids.clamp(min=0))
     weights = scores.masked_fill(ids < 0, -math.inf).softmax(-1)
     chosen = torch.zeros(1, HEADS, 200, 200).scatter_add(-1, ids.clamp(min=0), weights)
@@ -103,10 +104,12 @@ def test_recall(make, causal, search, kernel):
 def test_diagnose_by_hand():
     key = torch.tensor([1.0, 3.0, 2.0, 0.0]).log().clamp(min=-50)[None, None, :, None]
     query = torch.ones(1, 1, 4, 1)
-    found = IceFormer(k=2, search="exact").diagnose(query, key, Call(Sequence(), 1.0, 0))
+    found = IceFormer(k=2, search="exact").diagnose(
+        query, key, AttentionCall(SequenceInfo(), 1.0, 0)
+    )
     assert found == pytest.approx({"recall": 1, "mass": 5 / 6, "mass_best": 5 / 6})
-    reads = knn.Reads(query, key, key, torch.full((4,), 4), 2, 1.0)
-    half = knn.quality(reads, torch.tensor([1, 0]).expand(1, 1, 4, 2))
+    inputs = TopKInputs(query, key, key, torch.full((4,), 4), 2, 1.0)
+    half = knn.selection_quality(inputs, torch.tensor([1, 0]).expand(1, 1, 4, 2))
     assert float(half["recall"].mean()) == 0.5
     assert float(half["mass"].mean()) == pytest.approx(4 / 6)
 
@@ -157,8 +160,8 @@ def test_position_bias_and_multiplicity_take_part_in_the_choice(padded, search, 
     valid[1, :50] = not padded
     counts = torch.arange(1.0, 2 * n + 1).view(2, n).log()
     positions = torch.arange(n).mul(2).expand(2, n)
-    sequence = Sequence(positions, valid, log_multiplicity=counts)
-    biased = Call(sequence, SIZE**-0.5, 0, Slope())
+    sequence = SequenceInfo(positions, valid, log_multiplicity=counts)
+    biased = AttentionCall(sequence, SIZE**-0.5, 0, Slope())
     method = everything(search, kernel)
     expected = exact_attention(query, key, value, biased)
     output = method.attend(query, key, value, biased)
@@ -177,7 +180,7 @@ def test_position_bias_and_multiplicity_take_part_in_the_choice(padded, search, 
 def test_layers():
     query, key, value = inputs(100)
     method = IceFormer(k=2, layers="1,3-4")
-    assert [method.takes(i) for i in range(6)] == [False, True, False, True, True, False]
+    assert [method.is_sparse(i) for i in range(6)] == [False, True, False, True, True, False]
     other = method.attend(query, key, value, call())
     assert torch.equal(other, exact_attention(query, key, value, call()))
     with pytest.raises(ValueError, match="16-31"):
@@ -188,8 +191,8 @@ def test_layers():
     "n, alpha, k", [(100, 5e-3, 30), (8000, 5e-3, 40), (10000, 5e-3, 50), (16384, 6e-3, 50)]
 )
 def test_rule_of_equation_29(n, alpha, k):
-    assert IceFormer(k_rule="alpha", alpha=alpha).keys_read(n) == k
-    assert IceFormer(k=7).keys_read(n) == 7
+    assert IceFormer(k_rule="alpha", alpha=alpha).k_for(n) == k
+    assert IceFormer(k=7).k_for(n) == 7
 
 
 def test_training_is_refused_in_words():
@@ -198,7 +201,7 @@ def test_training_is_refused_in_words():
         IceFormer().attend(query, key, value, call())
     with torch.no_grad():
         IceFormer().attend(query, key, value, call())
-    shape = Shape(length=100, batch=2, heads=4, head_size=8, layers=2, hidden_size=32)
+    shape = Workload(length=100, batch=2, heads=4, head_size=8, layers=2, hidden_size=32)
     assert IceFormer().unsupported(shape) is None
     assert "frozen" in IceFormer().unsupported(dataclasses.replace(shape, training=True))
     assert IceFormer(search="dci").state_bytes(shape) == 2 * 4 * 100 * 8

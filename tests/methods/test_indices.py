@@ -5,7 +5,7 @@ import heapq
 import pytest
 import torch
 
-from methods import indices
+from methods.iceformer import indices
 from tests.methods.ice import SIZE, inputs
 
 pytestmark = pytest.mark.usefixtures("poison")

@@ -6,9 +6,9 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from methods import kernels
-from methods.base import Call, Sequence
-from methods.bigbird import BigBird
-from methods.iceformer import IceFormer
+from methods.base import AttentionCall, SequenceInfo
+from methods.bigbird.bigbird import BigBird
+from methods.iceformer.iceformer import IceFormer
 from methods.vanilla import Vanilla, VanillaEager
 from tests.methods.native import REACHES, SIZES, TOLERANCE, Buckets, error, inputs, native, products
 
@@ -52,7 +52,7 @@ def test_vanilla_native_equals_vanilla(side, causal):
     hidden = {"left": slice(0, 70), "right": slice(80, None), "holes": slice(3, None, 5)}
     valid[1, hidden.get(side, slice(None))] = False
     counts = torch.arange(1.0, 301).view(2, 150).log() if side == "holes" else None
-    call = Call(Sequence(valid=valid, causal=causal, log_multiplicity=counts), 0.25, 0)
+    call = AttentionCall(SequenceInfo(valid=valid, causal=causal, log_multiplicity=counts), 0.25, 0)
     method = Vanilla(kernel="native")
     got, expected = (m.attend(query, key, value, call) for m in (method, Vanilla()))
     assert method.kernel_used == "native avx512 float32"
@@ -113,7 +113,7 @@ def test_vanilla_native_takes_a_position_bias(n, reach, causal, products):
     valid = torch.ones(2, n, dtype=torch.bool)
     valid[1, : n // 3] = False
     shifted = torch.arange(5, n + 5).expand(2, n)
-    call = Call(Sequence(shifted, valid, causal=causal), 0.2, 0, Buckets(4, reach))
+    call = AttentionCall(SequenceInfo(shifted, valid, causal=causal), 0.2, 0, Buckets(4, reach))
     method = Vanilla("native", products)
     got, expected = (m.attend(query, key, value, call) for m in (method, VanillaEager()))
     assert method.kernel_used == f"native avx512 {products}"
@@ -124,7 +124,7 @@ def test_vanilla_native_takes_a_position_bias(n, reach, causal, products):
 @native
 def test_a_position_bias_with_gaps_is_left_to_torch():
     query, key, value = inputs(1, 90, 32)
-    call = Call(Sequence(torch.arange(90)[None] * 2), 0.2, 0, Buckets(4, 50))
+    call = AttentionCall(SequenceInfo(torch.arange(90)[None] * 2), 0.2, 0, Buckets(4, 50))
     expected = VanillaEager().attend(query, key, value, call)
     for method in (Vanilla("native"), IceFormer(k=90)):
         assert error(method.attend(query, key, value, call), expected) < 1e-5
@@ -136,7 +136,7 @@ def test_a_position_bias_with_gaps_is_left_to_torch():
 @pytest.mark.parametrize("n", [1024, 1000])
 def test_bigbird_native_takes_a_position_bias(n, reach):
     query, key, value = inputs(2, n, 32)
-    call = Call(Sequence(), 0.2, 0, Buckets(4, reach))
+    call = AttentionCall(SequenceInfo(), 0.2, 0, Buckets(4, reach))
     methods = [BigBird(kernel=kernel) for kernel in ("native", "torch")]
     got, expected = (m.attend(query, key, value, call) for m in methods)
     assert error(got, expected) < 1e-6
@@ -146,7 +146,7 @@ def test_bigbird_native_takes_a_position_bias(n, reach):
 @native
 def test_one_thread_and_two_give_the_same():
     query, key, value = inputs(1, 500, 64)
-    calls = [Call(Sequence(causal=causal), 0.125, 0) for causal in (False, True)]
+    calls = [AttentionCall(SequenceInfo(causal=causal), 0.125, 0) for causal in (False, True)]
     threads = torch.get_num_threads()
     outputs = []
     for count in (1, 2):
@@ -184,7 +184,7 @@ def test_what_the_kernels_refuse_they_refuse_in_words():
 def test_training_takes_the_torch_path():
     query, key, value = (x.requires_grad_() for x in inputs(1, 10, 16))
     method = Vanilla(kernel="native")
-    method.attend(query, key, value, Call(Sequence(), 0.25, 0)).sum().backward()
+    method.attend(query, key, value, AttentionCall(SequenceInfo(), 0.25, 0)).sum().backward()
     assert method.kernel_used.startswith("torch (") and query.grad is not None
 
 

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from methods.base import Call, Sequence, Shape
-from methods.vanilla import ROWS, Vanilla, VanillaEager, exact_attention
+from methods.attention import ROWS, exact_attention
+from methods.base import AttentionCall, SequenceInfo, Workload
+from methods.vanilla import Vanilla, VanillaEager
 from tests.methods.slope import Slope
 
 HEADS, SIZE = 3, 8
@@ -26,16 +27,16 @@ def sequences(n):
     spread = torch.arange(n).mul(3).expand(2, n)
     counts = torch.arange(1.0, 2 * n + 1).view(2, n).log()
     return {
-        "plain": Sequence(),
-        "padded right": Sequence(valid=valid),
-        "padded left": Sequence(valid=left),
-        "counted": Sequence(log_multiplicity=counts),
-        "counted and padded": Sequence(log_multiplicity=counts, valid=valid),
-        "positions": Sequence(positions=spread),
-        "shifted positions": Sequence(positions=torch.arange(7, n + 7).expand(2, n)),
-        "positions and padded": Sequence(positions=spread, valid=valid),
-        "causal": Sequence(causal=True),
-        "causal and padded": Sequence(causal=True, valid=valid),
+        "plain": SequenceInfo(),
+        "padded right": SequenceInfo(valid=valid),
+        "padded left": SequenceInfo(valid=left),
+        "counted": SequenceInfo(log_multiplicity=counts),
+        "counted and padded": SequenceInfo(log_multiplicity=counts, valid=valid),
+        "positions": SequenceInfo(positions=spread),
+        "shifted positions": SequenceInfo(positions=torch.arange(7, n + 7).expand(2, n)),
+        "positions and padded": SequenceInfo(positions=spread, valid=valid),
+        "causal": SequenceInfo(causal=True),
+        "causal and padded": SequenceInfo(causal=True, valid=valid),
     }
 
 
@@ -43,7 +44,7 @@ def sequences(n):
 @pytest.mark.parametrize("n", [1, 2, 67, ROWS + 5])
 @pytest.mark.parametrize("name", sequences(1))
 def test_fused_equals_eager(name, n, biased):
-    call = Call(sequences(n)[name], scale=0.3, layer=0, bias=slope() if biased else None)
+    call = AttentionCall(sequences(n)[name], scale=0.3, layer=0, bias=slope() if biased else None)
     query, key, value = inputs(n)
     fused = Vanilla().attend(query, key, value, call)
     eager = VanillaEager().attend(query, key, value, call)
@@ -54,8 +55,8 @@ def test_fused_equals_eager(name, n, biased):
 def test_multiplicity_counts_a_key_as_often_as_it_says():
     query, key, value = inputs(3)
     times = torch.tensor([1, 4, 2])
-    sequence = Sequence(log_multiplicity=times.log().expand(2, 3))
-    counted = exact_attention(query, key, value, Call(sequence, 1.0, 0))
+    sequence = SequenceInfo(log_multiplicity=times.log().expand(2, 3))
+    counted = exact_attention(query, key, value, AttentionCall(sequence, 1.0, 0))
     repeated = torch.nn.functional.scaled_dot_product_attention(
         query, key.repeat_interleave(times, 2), value.repeat_interleave(times, 2), scale=1.0
     )
@@ -66,17 +67,17 @@ def test_multiplicity_counts_a_key_as_often_as_it_says():
 def test_no_bias_is_ever_n_by_n(name):
     n = 3 * ROWS
     bias = slope()
-    exact_attention(*inputs(n), Call(sequences(n)[name], 1.0, 0, bias))
+    exact_attention(*inputs(n), AttentionCall(sequences(n)[name], 1.0, 0, bias))
     assert bias.largest <= ROWS * n
 
 
 def test_row_without_valid_keys_is_finite():
-    sequence = Sequence(valid=torch.zeros(2, 5, dtype=torch.bool))
+    sequence = SequenceInfo(valid=torch.zeros(2, 5, dtype=torch.bool))
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         query, key, value = (x.to(dtype) for x in inputs(5))
         for method in (Vanilla(), VanillaEager()):
             for bias in (None, slope()):
-                output = method.attend(query, key, value, Call(sequence, 1.0, 0, bias))
+                output = method.attend(query, key, value, AttentionCall(sequence, 1.0, 0, bias))
                 assert output.isfinite().all() and output.dtype == dtype
 
 
@@ -86,7 +87,9 @@ def test_gradients_reach_inputs_and_bias(name):
         bias = slope()
         bias.slopes.requires_grad_()
         leaves = [x.requires_grad_() for x in inputs(20)]
-        method.attend(*leaves, Call(sequences(20)[name], 0.3, 0, bias)).square().sum().backward()
+        method.attend(
+            *leaves, AttentionCall(sequences(20)[name], 0.3, 0, bias)
+        ).square().sum().backward()
         return [x.grad for x in (*leaves, bias.slopes)]
 
     for fused, eager in zip(gradients(Vanilla()), gradients(VanillaEager()), strict=True):
@@ -94,6 +97,6 @@ def test_gradients_reach_inputs_and_bias(name):
 
 
 def test_eager_memory_is_quadratic():
-    shape = Shape(length=1000, batch=2, heads=4, head_size=8, layers=2, hidden_size=32)
+    shape = Workload(length=1000, batch=2, heads=4, head_size=8, layers=2, hidden_size=32)
     assert VanillaEager().state_bytes(shape) == 2 * 4 * 2 * 4 * 1000**2
     assert Vanilla().state_bytes(shape) is None

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch.nn.functional import layer_norm
 
-from methods.base import Call, Method, Sequence, Shape, Unsupported
-from methods.vanilla import exact_attention
-from methods.vcc import VCC
-from methods.vcc_tree import Tree
+from methods.attention import exact_attention
+from methods.base import AttentionCall, Method, SequenceInfo, Unsupported, Workload
+from methods.vcc.tree import Tree
+from methods.vcc.vcc import VCC
 
 D, HEADS = 12, 3
 
@@ -54,7 +54,7 @@ class Toy:
     def __call__(self, hidden, sequence):
         self.seen.append(hidden.shape[1])
         query, key, value = (self.heads(hidden, weight) for weight in self.weights[:3])
-        read = exact_attention(query, key, value, Call(sequence, 0.5, 0, self.bias))
+        read = exact_attention(query, key, value, AttentionCall(sequence, 0.5, 0, self.bias))
         return self.rest(hidden, read)
 
     def rest(self, hidden, read):
@@ -70,7 +70,7 @@ class Toy:
     def plainly(self, hidden, positions, times):
         """[m, D] → [m, D], each key repeated as often as it counts."""
         hidden, index = hidden[None], torch.arange(len(times)).repeat_interleave(times)
-        everyone = Sequence(positions=positions[None])
+        everyone = SequenceInfo(positions=positions[None])
         scores = self.scores(hidden, everyone, hidden, everyone)[..., index]
         read = scores.softmax(-1) @ self.heads(hidden, self.weights[2])[:, :, index]
         return self.rest(hidden, read)[0]
@@ -96,9 +96,9 @@ def twin(method, layers, hidden, positions, vip):
         if method.h < len(blocks):
             scores = layer.scores(
                 hidden[None, vips],
-                Sequence(positions=positions[None, vips]),
+                SequenceInfo(positions=positions[None, vips]),
                 torch.stack(means)[None],
-                Sequence(positions=torch.stack(middles)[None]),
+                SequenceInfo(positions=torch.stack(middles)[None]),
             )[0].detach()
             weights = scores.exp() if method.selection == "paper" else scores.softmax(-1)
             fine = weights.sum((0, 1)).topk(method.h).indices.tolist()
@@ -131,7 +131,7 @@ def rows(n, lengths=None, seed=0, padding="right"):
     if padding == "left":
         valid, vip = valid.flip(1), vip.flip(1)
     positions = torch.arange(n).expand(len(lengths), n)
-    return hidden, Sequence(positions=positions, valid=valid, vip=vip)
+    return hidden, SequenceInfo(positions=positions, valid=valid, vip=vip)
 
 
 def by_twin(method, layers, hidden, sequence):
@@ -205,7 +205,7 @@ def test_constant_blocks_are_exact_for_every_h(h):
     blocks = torch.randn(1, 6, D, generator=make, dtype=torch.float64).repeat_interleave(4, 1)
     vips = torch.randn(1, 5, D, generator=make, dtype=torch.float64)
     hidden = torch.cat((vips, blocks), 1)[:, :-1]  # the last block has 3 tokens
-    sequence = Sequence(vip=torch.arange(28)[None] < 5)
+    sequence = SequenceInfo(vip=torch.arange(28)[None] < 5)
     layers = toys(biased=False)
     exact = Method().encode(layers, hidden, sequence)
     close(VCC(k=4, h=h, plain_layers=0).encode(layers, hidden, sequence), exact)
@@ -220,7 +220,7 @@ def test_by_hand(counted, expected):
         if not counted:
             sequence = sequence.replace(log_multiplicity=None)
         x = hidden[:, None]
-        return exact_attention(x, x, x, Call(sequence, 1.0, 0))[:, 0]
+        return exact_attention(x, x, x, AttentionCall(sequence, 1.0, 0))[:, 0]
 
     def scores(queries, query_sequence, keys, key_sequence):
         return (queries @ keys.mT)[:, None]
@@ -228,7 +228,7 @@ def test_by_hand(counted, expected):
     layer.scores = scores
     hidden = torch.tensor([1.0, 0, 0, 2, 2], dtype=torch.float64).view(1, 5, 1)
     vip = torch.tensor([[True, False, False, False, False]])
-    output = VCC(k=2, h=0, plain_layers=0).encode([layer], hidden, Sequence(vip=vip))
+    output = VCC(k=2, h=0, plain_layers=0).encode([layer], hidden, SequenceInfo(vip=vip))
     assert output[0, 0, 0].item() == pytest.approx(expected, abs=1e-6)
 
 
@@ -285,7 +285,7 @@ def test_padding_changes_nothing(method):
         def around(x, extra, left=left):
             return torch.cat((extra[:, :left], x, extra[:, left:]), 1)
 
-        padded = Sequence(
+        padded = SequenceInfo(
             valid=around(sequence.valid, nobody),
             vip=around(sequence.vip, ~nobody),  # a VIP mark on padding means nothing
         )
@@ -410,10 +410,10 @@ def test_wrong_parameters_are_refused_by_name(wrong):
 
 
 def test_unsupported_and_theory():
-    shape = Shape(length=16384, batch=1, heads=12, head_size=64, layers=12, hidden_size=768)
+    shape = Workload(length=16384, batch=1, heads=12, head_size=64, layers=12, hidden_size=768)
     assert VCC().unsupported(shape) is None
     assert "12 layers" in VCC(plain_layers=13).unsupported(shape)
-    causal = Shape(**{**vars(shape), "causal": True})
+    causal = Workload(**{**vars(shape), "causal": True})
     assert "causal" in VCC().unsupported(causal)
     # 16 384 differences, 1 024 means, and 4 times r = 90·16 + 1024 - 90 + 48 of n_p = 48
     theory = VCC(n_p=48, plain_layers=0).state_bytes(shape)

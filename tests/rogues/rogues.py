@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from methods.base import Call, Method
+from methods.base import AttentionCall, Method
 
 
 @dataclass(frozen=True)
@@ -23,33 +23,33 @@ class Fine(Method):
 
 @dataclass(frozen=True)
 class Raises(Method):
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         raise ArithmeticError("seven is not eight")
 
 
 @dataclass(frozen=True)
 class Segfaults(Method):
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         os.kill(os.getpid(), signal.SIGSEGV)
         return value
 
 
 @dataclass(frozen=True)
 class Exits(Method):
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         os._exit(9)
 
 
 @dataclass(frozen=True)
 class Hangs(Method):
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         time.sleep(3600)
         return value
 
 
 @dataclass(frozen=True)
 class Hoards(Method):
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         held = []
         while True:
             held.append(torch.empty(256 << 20, dtype=torch.uint8))
@@ -59,7 +59,7 @@ class Hoards(Method):
 class Shares(Method):
     """Takes shared memory without end, which no limit on a process's own data holds."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         held = []
         while True:
             held.append(mmap.mmap(-1, 64 << 20))
@@ -69,11 +69,11 @@ class Shares(Method):
 
 @dataclass(frozen=True)
 class Orphans(Method):
-    """Kills the supervisor: what started the nursery that its process was forked from."""
+    """Kills the supervisor: what started the fork server of its process."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
-        nursery = Path(f"/proc/{os.getppid()}/stat").read_text()
-        os.kill(int(nursery.rpartition(")")[2].split()[1]), signal.SIGKILL)
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        fork_server = Path(f"/proc/{os.getppid()}/stat").read_text()
+        os.kill(int(fork_server.rpartition(")")[2].split()[1]), signal.SIGKILL)
         time.sleep(3600)
         return value
 
@@ -82,7 +82,7 @@ class Orphans(Method):
 class Dawdles(Method):
     """Exact attention, and five seconds for each row whatever the machine."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         if call.layer == 0:
             time.sleep(5)
         return super().attend(query, key, value, call)
@@ -92,7 +92,7 @@ class Dawdles(Method):
 class Prints(Method):
     """100 MB in all: one layer of one forward prints them."""
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         if call.layer == 0:
             for _ in range(100):
                 sys.stdout.write(("x" * 99 + "\n") * 10_000)

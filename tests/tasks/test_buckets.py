@@ -2,8 +2,8 @@
 
 import pytest
 
-from bench import plugins
-from tasks.buckets import Bucket, buckets, scores, upper_edge
+from bench.request import plugins
+from tasks.metrics.buckets import Bucket, buckets, scores, upper_edge
 
 
 @pytest.mark.parametrize(

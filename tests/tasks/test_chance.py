@@ -1,15 +1,15 @@
-"""The level that a score must clear: the best answer that needs no reading."""
+"""Chance level: the best prediction that doesn't depend on the document."""
 
 from dataclasses import replace
 
 import pytest
 
-from bench import plugins
+from bench.request import plugins
 from tasks.base import Data, Row
-from tasks.chance import chance
+from tasks.metrics.chance import chance
 
 
-def task(name: str, **given):
+def build(name: str, **given):
     return replace(plugins.build(plugins.conf("task", name)), **given)
 
 
@@ -18,38 +18,38 @@ def rows(*references: str, query: str = "") -> list[Row]:
 
 
 def test_the_commonest_right_answer_counts():
-    assert chance(task("narrativeqa"), rows("oz", "ur", "ur", "ur")) == 75
-    # Words that answers share count too: "red hat" to all gives 100, 66.7 and 0.
-    shared = chance(task("narrativeqa"), rows("red hat", "red cap", "sea"))
+    assert chance(build("narrativeqa"), rows("oz", "ur", "ur", "ur")) == 75
+    # Words that answers have in common count too: "red hat" to all gives 100, 66.7 and 0.
+    shared = chance(build("narrativeqa"), rows("red hat", "red cap", "sea"))
     assert shared == pytest.approx(100 * (1 + 0.5) / 3, abs=0.01)
 
 
 def test_of_classes_it_is_the_commonest():
-    made = task("lra_listops")
-    assert chance(made, rows("9", "9", "0", "1")) == 50
-    assert len(made.constants(rows("9"))) == 10
-    # Every fourth row, of 65 and more, would have taken the other of two for the best.
+    task = build("lra_listops")
+    assert chance(task, rows("9", "9", "0", "1")) == 50
+    assert len(task.constants(rows("9"))) == 10
+    # A sample of every fourth row would select the other class.
     pair = ["1", "0", "0", "0"] * 64
-    assert chance(task("lra_text"), rows(*pair)) == 75
+    assert chance(build("lra_text"), rows(*pair)) == 75
 
 
 def test_of_choices_it_is_a_place():
     queries = ["Who?\n (A) a\n (B) b\n (C) c\n (D) d", "Where?\n (A) k\n (B) l\n (C) m\n (D) n"]
     given = [Row("1", queries[0], "text", ("c",)), Row("2", queries[1], "text", ("m",))]
-    assert chance(task("quality"), given) == 100
+    assert chance(build("quality"), given) == 100
     marked = [replace(row, query=task_query) for row, task_query in zip(given, (
         "[question]Who?[/question][ent]a[/ent][ent]c[/ent]",
         "[question]Where?[/question][ent]m[/ent]",
     ), strict=True)]  # fmt: skip
-    # A row with fewer choices has its last one in a place that it lacks.
-    assert chance(task("quality", query="entities"), marked) == 100
+    # A row with fewer choices has its last one at the other positions.
+    assert chance(build("quality", query="entities"), marked) == 100
 
 
 @pytest.mark.parametrize("form", ["t5", "roberta", "plain"])
 def test_wikihops_candidates_have_places(form):
-    made = task("wikihop", form=form)
-    found = made.load(Data(), 8, 512, 0).rows
-    lists = made.constants(found)
+    task = build("wikihop", form=form)
+    found = task.load(Data(), 8, 512, 0).rows
+    lists = task.constants(found)
     assert len(lists) == 8 + len({row.references for row in found})
     for at, row in enumerate(found):
         offered = [answers[at] for answers in lists[:8]]
@@ -57,28 +57,28 @@ def test_wikihops_candidates_have_places(form):
 
 
 def test_an_order_is_the_one_that_is_shown():
-    made = task("zeroscrolls_book_sum_sort")
-    assert chance(made, rows("1, 2, 3", "1, 3, 2")) == pytest.approx(
+    task = build("zeroscrolls_book_sum_sort")
+    assert chance(task, rows("1, 2, 3", "1, 3, 2")) == pytest.approx(
         100 * (1 + 2 / 3) / 2, abs=0.01
     )
-    assert chance(made, rows("3, 2, 1")) == 100
+    assert chance(task, rows("3, 2, 1")) == 100
 
 
 def test_long_answers_are_tried_as_long_as_they_cost_little(monkeypatch):
-    made = task("gov_report")
+    task = build("gov_report")
     tried = []
     monkeypatch.setattr(
-        type(made), "score", lambda self, given, right: tried.append(given[0]) or {"value": 1.0}
+        type(task), "score", lambda self, given, right: tried.append(given[0]) or {"value": 1.0}
     )
-    chance(made, rows(*(f"{i} " * 300 for i in range(40))))
+    chance(task, rows(*(f"{i} " * 300 for i in range(40))))
     assert len(tried) == 2  # found, and scored on all rows
     tried.clear()
-    chance(made, rows(*(f"{i}" for i in range(40))))
+    chance(task, rows(*(f"{i}" for i in range(40))))
     assert len(tried) == 17
 
 
 def test_rows_from_all_over_choose_and_all_are_scored():
-    made = task("narrativeqa")
-    assert chance(made, rows(*["oz"] * 100, *["ur"] * 201)) == pytest.approx(
+    task = build("narrativeqa")
+    assert chance(task, rows(*["oz"] * 100, *["ur"] * 201)) == pytest.approx(
         100 * 201 / 301, abs=0.01
     )

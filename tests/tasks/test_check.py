@@ -1,16 +1,26 @@
-"""The check of a task finds what is wrong with it, and a new task's YAML passes it."""
+"""The check of a task finds what is wrong with it, and the files of a new task pass it."""
 
+import json
+import sys
 from dataclasses import dataclass, replace
+from functools import cache
 
 import pytest
 import yaml
 
-from bench import plugins
+import tasks
+from bench.request import plugins
 from tasks import template
-from tasks.base import Data, Encoded
+from tasks.base import Data, Encoded, NoEmbeddedRows, Row
 from tasks.check import check
+from tasks.loading.reader import Reader
 from tasks.scrolls import Scrolls
 from tests.tasks.words import Words
+
+
+@cache
+def qasper_rows(split, n, length, seed):
+    return plugins.build(plugins.conf("task", "qasper")).load(Data(split=split), n, length, seed)
 
 
 @dataclass(frozen=True)
@@ -27,7 +37,7 @@ class Faulty(Scrolls):
 
             with socket.socket() as opened:
                 opened.connect(("127.0.0.1", 9))
-        loaded = super().load(data, n, length, 0 if self.fault == "seed" else seed)
+        loaded = qasper_rows(data.split, n, length, 0 if self.fault == "seed" else seed)
         rows = list(loaded.rows)
         if self.fault == "twice":
             rows[1] = replace(rows[1], id=rows[0].id)
@@ -43,7 +53,7 @@ class Faulty(Scrolls):
 
     def encode(self, row, tokenizer, length):
         if self.fault == "imports":
-            from tasks import stories  # noqa: F401
+            from tasks.generators import stories  # noqa: F401
         found = super().encode(row, tokenizer, length)
         if self.fault == "long":
             return Encoded([*found.ids, 1], [*found.vip, False], found.tokens_in + 1)
@@ -83,32 +93,94 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found(fault):
     conf = plugins.conf("task", "qasper") | {"target": "tests.tasks.test_check:Faulty"}
-    made = plugins.build(conf | {"fault": fault})
-    found = check(made, Words())
+    report = check(plugins.build(conf | {"fault": fault}), Words())
+    assert not report.not_checked
     if fault:
-        assert any(FAULTS[fault] in failure for failure in found), found
+        assert any(FAULTS[fault] in failure for failure in report.failures), report
     else:
-        assert found == []
+        assert not report.failures and report.load_s >= 0
 
 
-def test_a_slow_task_is_found(monkeypatch):
-    monkeypatch.setattr("tasks.check.LOAD_S", 0.0)
-    assert (
-        "8 embedded rows took" in check(plugins.build(plugins.conf("task", "qasper")), Words())[0]
-    )
+# --- tasks without embedded rows --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", template.SHAPES)
+@dataclass(frozen=True)
+class Plain(Reader):
+    """A task that reads its own columns and has no embedded rows."""
+
+    fault: str = ""
+
+    def parse(self, record, where, split, at):
+        return Row(record["id"], record["q"], record["text"], (record["a"],))
+
+    def encode(self, row, tokenizer, length):
+        encoded = super().encode(row, tokenizer, length)
+        return replace(encoded, vip=[False] * len(encoded.ids)) if self.fault else encoded
+
+
+def plain(**settings) -> Plain:
+    return Plain(**{
+        "name": "my_set", "benchmark": "my_set", "version": 1, "metric": "f1", "max_new_tokens": 8,
+        "length": 64, "files": {"validation": "rows.jsonl"}, **settings,
+    })  # fmt: skip
+
+
+def test_without_embedded_rows_the_rest_is_checked():
+    report = check(plain(), Words())
+    assert not report.failures
+    (missing,) = report.not_checked
+    assert missing.startswith("loading, splits and references: my_set has no embedded rows")
+    assert any("no VIP token" in failure for failure in check(plain(fault="vip"), Words()).failures)
+    assert check(plain(metric="f2"), Words()).failures[0].startswith("ValueError: unknown metric")
+    # A metric with answers of its own format, and one whose answers are classes.
+    assert not check(plain(metric="exp_similarity"), Words()).failures
+    assert not check(plain(metric="accuracy", labels=3), Words()).failures
+
+
+def test_embedded_rows_of_a_task_without_any_are_one_clear_error():
+    with pytest.raises(NoEmbeddedRows, match=r"^my_set has no embedded rows: use data=local data"):
+        plain().load(Data(), 4, 64, 0)
+
+
+def test_rows_of_a_local_copy_are_checked(tmp_path):
+    record = {"id": "1", "q": "Who ?", "text": "A text .", "a": "me"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(record))
+    report = check(plain(), Words(), Data("local", tmp_path))
+    assert not report.failures and not report.not_checked
+    (tmp_path / "rows.jsonl").write_text("\n".join([json.dumps(record)] * 2))
+    (failure,) = check(plain(), Words(), Data("local", tmp_path)).failures
+    assert "id '1' came before" in failure
+
+
+# --- new tasks --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", ["summaries", "questions", "answers"])
 def test_a_new_task_is_one_short_yaml(shape):
-    text = template.task_yaml("my_set", shape)
+    (text,) = template.task_files("my_set", shape).values()
     assert len(text.splitlines()) <= 25 and max(map(len, text.splitlines())) <= 100
-    made = plugins.build(yaml.safe_load(text))
-    assert made.name == made.benchmark == "my_set" and check(made, Words()) == []
+    task = plugins.build(yaml.safe_load(text))
+    assert task.name == task.benchmark == "my_set" and not check(task, Words()).failures
+
+
+def test_a_new_task_with_a_module_needs_no_embedded_rows(tmp_path, monkeypatch):
+    files = template.task_files("my_set", "module")
+    assert list(files) == ["conf/task/my_set.yaml", "tasks/my_set.py"]
+    (tmp_path / "my_set.py").write_text(files["tasks/my_set.py"])
+    monkeypatch.setattr("tasks.__path__", [*tasks.__path__, str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "tasks.my_set", raising=False)
+    task = plugins.build(yaml.safe_load(files["conf/task/my_set.yaml"]))
+    report = check(task, Words())
+    assert not report.failures and len(report.not_checked) == 1
+    record = {"id": "1", "question": "Who?", "document": "A text.", "answer": "me"}
+    assert task.parse(record, "here", "validation", 0) == Row("1", "Who?", "A text.", ("me",))
 
 
 def test_wrong_names_are_refused():
-    with pytest.raises(ValueError, match="no shape 'x'; accepted: summaries, questions, answers"):
-        template.task_yaml("a", "x")
+    with pytest.raises(
+        ValueError, match="no shape 'x'; accepted: summaries, questions, answers, module"
+    ):
+        template.task_files("a", "x")
     for name in ("My_set", "my-set", "", "2x"):
         with pytest.raises(ValueError, match="accepted: small letters"):
-            template.task_yaml(name)
+            template.task_files(name)

@@ -1,23 +1,25 @@
-"""Fetching, reading back and probing, with a hub of our own on this machine."""
+"""Fetching, loading and probing, with a local server in place of the hub."""
 
 import hashlib
 import json
 import os
-import subprocess
-import sys
 import threading
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 
 import pytest
 
+from bench.cli.main import dispatch
+from tasks.base import Data, DataError, FetchError
+from tasks.loading.hub import fetch, manifest_path
+from tasks.loading.hub_probe import probe, table
+from tasks.scrolls import Scrolls
+from tasks.summaries import Summaries
 from tests.tasks.test_sources import ROW, archive
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def hub(files: dict[str, bytes], commits: dict[str, str]):
-    """A server on loopback with one data set, tau/scrolls: what a download by name asks for."""
+    """A server on loopback with one data set, tau/scrolls: what huggingface_hub requests."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -72,182 +74,161 @@ def hub(files: dict[str, bytes], commits: dict[str, str]):
             self.wfile.write(body)
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     return server, f"http://127.0.0.1:{server.server_address[1]}"
 
 
-# HF_ENDPOINT is read when huggingface_hub is imported, so each step is a process of its own.
-STEP = """
-import sys
-from pathlib import Path
-from tasks import sources
-from tasks.base import Data, DataError
-from tasks.scrolls import Scrolls
-what, revision, name = sys.argv[1:]
-task = Scrolls(
+QMSUM = Scrolls(
     name="qmsum", benchmark="scrolls", version=1, metric="f1", max_new_tokens=8, length=64,
-    member="qmsum", n={}, hub=dict(repo="tau/scrolls", file=name, revision=revision),
-)
-try:
-    if what == "fetch":
-        print(sources.fetch(task))
-    else:
-        loaded = task.load(Data("hub"), None, 64, 0)
-        print(len(loaded.rows), loaded.sha256)
-except DataError as error:
-    print("DataError:", error)
-"""
+    member="qmsum", n={}, hub={"repo": "tau/scrolls", "file": "qmsum.zip", "revision": "main"},
+)  # fmt: skip
+SHARDS = Summaries(
+    name="set", benchmark="set", version=1, metric="rouge_stemmed", max_new_tokens=8, length=64,
+    columns={"document": "input", "summary": "output", "id": "id"},
+    hub={"repo": "tau/scrolls", "revision": "main", "unverified": True, "files": {
+        "train": "data/train*.jsonl", "validation": "data/validation*.jsonl", "test": "data/none*",
+    }},
+)  # fmt: skip
+
+
+def at(task, **hub_settings):
+    """The task with other settings of its hub source."""
+    return replace(task, hub={**task.hub, **hub_settings})
+
+
+def load(task, split=None):
+    return task.load(Data("hub", split=split), None, 64, 0)
 
 
 @pytest.fixture
-def steps(tmp_path):
+def server(tmp_path, monkeypatch):
+    """A local hub with qmsum.zip, which huggingface_hub uses, and an empty cache."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import close_session
+
     content = archive(tmp_path / "qmsum.zip", json.dumps(ROW)).read_bytes()
     files, commits = {"qmsum.zip": content}, {"main": "a" * 40}
     server, endpoint = hub(files, commits)
-    # Proxies of the machine must not stand between a test and its own loopback server.
-    env = {k: v for k, v in os.environ.items() if "proxy" not in k.lower()} | {
-        "HF_ENDPOINT": endpoint,
+    # A proxy of the machine must not be used for the loopback server.
+    for name in [name for name in os.environ if "proxy" in name.lower()]:
+        monkeypatch.delenv(name)
+    settings = {
+        "ENDPOINT": endpoint,
+        "HUGGINGFACE_CO_URL_TEMPLATE": endpoint + "/{repo_id}/resolve/{revision}/{filename}",
         "HF_HOME": str(tmp_path / "home"),
-        "HF_HUB_DISABLE_XET": "1",
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "PYTHONPATH": str(ROOT),
+        "HF_HUB_CACHE": str(tmp_path / "home" / "hub"),
+        "HF_HUB_DISABLE_XET": True,
+        "HF_HUB_OFFLINE": False,
     }
-    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HUB_OFFLINE"):
-        env.pop(name, None)
-
-    def step(
-        what: str, revision: str = "main", name: str = "qmsum.zip", script: str = STEP, **more: str
-    ) -> str:
-        command = [sys.executable, "-c", script, what, revision, name]
-        done = subprocess.run(command, env=env | more, capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    step.files, step.commits, step.server = files, commits, server
-    step.manifest = tmp_path / "home" / "longctx-bench" / "manifest.json"
-    yield step
+    for name, value in settings.items():
+        monkeypatch.setattr(constants, name, value)
+    close_session()
+    server.files, server.commits = files, commits
+    yield server
+    close_session()
     server.shutdown()
     server.server_close()
 
 
-def test_fetch_then_load_with_no_network(steps):
-    assert steps("load").endswith("hasn't been fetched: bench fetch qmsum")
-    path = Path(steps("fetch").splitlines()[-1])
-    digest = hashlib.sha256(steps.files["qmsum.zip"]).hexdigest()
-    assert json.loads(steps.manifest.read_text()) == {
+@pytest.fixture
+def offline(monkeypatch):
+    """A call after which nothing can be reached."""
+
+    def disconnect():
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+    return disconnect
+
+
+def test_fetch_then_load_with_no_network(server, offline):
+    with pytest.raises(DataError, match="hasn't been fetched: bench fetch qmsum"):
+        load(QMSUM)
+    path = fetch(QMSUM)
+    digest = hashlib.sha256(server.files["qmsum.zip"]).hexdigest()
+    assert json.loads(manifest_path().read_text()) == {
         "datasets/tau/scrolls@main/qmsum.zip": {
             "commit": "a" * 40,
             "sha256": digest,
-            "bytes": len(steps.files["qmsum.zip"]),
+            "bytes": len(server.files["qmsum.zip"]),
         }
     }
-    steps.server.shutdown()
-    steps.server.server_close()
-    assert steps("load") == f"1 {digest}"
+    offline()
+    loaded = load(QMSUM)
+    assert len(loaded.rows) == 1 and loaded.sha256 == digest
 
     path.write_bytes(path.read_bytes() + b"more")
-    assert f"but {digest} was fetched: bench fetch qmsum" in steps("load")
+    with pytest.raises(DataError, match=f"but {digest} was fetched: bench fetch qmsum"):
+        load(QMSUM)
     path.unlink()
-    assert "no longer in the cache: bench fetch qmsum" in steps("load")
-    steps.manifest.write_text("{")
-    assert "is not json" in steps("load")
+    with pytest.raises(DataError, match="no longer in the cache: bench fetch qmsum"):
+        load(QMSUM)
+    manifest_path().write_text("{")
+    with pytest.raises(DataError, match="is not json"):
+        load(QMSUM)
 
 
-def test_fetching_again_mends_a_damaged_file(steps):
-    path = Path(steps("fetch").splitlines()[-1])
-    good = path.read_bytes()
-    path.write_bytes(b"x" * len(good))
-    assert Path(steps("fetch").splitlines()[-1]).read_bytes() == good
-    assert steps("load").startswith("1 ")
+def test_fetching_again_repairs_a_damaged_file(server):
+    path = fetch(QMSUM)
+    content = path.read_bytes()
+    path.write_bytes(b"x" * len(content))
+    assert fetch(QMSUM).read_bytes() == content
+    assert len(load(QMSUM).rows) == 1
 
 
-def test_a_moved_branch_does_not_move_what_was_fetched(steps):
-    steps("fetch")
-    before = steps("load")
-    steps.commits["main"] = "b" * 40
-    assert steps("load") == before
+def test_a_moved_branch_does_not_change_what_was_fetched(server):
+    fetch(QMSUM)
+    before = load(QMSUM)
+    server.commits["main"] = "b" * 40
+    assert load(QMSUM) == before
 
 
-SHARDS = """
-import sys
-from tasks import probe, sources
-from tasks.base import Data, DataError
-from tasks.summaries import Summaries
-what, split, revision = sys.argv[1:]
-task = Summaries(
-    name="set", benchmark="set", version=1, metric="rouge_stemmed", max_new_tokens=8, length=64,
-    columns=dict(document="input", summary="output", id="id"),
-    hub=dict(repo="tau/scrolls", revision=revision, unverified=True, files=dict(
-        train="data/train*.jsonl", validation="data/validation*.jsonl", test="data/none*")),
-)
-try:
-    if what == "fetch":
-        sources.fetch(task, split=split)
-        print("fetched")
-    elif what == "probe":
-        print(probe.table(probe.probe(task)))
-    else:
-        print([row.id for row in task.load(Data("hub", split=split), None, 64, 0).rows])
-except DataError as error:
-    print("DataError:", error)
-"""
+def test_shards_of_a_split_are_fetched_together(server):
+    for name, ids in {"train-0": "a", "validation-0": "bc", "validation-1": "d"}.items():
+        lines = "\n".join(json.dumps(ROW | {"id": row_id}) for row_id in ids)
+        server.files[f"data/{name}.jsonl"] = lines.encode()
+    with pytest.raises(DataError, match=r"hasn't been fetched: bench fetch set$"):
+        load(SHARDS)
+    fetch(SHARDS, split="validation")
+    assert [row.id for row in load(SHARDS, "validation").rows] == ["b", "c", "d"]
+    with pytest.raises(DataError, match=r"hasn't been fetched: bench fetch set --split train$"):
+        load(SHARDS, "train")
+    with pytest.raises(DataError, match=r"tau/scrolls at main has no file data/none\*$"):
+        fetch(SHARDS, split="test")
+    with pytest.raises(DataError, match="can't list tau/scrolls at v9"):
+        fetch(at(SHARDS, revision="v9"), split="train")
 
 
-def test_shards_of_a_split_are_fetched_together(steps):
-    for name, held in {"train-0": "a", "validation-0": "bc", "validation-1": "d"}.items():
-        lines = "\n".join(json.dumps(ROW | {"id": one}) for one in held)
-        steps.files[f"data/{name}.jsonl"] = lines.encode()
-    load = steps("load", "validation", "main", script=SHARDS)
-    assert load.endswith("hasn't been fetched: bench fetch set")
-    assert steps("fetch", "validation", "main", script=SHARDS).endswith("fetched")
-    assert steps("load", "validation", "main", script=SHARDS) == "['b', 'c', 'd']"
-    load = steps("load", "train", "main", script=SHARDS)
-    assert load.endswith("hasn't been fetched: bench fetch set --split train")
-    fetch = steps("fetch", "test", "main", script=SHARDS)
-    assert fetch.endswith("tau/scrolls at main has no file data/none*")
-    fetch = steps("fetch", "train", "v9", script=SHARDS)
-    assert "DataError: can't list tau/scrolls at v9" in fetch
-
-
-def test_probe_says_what_the_hub_has(steps):
-    steps.files["data/train-0.jsonl"] = steps.files["data/train-1.jsonl"] = b"x" * 2**20
-    head, train, validation, test = steps("probe", "-", "main", script=SHARDS).splitlines()
-    assert head.split() == ("task repo revision file files MiB commit verified problem".split())
+def test_probe_shows_what_the_hub_has(server):
+    server.files["data/train-0.jsonl"] = server.files["data/train-1.jsonl"] = b"x" * 2**20
+    head, train, validation, test = table(probe(SHARDS)).splitlines()
+    assert head.split() == "task repo revision file files MiB commit verified problem".split()
     assert train.split() == ["set", "tau/scrolls", "main", "data/train*.jsonl", "2", "2.0",
                              "a" * 12, "no", "–"]  # fmt: skip
     assert "no such file among 3" in validation and "no such file among 3" in test
-    lines = steps("probe", "-", "v9", script=SHARDS).splitlines()
-    assert len(lines) == 4 and all("404" in line for line in lines[1:])
+    checks = probe(at(SHARDS, revision="v9"))
+    assert len(checks) == 3 and all("404" in check.problem for check in checks)
 
 
-def test_probe_without_a_network_is_a_finding(steps):
-    steps.server.shutdown()
-    steps.server.server_close()
-    lines = steps("probe", "-", "main", script=SHARDS, HF_HUB_OFFLINE="1").splitlines()
-    assert len(lines) == 4 and all("offline" in line.lower() for line in lines[1:])
+def test_probe_without_a_network_reports_a_problem(server, offline):
+    offline()
+    checks = probe(SHARDS)
+    assert len(checks) == 3 and all("offline" in check.problem.lower() for check in checks)
 
 
-def test_fetch_says_what_is_not_there(steps):
-    assert "can't fetch none.zip of tau/scrolls at main" in steps("fetch", "main", "none.zip")
-    assert "can't fetch qmsum.zip of tau/scrolls at v9" in steps("fetch", "v9")
-    # Without a server the library tries for 23 s; offline it says the same at once.
-    assert "can't fetch qmsum.zip of tau/scrolls at main" in steps("fetch", HF_HUB_OFFLINE="1")
+def test_fetch_says_what_is_not_there(server, offline):
+    with pytest.raises(DataError, match=r"can't fetch none\.zip of tau/scrolls at main") as missing:
+        fetch(at(QMSUM, file="none.zip"))
+    with pytest.raises(DataError, match=r"can't fetch qmsum\.zip of tau/scrolls at v9"):
+        fetch(at(QMSUM, revision="v9"))
+    assert not isinstance(missing.value, FetchError)
+    # Without a server the library retries for 23 s; offline mode gives the same error at once.
+    offline()
+    with pytest.raises(FetchError, match=r"can't fetch qmsum\.zip of tau/scrolls at main"):
+        fetch(QMSUM)
 
 
-COMMAND = """
-import sys
-from bench.cli import answered
-what, *words = sys.argv[1:]
-print(answered(["fetch", *filter("-".__ne__, words)]))
-"""
-
-
-def test_what_is_not_there_is_a_wrong_request_and_an_unreachable_hub_a_failed_run(steps):
-    def code(*words: str, **more: str) -> str:
-        return steps("fetch", *words, script=COMMAND, **more).splitlines()[-1]
-
-    assert code("--model", "nobody/none") == "2"
-    assert code("--model", "nobody/none", HF_HUB_OFFLINE="1") == "1"
-    assert code("qmsum", "-", HF_HUB_OFFLINE="1") == "1"
-    del steps.files["qmsum.zip"]
-    assert code("qmsum", "-") == "2"
+def test_what_is_missing_is_a_wrong_request_and_an_unreachable_hub_a_failed_run(server, offline):
+    del server.files["qmsum.zip"]
+    assert dispatch(["fetch", "qmsum"]) == dispatch(["fetch", "--model", "nobody/none"]) == 2
+    offline()
+    assert dispatch(["fetch", "qmsum"]) == dispatch(["fetch", "--model", "nobody/none"]) == 1

@@ -1,19 +1,19 @@
-"""The generators of ListOps and Pathfinder: grammar, labels, layouts, and real rows beside them."""
+"""The generators of ListOps and Pathfinder: grammar, labels, layouts, likeness to real rows."""
 
 import gzip
 import subprocess
 import sys
-from itertools import islice
+from itertools import islice, pairwise
 
 import numpy as np
 import pytest
 
-from tasks import listops, pathfinder
 from tasks.base import Data
-from tasks.listops import Grammar
-from tasks.pathfinder_draw import HARD, dashes
+from tasks.generators import listops, pathfinder
+from tasks.generators.listops import Grammar
+from tasks.generators.pathfinder_draw import HARD, SEEDS, dashes
 from tests.conftest import REAL_ROWS, ROOT
-from tests.tasks.test_lra import task
+from tests.tasks.test_lra import build
 
 real = pytest.mark.skipif(not REAL_ROWS.is_dir(), reason="no real rows (../shared/data)")
 
@@ -26,15 +26,33 @@ def depth(source: str) -> int:
     return deepest + 1
 
 
+def evaluate(source: str) -> int:
+    """The value of a printed tree. Raises ValueError if it isn't one."""
+    stack: list[tuple[str, list[int]]] = [("", [])]
+    for token in listops.tokens(source):
+        if token.startswith("["):
+            stack.append((token, []))
+        elif token != "X":
+            stack[-1][1].append(int(token))
+        elif len(stack) == 1 or not stack[-1][1]:
+            raise ValueError("a bracket closes nothing")
+        else:
+            operator, values = stack.pop()
+            stack[-1][1].append(listops.apply(operator, values))
+    if len(stack) != 1 or len(stack[0][1]) != 1:
+        raise ValueError("brackets don't pair")
+    return stack[0][1][0]
+
+
 # --- ListOps ----------------------------------------------------------------------------------
 
 
 def test_operations():
     values = [3, 9, 4, 8]
     assert [listops.apply(one, values) for one in listops.OPERATORS] == [3, 9, 6, 4]
-    assert listops.evaluate("( ( ( [MIN ( ( ( [SM 9 ) 8 ) ] ) ) 8 ) ] )") == 7
+    assert evaluate("( ( ( [MIN ( ( ( [SM 9 ) 8 ) ] ) ) 8 ) ] )") == 7
     with pytest.raises(ValueError, match="don't pair"):
-        listops.evaluate("( [MIN 3 )")
+        evaluate("( [MIN 3 )")
 
 
 def test_trees_keep_bounds_and_carry_their_value():
@@ -42,7 +60,7 @@ def test_trees_keep_bounds_and_carry_their_value():
     assert len({source for source, _ in rows}) == 150
     for source, label in rows:
         assert 500 < len(listops.tokens(source)) < 2000 and depth(source) <= 10
-        assert listops.evaluate(source) == label
+        assert evaluate(source) == label
     assert rows[:9] == list(islice(listops.rows(Grammar(), 0, jobs=1), 9))
     assert rows[0] not in islice(listops.rows(Grammar(), 0, "train"), 150)
 
@@ -51,15 +69,15 @@ def test_other_parameters():
     grammar = Grammar(min_length=5, max_length=30, max_depth=3, max_args=3)
     for source, label in islice(listops.rows(grammar, 0), 60):
         assert 5 < len(listops.tokens(source)) < 30 and depth(source) <= 3
-        assert listops.evaluate(source) == label
+        assert evaluate(source) == label
 
 
 def test_listops_command(tmp_path):
     out = tmp_path / "listops-1000" / "basic_test.tsv"
     out.parent.mkdir()
-    command = [sys.executable, "-m", "tasks.listops", str(out), "--rows", "12"]
+    command = [sys.executable, "-m", "tasks.generators.listops", str(out), "--rows", "12"]
     subprocess.run(command, cwd=ROOT, check=True)
-    loaded = task("lra_listops").load(Data("local", tmp_path), None, 2000, 0)
+    loaded = build("lra_listops").load(Data("local", tmp_path), None, 2000, 0)
     expected = list(islice(listops.rows(Grammar(), 0), 12))
     assert [(r.document, int(r.references[0])) for r in loaded.rows] == expected
 
@@ -69,8 +87,8 @@ def test_listops_command(tmp_path):
 def test_listops_rows_are_like_the_official(name, longest):
     lines = gzip.decompress((REAL_ROWS / "listops_lra" / f"{name}.tsv.gz").read_bytes()).decode()
     official = [line.split("\t") for line in lines.splitlines()[1:]]
-    assert all(listops.evaluate(source) == int(label) for source, label in official)
-    made = list(islice(listops.rows(Grammar(max_length=longest), 0), 600))
+    assert all(evaluate(source) == int(label) for source, label in official)
+    generated = list(islice(listops.rows(Grammar(max_length=longest), 0), 600))
 
     def figures(rows):
         tokens = [listops.tokens(source) for source, _ in rows]
@@ -80,13 +98,13 @@ def test_listops_rows_are_like_the_official(name, longest):
         for operator in listops.OPERATORS:
             yield [one.count(operator) / len(one) for one in tokens]
 
-    for theirs, ours in zip(figures(official), figures(made), strict=True):
+    for theirs, ours in zip(figures(official), figures(generated), strict=True):
         # Seven tests of fixed rows: one in a thousand is far from chance.
         assert same(theirs, ours) > 1e-3
 
 
 def same(one, other):
-    """p of Kolmogorov-Smirnov's two-sample test, by its limit."""
+    """p-value of Kolmogorov-Smirnov's two-sample test, by its asymptotic distribution."""
     one, other = np.sort(one), np.sort(other)
     every = np.concatenate([one, other])
     shares = [np.searchsorted(x, every, "right") / len(x) for x in (one, other)]
@@ -107,12 +125,32 @@ def test_the_two_sample_test_tells_samples_apart():
 # --- Pathfinder -------------------------------------------------------------------------------
 
 
+def solve(image: pathfinder.Image) -> int:
+    """The label according to the dashes. Raises ValueError if a path is broken or a disc isn't on
+    a path."""
+    hard = HARD[len(image.pixels)]
+    table = dashes(hard.size, image.gap)
+    for path in image.paths:
+        for (y, x, one), (head_y, head_x, following) in pairwise(path):
+            pivot = (y, x) + table.pivot[one] + table.step[one]
+            turn = table.angle[following] - table.angle[one]
+            turn = abs((turn + np.pi) % (2 * np.pi) - np.pi)
+            meets = following >= SEEDS and [*(pivot - table.pivot[following])] == [head_y, head_x]
+            if not meets or hard.continuity * turn >= np.pi / 2:
+                raise ValueError(f"the path is broken between {y, x} and {head_y, head_x}")
+    starts = [path[0][:2] for path in image.paths[:2]]
+    ends = [path[-1][:2] for path in image.paths[:2]]
+    if image.discs[0] not in starts or image.discs[1] not in ends:
+        raise ValueError(f"discs at {image.discs}; expected one at {starts}, one at {ends}")
+    return int(starts.index(image.discs[0]) == ends.index(image.discs[1]))
+
+
 @pytest.mark.parametrize("size", [32, 64])
 def test_images_can_be_solved_from_their_paths(size):
-    made = pathfinder.batch(size, 0, "test", 0)
-    assert len(made) == pathfinder.BATCH
-    for image in made:
-        assert pathfinder.solve(image) == image.label
+    generated = pathfinder.batch(size, 0, "test", 0)
+    assert len(generated) == pathfinder.BATCH
+    for image in generated:
+        assert solve(image) == image.label
         assert image.pixels.shape == (size, size) and image.pixels.max() == 255
         assert [len(path) for path in image.paths[:2]] == [HARD[size].contour] * 2
         for path in image.paths:
@@ -122,13 +160,13 @@ def test_images_can_be_solved_from_their_paths(size):
         for y, x in image.discs:
             assert image.pixels[y, x] > 100
     again = pathfinder.batch(size, 0, "test", 0)
-    assert all((a.pixels == b.pixels).all() for a, b in zip(made, again, strict=True))
+    assert all((a.pixels == b.pixels).all() for a, b in zip(generated, again, strict=True))
 
 
 def test_easy_images_have_two_short_paths_and_no_others():
-    made = pathfinder.batch(32, 0, "test", 0, contour=2, short=False)
-    assert [[len(path) for path in image.paths] for image in made] == [[2, 2]] * len(made)
-    assert [pathfinder.solve(image) for image in made] == [image.label for image in made]
+    generated = pathfinder.batch(32, 0, "test", 0, contour=2, short=False)
+    assert [[len(path) for path in image.paths] for image in generated] == [[2, 2]] * len(generated)
+    assert [solve(image) for image in generated] == [image.label for image in generated]
 
 
 def test_a_moved_disc_or_dash_is_noticed():
@@ -136,29 +174,29 @@ def test_a_moved_disc_or_dash_is_noticed():
 
     image = pathfinder.batch(32, 0, "test", 0)[0]
     with pytest.raises(ValueError, match="discs at"):
-        pathfinder.solve(replace(image, discs=((0, 0), image.discs[1])))
+        solve(replace(image, discs=((0, 0), image.discs[1])))
     bent = (image.paths[0][:3] + image.paths[0][4:], *image.paths[1:])
     with pytest.raises(ValueError, match="broken between"):
-        pathfinder.solve(replace(image, paths=bent))
+        solve(replace(image, paths=bent))
 
 
 @real
-@pytest.mark.parametrize(("size", "n", "made"), [(32, 100, 400), (64, 20, 80)])
-def test_pathfinder_images_are_like_the_official(size, n, made):
-    """Greys, where they are, and how alike neighbours are."""
-    task_ = task("lra_pathfinder" if size == 32 else "lra_pathfinder64")
+@pytest.mark.parametrize(("size", "n", "generated"), [(32, 100, 400), (64, 20, 80)])
+def test_pathfinder_images_are_like_the_official(size, n, generated):
+    """Grey levels, their positions, and the correlation of neighbours."""
+    task = build("lra_pathfinder" if size == 32 else "lra_pathfinder64")
     data = [Data("local", REAL_ROWS, split) for split in ("train", "validation", "test")]
-    rows = [row for one in data for row in task_.load(one, None, size * size, 0).rows]
+    rows = [row for one in data for row in task.load(one, None, size * size, 0).rows]
     assert len(rows) == n
     official = np.array([[*row.document.encode("latin-1")] for row in rows])
-    ours = np.array([image.pixels for image in islice(pathfinder.images(size, 0), made)])
+    ours = np.array([image.pixels for image in islice(pathfinder.images(size, 0), generated)])
     theirs, ours = _figures(official.reshape(-1, size, size)), _figures(ours)
     # Ten tests of fixed images: one in a hundred is far enough from chance.
     assert all(same(theirs[name], ours[name]) > 0.01 for name in theirs)
 
 
 def _figures(images):
-    """For each statistic a number an image."""
+    """Each statistic as a number per image."""
     images = images.astype(float)
     side = images.shape[1]
     ring, centre = np.ones((2, side, side), bool)
@@ -184,7 +222,7 @@ def _figures(images):
 
 
 def test_a_path_begins_only_where_the_official_code_finds_room():
-    # Its dash has to cover its own first pixel, or to lie on both sides of it.
+    # Its dash has to cover its own first pixel, or pixels on both sides of it.
     known = dashes(32, 1)
     begin = np.flatnonzero(known.begins)
     assert (begin.min(), begin.max(), len(begin)) == (210, 240, 31)

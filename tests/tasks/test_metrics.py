@@ -180,23 +180,21 @@ def refused(self, address):
 def cases() -> list:
     if not CASES.is_file():
         return []
-    return [json.loads(line) for line in CASES.read_text().splitlines()]
+    found = [json.loads(line) for line in CASES.read_text().splitlines()]
+    # How LongEval's judge parses its own log isn't a metric.
+    return [case for case in found if case["metric"] != "autoeval_line_parse"]
 
 
 def test_the_reference_cases_are_there():
     if not CASES.is_file():
         pytest.skip(f"no {CASES}; the cases are not run")
-    assert len(cases()) == 65
+    assert len(cases()) == 63
 
 
 @pytest.mark.parametrize("case", cases(), ids=lambda case: case["case"])
 def test_official_case(case):
     predictions, expected = case["predictions"], case["expected"]
     references = [right if isinstance(right, list) else [right] for right in case["references"]]
-    if case["metric"] == "autoeval_line_parse":
-        label, prediction = text.judged_line(predictions[0])
-        assert {"label": label, "predict": prediction} == expected
-        return
     found = metrics.compute(case["task"], case["metric"], predictions, references)
     if case["metric"] == "last_number_match":
         assert text.last_number(predictions[0]) == expected["parsed"]

@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from bench import plugins
-from tasks import formats, links, scrolls, stories
+from bench.request import plugins
+from tasks import scrolls
 from tasks.base import Data, DataError
+from tasks.generators import linked_paragraphs, stories
+from tasks.loading import formats
 from tests.tasks.words import Words
 
 PARAGRAPHS = [("One", ["A b.", " C d."]), ("Two", ["E f."])]
@@ -18,7 +20,7 @@ WIKI = {
 }  # fmt: skip
 
 
-def task(name: str, **given):
+def build(name: str, **given):
     return replace(plugins.build(plugins.conf("task", name)), **given)
 
 
@@ -61,19 +63,19 @@ def test_quality_for_a_multiple_choice_head():
         "[question]Which?[/question][ent]one[/ent][ent]two[/ent][ent]three[/ent][ent]four[/ent]",
         "Text",
     )
-    row = task("quality", query="entities").load(Data(), 1, 1024, 0).rows[0]
+    row = build("quality", query="entities").load(Data(), 1, 1024, 0).rows[0]
     assert row.query.count("[ent]") == 4 and row.references[0] in row.query
 
 
 def test_every_marker_is_listed():
     for name in ("hotpotqa", "wikihop"):
         for form in formats.FORMS:
-            made = task(name, form=form)
-            row = made.load(Data(), 1, 1024, 0).rows[0]
+            task = build(name, form=form)
+            row = task.load(Data(), 1, 1024, 0).rows[0]
             used = set(re.findall(r"\[/?[a-z]+\]", row.query + row.document))
-            assert used == set(made.special_tokens)
+            assert used == set(task.special_tokens)
     with pytest.raises(ValueError, match="form=bert; accepted: t5, roberta, plain"):
-        task("hotpotqa", form="bert")
+        build("hotpotqa", form="bert")
 
 
 # --- VIP --------------------------------------------------------------------------------------
@@ -81,26 +83,26 @@ def test_every_marker_is_listed():
 
 def test_the_question_is_vip():
     words = Words(cut=pieces)
-    row = task("hotpotqa").parse(hotpot(), "here", "validation", 0)
-    found = task("hotpotqa").encode(row, words, 64)
+    row = build("hotpotqa").parse(hotpot(), "here", "validation", 0)
+    found = build("hotpotqa").encode(row, words, 64)
     assert words.vip(found) == "[qs] Who? [qe]"
     assert words.spell(found.ids).endswith("[ts] Two [te] [ss] E f. </s>")
-    row = task("wikihop", form="roberta").parse(WIKI, "here", "validation", 0)
-    found = task("wikihop").encode(row, words, 64)
+    row = build("wikihop", form="roberta").parse(WIKI, "here", "validation", 0)
+    found = build("wikihop").encode(row, words, 64)
     assert words.vip(found) == "[question] country x [/question] [ent] oz [/ent] [ent] ur [/ent]"
 
 
 def test_a_token_behind_the_question_may_be_vip():
     words = Words(cut=pieces)
-    made = task("hotpotqa", vip_after=1)
-    found = made.encode(made.parse(hotpot(), "here", "validation", 0), words, 64)
+    task = build("hotpotqa", vip_after=1)
+    found = task.encode(task.parse(hotpot(), "here", "validation", 0), words, 64)
     assert words.vip(found) == "[qs] Who? [qe] [ts]"
 
 
 def test_marks_of_titles_and_sentences_may_be_vip():
     words = Words(cut=pieces)
-    made = task("hotpotqa", form="roberta", vip_context=True)
-    found = made.encode(made.parse(hotpot(), "here", "validation", 0), words, 64)
+    task = build("hotpotqa", form="roberta", vip_context=True)
+    found = task.encode(task.parse(hotpot(), "here", "validation", 0), words, 64)
     assert words.vip(found) == "[cls] [qs] Who? [qe] [ts] [ss] [ss] [ts] [ss]"
 
 
@@ -116,7 +118,7 @@ def test_both_layouts_of_hotpotqa(tmp_path, layout):
     else:
         name, text = "validation.jsonl", "\n".join(map(json.dumps, rows))
     (tmp_path / "hotpotqa" / name).write_text(text)
-    loaded = task("hotpotqa").load(Data("local", tmp_path), None, 512, 0)
+    loaded = build("hotpotqa").load(Data("local", tmp_path), None, 512, 0)
     assert [row.id for row in loaded.rows] == ["h1", "h2"] and loaded.rows[0].references == ("me",)
     assert loaded.rows[0].document.startswith("[ts]One[te][ss]A b.[ss] C d.")
 
@@ -124,7 +126,7 @@ def test_both_layouts_of_hotpotqa(tmp_path, layout):
 def test_wikihop_is_read(tmp_path):
     (tmp_path / "wikihop").mkdir()
     (tmp_path / "wikihop" / "dev.json").write_text(json.dumps([WIKI]))
-    (row,) = task("wikihop").load(Data("local", tmp_path), None, 512, 0).rows
+    (row,) = build("wikihop").load(Data("local", tmp_path), None, 512, 0).rows
     assert row.references == ("oz",) and row.document == "[support]X is in Oz.[support]Ur is far."
 
 
@@ -140,7 +142,7 @@ BAD = {
 def test_bad_rows_are_named(message):
     name, record = BAD[message]
     with pytest.raises(DataError, match=f"file line 3: {message}"):
-        task(name).parse(record, "file line 3", "validation", 0)
+        build(name).parse(record, "file line 3", "validation", 0)
 
 
 # --- embedded rows ----------------------------------------------------------------------------
@@ -148,7 +150,7 @@ def test_bad_rows_are_named(message):
 
 @pytest.mark.parametrize("index", range(8))
 def test_answers_follow_from_two_facts(index):
-    found = links.links("validation", index, 1024)
+    found = linked_paragraphs.links("validation", index, 1024)
     said = dict(found.paragraphs)
     facts = [said[title][number] for title, number in found.supporting]
     if found.answer in ("yes", "no"):
@@ -157,32 +159,35 @@ def test_answers_follow_from_two_facts(index):
     else:
         owner = re.fullmatch(rf"The {found.subject} belongs to (\w+)\.", facts[0])[1]
         assert facts[1] == f"{owner} lives at the {found.answer}."
-    assert found.home in found.candidates and len(set(found.candidates)) == links.CANDIDATES
+    assert (
+        found.home in found.candidates
+        and len(set(found.candidates)) == linked_paragraphs.CANDIDATES
+    )
     tokens = sum(stories.count_tokens(" ".join([t, *s])) for t, s in found.paragraphs)
     assert 600 < tokens <= 1024
 
 
 def test_answers_are_spread():
-    rows = task("hotpotqa").load(Data(), 32, 1024, 0).rows
+    rows = build("hotpotqa").load(Data(), 32, 1024, 0).rows
     answers = [row.references[0] for row in rows]
     assert {"yes", "no"} <= set(answers) and len(set(answers)) > 12
     with pytest.raises(DataError, match="length=200 is too short"):
-        task("wikihop").load(Data(), 1, 200, 0)
+        build("wikihop").load(Data(), 1, 200, 0)
 
 
 # --- real rows --------------------------------------------------------------------------------
 
 
 def test_real_hotpotqa_runs_end_to_end(real_rows):
-    made = task("hotpotqa")
-    loaded = made.load(Data("local", real_rows), None, 4096, 0)
+    task = build("hotpotqa")
+    loaded = task.load(Data("local", real_rows), None, 4096, 0)
     print(f"hotpotqa: {loaded.n_available} rows")
     assert len(loaded.rows) == loaded.n_available == 50
     words = Words(cut=pieces)
     for row in loaded.rows:
-        found = made.encode(row, words, 512)
+        found = task.encode(row, words, 512)
         assert words.vip(found).startswith("[qs]") and len(found.ids) <= 512
         assert row.document.count("[ts]") >= 2
     references = [row.references for row in loaded.rows]
-    figures = made.score([right[0] for right in references], references)
+    figures = task.score([right[0] for right in references], references)
     assert figures["exact_match"] == figures["f1"] == figures["value"] == 100

@@ -1,12 +1,12 @@
-"""Files of every kind: what is read, and how what is broken is named."""
+"""Files of every kind: what is read, and the messages for broken files."""
 
 import gzip
 import json
 
 import pytest
 
-from tasks import records, sources
 from tasks.base import DataError
+from tasks.loading import records, sources
 
 ROWS = [{"id": "a", "text": "one\u2028two"}, {"id": "b", "text": "ü"}]
 
@@ -76,7 +76,7 @@ def test_local_files_are_those_of_the_first_pattern(tmp_path):
     found = sources.local_files(tmp_path, "set", ["**/*.parquet", "**/*.jsonl", "**/*.json"])
     assert [path.name for path in found] == ["a.jsonl", "b.jsonl"]
     assert sources.local_files(tmp_path / "set", "set", "**/*.json") == [place / "a.json"]
-    # Another benchmark's files beside it are not taken for its own.
+    # Files of another benchmark in the same folder are not used.
     (tmp_path / "set" / "deep").rename(tmp_path / "elsewhere")
     (tmp_path / "set").rmdir()
     assert sources.local_files(tmp_path, "set", "**/*.jsonl") == [tmp_path / "other.jsonl"]

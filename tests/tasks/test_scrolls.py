@@ -1,4 +1,4 @@
-"""SCROLLS' configuration and layouts, and rows of a local copy: how they are read and refused."""
+"""SCROLLS' configuration and layouts, and rows of a local copy: reading and error messages."""
 
 import hashlib
 import json
@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from bench import plugins
-from tasks import rows, scrolls
+from bench.request import plugins
+from tasks import scrolls
 from tasks.base import Data, DataError, Row
+from tasks.generators.seeds import SPLITS
+from tasks.loading import reader
 from tasks.scrolls import Scrolls
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,16 +24,16 @@ NAMES = (
 EMBEDDED = Data()
 
 
-def task(name: str) -> Scrolls:
+def build(name: str) -> Scrolls:
     return plugins.build(plugins.conf("task", name))
 
 
 def folder(path: Path, rows: list, member="qmsum", split="validation", extra=b"") -> Data:
-    """A local copy of the benchmark with one split; a row that is text is a line as it stands."""
+    """A local copy of the benchmark with one split; a row that is text is written as it is."""
     lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
     (path / "scrolls").mkdir(exist_ok=True)
-    with zipfile.ZipFile(path / "scrolls" / f"{member}.zip", "w", zipfile.ZIP_DEFLATED) as made:
-        made.writestr(f"{member}/{split}.jsonl", "\n".join(lines).encode() + extra)
+    with zipfile.ZipFile(path / "scrolls" / f"{member}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{member}/{split}.jsonl", "\n".join(lines).encode() + extra)
     return Data("local", path, split)
 
 
@@ -40,7 +42,7 @@ def row(name: str, text: str = "Who?\n\nA text.", output: object = "Nobody", pid
 
 
 def load(data: Data, n: int | None = None, name: str = "qmsum"):
-    return task(name).load(data, n, 1024, 0)
+    return build(name).load(data, n, 1024, 0)
 
 
 # --- configuration ----------------------------------------------------------------------------
@@ -48,10 +50,10 @@ def load(data: Data, n: int | None = None, name: str = "qmsum"):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_yaml_builds_the_task(name):
-    made = task(name)
-    assert isinstance(made, Scrolls) and made.name == name and made.benchmark == "scrolls"
-    assert made.hub["file"] == f"{made.member}.zip" and set(made.n) == set(rows.SPLITS)
-    assert hash(made) == hash(task(name))
+    task = build(name)
+    assert isinstance(task, Scrolls) and task.name == name and task.benchmark == "scrolls"
+    assert task.hub["file"] == f"{task.member}.zip" and set(task.n) == set(SPLITS)
+    assert hash(task) == hash(build(name))
     assert plugins.about(plugins.available("task")[name]).startswith("SCROLLS")
 
 
@@ -61,8 +63,8 @@ def test_hydra_composes_a_task(tmp_path):
 
     with initialize_config_dir(str(ROOT / "conf" / "task"), version_base="1.3"):
         composed = compose("qmsum", overrides=["max_new_tokens=8"])
-    made = plugins.build(OmegaConf.to_container(composed))
-    assert made == replace(task("qmsum"), max_new_tokens=8)
+    task = plugins.build(OmegaConf.to_container(composed))
+    assert task == replace(build("qmsum"), max_new_tokens=8)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +77,7 @@ def test_hydra_composes_a_task(tmp_path):
 )
 def test_a_wrong_choice_names_the_accepted(field, message):
     with pytest.raises(ValueError, match=f"qmsum: {field}=x; accepted: .*{message}"):
-        replace(task("qmsum"), **{field: "x"})
+        replace(build("qmsum"), **{field: "x"})
 
 
 def test_import_loads_no_library():
@@ -133,7 +135,7 @@ def test_the_first_n_ids_have_all_their_references(tmp_path):
 
 
 def test_a_large_split_is_read_only_as_far_as_n_needs(tmp_path, monkeypatch):
-    monkeypatch.setattr(rows, "READ_WHOLE_BYTES", 0)
+    monkeypatch.setattr(reader, "READ_WHOLE_BYTES", 0)
     data = folder(tmp_path, [row("a"), row("a", output="No one", pid=1), row("b"), "broken"])
     loaded = load(data, 1)
     assert loaded.rows[0].references == ("Nobody", "No one")

@@ -1,4 +1,4 @@
-"""Files of rows: zips that are not what they should be, and where local files lie."""
+"""Files of rows: broken and unsafe zips, and where local files are."""
 
 import hashlib
 import json
@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from tasks import sources
 from tasks.base import DataError
+from tasks.loading import records, sources
 
 MEMBER = "qmsum/validation.jsonl"
 ROW = {"id": "a", "pid": "a_0", "input": "Who?\n\nThe text.", "output": "Nobody"}
 
 
 def archive(path: Path, content: bytes | str, member: str = MEMBER) -> Path:
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as made:
-        made.writestr(member, content)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as zipped:
+        zipped.writestr(member, content)
     return path
 
 
 def read(path: Path, member: str = MEMBER) -> list:
-    return list(sources.records(path, member))
+    return list(records.read(path, member))
 
 
 # --- zips -------------------------------------------------------------------------------------
@@ -58,18 +58,18 @@ def test_broken_lines_are_named(tmp_path, line, message):
 @pytest.mark.parametrize("name", ["/etc/rows.jsonl", "../rows.jsonl", "a/../../b", "..\\rows"])
 def test_members_that_would_leave_the_folder_are_refused(tmp_path, name):
     path = archive(tmp_path / "x.zip", json.dumps(ROW))
-    with zipfile.ZipFile(path, "a") as made:
-        made.writestr(name, "x")
+    with zipfile.ZipFile(path, "a") as zipped:
+        zipped.writestr(name, "x")
     with pytest.raises(DataError, match="unsafe"):
         read(path)
 
 
 def test_symlinks_are_refused(tmp_path):
     path = tmp_path / "x.zip"
-    with zipfile.ZipFile(path, "w") as made:
+    with zipfile.ZipFile(path, "w") as zipped:
         link = zipfile.ZipInfo(MEMBER)
         link.external_attr = (stat.S_IFLNK | 0o777) << 16
-        made.writestr(link, "/etc/passwd")
+        zipped.writestr(link, "/etc/passwd")
     with pytest.raises(DataError, match="unsafe"):
         read(path)
 
@@ -92,8 +92,8 @@ def test_cut_files_are_refused(tmp_path, keep):
 def test_damage_inside_a_member_is_found(tmp_path, method):
     path = tmp_path / "x.zip"
     rows = [ROW | {"id": hashlib.sha256(bytes([i])).hexdigest()} for i in range(200)]
-    with zipfile.ZipFile(path, "w", method) as made:
-        made.writestr(MEMBER, "\n".join(map(json.dumps, rows)))
+    with zipfile.ZipFile(path, "w", method) as zipped:
+        zipped.writestr(MEMBER, "\n".join(map(json.dumps, rows)))
     broken = bytearray(path.read_bytes())
     at = len(broken) // 2
     broken[at : at + 8] = bytes(255 - b for b in broken[at : at + 8])
@@ -104,11 +104,11 @@ def test_damage_inside_a_member_is_found(tmp_path, method):
 
 def test_a_column_must_hold_text():
     with pytest.raises(DataError, match="here: no column 'output'; found id, input"):
-        sources.text({"id": "a", "input": "b"}, "output", "here")
+        records.text({"id": "a", "input": "b"}, "output", "here")
     with pytest.raises(DataError, match="here: column 'id' holds int, expected text"):
-        sources.text({"id": 3}, "id", "here")
+        records.text({"id": 3}, "id", "here")
     with pytest.raises(DataError, match="here: column 'id' is not Unicode: surrogates"):
-        sources.text(json.loads('{"id": "\\ud800"}'), "id", "here")
+        records.text(json.loads('{"id": "\\ud800"}'), "id", "here")
 
 
 def test_local_file_looks_in_two_places(tmp_path):

@@ -1,4 +1,4 @@
-"""Stories: the same everywhere, of the length asked for, and true to their questions."""
+"""Stories: reproducible, of the requested length, consistent with their questions."""
 
 import hashlib
 import re
@@ -6,9 +6,9 @@ from itertools import combinations
 
 import pytest
 
-from tasks import stories
-from tasks.stories import SPLITS, count_tokens, names, story
-from tasks.story_pairs import held_out, training_pair
+from tasks.generators import stories
+from tasks.generators.seeds import SPLITS
+from tasks.generators.stories import count_tokens, names, story
 
 PINNED = "544720fa6452d6285485bb65f0f6adba7902aa8dcc786c4900b6ef6378ec0acc"
 
@@ -97,31 +97,6 @@ def test_no_constant_answers_the_questions():
     answers = [q.answers[0] for i in range(20) for q in story("test", i, 1024).questions]
     best = max(map(answers.count, set(answers)))
     assert best < 0.05 * len(answers)
-
-
-def test_training_pairs_number_several_questions():
-    pair = training_pair(0, seed=0, tokens=512, facts=16, questions=8)
-    numbers = [re.findall(r"\b\d\b", text) for text in (pair.query, pair.answer)]
-    assert numbers == [list("12345678")] * 2
-    assert count_tokens(pair.document) <= 512
-    single = training_pair(0, seed=0, tokens=512, facts=16, questions=1)
-    assert not re.search(r"\d", single.query + single.answer)
-
-
-@pytest.mark.parametrize("questions", [1, 4])
-def test_training_pairs_say_what_is_copied_from_where(questions):
-    for index in range(20):
-        pair = training_pair(index, seed=1, tokens=256, facts=8, questions=questions)
-        for copy in pair.copies:
-            words = pair.answer[copy.answer :][: copy.length]
-            assert words == pair.document[copy.document :][: copy.length] != ""
-            assert pair.query[: copy.question].endswith("?" if questions == 1 else tuple("1234"))
-
-
-def test_held_out_rows_fit_their_length():
-    for query, document, answers in held_out(0, 1024):
-        assert count_tokens(query) + count_tokens(document) < 1024
-        assert answers
 
 
 def test_wrong_requests_say_what_is_accepted():

@@ -1,4 +1,4 @@
-"""Predictions of anyone: files that are read, scored, refused, and official submissions."""
+"""Prediction files: reading, scoring, error messages, and official submissions."""
 
 import csv
 import gzip
@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from bench import plugins
-from tasks import submission
+from bench.request import plugins
 from tasks.base import Data, DataError
+from tasks.loading import submission
 
 
-def task(name: str, **given):
+def build(name: str, **given):
     return replace(plugins.build(plugins.conf("task", name)), **given)
 
 
@@ -36,7 +36,7 @@ def test_the_three_forms(tmp_path):
     for path in (plain, packed, one):
         assert submission.read_predictions(path) == GIVEN
     table = tmp_path / "x.csv"
-    submission.export(task("qasper"), GIVEN, GIVEN, table)
+    submission.export(build("qasper"), GIVEN, GIVEN, table)
     assert submission.read_predictions(table, "qasper") == GIVEN
     assert submission.read_predictions(table, "qmsum") == {}
 
@@ -72,41 +72,41 @@ def test_a_missing_file_is_named(tmp_path):
 # --- scoring ----------------------------------------------------------------------------------
 
 
-def scored(made, data, path, n=None):
-    given, references = submission.paired(made, data, path, n)
-    return {**made.score(given, references), "n": len(given)}
+def scored(task, data, path, n=None):
+    given, references = submission.paired(task, data, path, n)
+    return {**task.score(given, references), "n": len(given)}
 
 
 def test_predictions_are_scored(tmp_path):
-    made = task("qasper", length=512)
-    rows = made.load(Data(), 4, 512, 0).rows
+    task = build("qasper", length=512)
+    rows = task.load(Data(), 4, 512, 0).rows
     given = {row.id: row.references[0] for row in rows}
     given[rows[3].id] = "no idea"
-    found = scored(made, Data(), jsonl(tmp_path / "x.jsonl", given), n=4)
+    found = scored(task, Data(), jsonl(tmp_path / "x.jsonl", given), n=4)
     assert found["f1"] == found["value"] == 75 and found["n"] == 4
 
 
 def test_ids_must_be_those_of_the_rows(tmp_path):
-    made = task("qasper", length=512)
-    given = {row.id: "x" for row in made.load(Data(), 3, 512, 0).rows}
+    task = build("qasper", length=512)
+    given = {row.id: "x" for row in task.load(Data(), 3, 512, 0).rows}
     path = jsonl(tmp_path / "x.jsonl", {**given, "strange": "x"})
     with pytest.raises(DataError, match=r"1 missing ids: embedded-validation-0-003; 1 redundant"):
-        scored(made, Data(), path, n=4)
+        scored(task, Data(), path, n=4)
     path = jsonl(tmp_path / "x.jsonl", dict.fromkeys(given, 7))
     with pytest.raises(DataError, match="prediction is int, expected text"):
-        scored(made, Data(), path, n=3)
+        scored(task, Data(), path, n=3)
 
 
 def test_a_class_is_given_as_text_number_or_scores(tmp_path):
-    made = plugins.build(plugins.conf("task", "lra_listops"))
-    rows = made.load(Data(), 4, made.length, 0).rows
+    task = plugins.build(plugins.conf("task", "lra_listops"))
+    rows = task.load(Data(), 4, task.length, 0).rows
     right = [int(row.references[0]) for row in rows]
     said = [str(right[0]), right[1], [float(at == right[2]) for at in range(10)], 10]
     given = {row.id: one for row, one in zip(rows, said, strict=True)}
-    assert scored(made, Data(), jsonl(tmp_path / "x.jsonl", given), n=4)["accuracy"] == 0.75
+    assert scored(task, Data(), jsonl(tmp_path / "x.jsonl", given), n=4)["accuracy"] == 0.75
     path = jsonl(tmp_path / "x.jsonl", given | {rows[0].id: None})
     with pytest.raises(DataError, match="prediction is NoneType, expected text"):
-        scored(made, Data(), path, n=4)
+        scored(task, Data(), path, n=4)
 
 
 def test_errors_of_many_ids_are_short():
@@ -125,9 +125,9 @@ def test_a_submission_grows_task_by_task(tmp_path):
              if n.startswith("zeroscrolls_")}  # fmt: skip
     assert set(names) == set(members)
     for at, member in enumerate(members, start=1):
-        left = submission.export(task(names[member]), GIVEN, GIVEN, path)
+        left = submission.export(build(names[member]), GIVEN, GIVEN, path)
         assert left == list(members[at:])
-    submission.export(task(names["qmsum"]), {"q": "new"}, ["q"], path)
+    submission.export(build(names["qmsum"]), {"q": "new"}, ["q"], path)
     with path.open(newline="") as file:
         rows = list(csv.reader(file))
     assert rows[0] == ["Task", "ID", "Prediction"]
@@ -140,7 +140,7 @@ def test_pandas_reads_what_was_written(tmp_path):
 
     path = tmp_path / "x.csv"
     given = {"1": "NA", "2": "7", "3": "a\r\nb", "4": "", "5": "é"}
-    submission.export(task("qasper"), given, given, path)
+    submission.export(build("qasper"), given, given, path)
     read = pandas.read_csv(path, dtype=object, keep_default_na=False, na_values=["!@#$%^&*()"])
     assert list(read.columns) == list(submission.COLUMNS)
     assert [value.replace("\r\n", "\n") for value in read["Prediction"]] == [
@@ -150,22 +150,22 @@ def test_pandas_reads_what_was_written(tmp_path):
 
 def test_one_task_as_json(tmp_path):
     path = tmp_path / "x.json"
-    assert submission.export(task("qasper"), GIVEN, GIVEN, path) == []
+    assert submission.export(build("qasper"), GIVEN, GIVEN, path) == []
     assert json.loads(path.read_text()) == GIVEN
 
 
 def test_what_the_rules_refuse_is_not_written(tmp_path):
     path = tmp_path / "x.csv"
     with pytest.raises(DataError, match="qasper: 1 missing ids: d; 1 redundant ids: c"):
-        submission.export(task("qasper"), GIVEN, ["a", "b", "d"], path)
+        submission.export(build("qasper"), GIVEN, ["a", "b", "d"], path)
     with pytest.raises(DataError, match="hotpotqa has no official submission; tasks of scrolls"):
-        submission.export(task("hotpotqa"), GIVEN, GIVEN, path)
+        submission.export(build("hotpotqa"), GIVEN, GIVEN, path)
     with pytest.raises(DataError, match=r"accepted: \.csv, \.json"):
-        submission.export(task("qasper"), GIVEN, GIVEN, tmp_path / "x.txt")
+        submission.export(build("qasper"), GIVEN, GIVEN, tmp_path / "x.txt")
     assert not path.exists()
-    submission.export(task("zeroscrolls_musique"), GIVEN, GIVEN, path)
+    submission.export(build("zeroscrolls_musique"), GIVEN, GIVEN, path)
     with pytest.raises(DataError, match="holds tasks that scrolls has not: musique"):
-        submission.export(task("qasper"), GIVEN, GIVEN, path)
+        submission.export(build("qasper"), GIVEN, GIVEN, path)
 
 
 def test_ids_of_a_split_without_answers(tmp_path):
@@ -173,24 +173,24 @@ def test_ids_of_a_split_without_answers(tmp_path):
 
     (tmp_path / "scrolls").mkdir()
     rows = [{"id": one, "input": "Who?\n\nText", "output": None} for one in ("a", "a", "b")]
-    with zipfile.ZipFile(tmp_path / "scrolls" / "qasper.zip", "w") as made:
-        made.writestr("qasper/test.jsonl", "\n".join(map(json.dumps, rows)))
-    assert task("qasper").ids(Data("local", tmp_path, "test")) == ["a", "b"]
+    with zipfile.ZipFile(tmp_path / "scrolls" / "qasper.zip", "w") as archive:
+        archive.writestr("qasper/test.jsonl", "\n".join(map(json.dumps, rows)))
+    assert build("qasper").ids(Data("local", tmp_path, "test")) == ["a", "b"]
 
 
 def test_pairs_with_their_own_references_need_no_data(tmp_path):
-    made = plugins.build(plugins.conf("task", "qmsum"))
+    task = plugins.build(plugins.conf("task", "qmsum"))
     path = tmp_path / "pairs.jsonl"
     path.write_text(
         '{"prediction": "a b", "reference": "a b"}\n'
         '{"prediction": "a b", "references": ["x", "a b"]}\n'
     )
-    assert scored(made, Data("local"), path) | {"n": 2, "value": 100.0} == (
-        scored(made, Data("local"), path)
+    assert scored(task, Data("local"), path) | {"n": 2, "value": 100.0} == (
+        scored(task, Data("local"), path)
     )
     path.write_text('{"prediction": "a b", "reference": "a b"}\n{"prediction": "a b"}\n')
     with pytest.raises(DataError, match="line 2: expected 'reference' with text"):
-        scored(made, Data("local"), path)
+        scored(task, Data("local"), path)
 
 
 def test_outputs_as_longeval_publishes_them_are_scored(tmp_path):
@@ -200,5 +200,5 @@ def test_outputs_as_longeval_publishes_them_are_scored(tmp_path):
         "Label: 2, Predict: 1, Parsed: 1, prompt length: 9\n"
         "Accuracy: 0.5\n"
     )
-    made = plugins.build(plugins.conf("task", "longeval_lines"))
-    assert scored(made, Data(), path)["value"] == 50
+    task = plugins.build(plugins.conf("task", "longeval_lines"))
+    assert scored(task, Data(), path)["value"] == 50

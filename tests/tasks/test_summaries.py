@@ -1,4 +1,4 @@
-"""Summaries and ELI5: columns of every source, sentences a line, references, and local files."""
+"""Summaries and ELI5: columns of all sources, one sentence per line, references, local files."""
 
 import gzip
 import json
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bench import plugins
+from bench.request import plugins
 from tasks import metrics, summaries
 from tasks.base import Data, DataError
 from tests.tasks.words import Words
@@ -14,7 +14,7 @@ from tests.tasks.words import Words
 SETS = ("cnn_dailymail", "mediasum", "arxiv", "multi_news")
 
 
-def task(name: str, **given):
+def build(name: str, **given):
     return replace(plugins.build(plugins.conf("task", name)), **given)
 
 
@@ -38,36 +38,36 @@ def test_parquet_shards_are_read_in_order(tmp_path):
     for shard, ids in enumerate(((0, 1), (2,))):
         parquet(place / f"validation-0000{shard}-of-00002.parquet", [news(i) for i in ids])
     parquet(place / "train-00000-of-00001.parquet", [news(9)])
-    loaded = task("cnn_dailymail").load(Data("local", tmp_path), None, 512, 0)
+    loaded = build("cnn_dailymail").load(Data("local", tmp_path), None, 512, 0)
     assert [row.id for row in loaded.rows] == ["n0", "n1", "n2"] and loaded.n_available == 3
     row = loaded.rows[2]
     assert (row.query, row.document) == ("summarize", "Article 2. It ends.")
-    one = task("cnn_dailymail").load(Data("local", tmp_path, "train"), None, 512, 0)
+    one = build("cnn_dailymail").load(Data("local", tmp_path, "train"), None, 512, 0)
     assert one.sha256 != loaded.sha256 and len(loaded.sha256) == 64
 
 
 def test_rows_without_an_id_are_numbered(tmp_path):
     rows = [{"article": f"text {i}", "abstract": "short"} for i in range(2)]
     parquet(tmp_path / "arxiv" / "document" / "validation-0.parquet", rows)
-    loaded = task("arxiv").load(Data("local", tmp_path), None, 512, 0)
+    loaded = build("arxiv").load(Data("local", tmp_path), None, 512, 0)
     assert [row.id for row in loaded.rows] == ["validation-000000", "validation-000001"]
 
 
 def test_turns_are_joined_by_blank_lines():
-    made = task("mediasum")
-    row = made.parse({"document": ["A: Hi.", "B: Ho."], "summary": "x"}, "here", "train", 0)
+    task = build("mediasum")
+    row = task.parse({"document": ["A: Hi.", "B: Ho."], "summary": "x"}, "here", "train", 0)
     assert row.document == "A: Hi.\n\nB: Ho."
-    made = task(
+    task = build(
         "mediasum", columns={"document": "utt", "speakers": "speaker", "summary": "summary"}
     )
     given = {"utt": ["Hi.", "Ho."], "speaker": ["A", "B"], "summary": "x"}
-    assert made.parse(given, "here", "train", 0).document == "A: Hi.\n\nB: Ho."
+    assert task.parse(given, "here", "train", 0).document == "A: Hi.\n\nB: Ho."
 
 
 def test_an_empty_article_is_no_error(tmp_path):
     words = Words()
-    row = task("cnn_dailymail").parse(news(0) | {"article": ""}, "here", "validation", 0)
-    assert words.spell(task("cnn_dailymail").encode(row, words, 64).ids) == "summarize </s>"
+    row = build("cnn_dailymail").parse(news(0) | {"article": ""}, "here", "validation", 0)
+    assert words.spell(build("cnn_dailymail").encode(row, words, 64).ids) == "summarize </s>"
 
 
 @pytest.mark.parametrize(
@@ -81,20 +81,20 @@ def test_an_empty_article_is_no_error(tmp_path):
 def test_bad_rows_are_named(tmp_path, rows, message):
     parquet(tmp_path / "cnn_dailymail" / "validation.parquet", rows)
     with pytest.raises(DataError, match=message):
-        task("cnn_dailymail").load(Data("local", tmp_path), None, 512, 0)
+        build("cnn_dailymail").load(Data("local", tmp_path), None, 512, 0)
 
 
 def test_columns_are_needed():
     with pytest.raises(ValueError, match="arxiv: columns has no 'summary'"):
-        task("arxiv", columns={"document": "article"})
+        build("arxiv", columns={"document": "article"})
 
 
 @pytest.mark.parametrize("name", SETS)
 def test_embedded_rows_have_the_official_columns(name):
-    made = task(name)
-    for record in made.make("validation", 1, 512, 0):
-        assert set(made.columns.values()) == set(record)
-    row = made.load(Data(), 2, 512, 0).rows[1]
+    task = build(name)
+    for record in task.make("validation", 1, 512, 0):
+        assert set(task.columns.values()) == set(record)
+    row = task.load(Data(), 2, 512, 0).rows[1]
     assert ("\n\n" in row.document) == (name == "mediasum")
     assert (summaries.BORDER in row.document) == (name == "multi_news")
 
@@ -113,17 +113,17 @@ def test_sentences():
 def test_predictions_need_no_lines_of_their_own():
     right = [["The cat sat here. A dog ran away."]]
     said = "A dog ran away. The cat sat here."
-    found = task("cnn_dailymail").score([said], right)
+    found = build("cnn_dailymail").score([said], right)
     assert found["rougeLsum"] == found["value"] == 100 and found["rougeL"] < 60
     assert metrics.compute("cnn_dailymail", "rouge_stemmed", [said], right)["rougeLsum"] < 60
-    assert task("cnn_dailymail").score_each([said], right) == [pytest.approx(100)]
+    assert build("cnn_dailymail").score_each([said], right) == [pytest.approx(100)]
 
 
 def test_stored_model_outputs_score_with_the_scrolls_metric(real_rows):
     with gzip.open(real_rows / "qmsum" / "model_output.jsonl.gz") as file:
         pairs = [json.loads(line) for line in file]
     assert len(pairs) == 140
-    found = task("qmsum").score(
+    found = build("qmsum").score(
         [pair["prediction"] for pair in pairs], [[pair["reference"]] for pair in pairs]
     )
     print(f"qmsum model outputs: {len(pairs)} rows, {found}")
@@ -148,16 +148,16 @@ CATEGORY = {
 
 
 def test_kilt_rows_have_all_answers_and_no_document():
-    row = task("eli5").parse(KILT, "here", "validation", 0)
+    row = build("eli5").parse(KILT, "here", "validation", 0)
     assert row.references == ("Because.", "So it is.") and row.document == ""
-    assert task("eli5").parse(KILT | {"document": "A text."}, "", "train", 0).document == "A text."
+    assert build("eli5").parse(KILT | {"document": "A text."}, "", "train", 0).document == "A text."
     words = Words()
-    found = task("eli5").encode(row, words, 64)
+    found = build("eli5").encode(row, words, 64)
     assert words.vip(found) == "Why is it so?"
 
 
 def test_category_rows():
-    row = task("eli5_category").parse(CATEGORY, "here", "validation", 0)
+    row = build("eli5_category").parse(CATEGORY, "here", "validation", 0)
     assert (row.id, row.query, row.references) == ("c1", "Why?\nIt is odd.", ("Because.",))
 
 
@@ -178,12 +178,12 @@ def test_category_rows():
 )
 def test_bad_questions_are_named(name, record, split, message):
     with pytest.raises(DataError, match=f"file line 7: .*{message}"):
-        task(name).parse(record, "file line 7", split, 0)
+        build(name).parse(record, "file line 7", split, 0)
 
 
 def test_kilt_files_are_found(tmp_path):
     (tmp_path / "kilt").mkdir()
     (tmp_path / "kilt" / "eli5-dev-kilt.jsonl").write_text(json.dumps(KILT))
-    (row,) = task("eli5").load(Data("local", tmp_path), None, 512, 0).rows
-    found = task("eli5").score(["So it is."], [row.references])
+    (row,) = build("eli5").load(Data("local", tmp_path), None, 512, 0).rows
+    found = build("eli5").score(["So it is."], [row.references])
     assert found["value"] == pytest.approx(100, abs=1e-3) and found["f1"] == 1

@@ -1,4 +1,4 @@
-"""ZeroSCROLLS: prompts as they stand in the benchmark, their truncation and chat variant."""
+"""ZeroSCROLLS: official prompts, their truncation and chat variant."""
 
 import json
 import re
@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import pytest
 
-from bench import plugins
-from tasks import rows
+from bench.request import plugins
 from tasks.base import Data, DataError
-from tasks.prompts import Prompt
+from tasks.generators.seeds import SPLITS
+from tasks.loading.prompts import Prompt
 from tasks.zeroscrolls import ZeroScrolls
 from tests.tasks.words import Words
 
@@ -25,9 +25,9 @@ DOCUMENT, QUERY, ENDING = (
 CUT = "[omitted]\n\n"
 
 
-def task(member: str, **given) -> ZeroScrolls:
-    made = plugins.build(plugins.conf("task", f"zeroscrolls_{member.replace('tive_qa', 'tiveqa')}"))
-    return replace(made, **given)
+def build(member: str, **given) -> ZeroScrolls:
+    task = plugins.build(plugins.conf("task", f"zeroscrolls_{member.replace('tive_qa', 'tiveqa')}"))
+    return replace(task, **given)
 
 
 def record(**given) -> dict:
@@ -41,26 +41,26 @@ def record(**given) -> dict:
 
 def folder(path, records, member="narrative_qa") -> Data:
     (path / "zero_scrolls").mkdir(exist_ok=True)
-    with zipfile.ZipFile(path / "zero_scrolls" / f"{member}.zip", "w") as made:
+    with zipfile.ZipFile(path / "zero_scrolls" / f"{member}.zip", "w") as archive:
         text = "\n".join(map(json.dumps, records))
-        made.writestr(f"{member}/validation.jsonl", text)
+        archive.writestr(f"{member}/validation.jsonl", text)
     return Data("local", path)
 
 
 def parse(**given) -> Prompt:
-    return task("narrative_qa", **given).parse(record(), "here", "validation", 0)
+    return build("narrative_qa", **given).parse(record(), "here", "validation", 0)
 
 
 def test_ten_tasks_with_the_official_limits():
-    limits = {task(name.removeprefix("zeroscrolls_")).member: 0 for name in NAMES}
+    limits = {build(name.removeprefix("zeroscrolls_")).member: 0 for name in NAMES}
     for member in limits:
-        limits[member] = task(member).max_new_tokens
+        limits[member] = build(member).max_new_tokens
     assert limits == {
         "gov_report": 1024, "summ_screen_fd": 512, "qmsum": 512, "squality": 512, "qasper": 128,
         "narrative_qa": 64, "quality": 10, "musique": 32, "space_digest": 36, "book_sum_sort": 256,
     }  # fmt: skip
     with pytest.raises(ValueError, match="embedded=x; accepted: summary, recap"):
-        task("qmsum", embedded="x")
+        build("qmsum", embedded="x")
 
 
 # --- rows -------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def test_a_row_is_cut_at_its_indices():
 
 def test_rows_of_one_id_are_references_of_it(tmp_path):
     data = folder(tmp_path, [record(), record(output="we"), record(id="b")])
-    loaded = task("narrative_qa").load(data, None, 512, 0)
+    loaded = build("narrative_qa").load(data, None, 512, 0)
     assert [row.references for row in loaded.rows] == [("me", "we"), ("me",)]
 
 
@@ -82,7 +82,7 @@ def test_chat_asks_for_no_explanation_and_drops_the_header():
     row = parse(chat=True)
     assert row.document.startswith("Do this. Do not provide any explanation.\n\nStory:\none")
     assert (row.query, row.ending) == (QUERY, "")
-    row = task("qmsum", chat=True).parse(record(), "here", "validation", 0)
+    row = build("qmsum", chat=True).parse(record(), "here", "validation", 0)
     assert (row.document, row.ending) == (DOCUMENT, "")
 
 
@@ -101,7 +101,7 @@ BAD = {
 def test_bad_rows_are_named(tmp_path, message):
     bad = {k: v for k, v in (record() | BAD[message]).items() if v is not ...}
     with pytest.raises(DataError, match=f"line 2: .*{message}"):
-        task("narrative_qa").load(folder(tmp_path, [record(id="x"), bad]), None, 512, 0)
+        build("narrative_qa").load(folder(tmp_path, [record(id="x"), bad]), None, 512, 0)
 
 
 # --- encoding ---------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def test_bad_rows_are_named(tmp_path, message):
 
 def test_a_prompt_that_fits_is_tokenised_in_one_piece():
     words = Words()
-    found = task("narrative_qa").encode(parse(), words, 64)
+    found = build("narrative_qa").encode(parse(), words, 64)
     assert found.ids == words(DOCUMENT + QUERY + ENDING)["input_ids"]
     assert words.vip(found) == "Question: who ?" and found.tokens_in == 12
 
@@ -119,11 +119,11 @@ def test_the_end_of_the_document_is_cut_as_in_the_official_code(start):
     words = Words(start=start)
     head, tail = words(DOCUMENT)["input_ids"], words(CUT + QUERY + ENDING)["input_ids"]
     for length in range(len(tail), 12):
-        found = task("narrative_qa").encode(parse(), words, length)
+        found = build("narrative_qa").encode(parse(), words, length)
         assert found.ids == head[: length - len(tail)] + tail
         assert words.vip(found) == "Question: who ?" and found.tokens_in == 12
     with pytest.raises(DataError, match="row a: what follows its document has 6 tokens"):
-        task("narrative_qa").encode(parse(), words, len(tail) - 1)
+        build("narrative_qa").encode(parse(), words, len(tail) - 1)
 
 
 @pytest.mark.parametrize("start", [False, True])
@@ -132,9 +132,9 @@ def test_without_a_query_the_instruction_is_vip(start):
     given = record(
         query_start_index=start_of, query_end_index=start_of, input=DOCUMENT + "Summary:\n"
     )
-    row = task("gov_report").parse(given, "here", "validation", 0)
+    row = build("gov_report").parse(given, "here", "validation", 0)
     for length in (64, 9):
-        assert words.vip(task("gov_report").encode(row, words, length)) == "Do this."
+        assert words.vip(build("gov_report").encode(row, words, length)) == "Do this."
 
 
 # --- embedded rows ----------------------------------------------------------------------------
@@ -142,31 +142,31 @@ def test_without_a_query_the_instruction_is_vip(start):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_embedded_rows_have_the_official_prompt(name):
-    made = plugins.build(plugins.conf("task", name))
-    for row in made.load(Data(), 4, 2048, 0).rows:
+    task = plugins.build(plugins.conf("task", name))
+    for row in task.load(Data(), 4, 2048, 0).rows:
         instruction = row.document.partition("\n\n")[0]
-        assert f"\n\n{made.document_header}:\n" in row.document
-        assert instruction[:14] == made.instruction[:14] and "{" not in instruction
+        assert f"\n\n{task.document_header}:\n" in row.document
+        assert instruction[:14] == task.instruction[:14] and "{" not in instruction
         assert (
-            row.query.startswith(f"{made.query_header}:\n") if made.query_header else not row.query
+            row.query.startswith(f"{task.query_header}:\n") if task.query_header else not row.query
         )
-        assert row.ending.strip() == f"{made.answer_header}:"
+        assert row.ending.strip() == f"{task.answer_header}:"
         assert "is omitted]\n\n" in row.separator
 
 
 def test_shares_of_reviews_are_true():
-    for row in task("space_digest").load(Data(), 6, 4096, 0).rows:
+    for row in build("space_digest").load(Data(), 6, 4096, 0).rows:
         texts = re.split(r"Review \d+:\n", row.document)[1:]
         good = sum(
             "better" in t or "fine" in t or ("come again" in t and "won't" not in t) for t in texts
         )
         share = float(row.references[0].rstrip("%"))
         assert 0 <= share <= 100 and 100 * good / len(texts) <= share + 1
-    assert len({row.references for row in task("space_digest").load(Data(), 9, 4096, 0).rows}) > 4
+    assert len({row.references for row in build("space_digest").load(Data(), 9, 4096, 0).rows}) > 4
 
 
 def test_chapters_can_be_put_in_order():
-    for row in task("book_sum_sort").load(Data(), 6, 4096, 0).rows:
+    for row in build("book_sum_sort").load(Data(), 6, 4096, 0).rows:
         told = re.split(r"Summary (\d+):\n", row.document)[1:]
         ways = {
             int(number): re.search(r"leaves the (.+?) and travels to the (.+?)\.", text).groups()
@@ -181,9 +181,9 @@ def test_chapters_can_be_put_in_order():
 
 
 def test_some_questions_have_no_answer():
-    found = {row.references[0] for row in task("musique").load(Data(), 9, 2048, 0).rows}
+    found = {row.references[0] for row in build("musique").load(Data(), 9, 2048, 0).rows}
     assert "unanswerable" in found and len(found) > 4
-    found = {row.references[0] for row in task("qasper").load(Data(), 12, 2048, 0).rows}
+    found = {row.references[0] for row in build("qasper").load(Data(), 12, 2048, 0).rows}
     assert {"Yes", "No", "unanswerable"} <= found
 
 
@@ -194,22 +194,22 @@ COUNTS = {"qmsum": 135, "squality": 65, "quality": 101, "qasper": 86, "gov_repor
 
 @pytest.mark.parametrize("member", COUNTS)
 def test_real_rows_run_end_to_end(member, real_rows):
-    made = task(member)
-    loaded = made.load(Data("local", real_rows), None, 8192, 0)
-    print(f"{made.name}: {loaded.n_available} ids of {loaded.split}")
+    task = build(member)
+    loaded = task.load(Data("local", real_rows), None, 8192, 0)
+    print(f"{task.name}: {loaded.n_available} ids of {loaded.split}")
     assert len(loaded.rows) == loaded.n_available == COUNTS[member]
     assert {len(row.references) for row in loaded.rows} == {4 if member == "squality" else 1}
     letters = Words(cut=list)
     for row in loaded.rows[:3]:
         short = replace(row, document=row.document[:900] + "\n\n")
         for length in (16384, 800):
-            found = made.encode(short, letters, length)
+            found = task.encode(short, letters, length)
             vip = row.query or row.document.partition("\n\n")[0]
             assert letters.vip(found, "") == vip and len(found.ids) <= length
     references = [row.references for row in loaded.rows]
-    assert made.score([right[-1] for right in references], references)["value"] == 100
+    assert task.score([right[-1] for right in references], references)["value"] == 100
 
 
 def test_kinds_are_those_of_the_configuration():
     used = {plugins.conf("task", name)["embedded"] for name in NAMES}
-    assert used == set(ZeroScrolls.kinds) and ZeroScrolls.splits == rows.SPLITS
+    assert used == set(ZeroScrolls.kinds) and ZeroScrolls.splits == SPLITS

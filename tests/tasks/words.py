@@ -1,4 +1,4 @@
-"""A tokenizer for tests: an id for each word or each character, and ids can be spelled."""
+"""A tokenizer for tests: an id for each word or each character, with decoding."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Words:
         return between.join(self.known[i] for i in ids)
 
     def vip(self, encoded, between=" "):
-        """The VIP tokens of an encoding, spelled."""
+        """The VIP tokens of an encoding as text."""
         return self.spell(
             [i for i, vip in zip(encoded.ids, encoded.vip, strict=True) if vip], between
         )

@@ -1,5 +1,6 @@
-"""Exact attention, slowly: most of a cell's life is prediction, so that kills fall into it. While
-the file that BENCH_PATIENT_HOLD names is there, it doesn't go on at all."""
+"""Slow exact attention: most of a cell's time is prediction, so that kills happen during it.
+
+It waits while the file that BENCH_PATIENT_HOLD names exists."""
 
 from __future__ import annotations
 
@@ -10,14 +11,14 @@ from pathlib import Path
 
 from torch import Tensor
 
-from methods.base import Call, Method
+from methods.base import AttentionCall, Method
 
 
 @dataclass(frozen=True)
 class Patient(Method):
     seconds: float = 0.1
 
-    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: Call) -> Tensor:
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         time.sleep(self.seconds)
         while (hold := os.environ.get("BENCH_PATIENT_HOLD")) and Path(hold).exists():
             time.sleep(0.05)

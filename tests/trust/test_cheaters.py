@@ -1,28 +1,30 @@
-"""Cheaters are caught by name, and the honest are let through."""
+"""A method that cheats fails a check that names what it did; a correct one passes all checks."""
 
 from __future__ import annotations
 
 import pytest
 
 import bench
-from bench import plugins
-from bench.store import Store
-from bench.supervisor import supervise
+from bench.execution.supervisor import supervise
+from bench.request import plugins
+from bench.status import Status
+from bench.store.store import Store
+from tasks.base import Row
+from tests.cheaters.peeks import Peeks
 from tests.conftest import ROOT
 from tests.trust.common import bench_run
 
 CONF = ROOT / "tests" / "cheaters" / "conf"
-CHEATS = {
+CHEATERS = {
     "cached": "returns a cached output",
     "in_place": "changes its input in place",
     "threaded": "works on another thread",
     "sleeper": "works or sleeps outside the timed region",
     "frees": "frees memory before it is read",
     "idle": "never calls its own attention",
-    "later": "answers otherwise than in the first process",
-    "peeks": "reads the labels",
+    "later": "gives another answer than in the first process",
 }
-SPEED = {
+VARIANTS = {
     "vanilla": None,
     "vanilla_eager": None,
     "vcc k=4 h=8 segment=64": None,
@@ -30,31 +32,21 @@ SPEED = {
     "cached by=first": "returns a cached output",
     "cached by=noisy": "returns a cached output",
     "cached by=late": "returns a cached output",
-    # Known by every token: nothing comes twice, so there is nothing to gain, and nothing to see.
+    # A cache by every token has no effect, as no input is repeated, so it passes.
     "cached by=all": None,
     "in_place what=query": "changes its input in place",
     "in_place what=caught": "changes its input in place",
     "in_place what=sequence": "changes its input in place",
     "in_place what=weights": "changes the model's weights",
     "sleeper how=lazy": "may compute later",
-    # These stay what they are until the process ends, so they come last.
+    # Last, as their processes and threads stay until this process ends.
     "threaded when=process": "works in another process",
     "threaded when=load": "works on another thread",
-}
-LABELS = {
-    "vanilla": None,
-    "vcc k=4 h=8 segment=64": None,
-    "peeks how=caught": "a row's references",
-    "peeks how=objects": "gc.get_objects searches the process",
-    "peeks how=task": "imports tasks",
-    "peeks how=load": "asks the task for them",
-    "peeks how=stories": "imports tasks.seeds",
-    "peeks how=made": "imports tasks.seeds",
 }
 
 
 @pytest.fixture(autouse=True)
-def cheaters_known(monkeypatch):
+def cheaters_configured(monkeypatch):
     monkeypatch.setenv("BENCH_CONF_PATH", str(CONF))
     plugins.conf_dirs.cache_clear()
     yield
@@ -62,47 +54,55 @@ def cheaters_known(monkeypatch):
     plugins.conf_dirs.cache_clear()
 
 
-def test_a_sweep_over_cheaters_ends_with_the_name_of_each_cheat(tiny_t5, tmp_path, monkeypatch):
+def test_each_cheater_of_a_sweep_ends_as_an_error_with_the_check_it_failed(
+    tiny_t5, tmp_path, monkeypatch
+):
     monkeypatch.setenv("LATER_SEEN", str(tmp_path / "seen"))
-    fast = [name for name in CHEATS if name != "peeks"]
-    bench_run(CONF, tiny_t5, tmp_path, "-m", f"method={','.join(fast)}", "measure=speed")
-    said = bench_run(CONF, tiny_t5, tmp_path, "method=peeks", "measure=quality")
+    run = bench_run(CONF, tiny_t5, tmp_path, "-m", f"method={','.join(CHEATERS)}", "measure=speed")
     rows = {row["method"]: row for row in Store(tmp_path).rows().to_pylist()}
-    assert rows.keys() == CHEATS.keys(), said.stderr
-    told = {name: (row["status"], row["status_detail"] or "") for name, row in rows.items()}
-    honest = [
-        name
-        for name, cheat in CHEATS.items()
-        if told[name][0] != "error" or cheat not in told[name][1]
-    ]
-    assert not honest, {name: told[name] for name in honest}
-    assert all(row["value"] is None for row in rows.values())
+    assert rows.keys() == CHEATERS.keys(), run.stderr
+    for name, check in CHEATERS.items():
+        assert rows[name]["status"] == Status.ERROR, name
+        assert f"integrity check failed: {check}" in rows[name]["status_detail"], name
+        assert rows[name]["value"] is None, name
 
 
-@pytest.mark.parametrize("kind", ["speed", "quality"])
-def test_variants_are_caught_and_the_honest_are_not(kind, tiny_t5, tmp_path):
-    words = [f"model={tiny_t5}", "method=vanilla_eager", "length=256", "n=2", "threads=1"]
-    cell = bench.compose(*words, f"measure={kind}")
-    expected = SPEED if kind == "speed" else LABELS
-    request = {
-        "cell": cell.to_json(),
-        "methods": {words: method_of(words) for words in expected},
-        "results": str(tmp_path) if kind == "quality" else None,
-    }
+def test_no_label_is_in_a_process_that_predicts(tiny_t5, tmp_path):
+    """Peeks is exact attention until it finds a label."""
+    rows = [Row("1", "query", "document", ("a label",))]
+    assert "a label" in Peeks("rows").labels() and "a label" in Peeks("objects").labels()
+    del rows
+    run = bench_run(
+        CONF, tiny_t5, tmp_path, "-m", "method=peeks", "method.where=rows,objects",
+        "measure=quality",
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    stored = Store(tmp_path).rows().to_pylist()
+    assert [row["status"] for row in stored] == [Status.OK] * 2
+    for row in stored:
+        assert row["predictions_sha256"] == row["base_predictions_sha256"]
+
+
+def test_variants_of_cheaters_fail_and_correct_methods_pass(tiny_t5):
+    cell = bench.compose(
+        f"model={tiny_t5}", "method=vanilla_eager", "length=256", "n=2", "threads=1",
+        "measure=speed",
+    )  # fmt: skip
+    methods = {words: configured(words) for words in VARIANTS}
+    request = {"cell": cell.to_json(), "methods": methods}
     outcome = supervise("tests.trust.variants", request, deadline_s=600)
-    assert outcome.status == "ok", outcome.detail
-    told = outcome.result["told"]
-    wrong = {
-        name: told[name]
-        for name, reason in expected.items()
-        if (told[name] is None) != (reason is None) or (reason or "") not in (told[name] or "")
-    }
-    assert not wrong
+    assert outcome.status == Status.OK, outcome.detail
+    failures = outcome.result["failures"]
+    for name, check in VARIANTS.items():
+        if check is None:
+            assert failures[name] is None, name
+        else:
+            assert check in (failures[name] or ""), name
 
 
-def method_of(words: str) -> dict[str, object]:
+def configured(words: str) -> dict[str, object]:
     """The configuration that 'name key=value …' stands for."""
     name, *changes = words.split()
-    given = {key: value for key, _, value in (change.partition("=") for change in changes)}
-    typed = {key: int(value) if value.isdigit() else value for key, value in given.items()}
-    return {**plugins.conf("method", name), **typed}
+    pairs = (change.partition("=") for change in changes)
+    changed = {key: int(value) if value.isdigit() else value for key, _, value in pairs}
+    return {**plugins.conf("method", name), **changed}

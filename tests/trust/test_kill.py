@@ -1,4 +1,4 @@
-"""kill -9 of the supervisor, a child, its nursery or all, at random moments, loses no row and
+"""kill -9 of the supervisor, a child, its fork server or all, at random moments, loses no row and
 doubles none.
 
 The same command follows each kill, until it has ended once; then a new folder begins. There are 40
@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.store import Store
+from bench.store.store import Store
 from tests.conftest import ROOT
 from tests.trust.common import bench_run, command, environment
 
@@ -45,7 +45,7 @@ def children_of(parent: int) -> list[int]:
 
 
 def below(parent: int) -> list[int]:
-    """The nursery and the child that it forked, as far as they are there."""
+    """The fork server and the child that it forked, as far as they run."""
     children = children_of(parent)
     return children + [pid for child in children for pid in children_of(child)]
 
@@ -86,14 +86,14 @@ def interrupted(model: Path, results: Path, moment: float, whom: str) -> tuple[b
     victims = {
         "supervisor": [run.pid],
         "child": found[1:],
-        "nursery": found[:1],
+        "fork server": found[:1],
         "both": [*found, run.pid],
     }[whom]
     for pid in victims:
         kill(pid)
     run.wait()
     assert gone(found), "a child outlived its supervisor"
-    return run.returncode == 0, whom in ("child", "nursery") and bool(victims)
+    return run.returncode == 0, whom in ("child", "fork server") and bool(victims)
 
 
 def stable(results: Path) -> dict[str, tuple[object, ...]]:
@@ -131,7 +131,7 @@ def test_kills_at_random_moments_lose_nothing_and_double_nothing(
         sweeps += 1
         before: dict[str, tuple[object, ...]] = {}
         while kills < KILLS / PARTS:
-            whom = drawn.choice(["supervisor", "child", "nursery", "both"])
+            whom = drawn.choice(["supervisor", "child", "fork server", "both"])
             ended, failed = interrupted(tiny_t5, results, drawn.uniform(0, took), whom)
             now = stable(results) if results.exists() else {}
             assert before.items() <= now.items(), "a row was lost"

@@ -1,32 +1,28 @@
-"""A child that tries many cheats in one process, each through what a cell goes through."""
+"""A child that times many methods in one process, each with the checks of a cell."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from bench import plugins
-from bench.cell import Cell
-from bench.children import arms, child, gate, latency, quality
+from bench.execution import arms, worker
+from bench.measure import integrity, latency
+from bench.request import plugins
+from bench.request.cell import Cell
 
 
-def measure(request: dict[str, Any], report: child.Report) -> dict[str, Any]:
-    """What was said of each method of `request["methods"]`: None, or the reason why not."""
+def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
+    """For each of `request["methods"]` the check that it failed, or None."""
     cell = Cell.from_json(request["cell"])
     arms.prepare(cell)
     family = arms.load(cell, arms.vanilla())
-    told: dict[str, Any] = {}
+    failures: dict[str, Any] = {}
     for name, conf in request["methods"].items():
-        gate._found.clear()
+        integrity._failures.clear()
         try:
-            if request["results"]:
-                folder = Path(request["results"]) / name.replace(" ", "-")
-                quality.predict(replace(cell, method=conf), folder, "quality", report)
-            else:
-                family.method = plugins.build(conf)
-                latency.against_vanilla(family, replace(cell, method=conf), report)
-            told[name] = None
-        except gate.Cheat as cheat:
-            told[name] = str(cheat)
-    return {"told": told}
+            family.method = plugins.build(conf)
+            latency.time_method(family, replace(cell, method=conf), report)
+            failures[name] = None
+        except integrity.IntegrityError as error:
+            failures[name] = str(error)
+    return {"failures": failures}

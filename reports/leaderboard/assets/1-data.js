@@ -16,23 +16,9 @@ const h = (name, attributes = {}, ...children) => fill(document.createElement(na
 const svg = (name, attributes = {}, ...children) => fill(document.createElementNS(SVG, name), attributes, children);
 
 async function load() {
-  const { dataset: { how }, textContent } = $('data');
-  if (how === 'plain') return JSON.parse(textContent);
-  const stream = new Blob([from85(textContent)]).stream().pipeThrough(new DecompressionStream('deflate-raw'));
-  return JSON.parse(await new Response(stream).text());
-}
-
-// Four bytes of five letters (RFC 1924, with a comma for <); what is missing at the end counts as ~.
-function from85(text) {
-  const letters = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~';
-  const values = Object.fromEntries([...letters].map((letter, i) => [letter, i]));
-  const view = new DataView(new ArrayBuffer(Math.ceil(text.length / 5) * 4));
-  for (let i = 0; i < text.length; i += 5) {
-    let word = 0;
-    for (let j = i; j < i + 5; j++) word = word * 85 + (j < text.length ? values[text[j]] : 84);
-    view.setUint32((i / 5) * 4, word);
-  }
-  return view.buffer.slice(0, view.byteLength - ((5 - (text.length % 5)) % 5));
+  const bytes = Uint8Array.from(atob($('data').textContent), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
+  return new Response(stream).json();
 }
 
 let data, rows, benchmarks, START, state;
@@ -44,6 +30,7 @@ function take(loaded) {
     for (const name in data.rows) row[name] = data.rows[name][i];
     row.board = data.boards[row.board];
     row.more = row.text == null ? {} : data.text[row.text];
+    row.isBase = row.method === 'vanilla';
     if (row.isBase) {
       if (row.ms != null) row.ratio = row.ratioLo = row.ratioHi = 1;
       if (row.mib != null) row.memory = 1;

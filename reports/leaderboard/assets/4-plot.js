@@ -2,15 +2,18 @@
 
 let shownBoard = null;
 
+// By matplotlib's names, which the figures use too.
 const SHAPES = {
-  circle: 'M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z', ring: 'M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0zM-2 0a2 2 0 1 1 4 0a2 2 0 1 1-4 0z',
-  square: 'M-4.6-4.6h9.2v9.2h-9.2z', diamond: 'M0-6.2L6.2 0L0 6.2L-6.2 0z', up: 'M0-6L5.8 4.6H-5.8z', down: 'M0 6L5.8-4.6H-5.8z',
-  hexagon: 'M-5.8 0L-2.9-5h5.8L5.8 0L2.9 5h-5.8z', star: 'M0-6.4L1.7-2H6.2L2.6 .9L4 5.6L0 2.8L-4 5.6L-2.6 .9L-6.2-2H-1.7z',
-  plus: 'M-2-6h4v4h4v4h-4v4h-4v-4h-4v-4h4z', cross: 'M-6-3.6L-3.6-6L0-2.4L3.6-6L6-3.6L2.4 0L6 3.6L3.6 6L0 2.4L-3.6 6L-6 3.6L-2.4 0z',
+  o: 'M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0z', s: 'M-4.6-4.6h9.2v9.2h-9.2z', D: 'M0-6.2L6.2 0L0 6.2L-6.2 0z', d: 'M0-6.2L3.8 0L0 6.2L-3.8 0z',
+  '^': 'M0-6L5.8 4.6H-5.8z', v: 'M0 6L5.8-4.6H-5.8z', '<': 'M-6 0L4.6-5.8V5.8z', p: 'M0-6L5.7-1.9L3.5 4.9H-3.5L-5.7-1.9z',
+  h: 'M0-5.8L5-2.9V2.9L0 5.8L-5 2.9V-2.9z', H: 'M-5.8 0L-2.9-5h5.8L5.8 0L2.9 5h-5.8z', 8: 'M-2.3-5.6h4.6L5.6-2.3v4.6L2.3 5.6h-4.6L-5.6 2.3v-4.6z',
+  '*': 'M0-6.4L1.7-2H6.2L2.6 .9L4 5.6L0 2.8L-4 5.6L-2.6 .9L-6.2-2H-1.7z', P: 'M-2-6h4v4h4v4h-4v4h-4v-4h-4v-4h4z',
+  X: 'M-6-3.6L-3.6-6L0-2.4L3.6-6L6-3.6L2.4 0L6 3.6L3.6 6L0 2.4L-3.6 6L-6 3.6L-2.4 0z',
 };
 function shape(row) {
-  const [colour, name] = data.looks[row.method] || ['currentColor', 'circle'];
-  return svg('path', { d: SHAPES[name], fill: colour, class: 'shape', 'fill-rule': 'evenodd' });
+  const [colour, name] = data.looks[row.method] || ['', 'o'];
+  // Black follows the colour scheme.
+  return svg('path', { d: SHAPES[name], fill: colour === '#000000' ? 'currentColor' : colour, class: 'shape', 'fill-rule': 'evenodd' });
 }
 const marker = (row) => svg('svg', { viewBox: '-8 -8 16 16', class: 'marker', 'aria-hidden': 'true' }, shape(row));
 
@@ -130,7 +133,7 @@ function picture(board, xAxis, yAxis, scored) {
   for (const row of shown) {
     const [px, py] = at.get(row);
     const beaten = scored && row.beaten & bit;
-    const words = `${row.label}: ${summary(row)}${beaten ? '; surely beaten' : ''}`;
+    const words = `${row.label}: ${summary(row)}${beaten ? '; significantly worse than another' : ''}`;
     root.append(svg('g', { class: `point${beaten ? ' beaten' : ''}`, 'data-row': row.i, tabindex: 0, role: 'button', 'aria-label': `${words}. Opens its origin.`,
       click: () => openOrigin(row, scored ? 'quality' : 'latency'), keydown: (event) => {
         if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); openOrigin(row, scored ? 'quality' : 'latency'); }
@@ -167,5 +170,5 @@ function light(row) {
   if (row) document.querySelectorAll(`[data-row="${row.i}"]`).forEach((element) => element.classList.add('lit'));
   $('plot-note').textContent = row && row.board === shownBoard && row.ratio != null
     ? `${row.label}: ${summary(row)}`
-    : `Bars are 95 % intervals, the line is the front.${shownBoard && axesOf(shownBoard)[2] ? ' Pale: another is surely no worse in either and surely better in one.' : ''}`;
+    : `Bars are 95 % intervals, the line is the front.${shownBoard && axesOf(shownBoard)[2] ? ' Pale: another is significantly better in one and no worse in the other.' : ''}`;
 }

@@ -39,5 +39,5 @@ load().then((loaded) => {
   arrive();
   listen();
 }, (error) => {
-  $('summary').append(` This browser can’t unpack the page’s data (${error.message}): only the tables below can be read.`);
+  $('summary').append(` This browser can’t unpack the page’s data (${error.message}): only the tables below are readable.`);
 });

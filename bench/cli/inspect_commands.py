@@ -1,0 +1,266 @@
+"""The commands about methods, tasks, models and this machine: bench ls | fetch | check | new |
+score | export | host."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.cli import scaffold
+from bench.errors import RequestError, RunError, unknown
+from bench.request import plugins
+from bench.terminal.arguments import parser_for
+from tasks.base import Data, DataError, FetchError
+
+
+def ls(arguments: Sequence[str]) -> int:
+    """Names and what their YAML says of them; tasks alone as a table, by benchmark."""
+    from bench.request.compose import GROUPS
+
+    plurals = {group if group == "data" else f"{group}s": group for group in GROUPS}
+    parser = parser_for("ls", "list methods, tasks and models, or one of: " + ", ".join(plurals))
+    parser.add_argument("group", nargs="?")
+    chosen = parser.parse_args(arguments).group
+    if chosen and chosen not in plurals and chosen not in GROUPS:
+        raise unknown("list", chosen, plurals)
+    if chosen in ("task", "tasks"):
+        from bench.terminal import task_table
+
+        print(task_table.table(plugins.available("task")))
+        return 0
+    groups = [plurals.get(chosen, chosen)] if chosen else ["method", "task", "model"]
+    for group in groups:
+        choices = plugins.available(group)
+        if len(groups) > 1:
+            print(f"{group}:")
+        width = max(map(len, choices), default=0)
+        for name, path in choices.items():
+            print(f"  {name:<{width}}  {plugins.about(path).partition('. ')[0].rstrip('.')}")
+    return 0
+
+
+def fetch(arguments: Sequence[str]) -> int:
+    """The only command that touches the network."""
+    parser = parser_for("fetch", "get a task's data or a model from the hub")
+    parser.add_argument("tasks", nargs="*", metavar="TASK")
+    parser.add_argument("--split", help="another split than the one that is scored")
+    parser.add_argument("--model", action="append", default=[], metavar="NAME or ORG/NAME")
+    parser.add_argument("--probe", action="store_true", help="fetch nothing: ask what the hub has")
+    options = parser.parse_args(arguments)
+    if not (options.tasks or options.model or options.probe):
+        raise RequestError("fetch needs a TASK or --model ORG/NAME; bench ls tasks lists tasks")
+    names = options.tasks or (plugins.available("task") if options.probe else [])
+    tasks = [plugins.build(plugins.conf("task", name)) for name in names]
+    if options.probe:
+        from tasks.loading.hub_probe import probe, table
+
+        checks = [hub_check for task in tasks for hub_check in probe(task)]
+        print(table(checks))
+        return int(any(hub_check.problem for hub_check in checks))
+    from tasks.loading import hub
+
+    for task in tasks:
+        print(f"{task.name}: {_data(hub.fetch, task, split=options.split)}")
+    for name in options.model:
+        print(f"{name}: {_fetch_model(name)}")
+    return 0
+
+
+def _fetch_model(name: str) -> str:
+    from huggingface_hub import snapshot_download
+
+    from tasks.loading.hub import is_missing
+    from tasks.loading.sources import first_line
+
+    repo = plugins.conf("model", name)["path"] if name in plugins.available("model") else name
+    try:
+        return snapshot_download(
+            repo, allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt"]
+        )
+    except Exception as error:  # the library lets errors of its HTTP client through
+        kind = RequestError if is_missing(error) else RunError
+        raise kind(f"can't fetch {repo}: {first_line(error)}") from error
+
+
+def check(arguments: Sequence[str]) -> int:
+    """Exit code 1 when the contract is broken somewhere."""
+    parser = parser_for(
+        "check",
+        "does a method or a task keep its contract?",
+        "bench check task=qmsum\nbench check task=all\n"
+        "bench check task=qmsum data=local data.dir=/data\nbench check method=vcc method.k=8",
+    )
+    parser.add_argument("words", nargs="+", metavar="method=NAME|task=NAME")
+    words = parser.parse_args(arguments).words
+    if not words[0].startswith("task="):
+        from bench.conformance.__main__ import main
+
+        return main(words)
+    if words == ["task=all"]:
+        words = [f"task={name}" for name in plugins.available("task")]
+    options = [word.partition("=")[::2] for word in words]
+    accepted = ("task", "data", "data.dir", "data.split")
+    if stray := [word for word in words if word.partition("=")[0] not in accepted]:
+        raise RequestError(f"can't read '{stray[0]}'; accepted: {'=…, '.join(accepted)}=…")
+    source = dict(options)
+    data = _source(source.get("data"), source.get("data.dir"), source.get("data.split"))
+    from transformers import AutoTokenizer
+
+    from tasks.check import check as check_task
+
+    failed = False
+    tokenizer = AutoTokenizer.from_pretrained(plugins.ROOT / "bench/models/embedded/t5")
+    for name in (value for option, value in options if option == "task"):
+        report = check_task(plugins.build(plugins.conf("task", name)), tokenizer, data)
+        not_checked = [f"not checked: {missing}" for missing in report.not_checked]
+        for line in (*report.failures, *not_checked):
+            print(f"task={name}: {line}")
+        n = len(report.failures)
+        verdict = f"{n} failures" if n else "keeps its contract"
+        if report.load_s is not None:
+            verdict += f" (embedded rows loaded in {report.load_s:.1f} s)"
+        print(f"task={name}: {verdict}")
+        failed |= bool(report.failures)
+    return int(failed)
+
+
+def new(arguments: Sequence[str]) -> int:
+    """Writes files; refuses to overwrite one."""
+    parser = parser_for(
+        "new",
+        "write the files of a new method (code, YAML and a test) or task, to change from there",
+        "bench new method sliding_window\nbench new task minutes --shape summaries",
+    )
+    parser.add_argument("kind", choices=("method", "task"))
+    parser.add_argument("name")
+    from tasks.template import DEFAULT_SHAPE, SHAPES, task_files
+
+    shapes = ", ".join(SHAPES)
+    parser.add_argument(
+        "--shape", default=DEFAULT_SHAPE, help=f"of a task's rows: {shapes} ({DEFAULT_SHAPE})"
+    )
+    options = parser.parse_args(arguments)
+    try:
+        is_method = options.kind == "method"
+        name = options.name
+        files = scaffold.new_method(name) if is_method else task_files(name, options.shape)
+    except ValueError as error:
+        raise RequestError(str(error)) from error
+    root = plugins.ROOT
+    if not plugins.IS_CHECKOUT:
+        root, files = Path.cwd(), scaffold.as_modules(files, name)
+        print("They are found with PYTHONPATH=$PWD BENCH_CONF_PATH=$PWD/conf", file=sys.stderr)
+    for path in files:
+        if (root / path).exists():
+            raise RequestError(f"{path} is there already")
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+        print(path)
+    print(f"Read {options.kind}s/base.py; then: bench check {options.kind}={name}", file=sys.stderr)
+    return 0
+
+
+def score(arguments: Sequence[str]) -> int:
+    """Official figures of anyone's predictions."""
+    parser = parser_for(
+        "score",
+        "score a file of predictions: .jsonl of {id, prediction}, .json or a submission .csv; "
+        "or .jsonl of {prediction, reference}, which needs no data",
+        "bench score qmsum predictions.jsonl --data-dir /data\nbench score qmsum pairs.jsonl",
+    )
+    parser.add_argument("task")
+    parser.add_argument("file", type=Path)
+    options = _submission_options(parser, arguments)
+    from bench.statistics import paired
+    from tasks.loading import submission
+
+    task = options.task
+    given, references = _data(submission.paired, task, options.source, options.file)
+    figures, each = task.score(given, references), task.score_each(given, references)
+    estimate = paired.bootstrap_mean(each, seed=0)
+    for name, figure in figures.items():
+        print(f"{name:<24} {figure}")
+    print(f"{'standard error':<24} {estimate.stderr:.4f}")
+    print(f"{'95 % interval':<24} {estimate.lo:.4f} … {estimate.hi:.4f}")
+    print(f"{'rows scored':<24} {len(each)}")
+    return 0
+
+
+def export(arguments: Sequence[str]) -> int:
+    """The official submission file, checked by the official rules."""
+    parser = parser_for(
+        "export",
+        "write a task's predictions into the official submission file",
+        "bench export qmsum predictions.jsonl submission.csv --data hub --split test",
+    )
+    parser.add_argument("task")
+    parser.add_argument("file", type=Path)
+    parser.add_argument("into", type=Path, help=".csv (all tasks of a benchmark) or .json")
+    options = _submission_options(parser, arguments)
+    from tasks.loading import submission
+
+    task = options.task
+    predictions = _data(submission.read_predictions, options.file, getattr(task, "member", None))
+    ids = _data(task.ids, options.source)
+    missing = _data(submission.export, task, predictions, ids, options.into)
+    print(f"{options.into}: {len(predictions)} predictions of {task.name}")
+    if missing:
+        print(f"still missing: {', '.join(missing)}")
+    return 0
+
+
+def host(arguments: Sequence[str]) -> int:
+    """Fingerprint and certificate."""
+    parser_for("host", "this machine, and the smallest effect it can resolve").parse_args(arguments)
+    from bench.execution.supervisor import supervise
+    from bench.host import host as machine
+
+    print("measuring what this machine can resolve …", file=sys.stderr)
+    torch = supervise("bench.host.torch_host", {}, deadline_s=120)
+    facts = machine.fingerprint(len(os.sched_getaffinity(0)), "cpu") | torch.result
+    certificate = machine.certificate()
+    for name, value in (facts | certificate).items():
+        print(f"{name:<18} {_readable(name, value)}")
+    found = certificate["detectable_pct"]
+    smallest = f"a slow-down of {found:.1f} % and more" if found else "no slow-down here"
+    print(f"\n{certificate['pairs']} pairs of short calls on one thread show {smallest}.")
+    return 0
+
+
+def _readable(name: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    if name.endswith("_bytes"):
+        return f"{value / (1 << 30):.1f} GiB"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _submission_options(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> Any:
+    """The parsed arguments, with `task` built and `source` the data that was asked for."""
+    parser.add_argument("--data", choices=("embedded", "local", "hub"))
+    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="a local folder of the data")
+    parser.add_argument("--split")
+    options = parser.parse_args(arguments)
+    options.task = plugins.build(plugins.conf("task", options.task))
+    options.source = _source(options.data, options.data_dir, options.split)
+    return options
+
+
+def _source(data: str | None, folder: str | Path | None, split: str | None) -> Data:
+    path = Path(folder) if folder else None
+    return Data(data or ("local" if path else "embedded"), path, split)
+
+
+def _data(function: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    """The function's answer; what is wrong with data is a wrong request."""
+    try:
+        return function(*given, **named)
+    except FetchError as error:
+        raise RunError(str(error)) from error
+    except DataError as error:
+        raise RequestError(str(error)) from error

@@ -1,0 +1,216 @@
+"""The commands around a sweep: bench plan (before it) | status (while it runs)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from bench.errors import RequestError
+from bench.terminal import text_table
+from bench.terminal.arguments import add_format, add_results, parser_for
+
+PLAN_COLUMNS = ("state", "overrides", "seconds", "memory_bytes", "reason", "row_id")
+STYLES = {"done": "green", "to do": "cyan", "unsupported": "yellow", "refused": "red",
+          "over budget": "yellow", "ok": "green", "running": "cyan", "waits": "dim"}  # fmt: skip
+
+
+def run_sweep(overrides: Sequence[str]) -> int:
+    """Run what isn't done of a request's cells and store a row of each. Exit code 2 when a request
+    was refused, 1 when a run failed."""
+    from bench.store.shards import StoreError
+    from bench.sweep import budget, launchers, sweep
+    from bench.terminal import sweep_summary
+    from bench.terminal.sweep_progress import SweepProgress
+
+    plan = sweep.settled_plan(overrides)
+    command = f"bench run -m {' '.join(overrides)}"
+    print(sweep_summary.heading(plan))
+    if plan.warning:
+        print(f"bench: {plan.warning}", file=sys.stderr)
+    outcomes = []
+    if cells := plan.open:
+        display = SweepProgress(
+            [cell.title for cell in cells], [cell.seconds for cell in cells], plan.n_parallel
+        )
+        outcomes = sweep.run(plan, command, display)
+    if unmeasured := budget.left_out(plan, outcomes):
+        try:
+            budget.store_rows(plan, unmeasured, command, here=plan.engine != launchers.SLURM)
+        except (RequestError, StoreError) as error:
+            print(f"bench: no rows for what the budget left out: {error}", file=sys.stderr)
+    sweep_summary.show(plan, outcomes)
+    return sweep.exit_code(plan, outcomes)
+
+
+def plan(arguments: Sequence[str]) -> int:
+    """The cells of a request, what each will cost, and which are done. Starts nothing."""
+    parser = parser_for(
+        "plan",
+        "what bench run -m would do with these words: done, to do, unsupported, time and memory",
+        "bench plan method=vanilla,vcc length=1024,4096\n"
+        "bench plan experiment=frontier budget=2h\n\n"
+        "Times are those of one cell after the other. They follow the rows in the results folder;\n"
+        "without any, they can be wrong by a factor of three.",
+    )
+    parser.add_argument("words", nargs="*", metavar="NAME=VALUE", help="see bench run --help")
+    parser.add_argument("-m", "--multirun", action="store_true", help=argparse.SUPPRESS)
+    add_format(parser)
+    options = parser.parse_args(arguments)
+    from rich.markup import escape
+
+    from bench.sweep import plan as planning
+    from bench.sweep.planned import PlanState
+    from bench.sweep.units import count_cells, memory, span
+    from bench.terminal import sweep_summary
+
+    made = planning.plan(options.words)
+    if text_table.tabular(options.format):
+        text_table.tsv(PLAN_COLUMNS, map(_record, made.cells))
+    else:
+        lines = [
+            (f"[{STYLES[p.state]}]{p.state}[/]", escape(p.title),
+             span(p.seconds) if p.runs else "", memory(p.bytes) if p.runs else "",
+             escape(p.reason.partition("\n")[0][:100]))
+            for p in made.cells
+        ]  # fmt: skip
+        text_table.draw("", ("", "cell", "time", "memory", "why"), lines, ("", "cell", "why"))
+    # Beside a program's table, the summary is no part of it.
+    out = sys.stderr if text_table.tabular(options.format) else sys.stdout
+    print(sweep_summary.heading(made), file=out)
+    if made.open:
+        print(f"up to {memory(max(p.bytes for p in made.open))} a process", file=out)
+    if left := made.of(PlanState.OVER_BUDGET):
+        print(f"the budget leaves {count_cells(len(left))} unmeasured", file=out)
+    if made.warning:
+        print(f"bench: {made.warning}", file=sys.stderr)
+    return 2 if made.of(PlanState.REFUSED) else 0
+
+
+def _record(planned: Any) -> dict[str, Any]:
+    return {
+        "state": planned.state,
+        "overrides": " ".join(planned.overrides),
+        "seconds": round(planned.seconds) if planned.runs else None,
+        "memory_bytes": planned.bytes if planned.runs else None,
+        "reason": planned.reason,
+        "row_id": planned.row_id,
+    }
+
+
+def status(arguments: Sequence[str]) -> int:
+    """Exit code 1 when a cell of a sweep shown has failed."""
+    parser = parser_for(
+        "status",
+        "how far sweeps are, from the queue and the store together",
+        "bench status\nbench status --cancel 20260101T120000-3f2a",
+    )
+    parser.add_argument("sweeps", nargs="*", metavar="SWEEP", help="its id; the newest without it")
+    add_results(parser)
+    parser.add_argument("--all", action="store_true", help="every sweep of the folder")
+    parser.add_argument("--cancel", action="store_true", help="take its jobs out of the queue")
+    add_format(parser)
+    options = parser.parse_args(arguments)
+    from bench.sweep import orphaned_jobs
+    from bench.sweep import plan as planning
+    from bench.sweep.state import sweeps
+
+    results = options.results.expanduser().resolve()
+    found = list(sweeps(results))
+    if not found:
+        raise RequestError(f"no sweep in {options.results}; bench run -m begins one")
+    if options.sweeps:
+        named = [r for r in found if any(r.id.startswith(word) for word in options.sweeps)]
+        if not named:
+            raise RequestError(f"no sweep {options.sweeps[0]}; the newest is {found[-1].id}")
+        found = named
+    elif not options.all:
+        found = found[-1:]
+    if count := orphaned_jobs.settle(results):
+        print(f"bench: {count} lost jobs of this folder are rows now", file=sys.stderr)
+    done = planning.finished(row for _, row in planning.measured(results))
+    failed = 0
+    for record in found:
+        if options.cancel:
+            _cancel(record)
+        failed += _show(record, done, options.format)
+    return 1 if failed else 0
+
+
+def _cancel(record: Any) -> None:
+    from bench.sweep import launchers, slurm
+
+    if record.content()["engine"] != launchers.SLURM:
+        raise RequestError(f"{record.id} has no jobs in a queue: stop it where it runs, by Ctrl-C")
+    try:
+        slurm.cancel(record.queue_name)
+    except slurm.SlurmError as error:
+        raise RequestError(str(error)) from error
+
+
+def _show(record: Any, done: dict[str, Any], form: str) -> int:
+    """One sweep; returns how many of its cells failed."""
+    from rich.markup import escape
+
+    content = record.content()
+    jobs, alive = _queue(record, content)
+    notes = [record.read_note(i) for i in range(len(content["cells"]))]
+    cells = [
+        {"sweep": record.id, "cell": " ".join(planned["overrides"]),
+         "job": note.get("slurm_job_id"), "node": note.get("node"), "about": "",
+         **_cell_state(note, jobs.get(i), planned["plan_key"] in done, alive)}
+        for i, (planned, note) in enumerate(zip(content["cells"], notes, strict=True))
+    ]  # fmt: skip
+    if text_table.tabular(form):
+        text_table.tsv(("sweep", "cell", "state", "job", "node", "about"), cells)
+    else:
+        started = datetime.fromtimestamp(content["started"])
+        print(f"{record.id} · launcher {content['launcher']} · since {started:%Y-%m-%d %H:%M}")
+        print(content["command"])
+        lines = [
+            (f"[{STYLES.get(c['state'], 'red')}]{c['state']}[/]", escape(c["cell"]),
+             c["job"] or "", c["node"] or "", escape(c["about"]))
+            for c in cells
+        ]  # fmt: skip
+        names = ("", "cell", "job", "node", "about")
+        text_table.draw("", names, lines, names)
+        counts = Counter(c["state"] for c in cells)
+        print(" · ".join(f"{number} {state}" for state, number in counts.items()))
+    return sum(bool(note.get("code")) for note in notes)
+
+
+def _queue(record: Any, content: dict[str, Any]) -> tuple[dict[int, Any], bool]:
+    """Number of a cell → its job in the queue, and whether the sweep's own process lives here."""
+    from bench.sweep import launchers, orphaned_jobs, slurm
+
+    alive = orphaned_jobs.is_alive(content)
+    if content["engine"] != launchers.SLURM:
+        return {}, alive
+    try:
+        jobs = [*slurm.queued(record.queue_name)]
+    except slurm.SlurmError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return {}, alive
+    return slurm.numbered(jobs), alive
+
+
+def _cell_state(note: dict[str, Any], job: Any, is_done: bool, alive: bool) -> dict[str, Any]:
+    """What the note of a cell, its job in the queue and the rows say together."""
+    stage = str(note.get("stage", [""])[0])
+    if note.get("state") == "ended":
+        about = note.get("figures") or note["reason"].partition("\n")[0][:80]
+        return {"state": note["status"], "about": about}
+    if job:
+        state = {"PENDING": "waits", "RUNNING": "running"}.get(job.state, job.state.lower())
+        about = stage if job.state == "RUNNING" else job.detail
+        return {"state": state, "job": job.id, "node": job.node, "about": about}
+    if is_done:
+        return {"state": "done"}
+    if note and alive:
+        return {"state": "running", "about": stage}
+    if note:
+        return {"state": "cut", "about": "the same command goes on with it"}
+    return {"state": "waits" if alive else "to do"}

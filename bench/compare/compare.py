@@ -1,0 +1,238 @@
+"""Is B better than A? The verdict on a pair of rows, figure by figure: pure functions of rows.
+
+Changes are those of B against A. Latency is compared as the ratio of two ratios, each against
+vanilla in its own process, so that a change of the machine's speed between the runs cancels. A
+verdict is better or worse only if it survives Holm's correction over everything compared.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bench.errors import RequestError, unknown
+from bench.request.cell import BASELINE
+from bench.statistics import paired
+from bench.status import Status, Verdict
+from bench.store.columns import Row, value_of
+
+FIGURES = ("quality", "latency", "memory")
+
+SURE = 0.05
+SAME_POINTS = 1.0
+SAME_BYTES = 1 << 20
+SCALE = 100.0
+"""Scores lie in 0…100."""
+
+
+class ChangeVerdict(StrEnum):
+    """What the change of a figure from A to B means."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    SAME = "same"
+    UNDECIDED = "undecided"
+
+
+LATENCY_CHANGE = {
+    Verdict.FASTER: ChangeVerdict.BETTER,
+    Verdict.SLOWER: ChangeVerdict.WORSE,
+    Verdict.SAME: ChangeVerdict.SAME,
+    Verdict.UNDECIDED: ChangeVerdict.UNDECIDED,
+}
+
+
+class Difference(NamedTuple):
+    """One figure of one pair of rows. `a` and `b` are its values; `change`, `lo` and `hi` are in
+    `unit` (% or points), `change_pct` in percent of A. What is unknown is None, and `note` says
+    why. `if_significant` is the verdict if `p` turns out small enough, `verdict` the one if not.
+    """
+
+    figure: str
+    a: float | None = None
+    b: float | None = None
+    change: float | None = None
+    lo: float | None = None
+    hi: float | None = None
+    unit: str = "%"
+    change_pct: float | None = None
+    p: float | None = None
+    n: int | None = None
+    verdict: ChangeVerdict | None = None
+    if_significant: ChangeVerdict | None = None
+    note: str = ""
+
+    @property
+    def sure(self) -> bool:
+        """Whether there is a change, however small. Valid after `holm_corrected`."""
+        if self.lo is None or self.hi is None:
+            return bool(self.change) and self.if_significant != ChangeVerdict.UNDECIDED
+        return not self.lo <= 0 <= self.hi and (self.p is None or self.p < SURE)
+
+
+def latency(a: Row, b: Row) -> Difference:
+    """The ratio of the two ratios; vanilla's own ratio is 1."""
+    for side, row in (("A", a), ("B", b)):
+        if row["method"] != BASELINE and row["ratio"] is None:
+            return Difference("latency", note=_why_missing(side, row, row["ratio_reason"]))
+    if a["method"] == b["method"] == BASELINE:
+        return Difference("latency", note="both are vanilla, which latency is measured against")
+    if a["host_id"] != b["host_id"]:
+        return Difference("latency", note="measured on different hosts")
+    ours, theirs = latency_ratio(a), latency_ratio(b)
+    if ours and theirs:
+        ratio = paired.ratio_of_ratios(ours, theirs)
+    elif ours:
+        hi = 1 / ours.ci_lo if ours.ci_lo else math.inf
+        ratio = paired.Ratio(1 / ours.ratio, 1 / ours.ci_hi, hi, ours.p, ours.n)
+    else:
+        assert theirs is not None
+        ratio = theirs
+    noises = [row["aa_noise_pct"] for row in (a, b) if row["method"] != BASELINE]
+    known = [noise for noise in noises if noise is not None]
+    resolution = math.hypot(*known) if len(known) == len(noises) else None
+    change = _pct(ratio.ratio)
+    return Difference(
+        "latency",
+        1.0 if ours is None else ours.ratio,
+        1.0 if theirs is None else theirs.ratio,
+        change, _pct(ratio.ci_lo), _pct(ratio.ci_hi),
+        change_pct=change, p=ratio.p, n=ratio.n,
+        verdict=ChangeVerdict.UNDECIDED,
+        if_significant=LATENCY_CHANGE[Verdict(paired.verdict(ratio, resolution))],
+        note="noisy host" if a["noisy"] or b["noisy"] else "",
+    )  # fmt: skip
+
+
+def latency_ratio(row: Row) -> paired.Ratio | None:
+    """A row's ratio to vanilla; None where there is none, as for vanilla itself."""
+    columns = ("ratio", "ratio_ci_lo", "ratio_ci_hi", "ratio_p", "n_pairs")
+    values: list[Any] = [row.get(name) for name in columns]
+    return None if None in values else paired.Ratio(*values)
+
+
+def _pct(ratio: float) -> float:
+    return (ratio - 1) * 100
+
+
+def memory(a: Row, b: Row) -> Difference:
+    """Peak of one cold forward. It is read once and repeats within 1 %, so it has no interval: a
+    change counts from 2 % and 1 MiB."""
+    column = "rss_peak_delta_bytes" if a["device"] == "cpu" else "gpu_alloc_delta_bytes"
+    for side, row in (("A", a), ("B", b)):
+        if not value_of(row, column):
+            return Difference("memory", note=_why_missing(side, row, row["mem_reason"]))
+    if a["mem_method"] != b["mem_method"]:
+        methods = f"{a['mem_method']}, {b['mem_method']}"
+        return Difference("memory", note=f"read in two ways: {methods}")
+    ours, theirs = value_of(a, column), value_of(b, column)
+    change = _pct(theirs / ours)
+    small = abs(change) <= paired.SAME_PCT or abs(theirs - ours) <= SAME_BYTES
+    verdict = ChangeVerdict.WORSE if change > 0 else ChangeVerdict.BETTER
+    verdict = ChangeVerdict.SAME if small else verdict
+    return Difference("memory", ours, theirs, change, change_pct=change,
+                      verdict=verdict, if_significant=verdict)  # fmt: skip
+
+
+def quality(
+    a: Sequence[float], b: Sequence[float], higher_is_better: bool, margin: float = SAME_POINTS
+) -> Difference:
+    """Scores of the same samples, in the same order. `margin` is in points."""
+    ours, theirs = np.asarray(a, float), np.asarray(b, float)
+    estimate = paired.paired_difference(theirs, ours)
+    mean, change = float(ours.mean()), estimate.value
+    difference = Difference(
+        "quality", mean, float(theirs.mean()), change, estimate.lo, estimate.hi, "points",
+        100 * change / abs(mean) if mean else math.copysign(math.inf, change) if change else 0.0,
+        n=len(ours), verdict=ChangeVerdict.UNDECIDED, if_significant=ChangeVerdict.UNDECIDED,
+    )  # fmt: skip
+    if estimate.lo is None or estimate.hi is None:
+        return difference._replace(note="one sample has no interval")
+    if not np.any(ours != theirs):
+        # The bootstrap interval of equal scores is empty; by the rule of three other samples may
+        # still differ.
+        reach = SCALE * (1 - 0.05 ** (1 / len(ours)))
+        difference = difference._replace(lo=-reach, hi=reach, note="every sample scores the same")
+    difference = difference._replace(p=paired_p(a, b))
+    lo, hi = difference.lo or 0.0, difference.hi or 0.0
+    if -margin <= lo and hi <= margin:
+        return difference._replace(verdict=ChangeVerdict.SAME, if_significant=ChangeVerdict.SAME)
+    if lo <= 0 <= hi:
+        return difference
+    better = (change > 0) == higher_is_better
+    verdict = ChangeVerdict.BETTER if better else ChangeVerdict.WORSE
+    return difference._replace(if_significant=verdict)
+
+
+def paired_p(a: Sequence[float], b: Sequence[float]) -> float:
+    """p-value that scores of the same samples, in the same order, have the same mean: McNemar's
+    for right or wrong, else that of swapping the two scores of a sample."""
+    ours, theirs = np.asarray(a, float), np.asarray(b, float)
+    values = {*ours.tolist(), *theirs.tolist()}
+    binary = values <= {0.0, 1.0} or values <= {0.0, SCALE}
+    return paired.mcnemar(ours > 0, theirs > 0) if binary else paired.sign_flip_p(ours, theirs)
+
+
+def _why_missing(side: str, row: Row, reason: str | None) -> str:
+    failed = row["status"] != Status.OK
+    return f"{side}: {row['status'] if failed else reason or 'not measured'}"
+
+
+def holm_corrected(differences: Sequence[Difference]) -> list[Difference]:
+    """The differences with p-values corrected over all of them, and their final verdicts: better
+    and worse need p below 0.05; same, which comes from the interval, needs none."""
+    adjusted = iter(paired.holm([d.p for d in differences if d.p is not None]))
+    result = []
+    for difference in differences:
+        p = None if difference.p is None else next(adjusted)
+        final = difference.if_significant
+        if p is not None and p >= SURE and final != ChangeVerdict.SAME:
+            final = difference.verdict
+        note = difference.note
+        if final != difference.if_significant:
+            note += f"{'; ' if note else ''}p = {p:.2g} after Holm's correction"
+        result.append(difference._replace(p=p, verdict=final, note=note))
+    return result
+
+
+class Limit(NamedTuple):
+    """The largest change accepted: `figure` up to `pct` (`sign` 1), or down to it (-1)."""
+
+    figure: str
+    sign: int
+    pct: float
+    text: str
+
+    def exceeded_by(self, difference: Difference) -> bool:
+        """Whether the change is beyond the limit and sure. Memory is sure without an interval."""
+        return (
+            difference.figure == self.figure
+            and difference.change_pct is not None
+            and self.sign * (difference.change_pct - self.pct) > 0
+            and difference.sure
+        )
+
+
+def parse_limit(text: str) -> Limit:
+    """A limit from a text such as 'latency > 5%' or 'quality < -2%'. Raises RequestError."""
+    match = re.fullmatch(r"\s*(\w+)\s*([<>])\s*([+-]?\d+(?:\.\d+)?)\s*%\s*", text)
+    if not match:
+        raise RequestError(
+            f"can't read the limit '{text}': it is quality, latency or memory, > or <, and a "
+            "percent, such as 'latency > 5%' or 'quality < -2%'"
+        )
+    figure, sign, pct = match[1], 1 if match[2] == ">" else -1, float(match[3])
+    if figure not in FIGURES:
+        raise unknown("figure", figure, FIGURES)
+    if sign * pct < 0:
+        accepted = "0 or more after >" if sign > 0 else "0 or less after <"
+        raise RequestError(
+            f"can't judge by '{text}': a limit is a change of B against A in percent, {accepted}, "
+            f"such as '{figure} {match[2]} {'5' if sign > 0 else '-2'}%'"
+        )
+    return Limit(figure, sign, pct, " ".join(text.split()))

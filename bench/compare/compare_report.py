@@ -1,0 +1,119 @@
+"""Two selections of rows compared cell by cell, and which limits their changes exceed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.compare import compare, matching
+from bench.compare.compare import Difference, Limit
+from bench.compare.matching import KEY, Matched, Pair
+from bench.errors import RequestError, unknown
+from bench.status import Status
+from bench.store.columns import value_of
+from bench.store.query import Selection
+
+BARE_LABELS = ("method", "task", "model", "device", "dtype")
+"""Columns whose value needs no name beside it."""
+
+
+class CellComparison(NamedTuple):
+    """A pair of rows, what tells it from the other pairs, and its change in each figure."""
+
+    pair: Pair
+    label: str
+    differences: list[Difference]
+
+    def difference(self, figure: str) -> Difference:
+        return self.differences[compare.FIGURES.index(figure)]
+
+
+def compare_selections(
+    a: Selection, b: Selection, on: Collection[str], margin: float
+) -> tuple[list[CellComparison], Matched]:
+    """Each cell of A beside its counterpart in B, corrected for the number of comparisons, and the
+    rows behind them. `on` names columns in which cells may differ; scores within `margin` points
+    are the same.
+
+    Raises RequestError for an unknown column, a negative margin, and when nothing matches.
+    """
+    if not margin >= 0:
+        raise RequestError(f"--margin {margin} is not accepted: it must be 0 or more")
+    for name in on:
+        if name not in KEY:
+            raise unknown("column of the key", name, KEY)
+    matched = matching.match(a, b, on)
+    folders = [selection.folder for selection in (a, b)]
+    # Predictions lie beside the rows: in the same folder as a single file of rows.
+    folders = [folder.parent if folder.is_file() else folder for folder in folders]
+    differences = []
+    for pair in matched.pairs:
+        quality = _quality(pair, folders, margin)
+        differences += [quality, compare.latency(*pair), compare.memory(*pair)]
+    differences = compare.holm_corrected(differences)
+    step = len(compare.FIGURES)
+    cells = [
+        CellComparison(pair, label, differences[i * step : (i + 1) * step])
+        for i, (pair, label) in enumerate(zip(matched.pairs, _labels(matched.pairs), strict=True))
+    ]
+    return cells, matched
+
+
+def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:
+    a, b = pair
+    unknown_change = Difference("quality", a["value"], b["value"])
+    for side, row in (("A", a), ("B", b)):
+        if row["value"] is None:
+            reason: str = "no score" if row["status"] == Status.OK else row["status"]
+            reason = "random weights have none" if row["weights_kind"] == "random" else reason
+            return unknown_change._replace(note=f"{side}: {reason}")
+    if (a["task"], a["metric"]) != (b["task"], b["metric"]):
+        return unknown_change._replace(note="different tasks")
+    from bench.store.rescore import ScoreError, scores
+
+    try:
+        ours, theirs = (scores(row, folder) for row, folder in zip(pair, folders, strict=True))
+    except ScoreError as error:
+        return unknown_change._replace(note=f"samples can't be paired: {error}")
+    shared = [sample for sample in ours if sample in theirs]
+    if not shared:
+        return unknown_change._replace(note="no shared samples")
+    first, second = ([scored[sample] for sample in shared] for scored in (ours, theirs))
+    difference = compare.quality(first, second, a["higher_is_better"] is not False, margin)
+    if a["metric_version"] != b["metric_version"]:
+        return difference._replace(note="both by today's metric")
+    return difference
+
+
+def _labels(pairs: Sequence[Pair]) -> list[str]:
+    """What tells the pairs apart: task and length, and every other part that isn't the same."""
+    names = [
+        name
+        for name in KEY
+        if not name.endswith(("sha256", "version"))
+        and (name in ("task", "length") or len({value_of(pair.a, name) for pair in pairs}) > 1)
+        and all(value_of(pair.a, name) == value_of(pair.b, name) for pair in pairs)
+    ]
+    return [
+        " ".join(f"{'' if n in BARE_LABELS else f'{n}='}{value_of(pair.a, n)}" for n in names)
+        or pair.a["task"]
+        for pair in pairs
+    ]
+
+
+def exceeded(limit: Limit, cells: Sequence[CellComparison]) -> Iterator[str]:
+    """A line for each cell beyond the limit. A figure missing because B failed exceeds every limit,
+    and so does a comparison in which no cell has the figure."""
+    comparable = False
+    for cell in cells:
+        difference, status = cell.difference(limit.figure), cell.pair.b["status"]
+        comparable |= difference.change_pct is not None
+        if limit.exceeded_by(difference):
+            yield f"{limit.text}: {cell.label}: {difference.change_pct:+.1f} %"
+        elif cell.pair.a["status"] == Status.OK != status and difference.change_pct is None:
+            yield f"{limit.text}: {cell.label}: B ended with {status}"
+            comparable = True
+    if not comparable:
+        notes = dict.fromkeys(cell.difference(limit.figure).note for cell in cells)
+        yield f"{limit.text}: can't be judged: {'; '.join(filter(None, notes)) or 'no figure'}"

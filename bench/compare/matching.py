@@ -1,0 +1,150 @@
+"""Which row of B is compared with which row of A, and what makes two cells different."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from bench.errors import RequestError
+from bench.store.columns import Row, value_of
+from bench.store.query import Selection, best, counting
+
+KEY = (
+    "method", "method_params", "benchmark", "task", "task_version", "split", "data_source",
+    "dataset_sha256", "n_samples_planned", "model", "weights_kind", "weights_sha256", "length",
+    "batch", "dtype", "device", "threads", "seed", "measure",
+)  # fmt: skip
+"""Columns in which rows of the same cell agree, whatever the version of the code."""
+FOLLOWS = {
+    "method": ("method_params", "weights_sha256"),
+    "model": ("weights_kind", "weights_sha256"),
+    "weights_kind": ("weights_sha256",),
+    "benchmark": ("task", "task_version", "split", "dataset_sha256"),
+    "task": ("task_version", "split", "dataset_sha256"),
+    "data_source": ("split", "dataset_sha256"),
+    "split": ("dataset_sha256",),
+    "n_samples_planned": ("dataset_sha256",),
+    "length": ("dataset_sha256",),
+    "seed": ("dataset_sha256",),
+}
+"""Column → columns that change with it: the weights may be trained with the method, and generated
+text depends on the length."""
+
+BESIDE = (
+    "status", "method_version", "metric_version", "predictions_sha256", "code_sha", "host_id",
+    "cpu_model", "gpu_name", "gpu_driver", "os_kernel", "python", "torch", "packages_sha", "noisy",
+)  # fmt: skip
+"""Not in the key, but may explain why two rows of one cell differ."""
+NOT_IN_KEY = ("model.path", "model.adapted", "data.dir")
+"""Parts of a cell that its key leaves out: paths."""
+
+
+class Pair(NamedTuple):
+    a: Row
+    b: Row
+
+
+class Matched(NamedTuple):
+    """Pairs of rows, and the rows that have no counterpart."""
+
+    pairs: list[Pair]
+    only_a: list[Row]
+    only_b: list[Row]
+
+
+def match(a: Selection, b: Selection, on: Collection[str] = ()) -> Matched:
+    """Each cell of A with its counterpart in B: equal in all of KEY but the columns compared on,
+    which are those that the two filters give differently, and `on`. A counterpart measured on the
+    same host is preferred.
+
+    Raises RequestError when nothing matches, or when a filter leaves several cells to choose from.
+    """
+    names = {n for n in {*a.named, *b.named} if a.named.get(n) != b.named.get(n)} | set(on)
+    free = {"method_params" if name.startswith("method.") else name for name in names}
+    for name in tuple(free):
+        free |= {name, *FOLLOWS.get(name, ())}
+    pairs, left, right = [], counting(a.rows), counting(b.rows)
+    if a.one and b.one:
+        pairs, left, right = [Pair(best(left), best(right))], [], []
+    for where in (("host_id",), ()):
+        fixed = [name for name in (*KEY, *where) if name not in free]
+        ours, theirs = _grouped(left, fixed), _grouped(right, fixed)
+        for cell in ours:
+            if cell in theirs:
+                pairs.append(Pair(_only(ours[cell], a, free), _only(theirs[cell], b, free)))
+        left = [row for cell, group in ours.items() if cell not in theirs for row in group]
+        right = [row for cell, group in theirs.items() if cell not in ours for row in group]
+    if not pairs:
+        raise RequestError(_no_match(left, right, a, b, free))
+    if all(pair.a["row_id"] == pair.b["row_id"] for pair in pairs):
+        raise RequestError(f"'{a.text}' and '{b.text}' are the same rows")
+    return Matched(pairs, left, right)
+
+
+def _grouped(rows: Iterable[Row], names: Sequence[str]) -> dict[tuple[Any, ...], list[Row]]:
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        probe = json.loads(row.get("cell") or "{}").get("probe")
+        groups.setdefault((*(value_of(row, name) for name in names), probe), []).append(row)
+    return groups
+
+
+def _only(rows: list[Row], selection: Selection, free: Collection[str]) -> Row:
+    """The newest row of a group: its rows may differ in code and hashes, in nothing else."""
+    for name in sorted({*free} & {*KEY}):
+        values = {str(value_of(row, name)) for row in rows}
+        if len(values) > 1 and not name.endswith(("sha256", "version")):
+            some = ", ".join(sorted(values)[:4])
+            raise RequestError(
+                f"'{selection.text}' leaves several cells to choose from: {name} is {some}; "
+                f"name one ({'method.NAME' if name == 'method_params' else name}=…)"
+            )
+    return best(rows)
+
+
+def _no_match(
+    left: list[Row], right: list[Row], a: Selection, b: Selection, free: Collection[str]
+) -> str:
+    reasons = []
+    for name in KEY:
+        ours, theirs = ({str(value_of(row, name)) for row in rows} for rows in (left, right))
+        if name not in free and not ours & theirs:
+            short = (", ".join(sorted(v[:12] for v in values)[:3]) for values in (ours, theirs))
+            reasons.append(f"{name} ({' / '.join(short)})")
+    differ = f"they differ in {'; '.join(reasons)}"
+    why = differ if reasons else "no two rows agree in all other columns of the key"
+    return (
+        f"no cell of '{a.text}' has a counterpart in '{b.text}': {why}. "
+        "--on NAME compares cells that differ in NAME"
+    )
+
+
+def key_differences(a: Row, b: Row) -> list[tuple[str, Any, Any]]:
+    """What differs between the cells of two rows, as (name, in A, in B); the names of nested parts
+    are joined with a dot."""
+    first, second = (flat(_cell(row)) for row in (a, b))
+    names = dict.fromkeys([*first, *second])
+    return [(n, first.get(n), second.get(n)) for n in names if first.get(n) != second.get(n)]
+
+
+def other_differences(a: Row, b: Row) -> list[tuple[str, Any, Any]]:
+    """What else may explain that two rows differ, as (name, in A, in B)."""
+    values = [(name, value_of(a, name), value_of(b, name)) for name in BESIDE]
+    return [line for line in values if line[1] != line[2]]
+
+
+def _cell(row: Row) -> dict[str, Any]:
+    """A row's cell, or, of an older row without one, the columns of its key."""
+    cell: dict[str, Any] = json.loads(row["cell"] or "{}")
+    return cell or {name: value_of(row, name) for name in KEY}
+
+
+def flat(content: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """The parts of a cell that its key is made of."""
+    parts: dict[str, Any] = {}
+    for name, value in content.items():
+        whole = f"{above}{name}"
+        if whole not in NOT_IN_KEY:
+            parts |= flat(value, f"{whole}.") if isinstance(value, Mapping) else {whole: value}
+    return parts

@@ -1,0 +1,224 @@
+"""A stored row measured again on this machine, and whether the two agree.
+
+agrees       within what a second measurement may differ by
+disagrees    beyond that, and surely
+can't tell   this host lacks what the row needs, or can't resolve the difference
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from bench.compare.compare import latency_ratio
+from bench.errors import RequestError
+from bench.execution import runner
+from bench.execution.supervisor import Progress
+from bench.models import auto
+from bench.request import compose, plugins
+from bench.request.cell import Cell
+from bench.request.schema import DataConf, DeviceConf, ModelConf
+from bench.statistics import paired
+from bench.status import Status
+from bench.store.columns import Row
+
+POINTS = 1.0
+"""Scores of the same samples may differ by this, or by one check."""
+SAME_HOST, OTHER_HOST, IMPLAUSIBLE = 1.10, 1.5, 3.0
+"""Factors between two latency ratios: practically equal on one host, and on two; and beyond which
+no two hosts should be."""
+SAME_BYTES, SAME_BYTES_SHARE, OTHER_BYTES_SHARE = 1 << 20, 0.02, 0.25
+MIB = 1 << 20
+OUT_OF_RESOURCES = {Status.OOM_HOST, Status.OOM_DEVICE, Status.TIMEOUT, Status.SKIPPED}
+
+
+class Agreement(StrEnum):
+    """What a second measurement says of the first."""
+
+    AGREES = "agrees"
+    DISAGREES = "disagrees"
+    CANT_TELL = "can't tell"
+
+
+class FigureCheck(NamedTuple):
+    """One figure, as the row has it and as it was measured here."""
+
+    figure: str
+    stored: str
+    here: str
+    verdict: Agreement
+    reason: str = ""
+
+
+class CantTell(Exception):
+    """Why this host can't measure the row at all: one line."""
+
+
+def verify(
+    row: Row, data_dir: Path | None, deadline_s: float, progress: Progress
+) -> list[FigureCheck]:
+    """Measure the row's cell again, apart from all stored rows, and compare."""
+    try:
+        cell = cell_here(row, data_dir)
+        with tempfile.TemporaryDirectory() as folder:
+            new = runner.run(cell, folder, force=True, deadline_s=deadline_s, progress=progress)
+    except (CantTell, RequestError) as error:
+        return [FigureCheck("cell", row["status"], "–", Agreement.CANT_TELL, str(error))]
+    checks = compare_rows(row, cast(Row, new))
+    if json.loads(row["cell"] or "{}")["code_sha256"] != cell.code_sha256:
+        changed = "the method's, task's or family's code changed since"
+        checks = [
+            check._replace(verdict=Agreement.CANT_TELL, reason=f"{changed}; {check.reason}")
+            if check.verdict == Agreement.DISAGREES
+            else check
+            for check in checks
+        ]
+    return checks
+
+
+def cell_here(row: Row, data_dir: Path | None) -> Cell:
+    """The row's cell with this machine's paths. Raises CantTell where it wouldn't be the same."""
+    if not row["cell"]:
+        raise CantTell("the row doesn't hold its cell: it was stored by an older version")
+    stored = json.loads(row["cell"])
+    if strange := strange_code(stored):
+        raise CantTell(strange)
+    if stored.get("recipe"):
+        raise CantTell("its weights were trained by a recipe: run its command, then bench compare")
+    try:
+        request = _request(stored, data_dir)
+        cell = Cell.of(request)
+        if cell.code_sha256 != stored["code_sha256"]:
+            # A cell names the family that a checkpoint led to; the code counted is what was asked.
+            resolved = Cell.of({**request, "model": {**request["model"], "family": auto.AUTO}})
+            cell = resolved if resolved.code_sha256 == stored["code_sha256"] else cell
+    except (RequestError, KeyError, TypeError) as error:
+        raise CantTell(f"this host can't run it: {error}") from error
+    for group, name, what in (("data", "sha256", "rows"), ("model", "weights_sha256", "weights")):
+        if getattr(cell, group)[name] != stored[group][name]:
+            raise CantTell(f"the {what} here are not those that it was measured with")
+    return cell
+
+
+def strange_code(stored: Mapping[str, Any]) -> str | None:
+    """What a cell would load that isn't this checkout's code of that name; None when all is. A row
+    comes from outside, and must not choose what is imported here."""
+    for group in ("method", "task"):
+        name, target = (str(stored[group].get(part)) for part in ("name", "target"))
+        if name not in plugins.available(group):
+            return f"no {group} '{name:.40}' in this checkout"
+        if target != plugins.conf(group, name)["target"]:
+            return f"{group} {name} is said to be '{target:.60}', which isn't what it is here"
+    family = str(stored["model"].get("family"))
+    families = {plugins.conf("model", name).get("family") for name in plugins.available("model")}
+    families |= set(auto.FAMILIES.values())
+    return None if family in families else f"no family '{family:.60}' in this checkout"
+
+
+def _request(stored: dict[str, Any], data_dir: Path | None) -> dict[str, Any]:
+    """What bench run was asked for."""
+    request = compose.compose([])
+    request |= {name: value for name, value in stored.items() if name in request}
+    model, data = stored["model"], stored["data"]
+    model = model | {"path": model.get("original_path", model["path"])}
+    request["model"] = _only(model, ModelConf)
+    request["data"] = _only({**data, "dir": str(data_dir or data["dir"] or "") or None}, DataConf)
+    request["device"] = _only(stored["device"], DeviceConf)
+    return request
+
+
+def _only(content: dict[str, Any], shape: type[Any]) -> dict[str, Any]:
+    return {field.name: content[field.name] for field in fields(shape) if field.name in content}
+
+
+def compare_rows(old: Row, new: Row) -> list[FigureCheck]:
+    """A row and a second measurement of its cell, figure by figure."""
+    if old["status"] != new["status"]:
+        check = FigureCheck("status", old["status"], new["status"], Agreement.DISAGREES)
+        if {old["status"], new["status"]} & OUT_OF_RESOURCES:
+            reason = "hosts differ in memory and in time"
+            return [check._replace(verdict=Agreement.CANT_TELL, reason=reason)]
+        return [check._replace(reason=(new.get("status_detail") or "").partition("\n")[0])]
+    same_status = FigureCheck("status", old["status"], new["status"], Agreement.AGREES)
+    if old["status"] != Status.OK:
+        return [same_status]
+    checks = [_quality(old, new), _latency(old, new), _memory(old, new)]
+    return [check for check in checks if check] or [
+        same_status._replace(reason="the row has no figure")
+    ]
+
+
+def _quality(old: Row, new: Row) -> FigureCheck | None:
+    before, now = old["value"], new.get("value")
+    if before is None:
+        return None
+    if now is None:
+        return FigureCheck("quality", f"{before:.2f}", "–", Agreement.CANT_TELL, "not scored here")
+    check = FigureCheck("quality", f"{before:.2f}", f"{now:.2f}", Agreement.AGREES)
+    if old["predictions_sha256"] and old["predictions_sha256"] == new.get("predictions_sha256"):
+        if abs(before - now) < 1e-6:
+            return check._replace(reason="the same answers")
+        return check._replace(
+            verdict=Agreement.DISAGREES, reason="the same answers, scored otherwise"
+        )
+    allowed = max(POINTS, 100 / max(1, old["n_scored"] or 1))
+    if abs(now - before) <= allowed + 1e-9:
+        return check._replace(reason=f"other answers, within {allowed:.1f} points")
+    reason = f"more than {allowed:.1f} points apart"
+    return check._replace(verdict=Agreement.DISAGREES, reason=reason)
+
+
+def _latency(old: Row, new: Row) -> FigureCheck | None:
+    before, now = latency_ratio(old), latency_ratio(new)
+    if before is None:
+        return None
+    if now is None:
+        reason = new.get("ratio_reason") or "not measured here"
+        return FigureCheck("latency", f"×{before.ratio:.3f}", "–", Agreement.CANT_TELL, reason)
+    check = FigureCheck("latency", f"×{before.ratio:.3f}", f"×{now.ratio:.3f}", Agreement.CANT_TELL)
+    if old["noisy"] or new.get("noisy"):
+        return check._replace(reason="a host was too busy for a fair measurement")
+    same_host = old["host_id"] == new.get("host_id")
+    near = math.log(SAME_HOST if same_host else OTHER_HOST)
+    far = near if same_host else math.log(IMPLAUSIBLE)
+    apart = paired.ratio_of_ratios(before, now)
+    middle, lo, hi = (math.log(x) if x > 0 else -math.inf for x in apart[:3])
+    where = "on the same host" if same_host else "on another host"
+    reason = f"×{apart.ratio:.3f} of the row's ratio, {where}"
+    if 1 in (old["n_processes"] or 1, new.get("n_processes") or 1):
+        reason += ", by one process alone"
+    if -near <= lo and hi <= near:
+        return check._replace(verdict=Agreement.AGREES, reason=reason)
+    if not lo <= 0 <= hi and abs(middle) > far:
+        return check._replace(verdict=Agreement.DISAGREES, reason=reason)
+    return check._replace(reason=f"{reason}: not sure enough")
+
+
+def _memory(old: Row, new: Row) -> FigureCheck | None:
+    column = "gpu_alloc_delta_bytes" if old["gpu_alloc_delta_bytes"] else "rss_peak_delta_bytes"
+    before, now = cast(dict[str, Any], old).get(column), cast(dict[str, Any], new).get(column)
+    if before is None:
+        return None
+    stored = f"{before / MIB:,.1f} MiB"
+    if now is None or old["mem_method"] != new.get("mem_method"):
+        return FigureCheck("memory", stored, "–", Agreement.CANT_TELL, "read in another way here")
+    check = FigureCheck("memory", stored, f"{now / MIB:,.1f} MiB", Agreement.AGREES)
+    same_host = old["host_id"] == new.get("host_id")
+    share = SAME_BYTES_SHARE if same_host else OTHER_BYTES_SHARE
+    if abs(now - before) <= SAME_BYTES + share * before:
+        return check
+    verdict = Agreement.DISAGREES if same_host else Agreement.CANT_TELL
+    return check._replace(verdict=verdict, reason=f"more than {share:.0%} apart")
+
+
+def overall(checks: Sequence[FigureCheck]) -> Agreement:
+    """One figure that disagrees is enough; else one that can't be told leaves the row open."""
+    verdicts = {check.verdict for check in checks}
+    order = (Agreement.DISAGREES, Agreement.CANT_TELL)
+    return next((verdict for verdict in order if verdict in verdicts), Agreement.AGREES)

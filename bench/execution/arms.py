@@ -1,0 +1,151 @@
+"""What children set up: threads and seeds, a model with a method in it, and batches of inputs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from bench.errors import RequestError
+from bench.host import linux
+from bench.models.base import Family, Spec
+from bench.request import plugins
+from bench.request.cell import BASELINE, Cell
+from methods.base import Method, SequenceInfo, Unsupported
+from tasks.base import Encoded, Task
+
+T = TypeVar("T")
+
+WORDS = {
+    "text": "text",
+    "class": "a class",
+    "choice": "one of the choices that a question gives",
+    "span": "a span of the context",
+}
+"""Descriptions of what a task asks for and a model answers with (tasks.base.Task.answers)."""
+
+
+def prepare(cell: Cell, timed: bool = False) -> None:
+    """Set the threads and seeds of this process as the cell says. A `timed` process is pinned to as
+    many cores; other processes may run side by side and are left to the scheduler."""
+    torch.set_num_threads(cell.threads)
+    if timed:
+        os.sched_setaffinity(0, linux.spread_cpus(cell.threads))
+    torch.manual_seed(cell.seed)
+    torch.use_deterministic_algorithms(cell.device["kind"] == "cpu")
+    if cell.device["kind"] == "cuda" and not torch.cuda.is_available():
+        raise RequestError(
+            f"device={cell.device['name']}: torch {torch.__version__} sees no CUDA GPU"
+        )
+
+
+def method_of(cell: Cell) -> Method:
+    try:
+        return cast(Method, plugins.build(dict(cell.method)))
+    except (TypeError, ValueError) as error:
+        raise RequestError(str(error)) from error
+
+
+def vanilla() -> Method:
+    return cast(Method, plugins.build(plugins.conf("method", BASELINE)))
+
+
+def load(cell: Cell, method: Method, training: bool = False) -> Family:
+    """The cell's model with the method in it. Raises RequestError when the folder holds no such
+    model, Unsupported with the method's reason."""
+    config = None if "training" in cell.model else cell.model.get("config")
+    return load_from(Path(cell.model["path"]), cell, method, config, cell.dtype, training)
+
+
+def load_from(
+    folder: Path,
+    cell: Cell,
+    method: Method,
+    config: dict[str, Any] | None,
+    dtype: str,
+    training: bool = False,
+) -> Family:
+    """The cell's model from the checkpoint in `folder`, or of the size `config` with random
+    weights. Raises as `load` does."""
+    model = cell.model
+    spec = Spec(model["name"], folder, config, cell.seed, tuple(model.get("marks", ())))
+    try:
+        family: Family = plugins.load(model["family"]).load(
+            spec, method, dtype, cell.device["kind"]
+        )
+    except (OSError, ValueError) as error:
+        raise RequestError(str(error).splitlines()[0]) from error
+    if training:
+        family.model.train()
+    reason = method.unsupported(family.workload(cell.length, cell.batch))
+    if reason:
+        raise Unsupported(reason)
+    return family
+
+
+def check_fit(cell: Cell, task: Task, family: Family) -> None:
+    """Raises RequestError when the model doesn't answer with what the task asks for."""
+    if task.answers != family.answers:
+        asked = f"one of {task.labels} classes" if task.labels else WORDS[task.answers]
+        raise RequestError(
+            f"task {cell.task['name']} asks for {asked}, model {cell.model['name']} answers with "
+            f"{WORDS[family.answers]}; bench ls models lists others"
+        )
+    config: Any = family.model.config
+    # An untrained head may have any size: it can be timed, and refuses to answer.
+    trained = not getattr(family, "lacks", ())
+    if task.labels is not None and config.num_labels != task.labels and trained:
+        raise RequestError(
+            f"task {cell.task['name']} has {task.labels} classes, model {cell.model['name']} has "
+            f"{config.num_labels}: it was trained for another task"
+        )
+    vocabulary = getattr(config, "vocab_size", None)
+    if task.vocabulary and vocabulary and task.vocabulary > vocabulary:
+        raise RequestError(
+            f"task {cell.task['name']} has {task.vocabulary} token ids, model "
+            f"{cell.model['name']} has {vocabulary}"
+        )
+
+
+def collate(encoded: Sequence[Encoded], device: str) -> tuple[Tensor, SequenceInfo]:
+    """Rows of ids, padded on the right: ids [B, n] and their SequenceInfo. Of pairs, all first
+    texts come before all second ones: ids [2B, n]."""
+    encoded = [*encoded, *(row.second for row in encoded if row.second is not None)]
+    longest = max(len(row.ids) for row in encoded)
+    ids = torch.zeros(len(encoded), longest, dtype=torch.long)
+    valid = torch.zeros_like(ids, dtype=torch.bool)
+    vip = torch.zeros_like(valid)
+    for i, row in enumerate(encoded):
+        ids[i, : len(row.ids)] = torch.tensor(row.ids)
+        valid[i, : len(row.ids)] = True if row.valid is None else torch.tensor(row.valid)
+        vip[i, : len(row.ids)] = torch.tensor(row.vip)
+    padded = not bool(valid.all())
+    ids, valid, vip = ids.to(device), valid.to(device), vip.to(device)
+    return ids, SequenceInfo(valid=valid if padded else None, vip=vip)
+
+
+def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]
+
+
+def longest_inputs(cell: Cell, family: Family, count: int) -> list[tuple[Tensor, SequenceInfo]]:
+    """`count` batches of the longest rows, to be timed."""
+    task = cell.build_task()
+    check_fit(cell, task, family)
+    needed = count * cell.batch
+    rows = cell.rows().rows[: max(64, needed)]
+    encoded = [task.encode(row, family.tokenizer, cell.length) for row in rows]
+    encoded.sort(key=lambda row: -len(row.ids))
+    encoded = (encoded * -(-needed // len(encoded)))[:needed]
+    return [collate(group, cell.device["kind"]) for group in batches(encoded, cell.batch)]
+
+
+def first_token(family: Family, ids: Tensor, sequence: SequenceInfo) -> Tensor:
+    """Logits of the first token after an input: what latency and memory are measured on."""
+    decoder_input = torch.zeros(ids.shape[0], 1, dtype=torch.long, device=ids.device)
+    return family.logits(ids, sequence, decoder_input)

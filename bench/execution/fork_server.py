@@ -1,0 +1,72 @@
+"""`python -m bench.execution.fork_server DESCRIPTOR MODULE …`: the process that children are forked
+from (bench.execution.spawn.ForkServer).
+
+It imports the modules and waits at a socket. For each request, which comes with the child's two
+descriptors, it sends the child's process id, and the exit code once the child has ended. It never
+computes, so torch has no thread here that a fork would lose.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import socket
+import sys
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+from bench.execution import worker
+from bench.host import linux
+
+MESSAGE_BYTES = 1 << 20
+
+
+def main() -> None:
+    linux.die_with_parent()
+    link = socket.socket(fileno=int(sys.argv[1]))
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # a collection in a child would copy the pages that it shares with this process
+    while True:
+        message, descriptors, *_ = socket.recv_fds(link, MESSAGE_BYTES, 2)
+        if not message:
+            return
+        parent = os.getpid()
+        pid = os.fork()
+        if not pid:
+            link.close()
+            run_child(json.loads(message), descriptors[0], descriptors[1], parent)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        link.send(str(pid).encode())
+        _, status = os.waitpid(pid, 0)
+        link.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+def run_child(request: dict[str, Any], output: int, progress: int, parent: int) -> NoReturn:
+    """Run the request in this fork, and exit as a fresh interpreter would."""
+    code = 1
+    try:
+        os.setsid()
+        for descriptor in (1, 2):
+            os.dup2(output, descriptor)
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        worker.run(request["module"], Path(request["work"]), progress, parent)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+if __name__ == "__main__":
+    main()

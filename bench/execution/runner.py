@@ -1,0 +1,177 @@
+"""From a cell to its row: look for the row in the store, run the stages, derive columns, store."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+from bench.errors import RequestError
+from bench.execution import stages
+from bench.execution.spawn import run_in_fork
+from bench.execution.stages import CellRun, Columns
+from bench.execution.supervisor import Outcome, Progress
+from bench.host import host, job
+from bench.request import code_hash, protocol
+from bench.request.cell import Cell
+from bench.status import Status, WeightsProtocol
+from bench.store.columns import SCHEMA_VERSION, Row
+from bench.store.store import Store
+
+FINISHED = frozenset(Status) - {Status.ERROR, Status.SKIPPED}
+"""A cell with a row of such a status isn't run again: how it ended is a result."""
+PROTOCOL = "1"
+
+
+class ReturnedRow(Row, total=False):
+    """A stored row; `reused`: it is of an earlier run."""
+
+    reused: bool
+
+
+def run(
+    cell: Cell,
+    results: Path | str = "results/runs",
+    *,
+    force: bool = False,
+    deadline_s: float = 3600.0,
+    progress: Progress | None = None,
+    command: str | None = None,
+) -> ReturnedRow:
+    """Run one cell and store its row; a finished cell's row is returned as it is.
+
+    However a child ends there is a row: its `status` says how. Raises RequestError for a usage
+    error, StoreError when the row can't be written, JobPreempted when Slurm ends the cell's job.
+    """
+    results = Path(results).expanduser().resolve()
+    store = Store(results)
+    earlier = run_in_fork(lambda: store.find(cell.key))
+    if not force and earlier and earlier["status"] in FINISHED:
+        return cast(ReturnedRow, earlier | {"reused": True})
+    check_writable(results)
+    began = time.monotonic_ns()
+    since = host.counters()
+    neighbours = job.neighbours()
+    cell, columns = _measure(CellRun(cell, results, deadline_s, progress))
+    columns = host.fingerprint(cell.threads, cell.device["kind"], since) | columns
+    columns |= _concurrency(cell, columns.get("noise_reason"), neighbours | job.neighbours())
+    row = identity(cell, command)
+    if earlier:
+        row["attempt"] += earlier["attempt"] or 1
+    row["wall_total_ns"] = time.monotonic_ns() - began
+
+    def store_row() -> Row:
+        from bench.store import derived_columns
+
+        derived = derived_columns.derive({**row, **columns}, cell, results)
+        store.append([derived])
+        return derived
+
+    return {**run_in_fork(store_row), "reused": False}
+
+
+def _measure(run: CellRun) -> tuple[Cell, Columns]:
+    """Run the cell's stages until one fails: the cell on the weights that it was measured with, and
+    the columns that the stages give."""
+    failed, cell = stages.train_missing(run.cell, run.progress)
+    if failed:
+        return cell, _ended(failed)
+    columns: Columns = {}
+    for stage in stages.planned(cell):
+        outcome, stage_columns = stage(replace(run, cell=cell))
+        columns |= stage_columns | _ended(outcome)
+        if outcome.status != Status.OK:
+            break
+    return cell, columns
+
+
+def check_writable(results: Path) -> None:
+    """Raises RequestError when no row can be stored there: before the run and not after it."""
+    try:
+        results.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=results).close()
+    except OSError as error:
+        raise unwritable(results, error) from error
+
+
+def unwritable(results: Path, error: OSError) -> RequestError:
+    return RequestError(
+        f"results={results} can't be written: {error.strerror}; give another folder"
+    )
+
+
+def store_unmeasured(cell: Cell, results: Path, status: str, detail: str, **columns: Any) -> Row:
+    """Store the row of a cell whose whole process was killed, the supervisor included."""
+    row = unmeasured_row(cell, status, detail, **{"status_stage": "start", **columns})
+    Store(results).append([row])
+    return row
+
+
+def unmeasured_row(cell: Cell, status: str, detail: str, **columns: Any) -> Row:
+    """The row of a cell of which nothing was measured."""
+    columns |= {"status": Status(status), "status_detail": detail}
+    return identity(cell, None) | cast(Row, columns)
+
+
+def identity(cell: Cell, command: str | None) -> Row:
+    """The columns that are known before anything is measured."""
+    columns: Row = {
+        "schema_version": SCHEMA_VERSION,
+        "row_id": uuid.uuid4().hex,
+        "run_id": os.environ.setdefault(job.RUN_ID, uuid.uuid4().hex[:12]),
+        "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
+        "protocol": PROTOCOL,
+        "cell_key": cell.key,
+        "cell": cell.stored_json(),
+        "command": command,
+        "method_version": code_hash.code_sha256([cell.method["target"]])[:12],
+        "task_version": str(cell.task["version"]),
+        "truncation_side": cell.task.get("truncation_side", "right"),
+        "status": Status.OK,
+    }
+    return columns | cast(Row, cell.columns) | _weights(cell) | cast(Row, job.columns())
+
+
+def _weights(cell: Cell) -> Row:
+    """The columns that say how the weights were made."""
+    columns: Row = {"weights_protocol": cast("WeightsProtocol | None", cell.protocol)}
+    if cell.recipe is None:
+        return columns
+    card = protocol.card(Path(cell.model["path"])) or {}
+    trained: Row = {
+        "recipe": cell.recipe["name"],
+        "recipe_params": json.dumps(dict(cell.recipe), sort_keys=True),
+        "checkpoint_key": cell.model["training"],
+        "train_steps": card.get("best_step"),
+        "train_wall_ns": card.get("wall_ns"),
+        "train_dev_score": card.get("dev_score"),
+    }
+    return columns | trained
+
+
+def _ended(outcome: Outcome) -> Columns:
+    """The columns of an outcome that isn't OK. Raises JobPreempted."""
+    job.check_preempted(outcome.exit_signal)
+    if outcome.status == Status.OK:
+        return {}
+    return {
+        "status": outcome.status,
+        "status_stage": outcome.stage,
+        "status_detail": outcome.detail,
+        "exit_signal": outcome.exit_signal,
+    }
+
+
+def _concurrency(cell: Cell, noise_reason: str | None, neighbours: set[str]) -> Columns:
+    """What ran at the same time on this machine; times taken then are marked noisy."""
+    beside = ", ".join(sorted(neighbours)) or "nothing known"
+    if not neighbours or not cell.plan.speed:
+        return {"ran_beside": beside}
+    reasons = filter(None, (noise_reason, f"beside {beside}"))
+    return {"ran_beside": beside, "noisy": True, "noise_reason": "; ".join(reasons)}

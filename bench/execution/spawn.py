@@ -1,0 +1,243 @@
+"""Start processes: a child in a fresh interpreter, one forked from a fork server, or a fork of this
+process for work whose memory should not stay here.
+
+A fork server has imported torch and the modules that children need, which takes a fresh interpreter
+seconds. CUDA can't be used after a fork: children on a GPU are started in a fresh interpreter.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import pickle
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+from bench.host import linux
+from bench.request.plugins import ROOT
+from bench.store.shards import StoreError
+
+READ_AT_STARTUP = ("PYTHONPATH", "PYTHONHASHSEED", "LD_PRELOAD", "LD_LIBRARY_PATH")
+T = TypeVar("T")
+
+
+class SubprocessChild:
+    """A child in a fresh interpreter, the leader of its process group. The descriptor `ended` is
+    readable once it has ended."""
+
+    def __init__(self, process: subprocess.Popen[bytes]):
+        self.wait = process.wait
+        self.pid = process.pid
+        self.ended = os.pidfd_open(self.pid)
+
+    def close(self) -> None:
+        os.close(self.ended)
+
+
+class ForkedChild:
+    """A child that a fork server forks, otherwise like a SubprocessChild."""
+
+    def __init__(self, server: ForkServer, content: object, output: int, progress: int):
+        self.server = server
+        self.code: int | None = None
+        socket.send_fds(server.link, [json.dumps(content).encode()], [output, progress])
+        self.pid = int(server.receive())
+        self.ended = server.link.fileno()
+
+    def wait(self) -> int:
+        """Wait for the end; the exit code, or minus the number of the signal that killed it."""
+        if self.code is None:
+            try:
+                self.code = int(self.server.receive())
+            except EOFError:  # its children are killed with it
+                self.code = -signal.SIGKILL
+        return self.code
+
+    def close(self) -> None:
+        if self.code is None:
+            self.server.close()
+
+
+class ForkServer:
+    """A running `bench.execution.fork_server` with the modules `preload`. It ends with this
+    process."""
+
+    def __init__(self, environment: Mapping[str, str], preload: Sequence[str]):
+        self.link, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.owner = os.getpid()
+        with remote:
+            arguments = ["bench.execution.fork_server", str(remote.fileno()), *preload]
+            self.process = _run_python(arguments, environment, subprocess.DEVNULL, remote.fileno())
+
+    def receive(self) -> bytes:
+        """The server's next message. Raises EOFError when the server has ended."""
+        try:
+            message = self.link.recv(64)
+        except ConnectionError:
+            message = b""
+        if not message:
+            self.close()
+            raise EOFError("the fork server has ended")
+        return message
+
+    @property
+    def usable(self) -> bool:
+        """Whether it runs, belongs to this process and not to its parent, and is in turn to
+        receive."""
+        return (
+            self.owner == os.getpid()
+            and self.process.poll() is None
+            and not select.select([self.link], [], [], 0)[0]
+        )
+
+    def close(self) -> None:
+        self.link.close()
+        if self.owner == os.getpid():
+            self.process.kill()
+            self.process.wait()
+
+
+Child = SubprocessChild | ForkedChild
+
+
+def kill(child: Child) -> int:
+    """Kill the child's process group, which may have ended already, and return the exit code."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    return child.wait()
+
+
+def _run_python(
+    arguments: Sequence[str], environment: Mapping[str, str], output: int, inherited: int
+) -> subprocess.Popen[bytes]:
+    """`python -m` with a session of its own, and a further descriptor that it inherits."""
+    return subprocess.Popen(
+        [sys.executable, "-m", *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        pass_fds=[inherited],
+        start_new_session=True,
+    )
+
+
+fork_servers: dict[tuple[object, ...], ForkServer] = {}
+"""The running fork server, by its environment and its modules."""
+
+
+def start(
+    module: str,
+    work: Path,
+    environment: Mapping[str, str],
+    output: int,
+    progress: int,
+    preload: Sequence[str] = (),
+) -> Child:
+    """Run `measure` of a module on the request in the folder `work`. The child writes its output
+    and its progress to two descriptors, which stay open in this process."""
+    if preload:
+        # Fall back to a fresh interpreter, whose output says what is wrong.
+        with contextlib.suppress(EOFError, OSError):
+            server = _fork_server(environment, preload)
+            content = {
+                "module": module,
+                "work": str(work),
+                "environment": {**os.environ, **environment},
+            }
+            return ForkedChild(server, content, output, progress)
+    arguments = ["bench.execution.worker", module, str(work), str(progress)]
+    return SubprocessChild(_run_python(arguments, environment, output, progress))
+
+
+def _fork_server(environment: Mapping[str, str], preload: Sequence[str]) -> ForkServer:
+    startup = {name: os.environ[name] for name in READ_AT_STARTUP if name in os.environ}
+    key = (*sorted({**startup, **environment}.items()), *preload)
+    server = fork_servers.get(key)
+    if server is None or not server.usable:
+        _close_fork_servers()  # only one at a time: each holds 300 MiB
+        fork_servers[key] = server = ForkServer(environment, preload)
+    return server
+
+
+@atexit.register
+def _close_fork_servers() -> None:
+    while fork_servers:
+        fork_servers.popitem()[1].close()
+
+
+@contextlib.contextmanager
+def _delayed_interrupt() -> Iterator[None]:
+    """Ctrl-C takes effect at the end of the block. Python drops an exception that is raised while
+    it runs the hooks of a fork, such as logging's."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signal handlers run in the main thread alone
+        return
+    parent = os.getpid()
+    arrived: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, _: arrived.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    if arrived and os.getpid() == parent:
+        signal.raise_signal(signal.SIGINT)
+
+
+def run_in_fork(work: Callable[[], T]) -> T:
+    """Return what `work` returns, or raise what it raises, from a fork of this process; the value
+    or the exception is pickled. Raises StoreError when the fork was killed.
+
+    The supervisor runs beside what is measured, so it stays small: a fork returns its memory.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    read, write = os.pipe()
+    parent = os.getpid()
+    with _delayed_interrupt():
+        pid = os.fork()
+    if not pid:
+        _send_result(work, write, parent)
+    os.close(write)
+    try:
+        with open(read, "rb") as pipe:
+            content = pipe.read()
+    finally:
+        _, status = os.waitpid(pid, 0)
+    if not content:
+        raise StoreError(
+            f"the process that reads and stores rows ended with code "
+            f"{os.waitstatus_to_exitcode(status)}; run the same command again to continue"
+        )
+    succeeded, value = pickle.loads(content)
+    if not succeeded:
+        raise value
+    result: T = value
+    return result
+
+
+def _send_result(work: Callable[[], T], write: int, parent: int) -> NoReturn:
+    code = 1
+    try:
+        linux.die_with_parent()
+        if os.getppid() != parent:  # the parent died before die_with_parent took effect
+            os._exit(1)
+        try:
+            content = pickle.dumps((True, work()))
+        except BaseException as error:
+            content = pickle.dumps((False, error))
+        with open(write, "wb") as pipe:
+            pipe.write(content)
+        code = 0
+    finally:
+        os._exit(code)

@@ -1,0 +1,235 @@
+"""The stages of a cell: each runs modules of bench.measure or bench.train in child processes, and
+returns how they ended and the columns that they give."""
+
+from __future__ import annotations
+
+import os
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bench.execution.supervisor import Outcome, Progress, supervise
+from bench.host import host, job
+from bench.request import protocol
+from bench.request.cell import BASELINE, Cell
+from bench.status import Status
+from bench.store.columns import COLUMNS
+
+Columns = dict[str, Any]
+"""Columns of a row, as children give them in JSON, and raw samples that others are derived from."""
+
+PRELOAD = ("bench.measure.latency", "bench.measure.memory", "bench.models.hf")
+"""What the fork server imports: what most children need."""
+CHILD_ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONHASHSEED": "0",
+}
+MEMORY_LIMIT = "BENCH_MEMORY_LIMIT_BYTES"
+"""Environment variable: the most bytes a child may allocate. Not part of a cell."""
+SPARE_BYTES = 512 << 20
+TRAINING_DEADLINE_S = 14 * 24 * 3600.0
+"""In effect none: a training that is stopped continues from its last checkpoint."""
+MAX_PROBED_LENGTH = 1 << 22
+
+POOLED_SAMPLES = (
+    "lat_samples_ns", "base_samples_ns", "aa_first_samples_ns", "aa_second_samples_ns",
+    "wall_samples_ns",
+)  # fmt: skip
+PAGE_FAULTS = ("lat_page_faults", "base_page_faults")
+
+
+@dataclass(frozen=True)
+class CellRun:
+    """A cell, where its predictions go, and the limits of each child."""
+
+    cell: Cell
+    results: Path
+    deadline_s: float
+    progress: Progress | None = None
+
+    def child(self, module: str, **request: Any) -> Outcome:
+        """Run `measure` of a module of `bench` in a child, on the cell and `request`."""
+        cell = self.cell
+        on_cpu = cell.device["kind"] == "cpu"
+        threads = {"OMP_NUM_THREADS": str(cell.threads), "OMP_PROC_BIND": "close"}
+        return supervise(
+            f"bench.{module}",
+            {"cell": cell.to_json(), **request},
+            deadline_s=self.deadline_s,
+            # A GPU's driver maps far more memory than it uses, which the limit would count.
+            memory_bytes=child_memory_bytes() if on_cpu else None,
+            environment={**threads, **CHILD_ENVIRONMENT},
+            progress=self.progress,
+            preload=PRELOAD if on_cpu else (),
+        )
+
+
+Stage = Callable[[CellRun], tuple[Outcome, Columns]]
+
+
+def child_memory_bytes() -> int:
+    """What a child may allocate: it fails before anything else on the machine does."""
+    limit = max(0, host.available_memory() - SPARE_BYTES)
+    if own := os.environ.get(MEMORY_LIMIT):
+        limit = min(limit, int(own))
+    if granted := job.memory_limit():
+        # Slurm kills the whole job at its limit.
+        limit = min(limit, max(SPARE_BYTES, granted - SPARE_BYTES))
+    return limit
+
+
+def planned(cell: Cell) -> Sequence[Stage]:
+    if cell.probe:
+        return (max_length,)
+    stages: list[Stage] = []
+    if cell.plan.quality and cell.model["weights"] != "random":
+        stages.append(quality)
+    if cell.plan.speed:
+        stages += [latency, memory]
+    if cell.plan.training:
+        stages.append(training_step)
+    return stages
+
+
+def quality(run: CellRun) -> tuple[Outcome, Columns]:
+    """Predictions of the method, and of vanilla on the same rows."""
+    paired = run.cell.method["name"] != BASELINE
+    outcome = run.child("measure.quality", results=str(run.results), baseline=paired)
+    return outcome, outcome.result
+
+
+def latency(run: CellRun) -> tuple[Outcome, Columns]:
+    """Pairs timed in several processes, one after the other: the first decides how many pairs each
+    times. When one fails, so does the stage: the samples taken before are not to be trusted."""
+    first = run.child("measure.latency")
+    columns = dict(first.result)
+    shares, answer = columns.pop("shares", ()), columns.pop("answer", None)
+    parts, wall_ns = [columns], first.wall_ns
+
+    def report(stage: str, *position: Any) -> None:
+        # A further process's loading and warm-up are not shown.
+        if run.progress and stage == "latency":
+            run.progress(stage, *position)
+
+    for share in shares:
+        further = replace(run, progress=report).child("measure.latency", share=share, answer=answer)
+        wall_ns += further.wall_ns
+        if further.status != Status.OK:
+            where = f"in process {share['process'] + 1} of {len(shares) + 1}"
+            detail = f"{further.detail or further.status}\n{where}"
+            return replace(further, detail=detail, wall_ns=wall_ns), {}
+        parts.append(further.result)
+    return replace(first, wall_ns=wall_ns), _pooled(parts) if shares else columns
+
+
+def _pooled(parts: Sequence[Columns]) -> Columns:
+    """The columns of the first process with the samples of all, and the process of each pair."""
+    columns = dict(parts[0])
+    for name in POOLED_SAMPLES:
+        if columns.get(name) is not None:
+            columns[name] = [sample for part in parts for sample in part[name]]
+    for name in PAGE_FAULTS:
+        columns[name] = round(statistics.mean(part[name] for part in parts))
+    columns["pair_order"] = "".join(part["pair_order"] for part in parts)
+    columns["pair_process"] = [
+        i for i, part in enumerate(parts) for _ in range(len(part["lat_samples_ns"]))
+    ]
+    return columns
+
+
+def memory(run: CellRun) -> tuple[Outcome, Columns]:
+    """Peak memory of the method and of vanilla, each in a process of its own."""
+    outcome = run.child("measure.memory", arm="method")
+    if outcome.status != Status.OK:
+        return outcome, {}
+    columns = dict(outcome.result)
+    if run.cell.method["name"] == BASELINE:
+        return outcome, columns
+    base = run.child("measure.memory", arm=BASELINE)
+    if base.status != Status.OK:
+        reason = f"vanilla ended with {base.status}"
+        return outcome, columns | {"mem_reason": reason, "baseline_status": base.status}
+    base_columns = {f"base_{name}": value for name, value in base.result.items()}
+    columns |= {name: value for name, value in base_columns.items() if name in COLUMNS}
+    on_gpu = run.cell.device["kind"] == "cuda"
+    peak = "gpu_alloc_delta_bytes" if on_gpu else "rss_peak_delta_bytes"
+    if columns.get(peak) is not None and base.result.get(peak):
+        columns["mem_ratio"] = columns[peak] / base.result[peak]
+    return outcome, columns
+
+
+def max_length(run: CellRun) -> tuple[Outcome, Columns]:
+    """The longest input of which one forward fits, to a sixteenth: the length is doubled until
+    a forward fails, then bisected."""
+    fits, fails = 0, None
+    outcome = Outcome(Status.ERROR, "probe")
+    length, silent = run.cell.length, replace(run, progress=None)
+    while length <= MAX_PROBED_LENGTH:
+        if run.progress:
+            run.progress(f"{length:,} tokens", 0, 0)
+        outcome = silent.child("measure.max_length", length=length)
+        if outcome.status == Status.OK:
+            fits = length
+        elif outcome.status in (Status.OOM_HOST, Status.OOM_DEVICE, Status.TIMEOUT):
+            fails = length
+        else:
+            return outcome, {}
+        if fails is None:
+            length *= 2
+        elif fails - fits > max(1, fits // 16):
+            length = (fits + fails) // 2
+        else:
+            break
+    if not fits:
+        return outcome, {}
+    return replace(outcome, status=Status.OK), {"max_length_fit": fits}
+
+
+def training_step(run: CellRun) -> tuple[Outcome, Columns]:
+    outcome = run.child("measure.training_step")
+    if outcome.status != Status.OK:
+        return outcome, {}
+    columns: Columns = {"training": outcome.result}  # raw samples, for bench.store.derived_columns
+    arms = {"": "method", "base_": BASELINE}
+    if run.cell.method["name"] == BASELINE:
+        del arms["base_"]
+    for prefix, arm in arms.items():
+        peak = run.child("measure.training_step", arm=arm)
+        if peak.status != Status.OK:
+            return outcome, columns | {"train_reason": f"peak memory of {arm}: {peak.status}"}
+        columns |= {f"{prefix}{name}": value for name, value in peak.result.items()}
+    own, base = columns.get("train_peak_bytes"), columns.get("base_train_peak_bytes")
+    if own is not None and base:
+        columns["train_mem_ratio"] = own / base
+    return outcome, columns
+
+
+def cells_to_train(cell: Cell) -> list[Cell]:
+    """The cells whose weights must be trained by a recipe before this one is measured: its own,
+    and vanilla's where their answers are compared."""
+    if cell.recipe is None or cell.plan.training:
+        return []
+    compares = cell.plan.quality and cell.method["name"] != BASELINE
+    return [cell.trained(), *([cell.baseline()] if compares else [])]
+
+
+def train_missing(cell: Cell, progress: Progress | None) -> tuple[Outcome | None, Cell]:
+    """Train the weights that the cell needs and that aren't there. Returns the outcome of a
+    training that failed, and the cell on its trained weights."""
+    needed = cells_to_train(cell)
+    for other in needed:
+        if protocol.card(Path(other.model["path"])) is None:
+            outcome = train(other, progress)
+            if outcome.status != Status.OK:
+                return outcome, cell
+    return None, cell.trained() if needed else cell
+
+
+def train(cell: Cell, progress: Progress | None) -> Outcome:
+    """Train the cell's weights, or continue; the result is the checkpoint's card."""
+    return CellRun(cell, Path(), TRAINING_DEADLINE_S, progress).child("train.train")

@@ -1,0 +1,116 @@
+"""What all children have in common: read the request, limit memory, report progress, write one
+result. A child is `python -m bench.execution.worker MODULE FOLDER DESCRIPTOR`, or is forked from
+the fork server. Imports no torch: the memory limit is set before anything large is loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import resource
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from bench.errors import RequestError
+from bench.host import linux
+from bench.status import Status
+from methods.errors import Unsupported
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -2, -3, -4  # malloc.h
+LARGE_BYTES = 65536
+
+
+class Report:
+    """Sends the stage and its progress to the supervisor, at most once a second, so that neither
+    process works while something is timed."""
+
+    def __init__(self, descriptor: int):
+        self.descriptor = descriptor
+        self.stage = "load"
+        self.last = 0.0
+        self("load")
+
+    def __call__(self, stage: str, done: int = 0, total: int = 0, note: str = "") -> None:
+        now = time.monotonic()
+        if stage == self.stage and done < total and now - self.last < 1.0 and self.last:
+            return
+        self.stage, self.last = stage, now
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self.descriptor, json.dumps([stage, done, total, note]).encode() + b"\n")
+
+
+def main() -> None:
+    module, work, progress = sys.argv[1:]
+    run(module, Path(work), int(progress))
+
+
+def run(module: str, work: Path, progress: int, parent: int | None = None) -> None:
+    """Run `measure` of a module on request.json in the folder `work` and write result.json there.
+    This process is killed when `parent` ends (default: the supervisor)."""
+    linux.die_with_parent()
+    request = json.loads((work / "request.json").read_text())
+    if os.getppid() != (parent or request["supervisor"]):
+        sys.exit(1)  # the parent died before die_with_parent took effect
+    if request["memory_bytes"]:
+        # A larger allocation fails in this process, long before the machine runs out of memory.
+        resource.setrlimit(resource.RLIMIT_DATA, (request["memory_bytes"],) * 2)
+    report = Report(progress)
+    answer: dict[str, Any]
+    try:
+        result = importlib.import_module(module).measure(request, report)
+        answer = {"status": Status.OK, "result": result}
+    except RequestError as error:
+        answer = {"request_error": str(error)}
+    except Unsupported as error:
+        answer = {"status": Status.UNSUPPORTED, "detail": str(error), "stage": report.stage}
+    except Exception as error:
+        status = memory_status(error)
+        if status:
+            traceback.clear_frames(error.__traceback__)  # frees what the failed call holds
+        lines = [f"{type(error).__name__}: {error}\n", *traceback.format_exception(error)[-6:]]
+        detail = "".join(lines).strip()
+        answer = {"status": status or Status.ERROR, "detail": detail, "stage": report.stage}
+    temporary = work / "result.json.part"
+    temporary.write_text(json.dumps(answer))
+    temporary.rename(work / "result.json")
+
+
+def memory_status(error: BaseException) -> Status | None:
+    """OOM_HOST or OOM_DEVICE when the error says that memory ran out, else None."""
+    torch = sys.modules.get("torch")
+    if isinstance(error, getattr(torch, "OutOfMemoryError", ())):
+        return Status.OOM_DEVICE
+    message = str(error).lower()
+    if isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError)
+        and ("can't allocate memory" in message or "not enough memory" in message)
+    ):
+        return Status.OOM_HOST
+    return None
+
+
+def return_freed_memory() -> None:
+    """Have malloc return freed pages to the kernel at once. Where peak memory is measured, pages
+    kept from an earlier peak would hide the next one."""
+    _mallopt({M_MMAP_THRESHOLD: LARGE_BYTES, M_TRIM_THRESHOLD: LARGE_BYTES, M_TOP_PAD: 0})
+
+
+def keep_freed_memory() -> None:
+    """Have malloc keep freed pages. Where glibc gave them back, fetching them anew in every call
+    made one cell 30 % slower in some processes than in others."""
+    _mallopt({M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1})
+
+
+def _mallopt(options: dict[int, int]) -> None:
+    for option, value in options.items():
+        ctypes.CDLL("libc.so.6").mallopt(option, value)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,258 @@
+"""What this machine is, how busy it is, and how small an effect it resolves.
+
+What a system doesn't report is None. Nothing here raises, and nothing imports torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import os
+import platform
+import random
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.host import linux
+
+ROOT = Path(__file__).resolve().parents[2]
+CODE = ("bench", "methods", "tasks", "reports", "conf", "hydra_plugins")
+NODES = Path("/sys/devices/system/node")
+STEAL_LIMIT_PCT = 5.0
+LOAD_MARGIN = 0.5
+"""A run that fills its cores has a load of about their number; processes beyond that wait."""
+
+Facts = dict[str, Any]
+
+
+class Counters(NamedTuple):
+    """The system's counters; the difference of two shows what happened during a measurement."""
+
+    steal_ticks: int | None
+    total_ticks: int | None
+    ctx_switch_invol: int
+    throttled_periods: int | None
+    load1: float | None
+
+
+def counters() -> Counters:
+    """The counters now. Context switches are those of this process and of its ended children."""
+    ticks = [int(field) for field in linux.line(Path("/proc/stat"), "cpu ").split()[1:9]]
+    throttled = linux.line(linux.cgroup("cpu") / "cpu.stat", "nr_throttled").split()
+    return Counters(
+        steal_ticks=ticks[7] if len(ticks) > 7 else None,
+        total_ticks=sum(ticks) if len(ticks) > 7 else None,
+        ctx_switch_invol=sum(
+            resource.getrusage(who).ru_nivcsw
+            for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        ),
+        throttled_periods=linux.first_int(throttled[1:]),
+        load1=os.getloadavg()[0],
+    )
+
+
+def fingerprint(threads: int, device: str, since: Counters | None = None) -> Facts:
+    """The host columns of a row that runs `threads` threads on `device` (cpu or cuda).
+
+    With `since`, taken before the measurement, counters are those after it, and the load is that of
+    `since`; without it they cover all time since the machine and this process started.
+    """
+    busy = _busyness(since or Counters(0, 0, 0, 0, None))
+    reasons = _noise(threads, device, busy)
+    return {
+        **_machine(),
+        "affinity": ",".join(map(str, linux.usable_cpus())) or None,
+        "cgroup_cpu": linux.cpu_quota(),
+        "cgroup_mem_bytes": min((limit for limit, _ in linux.memory_limits()), default=None),
+        "gpu_clock_mhz": linux.first_int(_nvidia("clocks.sm")) if device == "cuda" else None,
+        **busy,
+        "noisy": bool(reasons),
+        "noise_reason": "; ".join(reasons) or None,
+        **_software(),
+        **_code(),
+    }
+
+
+@functools.cache
+def _machine() -> Facts:
+    """What is constant; `host_id` hashes what updates and reboots don't change either."""
+    smt = linux.text(linux.CPUS / "smt/active")
+    model = linux.line(Path("/proc/cpuinfo"), "model name").partition(":")[2].strip()
+    gpu_name, gpu_driver = _nvidia("name", "driver_version")
+    stable = {
+        "cpu_model": model or platform.processor() or None,
+        "cores_phys": _physical(range(os.cpu_count() or 0)),
+        "cores_logical": os.cpu_count(),
+        "smt": None if smt is None else smt == "1",
+        "numa": len(list(NODES.glob("node[0-9]*"))) or None,
+        "virt": _virt(),
+        "gpu_name": gpu_name,
+        "gpu_driver": gpu_driver,
+    }
+    memory = linux.meminfo_bytes("MemTotal")
+    identity = [str(value) for value in stable.values()] + [str((memory or 0) >> 30)]
+    return {
+        "host_id": hashlib.sha256("|".join(identity).encode()).hexdigest()[:16],
+        **stable,
+        "mem_total_bytes": memory,
+        "governor": linux.text(linux.CPUS / "cpu0/cpufreq/scaling_governor"),
+        "os_kernel": platform.release() or None,
+        "libc": " ".join(platform.libc_ver()).strip() or None,
+    }
+
+
+def _physical(cpus: range | list[int]) -> int | None:
+    """The number of physical cores that these logical cores are on."""
+    cores = {linux.text(linux.CPUS / f"cpu{cpu}/topology/thread_siblings_list") for cpu in cpus}
+    return len(cores) if cores and None not in cores else None
+
+
+def _busyness(since: Counters) -> Facts:
+    now = counters()
+    steal_pct = throttled = None
+    if now.steal_ticks is not None and now.total_ticks is not None:
+        elapsed = max(1, now.total_ticks - (since.total_ticks or 0))
+        steal_pct = 100.0 * (now.steal_ticks - (since.steal_ticks or 0)) / elapsed
+    if now.throttled_periods is not None:
+        throttled = now.throttled_periods > (since.throttled_periods or 0)
+    return {
+        "steal_pct": steal_pct,
+        "load1": now.load1 if since.load1 is None else since.load1,
+        "ctx_switch_invol": now.ctx_switch_invol - since.ctx_switch_invol,
+        "throttled": throttled,
+    }
+
+
+def _noise(threads: int, device: str, busy: Facts) -> list[str]:
+    """Reasons why times measured now would be noisy."""
+    usable, quota = linux.usable_cpus(), linux.cpu_quota()
+    cores, reasons = _physical(usable) or len(usable), []
+    if device == "cpu" and cores and threads > cores:
+        reasons.append(f"{threads} threads on {cores} physical cores")
+    if device == "cpu" and quota and threads > quota:
+        reasons.append(f"{threads} threads in a control group of {quota:g} cores")
+    if (busy["steal_pct"] or 0.0) > STEAL_LIMIT_PCT:
+        reasons.append(f"other guests took {busy['steal_pct']:.1f} % of the processor")
+    if usable and (busy["load1"] or 0.0) > len(usable) + LOAD_MARGIN:
+        reasons.append(f"load {busy['load1']:.1f} on {len(usable)} cores")
+    if busy["throttled"]:
+        reasons.append("the control group stopped the process for a while")
+    return reasons
+
+
+def available_memory() -> int:
+    """Bytes that a new process can allocate before something is killed."""
+    free = linux.meminfo_bytes("MemAvailable")
+    if free is None:
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(0, min([free, *(limit - used for limit, used in linux.memory_limits())]))
+
+
+def certificate(pairs: int = 40, seconds: float = 5.0, seed: int = 0) -> Facts:
+    """An A/A run in this process, on one thread: the smallest effect that `pairs` pairs resolve.
+
+    Takes `seconds`, at least 10 pairs, and some seconds more for statistics. `aa_noise_pct` is the
+    error of a ratio between equals (90th percentile), `detectable_pct` the smallest slow-down found
+    with probability 0.8 (None: none is), `aa_verdict` the verdict on the first `pairs` pairs.
+    """
+    import numpy as np
+
+    from bench.statistics import paired
+
+    numbers = np.random.default_rng(seed).standard_normal(100_000)
+
+    def sample_ns() -> int:
+        began = time.perf_counter_ns()
+        np.sort(numbers)
+        np.exp(numbers)
+        sum(range(50_000))
+        return time.perf_counter_ns() - began
+
+    for _ in range(20):
+        sample_ns()
+    order = random.Random(seed)
+    samples: list[tuple[int, int]] = []
+    end = time.monotonic() + seconds
+    while len(samples) < 10 or time.monotonic() < end:
+        one, other = sample_ns(), sample_ns()
+        samples.append((one, other) if order.random() < 0.5 else (other, one))
+    first, second = zip(*samples, strict=True)
+    noise_pct = paired.aa_noise_pct(first, second, pairs, seed)
+    smallest_pct = paired.detectable_pct(first, second, pairs, seed=seed)
+    whole = paired.paired_ratio(first[:pairs], second[:pairs], seed)
+    return {
+        "pairs": pairs,
+        "aa_pairs": len(samples),
+        "sample_median_ns": paired.summary(first).median_ns,
+        "aa_noise_pct": noise_pct,
+        "detectable_pct": None if smallest_pct == float("inf") else smallest_pct,
+        "aa_verdict": paired.verdict(whole, noise_pct),
+    }
+
+
+def _virt() -> str:
+    """The virtual machine and the container that this process runs in, or none."""
+    layers = []
+    if "gVisor" in (linux.text(Path("/proc/version")) or ""):
+        layers.append("gvisor")
+    elif "hypervisor" in linux.line(Path("/proc/cpuinfo"), "flags").split():
+        layers.append(linux.text(Path("/sys/class/dmi/id/sys_vendor")) or "virtual machine")
+    if any(Path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv")):
+        layers.append("container")
+    return " + ".join(layers) or "none"
+
+
+def _nvidia(*fields: str) -> list[str | None]:
+    """What the driver reports of the first GPU visible to this process; all None without one."""
+    options = [f"--query-gpu={','.join(fields)}"]
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    if first.isdigit() or first.startswith("GPU-"):
+        options.append(f"--id={first}")
+    gpus = linux.nvidia_smi(*options)
+    return [*gpus[0]] if gpus and len(gpus[0]) == len(fields) else [None] * len(fields)
+
+
+@functools.cache
+def _software() -> Facts:
+    torch = None
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        torch = importlib.metadata.version("torch")
+    # The folder names hold name and version; reading their metadata takes most of a second.
+    installed = {
+        entry.name
+        for folder in map(Path, filter(None, sys.path))
+        for pattern in ("*.dist-info", "*.egg-info")
+        for entry in folder.glob(pattern)
+    }
+    return {
+        "python": platform.python_version(),
+        "torch": torch,
+        "blas": None,
+        "onednn": None,
+        "packages_sha": hashlib.sha256("\n".join(sorted(installed)).encode()).hexdigest()[:16],
+    }
+
+
+def _code() -> Facts:
+    """The commit of this project's checkout, whatever the current folder; None when installed."""
+    facts: Facts = {"code_sha": None, "code_dirty": None}
+    if not (ROOT / ".git").exists():
+        return facts
+    command = ["git", "--no-optional-locks", "-C", str(ROOT), "status", "--porcelain=v2"]
+    # Within a git hook these variables would point to another repository.
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        lines = subprocess.run(
+            [*command, "--branch", "--", *CODE],
+            capture_output=True, text=True, timeout=10, check=True, env=clean,
+        ).stdout.splitlines()  # fmt: skip
+        heads = [line.split()[-1] for line in lines if line.startswith("# branch.oid")]
+        facts["code_sha"] = heads[0] if heads and heads[0] != "(initial)" else None
+        facts["code_dirty"] = any(not line.startswith("#") for line in lines)
+    return facts

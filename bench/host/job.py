@@ -1,0 +1,73 @@
+"""Where a cell runs: the launcher, the Slurm job and its node, and what else runs there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+from typing import Any
+
+LAUNCHER = "BENCH_LAUNCHER"
+BESIDE = "BENCH_BESIDE"
+"""Environment variables that a sweep sets for its workers: the launcher, and what runs at the same
+time."""
+RUN_ID = "BENCH_RUN_ID"
+"""Environment variable: the id that all rows of one command share."""
+SQUEUE_TIMEOUT_S = 20.0
+
+
+class JobPreempted(RuntimeError):
+    """Slurm is ending the job of this process: preempted, not a result of the cell."""
+
+
+def check_preempted(exit_signal: int | None) -> None:
+    """Raises JobPreempted when a child was ended by the signal that Slurm sends to a whole job."""
+    if exit_signal == signal.SIGTERM and job_id():
+        raise JobPreempted(f"Slurm is ending job {job_id()}")
+
+
+def columns() -> dict[str, Any]:
+    """The columns of a row that say where it runs."""
+    job = job_id()
+    return {
+        "launcher": os.environ.get(LAUNCHER, "slurm" if job else "local"),
+        "slurm_job_id": job,
+        "node": os.environ.get("SLURMD_NODENAME", socket.gethostname()) if job else None,
+        "attempt": 1 + int(os.environ.get("SLURM_RESTART_COUNT") or 0),
+    }
+
+
+def job_id() -> str | None:
+    """The job of this process as squeue writes it, such as 17 or 17_3."""
+    array = os.environ.get("SLURM_ARRAY_JOB_ID")
+    if array:
+        return f"{array}_{os.environ.get('SLURM_ARRAY_TASK_ID')}"
+    return os.environ.get("SLURM_JOB_ID")
+
+
+def neighbours() -> set[str]:
+    """What else is known to run on this machine: other jobs on the node, the sweep's other
+    workers."""
+    names = {workers} if (workers := os.environ.get(BESIDE)) else set()
+    if job := job_id():
+        node = os.environ.get("SLURMD_NODENAME", socket.gethostname())
+        command = ["squeue", "-h", "-r", "-t", "RUNNING", "-w", node, "-o", "%i"]
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            queue = subprocess.run(
+                command, capture_output=True, text=True, timeout=SQUEUE_TIMEOUT_S, check=True
+            ).stdout
+            names |= {f"job {other}" for other in queue.split() if other != job}
+    return names
+
+
+def memory_limit() -> int | None:
+    """Bytes that Slurm grants the job of this process on its node; None outside a job."""
+    node = os.environ.get("SLURM_MEM_PER_NODE")
+    cpu, cpus = os.environ.get("SLURM_MEM_PER_CPU"), os.environ.get("SLURM_CPUS_ON_NODE")
+    if node and node.isdigit() and int(node):
+        return int(node) << 20
+    if cpu and cpus and cpu.isdigit() and cpus.isdigit():
+        return (int(cpu) * int(cpus)) << 20
+    return None

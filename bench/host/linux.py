@@ -1,0 +1,128 @@
+"""What Linux reports of a process and its machine. What it doesn't report is None or empty."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import itertools
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+CPUS = Path("/sys/devices/system/cpu")
+
+
+def usable_cpus() -> list[int]:
+    """Numbers of the logical cores that this process may run on."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def spread_cpus(count: int) -> list[int]:
+    """`count` usable logical cores, on different physical cores as far as possible."""
+    siblings: dict[str, list[int]] = {}
+    for cpu in usable_cpus():
+        core = text(CPUS / f"cpu{cpu}/topology/thread_siblings_list") or str(cpu)
+        siblings.setdefault(core, []).append(cpu)
+    # First one logical core of every physical core, then a second of each, and so on.
+    rounds = itertools.zip_longest(*siblings.values())
+    return [cpu for cpus in rounds for cpu in cpus if cpu is not None][:count]
+
+
+def gpu_process_bytes(pid: int) -> int | None:
+    """GPU memory of a process as the driver reports it; None without a driver, or in a container
+    with process ids of its own."""
+    for fields in nvidia_smi("--query-compute-apps=pid,used_memory"):
+        if fields[0] == str(pid) and fields[1].isdigit():
+            return int(fields[1]) << 20
+    return None
+
+
+def nvidia_smi(*options: str) -> list[list[str]]:
+    """The fields of each line that nvidia-smi prints; empty without a driver."""
+    command = ["nvidia-smi", *options, "--format=csv,noheader,nounits"]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        return [[field.strip() for field in row.split(",")] for row in done.stdout.splitlines()]
+    return []
+
+
+def cgroup(controller: str) -> Path:
+    """Folder of this process's control group for `controller`, version 1 or 2."""
+    mount, path = CGROUPS, line(Path("/proc/self/cgroup"), "0::")[3:]
+    for entry in (text(Path("/proc/self/cgroup")) or "").splitlines():
+        _, names, group = entry.split(":", 2)
+        if controller in names.split(","):
+            mount, path = CGROUPS / controller, group
+    folder = mount / path.lstrip("/")
+    # In a container the path may be the host's; the mount itself is then the group.
+    return folder if folder.is_dir() else mount
+
+
+def _limiting_groups(controller: str) -> list[Path]:
+    """This process's control group and its ancestors, each of which limits it."""
+    group = cgroup(controller)
+    return [one for one in (group, *group.parents) if one.is_relative_to(CGROUPS)]
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its parent ends, for whatever reason."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def age_s() -> float:
+    """Seconds since this process was started, by a fork or as a program."""
+    started_ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_quota() -> float | None:
+    """Cores that the control groups grant; None without a limit."""
+    quotas = []
+    for group in _limiting_groups("cpu"):
+        quota, _, period = (text(group / "cpu.max") or "").partition(" ")
+        quota = quota or text(group / "cpu.cfs_quota_us") or ""
+        period = period or text(group / "cpu.cfs_period_us") or ""
+        if quota.isdigit() and period.isdigit():
+            quotas.append(int(quota) / int(period))
+    return min(quotas, default=None)
+
+
+def memory_limits() -> list[tuple[int, int]]:
+    """Limit and use, in bytes, of each control group that limits memory. Cached file pages count as
+    free: the kernel drops them before it kills."""
+    limits = []
+    for group in _limiting_groups("memory"):
+        limit = first_int([text(group / n) for n in ("memory.max", "memory.limit_in_bytes")])
+        used = first_int([text(group / n) for n in ("memory.current", "memory.usage_in_bytes")])
+        cached = line(group / "memory.stat", "inactive_file").split()
+        if limit is not None and limit < 1 << 60:  # version 1 writes "no limit" as a huge number
+            limits.append((limit, (used or 0) - (first_int(cached[1:]) or 0)))
+    return limits
+
+
+def meminfo_bytes(name: str) -> int | None:
+    """A figure of /proc/meminfo, in bytes."""
+    kib = first_int(line(Path("/proc/meminfo"), f"{name}:").split()[1:2])
+    return None if kib is None else kib * 1024
+
+
+def text(path: Path) -> str | None:
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def line(path: Path, start: str) -> str:
+    """The first line that begins with `start`, or an empty string."""
+    lines = (text(path) or "").splitlines()
+    return next((each for each in lines if each.startswith(start)), "")
+
+
+def first_int(texts: Iterable[str | None]) -> int | None:
+    return next((int(each) for each in texts if each and each.isdigit()), None)

@@ -1,0 +1,142 @@
+"""What explains a method's latency and quality: its error against exact attention, the time of each
+stage, and what a call takes when vanilla doesn't run between its calls."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter_ns
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional
+
+from bench.execution import arms
+from bench.host import torch_host
+from bench.measure import integrity
+from bench.measure.paired_timing import garbage_collection_off
+from bench.models.base import Family
+from bench.models.wrappers import Wrapped
+from bench.store.columns import Row
+from methods.base import AttentionCall, Method
+
+DECODED_TOKENS = 16
+REPEATS = 3
+SOLO_CALLS = 10
+ENOUGH_NS = 3_000_000_000
+
+
+def fidelity(family: Family, exact: Method, batch: integrity.Input) -> dict[str, Any]:
+    """Errors against exact attention at the same weights and input, over the valid tokens of the
+    last hidden states and over the first logits; means over layers of `Method.diagnose`.
+    The family's method is left as it was."""
+    ids, sequence = batch
+    method = family.method
+    outputs = []
+    for one in (exact, method):
+        family.method = one
+        hidden = family.encode(ids, sequence).float()
+        if sequence.valid is not None and hidden.shape[:2] == sequence.valid.shape:
+            hidden = hidden[sequence.valid]
+        logits = arms.first_token(family, ids, sequence).float()
+        outputs.append((hidden.flatten(0, -2), logits.flatten(0, -2)))
+    (exact_hidden, exact_logits), (hidden, logits) = outputs
+    if hidden.shape != exact_hidden.shape:
+        return {"fid_reason": "the method's output has another length than its input"}
+    error = hidden - exact_hidden
+    family.method = diagnosed = Diagnosed(method)
+    family.encode(ids, sequence)
+    family.method = method
+    log_exact, log_p = exact_logits.log_softmax(-1), logits.log_softmax(-1)
+    cosine = functional.cosine_similarity(hidden, exact_hidden, dim=-1)
+    return {
+        "fid_rel_l2": float(error.norm() / exact_hidden.norm()),
+        "fid_max_abs": float(error.abs().max()),
+        "fid_cos_min": float(cosine.min()),
+        "fid_kl_mean": float((log_exact.exp() * (log_exact - log_p)).sum(-1).mean().clamp_min(0)),
+        "fid_top1_agree": float((exact_logits.argmax(-1) == logits.argmax(-1)).float().mean()),
+        **{f"fid_{name}": statistics.mean(values) for name, values in diagnosed.figures.items()},
+    }
+
+
+@dataclass(frozen=True)
+class Diagnosed(Wrapped):
+    figures: dict[str, list[float]] = field(default_factory=dict)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        for name, figure in self.method.diagnose(query, key, call).items():
+            self.figures.setdefault(name, []).append(figure)
+        return super().attend(query, key, value, call)
+
+
+def stage_times(family: Family, batch: integrity.Input) -> Row:
+    """Nanoseconds inside the method's attention, in its walk over the layers, in the prefill, and
+    for each decoded token after the first (None where noise exceeds it)."""
+    ids, sequence = batch
+    now = torch_host.clock(ids.device.type)
+    attend: list[int] = []
+    method = family.method
+
+    def encode() -> None:
+        family.method = timed = AttentionTimer(method, now)
+        family.encode(ids, sequence)
+        attend.append(sum(timed.attend_ns))
+        family.method = method
+
+    with garbage_collection_off():
+        encode_ns, _ = median_ns(encode, now)
+        prefill_ns, _ = median_ns(lambda: arms.first_token(family, ids, sequence), now)
+        generate = partial(family.generate_ids, ids, sequence, DECODED_TOKENS)
+        generate_ns, output = median_ns(generate, now)
+    tokens = output.shape[1] - 1
+    decode_ns = generate_ns - prefill_ns
+    decodes = decode_ns > 0 and tokens > 1
+    return {
+        "attend_ns": int(statistics.median(attend)),
+        "encode_ns": encode_ns,
+        "prefill_ns": prefill_ns,
+        "decode_ns_per_token": decode_ns // (tokens - 1) if decodes else None,
+        "tokens_out": tokens,
+    }
+
+
+def median_ns(call: Callable[[], Any], now: Callable[[], int]) -> tuple[int, Any]:
+    """The median nanoseconds of three calls, fewer when they are long, and the last result."""
+    times: list[int] = []
+    while len(times) < REPEATS and sum(times) < ENOUGH_NS:
+        started = now()
+        result = call()
+        times.append(now() - started)
+    return int(statistics.median(times)), result
+
+
+@dataclass(frozen=True)
+class AttentionTimer(Wrapped):
+    now: Callable[[], int] = perf_counter_ns
+    attend_ns: list[int] = field(default_factory=list)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        started = self.now()
+        out = super().attend(query, key, value, call)
+        self.attend_ns.append(self.now() - started)
+        return out
+
+
+def solo_time(arm: Callable[[int], int], device: str) -> Row:
+    """The median of consecutive calls of one arm, whose caches no other arm evicts, and the joules
+    of one call where the machine has a meter."""
+    meter, reason = torch_host.energy_meter(device)
+    calls: list[int] = []
+    with garbage_collection_off() as elapsed_ns:
+        before = meter() if meter else 0.0
+        while len(calls) < REPEATS or (len(calls) < SOLO_CALLS and elapsed_ns() < ENOUGH_NS):
+            calls.append(arm(len(calls)))
+        joules = meter() - before if meter else 0.0
+    return {
+        "solo_median_ns": int(statistics.median(calls)),
+        "energy_j": joules / len(calls) if meter else None,
+        "energy_source": ("nvml" if device == "cuda" else "rapl") if meter else None,
+        "energy_reason": reason,
+    }

@@ -1,0 +1,86 @@
+"""Latency of a method against vanilla: raw samples, in the first process and in further ones that
+time their share of the pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+
+from bench.execution import arms, worker
+from bench.host import linux, torch_host
+from bench.measure import diagnostics, integrity, paired_timing
+from bench.measure.paired_timing import INPUTS, Arm, PairShare, warm_up
+from bench.models.base import Family
+from bench.request.cell import BASELINE, Cell
+from bench.store.columns import Row
+
+
+def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]:
+    """Samples of both arms and how they were taken, in nanoseconds. In a further process the
+    request has its `share` of the pairs, and the first process's `answer`."""
+    cell = Cell.from_json(request["cell"])
+    worker.keep_freed_memory()
+    arms.prepare(cell, timed=True)
+    started = perf_counter_ns()
+    family = arms.load(cell, arms.method_of(cell))
+    load_ns = perf_counter_ns() - started
+    if "share" in request:
+        share = PairShare(**request["share"])
+        return time_share(family, cell, share, request["answer"], report)
+    facts = torch_host.facts(cell.dtype, cell.device["kind"])
+    return {"load_ns": load_ns, **facts, **time_method(family, cell, report)}
+
+
+@torch.inference_mode()
+def time_method(family: Family, cell: Cell, report: worker.Report) -> dict[str, Any]:
+    """Samples of the family's method and of vanilla in its place, with checks before and after.
+    `shares` are for further processes to time, `answer` is what they must answer. Raises
+    IntegrityError."""
+    inputs = integrity.PerturbedInputs(arms.longest_inputs(cell, family, INPUTS), cell.seed)
+    ready_ns = int(linux.age_s() * 1e9)
+    own, device = family.method, cell.device["kind"]
+    method, base = (Arm(family, one, inputs, device) for one in (own, arms.vanilla()))
+    report("warmup")
+    with integrity.rechecked(family, inputs):
+        result: dict[str, Any] = {"first_call_ns": method(0)}
+        integrity.check_method(family, inputs)
+        is_baseline = cell.method["name"] == BASELINE
+        failure = {} if is_baseline else paired_timing.vanilla_failure(base, cell.plan.budget_s)
+        result |= failure | warm_up(method)
+        if is_baseline or failure:
+            result |= paired_timing.time_unpaired(method, cell, report)
+        else:
+            family.method = own
+            result |= diagnostics.fidelity(family, arms.vanilla(), inputs.current(0))
+            warm_up(base)
+            share, *others = paired_timing.plan_pairs(method, base, cell, ready_ns)
+            result |= paired_timing.time_pairs(method, base, cell, report, share)
+            family.method = own
+            if others:
+                result["shares"] = [asdict(one) for one in others]
+                result["answer"] = integrity.answer(family, inputs)
+        result |= diagnostics.solo_time(method, device)
+        result |= diagnostics.stage_times(family, inputs.current(0))
+    return result | {"kernel": getattr(own, "kernel_used", "torch")}
+
+
+@torch.inference_mode()
+def time_share(
+    family: Family, cell: Cell, share: PairShare, expected: Sequence[float], report: worker.Report
+) -> Row:
+    """A further process's share of the pairs, with checks. Raises IntegrityError."""
+    inputs = integrity.PerturbedInputs(arms.longest_inputs(cell, family, INPUTS), cell.seed)
+    own, device = family.method, cell.device["kind"]
+    method, base = (Arm(family, one, inputs, device) for one in (own, arms.vanilla()))
+    with integrity.rechecked(family, inputs):
+        integrity.check_method(family, inputs)
+        warm_up(method, paired_timing.WARM_METHOD)
+        warm_up(base, paired_timing.WARM_BASE)
+        result = paired_timing.time_pairs(method, base, cell, report, share)
+        family.method = own
+        integrity.check_answer(integrity.answer(family, inputs), expected)
+    return result

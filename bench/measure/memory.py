@@ -1,0 +1,223 @@
+"""Peak memory of one arm in a process of its own: one cold forward, then VmHWM, the kernel's
+high-water mark of resident memory.
+
+The kernel counts a process's pages in batches, one per processor, and its high-water mark lacks
+what is still in them: up to 128 KiB per processor. A small peak is therefore measured repeatedly,
+with the batch filled to a different page each time, and the greatest value counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import mmap
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.execution import arms, worker
+from bench.host import linux
+from bench.measure import integrity
+from bench.models.base import Family
+from bench.request.cell import BASELINE, Cell
+from bench.store.columns import Row
+from methods.base import SequenceInfo
+
+Work = Callable[[], object]
+
+WARM_UP_TOKENS = 64  # of the forward that loads code pages and pools before the base is read
+SAMPLE_S = 1e-3
+PAGE = os.sysconf("SC_PAGE_SIZE")
+BATCH = max(32, 2 * (os.cpu_count() or 1))  # pages, as in the kernel's lib/percpu_counter.c
+PHASES = 32
+EXACT_BELOW = 100  # batches a thread: above this, what the batches hide is below 1 %
+
+
+def measure(request: dict[str, Any], report: worker.Report) -> Row:
+    """Bytes beyond the loaded model that one forward needs at its peak."""
+    cell = Cell.from_json(request["cell"])
+    worker.return_freed_memory()
+    arms.prepare(cell)
+    method = arms.vanilla() if request["arm"] == BASELINE else arms.method_of(cell)
+    family = arms.load(cell, method)
+    [(ids, sequence)] = arms.longest_inputs(cell, family, 1)
+    result: Row = {
+        "weights_bytes": sum(p.numel() * p.element_size() for p in family.model.parameters()),
+        "state_theory_bytes": method.state_bytes(family.workload(ids.shape[1], ids.shape[0])),
+    }
+    report("memory")
+    measure_peak = cuda_peak if cell.device["kind"] == "cuda" else host_peak
+    with torch.inference_mode():
+        touch_weights(family)
+        arms.first_token(family, *first_tokens(ids, sequence))
+        return result | measure_peak(lambda: arms.first_token(family, ids, sequence))
+
+
+def touch_weights(family: Family) -> None:
+    for weight in family.model.parameters():
+        weight.sum()
+
+
+def first_tokens(ids: torch.Tensor, sequence: SequenceInfo) -> integrity.Input:
+    """The first tokens of each row. The first one is made VIP where no VIP token is among them."""
+    valid, vip = (
+        None if x is None else x[:, :WARM_UP_TOKENS].clone() for x in (sequence.valid, sequence.vip)
+    )
+    if vip is not None:
+        vip[:, 0] |= ~vip.any(1)
+    return ids[:, :WARM_UP_TOKENS], sequence.replace(valid=valid, vip=vip)
+
+
+def host_peak(forward: Work) -> Row:
+    if not can_reset():
+        return sampled_peak(forward)
+    base, cold = peak(forward)
+    _, warm = peak(forward)
+    if warm < EXACT_BELOW * BATCH * PAGE * torch.get_num_threads():
+        starts = range(0, BATCH, BATCH // PHASES)
+        warm = max(peak(forward, start)[1] for start in starts)
+    check_high_water_mark(forward, max(cold, warm))
+    return {
+        "mem_method": "VmHWM",
+        "rss_base_bytes": base,
+        "rss_peak_delta_bytes": max(cold, warm),
+        "rss_peak_warm_delta_bytes": warm,
+        "alloc_peak_bytes": profiled_peak(forward),
+    }
+
+
+def peak(work: Work, start: int = 0) -> tuple[int, int]:
+    """Resident bytes before the work, and how far they rise above that; `start` is the number of
+    pages that the kernel's batch already holds."""
+    base = resident_bytes()
+    gc.disable()  # it would run at another moment in each process, and change the peak
+    with touched(start):
+        reset_high_water_mark()
+        work()
+        high = status_bytes("VmHWM")
+    gc.enable()
+    return base, high - base - start * PAGE
+
+
+def sampled_peak(forward: Work) -> Row:
+    """The largest resident bytes that a thread sampled every millisecond, a lower bound, for
+    kernels that can't reset the high-water mark (gVisor, some containers)."""
+    allocated = profiled_peak(forward)
+    samples, finished = [status_bytes("VmRSS")], threading.Event()
+
+    def sample() -> None:
+        while not finished.wait(SAMPLE_S):
+            samples.append(status_bytes("VmRSS"))
+
+    sampler = threading.Thread(target=sample)
+    sampler.start()
+    forward()
+    finished.set()
+    sampler.join()
+    return {
+        "mem_method": "VmRSS, sampled",
+        "mem_reason": "no clear_refs here: allocations shorter than a millisecond may be missing",
+        "rss_base_bytes": samples[0],
+        "rss_peak_delta_bytes": max(samples) - samples[0],
+        "alloc_peak_bytes": allocated,
+    }
+
+
+def check_high_water_mark(forward: Work, peak_bytes: int) -> None:
+    """Raises IntegrityError when a forward resets the high-water mark: a larger amount than its
+    peak, resident before it, must still show in the mark after it."""
+    slack = BATCH * torch.get_num_threads()
+    before = peak_bytes // PAGE + 4 * slack
+    base = resident_bytes()
+    with touched(before):
+        pass
+    forward()
+    if status_bytes("VmHWM") < base + (before - slack) * PAGE:
+        integrity.fail_check(
+            "frees memory before it is read: the high-water mark was reset within a call"
+        )
+
+
+def cuda_peak(forward: Work) -> Row:
+    """Device bytes by torch's allocator above what is allocated before the forward. A forward
+    before it allocates the libraries' workspaces, which stay."""
+    forward()
+    return {
+        "mem_method": "cuda_allocator",
+        "gpu_alloc_delta_bytes": cuda_allocated(forward),
+        "gpu_reserved_bytes": torch.cuda.max_memory_reserved(),
+        "gpu_nvml_bytes": linux.gpu_process_bytes(os.getpid()),
+    }
+
+
+def cuda_allocated(work: Work) -> int:
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    base = torch.cuda.memory_allocated()
+    work()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - base
+
+
+def profiled_peak(forward: Work) -> int:
+    """The peak of torch's own allocations: the same on every machine, but without the allocations
+    of native libraries."""
+    with torch.profiler.profile(
+        profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]
+    ) as trace:
+        forward()
+    allocated = peak_bytes = 0
+    for event in trace.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            allocated += event.nbytes()
+            peak_bytes = max(peak_bytes, allocated)
+    return peak_bytes
+
+
+def can_reset() -> bool:
+    with contextlib.suppress(OSError):
+        reset_high_water_mark()
+        return True
+    return False
+
+
+def reset_high_water_mark() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def resident_bytes() -> int:
+    """Return freed memory to the kernel; the resident bytes as the high-water mark counts them.
+
+    Allocating and freeing a known number of pages empties the kernel's batch; what the mark shows
+    beyond them is resident without them.
+    """
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    for _ in range(2):  # once to empty the batch, once to count
+        reset_high_water_mark()
+        with touched(4 * BATCH):
+            pass
+    return status_bytes("VmHWM") - 4 * BATCH * PAGE
+
+
+@contextlib.contextmanager
+def touched(pages: int) -> Iterator[None]:
+    """Keeps that many more pages resident inside."""
+    if not pages:
+        yield
+        return
+    with mmap.mmap(-1, pages * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as mapping:
+        view = memoryview(mapping)
+        view[::PAGE] = b"\1" * pages
+        view.release()
+        yield
+
+
+def status_bytes(field: str) -> int:
+    return int(linux.line(Path("/proc/self/status"), f"{field}:").split()[1]) * 1024

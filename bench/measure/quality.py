@@ -1,0 +1,84 @@
+"""Predictions of the method and of vanilla on the same rows, stored batch by batch.
+
+A task's references never enter the process in which a method runs: the rows are read in a fork that
+leaves them out. Another process scores the stored predictions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from bench.execution import arms, worker
+from bench.execution.spawn import run_in_fork
+from bench.measure import integrity
+from bench.request.cell import Cell
+from bench.store import columns
+from bench.store.predictions import Predictions
+from tasks.base import Row
+
+
+def measure(request: dict[str, Any], report: worker.Report) -> columns.Row:
+    """Answers each row that has no stored prediction, with the method and then with vanilla.
+    Returns the tokens of a row before and after truncation."""
+    cell = Cell.from_json(request["cell"])
+    rows = run_in_fork(lambda: rows_without_references(cell))
+    arms.prepare(cell)
+    tokens = predict(cell, rows, Path(request["results"]), "quality", report)
+    if request["baseline"]:
+        predict(cell.baseline(), rows, Path(request["results"]), "quality of vanilla", report)
+    return tokens
+
+
+def rows_without_references(cell: Cell) -> list[Row]:
+    return [replace(row, references=(), support=()) for row in cell.rows().rows]
+
+
+def predict(
+    cell: Cell, rows: Sequence[Row], results: Path, stage: str, report: worker.Report
+) -> columns.Row:
+    """Stores one cell's predictions under results/predictions/<prediction key>."""
+    task, family = cell.build_task(), arms.load(cell, arms.method_of(cell))
+    arms.check_fit(cell, task, family)
+    encoded = [task.encode(row, family.tokenizer, cell.length) for row in rows]
+    hashes = [hashlib.sha256(json.dumps([*row.ids]).encode()).hexdigest()[:16] for row in encoded]
+    stored = Predictions(results / "predictions", cell.prediction_key)
+    done = stored.done()
+    missing = [
+        i for i, row in enumerate(rows) if done.get(row.id, {}).get("input_sha256") != hashes[i]
+    ]
+    # Rows of similar length share a batch, to keep padding small.
+    missing.sort(key=lambda i: len(encoded[i].ids))
+    answered = len(rows) - len(missing)
+    report(stage, answered, len(rows))
+    family.calls = 0
+    for group in arms.batches(missing, cell.batch):
+        ids, sequence = arms.collate([encoded[i] for i in group], cell.device["kind"])
+        with torch.inference_mode():
+            answers = family.generate(ids, sequence, task.max_new_tokens)
+        stored.append(
+            {
+                "id": rows[i].id,
+                "input_sha256": hashes[i],
+                "tokens_in": encoded[i].tokens_in,
+                "prediction": task.spell(rows[i], answer),
+            }
+            for i, answer in zip(group, answers, strict=True)
+        )
+        answered += len(group)
+        report(stage, answered, len(rows))
+    if missing:
+        integrity.check_attention_ran(family)
+    tokens_in = sum(row.tokens_in for row in encoded)
+    tokens_seen = sum(len(row.ids) for row in encoded)
+    return {
+        "tokens_in_mean": tokens_in / len(rows),
+        "tokens_seen_mean": tokens_seen / len(rows),
+        "truncated_frac": 1 - tokens_seen / tokens_in,
+    }

@@ -1,0 +1,132 @@
+"""Cost of a training step: forward, gradients, AdamW. Times pairs with vanilla on the same weights
+and batches, or measures the peak memory of one cold step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter_ns
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.execution import arms, worker
+from bench.host import torch_host
+from bench.measure import integrity, memory, paired_timing
+from bench.measure.paired_timing import INPUTS, Arm, warm_up
+from bench.models.base import Family
+from bench.request.cell import BASELINE, Cell
+from bench.train.batches import IGNORED, Batch, BatchLoader
+from bench.train.optimizer import adamw, load_for_training
+
+ADAMW_OPTIONS = {"lr": 0.0, "weight_decay": 0.01, "beta2": 0.999, "eps": 1e-8}
+"""A learning rate of 0 does all the work and leaves the weights as they are for the next pair."""
+
+
+def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]:
+    """Raw samples of both arms; with an `arm` in the request, that arm's peak bytes."""
+    cell = Cell.from_json(request["cell"])
+    arm, device = request.get("arm"), cell.device["kind"]
+    (worker.return_freed_memory if arm else worker.keep_freed_memory)()
+    arms.prepare(cell, timed=arm is None)
+    family = start(cell)
+    if arm == BASELINE:
+        family.method = arms.vanilla()
+    batches = rows(cell, family)
+    if arm:
+        report("memory of training")
+        return {"train_peak_bytes": peak(family, batches[0], device)}
+    report("warmup")
+    inputs = integrity.PerturbedInputs([(b.ids, b.sequence) for b in batches], cell.seed)
+    targets = [batch.target for batch in batches]
+    method, base = (
+        StepArm(family, one, inputs, device, targets=targets)
+        for one in (family.method, arms.vanilla())
+    )
+    result = warm_up(method)
+    is_baseline = cell.method["name"] == BASELINE
+    failure = {} if is_baseline else paired_timing.vanilla_failure(base)
+    if is_baseline or failure:
+        return result | paired_timing.time_unpaired(method, cell, report) | failure
+    warm_up(base)
+    [share, *_] = paired_timing.plan_pairs(method, base, cell)
+    return result | paired_timing.time_pairs(method, base, cell, report, share)
+
+
+def start(cell: Cell) -> Family:
+    """The model in training mode with the cell's method: as its recipe starts, or as loaded where
+    the cell has no recipe. Raises Unsupported."""
+    if cell.recipe is not None:
+        return load_for_training(cell, cell.method)
+    return arms.load(cell, arms.method_of(cell), training=True)
+
+
+def rows(cell: Cell, family: Family) -> list[Batch]:
+    task = cell.build_task()
+    arms.check_fit(cell, task, family)
+    needed = INPUTS * cell.batch
+    longest = sorted(cell.rows().rows[: max(64, needed)], key=lambda row: -len(row.document))
+    longest = (longest * -(-needed // len(longest)))[:needed]
+    loader = BatchLoader(
+        task, family.tokenizer, longest, cell.length, task.max_new_tokens, cell.batch, cell.seed,
+        cell.device["kind"],
+    )  # fmt: skip
+    return [loader.collate(group) for group in arms.batches(longest, cell.batch)]
+
+
+def step(family: Family, optimizer: torch.optim.Optimizer, batch: Batch) -> None:
+    optimizer.zero_grad()
+    loss, _ = family.learned(*batch)
+    loss.backward()
+    optimizer.step()
+
+
+@dataclass
+class StepArm(Arm):
+    """One timed training step with `method` in the model, on perturbed inputs."""
+
+    targets: list[Tensor] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.now = torch_host.clock(self.device)
+        self.optimizer = adamw(self.family.model, ADAMW_OPTIONS)
+
+    def __call__(self, i: int) -> int:
+        entered = perf_counter_ns()
+        self.family.method = self.method
+        batch = Batch(*self.inputs.perturbed(i), self.targets[i % len(self.targets)])
+        faults, started = paired_timing.page_faults(), self.now()
+        step(self.family, self.optimizer, batch)
+        took = self.now() - started
+        self.faults.append(paired_timing.page_faults() - faults)
+        self.untimed.append(perf_counter_ns() - entered - took)
+        return took
+
+
+def peak(family: Family, batch: Batch, device: str) -> int | None:
+    """Bytes beyond the loaded model that one cold step needs. None where the kernel's high-water
+    mark can't be reset."""
+    optimizer = adamw(family.model, ADAMW_OPTIONS)
+    cold_step = partial(step, family, optimizer, batch)
+    memory.touch_weights(family)
+    loss, _ = family.learned(*_first_tokens(family, batch))
+    loss.backward()
+    optimizer.zero_grad()
+    if device == "cuda":
+        return memory.cuda_allocated(cold_step)
+    return memory.peak(cold_step)[1] if memory.can_reset() else None
+
+
+def _first_tokens(family: Family, batch: Batch) -> Batch:
+    """The first tokens of each row, with targets that are valid for them: the true span or choice
+    may lie further on."""
+    ids, sequence = memory.first_tokens(batch.ids, batch.sequence)
+    target = batch.target[:, :8]
+    if family.answers == "choice":
+        target = torch.zeros_like(target)
+    if family.answers == "span":
+        target = torch.full_like(batch.target[:, : 3 + ids.shape[1]], IGNORED)
+        target[:, 0] = batch.target[:, 0]
+    return Batch(ids, sequence, target)

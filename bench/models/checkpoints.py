@@ -1,0 +1,97 @@
+"""Reading Hugging Face checkpoints from local folders, and drawing random weights. Every error is a
+ValueError with one line; nothing is downloaded, and no remote code runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import CONFIG_MAPPING, AutoTokenizer
+
+from bench.models.base import Spec
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """Raises ValueError for a dtype that models do not take."""
+    if name not in DTYPES:
+        raise ValueError(f"dtype is {name!r}; a model takes {', '.join(DTYPES)}")
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype
+
+
+def cast(model: Any, dtype: torch.dtype) -> Any:
+    """The model with all its weights in this dtype. Buffers that are no part of a checkpoint keep
+    theirs: rotary frequencies in bfloat16 would misplace the tokens of a long input."""
+    for tensor in model.state_dict(keep_vars=True).values():
+        if tensor.is_floating_point():
+            tensor.data = tensor.data.to(dtype)
+    return model
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """The config.json of a checkpoint."""
+    path = Path(folder) / "config.json"
+    try:
+        config: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise ValueError(f"{folder} is no checkpoint: it has no config.json") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON: {_line(error)}") from None
+    return config
+
+
+def load_tokenizer(path: Path) -> Any:
+    names = ("tokenizer.json", "spiece.model", "vocab.txt", "vocab.json", "tokenizer.model")
+    if not any((path / name).exists() for name in names):
+        raise ValueError(f"{path} has no {' or '.join(names[:2])}: no tokenizer")
+    try:
+        return AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
+    except Exception as error:  # transformers raises what its parsers raise
+        raise ValueError(f"{path} has a tokenizer that can't be read: {_line(error)}") from None
+
+
+def load_weights(
+    architecture: Any, spec: Spec, dtype: torch.dtype, may_lack: tuple[str, ...] = ()
+) -> tuple[Any, Sequence[str]]:
+    """The model, and the names of the weights that the checkpoint lacks. Only names that begin with
+    one of `may_lack` may be missing; these weights are drawn from the seed."""
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(spec.seed)
+            model, report = architecture.from_pretrained(
+                spec.path,
+                dtype=dtype,
+                attn_implementation="sdpa",
+                local_files_only=True,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
+    except Exception as error:  # OSError, SafetensorError, RuntimeError on other sizes, …
+        raise ValueError(
+            f"{spec.path} has no safetensors weights of its config: {_line(error)}"
+        ) from None
+    missing = sorted(report["missing_keys"])  # transformers initializes them at random
+    lost = [name for name in missing if not name.startswith(may_lack or "\0")]
+    if lost:
+        raise ValueError(f"{spec.path} lacks {len(lost)} of its model's weights, first {lost[0]}")
+    return model, missing
+
+
+def random_weights(architecture: Any, config: dict[str, Any], seed: int) -> Any:
+    """A model of this size with random weights; the global random state is restored."""
+    fields = {name: value for name, value in config.items() if name != "model_type"}
+    built = CONFIG_MAPPING[config["model_type"]](**fields)
+    built._attn_implementation = "sdpa"
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return architecture(built)
+
+
+def _line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)

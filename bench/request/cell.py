@@ -1,0 +1,280 @@
+"""Cell: one point of the benchmark, and its content key."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bench.errors import RequestError
+from bench.request import code_hash, plugins, protocol
+from bench.request.compose import check_device, check_values
+from bench.request.protocol import json_sha256, without_module
+from bench.request.schema import MEASURES, MeasurePlan
+from bench.status import WeightsProtocol
+from tasks.base import Data, DataError, Loaded, Task
+
+BASELINE = "vanilla"
+METRICS = "tasks.metrics"
+"""Metrics score stored predictions, so a repaired one needs no new run: they are in no key."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Everything that can change the numbers of one row; plain data, torch-free, JSON both ways.
+
+    method, task   their configurations, `target` included
+    model          name, family target, checkpoint path and how its weights were made
+    data           source, dir, split, and the sha256 of the rows
+    n              number of rows (None: all of the split)
+    threads        CPU threads of a child process
+    protocol       bench.request.protocol; `recipe` trains the weights
+    """
+
+    method: Mapping[str, Any]
+    task: Mapping[str, Any]
+    model: Mapping[str, Any]
+    device: Mapping[str, Any]
+    data: Mapping[str, Any]
+    length: int
+    n: int | None
+    batch: int
+    dtype: str
+    threads: int
+    seed: int
+    measure: str
+    probe: str | None
+    code_sha256: str
+    protocol: str | None = None
+    recipe: Mapping[str, Any] | None = None
+
+    @cached_property
+    def key(self) -> str:
+        """sha256 over the cell's contents. Paths and module names are left out and the hashes of
+        what they lead to are in, so a moved folder or module gives the same cell. Weights that a
+        recipe trains count by the recipe."""
+        return json_sha256(self._content())
+
+    @cached_property
+    def plan_key(self) -> str:
+        """The key without the hash of embedded rows, which follow from the task, its code and the
+        lengths. With it a plan finds a finished cell without generating its rows."""
+        content = self._content()
+        if self.data["source"] == "embedded":
+            del content["data"]["sha256"]
+        return json_sha256(content)
+
+    def _content(self) -> dict[str, Any]:
+        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        left_out = {"path", "original_path", "adapted", "checkpoints"}
+        if "training" in self.model:
+            left_out.add("weights_sha256")
+        content["method"], content["task"] = map(without_module, (self.method, self.task))
+        content["model"] = {k: v for k, v in self.model.items() if k not in left_out}
+        content["model"]["family"] = protocol.class_name(self.model["family"])
+        content["data"] = {k: v for k, v in self.data.items() if k != "dir"}
+        for name in ("protocol", "recipe"):
+            if content[name] is None:
+                del content[name]
+        return content
+
+    @cached_property
+    def prediction_key(self) -> str:
+        """sha256 over what can change a prediction: the name of the folder of predictions. Stored
+        predictions carry the hash of their own input, so `n` and the data's hash are left out."""
+        task = without_module(self.task)
+        content = {
+            "method": without_module(self.method),
+            "task": {name: task[name] for name in ("name", "target", "version")},
+            "model": [self.model["name"], self.model["weights_sha256"]],
+            "shape": [self.length, self.batch, self.dtype, self.device["kind"], self.seed],
+            "data": [self.data["source"], self.data.get("split")],
+            "code": self.code_sha256,
+        }
+        return json_sha256(content)
+
+    @property
+    def plan(self) -> MeasurePlan:
+        return MEASURES[self.measure]
+
+    @property
+    def title(self) -> str:
+        return f"{self.method['name']} × {self.task['name']} × {self.model['name']}"
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """The columns of a row that say what was requested."""
+        parameters = {k: v for k, v in self.method.items() if k not in ("name", "target")}
+        return {
+            "method": self.method["name"],
+            "method_params": json.dumps(parameters, sort_keys=True),
+            "benchmark": self.task["benchmark"],
+            "task": self.task["name"],
+            "split": self.data["split"],
+            "data_source": self.data["source"],
+            "dataset_sha256": self.data["sha256"],
+            "n_samples_planned": self.n,
+            "model": self.model["name"],
+            "weights_kind": self.model["weights"],
+            "weights_sha256": self.model["weights_sha256"],
+            "length": self.length,
+            "batch": self.batch,
+            "dtype": self.dtype,
+            "device": self.device["name"],
+            "threads": self.threads,
+            "seed": self.seed,
+            "measure": self.measure,
+        }
+
+    def build_task(self) -> Task:
+        task: Task = plugins.build(dict(self.task))
+        return task
+
+    def rows(self) -> Loaded:
+        """The cell's rows. Raises tasks.base.DataError when they are no longer there."""
+        return self.build_task().load(_data(self.data), self.n, self.length, self.seed)
+
+    def hashed(self) -> Cell:
+        """The same cell with the hash of embedded rows, which a plan leaves out. Raises
+        RequestError."""
+        if self.data["sha256"]:
+            return self
+        return replace(self, data={**self.data, "sha256": load_rows(vars(self)).sha256})
+
+    def baseline(self) -> Cell:
+        """The vanilla cell of the same request, on the weights that vanilla uses."""
+        method = plugins.conf("method", BASELINE)
+        adapted = protocol.uses_adapted(self.protocol, self.recipe)
+        model = protocol.weights_of(self.model, BASELINE, adapted)
+        code = code_of(method, self.task, self.model)
+        return replace(self, method=method, model=model, code_sha256=code).trained()
+
+    def trained(self) -> Cell:
+        """The same cell on the weights that its recipe trains, with their hash once they exist;
+        the cell itself where it has no recipe."""
+        if self.recipe is None:
+            return self
+        assert self.protocol is not None
+        method = self.training_method
+        start = {
+            "family": self.model["family"],
+            "config": self.model.get("config"),
+            "weights_sha256": self.model.get("start_sha256", self.model["weights_sha256"]),
+        }
+        data = {name: self.data[name] for name in ("source", "train_sha256")}
+        code = code_of(method, self.task, self.model)
+        key = protocol.checkpoint_key(
+            method, self.task, start, data, self.length, self.recipe, self.seed, code
+        )
+        name = f"{self.task['name']}-{method['name']}-{key[:16]}"
+        path = Path(self.model["checkpoints"]) / name
+        model = {
+            **self.model,
+            "training": key,
+            "path": str(path),
+            "start_sha256": start["weights_sha256"],
+            "weights": protocol.KINDS[WeightsProtocol(self.protocol)],
+            "weights_sha256": protocol.checkpoint_sha256(path) if protocol.card(path) else None,
+        }
+        return replace(self, model=model)
+
+    @property
+    def training_method(self) -> Mapping[str, Any]:
+        """The method that the weights are trained with."""
+        is_swap = self.protocol == WeightsProtocol.SWAP
+        return plugins.conf("method", BASELINE) if is_swap else self.method
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), sort_keys=True)
+
+    def stored_json(self) -> str:
+        """The JSON that a row keeps: folders of the project as relative paths, and without this
+        machine's folder of checkpoints. Hashes say what was in them."""
+        model = {name: value for name, value in self.model.items() if name != "checkpoints"}
+        path = Path(model["path"])
+        if path.is_relative_to(plugins.ROOT):
+            model["path"] = str(path.relative_to(plugins.ROOT))
+        return replace(self, model=model).to_json()
+
+    @classmethod
+    def from_json(cls, text: str) -> Cell:
+        return cls(**json.loads(text))
+
+    @classmethod
+    def of(cls, request: Mapping[str, Any]) -> Cell:
+        """A cell from a resolved request (bench.request.schema.Config as a plain dict): values are
+        checked, rows and weights are found and hashed. Raises RequestError."""
+        check_values(request)
+        check_device(request["device"])
+        loaded = load_rows(request)
+        return cls.with_rows(request, loaded.split, loaded.sha256)
+
+    @classmethod
+    def with_rows(cls, request: Mapping[str, Any], split: str, sha256: str) -> Cell:
+        """The cell of a resolved and checked request whose rows have this split and hash. Raises
+        RequestError about its weights."""
+        weights_protocol, recipe = protocol.protocol_of(request), request.get("recipe")
+        data = _data(request["data"])
+        task: Task = plugins.build(request["task"])
+        model = protocol.model_of(request, weights_protocol, task.answers)
+        if task.answers in ("choice", "span"):
+            model["marks"] = list(task.special_tokens)
+        rows = {
+            "source": data.source,
+            "dir": str(data.dir) if data.dir else None,
+            "split": split,
+            "sha256": sha256,
+        }
+        if recipe:
+            rows["train_sha256"] = _training_rows(task, data, request)
+        as_requested = ("method", "task", "device", "length", "n", "batch", "dtype", "seed",
+                        "measure", "probe")  # fmt: skip
+        cell = cls(
+            **{name: request[name] for name in as_requested},
+            model=model,
+            data=rows,
+            threads=request["threads"] or len(os.sched_getaffinity(0)),
+            code_sha256=code_of(request["method"], request["task"], model),
+            protocol=weights_protocol,
+            recipe=recipe,
+        )
+        return cell.trained()
+
+
+def load_rows(request: Mapping[str, Any]) -> Loaded:
+    """The rows of a request. Raises RequestError."""
+    task: Task = plugins.build(request["task"])
+    try:
+        return task.load(_data(request["data"]), request["n"], request["length"], request["seed"])
+    except DataError as error:
+        raise RequestError(str(error)) from error
+
+
+def code_of(method: Mapping[str, Any], task: Mapping[str, Any], model: Mapping[str, Any]) -> str:
+    """Hash of the code that a cell's numbers depend on: its method, task, family and vanilla."""
+    targets = [method["target"], task["target"], model["family"], _baseline_target()]
+    return code_hash.code_sha256(targets, without=[METRICS])
+
+
+@functools.cache
+def _baseline_target() -> str:
+    return str(plugins.conf("method", BASELINE)["target"])
+
+
+def _data(data: Mapping[str, Any]) -> Data:
+    folder = data.get("dir")
+    path = Path(folder).expanduser().resolve() if folder else None
+    return Data(data["source"], path, data.get("split"))
+
+
+def _training_rows(task: Task, data: Data, request: Mapping[str, Any]) -> str:
+    recipe = request["recipe"]
+    try:
+        return protocol.data_sha256(task, data, recipe, request["length"], request["seed"])
+    except DataError as error:
+        raise RequestError(f"recipe {recipe['name']}: {error}") from error

@@ -1,0 +1,181 @@
+"""A hash of the code that a cell's numbers depend on: of what is imported, not of where it stands.
+
+A module counts by its syntax tree without docstrings, comments and positions, and by what it
+imports: a name from a module of this project by that module's own content, any other by its full
+name. C++ sources of a package count by their text without comments and blank lines. The hash is
+taken over the sorted digests of all modules, so a module that is moved leaves it as it is. Nothing
+is imported to find it.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib.util
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.errors import RequestError
+
+NATIVE = (".cpp", ".cu", ".h", ".hpp", ".cuh")
+SKIPPED_FIELDS = ("ctx", "kind", "type_comment", "type_ignores")
+COMMENT_OR_LITERAL = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])')""", re.DOTALL
+)
+
+
+class _Import(NamedTuple):
+    """`from module import name as bound`; without a name it is `import module as bound`."""
+
+    module: str
+    name: str
+    bound: str
+
+    @property
+    def submodule(self) -> str:
+        """The module that is imported where `name` is no name within one."""
+        return f"{self.module}.{self.name}" if self.name else self.module
+
+
+class _Module(NamedTuple):
+    """`content` is the digest of a module's own sources, empty where they hold no statement."""
+
+    content: str
+    imports: tuple[_Import, ...]
+
+
+def code_sha256(targets: Iterable[str], without: Iterable[str] = ()) -> str:
+    """sha256 over the modules behind module names or targets ('package.module:Name') and over all
+    that these import from the same top-level packages. Packages named in `without` don't count,
+    nor anything below them. Raises RequestError for a module that doesn't exist."""
+    return _code_sha256(tuple(targets), tuple(without))
+
+
+@functools.cache
+def _code_sha256(targets: tuple[str, ...], without: tuple[str, ...]) -> str:
+    names = [target.partition(":")[0] for target in targets]
+    for name in names:
+        if _module(name) is None:
+            raise RequestError(f"no module '{name}'")
+    scopes = {_scope(name) for name in names}
+    modules: dict[str, _Module] = {}
+    while names:
+        name = names.pop()
+        excluded = any(name == package or name.startswith(f"{package}.") for package in without)
+        if name in modules or excluded or _scope(name) not in scopes:
+            continue
+        if module := _module(name):
+            modules[name] = module
+            names += [part for each in module.imports for part in (each.module, each.submodule)]
+            # To import a module is to import the packages that it is in.
+            names.append(name.rpartition(".")[0])
+    project = {scope.partition(".")[0] for scope in scopes}
+    parts = [[m.content, *sorted(_links(m, modules, project))] for m in modules.values()]
+    return _sha256("\n".join(sorted(_sha256("\n".join(part)) for part in parts if any(part))))
+
+
+def _links(module: _Module, modules: Mapping[str, _Module], project: set[str]) -> Iterator[str]:
+    """What a module imports, without the places of the project's own modules."""
+    for each in module.imports:
+        if each.submodule in modules:
+            yield f"{modules[each.submodule].content} {each.bound}"
+        elif each.module in modules:
+            yield f"{modules[each.module].content} {each.name} {each.bound}"
+        elif each.module.partition(".")[0] not in project:
+            yield " ".join(each)
+
+
+def _scope(name: str) -> str:
+    """The package within which imports are followed: methods, tasks, bench.models."""
+    parts = name.split(".")
+    return ".".join(parts[:2] if parts[0] == "bench" else parts[:1])
+
+
+@functools.cache
+def _module(name: str) -> _Module | None:
+    """None where there is no such module, or the name is one within a module."""
+    path = _source(name)
+    if path is None:
+        return None
+    is_package = path.name == "__init__.py"
+    tree = ast.parse(path.read_bytes())
+    texts = ["".join(_tokens(tree.body))]
+    if is_package:
+        sources = (file for file in sorted(path.parent.iterdir()) if file.suffix in NATIVE)
+        texts += sorted(_without_comments(file.read_text()) for file in sources)
+    imports = tuple(_imports(tree, name if is_package else name.rpartition(".")[0]))
+    return _Module(_sha256("\0".join(texts)) if any(texts) else "", imports)
+
+
+def _source(name: str) -> Path | None:
+    """A module's file, found by its path: to find a submodule's spec would import its package."""
+    top, *rest = name.split(".")
+    spec = importlib.util.find_spec(top)
+    if spec is None:
+        return None
+    path = Path(spec.origin or next(iter(spec.submodule_search_locations or ()), ""))
+    for part in rest:
+        folder = path.parent if path.name == "__init__.py" else path
+        module, package = folder / f"{part}.py", folder / part / "__init__.py"
+        path = next((file for file in (package, module) if file.is_file()), folder / part)
+    return path if path.is_file() else None
+
+
+def _imports(tree: ast.Module, package: str) -> Iterator[_Import]:
+    """`package` is the one that relative imports begin in."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (_Import(alias.name, "", alias.asname or "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module != "__future__":
+            parents = package.split(".")
+            base = ".".join(parents[: len(parents) + 1 - node.level]) if node.level else ""
+            origin = ".".join(filter(None, [base, node.module]))
+            for alias in node.names:
+                yield _Import(origin, alias.name, alias.asname or alias.name)
+
+
+def _tokens(value: Any) -> Iterator[str]:
+    """A syntax tree as text that is the same in every version of Python: the classes of its nodes
+    and their non-empty fields, which later versions only add to."""
+    if isinstance(value, ast.AST):
+        yield f"{type(value).__name__}("
+        for name in value._fields:
+            content = getattr(value, name, None)
+            if isinstance(content, list):
+                content = _statements(content)
+            if name not in SKIPPED_FIELDS and content is not None and content != []:
+                yield f"{name}="
+                yield from _tokens(content)
+        yield ")"
+    elif isinstance(value, list):
+        for item in _statements(value):
+            yield from _tokens(item)
+            yield ","
+    else:
+        yield repr(value)
+
+
+def _statements(nodes: Sequence[Any]) -> list[Any]:
+    """What counts of a list of nodes: all but imports, docstrings, and blocks of imports alone."""
+    return [node for node in nodes if not _is_ignored(node)]
+
+
+def _is_ignored(node: Any) -> bool:
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    if isinstance(node, ast.If):
+        return not _statements(node.body) and not node.orelse
+    return isinstance(node, (ast.Import, ast.ImportFrom))
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _without_comments(text: str) -> str:
+    code = COMMENT_OR_LITERAL.sub(lambda match: match[1] or " ", text)
+    lines = (line.strip() for line in code.splitlines())
+    return "\n".join(line for line in lines if line)

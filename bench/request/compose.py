@@ -1,0 +1,243 @@
+"""From overrides such as 'method=vcc' to a composed and checked request, with errors a person can
+act on. Names are checked before Hydra composes, because Hydra's messages give no nearest name.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.errors import RequestError, unknown
+from bench.request import plugins, protocol, schema
+
+GROUPS = ("method", "task", "model", "device", "data", "launcher", "recipe", "experiment",
+          "scale")  # fmt: skip
+RESOLVED = ("by_task", "adapted_with", "longest")
+"""Keys of a model that `resolve` applies and removes."""
+
+
+def compose(overrides: Sequence[str]) -> dict[str, Any]:
+    """The request that Hydra composes from overrides: bench.request.schema.Config as a plain dict.
+    Raises RequestError, also for an experiment that is a sweep."""
+    request, hydra = compose_with_hydra(check_overrides(overrides))
+    if hydra["sweeper"]["params"]:
+        name = hydra["runtime"]["choices"].get("experiment")
+        raise RequestError(f"experiment={name} is a sweep: bench run -m, or bench plan")
+    return resolve(request, overrides)
+
+
+def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The unresolved request of checked overrides, and Hydra's own settings: launcher, sweeper and
+    the choices of groups. Raises RequestError."""
+    from hydra import compose as hydra_compose
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    schema.register()
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(plugins.CONF), version_base="1.3"):
+            config = hydra_compose("config", overrides=list(overrides), return_hydra_config=True)
+        hydra = {
+            name: OmegaConf.to_container(config.hydra[name], resolve=True)
+            for name in ("launcher", "sweeper", "runtime")
+        }
+        request = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+        return to_dict(request), hydra
+    except (HydraException, OmegaConfBaseException) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        cause = str(error.__cause__ or "").strip().splitlines()
+        text = "; ".join([*lines[:2], *(line for line in cause[:1] if line not in lines)])
+        raise RequestError(text) from error
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A composed configuration as nested dicts. Raises RequestError on a missing value."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import MissingMandatoryValue
+
+    try:
+        content = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        key = str(error).split(": ")[-1].splitlines()[0]
+        raise RequestError(f"a value is missing: {key}=…") from error
+    assert isinstance(content, dict)
+    return {str(key): value for key, value in content.items()}
+
+
+def parse(overrides: Sequence[str]) -> list[Any]:
+    """Hydra's own reading of overrides. Raises RequestError."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        return OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException as error:
+        raise RequestError(f"can't read the request: {str(error).splitlines()[0]}") from error
+
+
+def check_overrides(overrides: Sequence[str]) -> list[str]:
+    """The overrides, with a checkpoint given as `model=` in the form that Hydra takes. Raises
+    RequestError with the nearest name for a choice or a key that doesn't exist."""
+    parsed = parse(overrides)
+    result: list[str] = []
+    # The methods of an experiment are known once it is composed.
+    in_experiment = any(override.key_or_group == "experiment" for override in parsed)
+    defaults = plugins.conf("", "config")["defaults"]
+    default_methods = [each["method"] for each in defaults if "method" in each]
+    methods = [] if in_experiment else default_methods
+    for override in parsed:
+        group, line = override.key_or_group, override.input_line or ""
+        if override.is_delete() or "glob(" in line:
+            result.append(line)
+            continue
+        value = override.value()
+        choices = [str(each) for each in (value.list if override.is_choice_sweep() else [value])]
+        if group == "model":
+            result += _model_overrides(choices)
+            continue
+        if group in GROUPS:
+            for choice in choices:
+                plugins.conf(group, choice)
+                if group == "experiment":
+                    _check_experiment(choice)
+        if group == "method":
+            methods = choices
+        result.append(line)
+    _check_keys([override.key_or_group for override in parsed], methods)
+    _check_scale(parsed)
+    return result
+
+
+def _check_scale(parsed: Sequence[Any]) -> None:
+    """A scale belongs to an experiment, and not every experiment has it. Raises RequestError."""
+    choices = {o.key_or_group: str(o.value()) for o in parsed if not o.is_sweep_override()}
+    scale, experiment = choices.get("scale"), choices.get("experiment")
+    if scale in (None, "None", "null"):
+        return
+    accepted = plugins.available(f"scale/{scale}")
+    if experiment not in accepted:
+        given = f"experiment={experiment} has no" if experiment else "no experiment is given with"
+        raise RequestError(f"{given} scale={scale}; accepted with it: {', '.join(accepted)}")
+
+
+def _check_experiment(name: str) -> None:
+    """What an experiment chooses must exist: Hydra's own message wouldn't name the file."""
+    for entry in plugins.conf("experiment", name).get("defaults", []):
+        for key, choice in entry.items() if isinstance(entry, dict) else ():
+            group = key.removeprefix("override ").lstrip("/")
+            if group in GROUPS:
+                try:
+                    plugins.conf(group, str(choice))
+                except RequestError as error:
+                    raise RequestError(f"experiment={name}: {error}") from error
+
+
+def _model_overrides(choices: Sequence[str]) -> list[str]:
+    """A model is a name of the group, or any checkpoint by its folder or hub id."""
+    names = plugins.available("model")
+    if all(choice in names for choice in choices):
+        return [f"model={','.join(choices)}"]
+    if len(choices) > 1:
+        raise RequestError(
+            "a sweep over models takes names; give each checkpoint a YAML in conf/model"
+        )
+    choice = choices[0]
+    if not Path(choice).expanduser().is_dir() and "/" not in choice:
+        raise unknown("model", choice, [*names, "a checkpoint folder", "ORG/NAME of the hub"])
+    quoted = choice.replace("'", "\\'")
+    return ["model=checkpoint", f"model.path='{quoted}'", f"model.name='{Path(choice).name}'"]
+
+
+def _check_keys(keys: Sequence[str], methods: Sequence[str]) -> None:
+    fields = list(schema.Config.__dataclass_fields__)
+    for key in keys:
+        head = key.lstrip("+").partition(".")[0]
+        if head not in (*fields, *GROUPS, "hydra"):
+            raise unknown("name", head, {*fields, *GROUPS})
+        check_parameter(key, methods)
+
+
+def check_parameter(key: str, methods: Iterable[str]) -> None:
+    """Raises RequestError for a key method.NAME when none of the methods has that parameter. In a
+    sweep it reaches those that have it: bench.sweep.grid."""
+    head, _, name = key.lstrip("+").partition(".")
+    accepted = [plugins.conf("method", method) for method in methods]
+    if head != "method" or not name or not accepted:
+        return
+    if not any(name.split(".")[0] in each or "defaults" in each for each in accepted):
+        names = {name for each in accepted for name in each} - {"name", "target"}
+        raise unknown(f"parameter of {', '.join(methods)}", name, names)
+
+
+def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """A composed request with everything applied that depends on several of its parts: a model that
+    stands in for another on some tasks, the parameters that a method's adapted weights were trained
+    with, the longest input of a model, an experiment's number of rows for a task. What the
+    overrides give stays as given. Raises RequestError."""
+    keys = {override.lstrip("+").partition("=")[0] for override in overrides}
+    task = request["task"]["name"]
+    model = _model_for(request["model"], task)
+    n_by_task = {} if "n" in keys else request.get("n_by_task") or {}
+    longest = model.get("longest")
+    trained_with = {}
+    if request.get("protocol") in (None, "finetune") and not request.get("recipe"):
+        trained_with = (model.get("adapted_with") or {}).get(request["method"]["name"], {})
+    return {
+        **{key: value for key, value in request.items() if key != "n_by_task"},
+        "n": n_by_task.get(task, request["n"]),
+        "model": {key: value for key, value in model.items() if key not in RESOLVED},
+        "method": dict(request["method"])
+        | {key: value for key, value in trained_with.items() if f"method.{key}" not in keys},
+        "length": min(request["length"], longest) if longest else request["length"],
+    }
+
+
+def _model_for(model: Mapping[str, Any], task: str) -> Mapping[str, Any]:
+    """The model that stands in on a task. A model that the request changed stays as it is."""
+    name = (model.get("by_task") or {}).get(task)
+    written = plugins.conf("model", model["name"]) if name else {}
+    if not name or any(model.get(key) != value for key, value in written.items()):
+        return model
+    return {"revision": None, "adapted": {}, "config": None, **plugins.conf("model", name)}
+
+
+def check_values(request: Mapping[str, Any]) -> None:
+    """Checks each value of a resolved request by itself. Raises RequestError."""
+    for name in ("length", "batch", "n", "threads", "deadline_s"):
+        value = request[name]
+        if value is not None and value < 1:
+            raise RequestError(f"{name}={value} is not accepted: it must be 1 or more")
+    if request["seed"] < 0:
+        raise RequestError(f"seed={request['seed']} is not accepted: it must be 0 or more")
+    for name, accepted in (("dtype", schema.DTYPES), ("measure", schema.MEASURES),
+                           ("probe", (None, *schema.PROBES))):  # fmt: skip
+        if request[name] not in accepted:
+            raise unknown(name, request[name], filter(None, accepted))
+    if request.get("recipe"):
+        protocol.check_recipe(request["recipe"])
+    if request["data"]["source"] not in schema.SOURCES:
+        raise unknown("data source", request["data"]["source"], schema.SOURCES)
+    if request["data"]["source"] == "local" and not request["data"].get("dir"):
+        raise RequestError("data=local needs the folder: data.dir=FOLDER (DATA_DIR=FOLDER)")
+
+
+def check_device(device: Mapping[str, Any]) -> None:
+    """Raises RequestError when this machine doesn't have the device."""
+    if device["kind"] == "cpu":
+        return
+    try:
+        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
+        gpus = listed.stdout.strip().splitlines() if listed.returncode == 0 else []
+    except (OSError, subprocess.TimeoutExpired):
+        gpus = []
+    if not gpus:
+        raise RequestError(f"device={device['name']}: no CUDA GPU on this machine; accepted: cpu")
+    required = device.get("require")
+    if required and not any(required.lower() in gpu.lower() for gpu in gpus):
+        raise RequestError(f"device={device['name']} requires a {required}; here: {gpus[0]}")

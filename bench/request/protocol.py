@@ -1,0 +1,260 @@
+"""A model's weights: how they were made, their checkpoint and its hash. No torch.
+
+    zero-shot     a checkpoint trained neither on the task nor with the method
+    swap          trained with vanilla, the method swapped in for evaluation
+    finetune      a checkpoint trained further with the method
+    from-scratch  trained with the method from random weights
+
+A recipe says how to train. A checkpoint is found by its key, a sha256 over everything that
+determines its weights: it is trained once and shared by all cells that need the same weights.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bench.errors import RequestError, unknown
+from bench.models import auto
+from bench.request import plugins
+from bench.request.schema import RecipeConf
+from bench.status import WeightsProtocol
+from tasks.base import Data, Task
+from tasks.loading.sources import sha256 as file_sha256
+
+KINDS = {
+    WeightsProtocol.FROM_SCRATCH: "from-scratch",
+    WeightsProtocol.FINETUNE: "finetuned",
+    WeightsProtocol.SWAP: "pretrained-swap",
+}
+"""Protocol → `weights_kind` of weights trained by a recipe."""
+
+SCHEDULES = ("linear", "cosine", "constant", "rsqrt")
+DTYPES = ("float32", "bfloat16", "float16")
+VERSION = 1
+"""Raised when the trainer makes other weights from the same recipe."""
+
+CARD = "card.json"
+EMBEDDED_HASHED = 64
+"""Rows of an embedded source that are hashed; the others follow from the generator's code."""
+
+
+def protocol_of(request: Mapping[str, Any]) -> WeightsProtocol | None:
+    """The request's protocol, or the one that its model and recipe imply; None for random weights
+    that no recipe trains. Raises RequestError for a combination that isn't possible."""
+    given, recipe, model = request.get("protocol"), request.get("recipe"), request["model"]
+    name, method = model["name"], request["method"]["name"]
+    random = bool(model.get("config"))
+    adapted = (model.get("adapted") or {}).get(method)
+    if given is None:
+        if recipe:
+            return WeightsProtocol.FROM_SCRATCH if random else WeightsProtocol.FINETUNE
+        if random:
+            return None
+        return WeightsProtocol.FINETUNE if adapted else WeightsProtocol.SWAP
+    if given not in list(WeightsProtocol):
+        raise unknown("protocol", given, WeightsProtocol)
+    if recipe is None:
+        needs = "recipe=NAME (bench ls recipes lists them)"
+        if given == WeightsProtocol.FROM_SCRATCH:
+            raise RequestError(f"protocol=from-scratch trains: it needs {needs}")
+        if given == WeightsProtocol.FINETUNE and not adapted and method != "vanilla":
+            raise RequestError(
+                f"protocol=finetune trains: it needs {needs}; model {name} has no weights "
+                f"adapted to {method}"
+            )
+        if random:
+            raise RequestError(f"protocol={given}: model {name} has random weights; give {needs}")
+    elif given == WeightsProtocol.ZERO_SHOT:
+        raise RequestError("protocol=zero-shot trains nothing: leave the recipe out")
+    elif given == WeightsProtocol.FINETUNE and random:
+        raise RequestError(
+            f"protocol=finetune starts from a checkpoint and model {name} is only a size; "
+            "accepted with it: from-scratch, swap"
+        )
+    return WeightsProtocol(given)
+
+
+def check_recipe(recipe: Mapping[str, Any]) -> None:
+    """Raises RequestError for hyper-parameters that can't be used."""
+    if unknown_names := set(recipe) - set(RecipeConf.__dataclass_fields__):
+        raise unknown("name in a recipe", sorted(unknown_names)[0], RecipeConf.__dataclass_fields__)
+    for name, accepted in (("schedule", SCHEDULES), ("dtype", DTYPES)):
+        if recipe[name] not in accepted:
+            raise unknown(f"recipe.{name}", recipe[name], accepted)
+    if (recipe["steps"] is None) == (recipe["epochs"] is None):
+        raise RequestError(
+            f"recipe {recipe['name']}: give recipe.steps or recipe.epochs, one of them"
+        )
+    for name in ("steps", "batch", "accumulate", "eval_every", "save_every", "rows", "dev_rows"):
+        if recipe[name] is not None and recipe[name] < 1:
+            raise RequestError(f"recipe.{name}={recipe[name]}: it must be 1 or more")
+    if recipe["batch"] % recipe["accumulate"]:
+        raise RequestError(
+            f"recipe.batch={recipe['batch']} can't be divided by "
+            f"recipe.accumulate={recipe['accumulate']}"
+        )
+
+
+def sized(model: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
+    """The model; one with a `config` that leaves them open gets the task's number of classes and
+    size of vocabulary."""
+    config = model.get("config")
+    if not config:
+        return dict(model)
+    sizes = {"num_labels": task.get("labels"), "vocab_size": task.get("vocabulary")}
+    return {**model, "config": {k: v for k, v in sizes.items() if v is not None} | dict(config)}
+
+
+def uses_adapted(protocol: str | None, recipe: Mapping[str, Any] | None) -> bool:
+    """Whether a method reads with the weights that its model has adapted to it."""
+    return protocol in (None, WeightsProtocol.FINETUNE) and not recipe
+
+
+def model_of(
+    request: Mapping[str, Any], protocol: WeightsProtocol | None, answers: str
+) -> dict[str, Any]:
+    """The request's model with its weights, or those that its recipe starts from."""
+    recipe, task = request.get("recipe"), request["task"]
+    model = weights_of(
+        sized(request["model"], task),
+        request["method"]["name"],
+        uses_adapted(protocol, recipe),
+        answers,
+    )
+    if not recipe:
+        trained = card(Path(model["path"]))
+        if trained and trained["task"] != task["name"]:
+            raise RequestError(
+                f"{model['path']} was trained for task {trained['task']}, not for {task['name']}"
+            )
+        is_swap = model["weights"] == KINDS[WeightsProtocol.SWAP]
+        if protocol == WeightsProtocol.ZERO_SHOT and is_swap:
+            model["weights"] = str(WeightsProtocol.ZERO_SHOT)
+        return model
+    if protocol == WeightsProtocol.FROM_SCRATCH and not model.get("config"):
+        model["config"] = json.loads((Path(model["path"]) / "config.json").read_text())
+        model["weights_sha256"] = None
+    model["checkpoints"] = str(Path(request["checkpoints"]).expanduser().resolve())
+    return model
+
+
+def weights_of(
+    model: Mapping[str, Any], method: str, use_adapted: bool, answers: str = ""
+) -> dict[str, Any]:
+    """The model with the checkpoint that this method uses, its hash, and the head for a task's kind
+    of answers (tasks.base). Raises RequestError."""
+    original = model.get("original_path") or model["path"]
+    adapted = (model.get("adapted") or {}).get(method) if use_adapted else None
+    path = find_checkpoint(adapted or original, model.get("revision"))
+    config = model.get("config")
+    try:
+        family = auto.resolve(model["family"], path, config)
+    except ValueError as error:
+        raise RequestError(str(error)) from error
+    return {
+        **model,
+        "family": auto.headed(family, answers),
+        "original_path": original,
+        "path": str(path),
+        "weights": "random" if config else model["weights"],
+        "weights_sha256": None if config else checkpoint_sha256(path),
+    }
+
+
+def find_checkpoint(path: str, revision: str | None = None) -> Path:
+    """The folder of a checkpoint: as given, within the project, or in the local hub cache. Raises
+    RequestError."""
+    for folder in (Path(path).expanduser(), plugins.ROOT / path):
+        if folder.is_dir():
+            if not (folder / "config.json").is_file():
+                raise RequestError(f"{folder} is no checkpoint: it has no config.json")
+            return folder.resolve()
+    if path.startswith((".", "/", "~")) or path.count("/") > 1:
+        raise RequestError(f"no folder {path}")
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(path, revision=revision, local_files_only=True))
+    except Exception as error:
+        raise RequestError(
+            f"model '{path}' is no folder here and not in the local cache; "
+            f"`bench fetch --model {path}` gets it from the hub"
+        ) from error
+
+
+def checkpoint_sha256(folder: Path) -> str:
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise RequestError(f"{folder} holds no *.safetensors; no other format is loaded")
+    digest = hashlib.sha256()
+    for file in [folder / "config.json", *files]:
+        digest.update(bytes.fromhex(file_sha256(file)))
+    return digest.hexdigest()
+
+
+def rows_of(task: Task, data: Data, n: int | None) -> int | None:
+    """How many rows of a split are read. The embedded source has no end: for it None stands for the
+    split's official number."""
+    if n is None and data.source == "embedded":
+        official: Mapping[str, int] = getattr(task, "n", {})
+        return official.get(data.split or "")
+    return n
+
+
+def data_sha256(task: Task, data: Data, recipe: Mapping[str, Any], length: int, seed: int) -> str:
+    """sha256 over the rows that a recipe trains and evaluates on. Raises DataError."""
+    parts: list[Any] = []
+    for split, n in (("train", recipe["rows"]), ("validation", recipe["dev_rows"])):
+        split_data = Data(data.source, data.dir, split)
+        n = rows_of(task, split_data, n)
+        hashed = min(n or EMBEDDED_HASHED, EMBEDDED_HASHED) if data.source == "embedded" else n
+        loaded = task.load(split_data, hashed, length, seed)
+        parts.append([split, n, loaded.sha256])
+    return json_sha256(parts)
+
+
+def checkpoint_key(
+    method: Mapping[str, Any],
+    task: Mapping[str, Any],
+    start: Mapping[str, Any],
+    data: Mapping[str, Any],
+    length: int,
+    recipe: Mapping[str, Any],
+    seed: int,
+    code_sha256: str,
+) -> str:
+    """The content key of a checkpoint; `start` is the family and the config or weights' hash that
+    training starts from. Modules of targets stay out: the hash of the code stands for them."""
+    hyperparameters = {k: v for k, v in recipe.items() if k not in ("name", "save_every")}
+    start = {**start, "family": class_name(start["family"])}
+    return json_sha256(
+        [VERSION, without_module(method), without_module(task), start, data, length,
+         hyperparameters, seed, code_sha256],
+    )  # fmt: skip
+
+
+def card(checkpoint: Path) -> dict[str, Any] | None:
+    """The card of a checkpoint that a recipe trained; None until its training has ended."""
+    try:
+        content: dict[str, Any] = json.loads((checkpoint / CARD).read_text())
+    except (OSError, ValueError):
+        return None
+    return content
+
+
+def class_name(target: str) -> str:
+    """The name in a target 'package.module:Name'."""
+    return target.partition(":")[2]
+
+
+def without_module(conf: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration of a method or task, with its target as a name without its module."""
+    return {**conf, "target": class_name(conf["target"])}
+
+
+def json_sha256(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,150 @@
+"""The schema of a request, which Hydra checks types and keys against, and the values that its names
+accept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import MISSING
+
+DTYPES = ("float32", "bfloat16", "float16", "float64")
+PROBES = ("max_length",)
+SOURCES = ("embedded", "local", "hub")
+
+
+@dataclass(frozen=True)
+class MeasurePlan:
+    """What a choice of `measure=` runs: the kinds of measurement, the number of latency pairs, the
+    seconds that they may take (the number is reduced before any ratio is known), and the processes
+    that they are spread over where there is time for it."""
+
+    quality: bool = True
+    speed: bool = True
+    training: bool = False
+    pairs: int = 40
+    budget_s: float = 30.0
+    processes: int = 4
+
+
+MEASURES = {
+    "quick": MeasurePlan(),
+    "standard": MeasurePlan(budget_s=120.0),
+    "published": MeasurePlan(pairs=100, budget_s=1200.0),
+    "quality": MeasurePlan(speed=False),
+    "speed": MeasurePlan(quality=False),
+    "glance": MeasurePlan(quality=False, pairs=12, budget_s=8.0, processes=1),
+    "training": MeasurePlan(quality=False, speed=False, training=True, budget_s=120.0, processes=1),
+}
+
+
+@dataclass
+class ModelConf:
+    """`family` is a target string; `weights` says where the weights come from; `adapted` maps a
+    method to the checkpoint finetuned with it, and `adapted_with` to the parameters used for that;
+    `by_task` maps a task to the model used instead of this one; `longest` is the greatest input
+    length in tokens; `config` replaces the model's size and makes its weights random."""
+
+    name: str = MISSING
+    family: str = MISSING
+    path: str = MISSING
+    weights: str = MISSING
+    revision: str | None = None
+    adapted: dict[str, str] = field(default_factory=dict)
+    adapted_with: dict[str, dict[str, Any]] = field(default_factory=dict)
+    by_task: dict[str, str] = field(default_factory=dict)
+    longest: int | None = None
+    config: dict[str, Any] | None = None
+
+
+@dataclass
+class DeviceConf:
+    """`require` is a string that the GPU's name must contain."""
+
+    name: str = MISSING
+    kind: str = MISSING
+    require: str | None = None
+
+
+@dataclass
+class DataConf:
+    source: str = MISSING
+    dir: str | None = None
+    split: str | None = None
+
+
+@dataclass
+class RecipeConf:
+    """How to train. A step is one optimizer step, on `batch` rows over all processes.
+
+    steps or epochs   length of the training: one of the two
+    rows, dev_rows    number of rows of the train and validation splits; None: all
+    schedule          of the learning rate after `warmup` steps: linear and cosine decay to 0 at
+                      the last step, rsqrt with the inverse square root of the step
+    clip              greatest norm of the gradient; 0: no clipping
+    accumulate        gradient accumulation: micro-batches of a batch
+    recompute         gradient checkpointing
+    target_length     greatest length of an answer in tokens; None: the task's generation limit
+    eval_every        steps between evaluations on the dev rows; the best weights are kept
+    patience          evaluations in a row without improvement that stop training; None: no limit
+    save_every        steps between checkpoints (no effect on the weights)
+    """
+
+    name: str = MISSING
+    batch: int = MISSING
+    lr: float = MISSING
+    steps: int | None = None
+    epochs: float | None = None
+    rows: int | None = None
+    dev_rows: int | None = 512
+    schedule: str = "linear"
+    warmup: int = 0
+    weight_decay: float = 0.0
+    beta2: float = 0.999
+    eps: float = 1e-8
+    clip: float = 1.0
+    label_smoothing: float = 0.0
+    dtype: str = "float32"
+    accumulate: int = 1
+    recompute: bool = False
+    target_length: int | None = None
+    eval_every: int = 500
+    patience: int | None = None
+    save_every: int = 200
+
+
+@dataclass
+class Config:
+    """One request. A method and a task carry their own parameters beside `target`; `n_by_task` maps
+    a task to its `n` where the request itself gives none."""
+
+    method: dict[str, Any] = field(default_factory=dict)
+    task: dict[str, Any] = field(default_factory=dict)
+    model: ModelConf = field(default_factory=ModelConf)
+    device: DeviceConf = field(default_factory=DeviceConf)
+    data: DataConf = field(default_factory=DataConf)
+    protocol: str | None = None
+    recipe: RecipeConf | None = None
+    checkpoints: str = MISSING
+    length: int = MISSING
+    n: int | None = MISSING
+    n_by_task: dict[str, int] = field(default_factory=dict)
+    batch: int = MISSING
+    dtype: str = MISSING
+    threads: int | None = MISSING
+    seed: int = MISSING
+    measure: str = MISSING
+    probe: str | None = None
+    results: str = MISSING
+    force: bool = MISSING
+    deadline_s: int = MISSING
+    n_jobs: int = MISSING
+    shard: str | None = MISSING
+    budget: str | None = MISSING
+
+
+def register() -> None:
+    """Registers the schema with Hydra, as the first of the defaults."""
+    from hydra.core.config_store import ConfigStore
+
+    ConfigStore.instance().store(name="bench_schema", node=Config)

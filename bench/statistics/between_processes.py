@@ -1,0 +1,83 @@
+"""The ratio of pairs that were timed in several processes, with the process as the unit.
+
+All pairs of a process share its memory layout and the state of the machine, so more pairs say
+nothing of the next process. Student's t over the processes' median paired log ratios gives the
+interval, which is valid whatever part of the variance is between processes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from bench.statistics import paired
+
+BISECTIONS = 60
+
+
+class ProcessRatio(NamedTuple):
+    """A ratio, the number of processes that its pairs come from, and the standard deviation of
+    their ratios in percent, None for one process."""
+
+    ratio: paired.Ratio
+    processes: int
+    sd_pct: float | None
+
+
+def paired_ratio(
+    method_ns: ArrayLike, base_ns: ArrayLike, process: ArrayLike | None = None, seed: int = 0
+) -> ProcessRatio:
+    """The ratio of pairs of which pair i was timed in process `process[i]`; None: all in one.
+
+    The ratio of several processes is the geometric mean of their median paired ratios. Its interval
+    is the hull of the t interval over processes and the interval of all pairs, its p the larger of
+    the two. Raises ValueError as `paired.paired_ratio` does, and when `process` has another length.
+    """
+    within = paired.paired_ratio(method_ns, base_ns, seed)
+    places = np.zeros(within.n) if process is None else np.asarray(process)
+    if places.shape != (within.n,):
+        raise ValueError(f"{within.n} pairs, and processes of {places.size}")
+    logs = np.log(np.asarray(method_ns, float) / np.asarray(base_ns, float))
+    medians = np.array([np.median(logs[places == one]) for one in np.unique(places)])
+    if len(medians) < 2:
+        return ProcessRatio(within, 1, None)
+    centre, error = float(medians.mean()), float(medians.std(ddof=1)) / math.sqrt(len(medians))
+    df = len(medians) - 1
+    reach = student_t_quantile(df) * error
+    p = max(within.p, student_t_p(abs(centre) / error, df) if error else float(not centre))
+    agree = centre * (within.ratio - 1) > 0
+    ratio = paired.Ratio(
+        math.exp(centre),
+        min(within.ci_lo, math.exp(centre - reach)),
+        max(within.ci_hi, math.exp(centre + reach)),
+        p if agree else 1.0,
+        within.n,
+    )
+    return ProcessRatio(ratio, len(medians), math.expm1(float(medians.std(ddof=1))) * 100)
+
+
+def student_t_p(t: float, df: int) -> float:
+    """Two-sided p-value of Student's t with whole degrees of freedom (Abramowitz and Stegun,
+    26.7.3 and 26.7.4)."""
+    angle = math.atan(t / math.sqrt(df))
+    cos, sin = math.cos(angle), math.sin(angle)
+    odd = df % 2
+    term = cos if odd else 1.0
+    total = 0.0
+    for k in range(2 + odd, df + 1, 2):
+        total += term
+        term *= cos**2 * (k - 1) / k
+    inside = (angle + sin * total) * 2 / math.pi if odd else sin * total
+    return max(0.0, 1.0 - inside)
+
+
+def student_t_quantile(df: int, alpha: float = 0.05) -> float:
+    """The t of `df` degrees of freedom whose two-sided p-value is `alpha`."""
+    low, high = 0.0, 1e6
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if student_t_p(middle, df) > alpha else (low, middle)
+    return high

@@ -1,0 +1,280 @@
+"""Paired ratios, intervals and verdicts: pure functions of numbers.
+
+Times are integer nanoseconds, ratios are method / vanilla (below 1 is better), effects are percent.
+What draws at random takes a seed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from statistics import NormalDist
+from typing import NamedTuple, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from bench.status import Verdict
+
+Floats = NDArray[np.float64]
+
+FLIPS = 9_999
+ALPHA = 0.05
+RESAMPLES = 2000
+SAME_PCT = 2.0
+"""Percent: an effect below it is of no practical use, however significant."""
+MIN_AA_PAIRS = 5
+BISECTIONS = 24
+SUBSAMPLES = 999
+
+
+class Ratio(NamedTuple):
+    """method / vanilla over `n` pairs. An end that the pairs don't bound is 0 or infinity."""
+
+    ratio: float
+    ci_lo: float
+    ci_hi: float
+    p: float
+    n: int
+
+
+class Summary(NamedTuple):
+    """One arm's samples, in whole nanoseconds."""
+
+    median_ns: int
+    p10_ns: int
+    p90_ns: int
+    mad_ns: int
+    min_ns: int
+
+
+class Estimate(NamedTuple):
+    """A figure with its standard error and interval, which are None for a single sample."""
+
+    value: float
+    stderr: float | None
+    lo: float | None
+    hi: float | None
+
+
+def paired_ratio(method_ns: ArrayLike, base_ns: ArrayLike, seed: int = 0) -> Ratio:
+    """The median paired ratio, its sign-flip p-value, and the interval that inverts that test.
+
+    `method_ns[i]` and `base_ns[i]` are one pair, timed one after the other in an order drawn at
+    random, which makes flipping the sign of a pair's log ratio a valid test, whatever the noise
+    between pairs. Fewer than ten pairs reject nothing at 95 %: their interval is (0, inf) and
+    their verdict undecided.
+
+    Raises ValueError when the two differ in length, are empty, or hold a time that isn't positive.
+    """
+    logs = _log_ratios(method_ns, base_ns)
+    centre = float(np.median(logs))
+    keeps = _flips(len(logs), seed)
+    reach = 1.0 + 4.0 * float(np.ptp(logs))
+    lo, hi = (_end(logs, keeps, centre, side * reach) for side in (-1.0, 1.0))
+    return Ratio(math.exp(centre), math.exp(lo), math.exp(hi), _p_value(logs, keeps), len(logs))
+
+
+def _log_ratios(method_ns: ArrayLike, base_ns: ArrayLike) -> Floats:
+    method, base = np.asarray(method_ns, float), np.asarray(base_ns, float)
+    if method.shape != base.shape or method.ndim != 1 or not len(method):
+        raise ValueError(f"pairs need two equal columns, got {method.shape} and {base.shape}")
+    if not (np.all(method > 0) and np.all(base > 0)):
+        raise ValueError("a paired ratio needs positive times")
+    return cast(Floats, np.log(method / base))
+
+
+@lru_cache(maxsize=8)
+def _flips(n: int, seed: int) -> Floats:
+    """[FLIPS, n]: 1 where a flip keeps the sign of a pair's log ratio, 0 where it changes it."""
+    return np.random.default_rng(seed).integers(0, 2, size=(FLIPS, n)).astype(float)
+
+
+def _p_value(logs: Floats, keeps: Floats) -> float:
+    """Share of flips whose median is as far from 0 as the one observed.
+
+    A median lies beyond ±d when more than half of the values do, which one product counts for all
+    flips. Only where exactly half do, the two middle values decide.
+    """
+    n = len(logs)
+    logs = logs * np.linspace(1, 1 + 1e-9, n)  # no two values are equal
+    distance = abs(float(np.median(logs))) * (1 - 1e-12)
+    above, below = logs >= distance, logs <= -distance
+    # Not `@`: for a product this small, BLAS threads on a busy machine are slower than one.
+    kept = np.einsum("fn,n->f", keeps, above.astype(float) - below)
+    beyond = np.maximum(kept + below.sum(), above.sum() - kept)
+    count = np.count_nonzero(beyond > n / 2)
+    if n % 2 == 0:
+        even = np.sort((2 * keeps[beyond == n / 2] - 1) * logs, axis=1)
+        middle = (even[:, n // 2 - 1] + even[:, n // 2]) / 2
+        count += np.count_nonzero(np.abs(middle) >= distance)
+    return float(1 + count) / (1 + FLIPS)
+
+
+def _end(logs: Floats, keeps: Floats, centre: float, reach: float) -> float:
+    """The end of the interval on the side of `reach`: the farthest value that isn't rejected."""
+    if _p_value(logs - (centre + reach), keeps) > ALPHA:
+        return math.copysign(math.inf, reach)
+    kept, rejected = 0.0, reach
+    for _ in range(BISECTIONS):
+        middle = (kept + rejected) / 2
+        if _p_value(logs - (centre + middle), keeps) > ALPHA:
+            kept = middle
+        else:
+            rejected = middle
+    return centre + rejected  # the outer end of the last bracket: conservative
+
+
+def verdict(ratio: Ratio, resolution_pct: float | None = SAME_PCT) -> Verdict:
+    """What a ratio means on a host that resolves effects of `resolution_pct`.
+
+    faster/slower: the interval excludes 1 and the effect is above 2 % and above the resolution.
+    same: the whole interval lies within ±2 %, on a host that resolves 2 %. Otherwise undecided.
+    With `None`, an unknown resolution, an effect can be found and an equality can't.
+    """
+    effect_pct = abs(ratio.ratio - 1) * 100
+    if not ratio.ci_lo <= 1 <= ratio.ci_hi and effect_pct > max(SAME_PCT, resolution_pct or 0.0):
+        return Verdict.SLOWER if ratio.ratio > 1 else Verdict.FASTER
+    within = ratio.ci_lo >= 1 - SAME_PCT / 100 and ratio.ci_hi <= 1 + SAME_PCT / 100
+    if within and resolution_pct is not None and resolution_pct <= SAME_PCT:
+        return Verdict.SAME
+    return Verdict.UNDECIDED
+
+
+def ratio_of_ratios(a: Ratio, b: Ratio) -> Ratio:
+    """b / a of two ratios, each measured against vanilla in a process of its own.
+
+    Each end combines the two 95 % intervals as independent errors (Zou and Donner 2008, Statistics
+    in Medicine 27); an interval (0, inf) makes the result (0, inf). p is that of the normal
+    distribution with this interval, below 0.05 exactly when the interval excludes 1, and no
+    smaller than the smallest p of a sign-flip test. `n` is the smaller number of pairs.
+    """
+    (a_mid, a_lo, a_hi), (b_mid, b_lo, b_hi) = (
+        [math.log(end) if end > 0 else -math.inf for end in ratio[:3]] for ratio in (a, b)
+    )
+    centre = b_mid - a_mid
+    below, above = math.hypot(b_mid - b_lo, a_hi - a_mid), math.hypot(b_hi - b_mid, a_mid - a_lo)
+    towards_0 = below if centre > 0 else above
+    distance = abs(centre) / towards_0 if towards_0 else math.copysign(math.inf, abs(centre))
+    p = math.erfc(distance * NormalDist().inv_cdf(0.975) / math.sqrt(2)) if centre else 1.0
+    ratio, lo, hi = (math.exp(end) for end in (centre, centre - below, centre + above))
+    return Ratio(ratio, lo, hi, max(p, 1 / (1 + FLIPS)), min(a.n, b.n))
+
+
+def aa_noise_pct(
+    first_ns: ArrayLike, second_ns: ArrayLike, size: int, seed: int = 0
+) -> float | None:
+    """The error of a median ratio of `size` pairs on this host, in percent: its 90th percentile.
+
+    Both columns are vanilla; sub-samples are drawn with replacement, sides swapped at random. None
+    when there are fewer than five pairs to draw from.
+    """
+    draws = _aa_draws(first_ns, second_ns, size, SUBSAMPLES, seed)
+    if draws is None:
+        return None
+    error = np.abs(np.expm1(np.median(draws, axis=1)))
+    return float(np.percentile(error, 90) * 100)
+
+
+def detectable_pct(
+    first_ns: ArrayLike, second_ns: ArrayLike, pairs: int, seed: int = 0
+) -> float | None:
+    """The smallest slow-down, in percent, that `pairs` pairs detect with probability 0.8: inf when
+    they detect none, None when there is too little to draw from."""
+    draws = _aa_draws(first_ns, second_ns, pairs, 40, seed)
+    noise_pct = aa_noise_pct(first_ns, second_ns, pairs, seed)
+    if draws is None or noise_pct is None:
+        return None
+    least = math.log1p(max(SAME_PCT, noise_pct) / 100)
+    needed = []
+    for draw in draws:
+        # A slow-down by d shifts the whole interval by log(1 + d), so no values need to be tried.
+        ratio = paired_ratio(np.exp(draw), np.ones(pairs), seed)
+        above_one = -math.log(ratio.ci_lo) if ratio.ci_lo > 0 else math.inf
+        needed.append(max(above_one, least - math.log(ratio.ratio)))
+    return float(np.expm1(np.quantile(needed, 0.8, method="higher")) * 100)
+
+
+def _aa_draws(
+    first_ns: ArrayLike, second_ns: ArrayLike, size: int, draws: int, seed: int
+) -> Floats | None:
+    """Log ratios [draws, size] of equal arms, or None when there are too few pairs."""
+    if size < 1 or np.size(first_ns) < MIN_AA_PAIRS:
+        return None
+    logs = _log_ratios(first_ns, second_ns)
+    random = np.random.default_rng(seed)
+    return cast(
+        Floats, random.choice(logs, (draws, size)) * random.choice((-1.0, 1.0), (draws, size))
+    )
+
+
+def summary(samples_ns: ArrayLike) -> Summary:
+    """Median, 10th and 90th percentile, median absolute deviation and minimum.
+
+    Raises ValueError when there is no sample."""
+    samples = np.asarray(samples_ns, float)
+    if not samples.size:
+        raise ValueError("no samples to summarise")
+    p10, median, p90 = np.percentile(samples, (10, 50, 90))
+    mad = np.median(np.abs(samples - median))
+    return Summary(*(round(float(x)) for x in (median, p10, p90, mad, samples.min())))
+
+
+def bootstrap_mean(scores: ArrayLike, seed: int = 0) -> Estimate:
+    """The mean of `scores` (one per sample) with its bootstrap standard error and 95 % percentile
+    interval. Raises ValueError when there is no score."""
+    values = np.asarray(scores, float)
+    n = len(values)
+    if not n:
+        raise ValueError("no scores to average")
+    if n == 1:
+        return Estimate(float(values[0]), None, None, None)
+    random = np.random.default_rng(seed)
+    means = np.array([values[random.integers(0, n, n)].mean() for _ in range(RESAMPLES)])
+    lo, hi = np.percentile(means, (2.5, 97.5))
+    return Estimate(float(values.mean()), float(means.std(ddof=1)), float(lo), float(hi))
+
+
+def paired_difference(a: ArrayLike, b: ArrayLike, seed: int = 0) -> Estimate:
+    """mean(a) − mean(b) over samples that both were scored on, in the same order."""
+    if np.shape(a) != np.shape(b):
+        raise ValueError(f"paired scores differ in number: {np.shape(a)} and {np.shape(b)}")
+    return bootstrap_mean(np.asarray(a, float) - np.asarray(b, float), seed)
+
+
+def sign_flip_p(a: ArrayLike, b: ArrayLike, seed: int = 0) -> float:
+    """Two-sided p-value that paired scores have the same mean: of random swaps of the two scores of
+    samples, the share that puts the means at least as far apart as they are."""
+    difference = np.asarray(a, float) - np.asarray(b, float)
+    difference = difference[difference != 0]
+    random = np.random.default_rng(seed)
+    distance = abs(difference.sum()) * (1 - 1e-12)
+    count, block = 0, 1 + 1_000_000 // max(1, len(difference))
+    for done in range(0, FLIPS, block):
+        signs = random.integers(0, 2, (min(block, FLIPS - done), len(difference))) * 2.0 - 1
+        sums = np.abs(np.einsum("fn,n->f", signs, difference))
+        count += int(np.count_nonzero(sums >= distance))
+    return float(1 + count) / (1 + FLIPS)
+
+
+def mcnemar(a: ArrayLike, b: ArrayLike) -> float:
+    """Exact two-sided p-value that two columns of right (1) and wrong (0) have equal accuracy."""
+    first, second = np.asarray(a), np.asarray(b)
+    if first.shape != second.shape or not set(np.unique([first, second])) <= {0, 1}:
+        raise ValueError("mcnemar needs two equal columns of 0 and 1")
+    only_a = int(np.count_nonzero(first > second))
+    discordant = only_a + int(np.count_nonzero(first < second))
+    fewer = min(only_a, discordant - only_a)
+    tail = sum(math.comb(discordant, k) for k in range(fewer + 1))
+    return min(1.0, float(2 * tail / 2**discordant))
+
+
+def holm(pvalues: Sequence[float]) -> list[float]:
+    """Holm's adjusted p-values, in the order given, which bound the family-wise error rate."""
+    adjusted = [1.0] * len(pvalues)
+    highest = 0.0
+    for rank, index in enumerate(sorted(range(len(pvalues)), key=lambda i: pvalues[i])):
+        highest = max(highest, min(1.0, (len(pvalues) - rank) * pvalues[index]))
+        adjusted[index] = highest
+    return adjusted

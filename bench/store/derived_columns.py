@@ -1,0 +1,171 @@
+"""The columns of quality, latency and memory that are computed from raw measurements."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from bench.request.cell import BASELINE, Cell
+from bench.statistics import between_processes
+from bench.statistics import paired as stats
+from bench.status import Verdict
+from bench.store.columns import Row
+from bench.store.predictions import Predictions
+from tasks.base import Task
+from tasks.metrics import buckets, chance
+
+AGREE_SLACK_BYTES = 16 << 20
+
+_SAME_NAME = (
+    "ratio", "ratio_ci_lo", "ratio_ci_hi", "ratio_p", "n_pairs", "aa_noise_pct", "verdict",
+)  # fmt: skip
+TRAINING = {name: f"train_{name}" for name in _SAME_NAME} | {
+    "lat_median_ns": "train_step_ns",
+    "base_median_ns": "base_train_step_ns",
+    "lat_samples_ns": "train_samples_ns",
+    "base_samples_ns": "base_train_samples_ns",
+    "ratio_reason": "train_reason",
+}
+"""Columns of a latency → their names where the samples are training steps."""
+
+
+def derive(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
+    """The row of a measured cell with all columns that follow from its raw measurements. `row` may
+    also hold the raw samples of training steps, as `training`."""
+    measured = dict(row)
+    steps = measured.pop("training", None)
+    columns = cast(Row, measured)
+    if columns.get("tokens_in_mean") is not None:
+        columns |= quality(cell, results, cell.method["name"] != BASELINE)
+    if columns.get("lat_samples_ns"):
+        columns |= latency(columns, cell.seed)
+    if steps:
+        step_columns = steps | latency(steps, cell.seed)
+        renamed = {to: step_columns[name] for name, to in TRAINING.items() if name in step_columns}
+        columns |= cast(Row, renamed)
+    columns["mem_agree"] = mem_agree(columns)
+    return columns
+
+
+class _Scored(NamedTuple):
+    """The stored predictions of a cell, scored by the task's official metric."""
+
+    figures: dict[str, Any]
+    each: list[float]
+    estimate: stats.Estimate
+    by_length: str | None
+    sha256: str
+
+
+def _scored(cell: Cell, task: Task, rows: Sequence[Any], predictions: Predictions) -> _Scored:
+    records = predictions.done()
+    references = [row.references for row in rows]
+    answers = [records[row.id]["prediction"] for row in rows]
+    lengths = [n for row in rows if (n := records[row.id].get("tokens_in")) is not None]
+    by_length = None
+    if len(lengths) == len(rows):
+        by_length = json.dumps(
+            buckets.scores(lambda *a: task.score(*a)["value"], lengths, answers, references)
+        )
+    each = task.score_each(answers, references)
+    return _Scored(
+        figures=dict(task.score(answers, references)),
+        each=each,
+        estimate=stats.bootstrap_mean(each, seed=cell.seed),
+        by_length=by_length,
+        sha256=predictions.sha256([row.id for row in rows]),
+    )
+
+
+def quality(cell: Cell, results: Path, paired: bool) -> Row:
+    """The quality columns from stored predictions, by the task's official metric, over all rows
+    and by buckets of their length. `paired`: vanilla's predictions on the same rows, too."""
+    task, loaded = cell.build_task(), cell.rows()
+    rows = loaded.rows
+    folder = results / "predictions"
+    method = _scored(cell, task, rows, Predictions(folder, cell.prediction_key))
+    low, best_constant = method.estimate.lo, chance.chance(task, rows)
+    columns: Row = {
+        "metric": task.metric,
+        "metric_version": str(task.metric_version),
+        "higher_is_better": task.higher_is_better,
+        "n_samples_available": loaded.n_available,
+        "n_samples_official": cell.task.get("n", {}).get(cell.data["split"]),
+        "value": method.figures["value"],
+        "stderr": method.estimate.stderr,
+        "ci_lo": low,
+        "ci_hi": method.estimate.hi,
+        "ci_method": "bootstrap over samples",
+        "metrics": json.dumps(method.figures),
+        "score_by_length": method.by_length,
+        "n_scored": len(rows),
+        "n_failed": 0,
+        "predictions_path": str(Path("predictions") / cell.prediction_key),
+        "predictions_sha256": method.sha256,
+        "chance": best_constant,
+        "at_chance": None if low is None else low <= best_constant,
+    }
+    if paired:
+        key = cell.baseline().prediction_key
+        base = _scored(cell, task, rows, Predictions(folder, key))
+        difference = stats.paired_difference(method.each, base.each, seed=cell.seed)
+        columns |= {
+            "base_value": base.figures["value"],
+            "base_ci_lo": base.estimate.lo,
+            "base_ci_hi": base.estimate.hi,
+            "base_score_by_length": base.by_length,
+            "base_predictions_sha256": base.sha256,
+            "value_diff": method.figures["value"] - base.figures["value"],
+            "value_diff_ci_lo": difference.lo,
+            "value_diff_ci_hi": difference.hi,
+        }
+    return columns
+
+
+def latency(samples: Mapping[str, Any], seed: int) -> Row:
+    """The latency columns from raw samples: medians, ratio, verdict."""
+    mine = stats.summary(samples["lat_samples_ns"])
+    columns: Row = {
+        "lat_median_ns": mine.median_ns,
+        "lat_p10_ns": mine.p10_ns,
+        "lat_p90_ns": mine.p90_ns,
+        "lat_mad_ns": mine.mad_ns,
+        "lat_min_ns": mine.min_ns,
+    }
+    base = samples.get("base_samples_ns")
+    if not base:
+        return columns
+    aa = (samples["aa_first_samples_ns"], samples["aa_second_samples_ns"])
+    shared = between_processes.paired_ratio(
+        samples["lat_samples_ns"], base, samples.get("pair_process"), seed
+    )
+    ratio = shared.ratio
+    noise = stats.aa_noise_pct(*aa, ratio.n, seed)
+    aa_verdict = stats.verdict(stats.paired_ratio(*aa, seed), noise) if aa[0] else None
+    return columns | {
+        "base_median_ns": stats.summary(base).median_ns,
+        "ratio": ratio.ratio,
+        "ratio_ci_lo": ratio.ci_lo,
+        "ratio_ci_hi": ratio.ci_hi,
+        "ratio_p": ratio.p,
+        "n_pairs": ratio.n,
+        "n_processes": shared.processes,
+        "process_sd_pct": shared.sd_pct,
+        "aa_noise_pct": noise,
+        "verdict": Verdict(stats.verdict(ratio, noise)),
+        "aa_verdict": Verdict(aa_verdict) if aa_verdict else None,
+    }
+
+
+def mem_agree(columns: Mapping[str, Any]) -> bool | None:
+    """Whether measured, traced and theoretical memory agree: resident and traced peaks within a
+    factor of two, and at most twice the theoretical peak. None without two of the three."""
+    measured, traced = columns.get("rss_peak_delta_bytes"), columns.get("alloc_peak_bytes")
+    theory = columns.get("state_theory_bytes")
+    peaks = [peak for peak in (measured, traced) if peak is not None]
+    if len(peaks) < 2 and (theory is None or not peaks):
+        return None
+    near = max(peaks) <= 2 * min(peaks) + AGREE_SLACK_BYTES
+    return near and (theory is None or max(peaks) <= 2 * theory + AGREE_SLACK_BYTES)

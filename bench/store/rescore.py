@@ -1,0 +1,127 @@
+"""Scores from stored predictions: for a repaired metric, and for pairing two rows' samples."""
+
+from __future__ import annotations
+
+import functools
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bench.errors import RequestError
+from bench.request import plugins
+from bench.request.cell import Cell
+from bench.store import derived_columns
+from bench.store.columns import Row
+from bench.store.predictions import Predictions
+from bench.store.shards import utc_now
+from bench.store.store import PREDICTIONS
+
+
+class ScoreError(RuntimeError):
+    """A row can't be scored again: one line that says why."""
+
+
+@dataclass(frozen=True)
+class StoredCell(Cell):
+    """A cell whose predictions, and then vanilla's, are stored under `keys`, as a row names them: a
+    key computed now would change with the code."""
+
+    keys: tuple[str, ...] = ()
+
+    @cached_property
+    def prediction_key(self) -> str:
+        return self.keys[0]
+
+    def baseline(self) -> Cell:
+        return replace(self, keys=self.keys[1:])
+
+
+def metric_version(row: Mapping[str, Any]) -> str:
+    """The version that the row's metric has now. Raises ScoreError."""
+    return str(_task(_part(row, "task")).metric_version)
+
+
+def rescored(row: Row, results: Path) -> Row:
+    """A new row: this one with its quality by today's metric, all else as it was measured.
+
+    Vanilla is rescored too where the row has its score. `results` holds the predictions. Raises
+    ScoreError when they or the task's rows are gone or have changed.
+    """
+    ids = [sample.id for sample in _samples(row)]
+    arms = ["", "base_"] if row["base_value"] is not None else [""]
+    keys = tuple(_folder(row, results, ids, arm).name for arm in arms)
+    cell = StoredCell(**json.loads(row["cell"] or "{}"), keys=keys)
+    columns = derived_columns.quality(cell, results, paired=len(arms) > 1)
+    now = utc_now().isoformat(timespec="seconds")
+    return {**row, **columns, "row_id": uuid.uuid4().hex, "created_utc": now}
+
+
+def scores(row: Mapping[str, Any], results: Path) -> dict[Any, float]:
+    """Sample → score by the metric as it is now. A sample is a whole row of the task, so that two
+    texts under one id are never paired. Raises ScoreError."""
+    samples = _samples(row)
+    folder = _folder(row, results, [sample.id for sample in samples], "")
+    done = Predictions(folder.parent, folder.name).done()
+    answers = [done[sample.id]["prediction"] for sample in samples]
+    references = [sample.references for sample in samples]
+    each = _task(_part(row, "task")).score_each(answers, references)
+    return dict(zip(samples, each, strict=True))
+
+
+def _part(row: Mapping[str, Any], name: str) -> str:
+    if not row["cell"]:
+        raise ScoreError("the row doesn't hold its cell: it was stored by an older version")
+    return json.dumps(json.loads(row["cell"])[name], sort_keys=True)
+
+
+def _samples(row: Mapping[str, Any]) -> list[Any]:
+    shape = json.loads(_part(row, "n")), row["length"], row["seed"]
+    return _loaded(_part(row, "task"), _part(row, "data"), *shape)
+
+
+@functools.cache
+def _task(text: str) -> Any:
+    try:
+        return plugins.build(json.loads(text))
+    except (RequestError, ValueError) as error:
+        raise ScoreError(str(error)) from error
+
+
+@functools.lru_cache(maxsize=8)
+def _loaded(task: str, data: str, n: int | None, length: int, seed: int) -> list[Any]:
+    from tasks.base import Data, DataError
+
+    source = json.loads(data)
+    folder = Path(source["dir"]) if source["dir"] else None
+    try:
+        loaded = _task(task).load(Data(source["source"], folder, source["split"]), n, length, seed)
+    except DataError as error:
+        raise ScoreError(str(error)) from error
+    if loaded.sha256 != source["sha256"]:
+        raise ScoreError(f"the {source['source']} rows of the task are not those it was run on")
+    return list(loaded.rows)
+
+
+def _folder(row: Mapping[str, Any], results: Path, ids: list[str], arm: str) -> Path:
+    """The folder of the predictions with the row's hash: the one that the row names; vanilla's,
+    which it doesn't name, is searched for."""
+    wanted = row[f"{arm}predictions_sha256"]
+    stored = results / (row["predictions_path"] or PREDICTIONS)
+    folders = sorted((results / PREDICTIONS).glob("*")) if arm else [stored]
+    for folder in filter(Path.is_dir, folders):
+        if wanted and _sha256(folder, frozenset(ids), folder.stat().st_mtime_ns) == wanted:
+            return folder
+    if arm:
+        raise ScoreError(f"vanilla's predictions are missing in {results / PREDICTIONS}")
+    changed = "no longer those of the row" if stored.is_dir() else "missing"
+    raise ScoreError(f"its predictions are {changed}: {stored}")
+
+
+@functools.cache
+def _sha256(folder: Path, ids: frozenset[str], changed_ns: int) -> str:
+    """Cached, since many rows search the same folders; `changed_ns` invalidates a changed one."""
+    return Predictions(folder.parent, folder.name).sha256(ids)

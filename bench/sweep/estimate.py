@@ -1,0 +1,239 @@
+"""Estimates of a cell's time and memory, before anything of it runs.
+
+A formula of the model's size and the input's length, calibrated by measured rows: those of the same
+method and model first, else of the same model, else any of the same device. Without rows it assumes
+a typical processor and attention in linear memory, and can be wrong by a factor of three. No torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.request import plugins
+from bench.request.cell import BASELINE, Cell
+from bench.status import Status
+
+FLOPS_PER_THREAD = 4e10
+FLOPS_GPU = 3e13
+IMPORT_S = 5.0
+"""A child process imports torch and transformers."""
+BYTES_PER_S = 5e8
+TOKEN_S = 0.004
+"""Overhead of a generated token beside its arithmetic."""
+CALL_S = 0.002
+"""Overhead of a forward pass beside its arithmetic."""
+WARM_CALLS = 12
+MEMORY_CALLS = 8
+PROCESS_BYTES = 450 << 20
+ROWS = 10_000
+"""Assumed for a split of unknown size."""
+WIDTHS = 24
+"""Activations of a token at the peak, as vectors of the model's width."""
+BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+MAX_CORRECTION = 30.0
+N_NEAREST = 5
+
+Row = Mapping[str, Any]
+
+
+class Size(NamedTuple):
+    layers: int
+    width: int
+    inner: int
+    decoder_layers: int
+    weights_bytes: int
+
+
+@functools.cache
+def _read_size(folder: str, config: str | None) -> Size:
+    values = json.loads(config) if config else {}
+    if "model_type" not in values:
+        with contextlib.suppress(OSError, ValueError):
+            values = json.loads((Path(folder) / "config.json").read_text()) | values
+
+    def first(*names: str, default: int) -> int:
+        return next((int(values[n]) for n in names if values.get(n) is not None), default)
+
+    width = first("d_model", "hidden_size", default=64)
+    layers = first("num_layers", "num_hidden_layers", "encoder_layers", default=2)
+    inner = first("d_ff", "intermediate_size", "encoder_ffn_dim", default=4 * width)
+    decoders = first("num_decoder_layers", "decoder_layers", default=0)
+    if config:
+        vocabulary = first("vocab_size", default=32_000)
+        per_layer = 4 * width**2 + 3 * width * inner
+        weights = 4 * (vocabulary * width + (layers + 2 * decoders) * per_layer)
+    else:
+        weights = sum(path.stat().st_size for path in Path(folder).glob("*.safetensors"))
+    return Size(layers, width, inner, decoders, weights)
+
+
+def size(model: Mapping[str, Any]) -> Size:
+    """Size of a cell's model, from its configuration alone."""
+    config = model.get("config")
+    text = json.dumps(config, sort_keys=True) if config else None
+    return _read_size(str(plugins.ROOT / model["path"]), text)
+
+
+def start_s(cell: Cell) -> float:
+    """Seconds until a child process has loaded its model."""
+    return IMPORT_S + size(cell.model).weights_bytes / BYTES_PER_S
+
+
+def formula_s(cell: Cell) -> float:
+    """Seconds of all the cell's child processes, from sizes alone."""
+    own, forward_s, begin_s = size(cell.model), _forward_s(cell), start_s(cell)
+    if cell.probe:
+        return 12 * (begin_s + 4 * forward_s)
+    arms = 1 if cell.method["name"] == BASELINE else 2
+    total = 0.0
+    if cell.plan.quality and cell.model["weights"] != "random":
+        rows = cell.n or cell.task.get("n", {}).get(cell.data["split"]) or 128
+        token_s = TOKEN_S + 2 * own.weights_bytes / 4 / _rate(cell)
+        # Few answers reach the generation limit.
+        tokens = min(64, cell.task.get("max_new_tokens") or 1) / 2
+        total += begin_s + arms * rows / cell.batch * (forward_s + tokens * token_s)
+    if cell.plan.speed:
+        timed_s = min(cell.plan.budget_s, 4 / 3 * arms * cell.plan.pairs * forward_s)
+        total += begin_s + arms * WARM_CALLS * min(forward_s, 1.0) + 6 * forward_s + timed_s
+        total += arms * (begin_s + MEMORY_CALLS * forward_s)
+    if cell.plan.training:
+        step_s = _step_s(cell)
+        timed_s = min(cell.plan.budget_s, 4 / 3 * arms * cell.plan.pairs * step_s)
+        total += begin_s + arms * WARM_CALLS * min(step_s, 1.0) + timed_s
+        total += arms * (begin_s + 2 * step_s)
+    return total
+
+
+def training_s(cell: Cell) -> float:
+    """Seconds that a recipe takes to train a cell's weights, from sizes alone: steps of a forward
+    pass and a backward pass of twice its time, and evaluations. Early stopping isn't considered."""
+    recipe = cell.recipe
+    assert recipe is not None
+    rows = recipe["rows"] or cell.task.get("n", {}).get("train") or ROWS
+    steps = int(recipe["steps"] or math.ceil((recipe["epochs"] or 1) * rows / recipe["batch"]))
+    evaluated = steps // int(recipe["eval_every"]) * int(recipe["dev_rows"] or ROWS)
+    return start_s(cell) + steps * _step_s(cell) + evaluated * _row_s(cell)
+
+
+def _row_s(cell: Cell) -> float:
+    """Seconds of one row in a batch."""
+    return (_forward_s(cell) - CALL_S) / cell.batch
+
+
+def _step_s(cell: Cell) -> float:
+    """Seconds of one training step: a batch forward and backward."""
+    batch = int(cell.recipe["batch"] if cell.recipe else cell.batch)
+    return 3 * (CALL_S + batch * _row_s(cell))
+
+
+def formula_bytes(cell: Cell) -> tuple[int, int]:
+    """Bytes of a child process with its model, and those that one input adds."""
+    own = size(cell.model)
+    scale = BYTES[cell.dtype]
+    base = PROCESS_BYTES + own.weights_bytes * scale // 4
+    widest = WIDTHS * own.width + 2 * own.inner
+    return base, cell.batch * cell.length * widest * scale
+
+
+def _forward_s(cell: Cell) -> float:
+    own = size(cell.model)
+    per_token = own.layers * 2 * (4 * own.width**2 + 3 * own.width * own.inner)
+    attention = own.layers * 4 * cell.length**2 * own.width
+    return cell.batch * (cell.length * per_token + attention) / _rate(cell) + CALL_S
+
+
+def _rate(cell: Cell) -> float:
+    return FLOPS_GPU if cell.device["kind"] == "cuda" else FLOPS_PER_THREAD * cell.threads
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What a row measured of its cell."""
+
+    cell: Cell
+    seconds: float | None
+    extra_bytes: int | None
+    base_bytes: int | None
+    trained_s: float | None = None
+
+
+class Estimates:
+    """Estimates calibrated by measured rows."""
+
+    def __init__(self, rows: Iterable[tuple[Cell, Row]]) -> None:
+        self.rows = [_measured(cell, row) for cell, row in rows if row["status"] == Status.OK]
+
+    def seconds(self, cell: Cell) -> float:
+        ratios = [row.seconds / formula_s(row.cell) for row in self._near(cell)
+                  if row.seconds and row.cell.measure == cell.measure]  # fmt: skip
+        return formula_s(cell) * _corrected(ratios)
+
+    def training(self, cell: Cell) -> float:
+        """Seconds that a recipe takes to train a cell's weights."""
+        ratios = [row.trained_s / training_s(row.cell) for row in self._near(cell)
+                  if row.trained_s and row.cell.recipe]  # fmt: skip
+        return training_s(cell) * _corrected(ratios)
+
+    def bytes(self, cell: Cell) -> int:
+        """The greatest resident memory of one of the cell's processes, or its GPU memory."""
+        base, extra = formula_bytes(cell)
+        near = [row for row in self._near(cell) if row.extra_bytes]
+        ratios = [(row.extra_bytes or 1) / formula_bytes(row.cell)[1] for row in near]
+        bases = [row.base_bytes for row in near if row.base_bytes]
+        same = [row for row in near if row.cell.model["name"] == cell.model["name"]]
+        if same and bases:
+            base = max(bases)
+        of_method = [row for row in same if row.cell.method == cell.method]
+        return base + (_extrapolated(of_method, cell) or int(extra * _corrected(ratios)))
+
+    def _near(self, cell: Cell) -> list[_Measured]:
+        """The rows of the most similar cells, nearest in length first."""
+        device = [row for row in self.rows if row.cell.device["kind"] == cell.device["kind"]]
+        model = [row for row in device if row.cell.model["name"] == cell.model["name"]]
+        method = [row for row in model if row.cell.method["name"] == cell.method["name"]]
+        rows = sorted(
+            method or model or device,
+            key=lambda row: abs(math.log(row.cell.length / cell.length)),
+        )
+        return rows[:N_NEAREST]
+
+
+def _extrapolated(rows: list[_Measured], cell: Cell) -> int | None:
+    """Bytes at the cell's length, by the power law between the two longest of these rows: the
+    formula doesn't know which methods have an n × n matrix."""
+    by_length = {row.cell.length: row.extra_bytes / row.cell.batch for row in rows
+                 if row.extra_bytes}  # fmt: skip
+    if len(by_length) < 2:
+        return None
+    (short, less), (long, more) = sorted(by_length.items())[-2:]
+    power = math.log(max(more / less, 1.0)) / math.log(long / short)
+    return int(rows[0].cell.batch * more * (cell.length / long) ** min(power, 2.0))
+
+
+def _measured(cell: Cell, row: Row) -> _Measured:
+    wall = row.get("wall_total_ns")
+    on_gpu = cell.device["kind"] == "cuda"
+    peak = "gpu_alloc_delta_bytes" if on_gpu else "rss_peak_delta_bytes"
+    peaks = [row.get(peak), row.get(f"base_{peak}")]
+    base = row.get("weights_bytes") if on_gpu else row.get("rss_base_bytes")
+    trained = row.get("train_wall_ns")
+    # A row's time includes a training that it started; a longer training was done before.
+    if wall and trained and wall > trained:
+        wall = None
+    extra = max(filter(None, peaks), default=None)
+    return _Measured(cell, wall / 1e9 if wall else None, extra, base, trained and trained / 1e9)
+
+
+def _corrected(ratios: list[float]) -> float:
+    if not ratios:
+        return 1.0
+    median = math.exp(statistics.median(map(math.log, ratios)))
+    return max(1 / MAX_CORRECTION, min(MAX_CORRECTION, median))

@@ -1,0 +1,117 @@
+"""One cell of a sweep, wherever the launcher put it: in this process, in a worker, on a node of a
+cluster. How it goes is written to the sweep's record."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from bench.errors import RequestError
+from bench.host import job as environment
+from bench.request import compose
+from bench.status import Status
+from bench.store.shards import StoreError
+from bench.sweep import budget
+from bench.sweep.planned import PlanState
+from bench.sweep.state import CellOutcome, Note, Record
+
+UNTIL_KILLED_S = 600.0
+
+listener: Callable[[int, Note], None] | None = None
+"""Called with each note of a cell, in the process of a sweep that runs its cells itself."""
+
+
+def run_job(config: Any) -> int:
+    """Runs the cell of a configuration that Hydra composed. Returns its exit code."""
+    from hydra.core.hydra_config import HydraConfig
+
+    hydra = HydraConfig.get()
+    record, index = Record(Path(hydra.sweep.dir)), int(hydra.job.num)
+    content = record.content()
+    os.environ.setdefault(environment.LAUNCHER, content["launcher"])
+    os.environ[environment.RUN_ID] = record.id
+    where = environment.columns()
+    process = {"since": time.time(), "pid": os.getpid()}
+    process |= {name: where[name] for name in ("slurm_job_id", "node") if where[name]}
+    if reason := budget.reason_to_skip(record, content, index):
+        return end(record, index, CellOutcome(0, PlanState.OVER_BUDGET, reason), process)
+
+    def progress(stage: str, done: int, total: int, note: str = "") -> None:
+        _write(record, index, {**process, "state": "running", "stage": [stage, done, total]})
+
+    progress("starts", 0, 0)
+    began = time.monotonic()
+    command = f"bench run {' '.join(hydra.overrides.task)}"
+    try:
+        request = compose.resolve(compose.to_dict(config), hydra.overrides.task)
+        outcome = _run(request, command, progress)
+    except environment.JobPreempted:
+        progress("is ended", 0, 0)
+        # A job that returns would tell Slurm that nothing is left to do.
+        time.sleep(UNTIL_KILLED_S)
+        return 1
+    return end(record, index, replace(outcome, seconds=time.monotonic() - began), process)
+
+
+def end(record: Record, index: int, outcome: CellOutcome, note: Note) -> int:
+    """Writes how a cell ended, with what its note has of its process. Returns its exit code."""
+    _write(record, index, {**note, "state": "ended", **asdict(outcome)})
+    return outcome.code
+
+
+def _run(request: dict[str, Any], command: str, progress: Callable[..., None]) -> CellOutcome:
+    """Runs one request. All errors become outcomes, so that the other cells of the sweep run."""
+    from bench.execution import runner
+    from bench.request.cell import Cell
+
+    results = Path(request["results"]).expanduser().resolve()
+    try:
+        cell = Cell.of(request)
+        row = runner.run(
+            cell, results, force=request["force"], deadline_s=request["deadline_s"],
+            progress=progress, command=command,
+        )  # fmt: skip
+    except RequestError as error:
+        return CellOutcome(2, PlanState.REFUSED, str(error))
+    except StoreError as error:
+        return CellOutcome(1, "not stored", str(error))
+    except environment.JobPreempted:
+        raise
+    except Exception as error:
+        # Matched by name, as submitit is an extra: a job's last time limit, after all its requeues.
+        if type(error).__name__ == "UncompletedJobError":
+            detail = f"the job's time limit: {error}"
+            lost = runner.store_unmeasured(cell, results, Status.TIMEOUT, detail, command=command)
+            return CellOutcome(1, Status.TIMEOUT, detail, lost["row_id"])
+        return CellOutcome(1, Status.ERROR, f"{type(error).__name__}: {error}")
+    return CellOutcome(
+        Status(row["status"]).exit_code, row["status"], row.get("status_detail") or "",
+        row["row_id"], figures(row),
+    )  # fmt: skip
+
+
+def figures(row: Mapping[str, Any]) -> str:
+    """The main figures of a row in one line."""
+    parts = []
+    if row.get("value") is not None:
+        parts.append(f"{row['metric']} {row['value']:.1f}")
+    if row.get("ratio") is not None:
+        parts.append(f"×{row['ratio']:.3f} {row['verdict']}")
+    if row.get("mem_ratio") is not None:
+        parts.append(f"memory ×{row['mem_ratio']:.2f}")
+    if row.get("max_length_fit") is not None:
+        parts.append(f"fits {row['max_length_fit']:,} tokens")
+    return " · ".join(parts)
+
+
+def _write(record: Record, index: int, note: Note) -> None:
+    # A full disk must not cost the row, for which there may still be room.
+    with contextlib.suppress(OSError):
+        record.write_note(index, **note)
+    if listener:
+        listener(index, {"at": time.time(), **note})

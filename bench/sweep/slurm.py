@@ -1,0 +1,149 @@
+"""A sweep's jobs as Slurm's clients report them: squeue, sacct and scancel."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.status import Status
+from bench.sweep.state import Record, has_ended
+
+CLIENT_TIMEOUT_S = 60.0
+"""A client that takes longer waits for a controller that isn't there."""
+POLL_S = 2.0
+SETTLE_S = 30.0
+"""By how much the accounts may lag behind the queue."""
+STATUSES = {
+    "OUT_OF_MEMORY": Status.OOM_HOST,
+    "TIMEOUT": Status.TIMEOUT,
+    "DEADLINE": Status.TIMEOUT,
+    "FAILED": Status.ERROR,
+    "COMPLETED": Status.ERROR,
+    "BOOT_FAIL": Status.ERROR,
+}
+"""State of a job that left no row → status of the row. Other states (cancelled, preempted, a failed
+node) are no result of the cell, which stays to do."""
+MEMORY = re.compile(
+    r"oom|out of memory|exceeded.{0,20}memory limit|memory.{0,20}being killed", re.I
+)
+LOG_LINES = 20
+ACTIVE = ("RUNNING", "PENDING", "COMPLETING")
+
+
+class Job(NamedTuple):
+    """`id` as the queue writes it: 17_3 in an array; `detail` is why it waits, or its exit code."""
+
+    id: str
+    state: str
+    node: str
+    detail: str = ""
+
+
+class SlurmError(RuntimeError):
+    """A client of Slurm failed: one line."""
+
+
+def queued(name: str) -> list[Job]:
+    """The jobs of this name that wait or run. Raises SlurmError."""
+    return _jobs(["squeue", "-h", "-r", f"--name={name}", "-o", "%i|%T|%N|%r"])
+
+
+def accounted(name: str, since: float) -> dict[str, Job]:
+    """Id → job of all the jobs of this name, ended ones too. Raises SlurmError."""
+    start = datetime.fromtimestamp(since - 60).strftime("%Y-%m-%dT%H:%M:%S")
+    jobs = _jobs(["sacct", "-n", "-P", "-X", f"--name={name}", "-S", start,
+                  "-o", "JobID,State,NodeList,ExitCode"])  # fmt: skip
+    # A state may be followed by who caused it: "CANCELLED by 0".
+    return {job.id: job._replace(state=job.state.split()[0]) for job in jobs}
+
+
+def cancel(name: str) -> None:
+    """Raises SlurmError."""
+    _output(["scancel", f"--name={name}"])
+
+
+def wait(name: str) -> None:
+    """Returns when no job of this name is in the queue: the launcher itself gives up at the first
+    that fails. Raises SlurmError."""
+    while queued(name):
+        time.sleep(POLL_S)
+
+
+def lost(record: Record, count: int, since: float, wait: bool = True) -> dict[int, tuple[Job, str]]:
+    """Number of a cell → its job and the end of the job's log, for each cell whose job exited
+    without writing an outcome. `wait`: until the accounts have caught up with the queue, which has
+    no job of the sweep any more; without it, jobs that are in the queue are left out. Raises
+    SlurmError."""
+    not_ended = [i for i in range(count) if not has_ended(record.read_note(i))]
+    if not not_ended:
+        return {}
+    limit = time.monotonic() + SETTLE_S
+    while True:
+        all_jobs = numbered(accounted(record.queue_name, since).values())
+        jobs = {i: all_jobs[i] for i in not_ended if i in all_jobs}
+        if not wait:
+            in_queue = {job.id for job in queued(record.queue_name)}
+            jobs = {i: job for i, job in jobs.items()
+                    if job.id not in in_queue and job.state not in ACTIVE}  # fmt: skip
+        settled = not any(job.state in ACTIVE for job in jobs.values())
+        if (settled and jobs) or not wait or time.monotonic() > limit:
+            return {i: (job, _log(record.folder, job)) for i, job in jobs.items()}
+        time.sleep(POLL_S)
+
+
+def status_of(job: Job, log: str) -> Status | None:
+    """The status of the row that a lost cell gets; None when it stays to do."""
+    status = STATUSES.get(job.state)
+    return Status.OOM_HOST if status == Status.ERROR and MEMORY.search(log) else status
+
+
+def numbered(jobs: Iterable[Job]) -> dict[int, Job]:
+    """Number of a cell → its job. The arrays of a sweep follow one another in the order of their
+    ids; an array of one is a job without an index."""
+    by_cell: dict[int, Job] = {}
+    arrays: dict[int, list[Job]] = {}
+    for job in jobs:
+        arrays.setdefault(int(job.id.split("_")[0]), []).append(job)
+    first = 0
+    for _, members in sorted(arrays.items()):
+        for job in members:
+            _, _, number = job.id.partition("_")
+            if number == "" or number.isdigit():
+                by_cell[first + int(number or 0)] = job
+        first += len(members)
+    return by_cell
+
+
+def _log(folder: Path, job: Job) -> str:
+    """The last lines of what a job printed and of what Slurm wrote about it."""
+    lines: list[str] = []
+    base, _, number = job.id.partition("_")
+    name = f"{base}_{number}_*" if number else f"{base}_*"
+    for path in sorted((folder / ".submitit").glob(f"{base}*/{name}")):
+        if path.suffix in (".out", ".err") or "_log" in path.name:
+            lines += path.read_text(errors="replace").splitlines()
+    return "\n".join(lines[-LOG_LINES:])
+
+
+def _jobs(command: Sequence[str]) -> list[Job]:
+    lines = _output(command).splitlines()
+    return [Job(*line.split("|", 3)) for line in lines if line.count("|") >= 3]
+
+
+def _output(command: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_TIMEOUT_S)
+    except FileNotFoundError:
+        raise SlurmError(f"no {command[0]} on PATH") from None
+    except subprocess.TimeoutExpired:
+        raise SlurmError(f"{command[0]} didn't answer in {CLIENT_TIMEOUT_S:.0f} s") from None
+    if done.returncode:
+        # The last line is the reason.
+        reason = (done.stderr.strip() or "failed").splitlines()[-1].removeprefix(f"{command[0]}: ")
+        raise SlurmError(f"{command[0]}: {reason}")
+    return done.stdout

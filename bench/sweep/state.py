@@ -1,0 +1,134 @@
+"""A sweep's own folder, RESULTS/.sweeps/ID: what was planned, and how far each cell is.
+
+Whoever runs a cell (this process, a worker, a node of a cluster) writes one small file for it,
+atomically; whoever watches the sweep reads them. Rows go to the store.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.execution.runner import unwritable
+from bench.sweep.planned import Plan
+
+FOLDER = ".sweeps"
+NAME = "bench-"
+"""Prefix of the name that a sweep's jobs have in a queue; its id follows."""
+
+Note = dict[str, Any]
+"""What was last written of a cell: its `state`, and its CellOutcome once that is ended."""
+
+
+@dataclass(frozen=True)
+class CellOutcome:
+    """How one cell of a sweep ended: exit code, status, the reason, and the row."""
+
+    code: int
+    status: str
+    reason: str = ""
+    row_id: str | None = None
+    figures: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Record:
+    """The folder of one sweep."""
+
+    folder: Path
+
+    @classmethod
+    def begin(cls, plan: Plan, command: str) -> Record:
+        """A new folder with the open cells of a plan. Raises RequestError when that can't be."""
+        started = time.time()
+        name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.urandom(2).hex()}"
+        record = cls(plan.results / FOLDER / name)
+        content = {
+            "command": command,
+            "launcher": plan.launcher_name,
+            "engine": plan.engine,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "started": started,
+            "until": started + plan.budget_s if plan.budget_s else None,
+            "cells": [
+                {
+                    "overrides": list(planned.overrides),
+                    "seconds": round(planned.seconds, 1),
+                    "plan_key": planned.cell.plan_key,
+                    "cell": planned.cell.to_json(),
+                }
+                for planned in plan.open
+                if planned.cell
+            ],
+        }
+        try:
+            (record.folder / "cells").mkdir(parents=True)
+            _write(record.folder / "sweep.json", content)
+        except OSError as error:
+            raise unwritable(plan.results, error) from error
+        return record
+
+    @property
+    def id(self) -> str:
+        return self.folder.name
+
+    @property
+    def queue_name(self) -> str:
+        return NAME + self.id
+
+    def content(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.folder / "sweep.json").read_text())
+        return content
+
+    def write_note(self, index: int, **note: Any) -> None:
+        """Replace the note of a cell."""
+        _write(self._path(index), {"at": time.time(), **note})
+
+    def read_note(self, index: int) -> Note:
+        """The note of a cell; empty before it begins."""
+        try:
+            note: Note = json.loads(self._path(index).read_text())
+            return note
+        except (OSError, ValueError):
+            return {}
+
+    def outcome(self, index: int) -> CellOutcome:
+        note = self.read_note(index)
+        if not has_ended(note):
+            return CellOutcome(1, "not run", "it has written nothing")
+        return CellOutcome(**{name: note[name] for name in CellOutcome.__dataclass_fields__})
+
+    def begun(self) -> list[int]:
+        """Numbers of the cells that have a note, in one listing of the folder."""
+        names = (entry.name for entry in os.scandir(self.folder / "cells"))
+        return sorted(int(name[:-5]) for name in names if name[0] != "." and name.endswith(".json"))
+
+    def _path(self, index: int) -> Path:
+        return self.folder / "cells" / f"{index:05}.json"
+
+
+def sweeps(results: Path) -> Iterator[Record]:
+    """The sweeps of a folder of results, oldest first; those of older versions are left out."""
+    for path in sorted((results / FOLDER).glob("*/sweep.json")):
+        record = Record(path.parent)
+        if all("cell" in cell for cell in record.content()["cells"]):
+            yield record
+
+
+def has_ended(note: Mapping[str, Any]) -> bool:
+    return note.get("state") == "ended"
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(content, indent=1))
+    os.replace(temporary, path)

@@ -1,0 +1,26 @@
+"""Durations, amounts of memory and numbers of cells as text."""
+
+from __future__ import annotations
+
+
+def span(seconds: float) -> str:
+    """Such as 40 s, 12 min, 3 h 20 min or 4 days."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+    return f"{round(hours / 24)} days"
+
+
+def count_cells(count: int) -> str:
+    return f"{count:,} cell{'' if count == 1 else 's'}"
+
+
+def memory(amount_bytes: int) -> str:
+    """Such as 470 MiB or 3.2 GiB."""
+    mib = amount_bytes / 2**20
+    return f"{mib:.0f} MiB" if mib < 1000 else f"{mib / 1024:.1f} GiB"

@@ -1,0 +1,94 @@
+"""Comparisons of rows as tables: `bench compare`, `explain` and `verify`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from bench.compare.compare import ChangeVerdict, Difference
+from bench.compare.compare_report import CellComparison
+from bench.compare.verify import FigureCheck
+from bench.store.columns import Row
+from bench.terminal import text_table
+from bench.terminal.rows_table import VERDICT_STYLE
+
+STYLE: dict[str, str] = {
+    **VERDICT_STYLE, ChangeVerdict.BETTER: "green", ChangeVerdict.WORSE: "red"
+}  # fmt: skip
+COLUMNS = ("cell", "row_a", "row_b", "figure", "a", "b", "change", "lo", "hi", "unit",
+           "change_pct", "p_holm", "n", "verdict", "note")  # fmt: skip
+
+
+def show_cells(title: str, cells: Sequence[CellComparison], form: str) -> None:
+    """Three lines for each cell under its name; below, why a figure has no verdict."""
+    if text_table.tabular(form):
+        text_table.tsv(COLUMNS, [_record(cell, each) for cell in cells for each in cell[2]])
+        return
+    lines: list[list[str]] = []
+    notes: list[str] = []
+    for cell in cells:
+        lines.append([f"[bold]{escape(cell.label)}[/]"])
+        for each in cell.differences:
+            name = f"  {each.figure}" + (f" (n={each.n})" if each.n else "")
+            values = (_value(each.figure, value) for value in (each.a, each.b))
+            verdict = f"[{STYLE[each.verdict]}]{each.verdict}[/]" if each.verdict else "–"
+            lines.append([name, *values, _change(each), verdict])
+            notes += [f"{cell.label}, {each.figure}: {each.note}"] if each.note else []
+    names = ("", "A", "B", "change (95 %)", "verdict")
+    text_table.draw(escape(title), names, lines, ("", "verdict"))
+    for text in notes:
+        Console(highlight=False).print(text, markup=False, style="dim", soft_wrap=True)
+
+
+def _record(cell: CellComparison, difference: Difference) -> dict[str, Any]:
+    ids = {"row_a": cell.pair.a["row_id"], "row_b": cell.pair.b["row_id"]}
+    return {"cell": cell.label, **ids, "p_holm": difference.p, **difference._asdict()}
+
+
+def _value(figure: str, value: float | None) -> str:
+    if value is None:
+        return "–"
+    styles = {"quality": f"{value:.1f}", "latency": f"×{value:.3f}"}
+    return styles.get(figure) or f"{value / (1 << 20):,.1f} MiB"
+
+
+def _change(difference: Difference) -> str:
+    if difference.change is None:
+        return "–"
+    change = f"{difference.change:+.1f}{' %' if difference.unit == '%' else ''}"
+    if difference.lo is None or difference.hi is None:
+        return change
+    top = "∞" if math.isinf(difference.hi) else f"{difference.hi:+.1f}"
+    return f"{change} ({difference.lo:+.1f} … {top})"
+
+
+def show_explanation(a: Row, b: Row, key: Sequence[Any], beside: Sequence[Any], form: str) -> None:
+    """What differs between two rows: (name, value in A, value in B) of their keys, and beside."""
+    lines = [(part, *line) for part, rest in (("key", key), ("beside", beside)) for line in rest]
+    if text_table.tabular(form):
+        names = ("part", "name", "row1", "row2")
+        text_table.tsv(names, [dict(zip(names, line, strict=True)) for line in lines])
+        return
+    same = a["cell_key"] == b["cell_key"]
+    title = "the same cell" if same else f"different cells: {len(key)} parts of the key differ"
+    heads = ("", "name", a["row_id"][:12], b["row_id"][:12])
+    texts = [(part, name, _short(one), _short(other)) for part, name, one, other in lines]
+    text_table.draw(title, heads, texts, heads)
+
+
+def _short(value: Any) -> str:
+    text = "–" if value is None else str(value)
+    is_hash = len(text) >= 40 and set(text) <= set("0123456789abcdef")
+    return escape(text[:12] if is_hash else text)
+
+
+def show_checks(row: Row, checks: Sequence[FigureCheck]) -> None:
+    """A row's figures beside those measured again."""
+    title = f"{row['method']} × {row['task']} × {row['model']}, row {row['row_id'][:12]}"
+    lines = [[escape(text) for text in check] for check in checks]
+    names = ("figure", "in the row", "here", "verdict", "")
+    text_table.draw(escape(title), names, lines, ("figure", "verdict", ""))

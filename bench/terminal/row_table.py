@@ -1,0 +1,230 @@
+"""What a person sees on the terminal: progress bars while it runs, a table when it is done."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from bench.execution import supervisor
+from bench.request.cell import BASELINE
+from bench.status import Status
+from bench.terminal.rows_table import times, verdict
+
+SOLO_DIFFERS = 0.1
+NOTE_SECONDS = 15.0
+"""Without a terminal a note is a line so often."""
+
+
+@contextlib.contextmanager
+def progress(title: str) -> Iterator[supervisor.Progress]:
+    """One bar a stage, drawn only when a child reports, so that no thread of ours runs beside
+    what is timed. Without a terminal: one line a stage."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _lines(title)
+        return
+    console.print(f"[bold]{escape(title)}[/]")
+    columns = (
+        TextColumn("  {task.description:<20}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=console, auto_refresh=False, transient=True) as bars:
+
+        def report(stage: str, done: int = 0, total: int = 0, note: str = "") -> None:
+            if not bars.tasks or stage != bars.tasks[-1].description:
+                if bars.tasks:
+                    last = bars.tasks[-1]
+                    bars.update(last.id, completed=last.total or 1, total=last.total or 1)
+                    bars.stop_task(last.id)
+                bars.add_task(stage, total=None, note="")
+            bars.update(bars.tasks[-1].id, completed=done, total=total or None, note=note)
+            bars.refresh()
+
+        yield report
+
+
+def _lines(title: str) -> supervisor.Progress:
+    print(title, file=sys.stderr)
+    last = ""
+    began = noted = time.monotonic()
+
+    def report(stage: str, done: int = 0, total: int = 0, note: str = "") -> None:
+        nonlocal last, noted
+        now = time.monotonic()
+        text = f"{stage} {done:,}/{total:,}  {note}" if note else stage
+        if stage != last or (note and (now - noted > NOTE_SECONDS or done == total)):
+            last, noted = stage, now
+            print(f"  {now - began:5.1f} s  {text}", file=sys.stderr, flush=True)
+
+    return report
+
+
+def show(row: Mapping[str, Any], results: Path) -> None:
+    """The table of one row."""
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
+    r = dict(row)
+    weights = f"{r['weights_kind']} weights, {r['data_source']} rows"
+    title = (
+        f"{r['method']} × {r['task']} × {r['model']} · {r['length']:,} tokens · "
+        f"{r['device']} {r['dtype']} · {r['threads']} threads"
+    )
+    table = Table(caption=escape(weights), caption_justify="left", show_edge=False, pad_edge=False)
+    alone = r["method"] == BASELINE
+    for name in ("", r["method"]) if alone else ("", r["method"], BASELINE, f"against {BASELINE}"):
+        table.add_column(escape(name), justify="left" if not name else "right")
+    parts = (_quality, _latency, _memory, _fidelity, _training, _rest)
+    for label, mine, base, against in (line for part in parts for line in part(r)):
+        beside = " · ".join(text for text in (mine, against) if text not in ("", "–"))
+        table.add_row(*((label, beside) if alone else (label, mine, base, against)))
+    console.print()
+    console.print(escape(title), style="italic")
+    if table.row_count:
+        console.print(table)
+    else:
+        console.print(f"{weights}: nothing was measured", highlight=False)
+        if r["weights_kind"] == "random":
+            console.print("random weights have no accuracy: measure=speed, or a recipe, gives rows")
+    if r["status"] != Status.OK:
+        first, *lines = (r.get("status_detail") or "no reason given").splitlines()
+        console.print(f"[red]{r['status']}[/] in stage {r['status_stage']}: {escape(first)}")
+        for text in lines:
+            console.print(f"  {text}", markup=False, style="dim")
+    if r.get("noisy"):
+        console.print(f"[yellow]noisy host[/]: {escape(r.get('noise_reason') or '')}")
+    folder = results.relative_to(here) if results.is_relative_to(here := Path.cwd()) else results
+    ids = f"row {r['row_id'][:12]} · cell {r['cell_key'][:12]}"
+    console.print(f"{ids} · in {folder}", markup=False, style="dim")
+
+
+def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    if r.get("value") is None:
+        return
+    name = f"{r['metric']} (n={r['n_scored']})"
+    base = _within(r.get("base_value"), r.get("base_ci_lo"), r.get("base_ci_hi"))
+    ends = (r.get("value_diff_ci_lo"), r.get("value_diff_ci_hi"))
+    difference = _within(r.get("value_diff"), *ends, "+.1f")
+    yield name, _within(r["value"], r["ci_lo"], r["ci_hi"]), base, difference
+    by_length = json.loads(r.get("score_by_length") or "{}")
+    if len(by_length) > 1:
+        vanilla = json.loads(r.get("base_score_by_length") or "{}")
+        for bucket, (n, value) in by_length.items():
+            base = f"{vanilla[bucket][1]:.1f}" if bucket in vanilla else ""
+            yield f"  of ≤ {int(bucket[1:]):,} tokens (n={n})", f"{value:.1f}", base, ""
+    if r.get("chance") is not None:
+        base_lo = r.get("base_ci_lo")
+        low = {r["method"]: r["ci_lo"], "vanilla": r["ci_lo"] if base_lo is None else base_lo}
+        near = (name for name, lo in low.items() if lo is not None and lo <= r["chance"])
+        names = " and ".join(near)
+        note = f"[yellow]{names} at chance[/]" if names else ""
+        base = "–" if base_lo is None else f"{r['chance']:.1f}"
+        yield "  best constant answer", f"{r['chance']:.1f}", base, note
+
+
+def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    if r.get("lat_median_ns") is None:
+        return
+    against = _against(r, "", r.get("ratio_reason"))
+    if r.get("ratio") is not None and math.isinf(r["ratio_ci_hi"]):
+        few = f"undecided: {r['n_pairs']} pairs are too few, measure=standard takes more"
+        against = f"×{r['ratio']:.3f} [yellow]{few}[/]"
+    yield "latency, ms", _ms(r["lat_median_ns"]), _ms(r.get("base_median_ns")), against
+    if r.get("aa_noise_pct") is not None:
+        yield "  this host's noise", "", "", f"±{r['aa_noise_pct']:.1f} % ({r['n_pairs']} pairs)"
+    if r.get("ratio") is not None:
+        yield "  between processes", "", "", escape(between(r))
+    solo = r.get("solo_median_ns")
+    if solo and abs(solo / r["lat_median_ns"] - 1) > SOLO_DIFFERS:
+        yield "  without vanilla beside it", _ms(solo), "", ""
+
+
+def between(r: Mapping[str, Any]) -> str:
+    """What a row's interval says of other processes than those that were timed."""
+    if r.get("process_sd_pct") is not None:
+        return f"±{r['process_sd_pct']:.1f} % ({r['n_processes']} processes)"
+    return f"not seen: {r.get('process_reason') or 'an older row, of one process'}"
+
+
+def _memory(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    for label, column in (
+        ("peak memory, MiB", "rss_peak_delta_bytes"),
+        ("peak GPU memory, MiB", "gpu_alloc_delta_bytes"),
+    ):
+        if r.get(column) is not None:
+            yield label, _mib(r[column]), _mib(r.get(f"base_{column}")), times(r.get("mem_ratio"))
+
+
+def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    if r.get("fid_rel_l2") is not None:
+        agree = f"first choice equal {r['fid_top1_agree']:.0%}"
+        yield "output error (rel. L2)", f"{r['fid_rel_l2']:.3g}", "0", agree
+    if r.get("fid_recall") is not None:
+        read = f"of {r['fid_mass_best']:.1%} that as many keys can hold"
+        yield "heaviest keys found", f"{r['fid_recall']:.1%}", "", ""
+        yield "attention's weight on keys read", f"{r['fid_mass']:.1%}", "100.0%", read
+
+
+def _training(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    if r.get("train_step_ns") is not None:
+        against = _against(r, "train_", r.get("train_reason"))
+        yield (
+            "training step, ms",
+            _ms(r["train_step_ns"]),
+            _ms(r.get("base_train_step_ns")),
+            against,
+        )
+    if r.get("train_peak_bytes") is not None:
+        mine, base = _mib(r["train_peak_bytes"]), _mib(r.get("base_train_peak_bytes"))
+        yield "its peak memory, MiB", mine, base, times(r.get("train_mem_ratio"))
+
+
+def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    if r.get("max_length_fit") is not None:
+        yield "longest input, tokens", f"{r['max_length_fit']:,}", "", ""
+    if r.get("tokens_in_mean") is not None:
+        seen, read = r["tokens_seen_mean"], r["tokens_in_mean"]
+        yield "tokens seen / in", f"{seen:,.0f} / {read:,.0f}", "", f"{r['truncated_frac']:.1%} cut"
+    if r.get("n_samples_available") and r["data_source"] != "embedded":
+        official = r.get("n_samples_official")
+        size = f"officially {official:,}" if official else ""
+        counts = f"{r['n_scored']:,} / {r['n_samples_available']:,}"
+        yield f"rows scored / in {r['split']}", counts, "", size
+
+
+def _ms(ns: float | None) -> str:
+    return f"{ns / 1e6:,.1f}" if ns else "–"
+
+
+def _mib(size: int | None) -> str:
+    return "–" if size is None else f"{size / 2**20:,.1f}"
+
+
+def _against(r: Mapping[str, Any], prefix: str, reason: str | None) -> str:
+    """A ratio to vanilla with its interval and verdict, or why there is none."""
+    if r.get(f"{prefix}ratio") is None:
+        return escape(reason or "–")
+    ends = (r[f"{prefix}ratio_ci_lo"], r[f"{prefix}ratio_ci_hi"])
+    interval = _within(r[f"{prefix}ratio"], *ends, ".3f")
+    return f"×{interval} {verdict(r[f'{prefix}verdict'])}"
+
+
+def _within(value: float | None, lo: float | None, hi: float | None, style: str = ".1f") -> str:
+    if value is None:
+        return "–"
+    if lo is None or hi is None:
+        return f"{value:{style}}"
+    top = "∞" if math.isinf(hi) else f"{hi:{style}}"
+    return f"{value:{style}} [dim]({lo:{style}} … {top})[/]"

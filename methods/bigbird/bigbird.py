@@ -1,0 +1,150 @@
+"""BigBird (Zaheer et al., arXiv 2007.14062): sliding-window, random and global attention.
+
+A block of queries attends to its window of neighbouring blocks, to r random blocks and to the
+global blocks; global blocks attend to everything (§2, appendix D). Linear in n.
+Unlike transformers' version, this one keeps the random blocks outside training, builds no n×n
+probabilities, uses no global seed, and does not switch to full attention for good after one short
+input.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from methods import kernels
+from methods.attention import bias_by_distance, exact_attention
+from methods.base import AttentionCall, Method, Unsupported, Workload
+from methods.bigbird.block_attention import BlockBias, block_attention, in_slots, key_bias_of
+from methods.bigbird.block_pattern import BlockGrid, BlockPattern, layout_of, lists_of
+from methods.bigbird.rows import without_padding
+from methods.parameters import check_choice, check_least
+
+CAUSAL = "BigBird is for encoders: its global blocks would show a causal model its future"
+
+
+@dataclass(frozen=True)
+class BigBird(Method):
+    """BigBird-ITC: the sequence's own first and last blocks are global.
+
+    block_size     tokens in a block
+    window         blocks in the window, the query's own in the middle
+    random         random blocks of a query block (r), drawn for each head and layer
+    random_region  "uniform": from the whole sequence. "official", as the official code draws: from
+                   the first 1024 tokens where there are 1024, 2048, 3072 or 4096, otherwise from
+                   the first 2r + 4 blocks
+    multiplicity   a random block that is also global (official: at 1024 tokens) counts "once", or
+                   is "counted" twice, as the official code does
+    seed           of the random blocks
+    kernel         "native" where it can run, or "torch"
+    products       of the native kernel: "float32", or "bfloat16" (rounded, accumulated in float32)
+
+    Full attention up to window + 2 + 2r blocks, where sparsity saves nothing. Rows with padding are
+    computed without it, each as if it were alone; padding comes out as zeros. No dropout on sparse
+    attention (official). Raises Unsupported for a causal sequence, and where the official region
+    has fewer than r blocks.
+    """
+
+    block_size: int = 64
+    window: int = 3
+    random: int = 3
+    random_region: str = "uniform"
+    multiplicity: str = "once"
+    seed: int = 0
+    kernel: str = "native"
+    products: str = "float32"
+
+    def __post_init__(self) -> None:
+        check_choice("random_region", self.random_region, ("uniform", "official"))
+        check_choice("multiplicity", self.multiplicity, ("once", "counted"))
+        check_choice("kernel", self.kernel, kernels.KERNELS)
+        check_choice("products", self.products, kernels.PRODUCTS)
+        if self.window < 1 or self.window % 2 == 0:
+            raise ValueError(f"window is {self.window}; it is an odd number of blocks")
+        for name, least in (("block_size", 1), ("random", 0), ("seed", 0)):
+            check_least(name, getattr(self, name), least)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        if call.sequence.causal:
+            raise Unsupported(CAUSAL)
+        return without_padding(self._unpadded, query, key, value, call)
+
+    def exact_limit(self) -> Method | None:
+        return replace(self, block_size=2048)
+
+    def scaled_down(self) -> Method:
+        return replace(self, block_size=4, random=1)
+
+    def unsupported(self, workload: Workload) -> str | None:
+        return CAUSAL if workload.causal else None
+
+    def state_bytes(self, workload: Workload) -> int:
+        """The scores of one layer: of the pairs of blocks in the pattern (§2: O(n))."""
+        grid = self._grid(workload.length, self._extra(None))
+        per_sparse = grid.blocks
+        if not self._dense(grid):
+            per_sparse = min(grid.blocks, grid.outside + self.window + self.random)
+        pairs = (grid.blocks - grid.outside) * per_sparse + grid.outside * grid.blocks
+        scores = workload.batch * workload.heads * pairs * self.block_size**2
+        return workload.bytes_per_element * scores
+
+    def pattern(self) -> BlockPattern:
+        return BlockPattern(
+            self.block_size, self.window, self.random, self.random_region, self.multiplicity,
+            self.seed,
+        )  # fmt: skip
+
+    def _extra(self, valid: Tensor | None) -> int:
+        """How many tokens in front are extra global ones; valid [n] of one row, None: all."""
+        return 0
+
+    def _grid(self, n: int, extra: int) -> BlockGrid:
+        blocks = math.ceil(n / self.block_size)
+        return BlockGrid(blocks, 1, blocks - 1)
+
+    def _dense(self, grid: BlockGrid) -> bool:
+        return grid.blocks <= grid.outside + self.window + 2 * self.random
+
+    def _unpadded(
+        self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, valid: Tensor | None
+    ) -> Tensor:
+        """[B, H, n, d] → [B, H, n, d]: see `methods.bigbird.rows.Attend`."""
+        batch, heads, n, _ = query.shape
+        extra = self._extra(valid)
+        grid = self._grid(n, extra)
+        if self._dense(grid):
+            return exact_attention(query, key, value, call)
+        slots = torch.arange(n, device=query.device)  # extra tokens get blocks of their own
+        slots[extra:] += -extra % self.block_size
+        size = grid.blocks * self.block_size
+        query, key, value = (in_slots(x, 2, slots, size) for x in (query, key, value))
+        key_bias = key_bias_of(call.sequence, slots, size, query)
+        output = self._native(query, key, value, call, grid, key_bias, n, extra)
+        kernels.note(self, output, self.products)
+        if isinstance(output, str):
+            layout = layout_of(self.pattern(), grid, batch, heads, call.layer, query.device)
+            bias = BlockBias.of(call, slots, grid, key_bias, query)
+            output = block_attention(query, key, value, call.scale, layout, bias)
+        return output if size == n else output.index_select(2, slots)
+
+    def _native(
+        self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, grid: BlockGrid,
+        key_bias: Tensor | None, n: int, extra: int,
+    ) -> Tensor | str:  # fmt: skip
+        """The native kernel's output for n tokens in their slots, or the reason why it can't."""
+        if self.kernel != "native":
+            return "torch was asked for"
+        bias = bias_by_distance(call, n, query.device)
+        if self.block_size % kernels.BLOCK:
+            return f"block_size is no multiple of {kernels.BLOCK}"
+        if isinstance(bias, str):
+            return bias
+        if bias is not None and extra:
+            return "a position bias, and extra tokens"
+        lists = lists_of(self.pattern(), grid, query.shape[1], call.layer)
+        return kernels.block_sparse(
+            query, key, value, call.scale, lists, key_bias, self.products, bias
+        )

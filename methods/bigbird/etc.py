@@ -1,0 +1,80 @@
+"""BigBird-ETC (Zaheer et al., arXiv 2007.14062, §2): extra tokens are global."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from methods.base import Layer, Method, SequenceInfo
+from methods.bigbird.bigbird import BigBird
+from methods.bigbird.block_pattern import BlockGrid
+
+
+@dataclass(frozen=True)
+class BigBirdETC(BigBird):
+    """g extra tokens are global, and no block of the sequence is.
+
+    g  extra global tokens. A token attends to its window and to them under one softmax; they
+       attend to all.
+
+    The paper trains an embedding for each. In a model that has none, each starts as the mean of
+    its stretch of the sequence, at the mean of its positions. (The paper's runs had blocks of 84
+    tokens, and ETC a radius of as many around each token; the native kernel takes blocks of 64.)
+    """
+
+    random: int = 0
+    g: int = 256
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.g < 1:
+            raise ValueError(f"g is {self.g}; the least is 1")
+        if self.random_region == "official":
+            raise ValueError("random_region is 'official'; ETC has no official random blocks")
+
+    def exact_limit(self) -> None:
+        return None  # the extra tokens are keys that vanilla has not
+
+    def scaled_down(self) -> Method:
+        return replace(self, block_size=4, g=4)
+
+    def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        batch, n, _ = hidden.shape
+        valid, positions = sequence.valid, sequence.positions
+        if valid is None:
+            valid = torch.ones(batch, n, dtype=torch.bool, device=hidden.device)
+        if positions is None:
+            positions = torch.arange(n, device=hidden.device).expand(batch, n)
+        tokens = valid.sum(1, keepdim=True).clamp(min=1)
+        stretch = ((valid.cumsum(1) - 1) * self.g // tokens).masked_fill(~valid, self.g)
+        count = _sums(valid.long(), stretch, self.g)
+        place = _sums(positions * valid, stretch, self.g) / count.clamp(min=1)
+        extra = _sums(hidden.float(), stretch, self.g) / count.clamp(min=1)[..., None]
+        counts = sequence.log_multiplicity
+        joined = SequenceInfo(
+            positions=torch.cat(((place + 0.5).long(), positions), 1),
+            valid=torch.cat((count > 0, valid), 1),
+            log_multiplicity=None if counts is None else torch.cat((0.0 * count, counts), 1),
+            causal=sequence.causal,
+        )
+        hidden = super().encode(layers, torch.cat((extra.to(hidden.dtype), hidden), 1), joined)
+        return hidden[:, self.g :]
+
+    def _extra(self, valid: Tensor | None) -> int:
+        return self.g if valid is None else int(valid[: self.g].sum())
+
+    def _grid(self, n: int, extra: int) -> BlockGrid:
+        first = math.ceil(extra / self.block_size)
+        blocks = first + math.ceil((n - extra) / self.block_size)
+        return BlockGrid(blocks, first, blocks)
+
+
+def _sums(x: Tensor, index: Tensor, size: int) -> Tensor:
+    """x [B, n, …] summed by index [B, n] → [B, size, …]; index `size` is left out."""
+    shape = (x.shape[0], size + 1, *x.shape[2:])
+    index = index.view(*index.shape, *(1,) * (x.dim() - 2)).expand_as(x)
+    return x.new_zeros(shape).scatter_add(1, index, x)[:, :size]

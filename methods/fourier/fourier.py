@@ -1,0 +1,137 @@
+"""Fourier Transformer (He et al., arXiv 2305.15099): sequences shortened in the frequency domain.
+
+Before some layers a spectral filter takes the DCT of the hidden states along the sequence, keeps
+the lowest ⌈rN⌉ frequencies and transforms those back, to ⌈rN⌉ states (§4.1). The layers after it
+are the ordinary ones, on fewer tokens.
+Unlike in the official code, padding is no part of the spectrum, masks hold after a filter, and
+real numbers take no complex FFTs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import cast
+
+from torch import Tensor
+from torch.nn.functional import layer_norm
+
+from methods.base import Layer, Method, NormedLayer, SequenceInfo, Unsupported, Workload
+from methods.dense import DenseAttention
+from methods.fourier.filter import SpectralFilter
+from methods.packed import Packed
+from methods.parameters import check_choice
+
+CHOICES = {"pooling": ("mean", "cls"), "residual": ("raw", "normed"), "norm": ("stack", "layer")}
+CAUSAL = "a filtered state depends on all tokens: it would show a causal model its future (§7)"
+SHORT = "upsample is false, and this model needs a state for every token"
+NO_NORM = "residual is 'normed', and this model's layers can't be entered after their first norm"
+
+
+@dataclass(frozen=True)
+class Fourier(DenseAttention):
+    """Spectral filters between layers, whose attention is exact, by a choice of kernel.
+
+    layers    index of the layer that a filter comes before, or several, such as "2,4"
+    r         share of the frequencies that a filter keeps
+    pooling   "cls": the first token is not filtered, and still counts in N (official)
+    upsample  the output states are repeated to the tokens of the input (nearest, §4.1
+              encoder–decoder); false: they are returned as they are, for families that pool
+    global_residual  upsampled states are added to the inputs of the filters
+    norm      what normalizes that sum: the last norm of the "stack", or, for models whose layers
+              end in a norm (BART), a "layer" norm without weights
+    rescale   filtered states times √(⌈rN⌉/N), so that a constant keeps its value; the paper
+              and the official code let it grow
+    residual  "raw": filters are between layers (§4.1). "normed", as in the official LRA code:
+              after the layer's first norm, whose filtered output is then the residual as well
+
+    Padding is left out, and comes out as zeros. With "normed" raises Unsupported where the layers
+    are no `NormedLayer`s.
+    """
+
+    layers: int | str = 0
+    r: float = 0.2
+    pooling: str = "mean"
+    upsample: bool = True
+    global_residual: bool = True
+    norm: str = "stack"
+    rescale: bool = False
+    residual: str = "raw"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, accepted in CHOICES.items():
+            check_choice(name, getattr(self, name), accepted)
+        if not 0 < self.r <= 1:
+            raise ValueError(f"r is {self.r}; it is above 0 and at most 1")
+        if any(index < 0 for index in self._filters()):
+            raise ValueError(f"layers is {self.layers!r}; layers are counted from 0")
+
+    def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        if not self.upsample:
+            raise Unsupported(SHORT)
+        return self._run(layers, hidden, sequence)[0]
+
+    def encode_shorter(
+        self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo
+    ) -> tuple[Tensor, SequenceInfo]:
+        return self._run(layers, hidden, sequence)
+
+    def exact_limit(self) -> Method:
+        return replace(self, r=1.0, global_residual=False)
+
+    def unsupported(self, workload: Workload) -> str | None:
+        if workload.causal:
+            return CAUSAL
+        return self._missing(workload.layers)
+
+    def state_bytes(self, workload: Workload) -> int:
+        """The first filter's N coefficients, or q, k, v and the output of the longest layer."""
+        first = min(self._filters(), default=workload.layers)
+        longest = workload.length if first else self._filter.kept(workload.length)
+        rows = max(workload.length, 4 * longest)
+        return workload.bytes_per_element * workload.batch * rows * workload.hidden_size
+
+    @property
+    def _filter(self) -> SpectralFilter:
+        return SpectralFilter(self.r, int(self.pooling == "cls"), self.rescale)
+
+    def _filters(self) -> list[int]:
+        try:
+            return sorted({int(index) for index in str(self.layers).split(",")})
+        except ValueError:
+            raise ValueError(f"layers is {self.layers!r}; it is such as 0 or '2,4'") from None
+
+    def _missing(self, layers: int) -> str | None:
+        last = self._filters()[-1]
+        return (
+            f"layers has {last}, and the model's last is {layers - 1}" if last >= layers else None
+        )
+
+    def _run(
+        self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo
+    ) -> tuple[Tensor, SequenceInfo]:
+        reason = CAUSAL if sequence.causal else self._missing(len(layers))
+        if reason:
+            raise Unsupported(reason)
+        packed, filters = Packed.of(hidden, sequence), self._filters()
+        state, filtered = packed, []
+        for index, layer in enumerate(layers):
+            run: Callable[[Tensor, SequenceInfo], Tensor] = layer
+            if index in filters:
+                filtered.append(state)
+                if self.residual == "normed":
+                    if not hasattr(layer, "from_normed"):
+                        raise Unsupported(NO_NORM)
+                    normed = cast(NormedLayer, layer)
+                    state, run = state.with_hidden(normed.normed(state.hidden)), normed.from_normed
+                state = self._filter.shortened(state)
+            state = state.with_hidden(run(state.hidden, state.sequence))
+        if not self.upsample:
+            return state.hidden, state.sequence
+        total = self._filter.upsampled(state, packed)
+        if self.global_residual:
+            total = sum((self._filter.upsampled(before, packed) for before in filtered), total)
+        if self.norm == "layer":
+            total = layer_norm(total, total.shape[-1:])
+        return packed.unpacked(total, hidden.shape[1]), sequence

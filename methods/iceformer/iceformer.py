@@ -1,0 +1,154 @@
+"""IceFormer (Mao, Ester, Li, arXiv 2405.02842): each query attends to the k keys with the largest
+weights.
+
+A query's k nearest keys under the embeddings T_Q and T_K are those with the largest attention
+weights (§4.1); the softmax runs over them alone (algorithm 1). Weights stay frozen: inference only.
+The searches are in `methods/iceformer/indices.py`:
+
+    exact      scores every key, in chunks: recall 1, the reference of the others
+    dci        Prioritized DCI, the paper's: m, L, k0, k1 as in algorithms 2 and 3
+    quantized  scores every key in 8 bits, and a few more than k exactly: the fastest here
+
+Unlike the official code, keys are divided by c, there are no levels of randomly promoted keys
+searched by beam (algorithms 2 and 3 have none), and projections are not seeded by the clock.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from methods import kernels
+from methods.attention import exact_attention
+from methods.base import AttentionCall, DecodingState, Method, Unsupported, Workload
+from methods.iceformer import indices, inputs, knn
+from methods.iceformer.decoding import IndexedState
+from methods.parameters import check_choice, in_layer_ranges
+
+SEARCHES = ("exact", "dci", "quantized")
+TRAINING = "IceFormer needs frozen weights: the selection of keys has no gradient"
+
+
+@dataclass(frozen=True)
+class IceFormer(Method):
+    """k         keys that a query attends to
+    k_rule    "fixed", or "alpha": k = max(min(⌊n·alpha⌋, 50), 30) for n valid tokens (eq. 29)
+    search    "exact", "dci" or "quantized"
+    layers    "all", or such as "16-31" or "0,2,8-11"; the others are exact
+    m, L      simple indices in a composite one, composite indices
+    k0, k1    keys to retrieve (below 1: a share of those seen) and to visit in a composite index
+    seed      of the projections; each layer has its own
+    kernel    "native" where it can run, or "torch"
+    decoding  how the new tokens of a causal model attend: "exact" (the paper's figures are of
+              prompts), or "method": through the indices, which grow by each token (§4.3)
+    """
+
+    k: int = 20
+    k_rule: str = "fixed"
+    alpha: float = 5e-3
+    search: str = "quantized"
+    layers: str = "all"
+    m: int = 4
+    L: int = 2
+    k0: float = 0.1
+    k1: int | None = None
+    seed: int = 0
+    kernel: str = "native"
+    decoding: str = "exact"
+
+    def __post_init__(self) -> None:
+        check_choice("kernel", self.kernel, kernels.KERNELS)
+        check_choice("search", self.search, SEARCHES)
+        check_choice("k_rule", self.k_rule, ("fixed", "alpha"))
+        check_choice("decoding", self.decoding, ("exact", "method"))
+        for name in ("k", "alpha", "m", "L", "k0", "k1"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} is {value}; it must be above 0")
+        self.is_sparse(0)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        """query [B, H, n or 1, d], key and value [B, H or a divisor, n, d] → [B, H, n or 1, d]; 0
+        where a query sees no valid key. Raises Unsupported where a gradient is needed."""
+        if torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value)):
+            raise Unsupported(TRAINING)
+        if not self.is_sparse(call.layer):
+            return exact_attention(query, key, value, call)
+        rows = inputs.inputs_by_row(query, key, value, call, self.k_for)
+        outputs = [self.select(row, call.layer)[0] for row, _ in rows]
+        output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        return inputs.unfold_groups(output, query.shape).to(query.dtype)
+
+    def decodes(self) -> bool:
+        return self.decoding == "method"
+
+    def decoding_state(self) -> DecodingState:
+        return IndexedState(self)
+
+    def exact_limit(self) -> Method:
+        return replace(self, k=2048)
+
+    def scaled_down(self) -> Method:
+        return replace(self, k=5)
+
+    def unsupported(self, workload: Workload) -> str | None:
+        return TRAINING if workload.training else None
+
+    def state_bytes(self, workload: Workload) -> int:
+        """One layer's index: 8-bit projections, or 8-bit keys and a scale for each; `exact`: the
+        scores of a chunk."""
+        sizes = {
+            "exact": 4 * min(inputs.ROWS, workload.length),
+            "dci": self.m * self.L,
+            "quantized": workload.head_size + 4,
+        }
+        return workload.batch * workload.heads * workload.length * sizes[self.search]
+
+    def is_sparse(self, layer: int) -> bool:
+        """Whether the queries of this layer attend to k keys; otherwise the layer is exact."""
+        return in_layer_ranges(self.layers, layer)
+
+    def k_for(self, n: int) -> int:
+        """k for a row of n valid tokens."""
+        if self.k_rule == "fixed":
+            return self.k
+        return max(min(math.floor(n * self.alpha + 1e-9), 50), 30)  # eq. 29
+
+    def new_index(self, d: int, layer: int) -> knn.Index:
+        """An empty index for keys of size d."""
+        if self.search == "exact":
+            return indices.Exact()
+        if self.search == "quantized":
+            return indices.Quantized()
+        return indices.Dci(d, self.m, self.L, self.k0, self.k1, self.seed + layer)
+
+    def select(self, row: inputs.TopKInputs, layer: int) -> tuple[Tensor, Tensor]:
+        """The output and the ids of the selected keys: see `knn.topk_attention`."""
+        index = self.new_index(row.key.shape[-1], layer)
+        result: tuple[Tensor, Tensor] | str = "kernel=torch"
+        if self.kernel == "native":
+            result = index.native(row) if row.key.numel() else "nothing to read"
+        kernels.note(self, result, "int8" if self.search == "quantized" else "float32")
+        if not isinstance(result, str):
+            return result
+        index.add(row.key)
+        return knn.topk_attention(row, index)
+
+    def diagnose(
+        self, query: Tensor, key: Tensor, call: AttentionCall, queries: int = 512
+    ) -> dict[str, float]:
+        """`Method.diagnose` against brute force, over `queries` evenly spread valid tokens of each
+        row; query [B, H, n, d], key [B, H or a divisor, n, d]. Empty for a layer that is exact."""
+        if not self.is_sparse(call.layer):
+            return {}
+        parts: dict[str, list[Tensor]] = {"recall": [], "mass": [], "mass_best": []}
+        for row, tokens in inputs.inputs_by_row(query, key, key, call, self.k_for):
+            spread = torch.linspace(0, len(tokens) - 1, min(queries, len(tokens)))
+            sample = row.of(tokens[spread.round().long().to(tokens.device)])
+            ids = self.select(sample, call.layer)[1]
+            for name, values in knn.selection_quality(sample, ids).items():
+                parts[name].append(values.flatten())
+        return {name: float(torch.cat(values).mean()) for name, values in parts.items()}

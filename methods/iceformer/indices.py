@@ -1,0 +1,248 @@
+"""Indices of keys: which of them are candidates for a query (see `methods/iceformer/knn.py`).
+
+- `Exact`: every key is a candidate.
+- `Dci`: Prioritized DCI (Li & Malik, arXiv 1703.00440; IceFormer, algorithms 2 and 3), which ranks
+  keys by m·L random projections. A key enters S_l once all m lists have returned it, and the
+  lists of a composite index return keys in the order of |projection difference|. So S_l holds
+  the k0 keys whose largest difference is smallest, which is computed here without lists.
+  Projections are stored in 8 bits, and keys that tie with the k0-th belong to S_l too.
+- `Quantized`: the largest inner products of 8-bit numbers (not in the paper, which leaves the
+  choice of k-NN search open: §4.2).
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from methods import kernels
+from methods.iceformer.inputs import TopKInputs, unseen
+
+BLOCK = kernels.BLOCK  # keys that share a mean in `Quantized`
+REACH = 4.0  # projections of unit vectors are clamped to this many standard deviations
+FAR = 255  # more than any difference of two projections
+TINY = 1e-30
+
+
+def embed_queries(query: Tensor) -> Tensor:
+    """T_Q (eq. 4): [..., q, d] → unit vectors [..., q, d+1]."""
+    norm = query.norm(dim=-1, keepdim=True).clamp(min=torch.finfo(query.dtype).tiny)
+    return torch.cat((query / norm, torch.zeros_like(norm)), -1)
+
+
+class Exact:
+    """Every key is a candidate: recall 1."""
+
+    def add(self, key: Tensor) -> None:
+        pass
+
+    def candidates(
+        self, query: Tensor, seen: Tensor, k: int, bias: Tensor | None = None
+    ) -> Tensor | None:
+        return None
+
+    def native(self, inputs: TopKInputs) -> tuple[Tensor, Tensor] | str:
+        return "search=exact"
+
+
+class Dci:
+    """Prioritized DCI: m simple indices in each of L composite ones.
+
+    k0  keys to retrieve in each composite index; below 1: as a share of the keys seen
+    k1  keys to visit in each, counted in each of its lists; None: until k0 are retrieved
+    """
+
+    def __init__(self, d: int, m: int, L: int, k0: float, k1: int | None, seed: int) -> None:
+        self.d, self.m, self.L, self.k0, self.k1 = d, m, L, k0, k1
+        # Random unit vectors [d+1, m·L]; the last row belongs to the coordinate that T_K adds. As
+        # many as possible are orthogonal: they separate keys better than independent ones.
+        draw = torch.randn(d + 1, m * L, generator=torch.Generator().manual_seed(seed))
+        parts = torch.split(draw.double(), d + 1, 1)
+        self.directions = torch.cat([torch.linalg.qr(part).Q for part in parts], 1).float()
+        # [B, H, n, m·L] projections before the division by c; then [B, H, n]
+        self.raw = self.square = self.highest = torch.empty(0)
+
+    def add(self, key: Tensor) -> None:
+        key = key.float()
+        self.directions = self.directions.to(key.device)
+        square = key.square().sum(-1)
+        highest = square.cummax(-1).values
+        if self.highest.numel():
+            highest = highest.maximum(self.highest[..., -1:])
+        self.raw = _append(self.raw, key @ self.directions[:-1])
+        self.square = _append(self.square, square)
+        self.highest = _append(self.highest, highest)
+
+    def candidates(self, query: Tensor, seen: Tensor, k: int, bias: Tensor | None = None) -> Tensor:
+        c, lists = self.bounds(seen), self.query_lists(query)
+        n = int(seen.max())
+        hidden = unseen(seen, n)
+        k0, k1 = self.retrieved(seen, k), (seen * self.m).clamp(max=self.k1 or FAR)
+        chosen = []
+        for rows in _constant(c):
+            keys = self.key_lists(c[:, :, rows.start], n).unflatten(2, (self.L, self.m))
+            near = lists[:, :, rows].unflatten(3, (self.L, self.m))
+            union = torch.zeros(1, dtype=torch.bool, device=query.device)
+            for index in range(self.L):
+                difference = (keys[:, :, index, :, None] - near[..., index, :].mT[..., None]).abs()
+                difference = difference.masked_fill(hidden[rows], FAR)
+                largest = difference.amax(2)
+                reach = _smallest(largest, k0[rows])
+                if self.k1 is not None:
+                    visited = difference.movedim(2, 3).flatten(3)
+                    reach = reach.minimum(_smallest(visited, k1[rows]))
+                union = union | (largest <= reach)
+            chosen.append(union & ~hidden[rows])
+        return torch.cat(chosen, 2)
+
+    def native(self, inputs: TopKInputs) -> tuple[Tensor, Tensor] | str:
+        if self.k1 is not None or inputs.bias is not None:
+            return "k1 is given" if self.k1 is not None else "a bias on scores"
+        self.add(inputs.key)
+        c, lists = self.bounds(inputs.seen), self.query_lists(inputs.query)
+        outputs, ids = [], []
+        for rows in _constant(c):
+            seen = inputs.seen[rows]
+            n = max(int(seen[-1]), 1)
+            result = kernels.dci(
+                inputs.query[:, :, rows],
+                inputs.key[:, :, :n],
+                inputs.value[:, :, :n],
+                inputs.scale,
+                inputs.k,
+                seen,
+                self.key_lists(c[:, :, rows.start], n).unflatten(2, (self.L, self.m)),
+                lists[:, :, rows].unflatten(3, (self.L, self.m)),
+                self.retrieved(seen, inputs.k),
+            )
+            if isinstance(result, str):
+                self.raw = self.square = self.highest = torch.empty(0)
+                return result
+            outputs.append(result[0])
+            ids.append(result[1])
+        if len(outputs) == 1:
+            return outputs[0], ids[0]
+        return torch.cat(outputs, 2), torch.cat(ids, 2)
+
+    def retrieved(self, seen: Tensor, k: int) -> Tensor:
+        """k0 for each query, [q] int64; enough for k."""
+        k0 = seen * self.k0 if self.k0 < 1 else torch.full_like(seen, int(self.k0))
+        return k0.ceil().long().clamp(min=k).minimum(seen)
+
+    def bounds(self, seen: Tensor) -> Tensor:
+        """c for each query, [B, H, q]: the smallest power of √2 that is at least the norm of every
+        key seen. Rounding up to a power keeps c, and with it all projections, mostly unchanged as
+        keys are added."""
+        highest = self.highest[:, :, (seen - 1).clamp(min=0)].clamp(min=TINY)
+        return torch.exp2(highest.log2().ceil() / 2)
+
+    def key_lists(self, c: Tensor, n: int) -> Tensor:
+        """int16 [B, H, m·L, n] in -127 … 127: projections of the first n keys under T_K (eq. 3),
+        which divides by c [B, H] and adds a coordinate that makes the norm 1."""
+        rest = (1 - self.square[:, :, :n] / c[..., None].square()).clamp(min=0).sqrt()
+        projected = self.raw[:, :, :n] / c[..., None, None] + rest[..., None] * self.directions[-1]
+        return self._eight_bits(projected).mT
+
+    def query_lists(self, query: Tensor) -> Tensor:
+        """int16 [B, H, q, m·L] in -127 … 127: projections of queries under T_Q (eq. 4)."""
+        return self._eight_bits(embed_queries(query.float()) @ self.directions)
+
+    def _eight_bits(self, projected: Tensor) -> Tensor:
+        step = REACH / math.sqrt(self.d + 1) / 127
+        return (projected / step).round_().clamp_(-127, 127).to(torch.int16)
+
+
+class Quantized:
+    """Inner products of 8-bit numbers, with a scale for each query and key. Keys are quantized
+    relative to the weighted mean of their block of 64, in which a key with very large numbers
+    weighs no more than the others. In a block that a query sees only in part, all keys are
+    candidates: no mean then leaks keys that the query does not see."""
+
+    def __init__(self) -> None:
+        self.near = self.mean = self.rest = torch.empty(0)
+
+    def add(self, key: Tensor) -> None:
+        keys = _append(self.rest, key.float())
+        whole = keys.shape[2] // BLOCK * BLOCK
+        self.rest = keys[:, :, whole:]
+        if not whole:
+            return
+        blocks = keys[:, :, :whole].unflatten(2, (-1, BLOCK))
+        size = blocks.abs().amax(4, keepdim=True)
+        weight = 1 / size.maximum(size.mean(3, keepdim=True) / 8).clamp(min=TINY)
+        mean = (weight * blocks).sum(3) / weight.sum(3)
+        blocks = blocks - mean[:, :, :, None]
+        scale = blocks.abs().amax(4, keepdim=True).clamp(min=TINY) / 127
+        self.near = _append(self.near, ((blocks / scale).round() * scale).flatten(2, 3))
+        self.mean = _append(self.mean, mean)
+
+    def candidates(
+        self, query: Tensor, seen: Tensor, k: int, bias: Tensor | None = None
+    ) -> Tensor | None:
+        n = int(seen.max())
+        wanted = rescored(k)
+        if n <= max(wanted, BLOCK) or not self.near.numel():
+            return None
+        query = query.float()
+        scale = query.abs().amax(-1, keepdim=True).clamp(min=TINY) / 127
+        rounded = (query / scale).round() * scale
+        whole = min(n // BLOCK * BLOCK, self.near.shape[2])
+        scores = rounded @ self.near[:, :, :whole].mT
+        scores += (query @ self.mean[:, :, : whole // BLOCK].mT).repeat_interleave(BLOCK, -1)
+        if bias is not None:
+            scores += bias[..., :whole]
+        in_part = unseen(seen // BLOCK * BLOCK, whole)
+        scores.masked_fill_(in_part, -math.inf)
+        floor = scores.topk(min(wanted, whole)).values[..., -1:]
+        chosen = (scores >= floor) | in_part
+        return torch.nn.functional.pad(chosen, (0, n - whole), value=True)
+
+    def native(self, inputs: TopKInputs) -> tuple[Tensor, Tensor] | str:
+        bias = places = None
+        if inputs.bias is not None:
+            by_distance = inputs.bias.by_distance()
+            if isinstance(by_distance, str):
+                return by_distance
+            bias, places = by_distance
+        return kernels.topk(
+            inputs.query,
+            inputs.key,
+            inputs.value,
+            inputs.scale,
+            inputs.k,
+            rescored(inputs.k),
+            inputs.seen,
+            bias,
+            places,
+        )
+
+
+def rescored(k: int) -> int:
+    """How many candidates `Quantized` selects for exact scoring: enough to hold the best k."""
+    return k + k // 4 + 8
+
+
+def _append(old: Tensor, new: Tensor) -> Tensor:
+    return torch.cat((old, new), 2) if old.numel() else new
+
+
+def _constant(c: Tensor) -> list[slice]:
+    """The longest slices of the last dimension in which c is constant."""
+    changes = (c[..., 1:] != c[..., :-1]).flatten(0, -2).any(0).nonzero()[:, 0] + 1
+    edges = [0, *changes.tolist(), c.shape[-1]]
+    return [slice(a, b) for a, b in pairwise(edges)]
+
+
+def _smallest(difference: Tensor, count: Tensor) -> Tensor:
+    """The smallest t with at least count [q] numbers ≤ t in each row of [B, H, q, j]: [B, H, q, 1].
+    The numbers are 0 … 254, so a binary search takes eight steps."""
+    low = torch.full_like(difference[..., :1], -1)
+    high = torch.full_like(low, 255)
+    for _ in range(8):
+        middle = (low + high) // 2
+        enough = (difference <= middle).sum(-1, keepdim=True) >= count[:, None]
+        high, low = torch.where(enough, middle, high), torch.where(enough, low, middle)
+    return high

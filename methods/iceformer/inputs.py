@@ -1,0 +1,143 @@
+"""The inputs of attention over k keys: an attention call split into rows without padding.
+
+Shapes: B batch, H heads, q queries, n keys, d head size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from methods.attention import per_head
+from methods.sequence import AttentionCall, PositionBias
+
+ROWS = 256  # queries whose scores are computed at once
+
+
+@dataclass(frozen=True)
+class ScoreBias:
+    """What is added to scores: a position bias, and one number for each key.
+
+    queries, keys  their positions [1, q] and [1, n]
+    for_keys       [1, 1, 1, n] or None
+    """
+
+    queries: Tensor
+    keys: Tensor
+    positions: PositionBias | None
+    for_keys: Tensor | None
+
+    @classmethod
+    def of(cls, call: AttentionCall, row: slice, kept: Tensor, queries: slice) -> ScoreBias:
+        """The bias of one row of a call, with the tokens kept [n] bool as keys."""
+        positions = torch.arange(len(kept), device=kept.device)[None]
+        if call.sequence.positions is not None:
+            positions = call.sequence.positions[row]
+        counts = call.sequence.log_multiplicity
+        for_keys = None if counts is None else counts[row][:, None, None, kept].float()
+        return cls(positions[:, queries], positions[:, kept], call.bias, for_keys)
+
+    def by_distance(self) -> tuple[Tensor, Tensor] | str:
+        """The bias [H, 2m-1] at distance -(m-1) … m-1, and the place of each query among the keys,
+        [q] int64; or the reason why it depends on more than distance."""
+        if self.positions is None or self.for_keys is not None:
+            return "a bias of keys on scores"
+        if self.keys.shape[1] and not bool((self.keys.diff(dim=1) == 1).all()):
+            return "a position bias, and gaps among the positions"
+        places = (self.queries - self.keys[:, :1])[0]
+        reach = torch.stack((places.max(), self.keys.shape[1] - places.min()))
+        return self.positions.diagonals(int(reach.max()) + 1).float(), places
+
+    def __call__(self, rows: slice, n: int) -> Tensor:
+        """[1, H or 1, rows, n], for the first n keys."""
+        bias = torch.zeros(1, device=self.keys.device)
+        if self.positions is not None:
+            bias = self.positions(self.queries[:, rows], self.keys[:, :n])
+        return bias if self.for_keys is None else bias + self.for_keys[..., :n]
+
+
+@dataclass(frozen=True)
+class TopKInputs:
+    """Queries and the keys they select from, without padding.
+
+    query [B, H, q, d]; key, value [B, H, n, d]
+    seen  [q] int64, non-decreasing: a query sees the first `seen` keys
+    k     keys that a query attends to
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    seen: Tensor
+    k: int
+    scale: float
+    bias: ScoreBias | None = None
+
+    def scores(self, rows: slice, n: int) -> Tensor:
+        """[B, H, rows, n] with the first n keys; -inf for keys that a query does not see."""
+        scores = self.query[:, :, rows].float() @ self.key[:, :, :n].float().mT * self.scale
+        if self.bias is not None:
+            scores = scores + self.bias(rows, n)
+        return scores.masked_fill(unseen(self.seen[rows], n), -math.inf)
+
+    def of(self, queries: Tensor) -> TopKInputs:
+        """The same for some of the queries, [j] int64."""
+        bias = self.bias and replace(self.bias, queries=self.bias.queries[:, queries])
+        return replace(self, query=self.query[:, :, queries], seen=self.seen[queries], bias=bias)
+
+    def chunks(self) -> list[slice]:
+        q = len(self.seen)
+        return [slice(start, min(start + ROWS, q)) for start in range(0, q, ROWS)]
+
+
+def inputs_by_row(
+    query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, k_of: Callable[[int], int]
+) -> Iterator[tuple[TopKInputs, Tensor]]:
+    """The inputs of a call, and which queries are not padding, [j] int64: the batch as one, or row
+    by row where there is padding or a bias of each row. The queries are the last tokens; `k_of`
+    gives k for a number of valid tokens."""
+    sequence, (batch, _, n, _) = call.sequence, key.shape
+    last = slice(n - query.shape[2], n)
+    if call.bias is not None:  # each query head has a bias of its own
+        key, value = per_head(query, key, value)
+    query, groups = fold_groups(query, key), query.shape[1] // key.shape[1]
+    valid = sequence.valid
+    if valid is None or bool(valid.all()):
+        valid = torch.ones(batch, n, dtype=torch.bool, device=query.device)
+    biased = call.bias is not None or sequence.log_multiplicity is not None
+    together = not biased and bool(valid.all())
+    for row in [slice(None)] if together else [slice(b, b + 1) for b in range(batch)]:
+        kept = valid[row][0]
+        before = kept.cumsum(0) if sequence.causal else kept.sum().expand(n)
+        inputs = TopKInputs(
+            query=query[row],
+            key=key[row] if together else key[row][:, :, kept],
+            value=value[row] if together else value[row][:, :, kept],
+            seen=before[last].repeat_interleave(groups),
+            k=k_of(int(kept.sum())),
+            scale=call.scale,
+            bias=ScoreBias.of(call, row, kept, last) if biased else None,
+        )
+        yield inputs, kept[last].repeat_interleave(groups).nonzero()[:, 0]
+
+
+def fold_groups(query: Tensor, key: Tensor) -> Tensor:
+    """[B, H, q, d] → [B, H of key, q·groups, d]: the queries of one token that share keys follow
+    one another."""
+    grouped: Tensor = query.unflatten(1, (key.shape[1], -1))
+    return grouped.transpose(2, 3).flatten(2, 3)
+
+
+def unfold_groups(output: Tensor, shape: torch.Size) -> Tensor:
+    """The inverse of `fold_groups`: [B, H of key, q·groups, d] → [B, H, q, d] of this shape."""
+    grouped: Tensor = output.unflatten(2, (shape[2], -1))
+    return grouped.transpose(2, 3).flatten(1, 2)
+
+
+def unseen(seen: Tensor, n: int) -> Tensor:
+    """[q, n], True where a key comes after those that the query sees."""
+    return torch.arange(n, device=seen.device) >= seen[:, None]

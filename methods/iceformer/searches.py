@@ -1,0 +1,45 @@
+"""The indices of IceFormer as plain k-NN searches, for `bench recall` (arXiv 2405.02842, Figure 3).
+
+Each takes keys [n, d] and k, and returns a function from queries [q, d] to the ids [q, k] of the
+keys with the largest inner products, -1 where there are fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from methods.iceformer import indices, knn
+from methods.iceformer.inputs import TopKInputs
+
+Query = Callable[[Tensor], Tensor]
+
+
+def exact(keys: Tensor, k: int) -> Query:
+    return _search(indices.Exact(), keys, k)
+
+
+def quantized(keys: Tensor, k: int) -> Query:
+    return _search(indices.Quantized(), keys, k)
+
+
+def dci(keys: Tensor, k: int, m: int, L: int, k0: float) -> Query:
+    return _search(indices.Dci(keys.shape[1], m, L, k0, None, 0), keys, k)
+
+
+def _search(index: knn.Index, keys: Tensor, k: int) -> Query:
+    """The native kernels build and query at once: all of their time is then that of the query."""
+
+    def query(queries: Tensor) -> Tensor:
+        seen = torch.full((len(queries),), len(keys))
+        key, many = keys[None, None].contiguous(), queries[None, None].contiguous()
+        inputs = TopKInputs(many, key, key, seen, k, scale=1.0)
+        result = index.native(inputs)
+        if isinstance(result, str):
+            index.add(key)
+            result = knn.topk_attention(inputs, index)
+        return result[1][0, 0]
+
+    return query

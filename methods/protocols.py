@@ -1,0 +1,54 @@
+"""The interfaces between methods and model families beyond `Method` itself.
+
+Shapes: B batch, H heads, n tokens, d head size, D model size.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from methods.sequence import AttentionCall, SequenceInfo
+
+
+class Layer(Protocol):
+    """One layer of a model's stack, residual connections included."""
+
+    def __call__(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        """hidden [B, n, D] → [B, n, D]; its attention is computed by the method's `attend`."""
+        ...
+
+    def scores(
+        self,
+        queries: Tensor,
+        query_sequence: SequenceInfo,
+        keys: Tensor,
+        key_sequence: SequenceInfo,
+    ) -> Tensor:
+        """This layer's attention scores before the softmax, with its position bias and without
+        multiplicities: queries [B, q, D] and keys [B, k, D] → [B, H, q, k]."""
+        ...
+
+
+class NormedLayer(Layer, Protocol):
+    """A pre-norm layer that can also be entered after its first norm."""
+
+    def normed(self, hidden: Tensor) -> Tensor:
+        """hidden [B, n, D] → [B, n, D], the output of the norm before this layer's attention."""
+        ...
+
+    def from_normed(self, normed: Tensor, sequence: SequenceInfo) -> Tensor:
+        """normed [B, n, D] → [B, n, D]: the layer from its attention on, with `normed` as the
+        residual as well."""
+        ...
+
+
+class DecodingState(Protocol):
+    """What a method keeps of the past tokens of one batch while a model decodes."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        """query [B, H, t, d] of the last t tokens; key and value [B, H or a divisor, n, d] of all
+        tokens so far → [B, H, t, d]. Each token attends to itself and those before it. Keys that
+        are new since the last call are added to the state; nothing is rebuilt."""
+        ...

@@ -1,0 +1,81 @@
+"""What an attention layer's inputs come with: the tokens' metadata and the call's settings.
+
+Shapes: B batch, H heads, n tokens, d head size, D model size.
+
+Grouped-query attention (Ainslie et al., arXiv 2305.13245): where G query heads share a key head,
+keys and values are passed once a group, [B, H/G, n, d], as a KV cache stores them. torch's fused
+attention takes that layout (`enable_gqa`); `methods.attention.per_head` repeats them elsewhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SequenceInfo:
+    """Metadata of the tokens that a layer runs on.
+
+    positions         [B, n] int64; None: 0 … n-1 in every row
+    valid             [B, n] bool, False at padding; None: no padding
+    vip               [B, n] bool, True for tokens that a method must keep whole (the query);
+                      None: none
+    log_multiplicity  [B, n] float, log of how many tokens each one stands for; None: one each
+    """
+
+    positions: Tensor | None = None
+    valid: Tensor | None = None
+    vip: Tensor | None = None
+    log_multiplicity: Tensor | None = None
+    causal: bool = False
+
+    def replace(self, **changes: object) -> SequenceInfo:
+        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
+
+    def key_bias(self, dtype: torch.dtype) -> Tensor | None:
+        """[B, 1, 1, n] to add to the scores of these tokens as keys: their log-multiplicity, and
+        the lowest number of the dtype at padding. None where there is nothing to add."""
+        if self.valid is None and self.log_multiplicity is None:
+            return None
+        if self.log_multiplicity is not None:
+            bias = self.log_multiplicity.to(dtype)
+        else:
+            assert self.valid is not None
+            bias = torch.zeros(self.valid.shape, dtype=dtype, device=self.valid.device)
+        if self.valid is not None:
+            bias = bias.masked_fill(~self.valid, torch.finfo(dtype).min)
+        return bias[:, None, None, :]
+
+
+class PositionBias(Protocol):
+    """A bias on attention scores that depends only on the distance between two positions, such as
+    T5's. It is computed only for the pairs that are asked for."""
+
+    def __call__(self, query_positions: Tensor, key_positions: Tensor) -> Tensor:
+        """[B, H, q, k] (B may be 1) for positions [B, q] and [B, k]; a new tensor, which the
+        caller may overwrite."""
+        ...
+
+    def diagonals(self, n: int) -> Tensor:
+        """[H, 2n-1]: the bias at key position minus query position = -(n-1) … n-1."""
+        ...
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """The settings of one call of `Method.attend`: self-attention over the tokens of `sequence`.
+
+    While a model decodes, each new token is one call too: `sequence` then describes all keys, is
+    not causal, and the query [B, H, 1, d] is its last token.
+    """
+
+    sequence: SequenceInfo
+    scale: float
+    layer: int
+    bias: PositionBias | None = None
+    dropout: float = 0.0

@@ -1,0 +1,148 @@
+"""VCC: VIP-token centric compression (Zeng et al., arXiv 2305.04241).
+
+The query's tokens (VIP) stay whole. Of the rest, each layer gets the h blocks of k tokens that its
+VIP tokens attend to most token by token (fine), and every other block as its mean (coarse), which
+counts as often as the block has tokens. The layer itself is the ordinary one, on r ≪ n tokens.
+What a layer adds to a mean it adds to all tokens of the block (eq. 17), so a tree of means and
+offsets holds the whole sequence, and a layer touches only r of its nodes (§3.4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import torch
+from torch import Tensor
+
+from methods.base import Layer, Method, SequenceInfo, Unsupported, Workload
+from methods.dense import DenseAttention
+from methods.packed import Packed
+from methods.parameters import check_choice, check_least
+from methods.vcc.segments import GROUP_TOKENS, in_segments
+from methods.vcc.selection import Ranking, Selection, rank_blocks, straight_through
+from methods.vcc.tree import Multiplicity, Order, Tree, gather_rows, sequence_info
+
+CAUSAL = "VCC compresses encoders: a mean of tokens would show a causal model its future"
+
+
+@dataclass(frozen=True)
+class VCC(DenseAttention):
+    """An encoder compressed around its VIP tokens, with two resolutions (§4). The attention of its
+    layers is exact, by a choice of kernel.
+
+    k             tokens in a block
+    h             blocks that a layer gets token by token; as many as there are, or more, is exact
+    segment       tokens in a segment of the plain layers; segments do not see one another
+    plain_layers  layers before compression; None: a third (4 of 12; the paper's large: 6 of 24)
+    n_p           most VIP tokens that a row may have; None: any number
+    multiplicity  how often a mean counts as a key: its valid tokens, or "k", padding or not, as
+                  in the official code
+    selection     what makes a block important: "paper" sums exp(score) over the VIP tokens and
+                  heads (eq. 53); "official" averages the softmax over blocks, as the official
+                  code and the text of §3.3 do
+    explore       probability that a row's blocks are drawn at random, with gradients on only
+                  (official: 0.1)
+    straight_through  with gradients on, the importance of a block gets a gradient too (official:
+                  true; the paper's selection has none): see `selection.straight_through`
+
+    Padding comes out as zeros. Raises ValueError for a row with no VIP token, or more than n_p.
+    """
+
+    k: int = 16
+    h: int = 90
+    segment: int = 512
+    plain_layers: int | None = None
+    n_p: int | None = None
+    multiplicity: Multiplicity = "valid"
+    selection: Selection = "paper"
+    explore: float = 0.0
+    straight_through: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, least in (("k", 1), ("h", 0), ("segment", 1), ("plain_layers", 0), ("n_p", 1)):
+            check_least(f"vcc: {name}", getattr(self, name), least)
+        check_choice("vcc: multiplicity", self.multiplicity, get_args(Multiplicity))
+        check_choice("vcc: selection", self.selection, get_args(Selection))
+        if not 0 <= self.explore <= 1:
+            raise ValueError(f"vcc: explore is {self.explore}; it is a probability, 0 to 1")
+
+    def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        if sequence.causal:
+            raise Unsupported(CAUSAL)
+        packed = Packed.of(hidden, sequence)  # padding at the end splits no segment or block
+        vip = sequence.vip
+        if vip is not None and packed.order is not None:
+            vip = vip.gather(1, packed.order)
+        info = packed.sequence.replace(vip=vip)
+        plain = self._plain(len(layers))
+        states = in_segments(layers[:plain], packed.hidden, info, self.segment)
+        states = self._compressed(layers[plain:], states, info)
+        return packed.unpacked(states, hidden.shape[1])
+
+    def unsupported(self, workload: Workload) -> str | None:
+        if workload.causal:
+            return CAUSAL
+        layers = workload.layers
+        if self._plain(layers) > layers:
+            return f"plain_layers is {self.plain_layers}, and the model has {layers} layers"
+        return None
+
+    def exact_limit(self) -> Method:
+        return replace(self, h=10**9, plain_layers=0)
+
+    def scaled_down(self) -> Method:
+        return replace(self, k=4, h=3, segment=16)
+
+    def state_bytes(self, workload: Workload) -> int:
+        """The tree (§3.4), and q, k, v and the output of the layer with most tokens: r (§3), or
+        one group of segments."""
+        n, batch = workload.length, workload.batch
+        blocks = math.ceil(n / self.k)
+        r = min(n, (self.n_p or 0) + max(0, blocks - self.h) + self.h * self.k)
+        if self._plain(workload.layers):
+            r = max(r, min(n, max(self.segment, GROUP_TOKENS // batch)))
+        tokens = n + blocks + 4 * r
+        return workload.bytes_per_element * batch * tokens * workload.hidden_size
+
+    def _plain(self, layers: int) -> int:
+        return layers // 3 if self.plain_layers is None else self.plain_layers
+
+    def _compressed(self, layers: Sequence[Layer], hidden: Tensor, info: SequenceInfo) -> Tensor:
+        """The layers after the plain ones, each on fine, coarse and VIP tokens."""
+        order = Order(info, self.k)
+        if self.n_p is not None and order.n_p > self.n_p:
+            raise ValueError(f"vcc: a row has {order.n_p} VIP tokens; n_p allows {self.n_p}")
+        if order.blocks <= self.h:  # all would be fine, in every layer
+            return super().encode(layers, hidden, info)
+        vips, tokens = order.split(hidden)
+        vip_facts, facts = order.split(order.facts)
+        tree = Tree(tokens, facts, self.k, self.multiplicity)
+        for layer in layers:
+            ranking = self.rank(layer, vips, vip_facts, tree)
+            fine, coarse = ranking.blocks[:, : self.h], ranking.blocks[:, self.h :]
+            states = torch.cat((tree.leaves(fine), tree.means(coarse), vips), 1)
+            facts = torch.cat((tree.leaf_facts(fine), tree.mean_facts(coarse), vip_facts), 1)
+            place = facts[..., 0].argsort(dim=1, stable=True)  # by position: see T5's bias
+            states, read = gather_rows(states, place), sequence_info(gather_rows(facts, place))
+            if ranking.shares is None:
+                states = layer(states, read)
+            else:
+                weight = straight_through(ranking.shares, self.h, self.k, order.n_p)
+                weight = gather_rows(weight, place)
+                assert read.log_multiplicity is not None
+                counts = read.log_multiplicity + weight[..., 0].log()
+                change = layer(states, read.replace(log_multiplicity=counts)) - states
+                states = states + change * weight.to(states.dtype)
+            sizes = [self.k * fine.shape[1], coarse.shape[1], order.n_p]
+            leaves, means, vips = torch.split(gather_rows(states, place.argsort(1)), sizes, 1)
+            tree.update(fine, leaves, coarse, means)
+        return order.inverse(vips, tree.into_tokens())
+
+    def rank(self, layer: Layer, vips: Tensor, vip_facts: Tensor, tree: Tree) -> Ranking:
+        """The blocks of one layer, most important first: see `rank_blocks`."""
+        learns = self.straight_through and vips.requires_grad
+        return rank_blocks(layer, vips, vip_facts, tree, self.selection, self.explore, learns)

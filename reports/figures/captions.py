@@ -1,0 +1,91 @@
+"""What panels are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from reports.figures import sheet, style
+from reports.figures.cells import FigureRows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+WEIGHTS = {
+    "pretrained-swap": "pretrained weights, swapped",
+    "finetuned": "finetuned weights",
+    "from-scratch": "trained from scratch",
+    "embedded": "embedded weights",
+    "random": "random weights",
+}
+
+
+def title(panel: pd.DataFrame, *more: str) -> list[str]:
+    """Task and model; with "length", that too."""
+    cell = panel.iloc[0]
+    words = [str(cell["task"]), str(cell["model"])]
+    return [*words, f"{int(cell['length']):,} tokens"] if "length" in more else words
+
+
+def panel(
+    cells: pd.DataFrame, paint: Callable[[Axes], Sequence[sheet.Label]], *more: str
+) -> sheet.Panel:
+    """A panel under its title and facts."""
+    return sheet.Panel(title(cells, *more), facts(cells), paint)
+
+
+def facts(panel: pd.DataFrame) -> list[str]:
+    """Number format, where weights and rows come from, and the machine."""
+    cell = panel.iloc[0]
+    on_cpu = cell["device"] == "cpu"
+    place = panel["cpu_model" if on_cpu else "gpu_name"].dropna()
+    words = [f"{cell['device']} {cell['dtype']}"]
+    if on_cpu and pd.notna(cell["threads"]):
+        words.append(f"{cell['threads']:.0f} thread{'s' if cell['threads'] != 1 else ''}")
+    if pd.notna(cell["batch"]) and cell["batch"] != 1:
+        words.append(f"batch {cell['batch']:.0f}")
+    weights = WEIGHTS.get(cell["weights_kind"])
+    words += [*([weights] if weights else []), f"{cell['data_source']} data"]
+    return [*words, _short(str(place.iloc[0]))] if len(place) else words
+
+
+def _short(processor: str) -> str:
+    """A processor's name without trademarks and filler words."""
+    for noise in ("(R)", "(TM)", "Processor", "CPU", "NVIDIA "):
+        processor = processor.replace(noise, "")
+    return " ".join(processor.split("@")[0].split()[:4])
+
+
+def quality(panel: pd.DataFrame) -> str:
+    """The axis of the main metric."""
+    metric = panel["metric"].dropna()
+    name = str(metric.iloc[0]) if len(metric) else "score"
+    low = panel["higher_is_better"].eq(False).any()
+    unit = ", %" if percent(panel) else ""
+    return f"{style.tidy(name)}{unit}{' (lower is better)' if low else ''}"
+
+
+def percent(panel: pd.DataFrame) -> bool:
+    """Whether the main metric is one of 0 to 100."""
+    low = panel["higher_is_better"].eq(False).any()
+    return not low and bool(1.5 < panel["value"].abs().max() <= 100.5)
+
+
+def legend(rows: FigureRows, panels: list[pd.DataFrame]) -> list[sheet.LegendEntry]:
+    """The methods of the panels, in their order."""
+    names = {name for panel in panels for name in panel["method"]}
+    ranked = sorted(names, key=lambda name: rows.looks[name].rank)
+    return [(sheet.mark(rows.looks[name]), style.tidy(name)) for name in ranked]
+
+
+def failures(ends: Iterable[str]) -> list[sheet.LegendEntry]:
+    """The marks of cells that ended without a figure."""
+    met = set(ends)
+    found: list[sheet.LegendEntry] = []
+    if met & {"oom_host", "oom_device"}:
+        found.append((sheet.mark(None, style.OOM), "out of memory"))
+    if "timeout" in met:
+        found.append((sheet.mark(None, style.TIMEOUT), "timed out"))
+    return found

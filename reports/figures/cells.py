@@ -1,0 +1,257 @@
+"""Rows in the form that plots need: one line a cell, vanilla included, grouped by setting."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, overload
+
+import pandas as pd
+
+from bench.errors import RequestError
+from bench.store.columns import COLUMNS
+from bench.store.query import named, select
+from bench.store.store import Store
+from reports.figures.statistics import Interval
+from reports.looks import VANILLA, Look, looks
+
+SETTING = (
+    "benchmark", "task", "split", "data_source", "model", "weights_kind", "batch", "dtype",
+    "device", "threads", "host_id",
+)  # fmt: skip
+"""What two cells must share to be drawn in one panel, whatever their method and length."""
+CELL = (*SETTING, "method", "method_params", "length", "seed", "n_samples_planned")
+STUDIES = "studies"
+"""The folder, beside the rows, of what bench recall and bench spectrum stored."""
+FAILED = ("oom_host", "oom_device", "timeout")
+BASE = {
+    "base_value": "value",
+    "base_ci_lo": "ci_lo",
+    "base_ci_hi": "ci_hi",
+    "base_median_ns": "lat_median_ns",
+    "base_rss_base_bytes": "rss_base_bytes",
+    "base_rss_peak_delta_bytes": "rss_peak_delta_bytes",
+    "base_gpu_alloc_delta_bytes": "gpu_alloc_delta_bytes",
+}
+"""Columns about vanilla in a method's row → vanilla's own column."""
+FIGURES = (
+    *BASE.values(), "metric", "metrics", "higher_is_better", "value_diff", "value_diff_ci_lo",
+    "value_diff_ci_hi", "chance", "at_chance", "ratio", "ratio_ci_lo", "ratio_ci_hi", "attend_ns",
+    "mem_ratio", "fid_rel_l2", "cpu_model", "gpu_name",
+)  # fmt: skip
+READ = tuple(
+    dict.fromkeys((*CELL, *FIGURES, *BASE, "baseline_status", "status", "created_utc", "row_id"))
+)
+Panel = pd.DataFrame
+
+
+@dataclass(frozen=True)
+class FigureRows:
+    """The cells of a folder, each once: `cells` has a line for each, newest first, with the
+    columns of CELL and FIGURES, `peak_bytes`, and `failed` (how the cell ended that has no
+    figure). `names` are all methods of the folder, also those that a filter left out."""
+
+    folder: Path
+    cells: pd.DataFrame
+    names: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
+
+    @cached_property
+    def looks(self) -> dict[str, Look]:
+        return looks(self.names)
+
+    def where(self, **wanted: Any) -> FigureRows:
+        """The cells whose columns have these values (or one of a list of them)."""
+        kept = self.cells
+        for name, value in wanted.items():
+            kept = kept[kept[name].isin(value if isinstance(value, (list, tuple)) else [value])]
+        return replace(self, cells=kept)
+
+    def settings(
+        self,
+        *more: str,
+        having: pd.Series[bool] | None = None,
+        apart: str | None = None,
+        of: Sequence[str] = (),
+    ) -> Settings:
+        """The cells of each setting (and value of the columns `more`), those of most methods
+        first. With `having`, only settings with two such cells or more; with `apart` too, with two
+        values or more of that column among them, in one group `of` columns."""
+        by = [*SETTING, *more]
+        cells = self.cells.assign(
+            setting=self.cells.groupby(by, dropna=False, sort=True, observed=True).ngroup()
+        )
+        # By whole columns: of many thousand settings few are drawn.
+        if having is not None:
+            some = cells[having]
+            if apart is None:
+                counts = some.groupby("setting").size()
+            else:
+                values = some.groupby(["setting", *of], dropna=False, sort=False)[apart].nunique()
+                counts = values.groupby("setting").max()
+            cells = cells[cells["setting"].isin(counts.index[counts >= 2])]
+        groups = cells.groupby("setting")
+        sizes = pd.DataFrame({"methods": groups["method"].nunique(), "cells": groups.size()})
+        order = sizes.sort_values(["methods", "cells"], ascending=False, kind="stable").index
+        heads = groups[by].first(skipna=False).assign(methods=sizes["methods"]).loc[order]
+        indices = groups.indices
+        return Settings(cells.drop(columns="setting"), heads, [indices[i] for i in order])
+
+    def arms(self, panel: Panel) -> Iterator[tuple[str, str, Panel]]:
+        """(method, the parameters that tell its variants apart, cells) in the order of legends."""
+        by = ["method", "method_params"]
+        groups: dict[Any, Panel] = dict(iter(panel.groupby(by, sort=False)))
+        for name in sorted(set(panel["method"]), key=lambda name: self.looks[name].rank):
+            variants = variant_labels([params for method, params in groups if method == name])
+            for params, label in variants.items():
+                yield name, label, groups[name, params]
+
+
+class Settings(Sequence[Panel]):
+    """Panels that are cut out when they are asked for: of many thousands few are drawn. `heads` has
+    a line for each, with what its cells share and how many methods it has."""
+
+    def __init__(self, cells: pd.DataFrame, heads: pd.DataFrame, where: list[Any]) -> None:
+        self.cells, self.heads, self.where = cells, heads, where
+
+    def __len__(self) -> int:
+        return len(self.where)
+
+    @overload
+    def __getitem__(self, index: int) -> Panel: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Panel]: ...
+    def __getitem__(self, index: int | slice) -> Panel | list[Panel]:
+        if isinstance(index, slice):
+            return [self.cells.iloc[lines] for lines in self.where[index]]
+        panel: Panel = self.cells.iloc[self.where[index]]
+        return panel
+
+
+def spread(panels: Settings, most: int) -> list[Panel]:
+    """Of each setting the length with most methods (the longest of several), then of each the
+    second, until there are enough; in the order of settings and lengths."""
+    heads = panels.heads
+    settings = list(zip(*(heads[name].astype(str) for name in SETTING), strict=True))
+    lengths, methods = heads["length"].to_list(), heads["methods"].to_list()
+    turns: dict[tuple[str, ...], int] = {}
+    order: list[tuple[int, int, int]] = []
+    for i in sorted(range(len(panels)), key=lambda i: (-methods[i], -lengths[i])):
+        turns[settings[i]] = turns.get(settings[i], 0) + 1
+        order.append((turns[settings[i]], len(order), i))
+    kept = [i for _, _, i in sorted(order)[:most]]
+    return [panels[i] for i in sorted(kept, key=lambda i: (settings[i], lengths[i]))]
+
+
+def variant_labels(variants: Sequence[str]) -> dict[str, str]:
+    """Parameters (JSON) → the few that differ between them, such as "k=8"; in their order."""
+    parsed = {text: json.loads(text or "{}") for text in variants}
+    names = sorted({name for one in parsed.values() for name in one})
+    differ = [n for n in names if len({json.dumps(one.get(n)) for one in parsed.values()}) > 1]
+    order = sorted(variants, key=lambda text: [_sortable(parsed[text].get(n)) for n in differ])
+    return {
+        text: " ".join(_parameter(n, parsed[text][n]) for n in differ if n in parsed[text])
+        for text in order
+    }
+
+
+def _parameter(name: str, value: Any) -> str:
+    return value if isinstance(value, str) else f"{name}={value}"
+
+
+def _sortable(value: Any) -> tuple[int, float, str]:
+    if isinstance(value, (int, float)):
+        return (0, float(value), "")
+    return (1, 0.0, json.dumps(value))
+
+
+def load(folder: Path, words: Sequence[str] = ()) -> FigureRows:
+    """The cells of a folder that fit the words (as `bench results` takes them).
+
+    Raises RequestError when there are none, saying how to make some.
+    """
+    how = "make some: bench run -m method=vanilla,vcc length=1024,4096"
+    if not folder.exists():
+        raise RequestError(f"no folder {folder}; {how}")
+    store = Store(folder)
+    wanted = named(words)
+    frame: pd.DataFrame = store.rows(READ).to_pandas()
+    # As plain objects, words lie together in one block: choosing lines takes a tenth of the time.
+    frame = frame.astype(
+        {name: object for name in READ if COLUMNS[name].type in ("string", "json")}
+    )
+    if frame.empty and not any((folder / STUDIES).glob("*.csv")):
+        aside = f" ({'; '.join(store.warnings)})" if store.warnings else ""
+        raise RequestError(f"no rows in {folder}{aside}; {how}")
+    names = tuple(sorted({VANILLA, *frame["method"].dropna()}))
+    if wanted:
+        read = [*READ, "cell_key", *(name for name in wanted if name in COLUMNS)]
+        ids = {row["row_id"] for row in select(words, folder, list(dict.fromkeys(read)))[0]}
+        frame = frame[frame["row_id"].isin(ids)]
+        if frame.empty:
+            raise RequestError(f"no row in {folder} fits '{' '.join(words)}'")
+    return FigureRows(folder, cells(frame), names, tuple(store.warnings))
+
+
+def cells(frame: pd.DataFrame) -> pd.DataFrame:
+    """One line a cell, from rows: the values of its newest ok row; missing ones come from older
+    rows and, for vanilla, from the rows of other methods."""
+    frame = frame.dropna(subset=["method", "task", "length"])
+    method_params = frame["method_params"].fillna("{}")
+    frame = frame.assign(method_params=method_params, bad=~frame["status"].eq("ok"))
+    base = frame[(frame["method"] != VANILLA) & _has_vanilla(frame)]
+    base = base.drop(columns=[name for name in FIGURES if name not in _KEPT]).rename(columns=BASE)
+    base = base.assign(
+        method=VANILLA,
+        method_params=_vanilla_params(frame),
+        status=base["baseline_status"].fillna("ok"),
+        ratio=None, ratio_ci_lo=None, ratio_ci_hi=None,
+    )  # fmt: skip
+    frame = frame.drop(columns=list(BASE)).sort_values(
+        ["bad", "created_utc"], ascending=[True, False], kind="stable"
+    )
+    base = base.sort_values("created_utc", ascending=False, kind="stable")
+    known = [name for name in frame.columns if name in base.columns]
+    frame = pd.concat([frame, base[known]], ignore_index=True) if len(base) else frame
+    frame["failed"] = frame["status"].where(frame["status"].isin(FAILED))
+    groups = frame.groupby(list(CELL), dropna=False, sort=False, observed=True)
+    kept = groups[[*FIGURES, "failed", "created_utc"]].first().reset_index()
+    on_cpu = kept["device"].eq("cpu")
+    gpu = pd.to_numeric(kept["gpu_alloc_delta_bytes"])
+    kept["peak_bytes"] = pd.to_numeric(kept["rss_peak_delta_bytes"]).where(on_cpu, gpu)
+    vanilla = kept["method"].eq(VANILLA)
+    for name in ("ratio", "ratio_ci_lo", "ratio_ci_hi"):
+        kept[name] = pd.to_numeric(kept[name]).mask(vanilla & kept["lat_median_ns"].notna(), 1.0)
+    kept["mem_ratio"] = kept["mem_ratio"].mask(vanilla & kept["peak_bytes"].notna(), 1.0)
+    return kept
+
+
+_KEPT = ("metric", "higher_is_better", "cpu_model", "gpu_name")
+
+
+def _has_vanilla(frame: pd.DataFrame) -> pd.Series[bool]:
+    measured = frame[list(BASE)].notna().any(axis=1)
+    return measured | frame["baseline_status"].isin(FAILED)
+
+
+def _vanilla_params(frame: pd.DataFrame) -> str:
+    """The parameters of the vanilla that others are paired with: those its own rows have most."""
+    own = frame.loc[frame["method"] == VANILLA, "method_params"]
+    return str(own.mode().iloc[0]) if len(own) else "{}"
+
+
+def records(panel: pd.DataFrame) -> Iterator[Any]:
+    """Each cell, with its columns as attributes."""
+    return iter(panel.itertuples())
+
+
+def interval(cell: Any, value: str, lo: str, hi: str) -> Interval:
+    """A figure of one cell; infinite ends where it has no interval."""
+    ends = [getattr(cell, name) for name in (value, lo, hi)]
+    low, high = (
+        e if pd.notna(e) else s * float("inf") for e, s in zip(ends[1:], (-1, 1), strict=True)
+    )
+    return Interval(float(ends[0]), float(low), float(high))

@@ -1,0 +1,247 @@
+"""Latency and memory against length: exponents, crossovers, held-out predictions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+import pandas as pd
+
+from reports.figures import captions, sheet, style, ticks
+from reports.figures.catalogue import figure
+from reports.figures.cells import FigureRows
+from reports.figures.statistics import Interval, crossover, held_out, power_law
+from reports.looks import VANILLA
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NEEDED = ("method", "method_params", "length", "ratio", "ratio_ci_lo", "ratio_ci_hi")
+HEAD = ("", "exponent", "predicted", "below vanilla from")
+
+
+class Cost(NamedTuple):
+    """A column drawn against length, in a unit; `ratio` is its ratio to vanilla."""
+
+    column: str
+    scale: float
+    label: str
+    ratio: str
+
+
+LATENCY = Cost("lat_median_ns", 1e-6, "latency, ms", "ratio")
+MEMORY = Cost("peak_bytes", 1 / (1 << 20), "peak memory, MiB", "mem_ratio")
+
+
+MOST_LINES = 14
+"""A longer table would be longer than its plot."""
+
+
+@figure(
+    "latency_by_length",
+    "latency against length",
+    "one method at two lengths or more, in one setting",
+)
+def latency(rows: FigureRows, most: int) -> sheet.Plot | None:
+    return _plot(rows, most, LATENCY)
+
+
+@figure(
+    "memory_by_length",
+    "peak memory against length",
+    "one method at two lengths or more, in one setting",
+)
+def memory(rows: FigureRows, most: int) -> sheet.Plot | None:
+    return _plot(rows, most, MEMORY)
+
+
+def _plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
+    some = at_lengths(rows, cost)
+    if not some:
+        return None
+    drawn = some[:most]
+    panels = [
+        sheet.Panel(
+            captions.title(p),
+            captions.facts(p),
+            partial(paint, rows, p, cost),
+            table(rows, p, cost),
+        )
+        for p in drawn
+    ]
+    legend = captions.failures(how for p in drawn for how in failures(p, cost)["failed"])
+    note = "Exponent: power law through all lengths, with its 95 % interval."
+    if any(predicts(rows, panel, cost) for panel in drawn):
+        legend.append((sheet.mark(None, "hollow", ":"), "predicted"))
+        note += (
+            " Predicted: the longest length extrapolated from the shorter ones, against what was "
+            "measured there (dotted line, hollow mark; * outside the 95 % interval)."
+        )
+    note += (
+        " Below vanilla from: the length at which the ratio to vanilla falls below 1, with its "
+        "interval."
+    )
+    return sheet.Plot(panels, 2, 2.0, legend, note, len(some) - most)
+
+
+def at_lengths(rows: FigureRows, cost: Cost) -> Sequence[pd.DataFrame]:
+    """The settings in which one arm or more was measured at two lengths or more."""
+    measured = rows.cells[cost.column].gt(0)
+    return rows.settings(having=measured, apart="length", of=("method", "method_params"))
+
+
+def reached(panel: pd.DataFrame, cost: Cost) -> set[float]:
+    """The lengths of which something is known: a figure, or that the cell failed."""
+    known = panel[cost.column].gt(0) | panel["failed"].notna()
+    return set(panel.loc[known, "length"])
+
+
+def predicts(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> bool:
+    """Whether the longest length can be predicted from the shorter ones."""
+    arms = measured(rows, panel, cost)
+    return any(held_out(cells["length"], cells["y"]) is not None for _, _, cells in arms)
+
+
+def means(cells: pd.DataFrame, column: str) -> pd.Series[float]:
+    """By length, the geometric mean of what was measured there."""
+    found = cells.groupby("length")[column].apply(lambda y: math.exp(np.log(y).mean()))
+    return cast("pd.Series[float]", found)
+
+
+def failures(panel: pd.DataFrame, cost: Cost) -> pd.DataFrame:
+    """The cells that ended before their cost was known."""
+    return panel[panel["failed"].notna() & panel[cost.column].isna()]
+
+
+def measured(
+    rows: FigureRows, panel: pd.DataFrame, cost: Cost
+) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """(method, variant, cells by length with the cost in `y`)."""
+    names = dict.fromkeys((*NEEDED, cost.column, cost.ratio))
+    panel = panel.loc[panel[cost.column].gt(0), list(names)].sort_values("length")
+    curves = panel.groupby(["method", "method_params"])["length"].transform("nunique")
+    for name, label, cells in rows.arms(panel[curves > 1]):
+        yield name, label, cells.assign(y=cells[cost.column].astype(float) * cost.scale)
+
+
+def paint(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list[sheet.Label]:
+    costs, variants = [], dict[str, int]()
+    axes.set_yscale("log")
+    for name, _, cells in measured(rows, panel, cost):
+        look = rows.looks[name]
+        dashes = style.LINE_STYLES[variants.get(name, 0) % len(style.LINE_STYLES)]
+        variants[name] = variants.get(name, 0) + 1
+        mean = means(cells, "y")
+        costs += list(cells["y"])
+        axes.plot(mean.index, mean, color=look.color, linestyle=dashes, zorder=3)
+        axes.plot(
+            cells["length"],
+            cells["y"],
+            linestyle="",
+            **sheet.marks(look.color, look.marker),
+            zorder=4,
+        )
+        if (prediction := held_out(cells["length"], cells["y"])) is not None:
+            law = power_law(*_shorter(cells))
+            assert law is not None
+            x = [mean.index[-2], prediction.length]
+            axes.plot(x, [law.at(v) for v in x], color=look.color, linestyle=":", linewidth=0.8)
+            sheet.points(axes, prediction.length, prediction.predicted, look, "hollow", zorder=5)
+            costs.append(prediction.predicted)
+    low, high = min(costs) / 1.4, max(costs) * 1.4
+    if len(ended := failures(panel, cost)):  # their marks stand above all that was measured
+        stacked = 0.05 + 0.075 * int(ended.groupby("length").size().max())
+        high = low * (high / low) ** (1 / (1 - stacked))
+    ticks.log_axis(axes, "y", low, high)
+    ticks.length_axis(axes, reached(panel, cost))
+    axes.set_ylabel(cost.label)
+    _edge(rows, panel, cost, axes)
+    return []
+
+
+def _shorter(cells: pd.DataFrame) -> tuple[pd.Series[float], pd.Series[float]]:
+    kept = cells[cells["length"] < cells["length"].max()]
+    return kept["length"], kept["y"]
+
+
+def _edge(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> None:
+    """Cells that failed, at the top of their length; side by side where several did."""
+    met: dict[float, int] = {}
+    for name, _, cells in rows.arms(failures(panel, cost)):
+        for length, how in zip(cells["length"], cells["failed"], strict=True):
+            place = met[length] = met.get(length, -1) + 1
+            kind = style.TIMEOUT if how == "timeout" else style.OOM
+            axes.plot(
+                length, 0.955 - 0.075 * place, linestyle="", transform=axes.get_xaxis_transform(),
+                **sheet.marks(rows.looks[name].color, "o", kind), zorder=6, clip_on=False,
+            )  # fmt: skip
+
+
+def table(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> list[tuple[sheet.LegendEntry, ...]]:
+    """A line for each curve: exponent, the held-out length where there is one, the crossover."""
+    lines: list[tuple[sheet.LegendEntry, ...]] = []
+    last = panel.loc[panel[cost.column].notna(), "length"].max()
+    for name, label, cells in measured(rows, panel, cost):
+        law, prediction = (
+            power_law(cells["length"], cells["y"]),
+            held_out(cells["length"], cells["y"]),
+        )
+        exponent = f"{law.exponent:.2f} ({law.lo:.2f}…{law.hi:.2f})" if law else "–"
+        exponent = exponent.replace("-", "−")
+        predicted = f"{prediction.error_pct:+.0f} %".replace("-", "−") if prediction else "–"
+        if prediction and not prediction.lo <= prediction.measured <= prediction.hi:
+            predicted += "*"
+        if prediction and round(prediction.length) != last:
+            predicted += f" ({ticks.thousands(prediction.length)})"
+        variant = style.tidy(f"{name} {label}".strip(), 14)
+        mark = sheet.mark(rows.looks[name], line="-")
+        cross = "" if name == VANILLA else _crossover(cells, cost)
+        lines.append(((mark, variant), (None, exponent), (None, predicted), (None, cross)))
+    head = [(None, word) for word in HEAD]
+    head[2] = (None, f"{HEAD[2]} {ticks.thousands(last)}")
+    if len(lines) > MOST_LINES:
+        more = f"… and {len(lines) - MOST_LINES + 1} more: choose with method=NAME"
+        lines = [*lines[: MOST_LINES - 1], ((None, more), *[(None, "")] * (len(HEAD) - 1))]
+    found = [tuple(head), *lines]
+    return found if predicts(rows, panel, cost) else [(*line[:2], line[3]) for line in found]
+
+
+def _crossover(cells: pd.DataFrame, cost: Cost) -> str:
+    lengths, ratios = ratios_by_length(cells, cost)
+    found = crossover(lengths, ratios) if lengths else None
+    if found is None:
+        return "not yet" if lengths else "–"
+    at, low, high = (_end_text(end, lengths[0]) for end in found)
+    return at if at == low == high else f"{at} ({low}…{high})"
+
+
+def _end_text(end: float, shortest: float) -> str:
+    """An end of a crossover; "?" where no measured length is long enough."""
+    if math.isinf(end):
+        return "?"
+    return f"{_round(end):,}" if end else f"≤ {shortest:,.0f}"
+
+
+def _round(length: float) -> int:
+    """Two digits: an interpolated length has no more."""
+    digits = max(0, math.floor(math.log10(length)) - 1)
+    return int(round(length / 10**digits) * 10**digits)
+
+
+def ratios_by_length(cells: pd.DataFrame, cost: Cost) -> tuple[list[float], list[Interval]]:
+    """Ratios to vanilla, lengths rising; of several at one length the geometric mean, within the
+    widest of their intervals."""
+    cells = cells[cells[cost.ratio].gt(0)]
+    lengths, found = [], []
+    for length, group in cells.groupby("length"):
+        value = math.exp(float(np.log(group[cost.ratio].astype(float)).mean()))
+        low, high = value, value
+        if cost.ratio == "ratio":
+            low = float(group["ratio_ci_lo"].fillna(0.0).min())
+            high = float(group["ratio_ci_hi"].fillna(math.inf).max())
+        lengths.append(float(length))  # type: ignore[arg-type]
+        found.append(Interval(value, low, high))
+    return lengths, found

@@ -1,0 +1,95 @@
+"""VCC's Figure 1: what a model takes as its input grows, in latency, memory, and beside vanilla."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from reports.figures import captions, published, sheet, style, ticks
+from reports.figures.catalogue import figure
+from reports.figures.cells import FigureRows
+from reports.figures.kinds import by_length
+from reports.looks import VANILLA
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@figure(
+    "vcc_1",
+    "VCC Fig. 1: latency and memory as the input grows",
+    "one method at two lengths or more, in one setting",
+)
+def plot(rows: FigureRows, most: int) -> sheet.Plot | None:
+    """One row of three panels a setting, the setting of most methods alone unless asked for."""
+    measured = replace(rows, cells=rows.cells[rows.cells["lat_median_ns"].gt(0)])
+    some = by_length.at_lengths(measured, by_length.LATENCY)
+    some = sorted(some, key=lambda p: p["batch"].iloc[0] != 1)
+    drawn = some[: max(1, most // 3)] if some else []
+    if not drawn:
+        return None
+    panels = []
+    for panel in drawn:
+        title, facts = captions.title(panel), captions.facts(panel)
+        paints: list[Callable[[Axes], list[sheet.Label]]] = [
+            partial(paint, rows, panel, by_length.LATENCY),
+            partial(paint, rows, panel, by_length.MEMORY),
+            partial(paint_ratio, rows, panel),
+        ]
+        panels += [sheet.Panel(title, facts, one) for one in paints]
+    known = [by_length.measured(rows, panel, by_length.LATENCY) for panel in drawn]
+    legend = captions.legend(rows, [cells for arms in known for _, _, cells in arms])
+    note = "Both costs on linear axes, as in the paper. Bars: 95 % intervals."
+    if published.vcc_encoder():
+        legend.append((sheet.mark(None, style.PUBLISHED), "published"))
+        note += " Published: VCC Table 2, encoder of T5-base, one A100."
+    return sheet.Plot(panels, 3, 1.9, legend, note, len(some) - len(drawn))
+
+
+def paint(
+    rows: FigureRows, panel: pd.DataFrame, cost: by_length.Cost, axes: Axes
+) -> list[sheet.Label]:
+    for name, _, cells in by_length.measured(rows, panel, cost):
+        look = rows.looks[name]
+        mean = by_length.means(cells, "y")
+        axes.plot(mean.index, mean, linestyle="-", **sheet.marks(look.color, look.marker))
+    ticks.length_axis(axes, by_length.reached(panel, cost))
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes.set_ylabel(cost.label)
+    return []
+
+
+def paint_ratio(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
+    axes.set_yscale("log")
+    sheet.parity(axes, "y")
+    ends = [1.0]
+    for name, _, cells in by_length.measured(rows, panel, by_length.LATENCY):
+        cells = cells[cells["ratio"].gt(0)]
+        if name == VANILLA or cells.empty:
+            continue
+        look = rows.looks[name]
+        mean = by_length.means(cells, "ratio")
+        axes.plot(mean.index, mean, linestyle="-", color=look.color)
+        marks = sheet.marks(look.color, look.marker)
+        axes.plot(cells["length"], cells["ratio"], linestyle="", **marks)
+        ends += list(cells["ratio"])
+        known = cells[cells["ratio_ci_lo"].gt(0) & cells["ratio_ci_hi"].lt(float("inf"))]
+        axes.vlines(
+            known["length"], known["ratio_ci_lo"], known["ratio_ci_hi"], look.color, linewidth=0.8
+        )
+    lengths = by_length.reached(panel, by_length.LATENCY)
+    if "vcc" in set(panel["method"]):
+        for length, ratio in published.vcc_encoder():
+            sheet.points(axes, length, ratio, rows.looks["vcc"], style.PUBLISHED, zorder=5)
+            ends.append(ratio)
+            lengths.add(length)
+    ticks.length_axis(axes, lengths)
+    low, high = min(ends) / 1.2, max(ends) * 1.2
+    ticks.log_axis(axes, "y", low, high)
+    axes.set_ylabel("latency / vanilla's")
+    return []

@@ -1,0 +1,68 @@
+"""Fidelity against speed: how far a method's output is from exact attention's, and at what cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from reports.figures import captions, sheet, ticks
+from reports.figures.catalogue import figure
+from reports.figures.cells import FigureRows, records, spread
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+ROUNDING = 1e-5
+"""Below it an error is that of a number format, not of a method."""
+
+
+@figure(
+    "fidelity_speed",
+    "output error against latency",
+    "methods with an output error and a ratio",
+)
+def speed(rows: FigureRows, most: int) -> sheet.Plot | None:
+    known = rows.cells[rows.cells["fid_rel_l2"].gt(ROUNDING) & rows.cells["ratio"].gt(0)]
+    some = replace(rows, cells=known).settings("length")
+    if not some:
+        return None
+    drawn = spread(some, most)
+    panels = [captions.panel(p, partial(paint, rows, p), "length") for p in drawn]
+    note = (
+        "Error: relative L2 distance of the last hidden states from exact attention's, same "
+        "weights and input; below 1e-5 it is rounding, and not drawn. Bars: 95 % intervals."
+    )
+    return sheet.Plot(panels, 2, 2.1, captions.legend(rows, drawn), note, len(some) - len(drawn))
+
+
+def paint(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
+    labels: list[sheet.Label] = []
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    sheet.parity(axes, "x")
+    low, high = panel["ratio"].min(), max(panel["ratio"].max(), 1.0)
+    room = (high / low) ** 0.12 * 1.15
+    limits = (low / room, high * room)
+    for name, label, cells in rows.arms(panel):
+        look = rows.looks[name]
+        for cell in records(cells):
+            ends = [
+                min(max(end, limits[0]), limits[1])
+                for end in (cell.ratio_ci_lo, cell.ratio_ci_hi)
+                if pd.notna(end)
+            ]
+            axes.plot(ends, [cell.fid_rel_l2] * len(ends), color=look.color, linewidth=0.8)
+            axes.plot(
+                cell.ratio, cell.fid_rel_l2, linestyle="", **sheet.marks(look.color, look.marker)
+            )
+            labels += [(label, cell.ratio, cell.fid_rel_l2)] if label else []
+    ticks.log_axis(axes, "x", *limits)
+    bottom, top = panel["fid_rel_l2"].min() / 1.5, panel["fid_rel_l2"].max() * 1.5
+    ticks.log_axis(axes, "y", bottom, top)
+    axes.set_xlabel("latency / vanilla's")
+    axes.set_ylabel("output error")
+    return labels

@@ -1,0 +1,131 @@
+"""IceFormer's Figures 6 and 7: every method on the tasks of LRA, beside vanilla."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import pandas as pd
+
+from reports.figures import captions, published, sheet, style, ticks
+from reports.figures.catalogue import figure
+from reports.figures.cells import SETTING, FigureRows
+from reports.looks import VANILLA
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
+"""In the paper's order; others of the benchmark come after."""
+PAPER = "Core i7-6850K, read off the plot"
+
+
+class Cost(NamedTuple):
+    label: str
+    table: str
+    metric: str
+    figure: str
+
+
+TIME = Cost("time of attention / vanilla's", "Table 1", "attention_time_s", "Figure 6")
+MEMORY = Cost("memory of the whole process / vanilla's", "Table 2", "peak_memory_gb", "Figure 7")
+
+
+@figure(
+    "iceformer_6",
+    "IceFormer Fig. 6: time of the attention on LRA, beside vanilla's",
+    "vanilla and another method on a task of LRA, with latency",
+)
+def latency(rows: FigureRows, most: int) -> sheet.Plot | None:
+    cells = rows.cells
+    return _plot(rows, cells.assign(cost=cells["attend_ns"].astype(float)), TIME)
+
+
+@figure(
+    "iceformer_7",
+    "IceFormer Fig. 7: peak memory on LRA, beside vanilla's",
+    "vanilla and another method on a task of LRA, with memory",
+)
+def memory(rows: FigureRows, most: int) -> sheet.Plot | None:
+    """Of the whole process, as in the paper: the loaded model and the peak above it."""
+    cells = rows.cells
+    whole = cells["rss_base_bytes"].astype(float) + cells["rss_peak_delta_bytes"].astype(float)
+    return _plot(rows, cells.assign(cost=whole.where(cells["device"] == "cpu")), MEMORY)
+
+
+def _plot(rows: FigureRows, cells: pd.DataFrame, cost: Cost) -> sheet.Plot | None:
+    lra = cells[(cells["benchmark"] == "lra") & cells["cost"].gt(0)]
+    by = [*SETTING, "length", "seed", "n_samples_planned"]
+    base = lra[lra["method"] == VANILLA].drop_duplicates(by)[[*by, "cost"]]
+    joined = lra.merge(base, on=by, suffixes=("", "_base"))
+    joined = joined.assign(x=joined["cost"] / joined["cost_base"])
+    joined = joined[joined["method"] != VANILLA]
+    if joined.empty:
+        return None
+    joined = joined.assign(name=[task.removeprefix("lra_") for task in joined["task"]])
+    # One machine and kind of weights at a time, that of most cells; of each task one model.
+    shared = [name for name in SETTING if name not in ("task", "split", "model")]
+    groups = [_one_model(group) for _, group in joined.groupby(shared, dropna=False)]
+    panel = max(groups, key=lambda group: (group["name"].nunique(), len(group)))
+    legend = captions.legend(rows, [panel])
+    note = "Each task at the longest length measured. The dashed line is vanilla."
+    printed = [
+        c for c in published.ratios("iceformer", cost.table, cost.metric) if c.method in rows.looks
+    ]
+    if printed:
+        legend.append((sheet.mark(None, style.PUBLISHED), "published"))
+        note += f" Published: IceFormer {cost.figure}, {PAPER}."
+    several = panel["model"].nunique() > 1
+    title = ["LRA", "each task's own model" if several else str(panel["model"].iloc[0])]
+    paints = partial(paint, rows, panel, printed, cost)
+    return sheet.Plot(
+        [sheet.Panel(title, captions.facts(panel), paints)], 2, 2.3, legend, note, len(groups) - 1
+    )
+
+
+def _one_model(group: pd.DataFrame) -> pd.DataFrame:
+    """Of each task the cells of one model: that of most methods, then of most cells."""
+    kept = []
+    for _, cells in group.groupby("task", sort=False):
+        models = [one for _, one in cells.groupby("model")]
+        kept.append(max(models, key=lambda one: (one["method"].nunique(), len(one))))
+    return pd.concat(kept)
+
+
+def paint(
+    rows: FigureRows,
+    panel: pd.DataFrame,
+    printed: list[published.PublishedFigure],
+    cost: Cost,
+    axes: Axes,
+) -> list[sheet.Label]:
+    here = set(panel["name"])
+    tasks = [t for t in TASKS if t in here] + sorted(here - set(TASKS))
+    methods = sorted(set(panel["method"]), key=lambda name: rows.looks[name].rank)
+    axes.set_xscale("log")
+    sheet.parity(axes, "x")
+    ends = [1.0]
+    for at, task in enumerate(tasks):
+        cells = panel[panel["name"] == task]
+        cells = cells[cells["length"] == cells["length"].max()]
+        for place, name in enumerate(methods):
+            y = at + 0.7 * ((place + 0.5) / len(methods) - 0.5)
+            look = rows.looks[name]
+            for x in cells.loc[cells["method"] == name, "x"]:
+                sheet.points(axes, x, y, look)
+                ends.append(x)
+            for cell in printed:
+                if cell.task == task and cell.method == name:
+                    sheet.points(axes, cell.value, y, look, style.PUBLISHED, zorder=5)
+                    ends.append(cell.value)
+        if at % 2:
+            axes.axhspan(at - 0.5, at + 0.5, color="#F6F6F6", zorder=0, linewidth=0)
+    low, high = min(ends) / 1.15, max(ends) * 1.15
+    axes.set_xlim(low, high)
+    axes.set_ylim(len(tasks) - 0.5, -0.5)
+    axes.set_yticks(range(len(tasks)), [style.tidy(task) for task in tasks])
+    axes.tick_params(axis="y", length=0)
+    axes.grid(False, axis="y")
+    ticks.plain_log(axes.xaxis, low, high)
+    axes.set_xlabel(cost.label)
+    return []

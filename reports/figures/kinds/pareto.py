@@ -1,0 +1,210 @@
+"""Quality against latency and against memory, with the Pareto front and its uncertainty."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pandas as pd
+
+from reports import looks
+from reports.figures import captions, sheet, style, ticks
+from reports.figures.catalogue import figure
+from reports.figures.cells import FigureRows, interval, records, spread
+from reports.figures.statistics import Interval, ParetoPoint, Standing, standings
+from reports.looks import VANILLA
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MEMORY_REPEATS = 0.01
+"""Peak memory repeats within 1 %."""
+KIND: dict[Standing, str] = {"front": "filled", "open": "pale", "dominated": "hollow"}
+
+
+class Cost(NamedTuple):
+    """What stands on the horizontal axis: `ratio` to vanilla, or `absolute` where vanilla has no
+    figure to divide by."""
+
+    ratio: str
+    absolute: str
+    ratio_label: str
+    absolute_label: str
+    scale: float
+
+
+LATENCY = Cost(
+    "ratio", "lat_median_ns", "latency / vanilla's", "latency, ms (vanilla has none)", 1e-6
+)
+MEMORY = Cost(
+    "mem_ratio", "peak_bytes", "peak memory / vanilla's", "peak memory, MiB (vanilla has none)",
+    1 / (1 << 20),
+)  # fmt: skip
+
+
+class Dot(NamedTuple):
+    method: str
+    label: str
+    cost: Interval
+    quality: Interval
+    standing: Standing
+
+
+@figure(
+    "pareto_latency",
+    "quality against latency, with the Pareto front",
+    "two methods with quality and latency at one length, in one setting",
+)
+def latency(rows: FigureRows, most: int) -> sheet.Plot | None:
+    return _plot(rows, most, LATENCY)
+
+
+@figure(
+    "pareto_memory",
+    "quality against peak memory, with the Pareto front",
+    "two methods with quality and memory at one length, in one setting",
+)
+def memory(rows: FigureRows, most: int) -> sheet.Plot | None:
+    return _plot(rows, most, MEMORY)
+
+
+def _plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
+    scored = rows.cells[rows.cells["value"].notna() | rows.cells["failed"].notna()]
+    # Methods (and variants) that have both figures.
+    both = scored["value"].notna() & scored[cost.absolute].notna()
+    some = replace(rows, cells=scored).settings("length", having=both)
+    if not some:
+        return None
+    drawn = spread(some, most)
+    panels = [captions.panel(p, partial(paint, rows, p, cost), "length") for p in drawn]
+    legend = captions.legend(rows, drawn)
+    legend += [
+        (sheet.mark(None, kind), text)
+        for kind, text in (
+            ("filled", "on the front"),
+            ("pale", "dominated, not significantly"),
+            ("hollow", "significantly dominated"),
+        )
+    ]
+    legend += captions.failures(how for p in drawn for how in failures(p, cost)["failed"])
+    bars = "Bars: 95 % intervals." if cost is LATENCY else "Bars: 95 % intervals of quality."
+    note = (
+        f"{bars} Significantly dominated: another is cheaper and better, and the intervals of both "
+        "differences exclude 0."
+    )
+    if any(map(constant, drawn)):
+        legend.append((sheet.dashed(looks.GREY, ":"), "best constant answer"))
+    return sheet.Plot(panels, 2, 2.1, legend, note, len(some) - most)
+
+
+def dots(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> tuple[list[Dot], bool]:
+    """The points of a panel, and whether their cost is a ratio to vanilla."""
+    ratio = bool(panel.loc[panel["method"] == VANILLA, cost.absolute].notna().any())
+    column = cost.ratio if ratio else cost.absolute
+    better = 1 if not panel["higher_is_better"].eq(False).any() else -1
+    found: list[tuple[str, str, Interval, Interval, Interval]] = []
+    for name, label, cells in rows.arms(panel):
+        for cell in records(cells):
+            if pd.isna(cell.value) or pd.isna(getattr(cell, column)):
+                continue
+            quality = interval(cell, "value", "ci_lo", "ci_hi")
+            gain = (
+                _exact(0.0)
+                if name == VANILLA
+                else interval(cell, "value_diff", "value_diff_ci_lo", "value_diff_ci_hi")
+            )
+            found.append((name, label, _cost(cell, cost, column), quality, gain))
+    # Differences to vanilla on the same samples have narrower intervals than scores.
+    paired = all(not math.isnan(gain.value) for *_, gain in found)
+    points = [
+        ParetoPoint(
+            Interval(*(_log(end) for end in price)), _oriented(gain if paired else quality, better)
+        )
+        for _, _, price, quality, gain in found
+    ]
+    stand = standings(points)
+    return [Dot(*one[:4], where) for one, where in zip(found, stand, strict=True)], ratio
+
+
+def _cost(cell: Any, cost: Cost, column: str) -> Interval:
+    if column == "ratio":
+        return interval(cell, "ratio", "ratio_ci_lo", "ratio_ci_hi")
+    value = float(getattr(cell, column)) * (cost.scale if column == cost.absolute else 1)
+    if column == "lat_median_ns":  # no pairs, no interval
+        return Interval(value, 0.0, math.inf)
+    return Interval(value, value / (1 + MEMORY_REPEATS / 2), value * (1 + MEMORY_REPEATS / 2))
+
+
+def _exact(value: float) -> Interval:
+    return Interval(value, value, value)
+
+
+def _log(value: float) -> float:
+    return math.log(value) if 0 < value < math.inf else math.inf if value > 0 else -math.inf
+
+
+def _oriented(one: Interval, better: int) -> Interval:
+    return one if better > 0 else Interval(-one.value, -one.hi, -one.lo)
+
+
+def paint(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list[sheet.Label]:
+    points, ratio = dots(rows, panel, cost)
+    axes.set_xscale("log")
+    front = sorted((d.cost.value, d.quality.value) for d in points if d.standing == "front")
+    axes.plot(*zip(*front, strict=True), color=style.PALE, linewidth=2.2, zorder=1)
+    if ratio:
+        sheet.parity(axes, "x")
+    low = min(d.cost.value for d in points)
+    high = max(d.cost.value for d in points)
+    room = (high / low) ** 0.12 * 1.15
+    limits = (low / room, high * room * (1.25 if len(failures(panel, cost)) else 1))
+    for dot in points:
+        look = rows.looks[dot.method]
+        _bars(axes, dot, look.color, limits, bars=cost is LATENCY and ratio)
+        sheet.points(axes, dot.cost.value, dot.quality.value, look, KIND[dot.standing])
+    ticks.log_axis(axes, "x", *limits)
+    axes.set_xlabel(cost.ratio_label if ratio else cost.absolute_label)
+    axes.set_ylabel(captions.quality(panel))
+    if level := constant(panel):
+        axes.axhline(level, color=looks.GREY, linewidth=0.8, linestyle=":", zorder=1)
+    ticks.score_axis(axes, captions.percent(panel))
+    _failures(rows, panel, cost, axes)
+    return [(dot.label, dot.cost.value, dot.quality.value) for dot in points if dot.label]
+
+
+def _bars(axes: Axes, dot: Dot, color: str, limits: tuple[float, float], bars: bool) -> None:
+    across, up = dot.cost, dot.quality
+    kind: dict[str, Any] = {"color": color, "linewidth": 0.8, "zorder": 3, "alpha": 0.75}
+    if math.isfinite(up.lo) and math.isfinite(up.hi):
+        axes.plot([across.value] * 2, [up.lo, up.hi], **kind)
+    if bars and dot.method != VANILLA:
+        ends = [min(max(end, limits[0]), limits[1]) for end in (across.lo, across.hi)]
+        axes.plot(ends, [up.value] * 2, **kind)
+
+
+def _failures(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> None:
+    """Cells with no cost stand at the right edge: at their quality where that was measured, else
+    one above the other from the bottom."""
+    place = 0
+    for name, _, cells in rows.arms(failures(panel, cost)):
+        for how, value in zip(cells["failed"], cells["value"], strict=True):
+            scored = pd.notna(value)
+            kind = style.TIMEOUT if how == "timeout" else style.OOM
+            axes.plot(
+                0.965, value if scored else 0.07 + 0.1 * place, linestyle="", clip_on=False,
+                transform=axes.get_yaxis_transform() if scored else axes.transAxes,
+                **sheet.marks(rows.looks[name].color, "o", kind), zorder=5,
+            )  # fmt: skip
+            place += not scored
+
+
+def constant(panel: pd.DataFrame) -> float | None:
+    """The score of the best answer that needs no reading, where a score isn't clearly above it."""
+    return None if (low := panel[panel["at_chance"].eq(True)]).empty else float(low["chance"].max())
+
+
+def failures(panel: pd.DataFrame, cost: Cost) -> pd.DataFrame:
+    """The cells that ended before their cost was known."""
+    return panel[panel["failed"].notna() & panel[cost.absolute].isna()]

@@ -1,0 +1,225 @@
+"""Boards as the data of the page's script: one list for each column, which compresses well.
+
+Figures are rounded to what is shown: times in ms, memory in MiB, scores to one decimal.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from reports.leaderboard.boards import Board, BoardEntry, finite
+from reports.looks import looks
+from reports.rows import Row
+
+BINS = 10
+LEVELS = 9
+MIB = 1 << 20
+MOST_TEXT = 600
+"""Characters of one text of a row; of an error message the end is kept."""
+ID = 12
+ROW_ID = 8
+"""Characters of a hash, and at least of a row's id, which has to be unique."""
+HOST = ("host_id", "cpu_model", "cores_phys", "gpu_name", "virt", "os_kernel", "python", "torch")
+
+
+class Pool:
+    """Values that many rows share, each stored once."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+        self._index: dict[str, int] = {}
+
+    def __call__(self, value: Any) -> int | None:
+        if value is None:
+            return None
+        text = json.dumps(value)
+        if text not in self._index:
+            self._index[text] = len(self.values)
+            self.values.append(value)
+        return self._index[text]
+
+
+def page_data(boards: Sequence[Board]) -> dict[str, Any]:
+    """What the page's script reads; assets/1-data.js turns columns into rows."""
+    pools = {name: Pool() for name in ("host", "text", "command")}
+    entries = [(number, entry) for number, board in enumerate(boards) for entry in board.entries]
+    methods = {entry.row["method"] or "" for _, entry in entries}
+    ids = _short_ids([entry.row["row_id"] for _, entry in entries])
+    rows = [_row(number, entry, pools) for number, entry in entries]
+    columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+    return {
+        "boards": [_board(board) for board in boards],
+        "rows": {"id": ids, **columns},
+        "looks": {name: look[:2] for name, look in looks(methods).items()},
+        **{name: pool.values for name, pool in pools.items()},
+    }
+
+
+def _short_ids(ids: Sequence[str]) -> list[str]:
+    for letters in (ROW_ID, ID):
+        if len(short := {text[:letters]: None for text in ids}) == len(ids):
+            return [*short]
+    return [*ids]
+
+
+def _board(board: Board) -> dict[str, Any]:
+    key = board.key
+    named = {
+        "benchmark": board.benchmark, "kind": board.kind, "task": key["task"],
+        "length": key["length"], "model": key["model"], "weights": key["weights_kind"],
+        "source": key["data_source"], "split": key["split"], "n": key["n_samples_planned"],
+        "device": key["device"], "dtype": key["dtype"], "threads": key["threads"],
+        "batch": key["batch"], "seed": key["seed"], "measure": key["measure"],
+        "data": (key["dataset_sha256"] or "")[:ID], "title": board.title, "how": board.how,
+        "least": any(entry.row["higher_is_better"] is False for entry in board.entries),
+    }  # fmt: skip
+    return {
+        name: short(v) for name, v in named.items() if v is not None and v is not False and v != ""
+    }
+
+
+def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, Any]:
+    row = entry.row
+    peak, base_peak = peak_bytes(row), peak_bytes(row, "base_")
+    reasons = (
+        "ratio_reason", "process_reason", "mem_reason", "fid_reason", "noise_reason",
+        "baseline_reason",
+    )  # fmt: skip
+    text = {
+        name: short(row[name])
+        for name in (
+            *reasons,
+            "status_detail",
+            "method_params",
+            "mem_method",
+            "ci_method",
+            "launcher",
+        )
+        if row[name]
+    }
+    code = (row["code_sha"] or "")[:ID] + (" with changes" if row["code_dirty"] else "")
+    return {
+        "board": number,
+        "method": short(row["method"] or ""),
+        "label": short(entry.label),
+        "status": row["status"],
+        "stage": row["status_stage"],
+        "first": entry.rank and entry.rank[0],
+        "last": entry.rank and entry.rank[1],
+        "beaten": sum(hit << bit for bit, hit in enumerate(entry.beaten)),
+        "metric": row["metric"],
+        "value": _round(row["value"], 1),
+        "lo": _round(row["ci_lo"], 1),
+        "hi": _round(row["ci_hi"], 1),
+        "reach": _round(reach(row), 1),
+        "chance": _round(row["chance"], 1),
+        "atChance": row["at_chance"] or None,
+        "n": row["n_scored"],
+        "lost": row["n_failed"] or None,
+        "base": _round(row["base_value"], 1),
+        "baseLo": _round(row["base_ci_lo"], 1),
+        "baseHi": _round(row["base_ci_hi"], 1),
+        "diffLo": _round(row["value_diff_ci_lo"], 1),
+        "diffHi": _round(row["value_diff_ci_hi"], 1),
+        "ratio": _round(row["ratio"], 3),
+        "ratioLo": _round(row["ratio_ci_lo"], 3),
+        "ratioHi": _round(row["ratio_ci_hi"], 3),
+        "p": _figures(row["ratio_p"], 2),
+        "pairs": row["n_pairs"],
+        "processes": row["n_processes"],
+        "spread": _figures(row["process_sd_pct"], 2),
+        "verdict": row["verdict"],
+        "noise": _figures(row["aa_noise_pct"], 2),
+        "ms": _per(row["lat_median_ns"], 1e6),
+        "baseMs": _per(row["base_median_ns"], 1e6),
+        "times": _histogram(row["lat_samples_ns"]),
+        "baseTimes": _histogram(row["base_samples_ns"]),
+        "memory": _round(row["mem_ratio"], 3),
+        "mib": _per(peak, MIB),
+        "baseMib": _per(base_peak, MIB),
+        "error": _figures(row["fid_rel_l2"], 3),
+        "top1": _round(row["fid_top1_agree"], 3),
+        "kl": _figures(row["fid_kl_mean"], 3),
+        "longest": row["max_length_fit"],
+        "cut": _round(row["truncated_frac"], 3),
+        "created": (row["created_utc"] or "")[:16],
+        "weights": (row["weights_sha256"] or "")[:ID],
+        "code": code,
+        "noisy": bool(row["noisy"]),
+        "command": pools["command"](_template(row)),
+        "host": pools["host"]({n: short(row[n]) for n in HOST if row[n] is not None}),
+        "text": pools["text"](text or None),
+    }
+
+
+def peak_bytes(row: Row, arm: str = "") -> int | None:
+    """Peak memory of one cold forward, on the GPU where the row has it."""
+    gpu: int | None = row[f"{arm}gpu_alloc_delta_bytes"]
+    host: int | None = row[f"{arm}rss_peak_delta_bytes"]
+    return host if gpu is None else gpu
+
+
+def reach(row: Row) -> float | None:
+    """The wider side of the score's interval. None where there is no interval, or one without a
+    width: equal scores say nothing about the uncertainty."""
+    value, lo, hi = (finite(row[name]) for name in ("value", "ci_lo", "ci_hi"))
+    if value is None or lo is None or hi is None or lo == hi:
+        return None
+    return max(hi - value, value - lo)
+
+
+def short(value: Any) -> Any:
+    """A text of at most MOST_TEXT characters. Its end is kept, where errors say what happened."""
+    if isinstance(value, str) and len(value) > MOST_TEXT:
+        return "… " + value[-MOST_TEXT:]
+    return value
+
+
+def _template(row: Row) -> str | None:
+    """The command with values of the board and the row as {name}, so that rows share it."""
+    command: str | None = short(row["command"])
+    if command is None or "{" in command:
+        return command
+    words = []
+    for word in command.split(" "):
+        name, equals, value = word.partition("=")
+        shared = {"method": row["method"], "task": row["task"], "model": row["model"],
+                "length": row["length"], "seed": row["seed"], "device": row["device"]}  # fmt: skip
+        same = equals and name in shared and value == str(shared[name]) == short(value)
+        words.append(f"{name}={{{name}}}" if same else word)
+    return " ".join(words)
+
+
+def _histogram(samples: Sequence[int] | None) -> list[Any] | None:
+    """[least ms, greatest ms, number, heights]: BINS equal bins from the least to the greatest, a
+    digit each, the highest of which is 9."""
+    if not samples:
+        return None
+    lo, hi = min(samples), max(samples)
+    counts = [0] * BINS
+    for sample in samples:
+        counts[min(BINS - 1, (sample - lo) * BINS // max(1, hi - lo))] += 1
+    heights = "".join(str(math.ceil(count * LEVELS / max(counts))) for count in counts)
+    return [_figures(lo / 1e6, 3), _figures(hi / 1e6, 3), len(samples), heights]
+
+
+def _per(value: float | None, unit: float) -> float | None:
+    return None if value is None else _figures(value / unit, 4)
+
+
+def _figures(value: float | None, digits: int) -> float | None:
+    """Rounded to so many significant digits; None for what isn't finite."""
+    if value is None or finite(value) is None:
+        return None
+    return _whole(float(f"{value:.{digits}g}"))
+
+
+def _round(value: float | None, decimals: int) -> float | None:
+    return None if value is None or finite(value) is None else _whole(round(value, decimals))
+
+
+def _whole(value: float) -> float:
+    return int(value) if value == int(value) else value

@@ -1,0 +1,120 @@
+"""The boards as text, for readers without JavaScript: what templates/text_tables.html.j2 renders.
+
+Two thousand rows have to be readable in a page of 300 kB. So boards of one setting (model, data,
+machine) share a heading, signs stand in the column's head, and what wasn't measured is left empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from markupsafe import Markup
+
+from bench.status import Status
+from reports.leaderboard.boards import ABOUT, KINDS, Board, BoardEntry, finite
+from reports.leaderboard.page_data import peak_bytes, reach, short
+from reports.looks import VANILLA
+from reports.rendering import render
+from reports.rows import Row
+from reports.wording import AT_CHANCE, ENDED
+
+HEADS = ("Rank", "Method", "Quality", "Latency ÷ vanilla’s", "Memory ÷ vanilla’s",
+         "Output error", "n, where fewer")  # fmt: skip
+TINY = 0.001
+
+
+def text_tables(boards: Sequence[Board], most_bytes: int) -> Markup:
+    """Tables of at most about `most_bytes`. Where all rows take more, each board has its first
+    ones, and each benchmark says how many are left out."""
+    text = _rendered(boards, 1.0)
+    size = len(text.encode())
+    if size > most_bytes:
+        text = _rendered(boards, 0.95 * most_bytes / size)
+    return Markup(text)
+
+
+def _rendered(boards: Sequence[Board], share: float) -> str:
+    benchmarks = [
+        _benchmark(name, list(group), share)
+        for name, group in groupby(boards, lambda board: board.benchmark)
+    ]
+    return render("text_tables.html.j2", benchmarks=benchmarks, heads=HEADS)
+
+
+def _benchmark(name: str, boards: Sequence[Board], share: float) -> dict[str, Any]:
+    kinds = [
+        {"title": KINDS[kind], "about": ABOUT[kind], "settings": _settings(group, share)}
+        for kind, group in groupby(boards, lambda board: board.kind)
+    ]
+    left = sum(len(b.entries) - int(len(b.entries) * share) for b in boards)
+    return {"name": short(name), "kinds": kinds, "left": left}
+
+
+def _settings(boards: Iterable[Board], share: float) -> list[dict[str, Any]]:
+    by_setting = groupby(sorted(boards, key=lambda b: b.setting), lambda board: board.setting)
+    return [
+        {"title": short(setting), "boards": [_board(board, share) for board in group]}
+        for setting, group in by_setting
+    ]
+
+
+def _board(board: Board, share: float) -> dict[str, Any]:
+    shown = board.entries[: int(len(board.entries) * share)]
+    return {"title": short(board.about), "rows": [_row(entry) for entry in shown]}
+
+
+def _row(entry: BoardEntry) -> dict[str, Any]:
+    row, rank, n = entry.row, entry.rank, entry.row["n_scored"]
+    cells = [
+        _quality(row),
+        _latency(row),
+        "1" if row["method"] == VANILLA and peak_bytes(row) else _ratio(row["mem_ratio"]),
+        _error(row["fid_rel_l2"]),
+        "" if n in (None, row["n_samples_planned"]) else str(n),
+    ]
+    while cells and not cells[-1]:
+        cells.pop()
+    return {
+        "rank": "" if rank is None else "-".join(map(str, dict.fromkeys(rank))),
+        "label": short(entry.label),
+        "ending": _ending(row),
+        "cells": cells,
+        "at_chance": row["at_chance"],
+    }
+
+
+def _ending(row: Row) -> str:
+    if row["max_length_fit"] is not None:
+        return f"fits {row['max_length_fit']:,} tokens"
+    status = row["status"]
+    return "" if status == Status.OK else ENDED.get(status) or str(status)
+
+
+def _quality(row: Row) -> str:
+    value, width = finite(row["value"]), reach(row)
+    if value is None:
+        return ""
+    sides = "" if width is None else f"±{width:.1f}"
+    return f"{value:.1f}{sides}" + (f" {AT_CHANCE}" if row["at_chance"] else "")
+
+
+def _latency(row: Row) -> str:
+    if row["method"] == VANILLA and row["lat_median_ns"]:
+        return "1"
+    if finite(row["ratio"]) is None:
+        return ""
+    verdict = (row["verdict"] or "") + ("†" if row["noisy"] else "")
+    return f"{_ratio(row['ratio'])} {verdict}".rstrip()
+
+
+def _ratio(ratio: float | None) -> str:
+    return "" if finite(ratio) is None else f"{ratio:.3f}"
+
+
+def _error(error: float | None) -> str:
+    if error is None or finite(error) is None:
+        return ""
+    digits, _, power = f"{error:.1e}".partition("e")
+    return f"{digits}e{int(power)}" if 0 < error < TINY else f"{error:.3g}"

@@ -1,0 +1,59 @@
+"""One colour and one mark for each method, in every figure and on the leaderboard.
+
+Colours are Okabe and Ito's (2008), distinguishable with any colour vision; marks differ as
+well, so that a print in grey is readable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+VANILLA = "vanilla"
+BLACK, GREY = "#000000", "#6E6E6E"
+ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
+BLUE, RED, PINK = "#0072B2", "#D55E00", "#CC79A7"
+
+
+class Look(NamedTuple):
+    """A method's colour (#rrggbb), its mark by matplotlib's name, and its place in legends."""
+
+    color: str
+    marker: str
+    rank: int = 0
+
+
+KNOWN = {
+    VANILLA: (BLACK, "o"),
+    "vanilla_eager": (GREY, "o"),
+    "bigbird": (ORANGE, "^"),
+    "bigbird_etc": (ORANGE, "v"),
+    "vcc": (BLUE, "s"),
+    "iceformer": (RED, "D"),
+    "fourier": (GREEN, "h"),
+}
+SPARE = [
+    (color, marker)
+    for marker in ("p", "P", "X", "8", "<", "d", "*", "H")
+    for color in (PINK, SKY, GREEN, BLUE, RED, ORANGE)
+]
+
+
+def looks(methods: Iterable[str]) -> dict[str, Look]:
+    """Every method's look, in the order of legends: the project's own first, others by name.
+
+    The look of an unknown method follows from a hash of its name; where two names collide, the
+    one that sorts later takes the next free look. So a look is the same in all plots of one folder
+    of rows, and seldom changes when a method is added.
+    """
+    names = set(methods)
+    chosen = {n: Look(*KNOWN[n], rank) for rank, n in enumerate(KNOWN) if n in names}
+    taken: set[int] = set()
+    for name in sorted(names - set(KNOWN)):
+        slot = int(hashlib.sha256(name.encode()).hexdigest(), 16) % len(SPARE)
+        while slot in taken and len(taken) < len(SPARE):
+            slot = (slot + 1) % len(SPARE)
+        taken.add(slot)
+        chosen[name] = Look(*SPARE[slot], len(KNOWN) + len(chosen))
+    return chosen

@@ -1,0 +1,135 @@
+"""The `bench` commands that would measure the cells of a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+
+from bench.request import plugins
+from reports.looks import VANILLA
+from reports.papers.build import PaperCell, PaperTable
+from reports.papers.definitions import Definition
+from reports.papers.measured import RATIOS, SCORES, UNFUSED
+from reports.papers.objections import task_length
+
+Labelled = tuple[str, str]
+"""What a command is for, and the command."""
+Key = tuple[str, ...]
+"""The parts of a command without its tasks: label, method, then the other overrides."""
+DEFAULT_LENGTH = 4096
+
+
+def preparation(table: PaperTable) -> list[Labelled]:
+    """What comes first: the experiment of the whole table, and what has to be fetched."""
+    definition = table.definition
+    runnable = [cell for cell in table.cells if _runs(definition, cell)]
+    if not runnable:
+        return []
+    labelled: list[Labelled] = []
+    if definition.experiment in plugins.available("experiment"):
+        whole = f"bench run -m experiment={definition.experiment}"
+        labelled += [("the whole table", whole), ("on two cores", f"{whole} scale=small")]
+    tasks = dict.fromkeys(task for cell in runnable for _, task in _tasks(definition, cell))
+    models = dict.fromkeys(_model(definition, cell) for cell in runnable)
+    arguments = [*tasks] if "data=hub" in definition.overrides else []
+    arguments += [f"--model {model}" for model in models if "/" in model]
+    if arguments:
+        labelled.append(("first, with a network", f"bench fetch {' '.join(arguments)}"))
+    return labelled
+
+
+def commands(table: PaperTable) -> list[Labelled]:
+    """One command or more for each printed line that can be measured; tasks that differ in nothing
+    else share one."""
+    groups = _grouped(key for cell in table.cells for key in _keys(table, cell))
+    return list(dict.fromkeys((key[0], _command(key, tasks)) for key, tasks in groups.items()))
+
+
+def cell_commands(table: PaperTable) -> dict[int, str]:
+    """id of a cell → its own command; a mean over tasks has one for each group of them."""
+    return {
+        id(cell): " && ".join(_command(*group) for group in groups.items())
+        for cell in table.cells
+        if (groups := _grouped(_keys(table, cell)))
+    }
+
+
+def _keys(table: PaperTable, cell: PaperCell) -> Iterator[tuple[Key, str]]:
+    """Each task of a cell, with the rest of its command."""
+    definition = table.definition
+    if _runs(definition, cell):
+        measures = {definition.metric(c.printed.metric).measure for c in table.cells}
+        for name, task in _tasks(definition, cell):
+            yield (_label(definition, cell), *_overrides(definition, measures, cell, name)), task
+
+
+def _grouped(keys: Iterable[tuple[Key, str]]) -> dict[Key, list[str]]:
+    groups: dict[Key, dict[str, None]] = {}
+    for key, task in keys:
+        groups.setdefault(key, {})[task] = None
+    return {key: list(tasks) for key, tasks in groups.items()}
+
+
+def _command(key: Key, tasks: list[str]) -> str:
+    _, method, *overrides = key
+    sweep = "-m " if len(tasks) > 1 or "," in method else ""
+    return f"bench run {sweep}{method} task={','.join(tasks)} {' '.join(overrides)}"
+
+
+def _runs(definition: Definition, cell: PaperCell) -> bool:
+    """Whether a command could measure the cell, or what its ratio is formed against."""
+    metric = definition.metric(cell.printed.metric)
+    method = definition.method(cell.printed.method)
+    unprinted = cell.printed.value is None and not definition.unsourced
+    impossible = method.cannot or (metric.cannot and not metric.measure) or unprinted
+    return not impossible and bool(_tasks(definition, cell))
+
+
+def _tasks(definition: Definition, cell: PaperCell) -> list[tuple[str, str]]:
+    """The printed task, or those that it averages, each with its name in this project."""
+    names = definition.averages.get(cell.printed.task, (cell.printed.task,))
+    return [(name, task) for name in names if (task := definition.task(name).task)]
+
+
+def _model(definition: Definition, cell: PaperCell) -> str:
+    sizes = definition.models
+    return (sizes.get(definition.size(cell.printed)) or next(iter(sizes.values()))).run
+
+
+def _overrides(
+    definition: Definition, measures: set[str | None], cell: PaperCell, task: str
+) -> tuple[str, ...]:
+    """The overrides of a command but its tasks, the method and its parameters first."""
+    printed = cell.printed
+    method = definition.method(printed.method)
+    name = method.method or ""
+    if name == VANILLA and measures & set(RATIOS):
+        name = f"{name},{UNFUSED}"
+    settings = {k: printed.extra[k] for k in definition.settings if k in printed.extra}
+    parameters = method.parameters(task) | settings
+    printed_length = None if definition.any_length else printed.length
+    length = printed_length or task_length(definition.task(task).task) or DEFAULT_LENGTH
+    batch = printed.extra.get("batch", definition.batch)
+    measure = "quality" if measures <= {*SCORES, None} else definition.measure
+    return (
+        f"method={name}" + "".join(f" method.{k}={_value(v)}" for k, v in parameters.items()),
+        f"model={_model(definition, cell)}",
+        f"length={length}",
+        *(["n=null"] if measures & set(SCORES) else []),
+        *([f"batch={batch}"] if batch else []),
+        *definition.overrides,
+        f"measure={measure}",
+    )
+
+
+def _value(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _label(definition: Definition, cell: PaperCell) -> str:
+    line = cell.line
+    size = line.size if len(definition.models) > 1 else ""
+    tokens = f"{line.length:,} tokens" if line.length and not definition.any_length else ""
+    settings = ", ".join(f"{k}={v}" for k, v in line.settings)
+    label = definition.method(line.method).label
+    return ", ".join(filter(None, (label, size, tokens, settings)))

@@ -1,0 +1,68 @@
+"""Cells of tables as CSV, one a line, for programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from reports.papers.bench_commands import cell_commands
+from reports.papers.build import PaperCell, PaperTable
+from reports.rendering import one_line
+
+COLUMNS = (
+    "table", "part", "method", "model_size", "length", "settings", "task", "split", "metric",
+    "unit", "published", "published_text", "approximate", "published_ratio", "measured",
+    "measured_lo", "measured_hi", "measured_is_ratio", "at_chance", "n", "delta", "verdict",
+    "reason", "objections", "row_id", "host_id", "published_hardware", "source", "flag", "command",
+)  # fmt: skip
+FORMULA = ("=", "+", "-", "@")
+"""A spreadsheet evaluates text that begins so."""
+
+
+def cells_csv(tables: Iterable[PaperTable]) -> str:
+    """The cells of all tables under one header."""
+    into = io.StringIO()
+    writer = csv.DictWriter(into, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    for table in tables:
+        commands = cell_commands(table)
+        for cell in table.cells:
+            record = _record(table, cell, commands.get(id(cell), ""))
+            writer.writerow({name: field(value) for name, value in record.items()})
+    return into.getvalue()
+
+
+def _record(table: PaperTable, cell: PaperCell, command: str) -> dict[str, Any]:
+    printed, measured, row = cell.printed, cell.measured, cell.row or {}
+    return {
+        "table": table.definition.name, "part": cell.line.part, "method": printed.method,
+        "model_size": cell.line.size, "length": printed.length,
+        "settings": json.dumps(dict(cell.line.settings)) if cell.line.settings else "",
+        "task": printed.task, "split": printed.split, "metric": printed.metric,
+        "unit": printed.unit, "published": printed.value, "published_text": printed.text,
+        "approximate": printed.approximate, "published_ratio": cell.ratio,
+        "measured": measured and measured.value, "measured_lo": measured and measured.lo,
+        "measured_hi": measured and measured.hi,
+        "measured_is_ratio": cell.is_ratio if measured else None,
+        "at_chance": cell.at_chance if measured else None, "n": measured and measured.n,
+        "delta": cell.judgement.delta, "verdict": cell.verdict,
+        "reason": cell.reason,
+        "objections": "; ".join(cell.objections), "row_id": row.get("row_id"),
+        "host_id": row.get("host_id"), "published_hardware": printed.hardware,
+        "source": printed.source, "flag": printed.extra.get("flag"), "command": command,
+    }  # fmt: skip
+
+
+def field(value: Any) -> Any:
+    """Numbers as they are; text on one line that no spreadsheet takes for a formula."""
+    if not isinstance(value, str):
+        return value
+    text = one_line(value)
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}" if text.startswith(FORMULA) else text
+    return text

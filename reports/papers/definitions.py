@@ -1,0 +1,207 @@
+"""How each table of a paper is reproduced here: reports/tables/*.yaml, one file a paper.
+
+What stands above `tables` in a file holds for all of its tables. A table's own methods, tasks,
+metrics and averages are added to the shared ones; its other fields replace them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from bench.errors import RequestError, unknown
+from reports.papers.printed import Printed
+
+FOLDER = Path(__file__).parents[1] / "tables"
+PAPER_ORDER = ("vcc", "iceformer", "fourier", "bigbird", "lra")
+MEASURES = (
+    "score", "score_kept", "latency", "attention", "training", "memory", "process_memory",
+    "training_memory", "fidelity",
+)  # fmt: skip
+MERGED = ("methods", "tasks", "metrics", "averages")
+SETUP = ("model", "weights", "data", "precision", "batch", "device")
+
+
+@dataclass(frozen=True)
+class PaperMethod:
+    """A printed method in the project's names.
+
+    by_task  additional parameters for a printed task
+    size     size of its model, where the paper prints none
+    cannot   why nothing of it can be measured
+    scores   why its scores can't be compared
+    """
+
+    label: str
+    method: str | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    by_task: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    size: str = ""
+    cannot: str | None = None
+    scores: str | None = None
+
+    def parameters(self, task: str) -> dict[str, Any]:
+        return {**self.params, **self.by_task.get(task, {})}
+
+
+@dataclass(frozen=True)
+class PaperTask:
+    """A printed task in the project's names; `cannot` and `scores` as in PaperMethod."""
+
+    task: str | None = None
+    cannot: str | None = None
+    scores: str | None = None
+
+
+@dataclass(frozen=True)
+class PaperMetric:
+    """How a printed metric is measured: one of MEASURES. `figures` are the names it may have in a
+    row; `inverse`: the paper prints vanilla / method, or a rate."""
+
+    measure: str | None = None
+    figures: tuple[str, ...] = ()
+    inverse: bool = False
+    cannot: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.measure is not None and self.measure not in MEASURES:
+            raise ValueError(str(unknown("measure", self.measure, MEASURES)))
+
+
+@dataclass(frozen=True)
+class PaperModel:
+    """A printed size: the model to run, and name patterns of models of that size."""
+
+    run: str
+    like: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Unsourced:
+    """Cells of a table whose printed numbers aren't known."""
+
+    methods: tuple[str, ...]
+    tasks: tuple[str, ...]
+    metric: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Definition:
+    """One table.
+
+    parts        tables of the paper's CSV that it consists of
+    reference    printed methods that ratios are formed against
+    others, other_tasks  why a method or task that isn't listed can't be measured
+    averages     printed task → the tasks whose mean it is
+    weights      kinds of weights whose scores are comparable with the paper's
+    setup        what the paper states of its side, by SETUP
+    overrides    what its commands have besides method, task, model and length
+    settings     entries of `extra` that are parameters of the method
+    any_length   the printed length is a mean, not a limit
+    """
+
+    name: str
+    paper: str
+    source: str
+    title: str
+    parts: tuple[str, ...]
+    methods: Mapping[str, PaperMethod]
+    tasks: Mapping[str, PaperTask]
+    metrics: Mapping[str, PaperMetric]
+    models: Mapping[str, PaperModel]
+    weights: tuple[str, ...]
+    setup: Mapping[str, str]
+    overrides: tuple[str, ...]
+    reference: tuple[str, ...]
+    averages: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    others: str | None = None
+    other_tasks: str | None = None
+    experiment: str | None = None
+    measure: str = "published"
+    batch: int | None = None
+    settings: tuple[str, ...] = ()
+    any_length: bool = False
+    notes: tuple[str, ...] = ()
+    unsourced: Unsourced | None = None
+
+    @property
+    def heading(self) -> str:
+        return f"{self.source}, {self.title}"
+
+    def method(self, name: str) -> PaperMethod:
+        other = PaperMethod(name.replace("_", " "), cannot=self.others or "no such method")
+        return self.methods.get(name, other)
+
+    def size(self, printed: Printed) -> str:
+        """The size that the paper prints, or that its method is known to have."""
+        return printed.model_size or self.method(printed.method).size
+
+    def task(self, name: str) -> PaperTask:
+        return self.tasks.get(name, PaperTask(cannot=self.other_tasks or "no such task here"))
+
+    def metric(self, name: str) -> PaperMetric:
+        return self.metrics.get(name, PaperMetric(cannot="no column holds this figure"))
+
+    def measured_names(self) -> tuple[set[str], set[str]]:
+        """The methods and the tasks of this project whose rows the table reads."""
+        methods = {method.method for method in self.methods.values() if method.method}
+        return methods, {task.task for task in self.tasks.values() if task.task}
+
+
+def load_definitions(names: Iterable[str] = (), folder: Path = FOLDER) -> list[Definition]:
+    """The tables of these names (all without names; a paper's name selects all its tables), in the
+    order of the files. Raises RequestError with the nearest name."""
+    definitions = _all_definitions(folder)
+    wanted: set[str] = set()
+    for name in names:
+        matching = {d.name for d in definitions if name in (d.name, d.paper)}
+        if not matching:
+            papers = {definition.paper for definition in definitions}
+            raise unknown("table", name, [*(d.name for d in definitions), *papers])
+        wanted |= matching
+    return [d for d in definitions if not wanted or d.name in wanted]
+
+
+@cache
+def _all_definitions(folder: Path) -> list[Definition]:
+    import yaml
+
+    rank = {paper: i for i, paper in enumerate(PAPER_ORDER)}
+    paths = sorted(folder.glob("*.yaml"), key=lambda path: (rank.get(path.stem, 99), path.stem))
+    definitions = []
+    for path in paths:
+        shared = yaml.safe_load(path.read_text())
+        for name, own in shared.pop("tables").items():
+            merged = {key: {**shared.get(key, {}), **own.get(key, {})} for key in MERGED}
+            try:
+                definitions.append(_definition(name, {**shared, **own, **merged}))
+            except (TypeError, KeyError, ValueError) as error:
+                raise RequestError(f"reports/tables/{path.name}: table {name}: {error}") from error
+    return definitions
+
+
+def _definition(name: str, fields: Mapping[str, Any]) -> Definition:
+    unsourced = fields.get("unsourced")
+    parts: dict[str, Any] = {
+        "methods": _each(PaperMethod, fields["methods"]),
+        "tasks": _each(PaperTask, fields["tasks"]),
+        "metrics": _each(PaperMetric, fields["metrics"]),
+        "models": _each(PaperModel, fields["models"]),
+        "setup": {key: fields["setup"][key] for key in SETUP},
+        "averages": {key: tuple(value) for key, value in fields["averages"].items()},
+        "unsourced": unsourced and Unsourced(**_tuples(unsourced)),
+    }
+    return Definition(name=name, **{**_tuples(fields), **parts})
+
+
+def _each(kind: type, entries: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {key: kind(**_tuples(entry)) for key, entry in entries.items()}
+
+
+def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields with their lists as tuples."""
+    return {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}

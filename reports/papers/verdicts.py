@@ -1,0 +1,102 @@
+"""When a measured figure reproduces a printed one: pure functions.
+
+The printed value has a margin of its own: half of its last digit, or the error of reading a plot.
+Where the measured interval decides neither way, the verdict is `not comparable` with that reason.
+"""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import NamedTuple
+
+SCORE_POINTS = 2.0
+"""Scores of a model trained again differ by about as much from seed to seed."""
+RATIO_FACTOR = 1.25
+"""Ratios to vanilla of two machines: closer than a quarter is as good as hardware allows."""
+REPEATABILITY = 0.01
+"""Peak memory is read once and repeats within 1 %."""
+Z = 1.959964
+
+
+class PaperVerdict(StrEnum):
+    """How the stored rows agree with a printed cell."""
+
+    REPRODUCED = "reproduced"
+    """The whole measured interval lies within the tolerance of the printed value."""
+    DIFFERS = "differs"
+    """The interval excludes the printed value, and the measured one is beyond the tolerance."""
+    NOT_RUN = "not run"
+    NOT_COMPARABLE = "not comparable"
+
+
+class Measured(NamedTuple):
+    """A figure and its 95 % interval; the ends are None where there is none. `n` is the number of
+    samples or of pairs."""
+
+    value: float
+    lo: float | None
+    hi: float | None
+    n: int | None = None
+
+
+class Judgement(NamedTuple):
+    verdict: PaperVerdict
+    reason: str = ""
+    delta: float | None = None
+    """measured − printed: points of a score, percent of a ratio."""
+
+
+def judge_score(printed: float, margin: float, measured: Measured) -> Judgement:
+    """A score in 0…100 against the printed one."""
+    delta = measured.value - printed
+    if measured.lo is None or measured.hi is None:
+        return Judgement(PaperVerdict.NOT_COMPARABLE, "no interval", delta)
+    verdict = _verdict(delta, measured.lo - printed, measured.hi - printed, margin, SCORE_POINTS)
+    wide = (
+        f"the interval is too wide to tell (n={measured.n}): ±{SCORE_POINTS:g} points are tolerated"
+    )
+    return Judgement(verdict, wide if verdict is PaperVerdict.NOT_COMPARABLE else "", delta)
+
+
+def judge_ratio(printed: float, margin: float, measured: Measured) -> Judgement:
+    """A ratio to vanilla against the printed one; `margin` is relative."""
+    delta_pct = (measured.value / printed - 1) * 100
+    if measured.lo is None or measured.hi is None:
+        return Judgement(PaperVerdict.NOT_COMPARABLE, "no interval", delta_pct)
+    middle, lo, hi = (
+        math.log(end / printed) if 0 < end < math.inf else math.copysign(math.inf, end - 1)
+        for end in (measured.value, measured.lo, measured.hi)
+    )
+    verdict = _verdict(middle, lo, hi, math.log1p(margin), math.log(RATIO_FACTOR))
+    wide = f"the interval is too wide to tell ({measured.n} pairs): ×{RATIO_FACTOR:g} is tolerated"
+    return Judgement(verdict, wide if verdict is PaperVerdict.NOT_COMPARABLE else "", delta_pct)
+
+
+def _verdict(middle: float, lo: float, hi: float, margin: float, tolerance: float) -> PaperVerdict:
+    """From the distances of the measured value and its interval to the printed value."""
+    reach = tolerance + margin
+    if -reach <= lo and hi <= reach:
+        return PaperVerdict.REPRODUCED
+    if (lo > margin or hi < -margin) and abs(middle) > reach:
+        return PaperVerdict.DIFFERS
+    return PaperVerdict.NOT_COMPARABLE
+
+
+def bounded_mean(value: float, n: int) -> Measured:
+    """A mean of `n` scores in 0…100 whose spread wasn't stored, with the widest interval that it
+    can have: Wilson's, for scores that are all 0 or 100."""
+    p, z2 = min(max(value / 100, 0.0), 1.0), Z * Z
+    centre = (p + z2 / (2 * n)) / (1 + z2 / n)
+    half = Z / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
+    return Measured(value, max(0.0, 100 * (centre - half)), min(100.0, 100 * (centre + half)), n)
+
+
+def mean(parts: list[Measured]) -> Measured:
+    """The mean of independent scores."""
+    value = sum(part.value for part in parts) / len(parts)
+    if any(part.lo is None or part.hi is None for part in parts):
+        return Measured(value, None, None)
+    below = math.hypot(*(part.value - (part.lo or 0.0) for part in parts)) / len(parts)
+    above = math.hypot(*((part.hi or 0.0) - part.value for part in parts)) / len(parts)
+    return Measured(value, value - below, value + above, sum(part.n or 0 for part in parts))

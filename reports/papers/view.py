@@ -1,0 +1,316 @@
+"""A table as plain text and grids of text: the data that the templates of all formats render."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from bench.status import Status
+from reports.papers.bench_commands import Labelled, commands, preparation
+from reports.papers.build import LineKey, PaperCell, PaperTable
+from reports.papers.measured import SCORES
+from reports.papers.names import interval, metric_name, printed_text, rounded
+from reports.papers.verdicts import RATIO_FACTOR, SCORE_POINTS, PaperVerdict
+from reports.rows import Row
+from reports.wording import AT_CHANCE
+
+MOST_OTHERS = 12
+MOST_COLUMNS = 10
+"""Tasks × metrics that fit side by side on a page."""
+LEGEND = (
+    "published: as printed, followed by the ratio to vanilla at the same length and size where "
+    "ratios are compared; ratios are method / vanilla, below 1 is better; ≈ is read off a "
+    "plot; a number in brackets refers to a note.",
+    "measured: with its 95 % interval. Ratios are to unfused attention (vanilla_eager), the "
+    "baseline of the papers. Absolute times of different hardware are never compared.",
+    f"reproduced: the whole interval lies within ±{SCORE_POINTS:g} points of a score, or within a "
+    f"factor of {RATIO_FACTOR:g} of a ratio; differs: the interval excludes the printed value and "
+    "the measured one is outside that tolerance; not comparable: the reason follows.",
+)
+CHANCE_NOTE = (
+    f"{AT_CHANCE}: this score, or one of those that it averages, isn't clearly above that of one "
+    "constant answer: it is no evidence that the model reads its input."
+)
+
+
+@dataclass(frozen=True)
+class TextGrid:
+    """Columns of text. `numbers` are the right-aligned columns; `verdicts` has one entry for each
+    line, or none; `faint` are lines whose score is at chance."""
+
+    caption: str
+    head: tuple[str, ...]
+    lines: Sequence[tuple[str, ...]]
+    numbers: frozenset[int] = frozenset()
+    verdicts: Sequence[str] = ()
+    faint: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class TableView:
+    """Everything that a page says about a table, in order."""
+
+    name: str
+    title: str
+    summary: str
+    grids: Sequence[TextGrid]
+    commands: Sequence[Labelled]
+    commands_note: str
+    checkpoint_note: str
+    hardware: Sequence[Labelled]
+    configuration: TextGrid
+    others_note: str
+    others: TextGrid | None
+    notes: Sequence[str]
+
+
+def view(table: PaperTable) -> TableView:
+    definition = table.definition
+    notes = _Notes(table)
+    labelled = [*preparation(table), *commands(table)]
+    others = [row for row in table.others if row["status"] == Status.OK]
+    more = len(others) - MOST_OTHERS
+    rest = f"; {more:,} more are stored." if more > 0 else "."
+    others = others[:MOST_OTHERS]
+    at_chance = any(c.at_chance for c in table.cells) or any(row["at_chance"] for row in others)
+    return TableView(
+        name=definition.name,
+        title=definition.heading,
+        summary=f"{definition.name}: {table.summary()}.",
+        grids=[*_paper_shapes(table), *_cell_grids(table, notes)],
+        commands=labelled,
+        commands_note=_commands_note(table, labelled),
+        checkpoint_note=_checkpoint_note(table) if labelled else "",
+        hardware=[("published", _published_hardware(table)), *_measured_hardware(table.used)],
+        configuration=_configuration_grid(table),
+        others_note=f"Rows of these methods and tasks that no cell uses, newest first{rest}",
+        others=_others_grid(others) if others else None,
+        notes=[*notes.lines, *definition.notes, *LEGEND, *([CHANCE_NOTE] if at_chance else [])],
+    )
+
+
+class _Notes:
+    """Numbered notes on cells that look wrong as printed or need an explanation."""
+
+    def __init__(self, table: PaperTable) -> None:
+        self._numbers: dict[str, int] = {}
+        self._marks = {id(cell): self._mark(cell) for cell in table.cells}
+
+    def _mark(self, cell: PaperCell) -> str:
+        extra, notes = cell.printed.extra, []
+        if flag := extra.get("flag"):
+            notes.append(f"looks wrong as printed: {flag}")
+        if (origin := str(extra.get("origin", ""))).startswith("copied"):
+            notes.append(f"{origin}, not measured by this paper")
+        if extra.get("secondary_source"):
+            notes.append("from a secondary source")
+        if bound := extra.get("bound"):
+            notes.append(f"printed as a bound: {bound}")
+        numbers = [self._numbers.setdefault(note, len(self._numbers) + 1) for note in notes]
+        return f" [{','.join(map(str, numbers))}]" if numbers else ""
+
+    def mark(self, cell: PaperCell) -> str:
+        return self._marks[id(cell)]
+
+    @property
+    def lines(self) -> list[str]:
+        return [f"[{number}] {note}." for note, number in self._numbers.items()]
+
+
+# --- the cells ---------------------------------------------------------------------------------
+
+
+def _paper_shapes(table: PaperTable) -> Iterator[TextGrid]:
+    """Each part of the table in the paper's own shape, methods down, tasks and metrics across;
+    parts with more columns than a page has room for are left out."""
+    for part in dict.fromkeys(cell.line.part for cell in table.cells):
+        cells = [cell for cell in table.cells if cell.line.part == part]
+        columns = list(dict.fromkeys((c.printed.task, c.printed.metric) for c in cells))
+        if len(columns) <= MOST_COLUMNS:
+            yield _paper_shape(table, part, cells, columns)
+
+
+def _paper_shape(
+    table: PaperTable, part: str, cells: list[PaperCell], columns: list[tuple[str, str]]
+) -> TextGrid:
+    lines = list(dict.fromkeys(cell.line for cell in cells))
+    sizes = len({line.size for line in lines}) > 1
+    lengths = len({line.length for line in lines}) > 1
+    by_place = {(cell.line, cell.printed.task, cell.printed.metric): cell for cell in cells}
+    tasks, metrics = len({task for task, _ in columns}) > 1, len({name for _, name in columns}) > 1
+    head = [
+        " ".join([task] * tasks + [metric_name(name)] * (metrics or not tasks))
+        for task, name in columns
+    ]
+    return TextGrid(
+        f"{part or 'the table'}, in the paper's shape",
+        ("method", *head),
+        [
+            (
+                _line_label(table, line, sizes, lengths),
+                *(_short_text(by_place.get((line, *column))) for column in columns),
+            )
+            for line in lines
+        ],
+        frozenset(range(1, len(head) + 1)),
+    )
+
+
+def _line_label(table: PaperTable, line: LineKey, sizes: bool, lengths: bool) -> str:
+    settings = ", ".join(f"{name}={value}" for name, value in line.settings)
+    length = f"{line.length:,}" if lengths and line.length else ""
+    label = table.definition.method(line.method).label
+    return ", ".join(filter(None, (label, line.size if sizes else "", length, settings)))
+
+
+def _short_text(cell: PaperCell | None) -> str:
+    """The printed value; after an arrow the measured one and its verdict."""
+    if cell is None:
+        return ""
+    text = printed_text(cell.printed)
+    if cell.measured is None:
+        return text
+    if cell.is_ratio and cell.ratio is not None:
+        text = f"{text} = {rounded(cell.ratio, True)}"
+    chance = AT_CHANCE if cell.at_chance else ""
+    value = rounded(cell.measured.value, cell.is_ratio)
+    return f"{text} → {value}{chance}, {cell.verdict}"
+
+
+def _cell_grids(table: PaperTable, notes: _Notes) -> Iterator[TextGrid]:
+    """One grid for each task of each part, a line for each metric of each printed line."""
+    groups: dict[tuple[str, str], list[PaperCell]] = {}
+    for cell in table.cells:
+        groups.setdefault((cell.line.part, cell.printed.task), []).append(cell)
+    several = len({part for part, _ in groups}) > 1
+    settings = table.definition.settings
+    head = ("metric", "method", "size", "tokens", *settings, "published", "measured", "Δ")
+    for (part, task), cells in groups.items():
+        order = list(dict.fromkeys(cell.printed.metric for cell in cells))
+        cells = sorted(cells, key=lambda cell: order.index(cell.printed.metric))
+        split = next((cell.printed.split for cell in cells if cell.printed.split), "")
+        yield TextGrid(
+            " · ".join(filter(None, (part if several else "", task, split))),
+            (*head, "verdict"),
+            [_cell_line(cell, table, notes) for cell in cells],
+            frozenset(range(3, len(head))),
+            [cell.verdict for cell in cells],
+            frozenset(i for i, cell in enumerate(cells) if cell.at_chance),
+        )
+
+
+def _cell_line(cell: PaperCell, table: PaperTable, notes: _Notes) -> tuple[str, ...]:
+    line, definition = cell.line, table.definition
+    name = metric_name(cell.printed.metric)
+    settings = dict(line.settings)
+    ratio = "" if cell.ratio in (None, cell.printed.value) else f" = ×{cell.ratio:.3f}"
+    return (
+        f"{name} (%)" if cell.printed.unit == "%" else name,
+        definition.method(line.method).label,
+        line.size or cell.printed.params or "–",
+        f"{line.length:,}" if line.length else "–",
+        *(str(settings.get(setting, "–")) for setting in definition.settings),
+        printed_text(cell.printed) + ratio + notes.mark(cell),
+        interval(cell.measured, cell.is_ratio, cell.at_chance),
+        _delta(cell),
+        ": ".join(filter(None, (cell.verdict, cell.reason))),
+    )
+
+
+def _delta(cell: PaperCell) -> str:
+    delta = cell.judgement.delta
+    if delta is None:
+        return ""
+    return f"{delta:+.1f}".replace("-", "−") + (" %" if cell.is_ratio else "")
+
+
+# --- what stands beneath them ------------------------------------------------------------------
+
+
+def _commands_note(table: PaperTable, labelled: Sequence[Labelled]) -> str:
+    if not labelled:
+        return "Nothing of this table can be measured here."
+    verdicts = {cell.verdict for cell in table.cells}
+    if verdicts == {PaperVerdict.NOT_RUN, PaperVerdict.NOT_COMPARABLE} and not table.used:
+        return "Nothing of this table has been measured yet. To measure it:"
+    return ""
+
+
+def _checkpoint_note(table: PaperTable) -> str:
+    """What a checkpoint must be for its scores to be compared."""
+    definition = table.definition
+    scores = any(definition.metric(c.printed.metric).measure in SCORES for c in table.cells)
+    if not scores or not {"finetuned", "from-scratch"} & set(definition.weights):
+        return ""
+    kinds = " or ".join(definition.weights)
+    names = ", ".join(like for model in definition.models.values() for like in model.like)
+    return (
+        f"Scores are compared only with {kinds} weights, as the paper's: "
+        f"{definition.setup['weights']}. model=FOLDER model.weights={definition.weights[0]} "
+        f"loads such a checkpoint; its size follows from the folder's name: {names}. The models "
+        "named here give speed and memory."
+    )
+
+
+def _published_hardware(table: PaperTable) -> str:
+    printed = {cell.printed.hardware for cell in table.cells if cell.printed.hardware}
+    return "; ".join(sorted(printed)) or table.definition.setup["device"]
+
+
+def _measured_hardware(rows: Iterable[Row]) -> list[Labelled]:
+    hosts: dict[str, str] = {}
+    for row in rows:
+        memory = (row["mem_total_bytes"] or 0) / (1 << 30)
+        facts = (
+            row["gpu_name"] if row["gpu_alloc_delta_bytes"] is not None else None,
+            row["cpu_model"],
+            f"{row['cores_phys']} cores" if row["cores_phys"] else None,
+            f"{memory:.0f} GiB" if memory else None,
+            f"torch {row['torch']}" if row["torch"] else None,
+        )
+        hosts[row["host_id"] or "?"] = ", ".join(filter(None, facts)) or "not recorded"
+    labelled = [(f"measured, host {host[:8]}", facts) for host, facts in hosts.items()]
+    return labelled or [("measured", "nothing yet")]
+
+
+def _configuration_grid(table: PaperTable) -> TextGrid:
+    """The paper's configuration and that of each measured row, side by side."""
+    setup = table.definition.setup
+    head = ("row", "method", "task", "tokens", "model", "weights", "data", "precision", "batch")
+    keys = ("model", "weights", "data", "precision", "batch", "device")
+    paper = ("paper", "", "", "", *(setup[key] for key in keys))
+    rows = [(row["row_id"][:8], *_configuration(row)) for row in table.used]
+    return TextGrid("the paper's and ours", (*head, "device"), [paper, *rows])
+
+
+def _configuration(row: Row) -> tuple[str, ...]:
+    """What a row was measured with, in the order of the grid."""
+    rows = row["n_scored"] if row["n_scored"] is not None else row["n_samples_planned"]
+    steps = f", {row['train_steps']:,} steps" if row["train_steps"] else ""
+    official = None if row["data_source"] == "embedded" else row["n_samples_official"]
+    of = f" of {official:,}" if official else ""
+    count = f", {rows:,}{of} rows" if rows else ""
+    return (
+        row["method"] or "–",
+        row["task"] or "–",
+        f"{row['length']:,}" if row["length"] else "–",
+        row["model"] or "–",
+        f"{row['weights_kind']}{steps}",
+        f"{row['data_source']}, {row['split']}{count}",
+        row["dtype"] or "–",
+        str(row["batch"]),
+        f"{row['device']}, {row['threads']} threads",
+    )
+
+
+def _others_grid(rows: Sequence[Row]) -> TextGrid:
+    """Rows of the table's methods and tasks at sizes or lengths that it doesn't print."""
+    head = ("row", "method", "task", "tokens", "model", "weights", "data", "score", "ratio")
+    lines = []
+    for row in rows:
+        score = "" if row["value"] is None else f"{row['metric']} {row['value']:.1f}"
+        score += AT_CHANCE if row["at_chance"] else ""
+        ratio = "" if row["ratio"] is None else f"×{row['ratio']:.3f}"
+        lines.append((row["row_id"][:8], *_configuration(row)[:6], score, ratio))
+    faint = frozenset(i for i, row in enumerate(rows) if row["at_chance"])
+    return TextGrid("not compared", head, lines, frozenset({3, 8}), faint=faint)

@@ -1,0 +1,110 @@
+"""Jinja2 templates of all pages: reports/templates, with an escape for each format.
+
+Every `{{ value }}` is escaped for the format of its template, so that text from rows can't become
+markup; what is markup already is passed as `Markup`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATES = Path(__file__).with_name("templates")
+MARKDOWN = re.compile(r"[\\`*_{}\[\]|#~]")
+HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+TEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
+    "%": r"\%", "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}",
+    "[": "{[}", "]": "{]}", "-": "{-}", "*": "{*}", "`": r"\textasciigrave{}",
+    "'": r"\textquotesingle{}",
+    "×": r"$\times$", "Δ": r"$\Delta$", "−": r"$-$", "±": r"$\pm$", "≈": r"$\approx$",
+    "→": r"$\to$", "≤": r"$\leq$", "≥": r"$\geq$", "∞": r"$\infty$", "…": r"\ldots{}",
+    "–": "--", "·": r"$\cdot$", "‡": r"$\ddagger$",
+    "“": "``", "”": "''", "’": "'",
+}  # fmt: skip
+LAST_LETTER = 0x250
+"""Where the letters of European languages end: pdflatex has no others."""
+
+
+def render(template: str, **values: Any) -> str:
+    """The template `NAME.FORMAT.j2`, with these values."""
+    form = template.split(".")[-2]
+    return _environment(form).get_template(template).render(**values)
+
+
+@cache
+def _environment(form: str) -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    escape = {"md": markdown, "tex": tex}.get(form, one_line)
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=form == "html",
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=lambda value: value if isinstance(value, Markup) else escape(str(value)),
+    )
+    environment.filters |= {"code": markdown_code, "breakable": tex_breakable, "aligned": aligned}
+    return environment
+
+
+def one_line(text: str) -> str:
+    """Text on one line, without invisible characters: control codes, turned writing directions."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+
+
+def markdown(text: str) -> Markup:
+    """Text that GitHub's Markdown shows as it is: no markup, no HTML, no new line."""
+    marked = MARKDOWN.sub(lambda match: "\\" + match[0], one_line(text))
+    return Markup(re.sub("[&<>]", lambda match: HTML[match[0]], marked))
+
+
+def markdown_code(text: str) -> Markup:
+    """Text in code style, between as many backticks as it needs."""
+    line = one_line(text)
+    fence = "`" * (1 + max(map(len, re.findall("`+", line)), default=0))
+    space = " " if fence != "`" else ""
+    return Markup(f"{fence}{space}{line}{space}{fence}")
+
+
+def aligned(grid: Any) -> Markup:
+    """The `head` and `lines` of a grid as a Markdown table, its `numbers` right-aligned; columns
+    are padded to one width, so that it is readable in a terminal too."""
+    lines = [[str(markdown(text)) for text in line] for line in (grid.head, *grid.lines)]
+    widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
+    right = [i in grid.numbers for i in range(len(widths))]
+    rule = ["-" * (w - 1) + (":" if r else "-") for r, w in zip(right, widths, strict=True)]
+    rows = [
+        [t.rjust(w) if r else t.ljust(w) for t, r, w in zip(line, right, widths, strict=True)]
+        for line in (lines[0], rule, *lines[1:])
+    ]
+    return Markup("\n".join(f"| {' | '.join(row)} |" for row in rows))
+
+
+def tex(text: str) -> Markup:
+    """Text that LaTeX sets as it is: no command, no new line, no letter that pdflatex lacks."""
+    escaped = (TEX.get(c, c if ord(c) < LAST_LETTER else "?") for c in one_line(text))
+    return Markup("".join(escaped))
+
+
+def tex_breakable(text: str) -> Markup:
+    """A command, which may be broken at its spaces."""
+    return Markup(str(tex(text)).replace(" ", r" \allowbreak{}"))
+
+
+def inlined(text: str) -> tuple[Markup, str]:
+    """A style or script to inline, and its source for the page's content security policy."""
+    digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+    return Markup(text), f"'sha256-{digest}'"

@@ -1,0 +1,185 @@
+"""docs/results.md, generated from the reference rows: python -m reports.results_page [FILE]."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.status import Status, Verdict
+from bench.store.query import counting
+from bench.store.store import Store
+from reports.looks import VANILLA, looks
+from reports.rendering import render
+from reports.rows import Row
+from reports.wording import AT_CHANCE, ENDED
+
+ROOT = Path(__file__).parents[1]
+REFERENCE = ROOT / "results" / "reference"
+PAGE = ROOT / "docs" / "results.md"
+QUICKSTART_HEAD = (
+    "task", "tokens", "method", "n", "score", "vanilla's score", "latency ÷ vanilla's",
+    "memory ÷ vanilla's", "output error",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ResultGrid:
+    """A table of text under a caption; see reports.rendering.aligned."""
+
+    caption: str
+    head: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    numbers: frozenset[int] = frozenset()
+
+
+def results_page(folder: Path = REFERENCE) -> str:
+    """The page as Markdown; an experiment without rows is left out."""
+    rows = counting(Store(folder).rows().to_pylist())
+    quickstart = [row for row in _of_experiment(rows, "quickstart") if row["status"] == Status.OK]
+    frontier = _of_experiment(rows, "frontier")
+    by_model = {
+        model: [row for row in frontier if row["model"] == model]
+        for model in dict.fromkeys(row["model"] for row in frontier)
+    }
+    compared = [row for row in quickstart if row["method"] != VANILLA]
+    return render(
+        "results.md.j2",
+        quickstart=_quickstart(compared) if compared else None,
+        quickstart_hosts=_hosts(quickstart),
+        at_chance=AT_CHANCE if any(row["at_chance"] for row in compared) else "",
+        findings=_findings(compared),
+        frontier=[_frontier(rows) for rows in by_model.values()],
+        frontier_hosts=_hosts(frontier),
+    )
+
+
+def _of_experiment(rows: Iterable[Row], name: str) -> list[Row]:
+    return [row for row in rows if f"experiment={name}" in (row["command"] or "")]
+
+
+def _hosts(rows: Iterable[Row]) -> list[str]:
+    """Each machine of the rows, with its software."""
+    hosts = {(r["cpu_model"], r["virt"], r["threads"], r["torch"]) for r in rows}
+    return [
+        f"{cpu}, {virt}, {threads} threads, torch {torch}"
+        for cpu, virt, threads, torch in sorted(hosts, key=str)
+    ]
+
+
+def _ordered(rows: Iterable[Row]) -> list[str]:
+    """The methods of the rows in the order of legends."""
+    return list(looks(str(row["method"]) for row in rows))
+
+
+# --- quickstart: every method on every task ----------------------------------------------------
+
+
+def _quickstart(rows: Sequence[Row]) -> ResultGrid:
+    """A line for each task and method."""
+    tasks = list(dict.fromkeys(row["task"] for row in rows))
+    methods = _ordered(rows)
+    ordered = sorted(
+        rows, key=lambda row: (tasks.index(row["task"]), methods.index(str(row["method"])))
+    )
+    lines = [_quickstart_line(row) for row in ordered]
+    return ResultGrid("Quickstart", QUICKSTART_HEAD, lines, frozenset({1, *range(3, 9)}))
+
+
+def _quickstart_line(row: Row) -> tuple[str, ...]:
+    chance = f" {AT_CHANCE}" if row["at_chance"] else ""
+    ratio = _within(row["ratio"], row["ratio_ci_lo"], row["ratio_ci_hi"], 3)
+    return (
+        str(row["task"]),
+        f"{row['length']:,}",
+        str(row["method"]),
+        str(row["n_scored"]),
+        _within(row["value"], row["ci_lo"], row["ci_hi"], 1) + chance,
+        _number(row["base_value"], 1),
+        f"×{ratio} {row['verdict']}",
+        f"×{_number(row['mem_ratio'], 2)}",
+        "–" if row["fid_rel_l2"] is None else f"{row['fid_rel_l2']:.3g}",
+    )
+
+
+def _within(value: float | None, lo: float | None, hi: float | None, digits: int) -> str:
+    return f"{_number(value, digits)} ({_number(lo, digits)} … {_number(hi, digits)})"
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _findings(rows: Sequence[Row]) -> list[str]:
+    """What the rows of each method say: its verdicts, the range of its ratios and scores."""
+    return [_finding(name, [r for r in rows if r["method"] == name]) for name in _ordered(rows)]
+
+
+def _finding(method: str, rows: Sequence[Row]) -> str:
+    verdicts = Counter(row["verdict"] for row in rows)
+    counts = ", ".join(
+        f"{verdict} on {verdicts[verdict]}" for verdict in Verdict if verdicts[verdict]
+    )
+    ratios = [row["ratio"] for row in rows if row["ratio"] is not None]
+    memory = [row["mem_ratio"] for row in rows if row["mem_ratio"] is not None]
+    scores = [
+        row["value"] - row["base_value"]
+        for row in rows
+        if row["value"] is not None and row["base_value"] is not None
+    ]
+    parts = [
+        f"latency ×{min(ratios):.2f} to ×{max(ratios):.2f}" if ratios else "",
+        f"peak memory ×{min(memory):.2f} to ×{max(memory):.2f}" if memory else "",
+        f"score {min(scores):+.1f} to {max(scores):+.1f} points".replace("-", "−")
+        if scores
+        else "",
+    ]
+    several = "s" if len(rows) > 1 else ""
+    return f"{method}, {len(rows)} task{several}: {counts}; {', '.join(filter(None, parts))}."
+
+
+# --- frontier: every method at every length ----------------------------------------------------
+
+
+def _frontier(rows: Sequence[Row]) -> ResultGrid:
+    """A line for each method and a column for each length: latency and memory against vanilla's,
+    or how the cell ended."""
+    cells = {(row["method"], row["length"]): row for row in rows}
+    lengths = sorted({length for _, length in cells})
+    first = rows[0]
+    return ResultGrid(
+        f"{first['model']}, {first['device']} {first['dtype']}, {first['threads']} threads",
+        ["method", *(f"{length:,} tokens" for length in lengths)],
+        [
+            [method, *(_frontier_cell(cells.get((method, length))) for length in lengths)]
+            for method in _ordered(rows)
+        ],
+    )
+
+
+def _frontier_cell(row: Row | None) -> str:
+    if row is None:
+        return ""
+    if row["status"] == Status.SKIPPED:
+        return "not measured"
+    if row["status"] != Status.OK:
+        return ENDED[str(row["status"])]
+    alone = f"{(row['lat_median_ns'] or 0) / 1e6:,.0f} ms"
+    if row["method"] == VANILLA:
+        return alone
+    if row["ratio"] is None:
+        return f"{alone}, vanilla {ENDED.get(str(row['baseline_status']), 'not measured')}"
+    memory = "–" if row["mem_ratio"] is None else f"×{row['mem_ratio']:.2f}"
+    return f"×{row['ratio']:.2f} {row['verdict']}, memory {memory}"
+
+
+def main(arguments: Sequence[str]) -> None:
+    path = Path(arguments[0]) if arguments else PAGE
+    path.write_text(results_page(), encoding="utf-8")
+    print(path)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,55 @@
+"""Prompts that ask at their end, as in ZeroSCROLLS and LongEval: truncation and encoding."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tasks.base import DataError, Encoded, Row, Tokenizer
+
+
+@dataclass(frozen=True)
+class Prompt(Row):
+    """A row that asks at its end: `document` is everything before the query, `ending` what follows
+    the query, and `separator` is inserted where the document is truncated."""
+
+    ending: str = ""
+    separator: str = ""
+
+
+def encode(row: Row, tokenizer: Tokenizer, length: int, instruction: str = "") -> Encoded:
+    """Encode a prompt into at most `length` ids. If it is longer, the end of its document is
+    replaced by `separator`.
+
+    A prompt that fits is tokenized in one piece with the tokenizer's special tokens; a truncated
+    one in two pieces, each with them (ZeroSCROLLS run_hf_model.py). The VIP tokens are the query,
+    or without a query the `instruction` at the start of the document. Raises DataError if the part
+    after the document doesn't fit.
+    """
+    assert isinstance(row, Prompt)
+    query, ending = row.query, row.ending
+
+    def tokenize(text: str, special: bool = True) -> list[int]:
+        return list(tokenizer(text, add_special_tokens=special)["input_ids"])
+
+    ids = tokenize(row.document + query + ending)
+    tokens_in = len(ids)
+    if tokens_in > length:
+        tail = tokenize(row.separator + query + ending)
+        if len(tail) > length:
+            raise DataError(
+                f"row {row.id}: what follows its document has {len(tail)} tokens, "
+                f"more than fit in length={length}"
+            )
+        ids = tokenize(row.document)[: length - len(tail)] + tail
+    has_eos = int(bool(ids) and ids[-1] == tokenizer.eos_token_id)
+    if query:
+        # Tokenized on its own, a text may begin with one more (blank) token. Then both bounds are
+        # one token early or the span one token long; the whole query is still inside.
+        start = max(0, len(ids) - has_eos - len(tokenize(query + ending, False)))
+        stop = min(start + len(tokenize(query, False)), len(ids) - has_eos)
+    else:
+        size = len(tokenize(instruction, False))
+        start = len(tokenize(instruction)) - size - has_eos
+        stop = start + size
+    vip = [start <= position < stop for position in range(len(ids))]
+    return Encoded(ids, vip, tokens_in)

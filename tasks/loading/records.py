@@ -1,0 +1,186 @@
+"""Records of a benchmark's files, read one at a time, each with its location for error messages.
+
+Zip (a member of JSON lines), .jsonl and .json, plain or gzipped, and .parquet. A file that can't be
+read raises DataError with file, line and what was expected. Zips are read in place as a stream:
+SCROLLS' largest is 8 GB.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+import stat
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tasks.base import DataError
+from tasks.loading.sources import first_line
+
+Record = dict[str, Any]
+SUFFIXES = (".zip", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
+# What zipfile and gzip raise in the middle of a truncated or damaged file.
+BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
+
+
+def read(path: Path, member: str = "") -> Iterator[tuple[str, Record]]:
+    """(location, record) for each record of a file; `member` names the file within a zip. Blank
+    lines of JSON lines are skipped."""
+    name = path.name.lower()
+    if name.endswith(".parquet"):
+        return _parquet(path)
+    if name.endswith((".json", ".json.gz")):
+        return _array(path)
+    if name.endswith((".zip", ".jsonl", ".jsonl.gz")):
+        return (
+            (where, json_object(raw, where)) for where, raw in lines(path, member) if raw.strip()
+        )
+    raise DataError(f"{path}: can't read this kind of file; accepted: {', '.join(SUFFIXES)}")
+
+
+def size(path: Path, member: str = "") -> int:
+    """Bytes to read: the uncompressed size of a zip's member, the file's own size otherwise."""
+    if path.suffix.lower() == ".zip":
+        with _member(path, member) as (_, info):
+            return info.file_size
+    return path.stat().st_size
+
+
+# --- lines ------------------------------------------------------------------------------------
+
+
+def lines(path: Path, member: str = "") -> Iterator[tuple[str, bytes]]:
+    """(location, line) of a text file, plain, gzipped or a zip's member. Lines end at \\n only."""
+    name, line = f"{path}: {member}" if member else str(path), 0
+    try:
+        with _open(path, member) as file:
+            for line, raw in enumerate(file, start=1):
+                yield f"{name} line {line}", raw
+    except BROKEN_ARCHIVE as error:
+        raise DataError(
+            f"{name} is cut short or damaged after line {line}: {first_line(error)}"
+        ) from None
+
+
+@contextmanager
+def _open(path: Path, member: str = "") -> Iterator[Any]:
+    if path.suffix.lower() == ".zip":
+        with _member(path, member) as (archive, info), archive.open(info) as file:
+            yield file
+    else:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            yield file
+
+
+def json_object(raw: bytes, where: str) -> Record:
+    """The JSON object of one line. DataError gives the location and what is wrong."""
+    try:
+        value = json.loads(raw)
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: not UTF-8: {error.reason} at byte {error.start}") from None
+    except json.JSONDecodeError as error:
+        raise DataError(
+            f"{where}: broken json at column {error.colno}: {error.msg}; expected one object"
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: broken json: {first_line(error)}; expected one object") from None
+    if not isinstance(value, dict):
+        raise DataError(f"{where}: found {type(value).__name__}, expected an object with columns")
+    return value
+
+
+# --- zips -------------------------------------------------------------------------------------
+
+
+def open_zip(path: Path) -> zipfile.ZipFile:
+    """A zip whose member names have been checked. Raises DataError for absolute paths, `..` and
+    symbolic links: members are never unpacked into files, but no benchmark publishes such a zip."""
+    try:
+        archive = zipfile.ZipFile(path)
+    except BROKEN_ARCHIVE as error:
+        raise DataError(f"{path} is not a whole zip file: {first_line(error)}") from None
+    for info in archive.infolist():
+        name = PurePosixPath(info.filename.replace("\\", "/"))
+        if name.is_absolute() or ".." in name.parts or stat.S_ISLNK(info.external_attr >> 16):
+            archive.close()
+            raise DataError(
+                f"{path} has an unsafe member '{info.filename}'; expected names that stay "
+                "within the zip"
+            )
+    return archive
+
+
+@contextmanager
+def _member(path: Path, member: str) -> Iterator[tuple[zipfile.ZipFile, zipfile.ZipInfo]]:
+    with open_zip(path) as archive:
+        try:
+            info = archive.getinfo(member)
+        except KeyError:
+            names = ", ".join(sorted(archive.namelist())[:8]) or "nothing"
+            raise DataError(f"{path} has no member '{member}'; it holds {names}") from None
+        yield archive, info
+
+
+# --- whole files ------------------------------------------------------------------------------
+
+
+def _array(path: Path) -> Iterator[tuple[str, Record]]:
+    """The objects of a file that is one JSON array (HotpotQA, WikiHop), read as a whole."""
+    try:
+        with _open(path) as file:
+            array = json.loads(file.read())
+    except json.JSONDecodeError as error:
+        raise DataError(f"{path} line {error.lineno}: broken json: {error.msg}") from None
+    except (*BROKEN_ARCHIVE, UnicodeDecodeError) as error:
+        raise DataError(f"{path} can't be read: {first_line(error)}") from None
+    if not isinstance(array, list):
+        raise DataError(f"{path}: found {type(array).__name__}, expected an array of objects")
+    for number, record in enumerate(array, start=1):
+        where = f"{path} entry {number}"
+        if not isinstance(record, dict):
+            raise DataError(f"{where}: found {type(record).__name__}, expected an object")
+        yield where, record
+
+
+def _parquet(path: Path) -> Iterator[tuple[str, Record]]:
+    import pyarrow
+    from pyarrow import parquet
+
+    number = 0
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches(batch_size=64):
+                for record in batch.to_pylist():
+                    number += 1
+                    yield f"{path} row {number}", record
+    except (pyarrow.ArrowException, OSError) as error:
+        raise DataError(
+            f"{path} is not a whole parquet file after row {number}: {first_line(error)}"
+        ) from None
+
+
+# --- columns ----------------------------------------------------------------------------------
+
+
+def column(record: Record, name: str, where: str) -> Any:
+    """A column's value. DataError names the columns that there are."""
+    if name not in record:
+        raise DataError(f"{where}: no column '{name}'; found {', '.join(record) or 'none'}")
+    return record[name]
+
+
+def text(record: Record, name: str, where: str) -> str:
+    """A column that must hold text. DataError says what was found instead."""
+    value = column(record, name, where)
+    if not isinstance(value, str):
+        kind = type(value).__name__
+        raise DataError(f"{where}: column '{name}' holds {kind}, expected text")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:  # JSON can spell a lone surrogate; tokenizers reject it
+        raise DataError(f"{where}: column '{name}' is not Unicode: {error.reason}") from None
+    return value

@@ -1,0 +1,69 @@
+"""Local files of a benchmark: where they are, and their sha256."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from tasks.base import DataError
+
+_HASHES: dict[tuple[str, int, int], str] = {}
+
+
+def sha256(path: Path) -> str:
+    """The sha256 of a file as hex, computed once per process for the same path, size and time of
+    modification."""
+    status = path.stat()
+    key = (str(path.resolve()), status.st_size, status.st_mtime_ns)
+    if key not in _HASHES:
+        with path.open("rb") as file:
+            _HASHES[key] = hashlib.file_digest(file, "sha256").hexdigest()
+    return _HASHES[key]
+
+
+def sha256_of(paths: Sequence[Path]) -> str:
+    """The sha256 of several files: for one file its own, for more that of their digests."""
+    if len(paths) == 1:
+        return sha256(paths[0])
+    return hashlib.sha256("".join(map(sha256, paths)).encode()).hexdigest()
+
+
+def local_file(folder: Path | None, benchmark: str, name: str) -> Path:
+    """`<folder>/<benchmark>/<name>` or `<folder>/<name>`. Raises DataError naming both paths if
+    neither exists."""
+    if folder is None:
+        raise DataError(f"data=local needs data.dir, the folder that holds {benchmark}/{name}")
+    candidates = (Path(folder) / benchmark / name, Path(folder) / name)
+    for path in candidates:
+        if path.is_file():
+            return path
+    raise DataError(
+        f"no file {candidates[0]} (nor {candidates[1]}); "
+        f"data.dir is the folder that holds {benchmark}/{name}"
+    )
+
+
+def local_files(folder: Path | None, benchmark: str, patterns: str | Sequence[str]) -> list[Path]:
+    """The files that match the first pattern with any match, in `<folder>/<benchmark>` or, without
+    such a folder, in `<folder>`. `**` matches any number of folders. Raises DataError naming the
+    patterns if none matches."""
+    patterns = [patterns] if isinstance(patterns, str) else list(patterns)
+    if folder is None:
+        raise DataError(f"data=local needs data.dir, the folder with {benchmark}/{patterns[0]}")
+    root = Path(folder) / benchmark
+    if not root.is_dir():
+        # Search <folder> recursively only if it is the benchmark's own folder: files of another
+        # benchmark below it may have the same names.
+        is_own = Path(folder).resolve().name == benchmark
+        root = Path(folder)
+        patterns = patterns if is_own else [pattern.removeprefix("**/") for pattern in patterns]
+    for pattern in patterns:
+        if matches := sorted(path for path in root.glob(pattern) if path.is_file()):
+            return matches
+    raise DataError(f"no file {Path(folder) / benchmark}/{' or '.join(patterns)}")
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an exception's message, or its class if it has none."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -1,0 +1,382 @@
+"""Contributed rows: what is refused, what is looked at, and a row measured again."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from bench.cli.main import main
+from bench.compare import verify
+from bench.execution import runner
+from bench.store.store import Store
+from tests import made
+from tests.conftest import ROOT
+
+HEAD = subprocess.run(
+    ["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True
+).stdout.strip()
+ABOUT = {
+    "code_sha": HEAD, "code_dirty": False, "command": "bench run task=narrativeqa",
+    "noisy": False, "mem_method": "VmHWM", "rss_peak_delta_bytes": 100 << 20, "row_id": "a" * 32,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory):
+    """A folder of one sound row, and the checkpoint that it names."""
+    place = tmp_path_factory.mktemp("sound")
+    made.answered(
+        place / "rows", made.checkpoint(place / "model"), [True, True, False, True], None,
+        *VANILLA, **ABOUT, **made.timing(0.5),
+    )  # fmt: skip
+    return place
+
+
+@pytest.fixture
+def model(sound):
+    """The checkpoint, which a test may remove."""
+    yield sound / "model"
+    made.checkpoint(sound / "model")
+
+
+@pytest.fixture
+def folder(tmp_path, sound):
+    """The sound row in a checkout of its own."""
+    return shutil.copytree(sound / "rows", tmp_path / "checkout" / "rows")
+
+
+VANILLA = ("method=vanilla", "measure=standard")
+
+
+def submit(capsys, folder, *words):
+    with pytest.raises(SystemExit) as ended:
+        main(["submit-check", str(folder), "--sample", "0", *map(str, words)])
+    told = capsys.readouterr()
+    return ended.value.code, told.out.splitlines(), told.err
+
+
+def rewrite(folder, **changes):
+    """The folder's rows with other values, hidden from the store's own checks."""
+    rows = Store(folder).rows().to_pylist()
+    for path in Store(folder).shards():
+        path.unlink()
+    Store(folder).append([row | changes for row in rows])
+
+
+def wrong(lines):
+    return [line.split(maxsplit=1)[1] for line in lines if line.startswith("wrong")]
+
+
+# -- submit-check ------------------------------------------------------------
+
+
+def test_a_sound_folder_is_taken(capsys, folder):
+    code, out, _ = submit(capsys, folder)
+    assert code == 0 and wrong(out) == [] and out[-1].endswith("1 rows, 0 wrong, 1 to look at")
+    assert any("not in a git checkout" in line for line in out)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"length": 1024}, "length is 1024, its cell says 512"),
+        ({"method": "vcc"}, "method is 'vcc', its cell says 'vanilla'"),
+        ({"cell_key": "f" * 64}, "cell_key ffffffffffff isn't the hash of its cell"),
+        ({"weights_sha256": "0" * 64}, "weights_sha256 is '000"),
+        ({"value": 99.0, "ci_hi": 100.0}, "value is 99, its predictions score 75"),
+        ({"value": 200.0, "ci_hi": 300.0}, "value=200; a score lies in 0…100"),
+        ({"ci_hi": 10.0}, "value=75 lies outside its interval"),
+        ({"ratio": 0.4, "ratio_ci_lo": 0.39}, "ratio is 0.4, its samples say 0.50"),
+        ({"lat_median_ns": 5}, "lat_median_ns is 5, its samples say 50"),
+        ({"verdict": "slower"}, "verdict is slower, its samples say faster"),
+        ({"lat_samples_ns": None}, "has a ratio and not the samples"),
+        ({"mem_ratio": -1.0}, "mem_ratio=-1; a ratio is above 0"),
+        ({"rss_peak_delta_bytes": -4}, "rss_peak_delta_bytes=-4 is negative"),
+        ({"n_scored": 9}, "9 samples scored of 4 planned"),
+        ({"code_sha": None}, "doesn't name the commit"),
+        ({"code_dirty": True}, "uncommitted changes"),
+        ({"created_utc": "2999-01-01T00:00:00+00:00"}, "is in the future"),
+        ({"created_utc": "yesterday"}, "created_utc is 'yesterday', expected ISO 8601"),
+        ({"command": None, "host_id": None}, "lacks command, host_id"),
+        ({"predictions_path": "../../model"}, "leads out of the folder"),
+    ],
+)
+def test_what_does_not_follow_from_the_row_is_refused(capsys, folder, changes, expected):
+    rewrite(folder, **changes)
+    code, out, _ = submit(capsys, folder)
+    assert code == 1 and any(expected in line for line in wrong(out)), out
+
+
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [
+        ("method", "method vanilla is said to be 'antigravity:Evil'"),
+        ("task", "task narrativeqa is said to be 'antigravity:Evil'"),
+    ],
+)
+def test_a_row_can_not_choose_what_is_imported(capsys, folder, group, expected, monkeypatch):
+    [row] = Store(folder).rows().to_pylist()
+    cell = json.loads(row["cell"])
+    cell[group]["target"] = "antigravity:Evil"
+    rewrite(folder, cell=json.dumps(cell))
+    code, out, _ = submit(capsys, folder)
+    assert code == 1 and any(expected in line for line in wrong(out))
+    [row] = Store(folder).rows().to_pylist()
+    with pytest.raises(verify.CantTell, match="antigravity"):
+        verify.cell_here(row, None)
+
+
+def test_files_that_are_no_rows_are_refused(capsys, folder):
+    (folder / "run.sh").write_text("true")
+    (folder / "link.parquet").symlink_to("/etc/passwd")
+    (folder / "README.md").write_text("how it was measured")
+    (folder / ".hydra").mkdir()
+    (folder / ".hydra" / "multirun.yaml").write_text("")
+    code, out, _ = submit(capsys, folder)
+    assert code == 1
+    assert any(line.startswith("run.sh: doesn't belong here") for line in wrong(out))
+    assert any(line.startswith("link.parquet: a link") for line in wrong(out))
+    assert not any("README" in line for line in out)
+    assert any(line.startswith("look") and ".hydra/multirun.yaml: hidden" in line for line in out)
+
+
+def test_size_torn_files_and_rows_twice_are_refused(capsys, folder):
+    [shard] = Store(folder).shards()
+    (folder / "rows-copy.parquet").write_bytes(shard.read_bytes())
+    (folder / "rows-torn.parquet").write_bytes(shard.read_bytes()[:-100])
+    code, out, _ = submit(capsys, folder, "--max-mib", "0.001")
+    said = "\n".join(wrong(out))
+    assert code == 1 and "MiB in all; at most 0.001" in said
+    assert "rows-torn.parquet: torn" in said and "duplicate" in said
+
+
+def test_an_empty_folder_and_none_are_refused(capsys, tmp_path):
+    code, out, _ = submit(capsys, tmp_path)
+    assert code == 1 and any("no rows; bench run results=DIR makes some" in s for s in wrong(out))
+    code, _, err = submit(capsys, tmp_path / "nowhere")
+    assert code == 2 and "no folder" in err and err.count("\n") == 1
+
+
+# -- git ---------------------------------------------------------------------
+
+
+def git(folder, *words):
+    told = subprocess.run(
+        ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", *words],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return told.stdout.strip()
+
+
+@pytest.fixture
+def branched(folder):
+    """The folder's row is on main, and a branch begins there."""
+    checkout = folder.parent
+    git(checkout, "init", "-q", "-b", "main")
+    git(checkout, "commit", "-q", "--allow-empty", "-m", "code")
+    rewrite(folder, code_sha=git(checkout, "rev-parse", "HEAD"))
+    git(checkout, "add", ".")
+    git(checkout, "commit", "-q", "-m", "rows")
+    git(checkout, "checkout", "-q", "-b", "mine")
+    return folder
+
+
+def test_rows_of_the_merge_base_that_stay_are_noted(capsys, branched):
+    code, out, _ = submit(capsys, branched)
+    assert code == 0 and any("1 rows are in" in line for line in out), out
+
+
+def test_a_row_of_the_merge_base_that_changed_is_refused(capsys, branched):
+    rewrite(branched, wall_total_ns=7)
+    code, out, _ = submit(capsys, branched)
+    assert code == 1 and any("was changed in wall_total_ns" in line for line in wrong(out))
+
+
+def test_a_row_of_the_merge_base_that_vanished_is_refused(capsys, branched):
+    rewrite(branched, row_id="b" * 32)
+    code, out, _ = submit(capsys, branched, "--base", "main")
+    assert code == 1 and any("is gone" in line for line in wrong(out))
+
+
+def test_a_commit_that_is_not_there_is_refused(capsys, branched):
+    rewrite(branched, code_sha="0" * 40)
+    code, out, _ = submit(capsys, branched)
+    assert code == 1 and any("isn't in this repository" in line for line in wrong(out))
+
+
+@pytest.mark.parametrize("sha", ["--help", "HEAD", "main", "$(id)"])
+def test_a_commit_is_a_hash_and_nothing_else(capsys, branched, sha):
+    rewrite(branched, code_sha=sha)
+    code, out, _ = submit(capsys, branched)
+    assert code == 1 and any("isn't in this repository" in line for line in wrong(out))
+
+
+def test_a_branch_that_is_not_there_is_told(capsys, branched):
+    code, out, _ = submit(capsys, branched, "--base", "no-such-branch")
+    assert code == 0 and any("no merge base with no-such-branch" in line for line in out)
+
+
+# -- other hosts -------------------------------------------------------------
+
+
+@pytest.fixture
+def elsewhere(folder, tmp_path):
+    def store(**changes):
+        [row] = Store(folder).rows().to_pylist()
+        Store(tmp_path / "others").append([row | {"row_id": "c" * 32, "host_id": "far"} | changes])
+        return tmp_path / "others"
+
+    return store
+
+
+def test_another_hosts_other_score_is_refused(capsys, folder, elsewhere):
+    rewrite(folder, predictions_sha256=None)
+    against = elsewhere(value=20.0, ci_lo=10.0, ci_hi=30.0)
+    _, out, _ = submit(capsys, folder, "--against", against)
+    assert any("quality 75.00, but 20.00 on host far" in line for line in wrong(out))
+
+
+def test_another_hosts_far_ratio_is_looked_at(capsys, folder, elsewhere):
+    far = {"ratio": 3.0, "ratio_ci_lo": 2.9, "ratio_ci_hi": 3.1}
+    _, out, _ = submit(capsys, folder, "--against", elsewhere(**far))
+    assert any(line.startswith("look") and "latency" in line for line in out)
+
+
+# -- verify ------------------------------------------------------------------
+
+
+def row(**more):
+    columns = {
+        "value": 80.0, "n_scored": 32, "predictions_sha256": "p", "ratio": 0.5,
+        "ratio_ci_lo": 0.49, "ratio_ci_hi": 0.51, "ratio_p": 1e-4, "n_pairs": 40,
+    }  # fmt: skip
+    return made.full(**{**columns, **more})
+
+
+def said(old, new, figure):
+    return next(a for a in verify.compare_rows(old, new) if a.figure == figure)
+
+
+@pytest.mark.parametrize(
+    ("figure", "here", "verdict"),
+    [
+        ("quality", {}, "agrees"),
+        ("quality", {"predictions_sha256": "q", "value": 82.0}, "agrees"),
+        ("quality", {"predictions_sha256": "q", "value": 70.0}, "disagrees"),
+        ("quality", {"value": 82.0}, "disagrees"),
+        ("quality", {"value": None}, "can't tell"),
+        ("latency", {}, "agrees"),
+        ("latency", {"ratio": 0.7, "ratio_ci_lo": 0.69, "ratio_ci_hi": 0.71}, "disagrees"),
+        ("latency", {"ratio": 0.52, "ratio_ci_lo": 0.3, "ratio_ci_hi": 0.9}, "can't tell"),
+        ("latency", {"noisy": True}, "can't tell"),
+        ("latency", {"ratio": None, "ratio_reason": "vanilla doesn't fit"}, "can't tell"),
+        ("memory", {}, "agrees"),
+        ("memory", {"rss_peak_delta_bytes": 130 << 20}, "disagrees"),
+        ("memory", {"rss_peak_delta_bytes": 130 << 20, "host_id": "far"}, "can't tell"),
+        ("memory", {"mem_method": "VmRSS, sampled"}, "can't tell"),
+    ],
+)
+def test_a_second_measurement_agrees_disagrees_or_cannot_tell(figure, here, verdict):
+    assert said(row(), row(**here), figure).verdict == verdict
+
+
+def test_another_host_may_have_another_ratio_within_reason():
+    far = {"host_id": "far"}
+    near = {"ratio": 0.6, "ratio_ci_lo": 0.59, "ratio_ci_hi": 0.61}
+    odd = {"ratio": 1.2, "ratio_ci_lo": 1.18, "ratio_ci_hi": 1.22}
+    off = {"ratio": 2.0, "ratio_ci_lo": 1.9, "ratio_ci_hi": 2.1}
+    assert said(row(), row(**far, **near), "latency").verdict == "agrees"
+    assert said(row(), row(**far, **odd), "latency").verdict == "can't tell"
+    assert said(row(), row(**far, **off), "latency").verdict == "disagrees"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "verdict"),
+    [
+        ("ok", "oom_host", "can't tell"),
+        ("timeout", "ok", "can't tell"),
+        ("ok", "error", "disagrees"),
+        ("unsupported", "ok", "disagrees"),
+        ("unsupported", "unsupported", "agrees"),
+    ],
+)
+def test_how_a_cell_ended_is_compared_too(old, new, verdict):
+    answers = verify.compare_rows(row(status=old), row(status=new))
+    assert verify.overall(answers) == verdict
+
+
+@pytest.fixture
+def measured_here(monkeypatch):
+    """What running a cell would bring, without running it."""
+    brought = {}
+
+    def run(cell, results, **options):
+        brought["cell"] = cell
+        return {**made.full(), **brought["row"]}
+
+    monkeypatch.setattr(runner, "run", run)
+    return brought
+
+
+def ask(capsys, folder, *words):
+    with pytest.raises(SystemExit) as ended:
+        main(["verify", f"{folder}/aaaa", *map(str, words)])
+    told = capsys.readouterr()
+    return ended.value.code, told.out.splitlines()[-1] if told.out else told.err
+
+
+def test_verify_runs_the_same_cell_and_says_agrees(capsys, folder, measured_here):
+    [stored] = Store(folder).rows().to_pylist()
+    measured_here["row"] = stored
+    assert ask(capsys, folder) == (0, f"row {'a' * 12}: agrees")
+    assert measured_here["cell"].key == stored["cell_key"]
+
+
+def test_verify_says_disagrees_with_exit_code_1(capsys, folder, measured_here):
+    [stored] = Store(folder).rows().to_pylist()
+    measured_here["row"] = stored | {"value": 10.0, "predictions_sha256": "other"}
+    assert ask(capsys, folder) == (1, f"row {'a' * 12}: disagrees")
+
+
+def test_of_changed_code_verify_can_not_tell(capsys, folder, measured_here):
+    [stored] = Store(folder).rows().to_pylist()
+    cell = json.loads(stored["cell"]) | {"code_sha256": "older"}
+    rewrite(folder, cell=json.dumps(cell))
+    measured_here["row"] = stored | {"value": 10.0, "predictions_sha256": "other"}
+    assert ask(capsys, folder) == (0, f"row {'a' * 12}: this host can't tell")
+
+
+def test_without_the_weights_verify_can_not_tell(capsys, folder, model, measured_here):
+    (model / "model.safetensors").write_bytes(b"others")
+    assert ask(capsys, folder) == (0, f"row {'a' * 12}: this host can't tell")
+    (model / "model.safetensors").unlink()
+    assert ask(capsys, folder) == (0, f"row {'a' * 12}: this host can't tell")
+    assert "cell" not in measured_here
+
+
+def test_without_a_gpu_verify_can_not_tell(folder):
+    [stored] = Store(folder).rows().to_pylist()
+    cell = json.loads(stored["cell"])
+    cell["device"] = {"name": "h200", "kind": "cuda", "require": "no such card"}
+    with pytest.raises(verify.CantTell, match="device=h200"):
+        verify.cell_here(stored | {"cell": json.dumps(cell)}, None)
+
+
+def test_verify_of_no_row_is_a_wrong_request(capsys, folder):
+    for words, expected in (("zzzz", "begins no row's id"), (folder, "is no row's id")):
+        with pytest.raises(SystemExit) as ended:
+            main(["verify", str(words), "--results", str(folder)])
+        assert ended.value.code == 2 and expected in capsys.readouterr().err
+
+
+def test_a_sample_is_measured_again(capsys, folder, measured_here):
+    [stored] = Store(folder).rows().to_pylist()
+    measured_here["row"] = stored
+    code, out, _ = submit(capsys, folder, "--sample", "5")
+    assert code == 0 and any("measured again: agrees" in line for line in out)
+    measured_here["row"] = stored | {"value": 10.0, "predictions_sha256": "other"}
+    code, out, _ = submit(capsys, folder, "--sample", "5")
+    assert code == 1 and any("measured again: disagrees" in line for line in wrong(out))

@@ -1,0 +1,37 @@
+"""New models of recipes, as they are before any training."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+from bench.request import plugins
+from tests.conftest import ROOT
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Models this small gain nothing from threads, which wait for each other on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def new_model(tmp_path_factory):
+    """A recipe, its values replaced by `changes`, → the recipe and the objective with its new
+    model."""
+
+    def make(name, changes=None):
+        folder = tmp_path_factory.mktemp(name)
+        recipe = OmegaConf.load(ROOT / f"tools/embedded/recipes/{name}.yaml")
+        recipe.method = {"target": "methods.vanilla:Vanilla"}
+        recipe = OmegaConf.merge(recipe, changes or {})
+        torch.manual_seed(0)
+        for part in plugins.load(recipe.new.target)(recipe.new):
+            part.save_pretrained(folder)
+        return recipe, plugins.load(recipe.objective)(recipe, folder)
+
+    return make

@@ -1,0 +1,48 @@
+"""A child that ends as its request says."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any
+
+from bench.errors import RequestError
+from bench.execution import worker
+from methods.errors import Unsupported
+
+
+def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
+    report("work", 0, 3)
+    end = request["end"]
+    if end == "raise":
+        raise ArithmeticError("seven is not eight")
+    if end == "unsupported":
+        raise Unsupported("not with these layers")
+    if end == "refuse":
+        raise RequestError("no such file")
+    if end == "segfault":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if end == "exit":
+        print("last words", flush=True)
+        os._exit(9)
+    if end == "hang":
+        time.sleep(600)
+    if end == "allocate":
+        held = []
+        while True:
+            held.append(bytearray(64 << 20))
+    if end == "print":
+        line = b"x" * 999 + b"\n"
+        for _ in range(100_000):
+            sys.stdout.buffer.write(line)
+    if end == "offline":
+        from datasets import config
+        from huggingface_hub import constants
+
+        return {"hub": constants.HF_HUB_OFFLINE, "datasets": config.HF_DATASETS_OFFLINE}
+    if end == "orphan":
+        subprocess.Popen(["sleep", "600"])
+    return {"answer": 42}

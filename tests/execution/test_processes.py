@@ -1,0 +1,142 @@
+"""How several processes share the pairs of a cell, and how their samples become one row."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bench
+from bench.compare import row_checks
+from bench.execution import stages
+from bench.execution.supervisor import Outcome
+from bench.measure import paired_timing
+from bench.request.schema import MEASURES
+from bench.status import Status
+from bench.store import derived_columns
+from bench.terminal import row_table
+from tests import made
+
+SECOND = 1_000_000_000
+
+
+def timed(sd: float, seed: int, n: int = 4, pairs: int = 10, true: float = 1.0):
+    """Samples of both arms, and the process of each: 2 % of noise within, `sd` between."""
+    random = np.random.default_rng(seed)
+    process = np.repeat(np.arange(n), pairs)
+    logs = math.log(true) + random.normal(0, 0.02, n * pairs) + random.normal(0, sd, n)[process]
+    return 1e8 * np.exp(logs), np.full(n * pairs, 1e8), process
+
+
+def test_four_processes_share_the_pairs_and_the_budget():
+    shares = paired_timing.plan_shares(MEASURES["quick"], 0.6, 4.0, 1)
+    assert [one.pairs for one in shares] == [8, 8, 7, 7]
+    assert [one.done for one in shares] == [0, 8, 16, 23] and shares[0].reason is None
+    assert (
+        sum(one.pairs for one in paired_timing.plan_shares(MEASURES["quick"], 0.01, 1.0, 1)) == 40
+    )
+
+
+@pytest.mark.parametrize(
+    ("measure", "pair_s", "begin_s", "pairs", "reason"),
+    [
+        ("glance", 0.01, 0.1, 12, "the measure asks for one process"),
+        ("quick", 8.0, 1.0, 3, "a pair takes 8.0 s of a budget of 30 s"),
+        (
+            "quick",
+            1.0,
+            5.0,
+            30,
+            "more processes would take 15 s of a budget of 30 s",
+        ),
+    ],
+)
+def test_one_process_times_all_pairs_and_says_why(measure, pair_s, begin_s, pairs, reason):
+    [alone] = paired_timing.plan_shares(MEASURES[measure], pair_s, begin_s, 1)
+    assert (alone.pairs, alone.total) == (pairs, pairs) and alone.reason.startswith(reason)
+
+
+def part(number: int, **more):
+    lists = {name: [number] * 2 for name in stages.POOLED_SAMPLES[:-1]}
+    faults = dict.fromkeys(stages.PAGE_FAULTS, 4 * number)
+    return {**lists, **faults, "wall_samples_ns": None, "pair_order": "MV", **more}
+
+
+@pytest.fixture
+def latency(monkeypatch):
+    """A function from what stands in for a child to what the stage of a cell makes of it."""
+
+    def run(child, progress=None):
+        def supervise(module, request, *, progress, **limits):
+            return child({name: request[name] for name in request if name != "cell"}, progress)
+
+        monkeypatch.setattr(stages, "supervise", supervise)
+        cell = bench.compose("method=vanilla", "length=256", "n=2")
+        return stages.latency(stages.CellRun(cell, Path(), 60, progress))
+
+    return run
+
+
+def test_the_samples_of_all_processes_come_into_one_row(latency):
+    shares = [asdict(one) for one in paired_timing.plan_shares(MEASURES["quick"], 0.1, 0.1, 1)[1:3]]
+    requests, reported = [], []
+
+    def child(request, progress):
+        requests.append(request)
+        progress("load", 0, 0)
+        progress("latency", 1, 4)
+        if not request:
+            result = part(1, shares=shares, answer=[1.0], load_ns=7)
+            return Outcome(Status.OK, "latency", result=result)
+        return Outcome(Status.OK, "latency", result=part(2, process_reason=None))
+
+    outcome, columns = latency(child, lambda *words: reported.append(words))
+    assert outcome.status == "ok"
+    assert requests == [{}, *({"share": one, "answer": [1.0]} for one in shares)]
+    assert [stage for stage, *_ in reported] == ["load", "latency", "latency", "latency"]
+    assert columns["pair_process"] == [0, 0, 1, 1, 2, 2] and columns["pair_order"] == "MVMVMV"
+    assert columns["lat_samples_ns"] == [1, 1, 2, 2, 2, 2] and columns["wall_samples_ns"] is None
+    assert columns["load_ns"] == 7 and columns["lat_page_faults"] == 7
+    assert not {"shares", "answer"} & columns.keys()
+
+
+def test_a_further_process_that_fails_fails_the_cell(latency):
+    def child(request, progress):
+        if request:
+            return Outcome(Status.ERROR, "latency", "Cheat: answers otherwise")
+        result = part(1, shares=[{"process": 1}], answer=[1.0])
+        return Outcome(Status.OK, "latency", result=result)
+
+    outcome, columns = latency(child)
+    assert outcome.status == "error" and not columns
+    assert outcome.detail == "Cheat: answers otherwise\nin process 2 of 2"
+
+
+def test_a_row_of_several_processes_is_consistent_and_says_how_they_differ():
+    method, base, process = timed(0.03, 1, true=0.8)
+    samples = {
+        "lat_samples_ns": method.astype(int).tolist(),
+        "base_samples_ns": base.astype(int).tolist(),
+        "aa_first_samples_ns": [100] * 8,
+        "aa_second_samples_ns": [101] * 8,
+        "pair_process": process.tolist(),
+    }
+    row = made.full(**samples, **derived_columns.latency(samples, 0))
+    assert row["n_processes"] == 4 and row["process_sd_pct"] > 0.5
+    assert not list(row_checks._derived(row))
+    assert row_table.between(row) == f"±{row['process_sd_pct']:.1f} % (4 processes)"
+    [fault, *_] = row_checks._derived(row | {"pair_process": None})
+    assert fault[0] == "wrong"
+
+
+def test_an_older_row_keeps_its_interval_and_says_that_it_is_of_one_process():
+    row = made.full(**made.timing(0.8))
+    assert row["n_processes"] == 1
+    older = row | {"n_processes": None}
+    assert not list(row_checks._derived(older))
+    assert row_table.between(older) == "not seen: an older row, of one process"
+    text = row_table.between(row | {"process_reason": "a pair takes 8.0 s of a budget of 30 s"})
+    assert text == "not seen: a pair takes 8.0 s of a budget of 30 s"

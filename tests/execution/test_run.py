@@ -1,0 +1,137 @@
+"""A request becomes a row: the whole path, on a tiny model, through the real children."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import bench
+from bench.cli import main
+from bench.execution import runner
+from bench.host import job
+from bench.store.store import Store
+from tests.conftest import ROOT
+
+WORDS = ["length=512", "n=2", "threads=1"]
+
+
+@pytest.fixture(scope="module")
+def finished(tiny_t5, tmp_path_factory):
+    results = tmp_path_factory.mktemp("rows")
+    row = bench.run(bench.compose(f"model={tiny_t5}", *WORDS), results)
+    return results, row
+
+
+@pytest.fixture
+def bench_run(tiny_t5, capsys):
+    """A function that runs `bench run` in this process: exit code, output, error output."""
+
+    def run(results, *words, model=tiny_t5):
+        with pytest.raises(SystemExit) as ended:
+            main.main(["run", f"model={model}", f"results={results}", *WORDS, *words])
+        return ended.value.code, *capsys.readouterr()
+
+    return run
+
+
+def test_one_row_holds_quality_latency_memory_and_fidelity(finished):
+    _, row = finished
+    assert row["status"] == "ok" and not row["reused"], row.get("status_detail")
+    names = [row[name] for name in ("method", "task", "data_source")]
+    assert names == ["vcc", "narrativeqa", "embedded"]
+    assert row["metric"] == "f1" and 0 <= row["value"] <= 100 and row["n_scored"] == 2
+    assert row["base_value"] is not None and row["value_diff_ci_lo"] <= row["value_diff"]
+    assert row["ratio_ci_lo"] <= row["ratio"] <= row["ratio_ci_hi"]
+    assert row["verdict"] in ("faster", "slower", "same", "undecided")
+    assert len(row["lat_samples_ns"]) == len(row["base_samples_ns"]) == row["n_pairs"]
+    assert row["pair_order"].count("A") == len(row["aa_first_samples_ns"])
+    assert {"M", "V"} <= set(row["pair_order"])
+    assert set(row["pair_process"]) == {0, 1, 2, 3} and row["n_processes"] == 4
+    assert row["process_sd_pct"] >= 0 and row["process_reason"] is None
+    assert row["mem_method"] == "VmHWM" and row["rss_peak_delta_bytes"] > 0
+    assert row["base_rss_peak_delta_bytes"] > 0 and row["mem_ratio"] > 0
+    assert row["fid_rel_l2"] >= 0 and 0 <= row["fid_top1_agree"] <= 1
+    assert 450 < row["tokens_seen_mean"] <= 512 and row["truncated_frac"] == 0
+    assert 0 < row["attend_ns"] < row["encode_ns"] and row["solo_median_ns"] > 0
+    assert row["aa_verdict"] in ("faster", "slower", "same", "undecided")
+    assert row["kernel"] == "torch" and row["gemm_gflops"] > 0 and row["blas"]
+    assert row["energy_j"] is not None or row["energy_reason"]
+    assert row["attempt"] == 1
+
+
+def test_the_row_is_in_the_store_and_is_not_run_again(finished, tiny_t5, bench_run):
+    results, row = finished
+    again = bench.run(bench.compose(f"model={tiny_t5}", *WORDS), results)
+    assert again["reused"] and again["row_id"] == row["row_id"]
+    code, output, _ = bench_run(results)
+    assert code == 0 and "FORCE=1" in output and row["row_id"][:12] in output
+
+
+def test_a_forced_run_adds_a_row_and_keeps_the_predictions(finished, tiny_t5):
+    results, _ = finished
+    cell = bench.compose(f"model={tiny_t5}", *WORDS, "measure=quality")
+    row = bench.run(cell, results)
+    again = bench.run(cell, results, force=True)
+    assert again["row_id"] != row["row_id"] and row["attempt"] == 1
+    assert again["predictions_sha256"] == row["predictions_sha256"]
+    assert again["value"] == row["value"] and again["attempt"] == 2
+    assert Store(results).rows().num_rows >= 2
+
+
+def test_the_command_line_gives_the_same_cell_as_python(finished, bench_run, tmp_path):
+    _, row = finished
+    code, output, error = bench_run(tmp_path, "measure=quality")
+    assert code == 0, error
+    [stored] = Store(tmp_path).rows().to_pylist()
+    assert stored["predictions_sha256"] == row["predictions_sha256"]
+    assert json.loads(stored["cell"]) | {"measure": "quick"} == json.loads(row["cell"])
+    assert "f1 (n=2)" in output
+
+
+def test_a_sweep_is_one_row_a_cell_and_the_second_time_none(tiny_t5, tmp_path):
+    words = ["-m", "method=vanilla,vcc", "length=256", "measure=quality"]
+    command = [sys.executable, "-m", "bench", "run", f"model={tiny_t5}", f"results={tmp_path}"]
+    for _ in range(2):
+        done = subprocess.run([*command, "n=2", *words], capture_output=True, text=True, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+        assert "2 cells: 2 done, 0 failed" in done.stdout
+        rows = Store(tmp_path).rows().to_pylist()
+        assert sorted(row["method"] for row in rows) == ["vanilla", "vcc"]
+
+
+def test_predictions_are_resumed_where_they_stopped(tiny_t5, tmp_path):
+    few = bench.compose(f"model={tiny_t5}", "length=256", "n=2", "threads=1", "measure=quality")
+    bench.run(few, tmp_path)
+    shards = sorted((tmp_path / "predictions" / few.prediction_key).iterdir())
+    before = {path: path.read_bytes() for path in shards}
+    more = bench.compose(f"model={tiny_t5}", "length=256", "n=4", "threads=1", "measure=quality")
+    assert bench.run(more, tmp_path)["n_scored"] == 4
+    assert all(path.read_bytes() == content for path, content in before.items())
+
+
+def test_another_architecture_is_a_wrong_request(tiny_t5, bench_run, tmp_path):
+    for file in tiny_t5.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "mamba"}))
+    code, _, error = bench_run(tmp_path / "rows", model=tmp_path)
+    assert code == 2 and "holds a model of type 'mamba'" in error
+
+
+def test_one_row_has_a_score_and_no_interval(bench_run, tmp_path):
+    code, output, error = bench_run(tmp_path, "n=1", "measure=quality")
+    assert code == 0, error
+    assert "f1 (n=1)" in output
+    [row] = Store(tmp_path).rows().to_pylist()
+    assert row["ci_lo"] is None and row["at_chance"] is None and row["value"] is not None
+
+
+def test_times_taken_beside_other_work_are_noisy(tiny_t5, tmp_path, monkeypatch):
+    monkeypatch.setenv(job.BESIDE, "n_jobs=2")
+    monkeypatch.setattr(runner.stages, "planned", lambda cell: ())
+    row = bench.run(bench.compose(f"model={tiny_t5}", *WORDS), tmp_path)
+    assert row["ran_beside"] == "n_jobs=2"
+    assert row["noisy"] and "beside n_jobs=2" in row["noise_reason"]

@@ -1,0 +1,105 @@
+"""However a child ends, its outcome gives the reason, and nothing hangs."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.errors import RequestError
+from bench.execution import spawn, stages
+from bench.execution.supervisor import supervise
+
+
+@pytest.fixture(params=[(), ("json",)], ids=["subprocess", "forked"])
+def ended(request):
+    """A function from how a child should end, and its limits, to its outcome."""
+
+    def run(end: str, **limits):
+        settings = {"deadline_s": 60.0, "preload": request.param} | limits
+        return supervise("tests.execution.stub_child", {"end": end}, **settings)
+
+    return run
+
+
+def test_a_result_comes_back_and_progress_is_reported(ended):
+    reported = []
+    outcome = ended("well", progress=lambda *message: reported.append(message))
+    assert (outcome.status, outcome.result) == ("ok", {"answer": 42})
+    assert ("work", 0, 3) in reported
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "detail"),
+    [
+        ("raise", "error", "ArithmeticError: seven is not eight"),
+        ("unsupported", "unsupported", "not with these layers"),
+        ("segfault", "error", "SIGSEGV"),
+        ("exit", "error", "last words"),
+    ],
+)
+def test_a_failure_has_its_status_and_its_reason(ended, end, status, detail):
+    outcome = ended(end)
+    assert outcome.status == status and outcome.stage == "work"
+    assert detail in outcome.detail
+
+
+def test_a_wrong_request_that_a_child_finds_is_raised(ended):
+    with pytest.raises(RequestError, match="no such file"):
+        ended("refuse")
+
+
+def test_a_hanging_child_is_stopped_at_the_deadline(ended):
+    outcome = ended("hang", deadline_s=5.0)
+    assert outcome.status == "timeout" and outcome.stage == "work"
+
+
+def test_memory_runs_out_in_the_child_and_not_on_the_machine(ended):
+    assert ended("allocate", memory_bytes=1 << 30).status == "oom_host"
+
+
+def test_a_hundred_megabytes_of_output_do_no_harm(ended):
+    outcome = ended("print")
+    assert outcome.status == "ok"
+
+
+def test_a_grandchild_that_holds_the_pipes_is_not_waited_for(ended):
+    assert ended("orphan").status == "ok"
+
+
+def test_a_killed_fork_server_is_an_error_and_the_next_child_has_another():
+    def run(end: str, progress=None):
+        return supervise(
+            "tests.execution.stub_child",
+            {"end": end},
+            deadline_s=60,
+            progress=progress,
+            preload=("json",),
+        )
+
+    run("well")
+    [server] = spawn.fork_servers.values()
+    outcome = run("hang", lambda *_: server.process.kill())
+    assert outcome.status == "error" and "SIGKILL" in outcome.detail
+    assert run("well").status == "ok"
+    assert [*spawn.fork_servers.values()] != [server]
+
+
+def test_a_fork_server_that_can_not_start_is_replaced_by_a_subprocess():
+    outcome = supervise(
+        "tests.execution.stub_child",
+        {"end": "well"},
+        deadline_s=60,
+        preload=("no.such.module",),
+    )
+    assert outcome.status == "ok"
+
+
+@pytest.mark.parametrize("preload", [(), stages.PRELOAD], ids=["subprocess", "forked"])
+def test_no_child_of_a_cell_uses_the_network(preload):
+    outcome = supervise(
+        "tests.execution.stub_child",
+        {"end": "offline"},
+        deadline_s=60,
+        environment=stages.CHILD_ENVIRONMENT,
+        preload=preload,
+    )
+    assert outcome.result == {"hub": True, "datasets": True}, outcome.detail

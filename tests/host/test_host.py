@@ -1,0 +1,185 @@
+"""The fingerprint is complete, stays the same, and is null where the machine reports nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.host import host, linux
+from bench.status import Verdict
+from bench.store import columns
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine that reports nothing: no /proc, no /sys, no nvidia-smi, no git."""
+    monkeypatch.setattr(linux, "text", lambda path: None)
+    monkeypatch.setattr(linux, "CPUS", tmp_path)
+    monkeypatch.setattr(host, "NODES", tmp_path)
+    monkeypatch.setattr(host, "ROOT", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    host._machine.cache_clear()
+    yield
+    host._machine.cache_clear()
+
+
+def files(monkeypatch: pytest.MonkeyPatch, contents: dict[str, str]) -> None:
+    monkeypatch.setattr(linux, "text", lambda path: contents.get(str(path)))
+    monkeypatch.setattr(
+        Path, "is_dir", lambda path: any(k.startswith(f"{path}/") for k in contents)
+    )
+
+
+def test_every_fact_is_a_column_of_the_right_type() -> None:
+    facts = host.fingerprint(threads=1, device="cpu")
+    kinds = {"int64": int, "float64": float, "string": str, "bool": bool}
+    for name, value in facts.items():
+        assert value is None or type(value) is kinds[columns.COLUMNS[name].type], name
+    names = list(columns.COLUMNS)
+    of_host = names[names.index("host_id") : names.index("packages_sha") + 1]
+    assert len(of_host) == 28 and not set(of_host) - set(facts)
+
+
+def test_fingerprint_stays_the_same() -> None:
+    first = host.fingerprint(threads=1, device="cpu")
+    again = host.fingerprint(threads=1, device="cpu")
+    for name in ("host_id", "packages_sha", "cpu_model", "mem_total_bytes", "python"):
+        assert first[name] == again[name]
+
+
+def test_host_id_does_not_depend_on_the_cores_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = host.fingerprint(threads=1, device="cpu")["host_id"]
+    host._machine.cache_clear()
+    monkeypatch.setattr(linux, "usable_cpus", lambda: [0])
+    assert host.fingerprint(threads=1, device="cpu")["host_id"] == expected
+
+
+def test_a_machine_that_reports_nothing_gives_nulls(bare: None) -> None:
+    facts = host.fingerprint(threads=1, device="cuda")
+    for name in ("governor", "cgroup_cpu", "steal_pct", "gpu_name", "code_sha", "throttled"):
+        assert facts[name] is None
+    assert host.available_memory() > 0
+
+
+def test_too_many_threads_are_noise() -> None:
+    facts = host.fingerprint(threads=10_000, device="cpu")
+    assert facts["noisy"]
+    assert "10000 threads" in facts["noise_reason"]
+
+
+CALM = host.Counters(0, 100, 0, 0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "since, now, word",
+    [
+        (CALM, CALM._replace(steal_ticks=9, total_ticks=200), "guests"),
+        (CALM._replace(load1=1e4), CALM, "load"),
+        (CALM, CALM._replace(throttled_periods=1), "control group"),
+        (CALM, CALM, None),
+    ],
+)
+def test_a_busy_machine_is_noise(
+    monkeypatch: pytest.MonkeyPatch, since: host.Counters, now: host.Counters, word: str | None
+) -> None:
+    monkeypatch.setattr(host, "counters", lambda: now)
+    facts = host.fingerprint(threads=1, device="cpu", since=since)
+    assert facts["noisy"] == (word is not None)
+    assert word is None or word in facts["noise_reason"]
+
+
+def test_busyness_counts_from_the_given_moment() -> None:
+    before = host.counters()
+    facts = host.fingerprint(threads=1, device="cpu", since=before)
+    assert 0 <= facts["ctx_switch_invol"] < 1_000
+    assert facts["load1"] == before.load1
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        {
+            "/proc/self/cgroup": "0::/job/step",
+            "/sys/fs/cgroup/job/step/cpu.max": "max 100000",
+            "/sys/fs/cgroup/job/cpu.max": "150000 100000",
+            "/sys/fs/cgroup/job/memory.max": "2000",
+            "/sys/fs/cgroup/job/memory.current": "1500",
+            "/sys/fs/cgroup/job/memory.stat": "anon 1\ninactive_file 400",
+        },
+        {
+            "/proc/self/cgroup": "4:memory:/job\n3:cpu,cpuacct:/job\n0::/",
+            "/sys/fs/cgroup/cpu/job/cpu.cfs_quota_us": "150000",
+            "/sys/fs/cgroup/cpu/job/cpu.cfs_period_us": "100000",
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
+            "/sys/fs/cgroup/memory/job/memory.limit_in_bytes": "2000",
+            "/sys/fs/cgroup/memory/job/memory.usage_in_bytes": "1500",
+            "/sys/fs/cgroup/memory/job/memory.stat": "inactive_file 400",
+        },
+    ],
+    ids=["version 2", "version 1"],
+)
+def test_control_groups_limit_cores_and_memory(
+    monkeypatch: pytest.MonkeyPatch, contents: dict[str, str]
+) -> None:
+    files(monkeypatch, contents)
+    assert linux.cpu_quota() == 1.5
+    assert linux.memory_limits() == [(2000, 1100)]
+    assert host.available_memory() == 900
+
+
+def code_state() -> dict[str, object]:
+    facts = host.fingerprint(threads=1, device="cpu")
+    return {name: facts[name] for name in ("code_sha", "code_dirty")}
+
+
+def test_code_state_is_the_projects_whatever_the_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here = code_state()["code_sha"]
+    monkeypatch.chdir(tmp_path)
+    assert code_state()["code_sha"] == here
+    monkeypatch.setattr(host, "ROOT", tmp_path)
+    assert code_state() == {"code_sha": None, "code_dirty": None}
+
+
+@pytest.mark.parametrize(
+    "said, dirty",
+    [
+        ("# branch.oid abc\n# branch.head main\n", False),
+        ("# branch.oid abc\n? bench/new.py\n", True),
+    ],
+)
+def test_code_state_reads_git(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, dirty: bool
+) -> None:
+    (tmp_path / ".git").mkdir()
+    monkeypatch.setattr(host, "ROOT", tmp_path)
+    answer = subprocess.CompletedProcess([], 0, stdout=said)
+    monkeypatch.setattr(subprocess, "run", lambda *args, **options: answer)
+    assert code_state() == {"code_sha": "abc", "code_dirty": dirty}
+
+
+def test_gpu_is_what_its_driver_reports(bare: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = subprocess.CompletedProcess([], 0, stdout="NVIDIA H200, 570.1\nNVIDIA H200, 570.1\n")
+    monkeypatch.setattr(subprocess, "run", lambda *args, **options: answer)
+    facts = host.fingerprint(threads=1, device="cuda")
+    assert (facts["gpu_name"], facts["gpu_driver"]) == ("NVIDIA H200", "570.1")
+
+
+def test_certificate_of_this_machine() -> None:
+    certificate = host.certificate(pairs=10, seconds=0.1)
+    assert certificate["aa_pairs"] >= 10
+    assert certificate["aa_noise_pct"] >= 0
+    assert certificate["aa_verdict"] in list(Verdict)
+
+
+def test_no_torch_is_imported() -> None:
+    code = (
+        "import sys, bench.store.store\n"
+        "from bench.host import host\nhost.fingerprint(1, 'cpu'), host.available_memory()"
+    )
+    heavy = "{'torch', 'numpy', 'pyarrow'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", f"{code}\nassert not {heavy}"], check=True)

@@ -1,0 +1,89 @@
+"""Rows as a run would have stored them, made without running anything."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import bench
+from bench.execution import runner
+from bench.request.cell import Cell
+from bench.store import derived_columns
+from bench.store.columns import COLUMNS
+from bench.store.predictions import Predictions
+from bench.store.store import Store
+
+_made = itertools.count()
+
+
+def timing(
+    ratio: float = 1.0, pairs: int = 40, noise: float = 0.01, seed: int = 0
+) -> dict[str, Any]:
+    """Latency columns of a method whose true ratio to vanilla is `ratio`."""
+    random = np.random.default_rng(seed)
+    base = 1e8 * np.exp(random.normal(0, noise, pairs))
+    mine = 1e8 * ratio * np.exp(random.normal(0, noise, pairs))
+    first, second = 1e8 * np.exp(random.normal(0, noise, (2, 20)))
+    names = ("lat_samples_ns", "base_samples_ns", "aa_first_samples_ns", "aa_second_samples_ns")
+    samples = (mine, base, first, second)
+    columns = {n: s.round().astype(int).tolist() for n, s in zip(names, samples, strict=True)}
+    return columns | derived_columns.latency(columns, seed)
+
+
+def row(**more: Any) -> dict[str, Any]:
+    """A row of every key column; `more` replaces them."""
+    number = next(_made)
+    time = f"{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}"
+    columns = {
+        "row_id": f"{number:04x}" + "0" * 28,
+        "cell_key": f"cell-{number}",
+        "created_utc": f"2026-11-20T{time}+00:00",
+        "status": "ok", "method": "vcc", "method_params": "{}", "benchmark": "scrolls",
+        "task": "narrativeqa", "task_version": "1", "split": "validation",
+        "data_source": "embedded", "dataset_sha256": "d" * 64, "n_samples_planned": 4,
+        "model": "embedded", "weights_kind": "embedded", "weights_sha256": "e" * 64,
+        "length": 512, "batch": 1, "dtype": "float32", "device": "cpu", "threads": 2, "seed": 0,
+        "measure": "quick", "host_id": "here", "noisy": False, "mem_method": "VmHWM",
+        "rss_peak_delta_bytes": 100 << 20,
+    }  # fmt: skip
+    return columns | more
+
+
+def full(**more: Any) -> dict[str, Any]:
+    """The same as it comes back from a store: with every column."""
+    return dict.fromkeys(COLUMNS) | row(**more)
+
+
+def checkpoint(folder: Path) -> Path:
+    """What a cell needs of a checkpoint: something to hash."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text('{"model_type": "t5"}')
+    (folder / "model.safetensors").write_bytes(b"weights")
+    return folder
+
+
+def answered(results: Path, model: Path, right: Sequence[bool], base: Sequence[bool] | None,
+             *words: str, **more: Any) -> dict[str, Any]:  # fmt: skip
+    """Store a row with predictions, right or wrong as told, of the method and of vanilla."""
+    cell = bench.compose(f"model={model}", "length=512", f"n={len(right)}", "threads=1", *words)
+    predict(results, cell, right)
+    if base is not None:
+        predict(results, cell.baseline(), base)
+    columns = runner.identity(cell, None) | derived_columns.quality(cell, results, base is not None)
+    Store(results).append([columns | {"host_id": "here"} | more])
+    return columns
+
+
+def predict(results: Path, cell: Cell, right: Sequence[bool]) -> None:
+    from bench.request import plugins
+    from tasks.base import Data
+
+    rows = plugins.build(dict(cell.task)).load(Data(), len(right), cell.length, cell.seed).rows
+    Predictions(results / "predictions", cell.prediction_key).append(
+        {"id": row.id, "prediction": row.references[0] if good else "xyzzy"}
+        for row, good in zip(rows, right, strict=True)
+    )

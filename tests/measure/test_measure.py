@@ -1,0 +1,114 @@
+"""Memory, fidelity and GPU timing, on kernels without clear_refs and with a stand-in for CUDA."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from bench.errors import RequestError
+from bench.execution import arms
+from bench.measure import integrity, memory, paired_timing
+from bench.measure.diagnostics import fidelity
+from bench.models.bert import BertFamily
+from bench.request import plugins
+from methods.base import SequenceInfo
+from methods.iceformer.iceformer import IceFormer
+from methods.vanilla import Vanilla
+
+
+def test_without_clear_refs_the_peak_is_sampled(monkeypatch):
+    monkeypatch.setattr(memory, "can_reset", lambda: False)
+    tensors = []
+
+    def forward():
+        tensors.append(torch.empty(64 << 20, dtype=torch.uint8).fill_(1))
+        memory.threading.Event().wait(0.1)
+
+    figures = memory.host_peak(forward)
+    assert figures["mem_method"] == "VmRSS, sampled" and "clear_refs" in figures["mem_reason"]
+    assert figures["rss_peak_delta_bytes"] == pytest.approx(64 << 20, rel=0.1)
+
+
+def test_fidelity_includes_the_recall_of_the_chosen_keys():
+    family = BertFamily.tiny(IceFormer(k=5))
+    ids = torch.randint(5, 60, (1, 40))
+    with torch.inference_mode():
+        figures = fidelity(family, Vanilla(), (ids, SequenceInfo()))
+        assert 0.9 < figures["fid_recall"] <= 1
+        assert 0 < figures["fid_mass"] <= figures["fid_mass_best"] + 1e-6 < 1
+        family.method = plugins.build(plugins.conf("method", "bigbird"))
+        assert "fid_recall" not in fidelity(family, Vanilla(), (ids, SequenceInfo()))
+
+
+class Event:
+    """A stand-in for torch.Event on the host's clock, in milliseconds."""
+
+    def __init__(self, device: str, enable_timing: bool):
+        assert device == "cuda" and enable_timing
+
+    def record(self) -> None:
+        self.at = time.perf_counter() * 1e3
+
+    def elapsed_time(self, end: Event) -> float:
+        return end.at - self.at
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """Stand-ins for functions of torch.cuda; the list of their calls, in order."""
+    calls: list[str] = []
+
+    def stand_in(name, value=None):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: calls.append(name) or value)
+
+    for name in ("synchronize", "empty_cache", "reset_peak_memory_stats"):
+        stand_in(name)
+    stand_in("memory_allocated", 100)
+    stand_in("max_memory_allocated", 740)
+    stand_in("max_memory_reserved", 2048)
+    monkeypatch.setattr(torch, "Event", Event)
+    return calls
+
+
+def test_on_a_gpu_events_are_timed_and_the_wall_time_is_kept(cuda):
+    family = BertFamily.tiny(Vanilla())
+    batch = (torch.randint(5, 60, (1, 40)), SequenceInfo())
+    arm = paired_timing.Arm(family, Vanilla(), integrity.PerturbedInputs([batch], 0), "cuda")
+    with torch.inference_mode():
+        times = [arm(i) for i in range(4)]
+    assert cuda.count("synchronize") == 2 * len(times)  # before the first event and after the last
+    assert all(0 < t <= wall for t, wall in zip(times, arm.wall, strict=True))
+    assert arm.walls(2) == [sum(arm.wall[:2]) // 2, sum(arm.wall[2:]) // 2]
+
+
+def test_gpu_memory_is_reset_after_workspaces_are_allocated(cuda):
+    figures = memory.cuda_peak(lambda: cuda.append("forward"))
+    assert cuda.index("forward") < cuda.index("reset_peak_memory_stats")
+    assert cuda[cuda.index("reset_peak_memory_stats") :].count("forward") == 1
+    assert figures["gpu_alloc_delta_bytes"] == 640 and figures["gpu_reserved_bytes"] == 2048
+    assert figures["gpu_nvml_bytes"] is None  # there is no driver
+
+
+def test_the_warm_up_tokens_have_a_query_even_where_the_row_has_it_later():
+    vip = torch.zeros(2, 100, dtype=torch.bool)
+    vip[0, 3:5] = vip[1, 95:] = True
+    ids, sequence = memory.first_tokens(torch.arange(200).view(2, 100), SequenceInfo(vip=vip))
+    assert ids.shape == sequence.vip.shape == (2, memory.WARM_UP_TOKENS)
+    assert sequence.vip[0].nonzero().flatten().tolist() == [3, 4]
+    assert sequence.vip[1].nonzero().flatten().tolist() == [0]
+    assert not vip[1, 0], "the row's own mask is unchanged"
+
+
+def test_only_a_trained_head_must_fit_the_task():
+    task = plugins.build(plugins.conf("task", "lra_listops"))
+    cell = SimpleNamespace(task={"name": "lra_listops"}, model={"name": "mine"})
+    family = BertFamily.tiny(Vanilla())
+    with pytest.raises(RequestError, match="has 10 classes, model mine has 2"):
+        arms.check_fit(cell, task, family)
+    family.lacks = ["classifier.weight"]
+    arms.check_fit(cell, task, family)
+    with pytest.raises(ValueError, match="no trained head"):
+        family.check_trained()

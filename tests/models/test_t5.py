@@ -1,0 +1,263 @@
+"""T5Family: with vanilla it is Hugging Face's T5, padded or not; a method gets every call."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerFast, T5Config
+from transformers import T5ForConditionalGeneration as T5
+
+from bench.models.base import Spec
+from bench.models.t5 import RelativeBias, T5Family
+from methods.base import Method, SequenceInfo
+from methods.vanilla import Vanilla, VanillaEager
+from methods.vcc.vcc import VCC
+
+WORDS = ["<pad>", "</s>", "<unk>", *(f"w{i}" for i in range(61))]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A tiny T5 v1.1 checkpoint whose relative bias matters."""
+    path = tmp_path_factory.mktemp("t5")
+    words = models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="<unk>")
+    tokenizer = Tokenizer(words)
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    ).save_pretrained(path)
+    config = T5Config(
+        vocab_size=len(WORDS),
+        d_model=32,
+        d_kv=8,
+        d_ff=64,
+        num_layers=3,
+        num_decoder_layers=2,
+        num_heads=4,
+        feed_forward_proj="gated-gelu",
+        decoder_start_token_id=0,
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = T5(config)
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                torch.nn.init.normal_(parameter, std=0.3)
+    model.save_pretrained(path)
+    return path
+
+
+@pytest.fixture
+def family(folder):
+    return T5Family.load(Spec("tiny", folder), Vanilla(), "float32", "cpu")
+
+
+@pytest.fixture
+def reference(folder):
+    return AutoModelForSeq2SeqLM.from_pretrained(folder, attn_implementation="eager").eval()
+
+
+def request(n, padding):
+    make = torch.Generator().manual_seed(n)
+    ids = torch.randint(3, len(WORDS), (2, n), generator=make)
+    target = torch.randint(3, len(WORDS), (2, 5), generator=make)
+    valid = None
+    if padding is not None:
+        valid = torch.ones(2, n, dtype=torch.bool)
+        valid[1, n // 2 + 1 :] = False
+        valid = valid.flip(1) if padding == "left" else valid
+        ids[~valid] = 0
+    return ids, SequenceInfo(valid=valid), target
+
+
+@pytest.mark.parametrize("method", [Vanilla(), VanillaEager()], ids=["vanilla", "eager"])
+@pytest.mark.parametrize("padding", [None, "right", "left"])
+@pytest.mark.parametrize("n", [1, 13, 600])
+@torch.no_grad()
+def test_equals_hugging_face(family, reference, method, padding, n):
+    family.method = method
+    ids, sequence, target = request(n, padding)
+    mask = torch.ones_like(ids) if sequence.valid is None else sequence.valid.long()
+    theirs = reference(input_ids=ids, attention_mask=mask, labels=target)
+    logits = family.logits(ids, sequence, target)
+    torch.testing.assert_close(logits, theirs.logits, rtol=0, atol=1e-5 * theirs.logits.abs().max())
+    torch.testing.assert_close(family.loss(ids, sequence, target), theirs.loss)
+    tokens = reference.generate(
+        input_ids=ids, attention_mask=mask, max_new_tokens=6, do_sample=False
+    )
+    assert torch.equal(family.generate_ids(ids, sequence, 6), tokens)
+    answers = family.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+    assert family.generate(ids, sequence, 6) == answers
+
+
+@pytest.mark.parametrize("first", [0, 40, 170])
+def test_a_bias_out_of_reach_is_looked_up_like_any_other(family, first):
+    """Keys before all queries' reach, behind it, in another order, and in two rows apart."""
+    bias = family.layers[0].bias
+    make = torch.Generator().manual_seed(first)
+    for order in (lambda x: x.sort().values, lambda x: x):
+        keys = torch.stack([order(torch.randperm(2000, generator=make)[:200]) for _ in range(2)])
+        queries = keys[:, first : first + 30]
+        distance = (keys[:, None] - queries[..., None]).clamp(-128, 128) + 128
+        expected = bias.table[:, distance].transpose(0, 1)
+        assert torch.equal(bias(queries, keys), expected)
+        weight = torch.randn(expected.shape, generator=make)
+        gradients = [
+            torch.autograd.grad((x * weight).sum(), bias.table, retain_graph=True)[0]
+            for x in (bias(queries, keys), expected)
+        ]
+        torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-3)  # sums of thousands
+
+
+def test_loss_ignores_minus_100(family, reference):
+    ids, sequence, target = request(13, None)
+    target[1, 2:] = -100
+    with torch.no_grad():
+        theirs = reference(input_ids=ids, labels=target).loss
+        torch.testing.assert_close(family.loss(ids, sequence, target), theirs)
+
+
+def test_trains_like_hugging_face(family, reference):
+    ids, sequence, target = request(13, "right")
+    family.loss(ids, sequence, target).backward()
+    reference(input_ids=ids, attention_mask=sequence.valid.long(), labels=target).loss.backward()
+    for ours, theirs in zip(family.model.parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-5)
+
+
+def test_every_encoder_call_reaches_the_method(family):
+    seen = []
+
+    @dataclass(frozen=True)
+    class Spy(Method):
+        def attend(self, query, key, value, call):
+            seen.append((call.layer, call.scale, tuple(query.shape), call.bias is not None))
+            return super().attend(query, key, value, call)
+
+    family.method = Spy()
+    ids, sequence, _ = request(13, None)
+    family.generate(ids, sequence, 4)
+    assert seen == [(layer, 1.0, (2, 4, 13, 8), True) for layer in range(3)]
+    assert family.calls == 3
+
+
+def test_scores_are_the_layers_own(family):
+    """softmax(scores) of a layer, at scattered positions, is what its attention reads with."""
+    seen = []
+
+    @dataclass(frozen=True)
+    class Spy(Method):
+        def attend(self, query, key, value, call):
+            positions = call.sequence.positions
+            seen.append(query @ key.transpose(-1, -2) + call.bias(positions, positions))
+            return super().attend(query, key, value, call)
+
+    family.method = Spy()
+    hidden = torch.randn(2, 9, 32, generator=torch.Generator().manual_seed(0))
+    positions = torch.tensor([[0, 5, 900, 7, 1, 300, 301, 40, 41], [8, 7, 6, 5, 4, 3, 2, 1, 0]])
+    sequence = SequenceInfo(positions=positions)
+    for layer in family.layers:
+        layer(hidden, sequence)
+        scores = layer.scores(hidden, sequence, hidden, sequence)
+        torch.testing.assert_close(scores, seen[-1])
+
+
+def test_relative_bias_is_hugging_faces(family, reference):
+    theirs = reference.encoder.block[0].layer[0].SelfAttention
+    full = theirs.compute_bias(600, 600)
+    bias = RelativeBias.of(family.model.encoder.block[0].layer[0].SelfAttention)
+    positions = torch.arange(600)[None]
+    assert torch.equal(bias(positions, positions), full)
+    assert torch.equal(bias(positions[:, 50:70], positions[:, :300]), full[:, :, 50:70, :300])
+    assert torch.equal(bias.diagonals(600)[:, :600], full[0, :, 599])
+    assert torch.equal(bias.diagonals(600)[:, 599:], full[0, :, 0])
+
+
+@pytest.mark.parametrize("padding", [None, "right", "left"])
+@torch.no_grad()
+def test_vcc_with_every_block_split_is_vanilla(family, padding):
+    ids, sequence, _ = request(300, padding)
+    valid = torch.ones_like(ids).bool() if sequence.valid is None else sequence.valid
+    vip = torch.zeros_like(valid)
+    vip[:, ::7] = True
+    sequence = sequence.replace(vip=vip)
+    exact = family.encode(ids, sequence)
+    family.method = VCC(k=4, h=75, plain_layers=0)
+    output = family.encode(ids, sequence)
+    error = (output - exact)[valid].abs().max() / exact[valid].abs().max()
+    assert error < 1e-5
+    assert family.calls == 6  # three layers each
+
+
+def test_vcc_trains(family):
+    ids, sequence, target = request(300, "right")
+    vip = torch.zeros_like(sequence.valid)
+    vip[:, :9] = True
+    family.method = VCC(k=4, h=5, segment=64)
+    family.model.train()
+    family.loss(ids, sequence.replace(vip=vip), target).backward()
+    assert all(p.grad.isfinite().all() and p.grad.any() for p in family.model.parameters())
+
+
+def test_shape(family):
+    shape = family.workload(100, 2)
+    assert (shape.heads, shape.head_size, shape.layers, shape.hidden_size) == (4, 8, 3, 32)
+    assert shape.position_bias and not shape.causal and not shape.training
+    assert shape.bytes_per_element == 4
+
+
+def test_random_weights_come_from_the_seed(folder):
+    def weights(seed):
+        state = torch.get_rng_state()
+        spec = Spec("random", folder, config={"d_model": 16, "num_layers": 1}, seed=seed)
+        family = T5Family.load(spec, Vanilla(), "bfloat16", "cpu")
+        assert torch.equal(torch.get_rng_state(), state)
+        return family.model.shared.weight
+
+    assert weights(1).shape == (len(WORDS), 16) and weights(1).dtype == torch.bfloat16
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+
+
+def copied(folder, tmp_path, without=(), config=None):
+    for file in folder.iterdir():
+        if not any(file.name.startswith(name) for name in without):
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    if config is not None:
+        (tmp_path / "config.json").write_text(config)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"without": ["config"]}, "no config.json"),
+        ({"config": "{"}, "no JSON"),
+        ({"config": json.dumps({"model_type": "bart"})}, "'bart'"),
+        ({"without": ["model"]}, "weights"),
+        ({"without": ["tokenizer"]}, "no tokenizer"),
+    ],
+    ids=["no config", "broken config", "another model", "no safetensors", "no tokenizer"],
+)
+def test_what_is_no_checkpoint_is_refused_in_one_line(folder, tmp_path, change, words):
+    path = copied(folder, tmp_path, **change)
+    with pytest.raises(ValueError, match=words) as caught:
+        T5Family.load(Spec("broken", path), Vanilla(), "float32", "cpu")
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_checkpoint_with_missing_or_other_weights_is_refused(folder, tmp_path):
+    config = json.loads((folder / "config.json").read_text())
+    for change in ({"num_layers": 4}, {"d_ff": 128}):
+        path = copied(folder, tmp_path, config=json.dumps({**config, **change}))
+        with pytest.raises(ValueError, match="weights"):
+            T5Family.load(Spec("other", path), Vanilla(), "float32", "cpu")
+
+
+def test_unknown_dtype_and_empty_folder_are_refused(folder, tmp_path):
+    with pytest.raises(ValueError, match="float32"):
+        T5Family.load(Spec("tiny", folder), Vanilla(), "int8", "cpu")
+    with pytest.raises(ValueError, match=r"no config\.json"):
+        T5Family.load(Spec("none", tmp_path / "nowhere"), Vanilla(), "float32", "cpu")

@@ -1,0 +1,115 @@
+"""Rows become cells, each once; methods keep their looks."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.errors import RequestError
+from reports.figures import style
+from reports.figures.cells import load, spread, variant_labels
+from reports.looks import KNOWN, SPARE, looks
+from tests.reports.figures.made_rows import failed, frontier, measured, store
+
+
+def test_known_methods_look_the_same_whatever_else_is_there():
+    alone = looks(["vcc"])["vcc"]
+    among = looks(["vcc", "zzz", "a", "vanilla", "iceformer"])["vcc"]
+    assert alone[:2] == among[:2]
+
+
+def test_an_unknown_methods_look_follows_from_its_name():
+    one = looks(["mine", "vanilla"])["mine"]
+    assert one[:2] == looks(["mine", "vcc", "other"])["mine"][:2]
+    assert one[:2] not in KNOWN.values()
+
+
+def test_many_unknown_methods_differ():
+    found = looks(f"method_{i}" for i in range(len(SPARE)))
+    assert len({look[:2] for look in found.values()}) == len(SPARE)
+    assert looks(f"method_{i}" for i in range(200))  # more than there are looks: shared, no error
+
+
+def test_names_are_made_one_plain_line():
+    assert style.tidy("_hidden") == " _hidden"
+    assert style.tidy("a\nb\x07c") == "a bc"
+    assert style.tidy("\u202e") == "?"
+    assert len(style.tidy("x" * 99)) == 28
+
+
+def test_vanilla_joins_from_the_rows_of_others(tmp_path):
+    rows = load(store(tmp_path, [measured("vcc", 512)]))
+    vanilla = rows.cells[rows.cells["method"] == "vanilla"].iloc[0]
+    assert vanilla["ratio"] == vanilla["mem_ratio"] == 1
+    assert vanilla["value"] == pytest.approx(96 - 512 / 4000)
+    assert vanilla["peak_bytes"] > 0
+
+
+def test_vanillas_own_row_counts_before_what_others_say(tmp_path):
+    rows = load(store(tmp_path, [measured("vcc", 512), measured("vanilla", 512, value=12.0)]))
+    vanilla = rows.cells[rows.cells["method"] == "vanilla"]
+    assert list(vanilla["value"]) == [12.0]
+
+
+def test_quality_and_speed_of_one_cell_meet_in_one_line(tmp_path):
+    whole = measured("vcc", 512)
+    quality = measured("vcc", 512, measure="quality", ratio=None, lat_median_ns=None)
+    speed = measured("vcc", 512, measure="speed", value=None, metric=None)
+    found = load(store(tmp_path, [quality, speed])).cells
+    mine = found[found["method"] == "vcc"]
+    assert len(mine) == 1
+    assert mine.iloc[0]["value"] == whole["value"]
+    assert mine.iloc[0]["ratio"] == whole["ratio"]
+
+
+def test_a_cell_that_was_run_again_counts_as_it_ended_well(tmp_path):
+    old = failed("vcc", 512, "timeout", method_params='{"k": 16, "h": 90}')
+    found = load(store(tmp_path, [measured("vcc", 512), old])).cells
+    mine = found[found["method"] == "vcc"]
+    assert len(mine) == 1
+    assert mine.iloc[0]["ratio"] > 0
+
+
+def test_a_vanilla_that_did_not_fit_is_told(tmp_path):
+    alone = measured(
+        "vcc", 512, ratio=None, ratio_ci_lo=None, ratio_ci_hi=None, base_median_ns=None,
+        base_rss_peak_delta_bytes=None, mem_ratio=None, baseline_status="oom_host",
+    )  # fmt: skip
+    found = load(store(tmp_path, [alone])).cells
+    assert set(found.loc[found["method"] == "vanilla", "failed"]) == {"oom_host"}
+
+
+def test_settings_with_most_methods_come_first_and_lengths_take_turns(tmp_path):
+    some = frontier(("a", "b"), (512, 1024, 2048), ("vanilla", "vcc"))
+    rows = load(store(tmp_path, [*some, measured("iceformer", 1024, task="b")]))
+    panels = rows.settings("length")
+    assert set(panels[0]["task"]) == {"b"}
+    assert set(panels[0]["length"]) == {1024}
+    chosen = [(p["task"].iloc[0], p["length"].iloc[0]) for p in spread(panels, 3)]
+    assert chosen == [("a", 2048), ("b", 1024), ("b", 2048)]
+
+
+def test_variants_are_variant_labels_by_what_differs():
+    some = ['{"k": 16, "seed": 0}', '{"k": 8, "seed": 0}']
+    assert variant_labels(some) == {some[1]: "k=8", some[0]: "k=16"}
+    assert variant_labels(some[:1]) == {some[0]: ""}
+    assert list(variant_labels(['{"search": "dci"}', '{"search": "exact"}']).values()) == [
+        "dci",
+        "exact",
+    ]
+
+
+def test_a_filter_leaves_colours_alone(tmp_path):
+    folder = store(tmp_path, frontier(methods=("vanilla", "vcc", "iceformer")))
+    assert load(folder, ["method=vcc"]).looks == load(folder).looks
+
+
+def test_no_rows_says_how_to_make_some(tmp_path):
+    with pytest.raises(RequestError, match="bench run -m method"):
+        load(tmp_path)
+    with pytest.raises(RequestError, match=r"no folder .*bench run"):
+        load(tmp_path / "gone")
+
+
+def test_rows_without_a_length_are_passed_over(tmp_path):
+    lost = failed("vcc", 512, "error") | {"length": None}
+    assert len(load(store(tmp_path, [lost, measured("vcc", 512)])).cells) == 2

@@ -1,0 +1,78 @@
+"""What the tests of the page share: rows, pages of them, and what stands in a page."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+from bench.store.store import Store
+from reports.leaderboard import boards as boarding
+from reports.leaderboard import command
+from reports.leaderboard.pick import pick
+from tests.reports import made
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>\"'&${style}{method}</script>"
+
+
+def stored(folder: Path, rows) -> Path:
+    Store(folder).append(rows)
+    return folder
+
+
+def boards(folder, *words, most=2000):
+    picked = pick([folder], words, most)
+    return boarding.boards(picked.rows, lambda done, total: None)
+
+
+def small(**more):
+    """Rows of one task, on few boards."""
+    return made.rows(**{"tasks": ("narrativeqa",), "lengths": (4096,), "devices": ("cpu",)} | more)
+
+
+def written(folder, out, *words, **options):
+    command.leaderboard([*words, "--results", str(folder), "--out", str(out)])
+    return out.read_text()
+
+
+def data_of(text):
+    """The data of the page's script."""
+    content = re.search(r'id="data">([^<]*)<', text)[1]
+    return json.loads(gzip.decompress(base64.b64decode(content)))
+
+
+class Tags(HTMLParser):
+    """Every element with its attributes, and all text outside scripts."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.texts, self.inside = [], [], ""
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        self.inside = tag
+
+    def handle_endtag(self, tag):
+        self.inside = ""
+
+    def handle_data(self, data):
+        if self.inside not in ("script", "style"):
+            self.texts.append(data)
+
+
+def hostile_rows():
+    for kind in ("plain", "failed"):
+        for text in (HOSTILE, HOSTILE * 40):
+            row = next(iter(small(methods=("vcc",))))
+            names = ("method", "task", "benchmark", "model", "split", "dtype", "device", "host_id",
+                     "command", "code_sha", "cpu_model", "measure", "created_utc", "metric",
+                     "ratio_reason", "noise_reason", "dataset_sha256", "launcher")  # fmt: skip
+            row |= dict.fromkeys(names, text) | {"row_id": text + kind}
+            row |= {"method_params": json.dumps({text[:99]: text})}
+            if kind == "failed":
+                row |= {"seed": 1, "status": "error", "status_stage": text, "status_detail": text}
+            yield row

@@ -1,0 +1,397 @@
+"""The page in a headless Chromium: sorting, filters, keyboard, origins, and what each reader gets.
+
+Skipped where there is no Chromium (a path in BENCH_CHROMIUM, or one on the PATH) or no playwright
+(`make browser` installs it).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+from urllib.parse import parse_qs
+
+import pytest
+
+from bench.store.store import Store
+from reports.leaderboard import command
+from tests.reports import made
+from tests.reports.leaderboard.pages import HOSTILE, hostile_rows
+
+playwright = pytest.importorskip("playwright.sync_api", reason="no playwright: make browser")
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+TASKS = ("narrativeqa", "qmsum", "lra_text", "longeval_lines")
+CELLS = """rows => rows.map(row => [...row.cells].map(
+    cell => cell.innerText.trim().split(/\\s+/).join(" ")))"""
+ROWS = '#boards tbody tr[data-row]:not([data-row=""])'
+
+
+@pytest.fixture(scope="module")
+def browser():
+    found = [os.environ.get("BENCH_CHROMIUM"), *map(shutil.which, NAMES)]
+    path = next(filter(None, found), None)
+    if path is None:
+        pytest.skip("no Chromium on this machine (apt-get install chromium)")
+    with playwright.sync_playwright() as runner:
+        started = runner.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """The page of rows of every kind: 4 tasks of 3 benchmarks, 2 lengths, 2 devices."""
+    folder = tmp_path_factory.mktemp("page")
+    return written(folder, made.rows(tasks=TASKS, lengths=(1024, 16384)))
+
+
+def written(folder: Path, rows) -> str:
+    Store(folder / "runs").append(rows)
+    command.leaderboard(["--results", str(folder / "runs"), "--out", str(folder / "page.html")])
+    return (folder / "page.html").as_uri()
+
+
+@pytest.fixture
+def opened(browser, address):
+    """Opens the page with the given options; at the end the console must have been silent and
+    nothing but the file have been asked for."""
+    said, asked, contexts = [], [], []
+
+    def go(where="", url=address, **options):
+        context = browser.new_context(**{"viewport": {"width": 1300, "height": 900}} | options)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+        page.on("request", lambda request: asked.append(request.url.partition("#")[0]))
+        page.goto(url + where)
+        if options.get("java_script_enabled", True):
+            page.wait_for_selector("body.live")
+        return page
+
+    yield go
+    for context in contexts:
+        context.close()
+    assert said == [] and all(url.startswith("file:") for url in asked)
+    assert len(asked) == len(contexts)
+
+
+def texts(page, css):
+    return [text.strip() for text in page.locator(css).all_inner_texts()]
+
+
+def first_board(page, column):
+    body = page.locator("#boards tbody").first
+    return [text.split()[0] for text in body.locator(f"tr[data-row] .{column}").all_inner_texts()]
+
+
+def numbers(words):
+    """The figures among the words, in order; what there is none of is left out."""
+    found = [re.search(r"\d+(\.\d+)?", word) for word in words]
+    return [float(match[0]) for match in found if match]
+
+
+def state(page):
+    return {name: one for name, [one] in parse_qs(page.url.partition("#")[2]).items()}
+
+
+# --- sorting -----------------------------------------------------------------------------------
+
+
+def test_a_click_sorts_each_board_and_another_turns_it_round(opened):
+    page = opened()
+    page.locator("[data-sort=quality]").first.click()
+    found = numbers(first_board(page, "quality"))
+    assert len(found) > 4 and found == sorted(found, reverse=True)
+    assert page.locator("th[aria-sort]").first.get_attribute("aria-sort") == "descending"
+    page.locator("[data-sort=quality]").first.click()
+    found = numbers(first_board(page, "quality"))
+    assert found == sorted(found) and state(page) == {"sort": "quality", "dir": "ascending"}
+    assert "Sorted by quality, ascending" in page.locator("#count").inner_text()
+
+
+def test_the_keyboard_sorts_and_keeps_the_focus(opened):
+    page = opened()
+    page.locator("[data-sort=rank]").first.focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.dataset.sort") == "latency"
+    shown = first_board(page, "latency")
+    ratios = [1.0 if word == "baseline" else float(word[1:]) for word in shown if word != "–"]
+    assert len(ratios) > 4 and ratios == sorted(ratios)
+    page.keyboard.press("Space")
+    assert page.evaluate("document.activeElement.dataset.sort") == "latency"
+    assert state(page) == {"sort": "latency", "dir": "descending"}
+
+
+def test_what_has_no_figure_is_last_whichever_way(opened):
+    page = opened("#length=16384&device=cpu&tab=scrolls")
+    for column in ("rank", "method", "quality", "latency", "memory", "error", "n"):
+        for _ in range(2):
+            page.locator(f"[data-sort={column}]").first.click()
+            shown = [word == "–" for word in first_board(page, column)]
+            assert shown == sorted(shown), column
+
+
+# --- filters and the address -------------------------------------------------------------------
+
+
+def test_filters_narrow_the_boards_and_stand_in_the_address(opened):
+    page = opened()
+    before = page.locator(ROWS).count()
+    page.select_option("#filter-length", "16384")
+    page.select_option("#filter-device", "h200")
+    page.select_option("#filter-weights", "finetuned")
+    page.select_option("#filter-source", "local")
+    assert state(page) == {"length": "16384", "device": "h200", "weights": "finetuned",
+                           "source": "local"}  # fmt: skip
+    titles = texts(page, "#boards .title span")
+    assert 0 < len(titles) < before
+    for title in titles:
+        assert "16,384 tokens" in title and "h200" in title and "finetuned" in title
+    assert page.evaluate("document.activeElement.id") != "body"
+    page.locator("#reset").click()
+    assert page.locator(ROWS).count() == before and state(page) == {}
+
+
+def test_an_address_gives_the_same_view_again(opened):
+    where = "#tab=lra&task=lra_text&length=1024&device=cpu&sort=latency&dir=descending&x=memory"
+    page = opened(where)
+    view = texts(page, ROWS)
+    assert page.locator("[role=tab][aria-selected=true]").inner_text().startswith("lra")
+    assert page.locator("#filter-task").input_value() == "lra_text"
+    assert page.locator("[name=x][value=memory]").is_checked()
+    assert "Peak memory" in page.locator("#plot-svg").inner_text()
+    assert all("lra_text · 1,024 tokens" in title for title in texts(page, "#boards .title span"))
+    again = opened("#" + page.url.partition("#")[2])
+    assert texts(again, ROWS) == view
+    again.evaluate("location.hash = '#tab=longeval'")
+    again.wait_for_selector("#filter-task option[value=longeval_lines]", state="attached")
+    assert "longeval_lines" in texts(again, "#boards .title span")[0]
+
+
+def test_an_address_of_nonsense_gives_the_first_view(opened):
+    nonsense = "#tab=__proto__&sort=constructor&dir=up&x=y&length=%3Cimg%3E&device=%27%22&row=zzz"
+    assert texts(opened(nonsense), ROWS) == texts(opened(), ROWS)
+
+
+def test_filters_that_nothing_fits_say_so(opened):
+    page = opened("#source=embedded&weights=finetuned")
+    assert page.locator(ROWS).count() == 0 and not page.locator("#plot").is_visible()
+    assert "No row has all of these" in page.locator("#count").inner_text()
+    page.locator("#reset").click()
+    assert page.locator(ROWS).count() > 0 and page.locator("#plot").is_visible()
+
+
+def test_tabs_are_moved_through_by_arrow_keys(opened):
+    page = opened()
+    names = [name.split()[0] for name in texts(page, "[role=tab]")]
+    assert names == ["scrolls", "longeval", "lra"]
+    page.locator("[role=tab]").first.focus()
+    for key, name in (("ArrowRight", "longeval"), ("End", "lra"), ("ArrowRight", "scrolls"),
+                      ("ArrowLeft", "lra"), ("Home", "scrolls")):  # fmt: skip
+        page.keyboard.press(key)
+        assert page.evaluate("document.activeElement.textContent").startswith(name)
+        assert page.locator("[aria-selected=true]").inner_text().startswith(name)
+    assert page.locator("#panel").get_attribute("aria-labelledby") == "tab-0"
+
+
+# --- kinds, failures, origins ------------------------------------------------------------------
+
+
+def test_official_embedded_and_random_rows_stand_apart(opened):
+    page = opened()
+    heads = texts(page, "#boards h2")
+    assert heads == ["Official data", "Embedded data or weights", "Random weights"]
+    for kind, words in (("official", "embedded"), ("own", "pretrained"), ("random", "finetuned")):
+        assert words not in page.locator(f".{kind}").inner_text()
+    assert set(texts(page, ".random td.quality")) == {"–"}
+    assert set(texts(page, ".random td.rank")) == {"–"}
+
+
+def test_failures_are_rows_and_marks_and_say_how_it_ended(opened):
+    page = opened("#length=16384&device=h200&weights=finetuned")
+    failed = page.locator("tr.failed")
+    assert failed.count() >= 2
+    assert "out of GPU memory" in failed.first.inner_text()
+    assert "vanilla_eager ✕ out of GPU memory" in page.locator("#plot-svg").inner_text()
+    failed.first.locator(".method .number").click()
+    said = page.locator("#origin").inner_text()
+    assert "oom_device in stage latency" in said and "12,884,901,888 bytes" in said
+
+
+def test_every_number_opens_where_it_comes_from(opened):
+    page = opened("#weights=finetuned&device=cpu&length=1024")
+    row = page.locator("#boards tr[data-row]").filter(has_text="vcc").first
+    for column in ("quality", "latency", "memory", "error", "n", "rank", "method"):
+        shown = row.locator(f".{column} .number").inner_text().split()[0]
+        row.locator(f".{column} .number").click()
+        dialog = page.locator("#origin")
+        said = dialog.inner_text()
+        assert re.search(r"Row\s+[0-9a-f]{8,12}\s", said) and "bench run method=vcc task=" in said
+        assert "6d4939b4f58a" in said and "a3f0c1d2e4b5a697" in said and "AMD EPYC 9454P" in said
+        assert re.search(r"×0\.\d+ \(×0\.\d+ … ×[01]\.\d+\) (faster|slower|undecided)", said)
+        assert re.search(r"\d+\.\d \(\d+\.\d … \d+\.\d\) \w+, n = 200", said)
+        assert dialog.locator(".histogram").count() == 2
+        assert "40 timings" in dialog.locator(".histogram").first.get_attribute("aria-label")
+        if column in ("quality", "latency", "memory", "error"):
+            assert shown in dialog.locator("section.asked").inner_text()
+        assert re.fullmatch(r"[0-9a-f]{8,12}", state(page)["row"])
+        page.keyboard.press("Escape")
+        page.wait_for_url(lambda url: "row=" not in url)
+        assert not dialog.is_visible()
+        assert page.evaluate("document.activeElement.classList.contains('number')")
+
+
+def test_the_address_of_a_row_opens_it(opened):
+    page = opened()
+    page.locator("#boards .latency .number").nth(3).click()
+    said = page.locator("#origin").inner_text()
+    again = opened("#row=" + state(page)["row"])
+    body = again.locator("#origin-body").inner_text()
+    assert again.locator("#origin-title").inner_text() == said.splitlines()[0]
+    assert state(page)["row"] in body
+
+
+def test_arrow_keys_move_between_numbers_and_enter_opens_one(opened):
+    page = opened()
+    page.locator("#boards tr[data-row] .method .number").first.focus()
+    start = page.evaluate("document.activeElement.closest('tr').dataset.row")
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.parentElement.className") == "quality"
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.closest('tr').dataset.row") != start
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("document.activeElement.closest('tr').dataset.row") == start
+    page.keyboard.press("Enter")
+    assert page.locator("#origin").is_visible()
+
+
+# --- the plot ----------------------------------------------------------------------------------
+
+
+def test_points_and_rows_are_linked_both_ways(opened):
+    page = opened("#weights=finetuned&device=cpu&length=1024&task=qmsum")
+    assert page.locator("#plot-svg .point:not(.lost)").count() == 8
+    point = page.locator("#plot-svg .point").nth(2)
+    row = page.locator(f"tr[data-row='{point.get_attribute('data-row')}']")
+    point.hover()
+    assert "lit" in row.get_attribute("class").split()
+    row.hover()
+    assert "lit" in point.get_attribute("class").split()
+    point.focus()
+    page.keyboard.press("Enter")
+    method = row.locator(".method .number").inner_text().strip()
+    assert page.locator("#origin-title").inner_text().startswith(method)
+
+
+def test_each_board_can_be_plotted_against_latency_and_memory(opened):
+    page = opened()
+    button = page.locator(".plot-this").nth(3)
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true"
+    assert page.locator(".plot-this[aria-pressed=true]").count() == 1
+    board = page.locator("#plot-board option:checked").inner_text()
+    assert button.get_attribute("aria-label") == f"Plot {board}"
+    before = page.locator("#plot-svg .point").first.get_attribute("aria-label")
+    page.locator("[name=x][value=memory]").check()
+    assert "Peak memory ÷ vanilla" in page.locator("#plot-svg").inner_text()
+    assert page.locator("#plot-svg .point").first.get_attribute("aria-label") == before
+    assert state(page)["x"] == "memory"
+
+
+def test_random_weights_are_plotted_without_quality(opened):
+    page = opened("#weights=random")
+    assert page.locator("#plot-title").inner_text() == "Memory against latency"
+    assert page.locator("#plot-svg .point:not(.lost)").count() > 3
+
+
+# --- every reader ------------------------------------------------------------------------------
+
+
+def test_without_javascript_the_same_figures_are_there(opened):
+    live = opened("#tab=longeval")
+    plain = opened(java_script_enabled=False)
+    assert "JavaScript is off" in plain.locator("main").inner_text()
+    assert not plain.locator("#controls").is_visible() and not plain.locator("#plot").is_visible()
+    rows = live.locator(ROWS).evaluate_all(CELLS)
+    static = plain.locator("tbody tr:has(td)").evaluate_all(CELLS)
+    static = {tuple(cells + [""] * (7 - len(cells))) for cells in static}
+    # The plain tables state the signs and the usual n once, in the heads, and leave out dashes.
+    assert len(rows) > 50
+    for rank, method, quality, latency, memory, error, n in rows:
+        signs = (latency, memory)
+        latency, memory = (text.replace("baseline", "1").replace("×", "") for text in signs)
+        cells = (rank.replace("–", "-"), method, quality.replace(" ±", "±"), latency, memory, error)
+        cells = tuple("" if cell in ("–", "-") else cell for cell in cells)
+        assert {(*cells, n), (*cells, "")} & static, cells
+
+
+@pytest.mark.parametrize("width", [390, 768, 1300])
+def test_no_page_is_wider_than_its_window(opened, width):
+    page = opened(viewport={"width": width, "height": 844})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.locator("#boards .latency .number").first.click()
+    box = page.locator("#origin").bounding_box()
+    assert box["x"] >= 0 and box["x"] + box["width"] <= width
+
+
+def test_print_shows_the_tables_and_no_controls(opened):
+    page = opened(color_scheme="dark")
+    page.emulate_media(media="print")
+    assert not page.locator("#filters").is_visible() and page.locator(ROWS).first.is_visible()
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1300])
+def test_axe_finds_no_violation(opened, scheme, width):
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = opened("#task=qmsum&length=16384", color_scheme=scheme,
+                  viewport={"width": width, "height": 900})  # fmt: skip
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    page.locator("tr.failed .method .number").first.click()
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def test_axe_finds_no_violation_where_no_row_fits(opened):
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = opened("#source=embedded&weights=finetuned")
+    assert page.locator(ROWS).count() == 0
+    found = Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+
+
+def test_a_browser_that_unpacks_nothing_shows_the_tables_and_says_so(browser, address):
+    page = browser.new_page()
+    page.add_init_script("delete window.DecompressionStream")
+    page.goto(address)
+    page.wait_for_selector("#summary:has-text('unpack')")
+    assert page.locator("tbody tr").count() > 100 and not page.locator("#controls").is_visible()
+    page.close()
+
+
+def test_hostile_rows_are_text_and_run_nothing(opened, tmp_path):
+    url = written(tmp_path, hostile_rows())
+    page = opened(url=url)
+    assert page.locator("img").count() == 0
+    assert HOSTILE in page.locator("#boards").inner_text()
+    for number in page.locator("#boards .method .number").all():
+        number.click()
+        assert HOSTILE[:50] in page.locator("#origin").inner_text()
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        page.keyboard.press("Escape")
+    page.locator("[data-sort=method]").first.click()
+    page.select_option("#filter-task", index=1)
+    again = opened("#" + page.url.partition("#")[2], url=url)
+    assert again.locator(ROWS).count() > 0

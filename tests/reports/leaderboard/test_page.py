@@ -1,0 +1,182 @@
+"""The page as a file: its size, its policy, hostile rows, and the data that its script reads."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import re
+
+import pytest
+
+from reports.leaderboard import boards as boarding
+from reports.leaderboard.page import ASSETS, page
+from reports.leaderboard.pick import pick
+from tests.reports import made
+from tests.reports.leaderboard.pages import Tags, data_of, hostile_rows, small, stored, written
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The page of 2,000 rows of every kind."""
+    folder = tmp_path_factory.mktemp("rows")
+    rows = [row for _, row in zip(range(2000), made.rows(seeds=(0, 1)), strict=False)]
+    return written(stored(folder / "runs", rows), folder / "page.html")
+
+
+def test_2000_rows_take_at_most_300_kb(whole):
+    assert len(whole.encode()) <= 300_000
+    assert len(data_of(whole)["rows"]["id"]) == 2000
+
+
+def test_nothing_but_the_file_itself_is_ever_loaded_or_run(whole):
+    tags = Tags(whole).found
+    assert not {tag for tag, _ in tags} & {"link", "img", "iframe", "object", "base", "embed"}
+    for tag, attributes in tags:
+        loading = {"src", "href", "action", "style", "srcset"} & set(attributes)
+        assert not loading and not [n for n in attributes if n.startswith("on")], (tag, attributes)
+    assert "http:" not in whole.replace("http://www.w3.org/2000/svg", "") and "https:" not in whole
+
+
+def test_the_policy_allows_the_inlined_style_and_script_and_nothing_else(whole):
+    [policy] = [a["content"] for t, a in Tags(whole).found
+                if t == "meta" and a.get("http-equiv") == "Content-Security-Policy"]  # fmt: skip
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    for kind, tag in (("style-src", "style"), ("script-src", "script")):
+        inlined = re.findall(rf"<{tag}>(.*?)</{tag}>", whole, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(inlined[0].encode()).digest()).decode()
+        assert len(inlined) == 1 and rules[kind] == f"'sha256-{digest}'"
+    assert set(rules) == {"default-src", "base-uri", "form-action", "style-src", "script-src"}
+
+
+def test_the_script_writes_no_html():
+    script = "".join(part.read_text() for part in ASSETS.glob("*.js"))
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", script)
+
+
+def test_2000_rows_are_all_readable_without_javascript(whole):
+    assert len(re.findall(r"<tr(?: class=chance)?><td>", whole)) == 2000
+    assert "need JavaScript" not in whole
+    for name in ("scrolls", "lra", "longeval"):
+        assert f"<h2>{name}</h2>" in whole
+
+
+def test_one_board_of_2000_rows_takes_no_more(tmp_path):
+    [first] = small(methods=("vcc",), kinds=(("hub", "finetuned"),))
+    rows = [first | {"row_id": f"{k:032x}", "method_params": f'{{"k": {k}}}', "value": k / 20}
+            for k in range(2000)]  # fmt: skip
+    picked = pick([stored(tmp_path, rows)], [], 2000)
+    [board] = boarding.boards(picked.rows[:2], lambda done, total: None)
+    entries = [
+        boarding.BoardEntry(row, "name " * 9 + row["row_id"], None, (True, False))
+        for row in picked.rows
+    ]
+    text = page([dataclasses.replace(board, entries=entries)], "")
+    assert len(text.encode()) <= 300_000 and "more rows need JavaScript" in text
+
+
+def test_fewer_rows_are_all_readable_without_javascript(tmp_path):
+    text = written(stored(tmp_path / "runs", small()), tmp_path / "page.html")
+    assert text.count("<tr><td>") == 32 and "need JavaScript." not in text
+    words = " ".join(Tags(text).texts)
+    for expected in ("vcc", "0.5", "faster", "±", "÷ vanilla’s", "4,096 tokens", "hub rows, n =",
+                     "pretrained-swap weights", "cpu float32", "Random weights"):  # fmt: skip
+        assert expected in words
+
+
+def test_hostile_names_ids_and_messages_stay_text(tmp_path):
+    text = written(stored(tmp_path / "runs", hostile_rows()), tmp_path / "page.html")
+    parsed = Tags(text)
+    tags = [tag for tag, _ in parsed.found]
+    assert tags.count("script") == 2 and "img" not in tags
+    assert "<script>alert(1)" in "".join(parsed.texts)
+    found = data_of(text)
+    assert len(found["rows"]["id"]) == 4
+    assert found["boards"][0]["task"].endswith("</script>")
+    assert max(len(str(value)) for value in found["rows"]["method"]) < 700
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_figures_that_are_no_numbers_are_shown_as_none(tmp_path, value):
+    [row] = small(methods=("vcc",), kinds=(("hub", "finetuned"),))
+    figures = ("value", "ci_lo", "ci_hi", "ratio", "ratio_ci_hi", "mem_ratio", "fid_rel_l2")
+    text = written(stored(tmp_path / "r", [row | dict.fromkeys(figures, value)]), tmp_path / "p")
+    assert "nan" not in " ".join(Tags(text).texts) and "inf" not in "".join(Tags(text).texts)
+    assert "<tr><td><td>vcc</table>" in text
+
+
+def test_a_row_of_few_columns_is_shown(tmp_path):
+    bare = {"cell_key": "x", "status": "skipped", "row_id": "bare"}
+    text = written(stored(tmp_path / "r", [bare]), tmp_path / "p")
+    assert "no benchmark" in text and "skipped" in text
+
+
+def test_a_histogram_holds_every_timing(tmp_path):
+    [row] = small(methods=("vcc",), kinds=(("hub", "finetuned"),))
+    times = [1_000_000] * 6 + [2_000_000] * 3 + [12_000_000]
+    rows = [row | {"lat_samples_ns": times, "base_samples_ns": [5, 5, 5]}]
+    columns = data_of(written(stored(tmp_path / "r", rows), tmp_path / "p.html"))["rows"]
+    assert columns["times"] == [[1, 12, 10, "9000000001"]]
+    assert columns["baseTimes"][0][2:] == [3, "9" + "0" * 9]
+
+
+@pytest.mark.parametrize(
+    "command_line",
+    [
+        "bench run method=vcc task=narrativeqa length=4096 n=2",
+        "bench run -m method=vcc,vanilla task=narrativeqa",
+        "bench run method=vcc  task={task} length=40960",
+    ],
+)
+def test_commands_come_back_as_they_were(tmp_path, command_line):
+    [row] = small(methods=("vcc",), kinds=(("hub", "finetuned"),))
+    rows = [row | {"command": command_line}]
+    data = data_of(written(stored(tmp_path / "r", rows), tmp_path / "p.html"))
+    [template] = data["command"]
+    filled = template if "{task} " in command_line else template.format(**row)
+    assert filled == command_line
+
+
+def test_the_origin_of_every_row_is_in_the_page(tmp_path):
+    rows = [*small()]
+    found = data_of(written(stored(tmp_path / "runs", rows), tmp_path / "p.html"))
+    columns, boards_of = found["rows"], found["boards"]
+    letters = len(columns["id"][0])
+    by_id = {row["row_id"][:letters]: row for row in rows}
+    assert len(columns["id"]) == len(rows)
+    for i, start in enumerate(columns["id"]):
+        row, board = by_id[start], boards_of[columns["board"][i]]
+        told = {**board, "method": columns["method"][i]}
+        text = found["command"][columns["command"][i]]
+        assert re.sub(r"\{(\w+)\}", lambda m, t=told: str(t[m[1]]), text) == row["command"]
+        assert columns["code"][i].startswith(row["code_sha"][:12])
+        assert found["host"][columns["host"][i]]["host_id"] == row["host_id"]
+        assert (columns["times"][i] is None) == (not row.get("lat_samples_ns"))
+        if row.get("ratio"):
+            assert columns["ratioLo"][i] == pytest.approx(row["ratio_ci_lo"], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("ids", "shown"),
+    [
+        (("a" * 32, "b" * 32), {"a" * 8, "b" * 8}),
+        (("a" * 32, "a" * 9 + "b"), {"a" * 12, "a" * 9 + "b"}),
+        (("a" * 31 + "1", "a" * 31 + "2"), {"a" * 31 + "1", "a" * 31 + "2"}),
+    ],
+)
+def test_ids_are_as_long_as_tells_them_apart(tmp_path, ids, shown):
+    rows = small(methods=("vcc", "vanilla"), kinds=(("hub", "finetuned"),))
+    rows = [row | {"row_id": name} for row, name in zip(rows, ids, strict=True)]
+    text = written(stored(tmp_path / "r", rows), tmp_path / "p.html")
+    assert set(data_of(text)["rows"]["id"]) == shown
+
+
+def test_a_score_at_chance_is_marked_and_grey(tmp_path):
+    rows = [*small(methods=("vanilla", "vcc"), kinds=(("hub", "finetuned"),))]
+    rows[1] |= {"chance": 99.0, "at_chance": True}
+    text = written(stored(tmp_path / "runs", rows), tmp_path / "p.html")
+    [line] = re.findall(r"<tr class=chance>(.*?)(?=<tr>|</table>)", text)
+    assert "<td>vcc<td>" in line and "‡" in line
+    columns = data_of(text)["rows"]
+    assert columns["atChance"].count(True) == 1 and 99 in columns["chance"]

@@ -1,0 +1,122 @@
+"""Published times and peaks beside measured ones: every verdict, from made rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from reports.papers import build, measured, verdicts
+from tests.reports.papers.published_rows import TIME, one, ratio, real, scored, table, unfused
+
+
+def test_ratios_are_formed_against_the_papers_vanilla(judged):
+    """0.54 of fused at 2.0 of fused is 0.27 of unfused; printed 114.6 / 422.3 = 0.271."""
+    cell = judged(ratio(0.54), unfused(), **TIME)
+    assert cell.ratio == pytest.approx(0.2714, abs=1e-4)
+    assert cell.measured.value == pytest.approx(0.27)
+    assert cell.verdict == "reproduced" and cell.judgement.delta == pytest.approx(-0.5, abs=0.1)
+
+
+def test_a_ratio_beyond_the_factor_differs(judged):
+    assert judged(ratio(0.8), unfused(), **TIME).verdict == "differs"
+
+
+def test_a_ratio_to_fused_attention_is_not_the_papers(judged):
+    cell = judged(ratio(0.27), **TIME)
+    assert cell.verdict == "not comparable" and "method=vanilla_eager" in cell.reason
+    assert cell.measured.value == pytest.approx(0.27)
+
+
+@pytest.mark.parametrize("more", [{"host_id": "there"}, {"threads": 8}, {"model": "roberta-base"}])
+def test_unfused_attention_of_another_cell_or_host_is_no_baseline(judged, more):
+    assert judged(ratio(0.54), unfused(**more), **TIME).verdict == "not comparable"
+
+
+def test_too_few_pairs_are_told(judged):
+    few = {"ratio_ci_lo": 0.0, "ratio_ci_hi": float("inf"), "n_pairs": 4}
+    cell = judged(ratio(0.54) | few, unfused(), **TIME)
+    assert cell.verdict == "not comparable" and "too wide to tell (4 pairs)" in cell.reason
+
+
+def test_a_noisy_host_reproduces_nothing(judged):
+    cell = judged(ratio(0.54, noisy=True), unfused(), **TIME)
+    assert cell.verdict == "not comparable" and "too busy" in cell.reason
+
+
+def test_speed_counts_with_random_weights_and_embedded_rows(judged):
+    loose = {"weights_kind": "random", "data_source": "embedded", "model": "random-roberta-base"}
+    assert judged(ratio(0.54, **loose), unfused(**loose), **TIME).verdict == "reproduced"
+
+
+def test_a_length_without_a_printed_vanilla_has_no_printed_ratio():
+    wanted = {"model_size": "base", "length": 16384, "task": "qasper"}
+    cell = one(table("vcc_table2"), method="vcc", metric="runtime_encoder_ms", **wanted)
+    assert cell.judgement == verdicts.Judgement("not comparable", build.NO_VANILLA)
+
+
+def test_a_row_that_ended_badly_says_how(judged):
+    cell = judged(real(status="oom_host", status_detail="killed\nat 9 GiB"), **TIME)
+    assert cell.judgement == verdicts.Judgement("not comparable", "oom_host: killed")
+    cell = judged(real(status="unsupported", status_detail="no relative bias", length=4096))
+    assert cell.reason == "unsupported: no relative bias"
+
+
+def test_an_ok_row_goes_before_a_failed_one(judged):
+    assert judged(scored(74.6), real(status="error", status_detail="x")).verdict != "not comparable"
+
+
+def test_memory_of_the_whole_process_is_compared_as_a_ratio(judged):
+    lra = {"task": "lra_text", "model": "random-lra", "length": 4000, "device": "cpu"}
+    bytes_ = {"rss_base_bytes": 1 << 30, "rss_peak_delta_bytes": 1 << 30}
+    small = {"rss_base_bytes": 1 << 30, "rss_peak_delta_bytes": 1 << 28}
+    cell = judged(
+        real(**lra, **small, method="iceformer"),
+        real(**lra, **bytes_, method="vanilla_eager"),
+        name="iceformer_table2", method="iceformer", task="text",
+    )  # fmt: skip
+    assert cell.measured.value == pytest.approx(0.625)
+    assert cell.printed.approximate and cell.ratio is not None
+
+
+def test_rates_and_speeds_are_turned_into_method_over_vanilla():
+    wanted = {"method": "performer", "length": 4096}
+    speed = one(table("lra_speed"), metric="speed_ratio", **wanted)
+    steps = one(table("lra_speed"), metric="steps_per_second", **wanted)
+    assert speed.ratio == pytest.approx(1 / 5.7) and steps.ratio == pytest.approx(1.4 / 8.0)
+
+
+def test_training_is_compared_against_unfused_training():
+    row = dict.fromkeys(measured.WANTED) | {
+        "train_ratio": 0.4, "train_ratio_ci_lo": 0.39, "train_ratio_ci_hi": 0.41,
+        "train_ratio_p": 1e-4, "train_n_pairs": 40,
+    }  # fmt: skip
+    eager = row | {"train_ratio": 2.0, "train_ratio_ci_lo": 1.9, "train_ratio_ci_hi": 2.1}
+    found = measured.RATIOS["training"](row, eager)
+    assert found.measured.value == pytest.approx(0.2) and not found.objections
+    peaks = {"train_peak_bytes": 300}, {"train_peak_bytes": 1000}
+    found = measured.RATIOS["training_memory"](row | peaks[0], row | peaks[1])
+    assert found.measured.value == pytest.approx(0.3)
+
+
+def test_time_in_attention_has_no_interval_and_is_not_judged(judged):
+    lra = {"task": "lra_text", "model": "random-lra", "length": 4000}
+    cell = judged(
+        real(**lra, attend_ns=200, method="iceformer"),
+        real(**lra, attend_ns=1000, method="vanilla_eager"),
+        name="iceformer_table1", method="iceformer", task="text",
+    )  # fmt: skip
+    assert cell.measured == verdicts.Measured(0.2, None, None)
+    assert cell.verdict == "not comparable" and "no interval" in cell.reason
+
+
+def test_what_the_paper_printed_and_nobody_has_is_measured_all_the_same(judged):
+    row = real(task="lra_text", model="random-lra", method="iceformer", fid_rel_l2=0.25)
+    cell = judged(row, name="iceformer_table7", task="text")
+    assert cell.measured.value == 0.25 and "isn't known" in cell.reason
+
+
+def test_a_size_that_only_the_method_tells_counts(judged):
+    row = real(task="cnn_dailymail", model="facebook-bart-large", split="test", method="vanilla")
+    row |= {"metric": "rouge_stemmed", "value": 40.9, "ci_lo": 40.5, "ci_hi": 41.3}
+    wanted = {"method": "bart", "task": "cnn_dailymail", "metric": "rougeL"}  # printed 40.90
+    cell = judged(row, name="bigbird_summarization", **wanted)
+    assert cell.verdict == "reproduced", cell

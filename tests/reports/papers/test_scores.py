@@ -1,0 +1,116 @@
+"""Published scores beside measured ones: every verdict, from made rows."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from bench.store.store import Store
+from reports.papers import command, verdicts
+from tests.reports.papers.published_rows import EM, F1, one, ratio, scored, table
+
+
+def test_a_score_within_the_tolerance_is_reproduced(judged):
+    cell = judged(scored(75.1))
+    assert cell.verdict == "reproduced" and cell.judgement.delta == pytest.approx(0.5)
+    assert cell.measured.lo == 74.6
+
+
+def test_a_score_beyond_it_differs(judged):
+    cell = judged(scored(70.0))
+    assert cell.judgement == verdicts.Judgement("differs", "", pytest.approx(-4.6))
+
+
+def test_few_rows_reproduce_nothing_however_near_the_score(judged):
+    cell = judged(scored(74.6, half=12.0, n_scored=32))
+    assert cell.verdict == "not comparable" and "too wide to tell (n=32)" in cell.reason
+
+
+def test_few_rows_differ_from_nothing_either(judged):
+    assert judged(scored(60.0, half=15.0)).verdict == "not comparable"
+
+
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ({"data_source": "embedded"}, "embedded rows"),
+        ({"weights_kind": "embedded"}, "embedded weights"),
+        ({"weights_kind": "pretrained-swap"}, "pretrained-swap weights"),
+        ({"model": "embedded"}, "model embedded; the paper's is base"),
+        ({"split": "test"}, "test split; the paper's is dev"),
+        ({"method_params": json.dumps({"k": 8, "h": 70})}, "k=8; the paper's is 16"),
+        ({"method_params": json.dumps({"k": 16, "h": 90})}, "h=90; the paper's is 70"),
+    ],
+)
+def test_what_is_not_the_papers_cell_is_shown_and_never_compared(judged, more, reason):
+    cell = judged(scored(74.6, **more))
+    assert cell.verdict == "not comparable" and reason in cell.reason
+    assert cell.measured.value == 74.6 and cell.judgement.delta is None
+
+
+def test_another_length_is_another_line(judged):
+    assert judged(scored(74.6, length=2048)).verdict == "not run"
+
+
+def test_another_printed_size_is_another_line(judged):
+    assert judged(scored(74.6, model="my-roberta-large")).verdict == "not run"
+
+
+def test_a_row_that_may_be_compared_goes_before_a_newer_that_may_not(judged):
+    cell = judged(scored(74.6), scored(10.0, data_source="embedded"))
+    assert cell.verdict == "reproduced"
+
+
+def test_a_figure_without_a_stored_interval_gets_the_widest_possible(judged):
+    cell = judged(scored(74.9), **EM)
+    assert cell.measured.value == pytest.approx(60.9)
+    assert cell.measured.hi - cell.measured.lo == pytest.approx(2.22, abs=0.02)
+    assert cell.verdict == "reproduced"
+
+
+def test_a_metric_that_the_task_lacks_is_told(judged):
+    row = scored(30.0, task="wikihop", metric="exact_match", metrics='{"exact_match": 30.0}')
+    row |= {"model": "t5-base-wikihop", "method": "vanilla", "method_params": "{}"}
+    cell = judged(
+        row, name="vcc_table2", method="t5", model_size="base", length=4096, task="wikihop",
+        metric="f1",
+    )  # fmt: skip
+    assert "exact_match, has no f1" in cell.reason
+
+
+def test_weights_that_only_longer_pretraining_tells_apart_are_not_compared(judged):
+    cell = judged(scored(75.0), **{**F1, "method": "vcc_star"})
+    assert cell.verdict == "not comparable" and "longer pretraining" in cell.reason
+
+
+def test_a_mean_over_tasks_is_formed_of_all_or_not_at_all(tmp_path):
+    for number, task in enumerate(("listops", "text", "retrieval", "image")):
+        row = scored(60.0, task=f"lra_{task}", metric="accuracy", model="lra-full", split="test")
+        row |= {"method": "vanilla", "method_params": "{}", "length": 8192}
+        Store(tmp_path).append([row | {"weights_kind": "from-scratch", "seed": number}])
+    wanted = {"method": "vanilla", "task": "lra_avg"}
+    some = one(table("fourier_table1", tmp_path), **wanted).judgement
+    assert some == verdicts.Judgement("not run", "4 of 5 tasks are measured")
+    row |= {"task": "lra_pathfinder", "weights_kind": "from-scratch", "row_id": None}
+    Store(tmp_path).append([row | {"cell_key": "pathfinder"}])
+    cell = one(table("fourier_table1", tmp_path), **wanted)  # printed 54.39
+    assert cell.measured.value == pytest.approx(60.0) and cell.verdict == "differs"
+    assert cell.measured.hi == pytest.approx(60 + 0.5 / 5**0.5)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"method_params": "[1]", "metrics": '"x"'},
+        {"length": None, "split": None, "model": None, "batch": None, "threads": None},
+        {"value": float("nan"), "ci_lo": None, "ci_hi": None, "n_scored": None, "metric": None},
+        {"host_id": None, "created_utc": "long ago", "weights_kind": None, "data_source": None},
+    ],
+)
+def test_a_row_that_lacks_what_others_have_stops_nothing(tmp_path, more):
+    Store(tmp_path).append([scored(75.0) | more, ratio(0.5, task="quality") | more])
+    found = table("vcc_table1", tmp_path)
+    assert "reproduced" not in {c.verdict for c in found.cells if "length" in more}
+    for write in command.FORMATS.values():
+        assert write(found)

@@ -1,0 +1,135 @@
+"""Published tables: what their definitions name, and what stands around the cells."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from bench.errors import RequestError
+from bench.request import compose, plugins
+from bench.request.schema import MEASURES
+from bench.store.store import Store
+from reports.papers.bench_commands import cell_commands, commands
+from reports.papers.command import FORMATS
+from reports.papers.definitions import load_definitions
+from reports.papers.printed import load_printed
+from reports.papers.view import view
+from tests.reports.papers.published_rows import ratio, scored, table, unfused
+
+ALL = load_definitions()
+TABLES = [definition.name for definition in ALL]
+NEWER_PLANS = {"training"}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_names_what_there_is(name):
+    definition = load_definitions([name])[0]
+    tables = {cell.table for cell in load_printed(definition.paper)}
+    assert set(definition.parts) <= tables
+    for method in definition.methods.values():
+        assert bool(method.method) != bool(method.cannot), method
+        if method.method:
+            given = {*method.params, *(k for own in method.by_task.values() for k in own)}
+            assert given <= set(plugins.conf("method", method.method)), method
+    for task in definition.tasks.values():
+        assert bool(task.task) != bool(task.cannot), task
+        if task.task:
+            plugins.conf("task", task.task)
+    assert set(definition.reference) <= set(definition.methods)
+    for names in definition.averages.values():
+        assert set(names) <= set(definition.tasks)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_table_with_nothing_measured_prints_what_is_published(name):
+    found = table(name)
+    assert found.cells
+    verdict = {cell.verdict for cell in found.cells}
+    assert verdict <= {"not run", "not comparable"}
+    assert all(c.reason for c in found.cells if c.verdict == "not comparable")
+    text = FORMATS["md"](found)
+    for cell in found.cells:
+        if cell.printed.value is not None and not cell.printed.approximate:
+            assert cell.printed.text in text
+    assert "nothing yet" in text
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_cell_that_was_not_run_has_a_command_that_composes(name):
+    found = table(name)
+    per_cell = cell_commands(found)
+    for cell in found.cells:
+        if cell.verdict == "not run":
+            assert per_cell[id(cell)].startswith("bench run ")
+    for _, command in commands(found):
+        first, second, *words = command.split()
+        assert (first, second) == ("bench", "run")
+        words = [word for word in words if word != "-m"]
+        assert compose.check_overrides(words)
+        measure = next(w for w in words if w.startswith("measure=")).partition("=")[2]
+        assert measure in {*MEASURES, *NEWER_PLANS}
+
+
+def test_one_command_composes_whole():
+    words = dict(commands(table("fourier_table3")))["BART-large"].split()[2:]
+    request = compose.compose([word for word in words if word != "-m"])
+    assert request["method"]["name"] == "vanilla" and request["n"] is None
+
+
+def test_every_table_is_there():
+    assert set(TABLES) == {
+        *(f"vcc_table{n}" for n in (1, 2, 3, 6, 7)),
+        *(f"iceformer_table{n}" for n in (1, 2, 3, 7)),
+        *(f"fourier_table{n}" for n in (1, 2, 3, 4)),
+        "bigbird_qa", "bigbird_classification", "bigbird_summarization",
+        "lra_leaderboard", "lra_speed",
+    }  # fmt: skip
+
+
+def test_a_table_that_is_not_there_has_its_nearest_name():
+    with pytest.raises(RequestError, match=r"unknown table 'vcc_tabel1'. Did you mean vcc_table1"):
+        load_definitions(["vcc_tabel1"])
+
+
+# -- what stands around the cells --------------------------------------------
+
+
+def test_beneath_a_table_stand_hardware_configuration_and_rows_without_a_cell(tmp_path):
+    row = scored(75.0, cpu_model="Test CPU", torch="2.9", host_id="abcdef0123456789")
+    other = ratio(0.7, length=1024, method_params="{}")
+    Store(tmp_path).append([row, other])
+    found = view(table("vcc_table1", tmp_path))
+    assert ("published", "NVIDIA A100 (1 sequence)") in found.hardware
+    assert ("measured, host abcdef01", "Test CPU, torch 2.9") in found.hardware
+    ours = found.configuration.lines[1]
+    assert ours[0] == row["row_id"][:8] and "my-roberta-base" in ours and "float16" in ours
+    assert found.others.lines[0][0] == other["row_id"][:8]
+    assert "finetuned" in found.checkpoint_note
+    text = FORMATS["md"](table("vcc_table1", tmp_path))
+    headings = re.findall("^## (.*)", text, re.M)
+    assert headings == ["Commands", "Hardware", "Configuration", "Also measured", "Notes"]
+
+
+def test_a_table_comes_in_the_papers_shape_too(tmp_path):
+    Store(tmp_path).append([scored(75.1), ratio(0.54), unfused()])
+    shape = view(table("vcc_table1", tmp_path)).grids[0]
+    assert shape.caption == "Table 1, in the paper's shape" and len(shape.lines) == 8
+    line = dict(zip(shape.head, shape.lines[5], strict=True))
+    assert line["method"] == "VCC, base, 4,096"
+    assert line["hotpotqa F1"] == "74.6 → 75.1, reproduced"
+    assert line["hotpotqa runtime, total"] == "114.6 ms = ×0.271 → ×0.270, reproduced"
+    assert line["wikihop accuracy"] == "75.9"
+    wide = [grid.caption for grid in view(table("vcc_table2")).grids]
+    assert not any("shape" in caption for caption in wide)
+
+
+def test_cells_that_look_wrong_as_printed_have_a_note():
+    text = FORMATS["md"](table("vcc_table3"))
+    assert "looks wrong as printed: same model/length/runtime in Table 2 prints em 5.0" in text
+    assert "5.9 \\[1\\]" in text
+
+
+def test_cells_off_a_plot_are_marked():
+    text = FORMATS["md"](table("iceformer_table1"))
+    assert "≈ 2.92 s = ×1.000" in text and "≈ 0.38 s |" in text

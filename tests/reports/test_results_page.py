@@ -1,0 +1,58 @@
+"""docs/results.md is generated from the rows that it is given."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from bench.store.store import Store
+from reports import results_page
+from tests.reports import made
+
+
+def test_the_page_has_a_line_for_each_reference_row(tmp_path):
+    if not results_page.REFERENCE.is_dir():
+        pytest.skip("no reference rows in this checkout")
+    results_page.main([str(tmp_path / "results.md")])
+    text = (tmp_path / "results.md").read_text().replace("\\_", "_")
+    lines = [re.sub(" +", " ", line) for line in text.splitlines() if line.startswith("|")]
+    rows = Store(results_page.REFERENCE).rows().to_pylist()
+    quickstart = {
+        (row["task"], row["method"])
+        for row in rows
+        if "experiment=quickstart" in (row["command"] or "") and row["status"] == "ok"
+    }
+    assert len(quickstart) > 20
+    for task, method in quickstart:
+        found = [line for line in lines if re.match(rf"\| {task} \| [\d,]+ \| {method} \|", line)]
+        assert len(found) == (method != "vanilla"), (task, method)
+
+
+def test_the_frontier_says_how_far_each_method_goes(tmp_path):
+    kinds = (("hub", "finetuned"),)
+    plain, row = made.rows(tasks=("narrativeqa",), lengths=(512,), devices=("cpu",), kinds=kinds,
+                           methods=("vanilla", "vcc"))  # fmt: skip
+    command = "bench run experiment=frontier scale=small"
+    cells = [
+        plain | {"lat_median_ns": 1_234_000_000, "length": 512},
+        row | {"ratio": 0.5, "verdict": "faster", "mem_ratio": 1.25, "length": 512},
+        row | {"ratio": None, "baseline_status": "oom_host", "lat_median_ns": 9_000_000,
+               "length": 2048},
+        plain | {"status": "oom_host", "length": 2048},
+        plain | {"status": "timeout", "length": 8192},
+        row | {"status": "skipped", "length": 8192},
+    ]  # fmt: skip
+    more = [{"row_id": f"r{i}", "cell_key": f"c{i}", "command": command} for i in range(6)]
+    Store(tmp_path).append(cell | own for cell, own in zip(cells, more, strict=True))
+    text = results_page.results_page(tmp_path)
+    lines = [re.sub(" +", " ", line) for line in text.splitlines() if line.startswith("|")]
+    assert lines[0] == "| method | 512 tokens | 2,048 tokens | 8,192 tokens |"
+    assert lines[2:] == [
+        "| vanilla | 1,234 ms | out of memory | out of time |",
+        "| vcc | ×0.50 faster, memory ×1.25 | 9 ms, vanilla out of memory | not measured |",
+    ]
+
+
+def test_without_rows_there_are_no_tables(tmp_path):
+    assert "|" not in results_page.results_page(tmp_path / "none")

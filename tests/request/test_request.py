@@ -1,0 +1,182 @@
+"""From words to a cell: what is accepted, what is refused and how, and what makes another cell."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+import bench
+from bench.cli.main import main
+from bench.errors import RequestError
+from bench.request import compose, plugins
+from bench.request.cell import Cell
+from tests.conftest import ROOT
+
+
+def composed(tiny_t5: Path, *overrides: str) -> Cell:
+    return bench.compose(f"model={tiny_t5}", "length=512", "n=2", *overrides)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["method=vvc"], "unknown method 'vvc'. Did you mean vcc?"),
+        (["task=narativeqa"], "Did you mean narrativeqa?"),
+        (["model=embeded"], "Did you mean embedded?"),
+        (["method.kk=3"], "unknown parameter of vcc 'kk'. Did you mean k?"),
+        (["lenght=3"], "unknown name 'lenght'. Did you mean length?"),
+        (["length=-1"], "length=-1 is not accepted: it must be 1 or more"),
+        (["length=abc"], "Value 'abc' of type 'str' could not be converted to Integer"),
+        (["measure=quik"], "Did you mean quick?"),
+        (["dtype=float31"], "Did you mean float32?"),
+        (["data=local"], "data=local needs the folder"),
+        (["data=local", "data.dir=nowhere"], "nowhere/scrolls/narrative_qa.zip"),
+        (["model=./nowhere"], "no folder ./nowhere"),
+        (["model=nobody/nothing"], "bench fetch --model nobody/nothing"),
+        (["vcc"], "can't read 'vcc'"),
+    ],
+)
+def test_a_wrong_request_is_one_clear_line_and_exit_code_2(words, told, tiny_t5, capsys):
+    model = [] if any(word.startswith("model=") for word in words) else [f"model={tiny_t5}"]
+    with pytest.raises(SystemExit) as stop:
+        main(["run", *model, *words])
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert stop.value.code == 2 and len(lines) == 1
+    assert told in lines[0]
+
+
+def test_cuda_is_refused_where_there_is_none(tiny_t5, monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(RequestError, match="no CUDA GPU on this machine"):
+        composed(tiny_t5, "device=cuda")
+
+
+def test_a_folder_that_is_no_checkpoint_is_named(tmp_path):
+    with pytest.raises(RequestError, match=r"is no checkpoint: it has no config\.json"):
+        bench.compose(f"model={tmp_path}")
+    (tmp_path / "config.json").write_text('{"model_type": "t5"}')
+    with pytest.raises(RequestError, match=r"holds no \*.safetensors"):
+        bench.compose(f"model={tmp_path}")
+
+
+def test_a_cell_survives_json_and_keeps_its_key(tiny_t5):
+    cell = composed(tiny_t5)
+    assert Cell.from_json(cell.to_json()) == cell
+    assert Cell.from_json(cell.to_json()).key == cell.key
+
+
+def test_a_row_keeps_no_place_of_this_machine():
+    cell = bench.compose("recipe=lra_small_listops", "method=vanilla", "n=2")
+    kept = cell.stored_json()
+    assert str(ROOT) not in kept and "checkpoints" not in json.loads(kept)["model"]
+    assert Cell.from_json(kept).key == cell.key
+    shipped = bench.compose("method=vanilla", "n=2")
+    assert json.loads(shipped.stored_json())["model"]["path"] == "bench/models/embedded/t5"
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["method=vanilla", "method.k=8", "task=qasper", "length=513", "n=3", "batch=2", "seed=1",
+     "dtype=bfloat16", "threads=1", "measure=speed", "data.split=test"],
+)  # fmt: skip
+def test_whatever_can_change_the_numbers_changes_the_key(tiny_t5, change):
+    assert composed(tiny_t5).key != composed(tiny_t5, change).key
+
+
+def test_what_cannot_change_the_numbers_does_not(tiny_t5):
+    assert composed(tiny_t5).key == composed(tiny_t5, "results=elsewhere", "force=true").key
+
+
+def test_where_code_and_weights_lie_is_in_no_key(tiny_t5):
+    cell = composed(tiny_t5)
+    moved = replace(
+        cell,
+        method={**cell.method, "target": "elsewhere:VCC"},
+        task={**cell.task, "target": "elsewhere:Scrolls"},
+        model={**cell.model, "family": "elsewhere:T5Family", "path": "/", "original_path": "/"},
+    )
+    for name in ("key", "plan_key", "prediction_key"):
+        assert getattr(moved, name) == getattr(cell, name)
+    other = replace(cell, method={**cell.method, "target": "methods.vcc.vcc:Other"})
+    assert other.key != cell.key
+
+
+def test_other_weights_are_another_cell(tiny_t5, tmp_path):
+    for file in tiny_t5.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    weights = tmp_path / "model.safetensors"
+    changed = bytearray(weights.read_bytes())
+    before = composed(tmp_path).key
+    changed[-1] ^= 1
+    weights.write_bytes(changed)
+    assert composed(tmp_path).key != before
+
+
+def test_more_rows_reuse_the_predictions_of_fewer(tiny_t5):
+    assert composed(tiny_t5).prediction_key == composed(tiny_t5, "n=3").prediction_key
+    assert composed(tiny_t5).prediction_key != composed(tiny_t5, "method.h=1").prediction_key
+
+
+def test_every_choice_composes_and_builds():
+    for task in plugins.available("task"):
+        request = compose.compose([f"task={task}"])
+        assert plugins.build(request["task"]).name == task
+    for method in plugins.available("method"):
+        assert plugins.build(compose.compose([f"method={method}"])["method"])
+
+
+def test_a_plugin_folder_adds_a_method(tmp_path):
+    (tmp_path / "method").mkdir()
+    conf = {"name": "mine", "target": "methods.vanilla:Vanilla"}
+    (tmp_path / "method" / "mine.yaml").write_text("# Mine.\n" + yaml.safe_dump(conf))
+    done = subprocess.run(
+        [sys.executable, "-c",
+         "import json\nfrom bench.request.compose import compose\n"
+         "print(json.dumps(compose(['method=mine'])['method']))"],
+        env={"BENCH_CONF_PATH": str(tmp_path)}, capture_output=True, text=True, cwd=ROOT,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == conf, done.stderr
+
+
+@pytest.fixture
+def shipped(tiny_t5, tmp_path, monkeypatch):
+    """Two models: `general` leaves qasper to `special`, whose vcc was trained with k=4."""
+    (tmp_path / "model").mkdir()
+    one = {"family": "bench.models.t5:T5Family", "path": str(tiny_t5), "weights": "embedded"}
+    own = {"adapted": {"vcc": str(tiny_t5)}, "adapted_with": {"vcc": {"k": 4}}, "longest": 256}
+    general = {"name": "general", **one, "by_task": {"qasper": "special"}}
+    for conf in (general, {"name": "special", **one, **own}):
+        (tmp_path / "model" / f"{conf['name']}.yaml").write_text(yaml.safe_dump(conf))
+    monkeypatch.setenv("BENCH_CONF_PATH", str(tmp_path))
+    plugins.conf_dirs.cache_clear()
+    yield
+    plugins.conf_dirs.cache_clear()
+
+
+def test_a_model_may_have_another_stand_in_on_a_task(shipped):
+    short = ["length=512", "n=2"]
+    found = bench.compose("model=general", *short, "task=qasper")
+    assert found.model["name"] == "special"
+    assert found.key == bench.compose("model=special", *short, "task=qasper").key
+    assert bench.compose("model=general", *short, "task=narrativeqa").model["name"] == "general"
+    changed = bench.compose("model=general", *short, "task=qasper", "model.weights=random")
+    assert changed.model["name"] == "general", "a changed model is meant as it is"
+
+
+def test_a_model_reads_no_more_than_its_longest(shipped):
+    assert bench.compose("model=special", "length=512", "n=2").length == 256
+    assert bench.compose("model=special", "length=200", "n=2").length == 200
+
+
+def test_adapted_weights_bring_the_parameters_they_were_trained_with(shipped):
+    k = {
+        words: bench.compose("model=special", "n=2", *words).method["k"]
+        for words in ((), ("method.k=8",), ("protocol=swap",))
+    }
+    assert k == {(): 4, ("method.k=8",): 8, ("protocol=swap",): 16}

@@ -1,0 +1,86 @@
+"""What a budget leaves out of a sweep, when, and the rows that say so."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from bench.cli import main
+from bench.execution import runner
+from bench.store.store import Store
+from bench.sweep import budget
+from bench.sweep.plan import plan
+from bench.sweep.state import Record
+
+CELL = ["n=2", "threads=1", "measure=quality"]
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """A sweep of two methods at three lengths, of which nothing has run."""
+    words = [*CELL, "length=256,512,1024", "method=vanilla,vcc", f"results={tmp_path}"]
+    made = plan([*words, "budget=1h"])
+    record = Record.begin(made, "")
+    content = record.content()
+    for cell in content["cells"]:
+        cell["seconds"] = 100.0
+    return record, content
+
+
+def over(record, index, status="ok", seconds=100.0):
+    record.write_note(index, state="ended", status=status, code=0, seconds=seconds)
+
+
+def test_the_first_cell_always_begins_and_without_a_budget_all_do(begun):
+    record, content = begun
+    assert budget.reason_to_skip(record, content | {"until": time.time() - 5}, 0) is None
+    assert budget.reason_to_skip(record, content | {"until": None}, 5) is None
+
+
+def test_a_cell_that_would_end_too_late_is_not_begun(begun):
+    record, content = begun
+    soon = content | {"until": time.time() + 60}
+    assert "about 2 min, and 60 s are left" in budget.reason_to_skip(record, soon, 2)
+    # Its method took half of what was thought, so there is time; the other's cells say less.
+    for index, took in ((0, 400.0), (1, 50.0)):
+        over(record, index, seconds=took)
+    assert [cell["overrides"][1] for cell in content["cells"][:4]] == [
+        "method=vanilla", "method=vcc"] * 2  # fmt: skip
+    assert budget.reason_to_skip(record, soon, 3) is None
+    assert "about 7 min" in budget.reason_to_skip(record, soon, 2)
+
+
+@pytest.mark.parametrize("status", ["oom_host", "oom_device", "timeout"])
+def test_what_did_not_fit_is_not_tried_with_more_tokens(begun, status):
+    record, content = begun
+    over(record, 1, status=status)
+    assert budget.reason_to_skip(record, content, 3) == f"at length=256 it ended as {status}"
+    assert budget.reason_to_skip(record, content, 2) is None
+
+
+def test_what_is_left_out_becomes_rows_once_and_is_still_to_do(tmp_path):
+    words = [*CELL, "length=256", "method=vanilla,vcc", f"results={tmp_path}"]
+    made = plan([*words, "budget=1h"])
+    for _ in range(2):
+        left = [(planned, "too long") for planned in made.cells]
+        budget.store_rows(made, left, "bench run -m …", here=True)
+    rows = Store(tmp_path).rows().to_pylist()
+    assert {(row["method"], row["status"]) for row in rows} == {
+        ("vanilla", "skipped"), ("vcc", "skipped")}  # fmt: skip
+    assert len(rows) == 2 and all(row["host_id"] for row in rows)
+    assert rows[0]["status_detail"] == "not measured for the budget of 1h: too long"
+    assert len(plan(words).of("to do")) == 2
+
+
+def test_a_spent_budget_tells_each_cell_and_why(tmp_path, capsys, monkeypatch, instant_cells):
+    run = runner.run
+    monkeypatch.setattr(runner, "run", lambda *a, **k: time.sleep(1.1) or run(*a, **k))
+    with pytest.raises(SystemExit) as stop:
+        main.main(["run", "-m", *CELL, "length=256", "method=vanilla", "seed=0,1", "budget=1s",
+                  f"results={tmp_path}"])  # fmt: skip
+    told = capsys.readouterr().out
+    assert stop.value.code == 0 and "1 done, 0 failed, 1 not measured for the budget" in told
+    assert "over budget: it would take about" in told
+    statuses = [row["status"] for row in Store(tmp_path).rows().to_pylist()]
+    assert sorted(statuses) == ["ok", "skipped"]

@@ -1,0 +1,215 @@
+"""Every experiment composes and plans at both of its scales, says what it costs and promises, and
+the tables and figures of the papers are all there."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import pytest
+
+from bench.errors import RequestError
+from bench.request import plugins
+from bench.request.cell import Cell
+from bench.store.store import Store
+from bench.sweep.grid import Point, SweepGrid
+from bench.sweep.plan import plan
+from bench.sweep.planned import Plan, PlanState
+from reports.results_page import REFERENCE
+from tasks.base import Data
+from tests.conftest import ROOT
+from tests.sweep.test_plan import by_hydra
+
+PAPERS = {
+    "vcc": ("table1", "table2", "table3", "table7", "fig1", "fig5"),
+    "iceformer": ("table1", "table2", "table3", "fig4", "fig5"),
+    "fourier": ("table1", "table2", "table3", "table4", "fig1", "fig3"),
+    "bigbird": ("qa", "classification", "summarization"),
+}
+NAMES = [f"{paper}_{part}" for paper, parts in PAPERS.items() for part in parts]
+EXPERIMENTS = sorted(plugins.available("experiment"))
+SMALL = sorted(path.stem for path in (ROOT / "conf" / "scale" / "small").glob("*.yaml"))
+TWO_CORES_BYTES = 4 << 30
+TWO_CORES_S = 45 * 60
+TEXTS = ["narrativeqa", "quality", "gist", "longeval_lines"]
+QUICKSTART = [*TEXTS, "lra_listops", "lra_text_easy", "lra_image", "lra_pathfinder_easy"]
+
+
+@functools.cache
+def points_of(*overrides: str) -> tuple[SweepGrid, list[Point]]:
+    grid = SweepGrid.of(overrides)
+    return grid, list(grid.points())
+
+
+@functools.cache
+def whole_plan(name: str) -> Plan:
+    return plan([f"experiment={name}", "results=nowhere", "threads=2"])
+
+
+def points_at_both_scales(name: str) -> list[Point]:
+    return [
+        *points_of(f"experiment={name}")[1],
+        *points_of(f"experiment={name}", "scale=small")[1],
+    ]
+
+
+def header_of(name: str, scale: str | None = None) -> str:
+    """An overlay's leading comment."""
+    folder = f"scale/{scale}" if scale else "experiment"
+    text = (ROOT / "conf" / folder / f"{name}.yaml").read_text()
+    return "\n".join(line for line in text.splitlines() if line.startswith("#"))
+
+
+def test_each_table_and_figure_has_its_experiment_and_its_small_scale():
+    assert set(NAMES) <= set(EXPERIMENTS)
+    assert set(NAMES) <= set(SMALL) <= set(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_it_plans_as_it_stands(name):
+    planned = whole_plan(name)
+    assert planned.cells and not planned.of(PlanState.REFUSED), planned.cells[0].reason
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_it_plans_at_the_small_scale_and_fits_two_cores(name):
+    small = plan([f"experiment={name}", "scale=small", "threads=2"])
+    assert small.cells and not small.of(PlanState.REFUSED), small.cells[0].reason
+    assert max(p.bytes for p in small.cells) < TWO_CORES_BYTES
+    assert sum(p.seconds for p in small.cells if p.runs) < TWO_CORES_S
+    whole = whole_plan(name)
+    longest = [max(p.request["length"] for p in planned.cells) for planned in (small, whole)]
+    assert longest[0] <= longest[1] and len(small.cells) <= len(whole.cells)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_its_header_says_what_to_run_what_it_costs_and_what_to_expect(name):
+    header = header_of(name)
+    for part in (f"bench plan experiment={name}", f"bench run -m experiment={name}", "# cost: ",
+                 "# expect: "):  # fmt: skip
+        assert part in header, f"{name}: its header has no '{part}'"
+    if name in NAMES:
+        assert re.search(r"\(arXiv \d{4}\.\d{5}\), (Table|Figure)", header.replace("\n# ", " "))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_header_of_its_small_scale_does_so_too(name):
+    assert f"bench run -m experiment={name} scale=small" in header_of(name, "small")
+    assert "# cost: " in header_of(name, "small")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_its_points_are_what_hydra_composes(name):
+    for overrides in ([f"experiment={name}"], [f"experiment={name}", "scale=small"]):
+        grid, points = points_of(*overrides)
+        point = points[-1]
+        assert dict(point.request) == by_hydra([*grid.fixed, *point.overrides])
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_its_small_cells_are_cells(name):
+    """All that a run checks before anything starts: parameters of method and task, rows."""
+    _, points = points_of(f"experiment={name}", "scale=small")
+    request = dict(min(points, key=lambda point: point.request["length"]).request)
+    cell = Cell.of({**request, "n": 1})
+    assert cell.build_task() and plugins.build(dict(cell.method))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_methods_tasks_and_models_of_every_point_fit(name):
+    """Parameters that method and task have, and a class head only for a task of classes, which
+    else only the child that has the model would refuse."""
+    for point in points_at_both_scales(name):
+        plugins.build(dict(point.request["method"]))
+        task, model = plugins.build(dict(point.request["task"])), point.request["model"]
+        kind = (model["config"] or {}).get("model_type", "t5")
+        assert bool(task.labels) == (kind in ("lra", "bert", "roberta")), point.overrides
+
+
+STAND_INS = {
+    "model=t5-base": "model=random-t5-base",
+    "model=t5-large": "model=random-t5-large",
+    "model=bart-large": "model=random-bart-large",
+    "model=FacebookAI/roberta-base": "model=random-roberta-base",
+    "model=lmsys/vicuna-7b-v1.5-16k": "model=random-llama-7b",
+}
+"""What has to be fetched → what stands for it here."""
+
+
+def commands(header: str) -> list[str]:
+    """The words of each `bench run -m` in a header, its loops unrolled."""
+    text = re.sub(r"\\\n# +", "", header)
+    found = []
+    for line in text.splitlines():
+        loop = re.search(r"for (\w+) in ([\w ]+); do", line)
+        if not (asked := re.search(r"bench run -m ([^;]*?)(?:; done|   .*)?$", line)):
+            continue
+        values = loop[2].split() if loop else [""]
+        found += [asked[1].replace(f"${loop[1]}", v) if loop else asked[1] for v in values]
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_commands_of_its_header_compose(name):
+    asked = [command for command in commands(header_of(name)) if f"experiment={name}" in command]
+    assert asked
+    for command in asked:
+        for point in points_of(*(STAND_INS.get(word, word) for word in command.split()))[1]:
+            plugins.build(dict(point.request["method"]))
+            plugins.build(dict(point.request["task"]))
+            if "recipe=" in command:
+                recipe = re.search(r"recipe=(\w+)", command)[1]
+                assert point.request["recipe"]["name"] == recipe
+                task = re.search(r"^ *- override /task: (\w+)", recipe_text(recipe), re.M)[1]
+                assert point.request["task"]["name"] == task, f"{command}: the recipe's is {task}"
+
+
+def recipe_text(name: str) -> str:
+    return plugins.available("recipe")[name].read_text()
+
+
+def test_words_of_the_request_win_over_a_scale():
+    cells = plan(["experiment=vcc_table2", "scale=small", "length=512", "task=qasper"]).cells
+    assert {p.request["length"] for p in cells} == {512} and len(cells) == 2
+
+
+def test_an_unknown_scale_is_named():
+    with pytest.raises(RequestError, match="Did you mean small"):
+        plan(["experiment=vcc_table1", "scale=smal"])
+
+
+def test_the_quickstart_is_all_methods_on_tasks_that_need_no_network():
+    cells = whole_plan("quickstart").cells
+    assert {p.request["task"]["name"] for p in cells} == set(QUICKSTART)
+    methods = {p.request["method"]["name"] for p in cells}
+    assert methods == {"vanilla", "bigbird", "vcc", "iceformer", "fourier"}
+    assert {p.request["data"]["source"] for p in cells} == {"embedded"}
+    assert {p.request["model"]["weights"] for p in cells} == {"embedded"}
+    assert not any(p.request["recipe"] for p in cells)
+    assert {p.request["measure"] for p in cells} == {"quick"}
+    rows = {p.request["task"]["name"]: p.request["n"] for p in cells}
+    assert rows == {name: 256 if name.startswith("lra_") else 32 for name in QUICKSTART}
+    given = plan(["experiment=quickstart", "n=64", "threads=2"]).cells
+    assert {p.request["n"] for p in given} == {64}
+
+
+def test_vanilla_is_above_chance_in_every_row_of_the_quickstart():
+    rows = Store(REFERENCE).rows().to_pylist()
+    found = {
+        row["task"]: row["at_chance"]
+        for row in rows
+        if "experiment=quickstart" in (row["command"] or "") and row["method"] == "vanilla"
+    }
+    assert found == dict.fromkeys(QUICKSTART, False)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_no_constant_answer_does_for_a_task_of_the_quickstart(name):
+    """Above chance means above the best of the right answers given to every question."""
+    task = plugins.build(plugins.conf("task", name))
+    split = getattr(task, "default_split", None)
+    rows = task.load(Data("embedded", None, split), 16, 2048, 0).rows
+    references = [row.references for row in rows]
+    constants = {right[0] for right in references}
+    best = max(task.score([c] * len(rows), references)["value"] for c in constants)
+    assert best < 40

@@ -1,0 +1,327 @@
+"""A sweep while it runs and after it: rows, records, what is told, and what ends badly."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from bench.cli import main
+from bench.errors import RequestError
+from bench.execution import runner, stages
+from bench.host import job as place
+from bench.request.cell import Cell
+from bench.request.compose import compose
+from bench.store.store import Store
+from bench.sweep import launchers, orphaned_jobs, slurm
+from bench.sweep.plan import plan
+from bench.sweep.state import CellOutcome, Record, sweeps
+from bench.terminal import sweep_summary
+from bench.terminal.sweep_progress import SweepProgress
+from tests import made
+from tests.conftest import ROOT
+
+CELL = ["length=256", "n=2", "threads=1", "measure=quality"]
+
+
+def bench_run(*words, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "bench", *words], capture_output=True, text=True, cwd=ROOT,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def swept(tiny_t5, tmp_path_factory):
+    """Two cells by joblib, two at a time."""
+    results = tmp_path_factory.mktemp("swept")
+    words = [*CELL, "method=vanilla,vcc", f"model={tiny_t5}", f"results={results}"]
+    return results, words, bench_run("run", "-m", "launcher=joblib", "n_jobs=2", *words)
+
+
+def test_joblib_runs_cells_side_by_side_and_their_rows_say_so(swept):
+    results, _, said = swept
+    assert said.returncode == 0, said.stderr
+    assert "2 cells: 2 done, 0 failed" in said.stdout and "[2/2] method=" in said.stdout
+    rows = Store(results).rows().to_pylist()
+    assert {row["method"] for row in rows} == {"vanilla", "vcc"}
+    assert {(row["launcher"], row["ran_beside"]) for row in rows} == {("joblib", "n_jobs=2")}
+    [record] = sweeps(results)
+    assert len({record.read_note(i)["pid"] for i in (0, 1)}) == 2
+    assert {row["run_id"] for row in rows} == {record.id}
+
+
+def test_what_one_launcher_has_done_the_other_does_not_start(swept):
+    results, words, _ = swept
+    said = bench_run("run", "-m", *words)
+    assert said.returncode == 0 and said.stdout.splitlines()[0] == "2 cells · 2 done"
+    assert "2 cells: 2 done, 0 failed (2 of them before)" in said.stdout
+    assert Store(results).rows().num_rows == 2 and len(list(sweeps(results))) == 1
+
+
+def test_status_tells_of_a_sweep_that_has_ended(swept, capsys):
+    results, _, _ = swept
+    with pytest.raises(SystemExit) as stop:
+        main.main(["status", "--results", str(results)])
+    lines = capsys.readouterr().out.splitlines()
+    assert stop.value.code == 0 and len(lines) == 3
+    assert "method=vcc\tok" in lines[2]
+    with pytest.raises(SystemExit) as stop:
+        main.main(["status", "--results", str(results), "--cancel"])
+    assert stop.value.code == 2 and "stop it where it runs" in capsys.readouterr().err
+
+
+def test_two_sweeps_on_one_folder_at_once_both_finish(tiny_t5, tmp_path):
+    words = ["run", "-m", *CELL, "method=vanilla", f"model={tiny_t5}", f"results={tmp_path}"]
+    both = [
+        subprocess.Popen([sys.executable, "-m", "bench", *words], cwd=ROOT, text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for _ in range(2)
+    ]  # fmt: skip
+    told = [each.communicate()[0] for each in both]
+    assert [each.returncode for each in both] == [0, 0], told
+    assert all("1 cell: 1 done, 0 failed" in out for out in told)
+    rows = Store(tmp_path).rows().to_pylist()
+    assert len({row["cell_key"] for row in rows}) == len({row["value"] for row in rows}) == 1
+    [planned] = plan(words[2:]).cells
+    assert planned.state == "done"
+
+
+def test_an_interrupted_sweep_goes_on_with_the_same_command(
+    tiny_t5, tmp_path, capsys, instant_cells
+):
+    words = ["run", "-m", *CELL, "method=vanilla", "seed=range(0,6)", f"model={tiny_t5}",
+             f"results={tmp_path}"]  # fmt: skip
+    running = subprocess.Popen(
+        [sys.executable, "-m", "bench", *words], cwd=ROOT, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        # What a shell starts in the background doesn't hear Ctrl-C, and its children neither.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    until = time.monotonic() + 120
+    while not any(r.read_note(1) for r in sweeps(tmp_path)):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    running.send_signal(signal.SIGINT)
+    _, told = running.communicate(timeout=60)
+    ended = Store(tmp_path).rows().num_rows
+    assert 0 < ended < 6, told
+    assert running.returncode == 130 and f"{ended} of 6 cells ended" in told
+    with pytest.raises(SystemExit) as stop:
+        main.main(words)
+    assert capsys.readouterr().out.startswith(f"6 cells · {ended} done · {6 - ended} to do")
+    assert stop.value.code == 0 and Store(tmp_path).rows().num_rows == 6
+
+
+def test_shards_of_a_sweep_merge_into_all_of_it(tmp_path, capsys):
+    words = [*CELL, "method=vanilla,vcc", "seed=0,1"]
+    for i in (1, 2):
+        mine = plan([*words, f"shard={i}/2"]).open
+        for each in mine:
+            cell = Cell.of(each.request)
+            more = {"cell_key": cell.key, "cell": cell.to_json(), "status": "ok"}
+            Store(tmp_path / str(i)).append([{**made.row(), **more}])
+    with pytest.raises(SystemExit) as stop:
+        parts = [str(tmp_path / str(i)) for i in (1, 2)]
+        main.main(["results", "merge", *parts, "--into", str(tmp_path / "all")])
+    assert stop.value.code == 0 and "4 rows added" in capsys.readouterr().out
+    assert len(plan([*words, f"results={tmp_path / 'all'}"]).of("done")) == 4
+
+
+@pytest.mark.parametrize("words", [["-m", "method=vanilla,vcc"], ["method=vcc"]])
+@pytest.mark.parametrize("folder", ["file/rows", "file"])
+def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(
+    tmp_path, folder, words, capsys, monkeypatch
+):
+    no_child = lambda *_, **__: pytest.fail("a child was started")  # noqa: E731
+    monkeypatch.setattr(stages.CellRun, "child", no_child)
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(SystemExit) as stop:
+        main.main(["run", *CELL, *words, f"results={tmp_path / folder}"])
+    told = capsys.readouterr().err.strip().splitlines()
+    if "-m" not in words:
+        assert told.pop(0).startswith("vcc × ")
+    assert stop.value.code == 2 and len(told) == 1 and "can't be written: " in told[0]
+
+
+def test_a_job_that_died_is_a_row(tmp_path):
+    cell = Cell.of(compose([*CELL, "method=vanilla"]))
+    job = {"launcher": "slurm", "slurm_job_id": "17_3", "node": "n1"}
+    row = runner.store_unmeasured(cell, tmp_path, "oom_host", "gone", **job)
+    [found] = Store(tmp_path).rows().to_pylist()
+    assert found["cell_key"] == cell.key and found["row_id"] == row["row_id"]
+    assert (found["status"], found["slurm_job_id"], found["node"]) == ("oom_host", "17_3", "n1")
+
+
+@pytest.mark.parametrize(
+    ("state", "log", "status"),
+    [
+        ("OUT_OF_MEMORY", "", "oom_host"),
+        ("FAILED", "slurmstepd: error: Exceeded job memory limit", "oom_host"),
+        ("FAILED", "Traceback", "error"),
+        ("TIMEOUT", "", "timeout"),
+        ("CANCELLED", "", None),
+        ("NODE_FAIL", "", None),
+        ("PREEMPTED", "", None),
+    ],
+)
+def test_what_slurm_says_of_a_lost_job(state, log, status):
+    assert slurm.status_of(slurm.Job("1", state, ""), log) == status
+
+
+def test_jobs_of_arrays_are_the_cells_in_order():
+    ids = ["12_0", "12_1", "9_0", "9_1", "9_2", "13"]
+    found = slurm.numbered(slurm.Job(i, "RUNNING", "n") for i in ids)
+    assert [found[i].id for i in range(6)] == ["9_0", "9_1", "9_2", "12_0", "12_1", "13"]
+
+
+def client(folder: Path, name: str, text: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def test_the_queue_and_the_accounts_are_read(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    client(tmp_path, "squeue", "echo '7_0|RUNNING|n1|None'; echo '7_1|PENDING||Resources'")
+    client(tmp_path, "sacct", "echo '7_0|CANCELLED by 0|n1|0:0'")
+    assert [job.state for job in slurm.queued("x")] == ["RUNNING", "PENDING"]
+    assert slurm.accounted("x", time.time())["7_0"].state == "CANCELLED"
+    client(tmp_path, "squeue", "echo 'slurm_load_jobs error' >&2; exit 1")
+    with pytest.raises(slurm.SlurmError, match="squeue: slurm_load_jobs error"):
+        slurm.queued("x")
+
+
+def test_a_lost_cell_gets_its_row_where_there_is_no_gpu(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    client(tmp_path, "sbatch", "exit 1")
+    client(tmp_path, "squeue", "")
+    client(tmp_path, "sacct", "echo '7_0|OUT_OF_MEMORY|n1|0:125'; echo '7_1|NODE_FAIL|n2|0:0'")
+    asked = plan([*CELL, "launcher=slurm", "device=cuda", "hydra.launcher.gpus_per_node=1",
+                  "method=vanilla,vcc", f"results={tmp_path / 'rows'}"])  # fmt: skip
+    record = Record.begin(asked, "")
+    record.write_note(0, state="running", since=0.0, stage=["memory", 0, 0])
+    assert orphaned_jobs.settle_record(record) == 1
+    [row] = Store(tmp_path / "rows").rows().to_pylist()
+    assert (row["method"], row["status"], row["status_stage"]) == ("vanilla", "oom_host", "memory")
+    assert row["device"] == "cuda" and row["node"] == "n1"
+    assert [record.read_note(i)["status"] for i in (0, 1)] == ["oom_host", "node_fail"]
+
+
+def test_jobs_that_die_after_ctrl_c_become_rows_when_somebody_asks(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    client(tmp_path, "sbatch", "exit 1")
+    client(tmp_path, "squeue", "echo '7_1|RUNNING|n1|None'")
+    client(tmp_path, "sacct", "echo '7_0|OUT_OF_MEMORY|n1|0:125'; echo '7_1|RUNNING|n1|0:0'")
+    rows = tmp_path / "rows"
+    words = [*CELL, "launcher=slurm", "hydra.launcher.mem_gb=2", "method=vanilla,vcc"]
+    record = Record.begin(plan([*words, f"results={rows}"]), "")
+    assert orphaned_jobs.settle(rows) == 0, "its process lives"
+    content = record.content() | {"pid": 1 << 30}
+    (record.folder / "sweep.json").write_text(json.dumps(content))
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            main.main(["status", "--results", str(rows)])
+    told = capsys.readouterr()
+    assert told.err.count("1 lost jobs of this folder are rows now") == 1
+    assert "oom_host" in told.out and "running" in told.out
+    [row] = Store(rows).rows().to_pylist()
+    assert (row["method"], row["status"], row["slurm_job_id"]) == ("vanilla", "oom_host", "7_0")
+    [done, _] = plan([*words, f"results={rows}"]).cells
+    assert done.state == "done"
+
+
+def test_a_job_knows_its_place_and_its_company(tmp_path, monkeypatch):
+    assert place.job_id() is None and place.columns()["launcher"] == "local"
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    client(tmp_path, "squeue", "echo 5_2; echo 8")
+    for name, value in {"SLURM_JOB_ID": "6", "SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "2",
+                        "SLURMD_NODENAME": "n1", "SLURM_RESTART_COUNT": "1",
+                        "SLURM_MEM_PER_NODE": "2048"}.items():  # fmt: skip
+        monkeypatch.setenv(name, value)
+    assert place.columns() == {
+        "launcher": "slurm", "slurm_job_id": "5_2", "node": "n1", "attempt": 2}  # fmt: skip
+    assert place.neighbours() == {"job 8"} and place.memory_limit() == 2 << 30
+    with pytest.raises(place.JobPreempted):
+        place.check_preempted(signal.SIGTERM)
+    place.check_preempted(signal.SIGKILL)
+
+
+def test_timed_cells_have_their_node_alone_unless_told_otherwise():
+    assert any("exclusive=true" in w for w in launchers.slurm_overrides({}, "x", timed=True))
+    assert not any("exclusive" in w for w in launchers.slurm_overrides({}, "x", timed=False))
+    shared = {"additional_parameters": {"exclusive": False}}
+    assert not any("exclusive" in w for w in launchers.slurm_overrides(shared, "x", timed=True))
+    told = launchers.check_timed(launchers.SLURM, shared, 3)
+    assert told and "3 of these cells are timed" in told
+    assert launchers.check_timed(launchers.SLURM, {}, 3) is None
+    assert launchers.check_timed("joblib", {"n_jobs": 1}, 3) is None
+
+
+def test_a_gpu_has_to_be_asked_of_the_cluster():
+    cuda = {"name": "a100", "kind": "cuda"}
+    with pytest.raises(RequestError, match=r"device=a100 needs a GPU .*gpus_per_node=1"):
+        launchers.check_gpus(launchers.SLURM, {}, cuda)
+    launchers.check_gpus(launchers.SLURM, {"gpus_per_node": 1}, cuda)
+    launchers.check_gpus(launchers.SLURM, {"additional_parameters": {"gpus": 1}}, cuda)
+    launchers.check_gpus("basic", {}, cuda)
+
+
+ENDED = {"state": "ended", "status": "ok", "code": 0, "seconds": 20.0, "at": 1.0,
+         "figures": "f1 50.0", "reason": ""}  # fmt: skip
+
+
+def test_the_live_table_shows_how_far_it_is_and_what_failed():
+    progress = SweepProgress(["method=a", "method=b", "method=c"], [10.0, 10.0, 10.0])
+    progress.notes = {
+        0: ENDED,
+        1: ENDED | {"status": "error", "code": 1, "figures": "", "reason": "seven [is] not eight"},
+        2: {"state": "running", "since": time.time(), "at": 2.0, "stage": ["latency", 3, 40]},
+    }
+    out = io.StringIO()
+    Console(file=out, width=120).print(progress.table())
+    text = out.getvalue()
+    for part in ("2 of 3 cells", "1 failed", "f1 50.0", "seven [is] not eight", "latency 3/40"):
+        assert part in text
+    # Both took twice their estimate, so the third will.
+    assert 18 < progress.left_s() <= 20
+
+
+def test_without_a_terminal_a_line_is_printed_for_each_cell_that_ends(capsys):
+    progress = SweepProgress(["method=a"], [10.0])
+    progress.update(0, {"state": "running", "since": 0.0, "at": 0.0})
+    for _ in range(2):
+        progress.update(0, ENDED)
+    assert capsys.readouterr().out == "[1/1] method=a: ok · f1 50.0 · 20 s\n"
+
+
+def test_the_summary_names_each_cell_that_is_not_done(tmp_path):
+    asked = plan([*CELL, "method=vanilla,vcc", f"results={tmp_path}"])
+    results = [CellOutcome(1, "error", "first\nsecond"), CellOutcome(0, "ok")]
+    lines = sweep_summary.summary(asked, results).splitlines()
+    assert lines == ["2 cells: 1 done, 1 failed", "  method=vanilla: error: first"]
+
+
+def test_a_record_is_read_whole_or_not_at_all(tmp_path):
+    asked = plan([*CELL, "method=vanilla,vcc", f"results={tmp_path}"])
+    record = Record.begin(asked, "bench run -m …")
+    assert record.read_note(0) == {} and [r.id for r in sweeps(tmp_path)] == [record.id]
+    record.write_note(0, state="running", stage=["load", 0, 0])
+    assert record.read_note(0)["stage"] == ["load", 0, 0]
+    (record.folder / "cells" / "00001.json").write_text('{"state": "run')
+    assert record.read_note(1) == {}
+    content = record.content()
+    assert [cell["overrides"] for cell in content["cells"]] == [["method=vanilla"], ["method=vcc"]]
+    assert Store(tmp_path).shards() == []
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(RequestError, match="can't be written"):
+        Record.begin(plan([*CELL, f"results={blocked}"]), "")

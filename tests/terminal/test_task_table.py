@@ -1,0 +1,28 @@
+"""`bench ls tasks`: grouped, complete, and narrow enough for a terminal."""
+
+from bench.cli.main import main
+from bench.request import plugins
+from bench.terminal import task_table
+
+
+def test_every_task_is_listed_under_its_benchmark(capsys):
+    try:
+        main(["ls", "tasks"])
+    except SystemExit as end:
+        assert end.code == 0
+    said = capsys.readouterr().out
+    assert max(map(len, said.splitlines())) <= 120
+    listed = [line.split()[0] for line in said.splitlines() if line.startswith("  ")]
+    assert sorted(listed) == sorted(plugins.available("task"))
+    group = said[said.index("\nscrolls\n") :].split("\n\n")[0]
+    assert "  qasper" in group and "zeroscrolls" not in group
+    (line,) = (line for line in group.splitlines() if line.startswith("  qmsum "))
+    words = "qmsum 1,257 / 272 / 281 16,384 rouge_geo_mean local hub? MIT"
+    assert line.split() == words.split()
+
+
+def test_a_plugins_task_may_say_little(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("name: mine\ntarget: mine:Task\n")
+    line = task_table.table({"mine": path}).splitlines()[3]
+    assert line.split() == "mine – / – / – 0 – embedded –".split()

@@ -1,0 +1,76 @@
+"""The wheel holds all that a run needs: built, unpacked and used from another directory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from tests.conftest import ROOT
+
+PROGRAM = """
+import sys
+import bench
+from bench.cli.main import main
+print(bench.__file__)
+main(sys.argv[1:])
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The folder that the wheel is unpacked in; the checkout isn't on its path."""
+    pytest.importorskip("hatchling")
+    place = tmp_path_factory.mktemp("wheel")
+    done = subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", place],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    [built] = place.glob("*.whl")
+    with zipfile.ZipFile(built) as archive:
+        archive.extractall(place / "site")
+    return place / "site"
+
+
+def bench(wheel, folder, *words):
+    """`bench` of the wheel, run from a folder. Paths in PYTHONPATH are not searched for the .pth
+    files that make the checkout importable."""
+    packages = next(p for p in sys.path if p.endswith("site-packages"))
+    settings = {k: v for k, v in os.environ.items() if not k.startswith(("BENCH_", "PYTEST_"))}
+    python = getattr(sys, "_base_executable", sys.executable)
+    return subprocess.run(
+        [python, "-c", PROGRAM, *words],
+        cwd=folder,
+        env={**settings, "PYTHONPATH": os.pathsep.join([str(wheel), packages])},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_a_cell_runs_from_any_directory(wheel, tmp_path):
+    words = ("method=vcc", "length=256", "n=1", "measure=quality", "threads=1")
+    done = bench(wheel, tmp_path, "run", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith(str(wheel))
+    assert "embedded weights, embedded rows" in done.stdout
+    assert len(list((tmp_path / "results" / "runs").glob("*.parquet"))) == 1
+
+
+def test_published_numbers_and_the_page_travel_too(wheel, tmp_path):
+    done = bench(wheel, tmp_path, "report", "vcc_table1", "--out", "tables")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list((tmp_path / "tables").glob("vcc_table1.*"))
+
+
+def test_a_new_method_is_written_where_the_user_stands(wheel, tmp_path):
+    done = bench(wheel, tmp_path, "new", "method", "nearest")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "conf" / "method" / "nearest.yaml").is_file()
+    shutil.rmtree(tmp_path / "conf")
