@@ -11,6 +11,7 @@ from bench.request.cell import BASELINE, Cell
 from bench.statistics import between_processes
 from bench.statistics import paired as stats
 from bench.status import Verdict
+from bench.store import quality_arms
 from bench.store.columns import Row
 from bench.store.predictions import Predictions
 from tasks.base import Task
@@ -33,12 +34,15 @@ TRAINING = {name: f"train_{name}" for name in _SAME_NAME} | {
 
 def derive(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
     """The row of a measured cell with all columns that follow from its raw measurements. `row` may
-    also hold the raw samples of training steps, as `training`."""
+    also hold the raw samples of training steps, as `training_samples`."""
     measured = dict(row)
-    steps = measured.pop("training", None)
+    steps = measured.pop("training_samples", None)
     columns = cast(Row, measured)
     if columns.get("tokens_in_mean") is not None:
-        columns |= quality(cell, results, cell.method["name"] != BASELINE)
+        paired = cell.method["name"] != BASELINE
+        columns |= quality(cell, results, paired)
+        if paired:
+            columns |= quality_arms.columns(cell, cell.baseline())
     if columns.get("lat_samples_ns"):
         columns |= latency(columns, cell.seed)
     if steps:
