@@ -11,11 +11,11 @@ from bench.request.cell import BASELINE, Cell
 from bench.statistics import between_processes
 from bench.statistics import paired as stats
 from bench.status import Verdict
-from bench.store import quality_arms
+from bench.store import chance_level, quality_arms
 from bench.store.columns import Row
 from bench.store.predictions import Predictions
 from tasks.base import Task
-from tasks.metrics import buckets, chance
+from tasks.metrics import buckets
 
 AGREE_SLACK_BYTES = 16 << 20
 
@@ -90,7 +90,7 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
     rows = loaded.rows
     folder = results / "predictions"
     method = _scored(cell, task, rows, Predictions(folder, cell.prediction_key))
-    low, best_constant = method.estimate.lo, chance.chance(task, rows)
+    low = method.estimate.lo
     columns: Row = {
         "metric": task.metric,
         "metric_version": str(task.metric_version),
@@ -108,9 +108,7 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
         "n_failed": 0,
         "predictions_path": str(Path("predictions") / cell.prediction_key),
         "predictions_sha256": method.sha256,
-        "chance": best_constant,
-        "at_chance": None if low is None else low <= best_constant,
-    }
+    } | chance_level.columns(cell, task, rows, low)
     if paired:
         key = cell.baseline().prediction_key
         base = _scored(cell, task, rows, Predictions(folder, key))

@@ -13,6 +13,7 @@ from bench.status import QualityComparison, WeightsProtocol
 from bench.store.columns import Row
 
 NOT_RECORDED = "not recorded"
+UNKNOWN_WEIGHTS = f"weights {NOT_RECORDED}"
 
 
 def compared(own: str | None, other: str | None) -> QualityComparison | None:
@@ -56,7 +57,7 @@ def comparison_text(row: Mapping[str, Any]) -> str:
     there is none."""
     if row.get("base_value") is None:
         return ""
-    return comparison(row) or f"weights {NOT_RECORDED}"
+    return comparison(row) or UNKNOWN_WEIGHTS
 
 
 def training_text(training: str | None) -> str:

@@ -13,6 +13,7 @@ from bench.compare.compare import ChangeVerdict, Difference
 from bench.compare.compare_report import CellComparison
 from bench.compare.verify import FigureCheck
 from bench.store.columns import Row
+from bench.store.quality_arms import UNKNOWN_WEIGHTS
 from bench.terminal import text_table
 from bench.terminal.rows_table import VERDICT_STYLE
 
@@ -39,7 +40,7 @@ def show_cells(title: str, cells: Sequence[CellComparison], form: str) -> None:
             verdict = f"[{STYLE[each.verdict]}]{each.verdict}[/]" if each.verdict else "–"
             lines.append([name, *values, _change(each), verdict])
             if each.figure == "quality" and each.change is not None:
-                lines.append([f"    {each.comparison or 'weights not recorded'}"])
+                lines.append([f"    {each.comparison or UNKNOWN_WEIGHTS}"])
             notes += [f"{cell.label}, {each.figure}: {each.note}"] if each.note else []
     names = ("", "A", "B", "change (95 %)", "verdict")
     text_table.draw(escape(title), names, lines, ("", "verdict"))

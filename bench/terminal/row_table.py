@@ -80,7 +80,7 @@ def show(row: Mapping[str, Any], results: Path) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
     r = dict(row)
     weights = f"{r['weights_kind']} weights, {r['data_source']} rows"
-    caption = "\n".join([weights, *_trainings(r)])
+    caption = "\n".join([weights, *_trainings(r), *_own_data(r)])
     title = (
         f"{r['method']} × {r['task']} × {r['model']} · {r['length']:,} tokens · "
         f"{r['device']} {r['dtype']} · {r['threads']} threads"
@@ -141,6 +141,8 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         note = f"[yellow]{names} at chance[/]" if names else ""
         base = "–" if base_lo is None else f"{r['chance']:.1f}"
         yield "  best constant answer", f"{r['chance']:.1f}", base, note
+    elif r.get("chance_reason"):
+        yield "  best constant answer", "not known", "", ""
 
 
 def _trainings(r: Mapping[str, Any]) -> Iterator[str]:
@@ -150,6 +152,19 @@ def _trainings(r: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}'s training: {quality_arms.training_text(r.get(arm))}"
         if r.get("lat_median_ns") is not None:
             yield f"Latency, memory and output error: both on {r['method']}'s weights."
+
+
+def _own_data(r: Mapping[str, Any]) -> Iterator[str]:
+    """Why a score may mean little: other text than the shipped weights know, no chance level."""
+    if r["weights_kind"] == "embedded" != r["data_source"] and r.get("tokens_per_word"):
+        unknown = r.get("unknown_tokens_frac")
+        share = "" if unknown is None else f" and {unknown:.1%} unknown tokens"
+        yield (
+            f"These rows have {r['tokens_per_word']:.1f} tokens a word{share}: the shipped weights "
+            "know only the words of this project's own rows, about one token each."
+        )
+    if r.get("chance_reason"):
+        yield f"Best constant answer not known: {r['chance_reason']}."
 
 
 def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
