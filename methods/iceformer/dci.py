@@ -91,8 +91,12 @@ class Dci:
         return torch.cat(chosen, 2)
 
     def native(self, inputs: TopKInputs) -> tuple[Tensor, Tensor] | str:
-        if self.k1 is not None or inputs.bias is not None:
-            return "k1 is given" if self.k1 is not None else "a bias on scores"
+        if self.k1 is not None:
+            return "k1 is given"
+        bias = inputs.bias_by_distance()
+        if isinstance(bias, str):
+            return bias
+        table, places = bias
         self.add(inputs.key)
         c, lists = self.bounds(inputs.seen), self.query_lists(inputs.query)
         outputs, ids = [], []
@@ -109,6 +113,8 @@ class Dci:
                 self.key_lists(c[:, :, rows.start], n).unflatten(2, (self.L, self.m)),
                 lists[:, :, rows].unflatten(3, (self.L, self.m)),
                 self.retrieved(seen, inputs.k),
+                table,
+                None if places is None else places[rows],
             )
             if isinstance(result, str):
                 self.raw = self.square = self.highest = torch.empty(0)

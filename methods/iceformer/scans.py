@@ -8,6 +8,8 @@ choice of k-NN search open (§4.2); these aren't its own, which is `methods/icef
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -16,6 +18,7 @@ from methods import kernels
 from methods.iceformer.inputs import TopKInputs, append, unseen
 
 BLOCK = kernels.BLOCK  # keys that share a mean
+RANGE = 4096  # of the sizes of channels
 TINY = 1e-30
 
 
@@ -35,13 +38,21 @@ class Exact:
 
 
 class Quantized:
-    """Inner products of 8-bit numbers, with a scale for each query and key. Keys are quantized
-    relative to the weighted mean of their block of 64, in which a key with very large numbers
-    weighs no more than the others. In a block that a query sees only in part, all keys are
-    candidates: no mean then leaks keys that the query does not see."""
+    """Inner products of 8-bit numbers, with a scale for each query, each key and each channel.
+
+    Keys are quantized relative to the weighted mean of their block of 64, in which a key with very
+    large numbers weighs no more than the others; so a constant channel costs nothing. A channel of
+    keys is divided by the square root of its size, and that of queries multiplied by it: scores
+    stay as they are, and large numbers cost both sides the same share of the 8 bits.
+
+    A query never depends on keys that it doesn't see. In a block that it sees in part all keys are
+    candidates, and the channels' sizes are means over blocks up to the first of a span: 0, 1, 2 to
+    3, 4 to 7, …
+    """
 
     def __init__(self) -> None:
-        self.near = self.mean = self.rest = torch.empty(0)
+        # [B, H, n, d] keys in 8 bits and those of no whole block; [B, H, blocks, d] means and sizes
+        self.near = self.rest = self.mean = self.size = torch.empty(0)
 
     def add(self, key: Tensor) -> None:
         keys = append(self.rest, key.float())
@@ -50,13 +61,30 @@ class Quantized:
         if not whole:
             return
         blocks = keys[:, :, :whole].unflatten(2, (-1, BLOCK))
-        size = blocks.abs().amax(4, keepdim=True)
-        weight = 1 / size.maximum(size.mean(3, keepdim=True) / 8).clamp(min=TINY)
-        mean = (weight * blocks).sum(3) / weight.sum(3)
+        largest = blocks.abs().amax(4, keepdim=True)
+        weight = 1 / largest.maximum(largest.mean(3, keepdim=True) / 8).clamp(min=TINY)
+        weight = weight / weight.sum(3, keepdim=True)
+        mean = (weight * blocks).sum(3)
         blocks = blocks - mean[:, :, :, None]
+        self.mean = append(self.mean, mean)
+        self.size = append(self.size, (weight * blocks.abs()).sum(3))
+        of_blocks = torch.cat(
+            [scales[:, :, None].expand(-1, -1, len(span), -1) for span, scales in self.channels()],
+            2,
+        )
+        blocks = blocks / of_blocks[:, :, -blocks.shape[2] :, None]
         scale = blocks.abs().amax(4, keepdim=True).clamp(min=TINY) / 127
         self.near = append(self.near, ((blocks / scale).round() * scale).flatten(2, 3))
-        self.mean = append(self.mean, mean)
+
+    def channels(self) -> Iterator[tuple[range, Tensor]]:
+        """Each span of blocks, and what its keys' channels are divided by [B, H, d]."""
+        blocks = self.size.shape[2]
+        so_far = self.size.cumsum(2)
+        edges = [0, *(1 << i for i in range((blocks - 1).bit_length())), blocks]
+        for start, stop in pairwise(edges):
+            size = so_far[:, :, start] / (start + 1)
+            root = size.maximum(size.amax(-1, keepdim=True) / RANGE).clamp(min=TINY).sqrt()
+            yield range(start, stop), root / root.mean(-1, keepdim=True)
 
     def candidates(
         self, query: Tensor, seen: Tensor, k: int, bias: Tensor | None = None
@@ -66,10 +94,22 @@ class Quantized:
         if n <= max(wanted, BLOCK) or not self.near.numel():
             return None
         query = query.float()
-        scale = query.abs().amax(-1, keepdim=True).clamp(min=TINY) / 127
-        rounded = (query / scale).round() * scale
         whole = min(n // BLOCK * BLOCK, self.near.shape[2])
-        scores = rounded @ self.near[:, :, :whole].mT
+        spans = [(span, query * scales[:, :, None]) for span, scales in self.channels()]
+        spans = [(span, scaled) for span, scaled in spans if span.start * BLOCK < whole]
+        largest = [
+            scaled.abs().amax(-1).masked_fill(seen // BLOCK <= span.start, 0)
+            for span, scaled in spans
+        ]
+        step = torch.stack(largest).amax(0).clamp(min=TINY)[..., None] / 127
+        scores = torch.cat(
+            [
+                ((scaled / step).round() * step)
+                @ self.near[:, :, span.start * BLOCK : min(span.stop * BLOCK, whole)].mT
+                for span, scaled in spans
+            ],
+            -1,
+        )
         scores += (query @ self.mean[:, :, : whole // BLOCK].mT).repeat_interleave(BLOCK, -1)
         if bias is not None:
             scores += bias[..., :whole]
@@ -80,12 +120,9 @@ class Quantized:
         return torch.nn.functional.pad(chosen, (0, n - whole), value=True)
 
     def native(self, inputs: TopKInputs) -> tuple[Tensor, Tensor] | str:
-        bias = places = None
-        if inputs.bias is not None:
-            by_distance = inputs.bias.by_distance()
-            if isinstance(by_distance, str):
-                return by_distance
-            bias, places = by_distance
+        bias = inputs.bias_by_distance()
+        if isinstance(bias, str):
+            return bias
         return kernels.topk(
             inputs.query,
             inputs.key,
@@ -94,11 +131,12 @@ class Quantized:
             inputs.k,
             rescored(inputs.k),
             inputs.seen,
-            bias,
-            places,
+            *bias,
         )
 
 
 def rescored(k: int) -> int:
-    """How many candidates `Quantized` selects for exact scoring: enough to hold the best k."""
+    """How many candidates `Quantized` selects for exact scoring. They hold the best k where fewer
+    than k/4 + 8 other keys have scores within the rounding error of the k-th's: so in what trained
+    models read, not where very many keys score alike."""
     return k + k // 4 + 8
