@@ -141,3 +141,8 @@ def unfold_groups(output: Tensor, shape: torch.Size) -> Tensor:
 def unseen(seen: Tensor, n: int) -> Tensor:
     """[q, n], True where a key comes after those that the query sees."""
     return torch.arange(n, device=seen.device) >= seen[:, None]
+
+
+def append(old: Tensor, new: Tensor) -> Tensor:
+    """[B, H, n, …] and [B, H, t, …] → [B, H, n + t, …]; `old` may be empty."""
+    return torch.cat((old, new), 2) if old.numel() else new

@@ -158,7 +158,7 @@ def dci(
     query_lists: Tensor,
     retrieved: Tensor,
 ) -> tuple[Tensor, Tensor] | str:
-    """As `topk`, with the candidates of Prioritized DCI (see `methods.iceformer.indices.Dci`).
+    """As `topk`, with the candidates of Prioritized DCI (see `methods.iceformer.dci.Dci`).
 
     key_lists    int16 [B, H, L, m, n] in -127 … 127, the projections of keys
     query_lists  int16 [B, H, q, L, m], those of queries
