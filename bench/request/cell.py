@@ -137,7 +137,7 @@ class Cell:
 
     def rows(self) -> Loaded:
         """The cell's rows. Raises tasks.base.DataError when they are no longer there."""
-        return self.build_task().load(_data(self.data), self.n, self.length, self.seed)
+        return self.build_task().load(data_of(self.data), self.n, self.length, self.seed)
 
     def hashed(self) -> Cell:
         """The same cell with the hash of embedded rows, which a plan leaves out. Raises
@@ -219,7 +219,7 @@ class Cell:
         """The cell of a resolved and checked request whose rows have this split and hash. Raises
         RequestError about its weights."""
         weights_protocol, recipe = protocol.protocol_of(request), request.get("recipe")
-        data = _data(request["data"])
+        data = data_of(request["data"])
         task: Task = plugins.build(request["task"])
         model = protocol.model_of(request, weights_protocol, task.answers)
         if task.answers in ("choice", "span"):
@@ -250,7 +250,7 @@ def load_rows(request: Mapping[str, Any]) -> Loaded:
     """The rows of a request. Raises RequestError."""
     task: Task = plugins.build(request["task"])
     try:
-        return task.load(_data(request["data"]), request["n"], request["length"], request["seed"])
+        return task.load(data_of(request["data"]), request["n"], request["length"], request["seed"])
     except DataError as error:
         raise RequestError(str(error)) from error
 
@@ -266,7 +266,8 @@ def _baseline_target() -> str:
     return str(plugins.conf("method", BASELINE)["target"])
 
 
-def _data(data: Mapping[str, Any]) -> Data:
+def data_of(data: Mapping[str, Any]) -> Data:
+    """Where the rows of a cell or request come from."""
     folder = data.get("dir")
     path = Path(folder).expanduser().resolve() if folder else None
     return Data(data["source"], path, data.get("split"))

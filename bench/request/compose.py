@@ -178,19 +178,22 @@ def check_parameter(key: str, methods: Iterable[str]) -> None:
 def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """A composed request with everything applied that depends on several of its parts: a model that
     stands in for another on some tasks, the parameters that a method's adapted weights were trained
-    with, the longest input of a model, an experiment's number of rows for a task. What the
-    overrides give stays as given. Raises RequestError."""
+    with or that a recipe trains it with, the longest input of a model, an experiment's number of
+    rows for a task. What the overrides give stays as given. Raises RequestError."""
     keys = {override.lstrip("+").partition("=")[0] for override in overrides}
     task = request["task"]["name"]
     model = _model_for(request["model"], task)
     n_by_task = {} if "n" in keys else request.get("n_by_task") or {}
     longest = model.get("longest")
+    recipe = dict(request["recipe"]) if request.get("recipe") else None
+    by_method = model.get("adapted_with") if recipe is None else recipe.pop("trained_with", None)
     trained_with = {}
-    if request.get("protocol") in (None, "finetune") and not request.get("recipe"):
-        trained_with = (model.get("adapted_with") or {}).get(request["method"]["name"], {})
+    if request.get("protocol") not in ("swap", "zero-shot"):
+        trained_with = (by_method or {}).get(request["method"]["name"], {})
     return {
         **{key: value for key, value in request.items() if key != "n_by_task"},
         "n": n_by_task.get(task, request["n"]),
+        "recipe": recipe,
         "model": {key: value for key, value in model.items() if key not in RESOLVED},
         "method": dict(request["method"])
         | {key: value for key, value in trained_with.items() if f"method.{key}" not in keys},

@@ -40,9 +40,10 @@ class VCC(DenseAttention):
     n_p           most VIP tokens that a row may have; None: any number
     multiplicity  how often a mean counts as a key: its valid tokens, or "k", padding or not, as
                   in the official code
-    selection     what makes a block important: "paper" sums exp(score) over the VIP tokens and
-                  heads (eq. 53); "official" averages the softmax over blocks, as the official
-                  code and the text of §3.3 do
+    selection     what makes a block important: the "attention" that it gets from VIP tokens, a
+                  softmax over blocks, averaged over heads and VIP tokens (§3.3), or eq. 53 as it
+                  is printed: exp(score) "unnormalised" (§2 drops the softmax's normalisation to
+                  simplify notation), summed over both
     explore       probability that a row's blocks are drawn at random, with gradients on only
                   (official: 0.1)
     straight_through  with gradients on, the importance of a block gets a gradient too (official:
@@ -57,7 +58,7 @@ class VCC(DenseAttention):
     plain_layers: int | None = None
     n_p: int | None = None
     multiplicity: Multiplicity = "valid"
-    selection: Selection = "paper"
+    selection: Selection = "attention"
     explore: float = 0.0
     straight_through: bool = False
 

@@ -100,7 +100,8 @@ def twin(method, layers, hidden, positions, vip):
                 torch.stack(means)[None],
                 SequenceInfo(positions=torch.stack(middles)[None]),
             )[0].detach()
-            weights = scores.exp() if method.selection == "paper" else scores.softmax(-1)
+            attention = method.selection == "attention"
+            weights = scores.softmax(-1) if attention else scores.exp()
             fine = weights.sum((0, 1)).topk(method.h).indices.tolist()
         supports = [vips[i : i + 1] for i in range(len(vips))]
         times = [1] * len(vips)
@@ -161,7 +162,7 @@ METHODS = [
     VCC(k=4, h=0, plain_layers=0),
     VCC(k=3, h=5, plain_layers=2, segment=7),
     VCC(k=1, h=4, plain_layers=0),
-    VCC(k=5, h=2, plain_layers=0, selection="official"),
+    VCC(k=5, h=2, plain_layers=0, selection="unnormalised"),
     VCC(k=4, h=2, plain_layers=0, multiplicity="k"),
 ]
 
@@ -316,10 +317,10 @@ def learning(method, layer, hidden, sequence):
     blocks = blocks.split(method.k)
     means = torch.stack([hidden[block].mean(0) for block in blocks])
     scores = layer.scores(hidden[None, vips], None, means[None], None)[0]
-    if method.selection == "paper":
-        share = scores.logsumexp((0, 1)).softmax(0)
-    else:
+    if method.selection == "attention":
         share = scores.softmax(-1).mean((0, 1))
+    else:
+        share = scores.logsumexp((0, 1)).softmax(0)
     fine = share.topk(method.h).indices.tolist()
     pull = share - share.detach()
     pieces = [(vips[i : i + 1], pull[0] * 0) for i in range(len(vips))]
@@ -337,7 +338,7 @@ def learning(method, layer, hidden, sequence):
     return hidden.square().sum()
 
 
-@pytest.mark.parametrize("selection", ["paper", "official"])
+@pytest.mark.parametrize("selection", ["attention", "unnormalised"])
 def test_importance_learns_where_it_is_let_through(selection):
     def gradients(loss, **more):
         method = VCC(k=4, h=2, plain_layers=0, selection=selection, **more)
