@@ -34,7 +34,9 @@ def objections(
     given = measured.parameters(row)
     for name, value in (method.parameters(printed.task) | settings).items():
         if name in given and given[name] != value:
-            yield f"{name}={given[name]}; the paper's is {value}"
+            other = f"{name}={given[name]}"
+            does = f" ({method.unlike[other]})" if other in method.unlike else ""
+            yield f"{other}{does}; the paper's is {value}"
     limit = None if definition.any_length else printed.length
     wanted = limit or task_length(definition.task(printed.task).task)
     if wanted and (row["length"] or 0) < wanted:
