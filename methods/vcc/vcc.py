@@ -36,7 +36,8 @@ class VCC(DenseAttention):
     k             tokens in a block
     h             blocks that a layer gets token by token; as many as there are, or more, is exact
     segment       tokens in a segment of the plain layers; segments do not see one another
-    plain_layers  layers before compression; None: a third (4 of 12; the paper's large: 6 of 24)
+    plain_layers  layers before compression; None: a third, but beyond 4 a quarter (the paper has 4
+                  of 12 and 6 of 24)
     n_p           most VIP tokens that a row may have; None: any number
     multiplicity  how often a mean counts as a key: its valid tokens, or "k", padding or not, as
                   in the official code
@@ -110,7 +111,9 @@ class VCC(DenseAttention):
         return workload.bytes_per_element * batch * tokens * workload.hidden_size
 
     def _plain(self, layers: int) -> int:
-        return layers // 3 if self.plain_layers is None else self.plain_layers
+        if self.plain_layers is None:
+            return max(min(layers // 3, 4), layers // 4)
+        return self.plain_layers
 
     def _compressed(self, layers: Sequence[Layer], hidden: Tensor, info: SequenceInfo) -> Tensor:
         """The layers after the plain ones, each on fine, coarse and VIP tokens."""

@@ -83,7 +83,8 @@ def middle(positions):
 def twin(method, layers, hidden, positions, vip):
     """One row without padding: hidden [n, D], positions [n], vip [n] → [n, D]."""
     n, ones = len(hidden), torch.ones(len(hidden), dtype=torch.int64)
-    plain = len(layers) // 3 if method.plain_layers is None else method.plain_layers
+    third, quarter = len(layers) // 3, len(layers) // 4
+    plain = max(min(third, 4), quarter) if method.plain_layers is None else method.plain_layers
     for layer in layers[:plain]:
         parts = [slice(i, i + method.segment) for i in range(0, n, method.segment)]
         hidden = torch.cat([layer.plainly(hidden[p], positions[p], ones[p]) for p in parts])
@@ -250,6 +251,15 @@ def test_layers_read_r_tokens():
     VCC(k=8, h=5, segment=64).encode(layers, hidden, sequence)
     assert layers[0].seen == [64, 64]  # all whole segments at once, then the short one
     assert layers[1].seen == layers[2].seen == [n_p + 5 * 8 + blocks - 5]
+
+
+@pytest.mark.parametrize(("count", "plain"), [(2, 0), (3, 1), (6, 2), (12, 4), (18, 4), (24, 6)])
+def test_plain_layers_are_the_papers(count, plain):
+    layers = toys(count)
+    with torch.no_grad():
+        VCC(k=4, h=1, segment=8).encode(layers, *rows(24))
+    whole = [layer.seen == [8] for layer in layers]  # three segments of 8 at once
+    assert whole == [True] * plain + [False] * (count - plain)
 
 
 def test_tree_gives_back_what_it_was_given():
