@@ -217,8 +217,8 @@ def check_parameter(key: str, methods: Iterable[str]) -> None:
     accepted = [plugins.conf("method", method) for method in methods]
     if head != "method" or not name or not accepted:
         return
-    if not any(name.split(".")[0] in each or "defaults" in each for each in accepted):
-        names = {name for each in accepted for name in each} - {"name", "target"}
+    names = {name for each in accepted for name in each} - set(plugins.NOT_PARAMETERS)
+    if name.split(".")[0] not in names and not any("defaults" in each for each in accepted):
         raise unknown(f"parameter of {', '.join(methods)}", name, names)
 
 
@@ -242,7 +242,7 @@ def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
         "n": n_by_task.get(task, request["n"]),
         "recipe": recipe,
         "model": {key: value for key, value in model.items() if key not in RESOLVED},
-        "method": dict(request["method"])
+        "method": {key: value for key, value in request["method"].items() if key != "label"}
         | {key: value for key, value in trained_with.items() if f"method.{key}" not in keys},
         "length": min(request["length"], longest) if longest else request["length"],
     }

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from bench.execution import supervisor
+from bench.request import plugins
 from bench.request.cell import BASELINE
 from bench.status import QualityComparison, Status
 from bench.store import quality_arms
@@ -81,13 +82,14 @@ def show(row: Mapping[str, Any], results: Path) -> None:
     r = dict(row)
     weights = f"{r['weights_kind']} weights, {r['data_source']} rows"
     caption = "\n".join([weights, *_trainings(r), *_own_data(r)])
+    method = str(plugins.method_label(r["method"], r["method_params"]))
     title = (
-        f"{r['method']} × {r['task']} × {r['model']} · {r['length']:,} tokens · "
+        f"{method} × {r['task']} × {r['model']} · {r['length']:,} tokens · "
         f"{r['device']} {r['dtype']} · {r['threads']} threads"
     )
     table = Table(caption=escape(caption), caption_justify="left", show_edge=False, pad_edge=False)
     alone = r["method"] == BASELINE
-    for name in ("", r["method"]) if alone else ("", r["method"], BASELINE, f"against {BASELINE}"):
+    for name in ("", method) if alone else ("", method, BASELINE, f"against {BASELINE}"):
         table.add_column(escape(name), justify="left" if not name else "right")
     parts = (_quality, _latency, _memory, _fidelity, _training, _rest)
     for label, mine, base, against in (line for part in parts for line in part(r)):
