@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError
-from bench.request import code_hash, plugins, protocol
+from bench.request import code_hash, limits, plugins, protocol
 from bench.request.compose import check_device, check_values
 from bench.request.protocol import json_sha256, without_module
 from bench.request.schema import MEASURES, MeasurePlan
@@ -211,6 +211,7 @@ class Cell:
         checked, rows and weights are found and hashed. Raises RequestError."""
         check_values(request)
         check_device(request["device"])
+        limits.check_threads(request["threads"])
         loaded = load_rows(request)
         return cls.with_rows(request, loaded.split, loaded.sha256)
 
