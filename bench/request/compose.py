@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, unknown
-from bench.request import limits, plugins, protocol, schema
+from bench.request import limits, parameters, plugins, protocol, schema
 
 GROUPS = ("method", "task", "model", "device", "data", "launcher", "recipe", "experiment",
           "scale")  # fmt: skip
@@ -237,13 +237,15 @@ def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
     trained_with = {}
     if request.get("protocol") not in ("swap", "zero-shot"):
         trained_with = (by_method or {}).get(request["method"]["name"], {})
+    method = {key: value for key, value in request["method"].items() if key != "label"}
+    method |= {key: value for key, value in trained_with.items() if f"method.{key}" not in keys}
     return {
         **{key: value for key, value in request.items() if key != "n_by_task"},
         "n": n_by_task.get(task, request["n"]),
         "recipe": recipe,
         "model": {key: value for key, value in model.items() if key not in RESOLVED},
-        "method": {key: value for key, value in request["method"].items() if key != "label"}
-        | {key: value for key, value in trained_with.items() if f"method.{key}" not in keys},
+        "method": parameters.checked("method", method),
+        "task": parameters.checked("task", request["task"]),
         "length": min(request["length"], longest) if longest else request["length"],
     }
 
