@@ -12,6 +12,7 @@ from typing import Any
 from bench.errors import RequestError
 from bench.execution import worker
 from methods.errors import Unsupported
+from tasks.base import DataError
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
@@ -23,6 +24,8 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         raise Unsupported("not with these layers")
     if end == "refuse":
         raise RequestError("no such file")
+    if end == "data":
+        raise DataError("row 7: its query has 300 tokens")
     if end == "segfault":
         os.kill(os.getpid(), signal.SIGSEGV)
     if end == "exit":
