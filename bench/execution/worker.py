@@ -64,7 +64,9 @@ def run(module: str, work: Path, progress: int, parent: int | None = None) -> No
     report = Report(progress)
     answer: dict[str, Any]
     try:
-        result = importlib.import_module(module).measure(request, report)
+        with linux.kept_affinity():
+            measure = importlib.import_module(module).measure
+        result = measure(request, report)
         answer = {"status": Status.OK, "result": result}
     except (RequestError, DataError) as error:
         answer = {"request_error": str(error)}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, errors_of
-from bench.request import code_hash, plugins, protocol
+from bench.request import code_hash, limits, plugins, protocol
 from bench.request.compose import check_device, check_values
 from bench.request.protocol import json_sha256, without_module
 from bench.request.schema import MEASURES, MeasurePlan
@@ -136,7 +136,7 @@ class Cell:
 
     def rows(self) -> Loaded:
         """The cell's rows. Raises tasks.base.DataError when they are no longer there."""
-        return self.build_task().load(_data(self.data), self.n, self.length, self.seed)
+        return self.build_task().load(data_of(self.data), self.n, self.length, self.seed)
 
     def hashed(self) -> Cell:
         """The same cell with the hash of embedded rows, which a plan leaves out. Raises
@@ -210,6 +210,7 @@ class Cell:
         checked, rows and weights are found and hashed. Raises RequestError."""
         check_values(request)
         check_device(request["device"])
+        limits.check_threads(request["threads"])
         loaded = load_rows(request)
         return cls.with_rows(request, loaded.split, loaded.sha256)
 
@@ -218,7 +219,7 @@ class Cell:
         """The cell of a resolved and checked request whose rows have this split and hash. Raises
         RequestError about its weights."""
         weights_protocol, recipe = protocol.protocol_of(request), request.get("recipe")
-        data = _data(request["data"])
+        data = data_of(request["data"])
         task = task_of(request["task"])
         with errors_of(f"task {task.name}", request["task"]["target"]):
             # Also to find out that it has such a metric, before anything is measured.
@@ -259,7 +260,7 @@ def load_rows(request: Mapping[str, Any]) -> Loaded:
     task = task_of(request["task"])
     with errors_of(f"task {task.name}", request["task"]["target"]):
         try:
-            data = _data(request["data"])
+            data = data_of(request["data"])
             loaded = task.load(data, request["n"], request["length"], request["seed"])
         except DataError as error:
             raise RequestError(str(error)) from error
@@ -279,7 +280,8 @@ def _baseline_target() -> str:
     return str(plugins.conf("method", BASELINE)["target"])
 
 
-def _data(data: Mapping[str, Any]) -> Data:
+def data_of(data: Mapping[str, Any]) -> Data:
+    """Where the rows of a cell or request come from."""
     folder = data.get("dir")
     path = Path(folder).expanduser().resolve() if folder else None
     return Data(data["source"], path, data.get("split"))

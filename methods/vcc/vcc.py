@@ -36,13 +36,15 @@ class VCC(DenseAttention):
     k             tokens in a block
     h             blocks that a layer gets token by token; as many as there are, or more, is exact
     segment       tokens in a segment of the plain layers; segments do not see one another
-    plain_layers  layers before compression; None: a third (4 of 12; the paper's large: 6 of 24)
+    plain_layers  layers before compression; None: a third, but beyond 4 a quarter (the paper has 4
+                  of 12 and 6 of 24)
     n_p           most VIP tokens that a row may have; None: any number
     multiplicity  how often a mean counts as a key: its valid tokens, or "k", padding or not, as
                   in the official code
-    selection     what makes a block important: "paper" sums exp(score) over the VIP tokens and
-                  heads (eq. 53); "official" averages the softmax over blocks, as the official
-                  code and the text of §3.3 do
+    selection     what makes a block important: the "attention" that it gets from VIP tokens, a
+                  softmax over blocks, averaged over heads and VIP tokens (§3.3), or eq. 53 as it
+                  is printed: exp(score) "unnormalised" (§2 drops the softmax's normalisation to
+                  simplify notation), summed over both
     explore       probability that a row's blocks are drawn at random, with gradients on only
                   (official: 0.1)
     straight_through  with gradients on, the importance of a block gets a gradient too (official:
@@ -57,7 +59,7 @@ class VCC(DenseAttention):
     plain_layers: int | None = None
     n_p: int | None = None
     multiplicity: Multiplicity = "valid"
-    selection: Selection = "paper"
+    selection: Selection = "attention"
     explore: float = 0.0
     straight_through: bool = False
 
@@ -109,7 +111,9 @@ class VCC(DenseAttention):
         return workload.bytes_per_element * batch * tokens * workload.hidden_size
 
     def _plain(self, layers: int) -> int:
-        return layers // 3 if self.plain_layers is None else self.plain_layers
+        if self.plain_layers is None:
+            return max(min(layers // 3, 4), layers // 4)
+        return self.plain_layers
 
     def _compressed(self, layers: Sequence[Layer], hidden: Tensor, info: SequenceInfo) -> Tensor:
         """The layers after the plain ones, each on fine, coarse and VIP tokens."""

@@ -39,8 +39,8 @@ BASE = {
 """Columns about vanilla in a method's row → vanilla's own column."""
 FIGURES = (
     *BASE.values(), "metric", "metrics", "higher_is_better", "value_diff", "value_diff_ci_lo",
-    "value_diff_ci_hi", "chance", "at_chance", "ratio", "ratio_ci_lo", "ratio_ci_hi", "attend_ns",
-    "mem_ratio", "fid_rel_l2", "cpu_model", "gpu_name",
+    "value_diff_ci_hi", "quality_comparison", "chance", "at_chance", "ratio", "ratio_ci_lo",
+    "ratio_ci_hi", "attend_ns", "mem_ratio", "fid_rel_l2", "cpu_model", "gpu_name",
 )  # fmt: skip
 READ = tuple(
     dict.fromkeys((*CELL, *FIGURES, *BASE, "baseline_status", "status", "created_utc", "row_id"))

@@ -174,7 +174,7 @@ def _short_text(cell: PaperCell | None) -> str:
         text = f"{text} = {rounded(cell.ratio, True)}"
     chance = AT_CHANCE if cell.at_chance else ""
     value = rounded(cell.measured.value, cell.is_ratio)
-    return f"{text} → {value}{chance}, {cell.verdict}"
+    return ", ".join(filter(None, (f"{text} → {value}{chance}", cell.comparison, cell.verdict)))
 
 
 def _cell_grids(table: PaperTable, notes: _Notes) -> Iterator[TextGrid]:
@@ -211,7 +211,7 @@ def _cell_line(cell: PaperCell, table: PaperTable, notes: _Notes) -> tuple[str, 
         f"{line.length:,}" if line.length else "–",
         *(str(settings.get(setting, "–")) for setting in definition.settings),
         printed_text(cell.printed) + ratio + notes.mark(cell),
-        interval(cell.measured, cell.is_ratio, cell.at_chance),
+        interval(cell.measured, cell.is_ratio, cell.at_chance, cell.comparison),
         _delta(cell),
         ": ".join(filter(None, (cell.verdict, cell.reason))),
     )

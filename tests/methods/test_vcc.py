@@ -83,7 +83,8 @@ def middle(positions):
 def twin(method, layers, hidden, positions, vip):
     """One row without padding: hidden [n, D], positions [n], vip [n] → [n, D]."""
     n, ones = len(hidden), torch.ones(len(hidden), dtype=torch.int64)
-    plain = len(layers) // 3 if method.plain_layers is None else method.plain_layers
+    third, quarter = len(layers) // 3, len(layers) // 4
+    plain = max(min(third, 4), quarter) if method.plain_layers is None else method.plain_layers
     for layer in layers[:plain]:
         parts = [slice(i, i + method.segment) for i in range(0, n, method.segment)]
         hidden = torch.cat([layer.plainly(hidden[p], positions[p], ones[p]) for p in parts])
@@ -100,7 +101,8 @@ def twin(method, layers, hidden, positions, vip):
                 torch.stack(means)[None],
                 SequenceInfo(positions=torch.stack(middles)[None]),
             )[0].detach()
-            weights = scores.exp() if method.selection == "paper" else scores.softmax(-1)
+            attention = method.selection == "attention"
+            weights = scores.softmax(-1) if attention else scores.exp()
             fine = weights.sum((0, 1)).topk(method.h).indices.tolist()
         supports = [vips[i : i + 1] for i in range(len(vips))]
         times = [1] * len(vips)
@@ -161,7 +163,7 @@ METHODS = [
     VCC(k=4, h=0, plain_layers=0),
     VCC(k=3, h=5, plain_layers=2, segment=7),
     VCC(k=1, h=4, plain_layers=0),
-    VCC(k=5, h=2, plain_layers=0, selection="official"),
+    VCC(k=5, h=2, plain_layers=0, selection="unnormalised"),
     VCC(k=4, h=2, plain_layers=0, multiplicity="k"),
 ]
 
@@ -251,6 +253,15 @@ def test_layers_read_r_tokens():
     assert layers[1].seen == layers[2].seen == [n_p + 5 * 8 + blocks - 5]
 
 
+@pytest.mark.parametrize(("count", "plain"), [(2, 0), (3, 1), (6, 2), (12, 4), (18, 4), (24, 6)])
+def test_plain_layers_are_the_papers(count, plain):
+    layers = toys(count)
+    with torch.no_grad():
+        VCC(k=4, h=1, segment=8).encode(layers, *rows(24))
+    whole = [layer.seen == [8] for layer in layers]  # three segments of 8 at once
+    assert whole == [True] * plain + [False] * (count - plain)
+
+
 def test_tree_gives_back_what_it_was_given():
     tokens = torch.randn(2, 12, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     facts = torch.stack((torch.arange(12).expand(2, 12), torch.ones(2, 12).long()), -1)
@@ -316,10 +327,10 @@ def learning(method, layer, hidden, sequence):
     blocks = blocks.split(method.k)
     means = torch.stack([hidden[block].mean(0) for block in blocks])
     scores = layer.scores(hidden[None, vips], None, means[None], None)[0]
-    if method.selection == "paper":
-        share = scores.logsumexp((0, 1)).softmax(0)
-    else:
+    if method.selection == "attention":
         share = scores.softmax(-1).mean((0, 1))
+    else:
+        share = scores.logsumexp((0, 1)).softmax(0)
     fine = share.topk(method.h).indices.tolist()
     pull = share - share.detach()
     pieces = [(vips[i : i + 1], pull[0] * 0) for i in range(len(vips))]
@@ -337,7 +348,7 @@ def learning(method, layer, hidden, sequence):
     return hidden.square().sum()
 
 
-@pytest.mark.parametrize("selection", ["paper", "official"])
+@pytest.mark.parametrize("selection", ["attention", "unnormalised"])
 def test_importance_learns_where_it_is_let_through(selection):
     def gradients(loss, **more):
         method = VCC(k=4, h=2, plain_layers=0, selection=selection, **more)

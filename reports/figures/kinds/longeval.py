@@ -29,7 +29,8 @@ def plot(rows: FigureRows, most: int) -> sheet.Plot | None:
     panels = []
     for panel in drawn:
         title, facts = captions.title(panel), captions.facts(panel)
-        panels.append(sheet.Panel(title, facts, partial(paint_accuracy, rows, panel)))
+        compared = [*facts, *captions.scores(panel)]
+        panels.append(sheet.Panel(title, compared, partial(paint_accuracy, rows, panel)))
         panels.append(sheet.Panel(title, facts, partial(paint_time, rows, panel)))
     legend = captions.legend(rows, [p[p["value"].notna() | p["attend_ns"].gt(0)] for p in drawn])
     note = "Bars: 95 % intervals."

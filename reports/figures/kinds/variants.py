@@ -52,7 +52,7 @@ def _plot(rows: FigureRows, most: int, cost: str, across: int) -> sheet.Plot | N
     if not some:
         return None
     drawn = sorted(some[:most], key=lambda p: (p["task"].iloc[0], p["length"].iloc[0]))
-    panels = [captions.panel(p, partial(paint, rows, p, cost), "length") for p in drawn]
+    panels = [captions.panel(p, partial(paint, rows, p, cost), "length", "scores") for p in drawn]
     note = (
         "Bars: 95 % intervals. A line joins one method's variants; what they differ in is beside."
     )
