@@ -54,7 +54,7 @@ def composed(tiny_t5: Path, *overrides: str) -> Cell:
         (["method.h=abc"], "method.h=abc is not accepted: it takes a whole number"),
         (["method.h=1e999"], "method.h=inf is not accepted: it takes a whole number"),
         (["method.explore=nan"], "method.explore=nan is not accepted: it takes a finite number"),
-        (["method.selection=nan"], "it takes 'paper' or 'official'"),
+        (["method.selection=nan"], "it takes 'attention' or 'unnormalised'"),
         (["method=fourier", "method.upsample=1"], "it takes true or false"),
         (["task.max_new_tokens=abc"], "it takes a whole number"),
         (["threads=100000"], "threads=100000 is not accepted: this process may use"),
@@ -98,7 +98,7 @@ def test_the_types_of_parameters_are_those_of_the_dataclasses():
             for field, hint in hints.items():
                 if hint in (int, float, bool, str):
                     assert found[field] == (hint.__name__,), (name, field)
-    assert compose.compose(["method=iceformer", "method.layers=3"])["method"]["layers"] == "3"
+    assert compose.compose(["method=iceformer", "method.layers=3"])["method"]["layers"] == 3
 
 
 def test_what_generating_rows_takes_is_known_before():
