@@ -22,6 +22,7 @@ from bench.execution.supervisor import Outcome, Progress
 from bench.host import host, job
 from bench.request import code_hash, protocol
 from bench.request.cell import Cell
+from bench.request.training_record import training_of
 from bench.status import Status, WeightsProtocol
 from bench.store.columns import SCHEMA_VERSION, Row
 from bench.store.store import Store
@@ -152,7 +153,11 @@ def identity(cell: Cell, command: str | None) -> Row:
 
 def _weights(cell: Cell) -> Row:
     """The columns that say how the weights were made."""
-    columns: Row = {"weights_protocol": cast("WeightsProtocol | None", cell.protocol)}
+    training = training_of(cell.model)
+    columns: Row = {
+        "weights_protocol": cast("WeightsProtocol | None", cell.protocol),
+        "training": json.dumps(training, sort_keys=True) if training else None,
+    }
     if cell.recipe is None:
         return columns
     card = protocol.card(Path(cell.model["path"])) or {}
