@@ -145,6 +145,18 @@ def test_a_metric_that_is_better_low_turns_the_front(tmp_path):
     assert next(p for p in points if p.method == "vanilla").standing == "front"
 
 
+def test_a_latency_is_drawn_as_vanillas_times_the_paired_ratio(tmp_path):
+    """The method was timed in an hour in which everything took four times as long."""
+    late = {"ratio": 0.9, "lat_median_ns": 10**9, "base_median_ns": 11 * 10**8}
+    made = [measured("vanilla", n) for n in (512, 1024)]
+    made += [measured("vcc", n, **late) for n in (512, 1024)]
+    rows = load(store(tmp_path, made))
+    (panel,) = rows.settings()
+    arms = by_length.measured(rows, panel, by_length.LATENCY)
+    drawn = {name: cells["y"].to_numpy() for name, _, cells in arms}
+    assert drawn["vcc"] == pytest.approx(0.9 * drawn["vanilla"])
+
+
 def test_the_table_tells_exponent_prediction_and_crossover(made):
     rows = load(made, ["task=narrativeqa"])
     (panel,) = rows.settings()
