@@ -46,3 +46,10 @@ def test_a_difference_of_own_trainings_says_what_each_had(capsys):
 def test_every_difference_has_the_word_below_it(stored, word, capsys):
     text = shown(capsys, quality_comparison=stored)
     assert word in after_difference(text) and "training" not in text
+
+
+def test_the_table_names_the_variant_of_a_method(capsys):
+    text = shown(capsys, method="iceformer", method_params=json.dumps({"search": "dci"}))
+    title, heads, *_ = text.strip().splitlines()
+    assert title.startswith("iceformer·dci × ")
+    assert "iceformer·dci" in heads
