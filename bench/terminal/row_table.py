@@ -163,7 +163,7 @@ def _own_data(r: Mapping[str, Any]) -> Iterator[str]:
         share = "" if unknown is None else f" and {unknown:.1%} unknown tokens"
         yield (
             f"These rows have {r['tokens_per_word']:.1f} tokens a word{share}: the shipped weights "
-            "know only the words of this project's own rows, about one token each."
+            "know only the words of this project's own rows."
         )
     if r.get("chance_reason"):
         yield f"Best constant answer not known: {r['chance_reason']}."
