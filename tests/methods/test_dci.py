@@ -139,7 +139,7 @@ def test_share_of_keys_that_the_defaults_score(k1, least, most):
 
 
 def test_the_search_follows_neither_the_scale_of_keys_nor_a_bias():
-    """Keys are divided by c, which the official code leaves out; and as there, no bias is searched."""
+    """Keys are divided by c, which the official code leaves out; a bias takes no part."""
     query, key, _ = inputs(300)
     seen, chosen = torch.full((300,), 300), []
     bias = 100 * torch.randn(1, 1, 300, 300, generator=torch.Generator().manual_seed(1))
