@@ -159,11 +159,5 @@ class IceFormer(Method):
         row; query [B, H, n, d], key [B, H or a divisor, n, d]. Empty for a layer that is exact."""
         if not self.is_sparse(call.layer):
             return {}
-        parts: dict[str, list[Tensor]] = {"recall": [], "mass": [], "mass_best": []}
-        for row, tokens in inputs.inputs_by_row(query, key, key, call, self.k_for):
-            spread = torch.linspace(0, len(tokens) - 1, min(queries, len(tokens)))
-            sample = row.of(tokens[spread.round().long().to(tokens.device)])
-            ids = self.select(sample, call.layer)[1]
-            for name, values in knn.selection_quality(sample, ids).items():
-                parts[name].append(values.flatten())
-        return {name: float(torch.cat(values).mean()) for name, values in parts.items()}
+        rows = inputs.inputs_by_row(query, key, key, call, self.k_for)
+        return knn.mean_quality(rows, lambda row: self.select(row, call.layer)[1], queries)

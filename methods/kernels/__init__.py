@@ -162,8 +162,7 @@ def dci(
     bias: Tensor | None = None,
     places: Tensor | None = None,
 ) -> tuple[Tensor, Tensor] | str:
-    """As `topk`, with the candidates of Prioritized DCI (see `methods.iceformer.dci.Dci`), chosen
-    without the bias.
+    """As `topk`, with the candidates of `methods.iceformer.dci.Dci`, chosen without the bias.
 
     key_lists    int16 [B, H, L, m, n] in -127 … 127, the projections of keys
     query_lists  int16 [B, H, q, L, m], those of queries

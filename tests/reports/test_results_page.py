@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from bench.request import plugins
 from bench.store.store import Store
 from reports import results_page
 from tests.reports import made
@@ -20,7 +21,7 @@ def test_the_page_has_a_line_for_each_reference_row(tmp_path):
     lines = [re.sub(" +", " ", line) for line in text.splitlines() if line.startswith("|")]
     rows = Store(results_page.REFERENCE).rows().to_pylist()
     quickstart = {
-        (row["task"], row["method"])
+        (row["task"], plugins.method_label(row["method"], row["method_params"]))
         for row in rows
         if "experiment=quickstart" in (row["command"] or "") and row["status"] == "ok"
     }

@@ -33,6 +33,7 @@ def composed(tiny_t5: Path, *overrides: str) -> Cell:
         (["task=narativeqa"], "Did you mean narrativeqa?"),
         (["model=embeded"], "Did you mean embedded?"),
         (["method.kk=3"], "unknown parameter of vcc 'kk'. Did you mean k?"),
+        (["method.label=x"], "unknown parameter of vcc 'label'"),
         (["lenght=3"], "unknown name 'lenght'. Did you mean length?"),
         (["length=-1"], "length=-1 is not accepted: it must be 1 or more"),
         (["length=abc"], "Value 'abc' of type 'str' could not be converted to Integer"),
@@ -238,3 +239,21 @@ def test_adapted_weights_bring_the_parameters_they_were_trained_with(shipped):
         for words in ((), ("method.k=8",), ("protocol=swap",))
     }
     assert k == {(): 4, ("method.k=8",): 8, ("protocol=swap",): 16}
+
+
+def test_a_label_names_what_makes_a_method_another_algorithm():
+    label = plugins.method_label
+    assert label("iceformer", {"search": "dci", "k": 5}) == "iceformer·dci"
+    assert label("iceformer", '{"search": "exact"}') == "iceformer·exact"
+    for unknown in ("{}", None, "[]", "no JSON", '{"k": 5}'):  # older and contributed rows
+        assert label("iceformer", unknown) == "iceformer"
+    assert label("vcc", {"k": 5}) == "vcc"
+    assert label("of_a_plugin", {"search": "dci"}) == "of_a_plugin"
+    assert label(None, None) is None
+
+
+def test_a_label_is_no_part_of_a_cell(tiny_t5):
+    cell = composed(tiny_t5, "method=iceformer", "method.search=dci", "data=embedded")
+    assert "label" not in cell.method
+    assert json.loads(cell.columns["method_params"])["search"] == "dci"
+    assert cell.title.startswith("iceformer·dci × ")

@@ -205,7 +205,7 @@ def table(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> list[tuple[sheet
             predicted += "*"
         if prediction and round(prediction.length) != last:
             predicted += f" ({ticks.thousands(prediction.length)})"
-        variant = style.tidy(f"{name} {label}".strip(), 14)
+        variant = style.tidy(f"{name} {label}".strip(), 20)
         mark = sheet.mark(rows.looks[name], line="-")
         cross = "" if name == VANILLA else _crossover(cells, cost)
         lines.append(((mark, variant), (None, exponent), (None, predicted), (None, cross)))
