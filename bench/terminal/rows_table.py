@@ -9,14 +9,16 @@ from rich.markup import escape
 
 from bench.status import Status, Verdict
 from bench.store.columns import Row, value_of
+from bench.store.engine import engine_only, kernel_names
 from bench.terminal import text_table
 
 COLUMNS = (
     "row_id", "created_utc", "status", "method", "method_params", "task", "model", "weights_kind",
     "data_source", "length", "batch", "device", "dtype", "threads", "seed", "measure", "metric",
     "metric_version", "value", "ci_lo", "ci_hi", "base_value", "lat_median_ns", "ratio",
-    "ratio_ci_lo", "ratio_ci_hi", "verdict", "mem_ratio", "rss_peak_delta_bytes",
-    "gpu_alloc_delta_bytes", "noisy", "host_id", "cell_key",
+    "ratio_ci_lo", "ratio_ci_hi", "verdict", "kernel", "ratio_same_engine",
+    "ratio_same_engine_ci_lo", "ratio_same_engine_ci_hi", "ratio_same_engine_verdict", "mem_ratio",
+    "rss_peak_delta_bytes", "gpu_alloc_delta_bytes", "noisy", "host_id", "cell_key",
 )  # fmt: skip
 """What a tab-separated listing has of a row."""
 
@@ -40,7 +42,18 @@ def show(rows: Sequence[Row]) -> None:
     ]
     lines = [_line(row) for row in rows]
     names = [name for name in lines[0] if name not in shared]
-    left = ("row", "UTC", "method", "task", "model", "device", "status", "")
+    left = (
+        "row",
+        "UTC",
+        "method",
+        "task",
+        "model",
+        "device",
+        "status",
+        "",
+        "same engine",
+        "kernel",
+    )
     title = escape(" · ".join(str(value_of(rows[0], name)) for name in shared))
     text_table.draw(title, names, ([line[name] for name in names] for line in lines), left)
 
@@ -57,9 +70,22 @@ def _line(row: Row) -> dict[str, str]:
         "status": f"[{STATUS_STYLE.get(row['status'], 'red')}]{row['status']}[/]",
         "score": _number(row["value"], ".1f"),
         "latency": times(row["ratio"]),
-        "": verdict(row["verdict"]),
+        "": _win(row),
+        "same engine": _same_engine(row),
+        "kernel": kernel_names(row["kernel"]) or "–",
         "memory": times(row["mem_ratio"]),
     }
+
+
+def _win(row: Row) -> str:
+    only = engine_only(row)
+    return f"[yellow]{row['verdict']} {only}[/]" if only else verdict(row["verdict"])
+
+
+def _same_engine(row: Row) -> str:
+    """Against exact attention by the engine that ran the method."""
+    ratio = times(row["ratio_same_engine"])
+    return f"{ratio} {verdict(row['ratio_same_engine_verdict'])}".rstrip()
 
 
 def times(ratio: float | None) -> str:

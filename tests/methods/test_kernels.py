@@ -190,7 +190,7 @@ def test_training_takes_the_torch_path():
 
 def test_vanilla_is_torch_by_default():
     assert Vanilla().kernel == "torch"
-    with pytest.raises(ValueError, match="needs kernel=native"):
+    with pytest.raises(ValueError, match="needs kernel=auto or native"):
         Vanilla(products="bfloat16")
-    with pytest.raises(ValueError, match="'torch', 'native'"):
+    with pytest.raises(ValueError, match="'auto', 'torch', 'native'"):
         Vanilla(kernel="nativ")
