@@ -16,9 +16,14 @@ class RunError(Exception):
     Exit code 1."""
 
 
+SYNONYMS = {"gpu": "cuda"}
+"""Names that are another's in spelling, and this one's in meaning."""
+
+
 def unknown(kind: str, given: str, accepted: Iterable[str]) -> RequestError:
     """The error for a name that isn't there."""
     names = sorted(accepted)
-    near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    meant = [SYNONYMS[given]] if SYNONYMS.get(given) in names else []
+    near = meant or difflib.get_close_matches(given, names, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]}?" if near else ""
     return RequestError(f"unknown {kind} '{given}'.{hint} Known: {', '.join(names) or 'none'}")

@@ -6,14 +6,19 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from bench.errors import RequestError, RunError, unknown
-from bench.request import plugins
+from bench.request import limits, plugins
 from bench.status import Status
+from bench.units import span
+
+WORTH_SAYING_S = 10.0
+"""Work before the first stage that takes longer is announced."""
 
 COMMANDS = {
     "run": ("bench.cli.main:run", "run a cell or a sweep: bench run --help"),
@@ -96,10 +101,13 @@ def run(arguments: Sequence[str]) -> int:
         return run_sweep(overrides)
     from bench.execution import runner
     from bench.request.cell import Cell
-    from bench.request.compose import compose
+    from bench.request.compose import check_values, compose
     from bench.terminal import row_table
 
     request = compose(overrides)
+    check_values(request)
+    if (seconds := limits.generating_s(request)) > WORTH_SAYING_S:
+        print(f"generating rows: about {span(seconds)} …", file=sys.stderr)
     cell = Cell.of(request)
     results = Path(request["results"]).expanduser().resolve()
     with row_table.progress(cell.title) as progress:
@@ -109,7 +117,7 @@ def run(arguments: Sequence[str]) -> int:
             force=request["force"],
             deadline_s=request["deadline_s"],
             progress=progress,
-            command=f"bench run {' '.join(overrides)}".strip(),
+            command=shlex.join(["bench", "run", *overrides]),
         )
     if row["reused"]:
         print(f"done on {row['created_utc']}; FORCE=1 (force=true) runs it again")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ def run_sweep(overrides: Sequence[str]) -> int:
     from bench.terminal.sweep_progress import SweepProgress
 
     plan = sweep.settled_plan(overrides)
-    command = f"bench run -m {' '.join(overrides)}"
+    command = shlex.join(["bench", "run", "-m", *overrides])
     print(sweep_summary.heading(plan))
     if plan.warning:
         print(f"bench: {plan.warning}", file=sys.stderr)
@@ -64,8 +65,8 @@ def plan(arguments: Sequence[str]) -> int:
 
     from bench.sweep import plan as planning
     from bench.sweep.planned import PlanState
-    from bench.sweep.units import count_cells, memory, span
     from bench.terminal import sweep_summary
+    from bench.units import count_cells, memory, span
 
     made = planning.plan(options.words)
     if text_table.tabular(options.format):

@@ -17,7 +17,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from bench.errors import RequestError
+from bench.errors import RequestError, RunError
 from bench.host import linux
 from bench.status import Status
 from methods.errors import Unsupported
@@ -63,12 +63,16 @@ def run(module: str, work: Path, progress: int, parent: int | None = None) -> No
     report = Report(progress)
     answer: dict[str, Any]
     try:
-        result = importlib.import_module(module).measure(request, report)
+        with linux.kept_affinity():
+            measure = importlib.import_module(module).measure
+        result = measure(request, report)
         answer = {"status": Status.OK, "result": result}
     except RequestError as error:
         answer = {"request_error": str(error)}
     except Unsupported as error:
         answer = {"status": Status.UNSUPPORTED, "detail": str(error), "stage": report.stage}
+    except RunError as error:
+        answer = {"status": Status.ERROR, "detail": str(error), "stage": report.stage}
     except Exception as error:
         status = memory_status(error)
         if status:

@@ -97,7 +97,7 @@ def _scope(name: str) -> str:
 @functools.cache
 def _module(name: str) -> _Module | None:
     """None where there is no such module, or the name is one within a module."""
-    path = _source(name)
+    path = source_file(name)
     if path is None:
         return None
     is_package = path.name == "__init__.py"
@@ -110,7 +110,7 @@ def _module(name: str) -> _Module | None:
     return _Module(_sha256("\0".join(texts)) if any(texts) else "", imports)
 
 
-def _source(name: str) -> Path | None:
+def source_file(name: str) -> Path | None:
     """A module's file, found by its path: to find a submodule's spec would import its package."""
     top, *rest = name.split(".")
     spec = importlib.util.find_spec(top)

@@ -10,7 +10,9 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
+import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ from bench.errors import RequestError, unknown
 
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout, or the folder that the package is installed in."""
+NOT_PARAMETERS = ("name", "target", "label")
+"""What a method's YAML holds besides its parameters."""
 IS_CHECKOUT = (ROOT / "conf" / "config.yaml").is_file()
 CONF = ROOT / ("conf" if IS_CHECKOUT else "bench/conf")
 
@@ -65,6 +69,24 @@ def about(path: Path) -> str:
     return " ".join(lines)
 
 
+def method_label(method: str | None, parameters: Mapping[str, Any] | str | None) -> str | None:
+    """What tables and figures call a method: its name, or what the `label` of its YAML makes of
+    the parameters, a mapping or JSON, that make it another algorithm."""
+    label = _label(method) if method else None
+    if label is None:
+        return method
+    try:
+        given = json.loads(parameters or "{}") if isinstance(parameters, str | None) else parameters
+        return label.format_map(given)
+    except (KeyError, TypeError, ValueError):  # an older row, or a contributed one
+        return method
+
+
+@functools.cache
+def _label(method: str) -> str | None:
+    return conf("method", method).get("label") if method in available("method") else None
+
+
 def load(target: str) -> Any:
     """The object behind 'package.module:Name'."""
     module, _, name = target.partition(":")
@@ -78,7 +100,9 @@ def build(conf: dict[str, Any]) -> Any:
     """The dataclass that a method's or a task's configuration describes."""
     target = load(conf["target"])
     fields = target.__dataclass_fields__
-    parameters = {k: v for k, v in conf.items() if k != "target" and (k != "name" or k in fields)}
+    parameters = {
+        k: v for k, v in conf.items() if k != "target" and (k in fields or k not in NOT_PARAMETERS)
+    }
     for name in parameters:
         if name not in fields:
             raise unknown(f"parameter of {conf['name']}", name, fields)

@@ -11,10 +11,11 @@ from bench.request.cell import BASELINE, Cell
 from bench.statistics import between_processes
 from bench.statistics import paired as stats
 from bench.status import Verdict
+from bench.store import chance_level, quality_arms
 from bench.store.columns import FUSED_KERNEL, Row
 from bench.store.predictions import Predictions
 from tasks.base import Task
-from tasks.metrics import buckets, chance
+from tasks.metrics import buckets
 
 AGREE_SLACK_BYTES = 16 << 20
 
@@ -33,12 +34,15 @@ TRAINING = {name: f"train_{name}" for name in _SAME_NAME} | {
 
 def derive(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
     """The row of a measured cell with all columns that follow from its raw measurements. `row` may
-    also hold the raw samples of training steps, as `training`."""
+    also hold the raw samples of training steps, as `training_samples`."""
     measured = dict(row)
-    steps = measured.pop("training", None)
+    steps = measured.pop("training_samples", None)
     columns = cast(Row, measured)
     if columns.get("tokens_in_mean") is not None:
-        columns |= quality(cell, results, cell.method["name"] != BASELINE)
+        paired = cell.method["name"] != BASELINE
+        columns |= quality(cell, results, paired)
+        if paired:
+            columns |= quality_arms.columns(cell, cell.baseline())
     if columns.get("lat_samples_ns"):
         columns |= latency(columns, cell.seed)
     if steps:
@@ -86,7 +90,7 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
     rows = loaded.rows
     folder = results / "predictions"
     method = _scored(cell, task, rows, Predictions(folder, cell.prediction_key))
-    low, best_constant = method.estimate.lo, chance.chance(task, rows)
+    low = method.estimate.lo
     columns: Row = {
         "metric": task.metric,
         "metric_version": str(task.metric_version),
@@ -104,9 +108,7 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
         "n_failed": 0,
         "predictions_path": str(Path("predictions") / cell.prediction_key),
         "predictions_sha256": method.sha256,
-        "chance": best_constant,
-        "at_chance": None if low is None else low <= best_constant,
-    }
+    } | chance_level.columns(cell, task, rows, low)
     if paired:
         key = cell.baseline().prediction_key
         base = _scored(cell, task, rows, Predictions(folder, key))

@@ -11,6 +11,7 @@ from typing import Any
 
 from bench.errors import RequestError
 from bench.execution import worker
+from bench.host import linux
 from methods.errors import Unsupported
 
 
@@ -42,7 +43,11 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         from datasets import config
         from huggingface_hub import constants
 
-        return {"hub": constants.HF_HUB_OFFLINE, "datasets": config.HF_DATASETS_OFFLINE}
+        return {
+            "hub": constants.HF_HUB_OFFLINE,
+            "datasets": config.HF_DATASETS_OFFLINE,
+            "cpus": linux.usable_cpus(),
+        }
     if end == "orphan":
         subprocess.Popen(["sleep", "600"])
     return {"answer": 42}
