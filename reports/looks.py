@@ -50,7 +50,7 @@ def looks(methods: Iterable[str]) -> dict[str, Look]:
     of rows, and seldom changes when a method is added.
     """
     names = set(methods)
-    chosen = {}
+    chosen: dict[str, Look] = {}
     for rank, (known, (color, marker)) in enumerate(KNOWN.items()):
         own = sorted(name for name in names if name.partition("·")[0] == known)
         marks = [marker, *(mark for mark in VARIANTS if mark != marker)]

@@ -45,10 +45,8 @@ def prepare(cell: Cell, timed: bool = False) -> None:
 
 
 def method_of(cell: Cell) -> Method:
-    try:
-        return cast(Method, plugins.build(dict(cell.method)))
-    except (TypeError, ValueError) as error:
-        raise RequestError(str(error)) from error
+    """Raises RequestError for a class or parameters that make no method."""
+    return cast(Method, plugins.build(dict(cell.method), Method))
 
 
 def vanilla() -> Method:

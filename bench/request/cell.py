@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bench.errors import RequestError
+from bench.errors import RequestError, errors_of
 from bench.request import code_hash, limits, plugins, protocol
 from bench.request.compose import check_device, check_values
 from bench.request.protocol import json_sha256, without_module
@@ -133,8 +133,7 @@ class Cell:
         }
 
     def build_task(self) -> Task:
-        task: Task = plugins.build(dict(self.task))
-        return task
+        return task_of(self.task)
 
     def rows(self) -> Loaded:
         """The cell's rows. Raises tasks.base.DataError when they are no longer there."""
@@ -222,10 +221,13 @@ class Cell:
         RequestError about its weights."""
         weights_protocol, recipe = protocol.protocol_of(request), request.get("recipe")
         data = data_of(request["data"])
-        task: Task = plugins.build(request["task"])
-        model = protocol.model_of(request, weights_protocol, task.answers)
-        if task.answers in ("choice", "span"):
-            model["marks"] = list(task.special_tokens)
+        task = task_of(request["task"])
+        with errors_of(f"task {task.name}", request["task"]["target"]):
+            # Also to find out that it has such a metric, before anything is measured.
+            answers, marks, _ = task.answers, list(task.special_tokens), task.metric_version
+        model = protocol.model_of(request, weights_protocol, answers)
+        if answers in ("choice", "span"):
+            model["marks"] = marks
         rows = {
             "source": data.source,
             "dir": str(data.dir) if data.dir else None,
@@ -248,13 +250,24 @@ class Cell:
         return cell.trained()
 
 
+def task_of(conf: Mapping[str, Any]) -> Task:
+    """The task that a configuration describes. Raises RequestError."""
+    task: Task = plugins.build(dict(conf), Task)
+    return task
+
+
 def load_rows(request: Mapping[str, Any]) -> Loaded:
     """The rows of a request. Raises RequestError."""
-    task: Task = plugins.build(request["task"])
-    try:
-        return task.load(data_of(request["data"]), request["n"], request["length"], request["seed"])
-    except DataError as error:
-        raise RequestError(str(error)) from error
+    task = task_of(request["task"])
+    with errors_of(f"task {task.name}", request["task"]["target"]):
+        try:
+            data = data_of(request["data"])
+            loaded = task.load(data, request["n"], request["length"], request["seed"])
+        except DataError as error:
+            raise RequestError(str(error)) from error
+        if not isinstance(loaded, Loaded):
+            raise TypeError(f"load gave {type(loaded).__name__}, not tasks.base.Loaded")
+    return loaded
 
 
 def code_of(method: Mapping[str, Any], task: Mapping[str, Any], model: Mapping[str, Any]) -> str:

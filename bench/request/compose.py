@@ -42,6 +42,7 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
 def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The unresolved request of checked overrides, and Hydra's own settings: launcher, sweeper and
     the choices of groups. Raises RequestError."""
+    import yaml
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -60,10 +61,14 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
         }
         request = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         return to_dict(request), hydra
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise RequestError(f"{getattr(mark, 'name', '')}{plugins.yaml_problem(error)}") from error
     except (HydraException, OmegaConfBaseException) as error:
         if wrong := re.match(r"Could not override '([^']+)'", str(error)):
             raise _unknown_key(wrong[1], overrides) from error
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        lines = [line.strip() for line in str(error).splitlines()
+                 if line.strip() and line != "Config search path:"]  # fmt: skip
         cause = str(error.__cause__ or "").strip().splitlines()
         text = "; ".join([*lines[:2], *(line for line in cause[:1] if line not in lines)])
         raise RequestError(text) from error
@@ -187,6 +192,8 @@ def _model_overrides(choices: Sequence[str]) -> list[str]:
     """A model is a name of the group, or any checkpoint by its folder or hub id."""
     names = plugins.available("model")
     if all(choice in names for choice in choices):
+        for choice in choices:
+            plugins.conf("model", choice)
         return [f"model={','.join(choices)}"]
     if len(choices) > 1:
         raise RequestError(

@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from bench.errors import RequestError, errors_of
 from bench.request.cell import BASELINE, Cell
 from bench.statistics import between_processes
 from bench.statistics import paired as stats
-from bench.status import Verdict
+from bench.status import Status, Verdict
 from bench.store import chance_level, quality_arms
 from bench.store.columns import FUSED_KERNEL, Row
 from bench.store.predictions import Predictions
+from bench.store.scoring import scored
 from tasks.base import Task
 from tasks.metrics import buckets
 
@@ -40,9 +42,15 @@ def derive(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
     columns = cast(Row, measured)
     if columns.get("tokens_in_mean") is not None:
         paired = cell.method["name"] != BASELINE
-        columns |= quality(cell, results, paired)
-        if paired:
-            columns |= quality_arms.columns(cell, cell.baseline())
+        try:
+            with errors_of(f"task {cell.task['name']}", cell.task["target"]):
+                columns |= quality(cell, results, paired)
+                if paired:
+                    columns |= quality_arms.columns(cell, cell.baseline())
+        except RequestError as error:
+            # What was measured is kept; the same command scores the stored predictions again.
+            failed = {"status": Status.ERROR, "status_stage": "score", "status_detail": str(error)}
+            columns |= cast(Row, failed if columns.get("status") == Status.OK else {})
     if columns.get("lat_samples_ns"):
         columns |= latency(columns, cell.seed)
     if steps:
@@ -68,14 +76,14 @@ def _scored(cell: Cell, task: Task, rows: Sequence[Any], predictions: Prediction
     references = [row.references for row in rows]
     answers = [records[row.id]["prediction"] for row in rows]
     lengths = [n for row in rows if (n := records[row.id].get("tokens_in")) is not None]
+    figures, each = scored(task, answers, references)
     by_length = None
     if len(lengths) == len(rows):
         by_length = json.dumps(
             buckets.scores(lambda *a: task.score(*a)["value"], lengths, answers, references)
         )
-    each = task.score_each(answers, references)
     return _Scored(
-        figures=dict(task.score(answers, references)),
+        figures=dict(figures),
         each=each,
         estimate=stats.bootstrap_mean(each, seed=cell.seed),
         by_length=by_length,

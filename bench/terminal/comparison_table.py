@@ -29,7 +29,7 @@ def show_cells(title: str, cells: Sequence[CellComparison], form: str) -> None:
     """A line for each figure of a cell under its name, and below quality's with which weights both
     sides were scored; at the end, why a figure has no verdict."""
     if text_table.tabular(form):
-        text_table.tsv(COLUMNS, [_record(cell, each) for cell in cells for each in cell[2]])
+        text_table.write(form, COLUMNS, [_record(cell, each) for cell in cells for each in cell[2]])
         return
     lines: list[list[str]] = []
     notes: list[str] = []
@@ -76,7 +76,7 @@ def show_explanation(a: Row, b: Row, key: Sequence[Any], beside: Sequence[Any], 
     lines = [(part, *line) for part, rest in (("key", key), ("beside", beside)) for line in rest]
     if text_table.tabular(form):
         names = ("part", "name", "row1", "row2")
-        text_table.tsv(names, [dict(zip(names, line, strict=True)) for line in lines])
+        text_table.write(form, names, [dict(zip(names, line, strict=True)) for line in lines])
         return
     same = a["cell_key"] == b["cell_key"]
     title = "the same cell" if same else f"different cells: {len(key)} parts of the key differ"

@@ -13,6 +13,7 @@ from bench.errors import RequestError
 from bench.execution import worker
 from bench.host import linux
 from methods.errors import Unsupported
+from tasks.base import DataError
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
@@ -24,6 +25,8 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         raise Unsupported("not with these layers")
     if end == "refuse":
         raise RequestError("no such file")
+    if end == "data":
+        raise DataError("row 7: its query has 300 tokens")
     if end == "segfault":
         os.kill(os.getpid(), signal.SIGSEGV)
     if end == "exit":

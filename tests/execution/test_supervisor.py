@@ -43,9 +43,10 @@ def test_a_failure_has_its_status_and_its_reason(ended, end, status, detail):
     assert detail in outcome.detail
 
 
-def test_a_wrong_request_that_a_child_finds_is_raised(ended):
-    with pytest.raises(RequestError, match="no such file"):
-        ended("refuse")
+@pytest.mark.parametrize(("end", "reason"), [("refuse", "no such file"), ("data", "300 tokens")])
+def test_a_wrong_request_that_a_child_finds_is_raised(ended, end, reason):
+    with pytest.raises(RequestError, match=reason):
+        ended(end)
 
 
 def test_a_hanging_child_is_stopped_at_the_deadline(ended):
