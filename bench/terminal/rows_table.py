@@ -44,17 +44,8 @@ def show(rows: Sequence[Row]) -> None:
     lines = [_line(row) for row in rows]
     names = [name for name in lines[0] if name not in shared]
     left = (
-        "row",
-        "UTC",
-        "method",
-        "task",
-        "model",
-        "device",
-        "status",
-        "",
-        "same engine",
-        "kernel",
-    )
+        "row", "UTC", "method", "task", "model", "device", "status", "", "same engine", "kernel",
+    )  # fmt: skip
     title = escape(" · ".join(str(value_of(rows[0], name)) for name in shared))
     text_table.draw(title, names, ([line[name] for name in names] for line in lines), left)
 
@@ -73,7 +64,7 @@ def _line(row: Row) -> dict[str, str]:
         "latency": times(row["ratio"]),
         "": _win(row),
         "same engine": _same_engine(row),
-        "kernel": kernel_names(row["kernel"]) or "–",
+        "kernel": kernel_names(row["kernel"], words=1) or "–",
         "memory": times(row["mem_ratio"]),
     }
 
