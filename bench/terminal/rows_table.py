@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from bench.request import plugins
 from bench.status import Status, Verdict
-from bench.store.columns import Row, value_of
+from bench.store.columns import Row
 from bench.store.engine import engine_only, kernel_names
 from bench.terminal import text_table
 
@@ -36,24 +36,24 @@ VERDICT_STYLE: dict[str, str] = {
 def show(rows: Sequence[Row]) -> None:
     """The main columns, newest row last. What all rows share goes to the title; `--format tsv` has
     more columns."""
+    lines = [_line(row) for row in rows]
     shared = [
         name
-        for name in ("task", "model", "device")
-        if len(rows) > 1 and len({value_of(row, name) for row in rows}) == 1
+        for name in ("task", "model", "device", "kernel")
+        if len(rows) > 1 and len({line[name] for line in lines}) == 1
     ]
-    lines = [_line(row) for row in rows]
     names = [name for name in lines[0] if name not in shared]
     left = (
         "row", "UTC", "method", "task", "model", "device", "status", "", "same engine", "kernel",
     )  # fmt: skip
-    title = escape(" · ".join(str(value_of(rows[0], name)) for name in shared))
+    title = " · ".join(_titled(name, lines[0][name]) for name in shared)
     text_table.draw(title, names, ([line[name] for name in names] for line in lines), left)
 
 
 def _line(row: Row) -> dict[str, str]:
     return {
         "row": row["row_id"][:8],
-        "UTC": (row["created_utc"] or "")[:16].replace("T", " "),
+        "UTC": (row["created_utc"] or "")[5:16].replace("T", " "),
         "method": escape(plugins.method_label(row["method"], row["method_params"]) or "–"),
         "task": escape(row["task"] or "–"),
         "model": escape(row["model"] or "–"),
@@ -67,6 +67,10 @@ def _line(row: Row) -> dict[str, str]:
         "kernel": kernel_names(row["kernel"], words=1) or "–",
         "memory": times(row["mem_ratio"]),
     }
+
+
+def _titled(name: str, text: str) -> str:
+    return f"kernel {text}" if name == "kernel" else text
 
 
 def _win(row: Row) -> str:
