@@ -6,14 +6,31 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
 BENCH := $(VENV)/bin/bench
 
-METHOD ?= vcc
-TASK ?= narrativeqa
-# Empty ones are left to conf/config.yaml.
-REQUEST = method=$(METHOD) task=$(TASK) \
-  $(if $(MODEL),model=$(MODEL)) $(if $(DATA),data=$(DATA)) $(if $(DATA_DIR),data.dir=$(abspath $(DATA_DIR))) \
-  $(if $(LENGTH),length=$(LENGTH)) $(if $(N),n=$(N)) $(if $(BATCH),batch=$(BATCH)) \
-  $(if $(DEVICE),device=$(DEVICE)) $(if $(DTYPE),dtype=$(DTYPE)) $(if $(THREADS),threads=$(THREADS)) \
-  $(if $(SEED),seed=$(SEED)) $(if $(MEASURE),measure=$(MEASURE)) $(if $(RESULTS),results=$(RESULTS)) \
+# The names that each target reads: any other on the command line is refused, not ignored.
+NAMES_bench := METHOD TASK MODEL DATA DATA_DIR LENGTH N BATCH DEVICE DTYPE THREADS SEED MEASURE RESULTS FORCE ARGS
+NAMES_report := TABLE RESULTS FORMAT OUT
+NAMES_leaderboard := RESULTS OUT
+NAMES_plots := FIGURES RESULTS OUT ARGS
+NAMES_selfbench := MODEL
+NAMES_speed := ARGS
+NAMES_embedded := OUT ONLY SHARE FORCE
+NAMES_lra-small := LRA_ARGS
+NAMES_lra-embedded := LRA_ARGS
+NAMES_lra-full := LRA_ARGS
+GOALS := $(or $(MAKECMDGOALS),help)
+KNOWN := $(foreach goal,$(GOALS),$(NAMES_$(goal))) PYTHON VENV SHELL
+GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
+WRONG := $(firstword $(filter-out $(KNOWN),$(GIVEN)))
+nearest = $(shell $(PYTHON) -c 'import difflib, sys; name, *known = sys.argv[1:]; \
+  print(*("Did you mean %s?" % near for near in difflib.get_close_matches(name.upper(), known, 1)))' $(WRONG) $(KNOWN))
+$(if $(WRONG),$(error unknown name '$(WRONG)' for make $(GOALS). $(nearest) Known: $(KNOWN)))
+
+# One word of the shell, whatever is in the value; an empty one is left to conf/config.yaml.
+given = $(if $($(2)),'$(1)=$(subst ','\'',$($(2)))')
+REQUEST = $(call given,method,METHOD) $(call given,task,TASK) $(call given,model,MODEL) \
+  $(call given,data,DATA) $(call given,data.dir,DATA_DIR) $(call given,length,LENGTH) $(call given,n,N) \
+  $(call given,batch,BATCH) $(call given,device,DEVICE) $(call given,dtype,DTYPE) $(call given,threads,THREADS) \
+  $(call given,seed,SEED) $(call given,measure,MEASURE) $(call given,results,RESULTS) \
   $(if $(FORCE),force=true) $(ARGS)
 
 .PHONY: help setup bench report plots support leaderboard browser test trust cluster selfbench lint speed \

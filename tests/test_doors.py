@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 
 PACKAGES = ("bench", "methods", "tasks", "reports", "tools", "benchmarks")
 ORDER = (
-    ("errors", "status", "statistics"),
+    ("errors", "status", "statistics", "units"),
     ("host",),
     ("request", "models", "store"),
     ("execution",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +28,7 @@ def run_sweep(overrides: Sequence[str]) -> int:
     from bench.terminal.sweep_progress import SweepProgress
 
     plan = sweep.settled_plan(overrides)
-    command = f"bench run -m {' '.join(overrides)}"
+    command = shlex.join(["bench", "run", "-m", *overrides])
     print(sweep_summary.heading(plan))
     if plan.warning:
         print(f"bench: {plan.warning}", file=sys.stderr)
@@ -64,12 +65,12 @@ def plan(arguments: Sequence[str]) -> int:
 
     from bench.sweep import plan as planning
     from bench.sweep.planned import PlanState
-    from bench.sweep.units import count_cells, memory, span
     from bench.terminal import sweep_summary
+    from bench.units import count_cells, memory, span
 
     made = planning.plan(options.words)
     if text_table.tabular(options.format):
-        text_table.tsv(PLAN_COLUMNS, map(_record, made.cells))
+        text_table.write(options.format, PLAN_COLUMNS, map(_record, made.cells))
     else:
         lines = [
             (f"[{STYLES[p.state]}]{p.state}[/]", escape(p.title),
@@ -165,7 +166,7 @@ def _show(record: Any, done: dict[str, Any], form: str) -> int:
         for i, (planned, note) in enumerate(zip(content["cells"], notes, strict=True))
     ]  # fmt: skip
     if text_table.tabular(form):
-        text_table.tsv(("sweep", "cell", "state", "job", "node", "about"), cells)
+        text_table.write(form, ("sweep", "cell", "state", "job", "node", "about"), cells)
     else:
         started = datetime.fromtimestamp(content["started"])
         print(f"{record.id} · launcher {content['launcher']} · since {started:%Y-%m-%d %H:%M}")

@@ -34,7 +34,8 @@ def prepare(cell: Cell, timed: bool = False) -> None:
     many cores; other processes may run side by side and are left to the scheduler."""
     torch.set_num_threads(cell.threads)
     if timed:
-        os.sched_setaffinity(0, linux.spread_cpus(cell.threads))
+        # OpenMP binds its further threads, each to a core of its own (OMP_PROC_BIND).
+        os.sched_setaffinity(0, linux.spread_cpus(cell.threads)[:1])
     torch.manual_seed(cell.seed)
     torch.use_deterministic_algorithms(cell.device["kind"] == "cpu")
     if cell.device["kind"] == "cuda" and not torch.cuda.is_available():
@@ -44,10 +45,8 @@ def prepare(cell: Cell, timed: bool = False) -> None:
 
 
 def method_of(cell: Cell) -> Method:
-    try:
-        return cast(Method, plugins.build(dict(cell.method)))
-    except (TypeError, ValueError) as error:
-        raise RequestError(str(error)) from error
+    """Raises RequestError for a class or parameters that make no method."""
+    return cast(Method, plugins.build(dict(cell.method), Method))
 
 
 def vanilla() -> Method:

@@ -4,16 +4,21 @@ act on. Names are checked before Hydra composes, because Hydra's messages give n
 
 from __future__ import annotations
 
+import contextlib
+import os
+import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, unknown
-from bench.request import plugins, protocol, schema
+from bench.request import limits, parameters, plugins, protocol, schema
 
 GROUPS = ("method", "task", "model", "device", "data", "launcher", "recipe", "experiment",
           "scale")  # fmt: skip
+PATHS = ("model", "model.path", "data.dir", "results", "checkpoints")
+"""Keys whose values are files or folders."""
 RESOLVED = ("by_task", "adapted_with", "longest")
 """Keys of a model that `resolve` applies and removes."""
 
@@ -21,7 +26,13 @@ RESOLVED = ("by_task", "adapted_with", "longest")
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
     """The request that Hydra composes from overrides: bench.request.schema.Config as a plain dict.
     Raises RequestError, also for an experiment that is a sweep."""
-    request, hydra = compose_with_hydra(check_overrides(overrides))
+    checked = check_overrides(overrides)
+    for override in parse(checked):
+        if override.is_sweep_override():
+            key, line = override.key_or_group, override.input_line
+            comma = f"; one value with a comma in it is quoted: {key}=\"'…'\"" if "." in key else ""
+            raise RequestError(f"{line}: several values are a sweep: add -m{comma}")
+    request, hydra = compose_with_hydra(checked)
     if hydra["sweeper"]["params"]:
         name = hydra["runtime"]["choices"].get("experiment")
         raise RequestError(f"experiment={name} is a sweep: bench run -m, or bench plan")
@@ -31,6 +42,7 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
 def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The unresolved request of checked overrides, and Hydra's own settings: launcher, sweeper and
     the choices of groups. Raises RequestError."""
+    import yaml
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -49,11 +61,30 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
         }
         request = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         return to_dict(request), hydra
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise RequestError(f"{getattr(mark, 'name', '')}{plugins.yaml_problem(error)}") from error
     except (HydraException, OmegaConfBaseException) as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        if wrong := re.match(r"Could not override '([^']+)'", str(error)):
+            raise _unknown_key(wrong[1], overrides) from error
+        lines = [line.strip() for line in str(error).splitlines()
+                 if line.strip() and line != "Config search path:"]  # fmt: skip
         cause = str(error.__cause__ or "").strip().splitlines()
         text = "; ".join([*lines[:2], *(line for line in cause[:1] if line not in lines)])
         raise RequestError(text) from error
+
+
+def _unknown_key(key: str, overrides: Sequence[str]) -> RequestError:
+    """The error for a dotted key that isn't in the request: its neighbours are."""
+    others = [override for override in overrides if override.partition("=")[0] != key]
+    node, _ = compose_with_hydra(others)
+    *parents, name = key.split(".")
+    for parent in parents:
+        if not isinstance(node.get(parent), dict):
+            return RequestError(f"unknown parameter '{key}': there is no {parent} to have it")
+        node = node[parent]
+    of = " ".join(dict.fromkeys((*parents, str(node.get("name", parents[-1])))))
+    return unknown(f"parameter of {of}", name, node.keys() - {"name", "target"})
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -72,13 +103,29 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 def parse(overrides: Sequence[str]) -> list[Any]:
     """Hydra's own reading of overrides. Raises RequestError."""
+    return [_parsed(override) for override in overrides]
+
+
+def _parsed(override: str) -> Any:
+    """A value that Hydra's grammar can't read, such as ~/ä, and a path that exists, such as /a,b,
+    are taken as they are written."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
-    try:
-        return OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException as error:
-        raise RequestError(f"can't read the request: {str(error).splitlines()[0]}") from error
+    key, given, value = override.partition("=")
+    exists = key in PATHS and value and os.path.exists(os.path.expanduser(value))
+    texts = [override, quoted(key, value)] if given else [override]
+    for text in reversed(texts) if exists else texts:
+        with contextlib.suppress(HydraException):
+            return OverridesParser.create().parse_override(text)
+    raise RequestError(f"can't read '{override}': a request is made of NAME=VALUE")
+
+
+def quoted(key: str, value: str) -> str:
+    """The override that sets a key to this text, whatever characters it has."""
+    from hydra.core.override_parser.types import Quote, QuotedString
+
+    return f"{key}={QuotedString(value, Quote.single).with_quotes()}"
 
 
 def check_overrides(overrides: Sequence[str]) -> list[str]:
@@ -109,8 +156,11 @@ def check_overrides(overrides: Sequence[str]) -> list[str]:
         if group == "method":
             methods = choices
         result.append(line)
-    _check_keys([override.key_or_group for override in parsed], methods)
+    keys = [override.key_or_group for override in parsed]
+    _check_keys(keys, methods)
     _check_scale(parsed)
+    if "data.dir" in keys and "data" not in keys:
+        result.append("data=local")
     return result
 
 
@@ -142,6 +192,8 @@ def _model_overrides(choices: Sequence[str]) -> list[str]:
     """A model is a name of the group, or any checkpoint by its folder or hub id."""
     names = plugins.available("model")
     if all(choice in names for choice in choices):
+        for choice in choices:
+            plugins.conf("model", choice)
         return [f"model={','.join(choices)}"]
     if len(choices) > 1:
         raise RequestError(
@@ -150,8 +202,8 @@ def _model_overrides(choices: Sequence[str]) -> list[str]:
     choice = choices[0]
     if not Path(choice).expanduser().is_dir() and "/" not in choice:
         raise unknown("model", choice, [*names, "a checkpoint folder", "ORG/NAME of the hub"])
-    quoted = choice.replace("'", "\\'")
-    return ["model=checkpoint", f"model.path='{quoted}'", f"model.name='{Path(choice).name}'"]
+    name = Path(choice).name
+    return ["model=checkpoint", quoted("model.path", choice), quoted("model.name", name)]
 
 
 def _check_keys(keys: Sequence[str], methods: Sequence[str]) -> None:
@@ -160,6 +212,8 @@ def _check_keys(keys: Sequence[str], methods: Sequence[str]) -> None:
         head = key.lstrip("+").partition(".")[0]
         if head not in (*fields, *GROUPS, "hydra"):
             raise unknown("name", head, {*fields, *GROUPS})
+        if head == "recipe" != key and not {"recipe", "experiment"} & set(keys):
+            raise RequestError(f"{key}: no recipe is chosen; give recipe=NAME (bench ls recipes)")
         check_parameter(key, methods)
 
 
@@ -170,30 +224,35 @@ def check_parameter(key: str, methods: Iterable[str]) -> None:
     accepted = [plugins.conf("method", method) for method in methods]
     if head != "method" or not name or not accepted:
         return
-    if not any(name.split(".")[0] in each or "defaults" in each for each in accepted):
-        names = {name for each in accepted for name in each} - {"name", "target"}
+    names = {name for each in accepted for name in each} - set(plugins.NOT_PARAMETERS)
+    if name.split(".")[0] not in names and not any("defaults" in each for each in accepted):
         raise unknown(f"parameter of {', '.join(methods)}", name, names)
 
 
 def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """A composed request with everything applied that depends on several of its parts: a model that
     stands in for another on some tasks, the parameters that a method's adapted weights were trained
-    with, the longest input of a model, an experiment's number of rows for a task. What the
-    overrides give stays as given. Raises RequestError."""
+    with or that a recipe trains it with, the longest input of a model, an experiment's number of
+    rows for a task. What the overrides give stays as given. Raises RequestError."""
     keys = {override.lstrip("+").partition("=")[0] for override in overrides}
     task = request["task"]["name"]
     model = _model_for(request["model"], task)
     n_by_task = {} if "n" in keys else request.get("n_by_task") or {}
     longest = model.get("longest")
+    recipe = dict(request["recipe"]) if request.get("recipe") else None
+    by_method = model.get("adapted_with") if recipe is None else recipe.pop("trained_with", None)
     trained_with = {}
-    if request.get("protocol") in (None, "finetune") and not request.get("recipe"):
-        trained_with = (model.get("adapted_with") or {}).get(request["method"]["name"], {})
+    if request.get("protocol") not in ("swap", "zero-shot"):
+        trained_with = (by_method or {}).get(request["method"]["name"], {})
+    method = {key: value for key, value in request["method"].items() if key != "label"}
+    method |= {key: value for key, value in trained_with.items() if f"method.{key}" not in keys}
     return {
         **{key: value for key, value in request.items() if key != "n_by_task"},
         "n": n_by_task.get(task, request["n"]),
+        "recipe": recipe,
         "model": {key: value for key, value in model.items() if key not in RESOLVED},
-        "method": dict(request["method"])
-        | {key: value for key, value in trained_with.items() if f"method.{key}" not in keys},
+        "method": parameters.checked("method", method),
+        "task": parameters.checked("task", request["task"]),
         "length": min(request["length"], longest) if longest else request["length"],
     }
 
@@ -225,6 +284,10 @@ def check_values(request: Mapping[str, Any]) -> None:
         raise unknown("data source", request["data"]["source"], schema.SOURCES)
     if request["data"]["source"] == "local" and not request["data"].get("dir"):
         raise RequestError("data=local needs the folder: data.dir=FOLDER (DATA_DIR=FOLDER)")
+    if request["data"]["source"] != "local" and request["data"].get("dir"):
+        source = request["data"]["source"]
+        raise RequestError(f"data.dir={request['data']['dir']} is for data=local; given: {source}")
+    limits.check_size(request)
 
 
 def check_device(device: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from bench.request.schema import MEASURES
 from bench.status import Status
 from bench.sweep.planned import Plan, Planned, PlanState
 from bench.sweep.state import CellOutcome, Record, has_ended
-from bench.sweep.units import span
+from bench.units import span
 
 UNITS = {"h": 3600, "m": 60, "s": 1}
 LIMITS = (Status.OOM_HOST, Status.OOM_DEVICE, Status.TIMEOUT)

@@ -25,7 +25,7 @@ from bench.sweep import job, launchers, orphaned_jobs, slurm
 from bench.sweep.plan import plan
 from bench.sweep.planned import Plan, Planned, PlanState
 from bench.sweep.state import CellOutcome, Note, Record, has_ended
-from bench.sweep.units import count_cells
+from bench.units import count_cells
 
 MAX_ARRAY = 1000
 """Jobs of one array: one less than Slurm's own default of MaxArraySize."""

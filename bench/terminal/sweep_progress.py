@@ -15,8 +15,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from bench.sweep.state import Note
-from bench.sweep.units import count_cells, span
 from bench.terminal.rows_table import STATUS_STYLE
+from bench.units import count_cells, span
 
 N_ENDED = 6
 """Ended cells that stay in sight, and as many failed ones."""

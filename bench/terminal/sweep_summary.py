@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bench.sweep.budget import left_out
 from bench.sweep.planned import Plan, PlanState
 from bench.sweep.state import CellOutcome
-from bench.sweep.units import count_cells, span
+from bench.units import count_cells, span
 
 REASON_LETTERS = 160
 MAX_ROWS = 60

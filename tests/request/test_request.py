@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 import yaml
@@ -14,8 +16,9 @@ import yaml
 import bench
 from bench.cli.main import main
 from bench.errors import RequestError
-from bench.request import compose, plugins
+from bench.request import compose, limits, parameters, plugins
 from bench.request.cell import Cell
+from bench.sweep.grid import SweepGrid
 from tests.conftest import ROOT
 
 
@@ -40,6 +43,21 @@ def composed(tiny_t5: Path, *overrides: str) -> Cell:
         (["model=./nowhere"], "no folder ./nowhere"),
         (["model=nobody/nothing"], "bench fetch --model nobody/nothing"),
         (["vcc"], "can't read 'vcc'"),
+        (["method=vcc,vanilla"], "several values are a sweep: add -m"),
+        (["task.lines=3"], "unknown parameter of task narrativeqa 'lines'. Did you mean licence?"),
+        (["data.spit=test"], "unknown parameter of data 'spit'. Did you mean split?"),
+        (["recipe.steps=3"], "no recipe is chosen"),
+        (["device=gpu"], "Did you mean cuda?"),
+        (["data=embedded", "data.dir=/tmp"], "data.dir=/tmp is for data=local; given: embedded"),
+        (["length=99999999999"], "would need about 11920.9 GiB for the tokens alone and 37 days"),
+        (["n=100000000"], "this machine has"),
+        (["method.h=abc"], "method.h=abc is not accepted: it takes a whole number"),
+        (["method.h=1e999"], "method.h=inf is not accepted: it takes a whole number"),
+        (["method.explore=nan"], "method.explore=nan is not accepted: it takes a finite number"),
+        (["method.selection=nan"], "it takes 'paper' or 'official'"),
+        (["method=fourier", "method.upsample=1"], "it takes true or false"),
+        (["task.max_new_tokens=abc"], "it takes a whole number"),
+        (["threads=100000"], "threads=100000 is not accepted: this process may use"),
     ],
 )
 def test_a_wrong_request_is_one_clear_line_and_exit_code_2(words, told, tiny_t5, capsys):
@@ -49,6 +67,46 @@ def test_a_wrong_request_is_one_clear_line_and_exit_code_2(words, told, tiny_t5,
     lines = capsys.readouterr().err.strip().splitlines()
     assert stop.value.code == 2 and len(lines) == 1
     assert told in lines[0]
+
+
+@pytest.mark.parametrize("name", ["a b", "mü", "~x", "it's", "a,b", "(1)", "a=b"])
+def test_a_path_is_taken_as_it_is_written(name, tmp_path, tiny_t5):
+    folder = tmp_path / name
+    shutil.copytree(tiny_t5, folder)
+    results = tmp_path / "rows" / name.replace(",", ";")
+    request = compose.compose([f"model={folder}", f"data.dir={folder}", f"results={results}"])
+    assert (request["model"]["path"], request["model"]["name"]) == (str(folder), name)
+    assert request["data"] == {"source": "local", "dir": str(folder), "split": None}
+    assert request["results"] == str(results)
+    [point] = SweepGrid.of([f"model={folder}", f"data.dir={folder}"]).points()
+    assert point.request["model"] == request["model"] and point.request["data"] == request["data"]
+
+
+def test_a_folder_of_data_is_local_data():
+    assert compose.compose(["data.dir=~/x"])["data"] == {
+        "source": "local", "dir": "~/x", "split": None
+    }  # fmt: skip
+
+
+def test_the_types_of_parameters_are_those_of_the_dataclasses():
+    for group in ("method", "task"):
+        for name in plugins.available(group):
+            conf = plugins.conf(group, name)
+            assert parameters.checked(group, conf) == conf
+            hints = get_type_hints(plugins.load(conf["target"]))
+            found = parameters.field_types(conf["target"])
+            for field, hint in hints.items():
+                if hint in (int, float, bool, str):
+                    assert found[field] == (hint.__name__,), (name, field)
+    assert compose.compose(["method=iceformer", "method.layers=3"])["method"]["layers"] == "3"
+
+
+def test_what_generating_rows_takes_is_known_before():
+    request = compose.compose(["n=1000", "length=4096"])
+    assert 1 < limits.generating_s(request) < 60
+    local = compose.compose(["n=100000000", "data.dir=/x"])
+    assert limits.generating_s(local) == 0
+    limits.check_size(local)
 
 
 def test_cuda_is_refused_where_there_is_none(tiny_t5, monkeypatch):

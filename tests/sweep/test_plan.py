@@ -18,7 +18,7 @@ from bench.store.store import Store
 from bench.sweep.estimate import Estimates, formula_bytes
 from bench.sweep.grid import SweepGrid
 from bench.sweep.plan import plan
-from bench.sweep.units import memory, span
+from bench.units import memory, span
 from tests import made
 from tests.conftest import ROOT
 

@@ -1,0 +1,56 @@
+"""What a person types first: make's names, and the environment."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from tests.conftest import ROOT
+
+pytestmark = pytest.mark.skipif(not shutil.which("make"), reason="no make here")
+
+
+def make(*words: str) -> subprocess.CompletedProcess[str]:
+    """As from a shell, also where make runs the tests."""
+    clean = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")}
+    return subprocess.run(["make", *words], capture_output=True, text=True, cwd=ROOT, env=clean)
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["bench", "LENGHT=256"], "unknown name 'LENGHT' for make bench. Did you mean LENGTH?"),
+        (["bench", "method=bigbird"], "unknown name 'method' for make bench. Did you mean METHOD?"),
+        (["report", "METHOD=vcc"], "unknown name 'METHOD' for make report."),
+    ],
+)
+def test_a_name_that_a_target_does_not_read_is_refused(words, line):
+    done = make("-n", *words)
+    assert done.returncode == 2 and line in done.stderr and len(done.stderr.splitlines()) == 1
+    assert "Known: " in done.stderr and not done.stdout
+
+
+def test_values_reach_bench_as_they_are_given():
+    given = ["MODEL=it's a b/ü", "DATA_DIR=~/x y", "LENGTH=256", "ARGS=n=3 seed=1"]
+    done = make("-n", "bench", *given)
+    line = done.stdout.splitlines()[-1]
+    words = subprocess.run(
+        ["bash", "-c", f"printf '%s\\n' {line}"], capture_output=True, text=True
+    ).stdout.splitlines()
+    assert words[1:] == [
+        "run", "model=it's a b/ü", "data.dir=~/x y", "length=256", "n=3", "seed=1",
+    ]  # fmt: skip
+
+
+def test_setup_looks_at_the_version_of_python_first(tmp_path):
+    old = tmp_path / "python3.10"
+    old.write_text('#!/bin/sh\ntest "$1" = --version && echo Python 3.10.14\n')
+    old.chmod(0o755)
+    done = make("-B", "setup", f"PYTHON={old}")
+    first, *rest = done.stderr.splitlines()
+    assert done.returncode == 2 and not done.stdout
+    assert first.startswith(f"setup: Python 3.11 or newer is needed; {old} is Python 3.10.14.")
+    assert len(rest) == 1 and rest[0].startswith("make: ***")
