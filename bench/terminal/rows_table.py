@@ -15,9 +15,9 @@ from bench.terminal import text_table
 COLUMNS = (
     "row_id", "created_utc", "status", "method", "method_params", "task", "model", "weights_kind",
     "data_source", "length", "batch", "device", "dtype", "threads", "seed", "measure", "metric",
-    "metric_version", "value", "ci_lo", "ci_hi", "base_value", "lat_median_ns", "ratio",
-    "ratio_ci_lo", "ratio_ci_hi", "verdict", "mem_ratio", "rss_peak_delta_bytes",
-    "gpu_alloc_delta_bytes", "noisy", "host_id", "cell_key",
+    "metric_version", "value", "ci_lo", "ci_hi", "base_value", "quality_comparison",
+    "lat_median_ns", "ratio", "ratio_ci_lo", "ratio_ci_hi", "verdict", "mem_ratio",
+    "rss_peak_delta_bytes", "gpu_alloc_delta_bytes", "noisy", "host_id", "cell_key",
 )  # fmt: skip
 """What a tab-separated listing has of a row."""
 
