@@ -14,7 +14,7 @@ from torch import Tensor
 
 from methods.attention import exact_attention
 from methods.errors import Unsupported
-from methods.protocols import DecodingState, Layer, NormedLayer
+from methods.protocols import DecodingState, Layer, NormedLayer, PostNormLayer
 from methods.sequence import AttentionCall, PositionBias, SequenceInfo
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Method",
     "NormedLayer",
     "PositionBias",
+    "PostNormLayer",
     "SequenceInfo",
     "Unsupported",
     "Workload",

@@ -2,7 +2,17 @@
 
 A block of queries attends to its window of neighbouring blocks, to r random blocks and to the
 global blocks; global blocks attend to everything (§2, appendix D). Linear in n.
-Unlike transformers' version, this one keeps the random blocks outside training, builds no n×n
+
+Differs from the official code:
+- Random blocks come from the whole sequence; there from its front (`random_region`).
+- A random block that is also global counts once; there twice (`multiplicity`).
+- Random blocks are drawn by another generator, so they are others, and for every length; there 9,
+  10 and 11 blocks fail (r=3).
+- Attention is full up to window + 2 + 2r blocks, 704 tokens; there up to 512.
+- A row is cut into blocks without its padding, so its last tokens are global; there the last block
+  of the padded batch is.
+
+Unlike transformers' version, it also keeps the random blocks outside training, builds no n×n
 probabilities, uses no global seed, and does not switch to full attention for good after one short
 input.
 """
