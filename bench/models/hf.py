@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 from transformers.modeling_outputs import BaseModelOutput
 
 from bench.models.attention import NAME, Route
+from bench.models.auto import WORDS
 from bench.models.base import Family, Spec
 from bench.models.checkpoints import (
     cast,
@@ -217,7 +218,8 @@ class Classifier(HubFamily):
         """Raises ValueError where the checkpoint has no trained head: answers would be random."""
         if self.lacks:
             raise ValueError(
-                f"the checkpoint has no trained head (no {self.lacks[0]}): train it first"
+                f"this checkpoint has no trained head for {WORDS[self.answers]} "
+                f"(no {self.lacks[0]}): a recipe trains one"
             )
 
     def logits(self, ids: Tensor, sequence: SequenceInfo, target: Tensor) -> Tensor:

@@ -223,6 +223,9 @@ class Cell:
         data = _data(request["data"])
         task: Task = plugins.build(request["task"])
         model = protocol.model_of(request, weights_protocol, task.answers)
+        scored = MEASURES[request["measure"]].quality and not request["probe"]
+        if scored and model["weights"] != "random":
+            protocol.check_answers(model, task.name)
         if task.answers in ("choice", "span"):
             model["marks"] = list(task.special_tokens)
         rows = {
