@@ -33,6 +33,8 @@ ANSWERS = {
 }
 """What the families answer with that have one kind of head."""
 BERT, ROBERTA = FAMILIES["bert"], FAMILIES["roberta"]
+TILED = ("bart", "bert", "roberta", "xlm-roberta")
+"""Types of models whose families read the table of positions again past its end."""
 OWN_HEADS = {
     (ROBERTA, "choice"): "bench.models.heads:RobertaChoice",
     (ROBERTA, "span"): "bench.models.heads:RobertaSpan",
@@ -80,6 +82,19 @@ def answers_with(target: str, folder: Path | None) -> Collection[str]:
     if target in (BERT, ROBERTA):
         return trained_heads(target, folder) if folder else ("class", "choice", "span")
     return ANSWERS.get(target, tuple(WORDS))
+
+
+def learned_positions(folder: Path, config: Mapping[str, Any] | None = None) -> int | None:
+    """Positions in the table of a model whose longer inputs read the table again from its start
+    (BERT, RoBERTa, BART); None for other models."""
+    values = dict(config or {})
+    if "model_type" not in values:
+        values = read_config(folder) | values
+    kind, size = values["model_type"], values.get("max_position_embeddings")
+    if kind not in TILED or size is None:
+        return None
+    before = int(values.get("pad_token_id") or 0) + 1 if FAMILIES[kind] == ROBERTA else 0
+    return int(size) - before
 
 
 def weight_names(folder: Path) -> set[str]:

@@ -196,6 +196,9 @@ def _training(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    if r.get("positions_learned") is not None:
+        again = f"later tokens read the model's {r['positions_learned']:,} again"
+        yield "positions", f"{r['positions_learned']:,}", "", again
     if r.get("max_length_fit") is not None:
         yield "longest input, tokens", f"{r['max_length_fit']:,}", "", ""
     if r.get("tokens_in_mean") is not None:

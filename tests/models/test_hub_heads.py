@@ -1,6 +1,8 @@
 """The heads that transformers has itself: anyone's checkpoint answers what it was trained for, and
 one without a head is measured without answers."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from transformers import (
@@ -17,9 +19,11 @@ from transformers import (
 
 from bench.errors import RequestError
 from bench.execution import arms
+from bench.execution.runner import identity
 from bench.models import auto, hub_heads
 from bench.models.base import Spec
 from bench.models.bert import BertFamily
+from bench.request import plugins
 from bench.request.cell import Cell
 from bench.request.compose import compose
 from bench.sweep.plan import plan
@@ -146,6 +150,18 @@ def test_a_task_that_the_model_can_not_answer_is_refused_before_anything_runs(tm
         plan([*words, "results=nowhere"])
     cell = Cell.of(compose([*words, "measure=speed"]))
     assert cell.model["untrained"] == "class" and Cell.from_json(cell.to_json()) == cell
+
+
+def test_positions_past_the_table_are_named_in_the_row(tmp_path):
+    for kind, learned in ((BertModel, 130), (RobertaForMaskedLM, 128)):
+        model = checkpoint(tmp_path / kind.__name__, kind)
+        for length, expected in ((learned, None), (learned + 1, learned)):
+            words = [f"model={model}", f"length={length + 128}", "n=1", "measure=speed"]
+            cell = replace(Cell.of(compose(words)), length=length)
+            assert identity(cell, None).get("positions_learned") == expected
+    assert auto.learned_positions(plugins.ROOT / "bench/models/embedded/t5") is None
+    config = plugins.conf("model", "random-bert-base")["config"]
+    assert auto.learned_positions(plugins.ROOT, config) == 512
 
 
 def test_an_untrained_head_has_no_first_choice(tmp_path):
