@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+import traceback
+from collections.abc import Iterable, Iterator
 
 
 class RequestError(Exception):
@@ -27,3 +29,37 @@ def unknown(kind: str, given: str, accepted: Iterable[str]) -> RequestError:
     near = meant or difflib.get_close_matches(given, names, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]}?" if near else ""
     return RequestError(f"unknown {kind} '{given}'.{hint} Known: {', '.join(names) or 'none'}")
+
+
+@contextlib.contextmanager
+def errors_of(name: str, target: str) -> Iterator[None]:
+    """Turns what the code behind `target` raises into a RequestError of one line about `name`."""
+    try:
+        yield
+    except (RequestError, RunError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise RequestError(f"{name}: {described(error, target)}") from error
+
+
+def described(error: BaseException, target: str = "") -> str:
+    """An exception in one line with the file and line that raised it: of the package of `target`
+    ('package.module:Name') where it passed through it."""
+    message = " ".join(str(error).split())
+    if isinstance(error, SyntaxError):
+        message, place = error.msg, f"{error.filename}:{error.lineno}"
+    else:
+        place = _raised_at(error, target)
+    if type(error) is not ValueError:
+        message = f"{type(error).__name__}: {message}".removesuffix(": ")
+    return f"{message} ({place})" if place else message
+
+
+def _raised_at(error: BaseException, target: str) -> str:
+    frames = [
+        (frame.f_globals.get("__name__", "").partition(".")[0], frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    top = target.partition(":")[0].partition(".")[0]
+    own = [frame for frame in frames if frame[0] == top] if top else frames
+    return f"{own[-1][1]}:{own[-1][2]}" if own else ""

@@ -38,3 +38,11 @@ class WeightsProtocol(StrEnum):
     FINETUNE = "finetune"
     SWAP = "swap"
     ZERO_SHOT = "zero-shot"
+
+
+class QualityComparison(StrEnum):
+    """With which weights a method's quality and vanilla's were measured: both with the same, or
+    each with weights that were trained for it."""
+
+    SAME_WEIGHTS = "same weights"
+    TRAINED_EACH = "each trained for itself"

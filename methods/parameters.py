@@ -17,13 +17,13 @@ def check_least(name: str, value: float | None, least: float) -> None:
         raise ValueError(f"{name} is {value}; the least is {least}")
 
 
-def in_layer_ranges(ranges: str, layer: int) -> bool:
-    """Whether "all", or ranges such as "16-31" or "0,2,8-11", name this layer."""
+def in_layer_ranges(ranges: str | int, layer: int) -> bool:
+    """Whether "all", one layer, or ranges such as "16-31" or "0,2,8-11" name this layer."""
     try:
-        spans = [[int(end) for end in span.split("-")] for span in ranges.split(",")]
+        spans = [[int(end) for end in span.split("-")] for span in str(ranges).split(",")]
     except ValueError:
         if ranges == "all":
             return True
-        accepted = "'all' or such as '16-31' or '0,2,8-11'"
+        accepted = "'all', a layer, or such as '16-31' or '0,2,8-11'"
         raise ValueError(f"layers is {ranges!r}; it takes {accepted}") from None
     return any(span[0] <= layer <= span[-1] for span in spans)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.status import Status, Verdict
+from bench.request import plugins
+from bench.status import QualityComparison, Status, Verdict
+from bench.store.quality_arms import comparison, comparison_text, training_text
 from bench.store.query import counting
 from bench.store.store import Store
 from reports.looks import VANILLA, looks
@@ -20,7 +22,7 @@ ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results" / "reference"
 PAGE = ROOT / "docs" / "results.md"
 QUICKSTART_HEAD = (
-    "task", "tokens", "method", "n", "score", "vanilla's score", "latency ÷ vanilla's",
+    "task", "tokens", "method", "n", "score", "vanilla's score", "scores of", "latency ÷ vanilla's",
     "memory ÷ vanilla's", "output error",
 )  # fmt: skip
 
@@ -38,6 +40,8 @@ class ResultGrid:
 def results_page(folder: Path = REFERENCE) -> str:
     """The page as Markdown; an experiment without rows is left out."""
     rows = counting(Store(folder).rows().to_pylist())
+    for row in rows:
+        row["method"] = plugins.method_label(row["method"], row["method_params"])
     quickstart = [row for row in _of_experiment(rows, "quickstart") if row["status"] == Status.OK]
     frontier = _of_experiment(rows, "frontier")
     by_model = {
@@ -51,6 +55,7 @@ def results_page(folder: Path = REFERENCE) -> str:
         quickstart_hosts=_hosts(quickstart),
         at_chance=AT_CHANCE if any(row["at_chance"] for row in compared) else "",
         findings=_findings(compared),
+        trainings=_trainings(compared),
         frontier=[_frontier(rows) for rows in by_model.values()],
         frontier_hosts=_hosts(frontier),
     )
@@ -85,7 +90,7 @@ def _quickstart(rows: Sequence[Row]) -> ResultGrid:
         rows, key=lambda row: (tasks.index(row["task"]), methods.index(str(row["method"])))
     )
     lines = [_quickstart_line(row) for row in ordered]
-    return ResultGrid("Quickstart", QUICKSTART_HEAD, lines, frozenset({1, *range(3, 9)}))
+    return ResultGrid("Quickstart", QUICKSTART_HEAD, lines, frozenset({1, 3, 4, 5, 7, 8, 9}))
 
 
 def _quickstart_line(row: Row) -> tuple[str, ...]:
@@ -98,6 +103,7 @@ def _quickstart_line(row: Row) -> tuple[str, ...]:
         str(row["n_scored"]),
         _within(row["value"], row["ci_lo"], row["ci_hi"], 1) + chance,
         _number(row["base_value"], 1),
+        comparison_text(row) or "–",
         f"×{ratio} {row['verdict']}",
         f"×{_number(row['mem_ratio'], 2)}",
         "–" if row["fid_rel_l2"] is None else f"{row['fid_rel_l2']:.3g}",
@@ -124,20 +130,36 @@ def _finding(method: str, rows: Sequence[Row]) -> str:
     )
     ratios = [row["ratio"] for row in rows if row["ratio"] is not None]
     memory = [row["mem_ratio"] for row in rows if row["mem_ratio"] is not None]
-    scores = [
-        row["value"] - row["base_value"]
-        for row in rows
-        if row["value"] is not None and row["base_value"] is not None
-    ]
     parts = [
         f"latency ×{min(ratios):.2f} to ×{max(ratios):.2f}" if ratios else "",
         f"peak memory ×{min(memory):.2f} to ×{max(memory):.2f}" if memory else "",
-        f"score {min(scores):+.1f} to {max(scores):+.1f} points".replace("-", "−")
-        if scores
-        else "",
+        *_score_ranges(rows),
     ]
     several = "s" if len(rows) > 1 else ""
     return f"{method}, {len(rows)} task{several}: {counts}; {', '.join(filter(None, parts))}."
+
+
+def _score_ranges(rows: Sequence[Row]) -> Iterator[str]:
+    """The range of the differences from vanilla's score, those of the same weights apart from those
+    of weights trained for each arm."""
+    both = [r for r in rows if r["value"] is not None and r["base_value"] is not None]
+    for compared in sorted({comparison_text(row) for row in both}):
+        some = [r["value"] - r["base_value"] for r in both if comparison_text(r) == compared]
+        several = "s" if len(some) > 1 else ""
+        points = f"{min(some):+.1f} to {max(some):+.1f} points".replace("-", "−")
+        yield f"score {points} ({compared}, {len(some)} task{several})"
+
+
+def _trainings(rows: Sequence[Row]) -> list[str]:
+    """The trainings of the weights that were trained for each arm, as far as rows record them."""
+    own = [row for row in rows if comparison(row) == QualityComparison.TRAINED_EACH]
+    arms = [(row["model"], row["method"], row["training"]) for row in own]
+    arms += [(row["model"], VANILLA, row["base_training"]) for row in own]
+    return [
+        f"{model}, {method}: {training_text(training)}"
+        for model, method, training in sorted(dict.fromkeys(arms), key=str)
+        if training
+    ]
 
 
 # --- frontier: every method at every length ----------------------------------------------------

@@ -6,11 +6,19 @@ Neither this module nor a task's module imports torch: rows are validated before
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+ANSWERS = {
+    "text": "text",
+    "class": "a class",
+    "choice": "one of the choices that a question gives",
+    "span": "a span of the context",
+}
+"""The kinds of answers that a task asks for and a model gives: see Task.answers."""
 COMMON = 16
 """How many of the most common right answers are tried as constant answers."""
 
@@ -45,6 +53,14 @@ class Row:
     references: tuple[str, ...]
     second: str | None = None
     support: tuple[tuple[str, int], ...] = ()
+
+
+Constant = Callable[[Row], str]
+"""The answer to a row, found without reading its document."""
+
+
+def _always(answer: str, row: Row) -> str:
+    return answer
 
 
 @dataclass(frozen=True)
@@ -148,15 +164,15 @@ class Task:
             raise NotImplementedError(f"{self.name} answers with {self.answers}")
         return [int(row.references[0])]
 
-    def constants(self, rows: Sequence[Row]) -> list[list[str]]:
-        """Predictions that don't depend on the document, one list for each strategy: each class, or
-        each of the most common right answers, for all rows. The best of them is chance level."""
+    def constants(self, rows: Sequence[Row]) -> list[Constant]:
+        """Answers that don't depend on the document: each class, or each of the most common right
+        answers of `rows`. The best of them is chance level (tasks.metrics.chance)."""
         if self.labels is not None:
             answers = [str(label) for label in range(self.labels)]
         else:
             counts = Counter(answer for row in rows for answer in dict.fromkeys(row.references))
             answers = [answer for answer, _ in counts.most_common(COMMON)]
-        return [[answer] * len(rows) for answer in answers]
+        return [partial(_always, answer) for answer in answers]
 
     @property
     def metric_version(self) -> int:

@@ -47,8 +47,9 @@ def check(task: Task, tokenizer: Tokenizer, data: Data | None = None) -> Report:
     reported as failures, not raised."""
     report = Report()
     for name in ("version", "max_new_tokens", "length"):
-        if getattr(task, name) < (0 if name == "max_new_tokens" else 1):
-            report.failures.append(f"{name} is {getattr(task, name)}")
+        value = getattr(task, name)
+        if not isinstance(value, int) or value < (0 if name == "max_new_tokens" else 1):
+            report.failures.append(f"{name} is {value!r}")
     try:
         if data is None or data.source == "embedded":
             _check_embedded(task, tokenizer, report)

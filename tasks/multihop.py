@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
-from tasks.base import DataError, Encoded, Row, Tokenizer
+from tasks.base import Constant, DataError, Encoded, Row, Tokenizer
 from tasks.loading import formats, records
 from tasks.loading.reader import Reader
 
@@ -121,10 +122,10 @@ class WikiHop(MultiHop):
     def target(self, row: Row, encoded: Encoded, tokenizer: Tokenizer) -> Sequence[int]:
         return formats.choice_target(row)
 
-    def constants(self, rows: Sequence[Row]) -> list[list[str]]:
+    def constants(self, rows: Sequence[Row]) -> list[Constant]:
         """The candidate at a fixed position, and the most common right answers."""
-        candidates = [formats.wikihop_candidates(self.form, row.query) for row in rows]
-        return formats.by_position(candidates) + super().constants(rows)
+        candidates = partial(formats.wikihop_candidates, self.form)
+        return formats.by_position(candidates, rows) + super().constants(rows)
 
     def parse(self, record: dict[str, Any], where: str, split: str, at: int) -> Row:
         candidates, supports = (_texts(record, name, where) for name in ("candidates", "supports"))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tasks.base import Data, DataError, Encoded, Row, Tokenizer
+from tasks.base import Constant, Data, DataError, Encoded, Row, Tokenizer
 from tasks.loading import formats, records
 from tasks.loading.reader import Reader
 
@@ -94,10 +94,10 @@ class Scrolls(Reader):
     def target(self, row: Row, encoded: Encoded, tokenizer: Tokenizer) -> Sequence[int]:
         return formats.choice_target(row)
 
-    def constants(self, rows: Sequence[Row]) -> list[list[str]]:
+    def constants(self, rows: Sequence[Row]) -> list[Constant]:
         """If there are options, also the one at a fixed position."""
         choices = CHOICES.get(self.query)
-        options = formats.by_position([choices(row.query) for row in rows]) if choices else []
+        options = formats.by_position(choices, rows) if choices else []
         return options + super().constants(rows)
 
     def parts(self, data: Data, split: str, length: int) -> list[tuple[Path, str]]:

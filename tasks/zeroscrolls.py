@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tasks import scrolls
-from tasks.base import Data, DataError, Encoded, Row, Tokenizer
+from tasks.base import Constant, Data, DataError, Encoded, Row, Tokenizer
 from tasks.generators import seeds
 from tasks.loading import prompts, reader, records
 
@@ -80,13 +81,11 @@ class ZeroScrolls(reader.Reader):
         instruction = row.document.partition("\n\n")[0]
         return prompts.encode(row, tokenizer, length, instruction)
 
-    def constants(self, rows: Sequence[Row]) -> list[list[str]]:
+    def constants(self, rows: Sequence[Row]) -> list[Constant]:
         """For a task of ordering, the order of the input and its reverse."""
         if self.metric != "concordance_index":
             return super().constants(rows)
-        input_order = [sorted(map(int, re.findall(r"\d+", row.references[0]))) for row in rows]
-        orders = (input_order, [ids[::-1] for ids in input_order])
-        return [[", ".join(map(str, ids)) for ids in order] for order in orders]
+        return [partial(_in_order, reverse) for reverse in (False, True)]
 
     def count_tokens(self, record: dict[str, Any]) -> int:
         from tasks.generators import stories
@@ -201,6 +200,12 @@ def _paragraphs(text: str) -> str:
     every = text.split(". ")
     parts = [". ".join(every[at : at + 8]) for at in range(0, len(every), 8)]
     return ".\n\n".join(parts)
+
+
+def _in_order(reverse: bool, row: Row) -> str:
+    """The parts to be ordered, as the input has them or the other way round."""
+    parts = sorted(map(int, re.findall(r"\d+", row.references[0])), reverse=reverse)
+    return ", ".join(map(str, parts))
 
 
 def _index(record: dict[str, Any], column: str, where: str, upto: int) -> int:

@@ -1,46 +1,22 @@
-"""The commands about methods, tasks, models and this machine: bench ls | fetch | check | new |
-score | export | host."""
+"""The commands about methods, tasks, models and this machine: bench fetch | check | new | score |
+export | host."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.cli import scaffold
-from bench.errors import RequestError, RunError, unknown
+from bench.errors import RequestError, RunError
 from bench.request import plugins
-from bench.terminal.arguments import parser_for
+from bench.request.cell import task_of
+from bench.terminal import text_table
+from bench.terminal.arguments import add_format, parser_for
 from tasks.base import Data, DataError, FetchError
-
-
-def ls(arguments: Sequence[str]) -> int:
-    """Names and what their YAML says of them; tasks alone as a table, by benchmark."""
-    from bench.request.compose import GROUPS
-
-    plurals = {group if group == "data" else f"{group}s": group for group in GROUPS}
-    parser = parser_for("ls", "list methods, tasks and models, or one of: " + ", ".join(plurals))
-    parser.add_argument("group", nargs="?")
-    chosen = parser.parse_args(arguments).group
-    if chosen and chosen not in plurals and chosen not in GROUPS:
-        raise unknown("list", chosen, plurals)
-    if chosen in ("task", "tasks"):
-        from bench.terminal import task_table
-
-        print(task_table.table(plugins.available("task")))
-        return 0
-    groups = [plurals.get(chosen, chosen)] if chosen else ["method", "task", "model"]
-    for group in groups:
-        choices = plugins.available(group)
-        if len(groups) > 1:
-            print(f"{group}:")
-        width = max(map(len, choices), default=0)
-        for name, path in choices.items():
-            print(f"  {name:<{width}}  {plugins.about(path).partition('. ')[0].rstrip('.')}")
-    return 0
 
 
 def fetch(arguments: Sequence[str]) -> int:
@@ -54,7 +30,7 @@ def fetch(arguments: Sequence[str]) -> int:
     if not (options.tasks or options.model or options.probe):
         raise RequestError("fetch needs a TASK or --model ORG/NAME; bench ls tasks lists tasks")
     names = options.tasks or (plugins.available("task") if options.probe else [])
-    tasks = [plugins.build(plugins.conf("task", name)) for name in names]
+    tasks = [task_of(plugins.conf("task", name)) for name in names]
     if options.probe:
         from tasks.loading.hub_probe import probe, table
 
@@ -115,7 +91,7 @@ def check(arguments: Sequence[str]) -> int:
     failed = False
     tokenizer = AutoTokenizer.from_pretrained(plugins.ROOT / "bench/models/embedded/t5")
     for name in (value for option, value in options if option == "task"):
-        report = check_task(plugins.build(plugins.conf("task", name)), tokenizer, data)
+        report = check_task(task_of(plugins.conf("task", name)), tokenizer, data)
         not_checked = [f"not checked: {missing}" for missing in report.not_checked]
         for line in (*report.failures, *not_checked):
             print(f"task={name}: {line}")
@@ -157,10 +133,13 @@ def new(arguments: Sequence[str]) -> int:
     for path in files:
         if (root / path).exists():
             raise RequestError(f"{path} is there already")
-    for path, text in files.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
-        print(path)
+    try:
+        for path, text in files.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text)
+            print(path)
+    except OSError as error:
+        raise RequestError(f"can't write {root / path}: {error.strerror}") from error
     print(f"Read {options.kind}s/base.py; then: bench check {options.kind}={name}", file=sys.stderr)
     return 0
 
@@ -175,19 +154,18 @@ def score(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("task")
     parser.add_argument("file", type=Path)
+    add_format(parser)
     options = _submission_options(parser, arguments)
     from bench.statistics import paired
+    from bench.store.scoring import scored
     from tasks.loading import submission
 
     task = options.task
     given, references = _data(submission.paired, task, options.source, options.file)
-    figures, each = task.score(given, references), task.score_each(given, references)
+    figures, each = scored(task, given, references)
     estimate = paired.bootstrap_mean(each, seed=0)
-    for name, figure in figures.items():
-        print(f"{name:<24} {figure}")
-    print(f"{'standard error':<24} {estimate.stderr:.4f}")
-    print(f"{'95 % interval':<24} {estimate.lo:.4f} … {estimate.hi:.4f}")
-    print(f"{'rows scored':<24} {len(each)}")
+    interval = {"standard_error": estimate.stderr, "ci_lo": estimate.lo, "ci_hi": estimate.hi}
+    _facts({**figures, **interval, "n_scored": len(each)}, options.format)
     return 0
 
 
@@ -216,7 +194,9 @@ def export(arguments: Sequence[str]) -> int:
 
 def host(arguments: Sequence[str]) -> int:
     """Fingerprint and certificate."""
-    parser_for("host", "this machine, and the smallest effect it can resolve").parse_args(arguments)
+    parser = parser_for("host", "this machine, and the smallest effect it can resolve")
+    add_format(parser)
+    form = parser.parse_args(arguments).format
     from bench.execution.supervisor import supervise
     from bench.host import host as machine
 
@@ -224,12 +204,23 @@ def host(arguments: Sequence[str]) -> int:
     torch = supervise("bench.host.torch_host", {}, deadline_s=120)
     facts = machine.fingerprint(len(os.sched_getaffinity(0)), "cpu") | torch.result
     certificate = machine.certificate()
-    for name, value in (facts | certificate).items():
-        print(f"{name:<18} {_readable(name, value)}")
+    _facts(facts | certificate, form)
+    if text_table.tabular("table" if form == "auto" else form):
+        return 0
     found = certificate["detectable_pct"]
     smallest = f"a slow-down of {found:.1f} % and more" if found else "no slow-down here"
     print(f"\n{certificate['pairs']} pairs of short calls on one thread show {smallest}.")
     return 0
+
+
+def _facts(facts: Mapping[str, Any], form: str) -> None:
+    """One line for each fact; for a program one record."""
+    if text_table.tabular("table" if form == "auto" else form):
+        text_table.write(form, list(facts), [facts])
+        return
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        print(f"{name:<{width}} {_readable(name, value)}")
 
 
 def _readable(name: str, value: Any) -> str:
@@ -237,7 +228,7 @@ def _readable(name: str, value: Any) -> str:
         return "–"
     if name.endswith("_bytes"):
         return f"{value / (1 << 30):.1f} GiB"
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return f"{value:.4f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
 def _submission_options(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> Any:
@@ -246,7 +237,7 @@ def _submission_options(parser: argparse.ArgumentParser, arguments: Sequence[str
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="a local folder of the data")
     parser.add_argument("--split")
     options = parser.parse_args(arguments)
-    options.task = plugins.build(plugins.conf("task", options.task))
+    options.task = task_of(plugins.conf("task", options.task))
     options.source = _source(options.data, options.data_dir, options.split)
     return options
 

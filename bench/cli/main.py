@@ -5,16 +5,19 @@ A command's module is imported when it is called, so that the quick ones load no
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import signal
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.errors import RequestError, RunError, unknown
+from bench.errors import RequestError, RunError, described, unknown
 from bench.request import limits, plugins
 from bench.status import Status
+from bench.terminal import streams
 from bench.units import span
 
 WORTH_SAYING_S = 10.0
@@ -24,7 +27,7 @@ COMMANDS = {
     "run": ("bench.cli.main:run", "run a cell or a sweep: bench run --help"),
     "plan": ("bench.cli.sweep_commands:plan", "what a sweep would do, how long, what is done"),
     "status": ("bench.cli.sweep_commands:status", "how far sweeps are: queue and store together"),
-    "ls": ("bench.cli.inspect_commands:ls", "list methods, tasks, models, …"),
+    "ls": ("bench.cli.list_command:ls", "list methods, tasks, models, …"),
     "train": ("bench.cli.train_command:train", "train a method's weights, or find them"),
     "fetch": ("bench.cli.inspect_commands:fetch", "download a task's data or a model"),
     "check": ("bench.cli.inspect_commands:check", "does a method or a task keep its contract?"),
@@ -49,10 +52,13 @@ COMMANDS = {
     "leaderboard": ("reports.leaderboard.command:leaderboard", "rows as one HTML page, ranked"),
 }  # fmt: skip
 """Command → the function behind it, and what it is for."""
+TRACEBACK = "BENCH_TRACEBACK"
+"""Environment variable: set, an error is printed with its traceback, for who writes a plugin."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Exit codes: 0 done, 1 a run failed, 2 a wrong request, 130 interrupted."""
+    streams.accept_any_text()
     code = dispatch(list(sys.argv[1:] if arguments is None else arguments))
     if arguments is None:
         # All output is written: Ctrl-C while the interpreter shuts down must not change the code.
@@ -61,26 +67,40 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def dispatch(arguments: Sequence[str]) -> int:
-    """Run a command, and print what went wrong with it. Returns the exit code."""
+    """Run a command, and print what went wrong with it in one line. Returns the exit code."""
+    code, message = _outcome(arguments)
+    with contextlib.suppress(OSError):
+        if message:
+            print(f"bench: {message}", file=sys.stderr)
+    if not (problem := streams.flush()):
+        return code
+    if not isinstance(problem, BrokenPipeError):
+        with contextlib.suppress(OSError):
+            reason = problem.strerror
+            print(f"bench: can't write the output: {reason}", file=sys.stderr, flush=True)
+    return code or 1
+
+
+def _outcome(arguments: Sequence[str]) -> tuple[int, str]:
+    """The exit code of a command, and what went wrong with it."""
     try:
         if arguments and arguments[0] in COMMANDS:
             command = plugins.load(COMMANDS[arguments[0]][0])
-            code = int(command(arguments[1:]))
-        else:
-            code = help_or_unknown(arguments)
-        sys.stdout.flush()
-        return code
-    except (RunError, RequestError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 2 if isinstance(error, RequestError) else 1
+            return int(command(arguments[1:])), ""
+        return help_or_unknown(arguments), ""
     except KeyboardInterrupt:
-        print(
-            "bench: interrupted; finished work is kept, the same command resumes", file=sys.stderr
-        )
-        return 130
+        return 130, "interrupted; finished work is kept, the same command resumes"
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return 1, ""
+    except Exception as error:
+        if os.environ.get(TRACEBACK):
+            traceback.print_exc()
+        if isinstance(error, (RequestError, RunError)):
+            return 2 if isinstance(error, RequestError) else 1, str(error)
+        if isinstance(error, OSError):
+            named = f"{error.filename}: " if error.filename else ""
+            return 1, f"{named}{error.strerror or error}"
+        return 1, f"{described(error)}; {TRACEBACK}=1 shows the traceback"
 
 
 def run(arguments: Sequence[str]) -> int:

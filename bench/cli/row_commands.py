@@ -38,7 +38,7 @@ def results(arguments: Sequence[str]) -> int:
     if not rows:
         print(f"no rows in {options.results} that fit", file=sys.stderr)
     elif text_table.tabular(options.format):
-        text_table.tsv(rows_table.COLUMNS, rows)
+        text_table.write(options.format, rows_table.COLUMNS, rows)
     else:
         rows_table.show(rows)
     return 0

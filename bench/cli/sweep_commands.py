@@ -70,7 +70,7 @@ def plan(arguments: Sequence[str]) -> int:
 
     made = planning.plan(options.words)
     if text_table.tabular(options.format):
-        text_table.tsv(PLAN_COLUMNS, map(_record, made.cells))
+        text_table.write(options.format, PLAN_COLUMNS, map(_record, made.cells))
     else:
         lines = [
             (f"[{STYLES[p.state]}]{p.state}[/]", escape(p.title),
@@ -166,7 +166,7 @@ def _show(record: Any, done: dict[str, Any], form: str) -> int:
         for i, (planned, note) in enumerate(zip(content["cells"], notes, strict=True))
     ]  # fmt: skip
     if text_table.tabular(form):
-        text_table.tsv(("sweep", "cell", "state", "job", "node", "about"), cells)
+        text_table.write(form, ("sweep", "cell", "state", "job", "node", "about"), cells)
     else:
         started = datetime.fromtimestamp(content["started"])
         print(f"{record.id} · launcher {content['launcher']} · since {started:%Y-%m-%d %H:%M}")

@@ -18,7 +18,7 @@ import numpy as np
 from bench.errors import RequestError, unknown
 from bench.request.cell import BASELINE
 from bench.statistics import paired
-from bench.status import Status, Verdict
+from bench.status import QualityComparison, Status, Verdict
 from bench.store.columns import Row, value_of
 
 FIGURES = ("quality", "latency", "memory")
@@ -51,6 +51,7 @@ class Difference(NamedTuple):
     """One figure of one pair of rows. `a` and `b` are its values; `change`, `lo` and `hi` are in
     `unit` (% or points), `change_pct` in percent of A. What is unknown is None, and `note` says
     why. `if_significant` is the verdict if `p` turns out small enough, `verdict` the one if not.
+    `comparison`: whether the two scores are of the same weights.
     """
 
     figure: str
@@ -66,6 +67,7 @@ class Difference(NamedTuple):
     verdict: ChangeVerdict | None = None
     if_significant: ChangeVerdict | None = None
     note: str = ""
+    comparison: QualityComparison | None = None
 
     @property
     def sure(self) -> bool:

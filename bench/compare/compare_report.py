@@ -70,6 +70,7 @@ def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:
             return unknown_change._replace(note=f"{side}: {reason}")
     if (a["task"], a["metric"]) != (b["task"], b["metric"]):
         return unknown_change._replace(note="different tasks")
+    from bench.store import quality_arms
     from bench.store.rescore import ScoreError, scores
 
     try:
@@ -81,6 +82,8 @@ def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:
         return unknown_change._replace(note="no shared samples")
     first, second = ([scored[sample] for sample in shared] for scored in (ours, theirs))
     difference = compare.quality(first, second, a["higher_is_better"] is not False, margin)
+    weights = quality_arms.compared(a["weights_sha256"], b["weights_sha256"])
+    difference = difference._replace(comparison=weights)
     if a["metric_version"] != b["metric_version"]:
         return difference._replace(note="both by today's metric")
     return difference

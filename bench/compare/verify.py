@@ -116,7 +116,7 @@ def strange_code(stored: Mapping[str, Any]) -> str | None:
         if target != plugins.conf(group, name)["target"]:
             return f"{group} {name} is said to be '{target:.60}', which isn't what it is here"
     family = str(stored["model"].get("family"))
-    families = {plugins.conf("model", name).get("family") for name in plugins.available("model")}
+    families = {conf.get("family") for conf in plugins.usable("model").values()}
     families |= set(auto.FAMILIES.values())
     return None if family in families else f"no family '{family:.60}' in this checkout"
 

@@ -11,12 +11,14 @@ memory; and equal vanilla's at the parameters of `Method.exact_limit()`.
 
 from __future__ import annotations
 
+import sys
 import warnings
 
 import torch
 
 from bench.conformance import checks
 from bench.conformance.subject import LONG, MIXED, Subject
+from bench.errors import RequestError
 from bench.models.auto import AUTO, FAMILIES
 from bench.models.base import Family
 from bench.request import plugins
@@ -30,7 +32,8 @@ def check(method: Method, family: Family) -> list[str]:
         return []
     failures: list[str] = []
     for one in checks.CHECKS:
-        subject = Subject(method if one is checks.long_input else method.scaled_down(), family)
+        own = one in checks.OWN_PARAMETERS
+        subject = Subject(method if own else method.scaled_down(), family)
         family.model.eval()
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -43,8 +46,15 @@ def check(method: Method, family: Family) -> list[str]:
 
 
 def families() -> dict[str, type[Family]]:
-    """Name → class of every family with a model in the configuration, plugins included."""
-    configured = (plugins.conf("model", name)["family"] for name in plugins.available("model"))
+    """Name → class of every family with a model in the configuration, plugins included. One that
+    can't be loaded is named on standard error."""
+    configured = (conf["family"] for conf in plugins.usable("model").values())
     targets = sorted({*FAMILIES.values(), *configured} - {AUTO})
     named = {target.rpartition(":")[2].removesuffix("Family").lower(): target for target in targets}
-    return {name: plugins.load(target) for name, target in sorted(named.items())}
+    loaded = {}
+    for name, target in sorted(named.items()):
+        try:
+            loaded[name] = plugins.load(target)
+        except RequestError as error:
+            print(f"bench: {error}", file=sys.stderr)
+    return loaded

@@ -9,7 +9,7 @@ import yaml
 
 from bench.conformance import check, families
 from bench.conformance.subject import LONG, MIXED
-from bench.errors import RequestError
+from bench.errors import RequestError, errors_of
 from bench.request import plugins
 from methods.base import Method
 
@@ -21,7 +21,8 @@ def main(arguments: Sequence[str]) -> int:
     failed = 0
     for name, family in families().items():
         tiny = family.tiny(method)
-        reason = method.unsupported(tiny.workload(LONG, len(MIXED)))
+        with errors_of("unsupported", type(method).__module__):
+            reason = method.unsupported(tiny.workload(LONG, len(MIXED)))
         failures = check(method, tiny)
         failed += len(failures)
         print(f"{name:<12} {f'unsupported: {reason}' if reason else 'FAILS' if failures else 'ok'}")
@@ -39,10 +40,7 @@ def requested(arguments: Sequence[str]) -> Method:
     conf = plugins.conf("method", name)
     for key, value in overrides.items():
         conf[key.removeprefix("method.")] = yaml.safe_load(value)
-    try:
-        method: Method = plugins.build(conf)
-    except (TypeError, ValueError) as error:
-        raise RequestError(str(error)) from error
+    method: Method = plugins.build(conf, Method)
     return method
 
 

@@ -12,12 +12,11 @@ from torch import Tensor
 
 from bench.errors import RequestError
 from bench.host import linux
-from bench.models.auto import WORDS
 from bench.models.base import Family, Spec
 from bench.request import plugins
 from bench.request.cell import BASELINE, Cell
 from methods.base import Method, SequenceInfo, Unsupported
-from tasks.base import Encoded, Task
+from tasks.base import ANSWERS, Encoded, Task
 
 T = TypeVar("T")
 
@@ -27,7 +26,8 @@ def prepare(cell: Cell, timed: bool = False) -> None:
     many cores; other processes may run side by side and are left to the scheduler."""
     torch.set_num_threads(cell.threads)
     if timed:
-        os.sched_setaffinity(0, linux.spread_cpus(cell.threads))
+        # OpenMP binds its further threads, each to a core of its own (OMP_PROC_BIND).
+        os.sched_setaffinity(0, linux.spread_cpus(cell.threads)[:1])
     torch.manual_seed(cell.seed)
     torch.use_deterministic_algorithms(cell.device["kind"] == "cpu")
     if cell.device["kind"] == "cuda" and not torch.cuda.is_available():
@@ -37,10 +37,8 @@ def prepare(cell: Cell, timed: bool = False) -> None:
 
 
 def method_of(cell: Cell) -> Method:
-    try:
-        return cast(Method, plugins.build(dict(cell.method)))
-    except (TypeError, ValueError) as error:
-        raise RequestError(str(error)) from error
+    """Raises RequestError for a class or parameters that make no method."""
+    return cast(Method, plugins.build(dict(cell.method), Method))
 
 
 def vanilla() -> Method:
@@ -84,10 +82,10 @@ def check_fit(cell: Cell, task: Task, family: Family) -> None:
     """Raises RequestError when the model doesn't answer with what the task asks for, or doesn't
     take its input."""
     if task.answers != family.answers:
-        asked = f"one of {task.labels} classes" if task.labels else WORDS[task.answers]
+        asked = f"one of {task.labels} classes" if task.labels else ANSWERS[task.answers]
         raise RequestError(
             f"task {cell.task['name']} asks for {asked}, model {cell.model['name']} answers with "
-            f"{WORDS[family.answers]}; bench ls tasks lists others, measure=speed needs no answer"
+            f"{ANSWERS[family.answers]}; bench ls tasks lists others, measure=speed needs no answer"
         )
     check_vocabulary(cell, task, family)
     config: Any = family.model.config

@@ -28,8 +28,9 @@ MESSAGE_BYTES = 1 << 20
 def main() -> None:
     linux.die_with_parent()
     link = socket.socket(fileno=int(sys.argv[1]))
-    for module in sys.argv[2:]:
-        importlib.import_module(module)
+    with linux.kept_affinity():
+        for module in sys.argv[2:]:
+            importlib.import_module(module)
     gc.collect()
     gc.freeze()  # a collection in a child would copy the pages that it shares with this process
     while True:

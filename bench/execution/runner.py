@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.abc
 import json
 import os
+import sys
 import tempfile
 import time
 import uuid
@@ -21,6 +23,7 @@ from bench.host import host, job
 from bench.models import auto
 from bench.request import code_hash, protocol
 from bench.request.cell import Cell
+from bench.request.training_record import training_of
 from bench.status import Status, WeightsProtocol
 from bench.store.columns import SCHEMA_VERSION, Row
 from bench.store.store import Store
@@ -28,6 +31,15 @@ from bench.store.store import Store
 FINISHED = frozenset(Status) - {Status.ERROR, Status.SKIPPED}
 """A cell with a row of such a status isn't run again: how it ended is a result."""
 PROTOCOL = "1"
+
+
+class _NoPandas(importlib.abc.MetaPathFinder):
+    """Hides pandas from pyarrow, which would import it in each process that stores a row, to look
+    for its types among the values: a second for each cell."""
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname)
 
 
 class ReturnedRow(Row, total=False):
@@ -71,6 +83,7 @@ def run(
         from bench.store import derived_columns
 
         derived = derived_columns.derive({**row, **columns}, cell, results)
+        sys.meta_path.insert(0, _NoPandas())
         store.append([derived])
         return derived
 
@@ -151,7 +164,11 @@ def _learned_positions(cell: Cell) -> int | None:
 
 def _weights(cell: Cell) -> Row:
     """The columns that say how the weights were made."""
-    columns: Row = {"weights_protocol": cast("WeightsProtocol | None", cell.protocol)}
+    training = training_of(cell.model)
+    columns: Row = {
+        "weights_protocol": cast("WeightsProtocol | None", cell.protocol),
+        "training": json.dumps(training, sort_keys=True) if training else None,
+    }
     if cell.recipe is None:
         return columns
     card = protocol.card(Path(cell.model["path"])) or {}

@@ -194,7 +194,7 @@ def training_step(run: CellRun) -> tuple[Outcome, Columns]:
     outcome = run.child("measure.training_step")
     if outcome.status != Status.OK:
         return outcome, {}
-    columns: Columns = {"training": outcome.result}  # raw samples, for bench.store.derived_columns
+    columns: Columns = {"training_samples": outcome.result}  # for bench.store.derived_columns
     arms = {"": "method", "base_": BASELINE}
     if run.cell.method["name"] == BASELINE:
         del arms["base_"]

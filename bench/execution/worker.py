@@ -17,10 +17,11 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from bench.errors import RequestError
+from bench.errors import RequestError, RunError
 from bench.host import linux
 from bench.status import Status
 from methods.errors import Unsupported
+from tasks.base import DataError
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -2, -3, -4  # malloc.h
 LARGE_BYTES = 65536
@@ -63,12 +64,16 @@ def run(module: str, work: Path, progress: int, parent: int | None = None) -> No
     report = Report(progress)
     answer: dict[str, Any]
     try:
-        result = importlib.import_module(module).measure(request, report)
+        with linux.kept_affinity():
+            measure = importlib.import_module(module).measure
+        result = measure(request, report)
         answer = {"status": Status.OK, "result": result}
-    except RequestError as error:
+    except (RequestError, DataError) as error:
         answer = {"request_error": str(error)}
     except Unsupported as error:
         answer = {"status": Status.UNSUPPORTED, "detail": str(error), "stage": report.stage}
+    except RunError as error:
+        answer = {"status": Status.ERROR, "detail": str(error), "stage": report.stage}
     except Exception as error:
         status = memory_status(error)
         if status:

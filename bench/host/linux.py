@@ -9,7 +9,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
@@ -31,6 +31,22 @@ def spread_cpus(count: int) -> list[int]:
     # First one logical core of every physical core, then a second of each, and so on.
     rounds = itertools.zip_longest(*siblings.values())
     return [cpu for cpus in rounds for cpu in cpus if cpu is not None][:count]
+
+
+@contextlib.contextmanager
+def kept_affinity() -> Iterator[None]:
+    """Undo what the block does to the cores that this thread may run on: where OMP_PROC_BIND is
+    set, libgomp binds the thread that loads it to the first core."""
+    cpus = os.sched_getaffinity(0)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cpus)
+
+
+def current_cpu() -> int:
+    """Number of the logical core that this thread runs on."""
+    return int(ctypes.CDLL(None).sched_getcpu())
 
 
 def gpu_process_bytes(pid: int) -> int | None:

@@ -43,6 +43,9 @@ def measure(request: dict[str, Any], report: worker.Report) -> Row:
     cell = Cell.from_json(request["cell"])
     worker.return_freed_memory()
     arms.prepare(cell)
+    if cell.threads == 1:
+        # A thread that moves would leave pages in another processor's batch.
+        os.sched_setaffinity(0, {linux.current_cpu()})
     method = arms.vanilla() if request["arm"] == BASELINE else arms.method_of(cell)
     family = arms.load(cell, method)
     [(ids, sequence)] = arms.longest_inputs(cell, family, 1)

@@ -17,11 +17,11 @@ import torch
 
 from bench.execution import arms, worker
 from bench.execution.spawn import run_in_fork
-from bench.measure import integrity
+from bench.measure import finite, integrity
 from bench.request.cell import Cell
 from bench.store import columns
 from bench.store.predictions import Predictions
-from tasks.base import Row
+from tasks.base import Encoded, Row, Task
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> columns.Row:
@@ -34,6 +34,23 @@ def measure(request: dict[str, Any], report: worker.Report) -> columns.Row:
     if request["baseline"]:
         predict(cell.baseline(), rows, Path(request["results"]), "quality of vanilla", report)
     return tokens
+
+
+def known_words(
+    task: Task, rows: Sequence[Row], encoded: Sequence[Encoded], tokenizer: Any
+) -> columns.Row:
+    """How well the tokenizer knows the rows' words; no columns for a task that has its own ids."""
+    if task.vocabulary is not None:
+        return {}
+    words = sum(len(row.query.split()) + len(row.document.split()) for row in rows)
+    tokens_in = sum(row.tokens_in for row in encoded)
+    found: columns.Row = {"tokens_per_word": tokens_in / words if words else None}
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    # Some tokenizers without unknown tokens give another special one's id.
+    if unknown is not None and unknown not in (tokenizer.eos_token_id, tokenizer.pad_token_id):
+        ids = [token for row in encoded for token in row.ids]
+        found["unknown_tokens_frac"] = ids.count(unknown) / len(ids)
+    return found
 
 
 def rows_without_references(cell: Cell) -> list[Row]:
@@ -60,7 +77,7 @@ def predict(
     family.calls = 0
     for group in arms.batches(missing, cell.batch):
         ids, sequence = arms.collate([encoded[i] for i in group], cell.device["kind"])
-        with torch.inference_mode():
+        with torch.inference_mode(), finite.watched(family):
             answers = family.generate(ids, sequence, task.max_new_tokens)
         stored.append(
             {
@@ -77,7 +94,7 @@ def predict(
         integrity.check_attention_ran(family)
     tokens_in = sum(row.tokens_in for row in encoded)
     tokens_seen = sum(len(row.ids) for row in encoded)
-    return {
+    return known_words(task, rows, encoded, family.tokenizer) | {
         "tokens_in_mean": tokens_in / len(rows),
         "tokens_seen_mean": tokens_seen / len(rows),
         "truncated_frac": 1 - tokens_seen / tokens_in,

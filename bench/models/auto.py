@@ -8,6 +8,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from tasks.base import ANSWERS
+
 AUTO = "bench.models.auto:AutoFamily"
 FAMILIES = {
     "bart": "bench.models.bart:BartFamily",
@@ -18,14 +20,7 @@ FAMILIES = {
     "t5": "bench.models.t5:T5Family",
     "xlm-roberta": "bench.models.bert:RobertaFamily",
 }
-WORDS = {
-    "text": "text",
-    "class": "a class",
-    "choice": "one of the choices that a question gives",
-    "span": "a span of the context",
-}
-"""What a task asks for and a model answers with (tasks.base.Task.answers), in words."""
-ANSWERS = {
+ANSWERS_OF = {
     FAMILIES["bart"]: ("text",),
     FAMILIES["llama"]: ("text",),
     FAMILIES["lra"]: ("class",),
@@ -81,7 +76,7 @@ def answers_with(target: str, folder: Path | None) -> Collection[str]:
     checkpoint in `folder`, or with those that random weights may have."""
     if target in (BERT, ROBERTA):
         return trained_heads(target, folder) if folder else ("class", "choice", "span")
-    return ANSWERS.get(target, tuple(WORDS))
+    return ANSWERS_OF.get(target, tuple(ANSWERS))
 
 
 def learned_positions(folder: Path, config: Mapping[str, Any] | None = None) -> int | None:

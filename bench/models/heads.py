@@ -55,7 +55,7 @@ class Marked(BertFamily):
     trained_marks  whether the head uses the hidden states at marks, which are then trained with it
     """
 
-    may_lack = ("heads.",)
+    may_lack: ClassVar[tuple[str, ...]] = ("heads.",)
     reads: ClassVar[tuple[str, ...]]
     trained_marks: ClassVar[bool] = True
 

@@ -16,7 +16,6 @@ from torch.nn.functional import cross_entropy
 from transformers.modeling_outputs import BaseModelOutput
 
 from bench.models.attention import NAME, Route
-from bench.models.auto import WORDS
 from bench.models.base import Family, Spec
 from bench.models.checkpoints import (
     cast,
@@ -27,6 +26,7 @@ from bench.models.checkpoints import (
     torch_dtype,
 )
 from methods.base import Method, SequenceInfo, Workload
+from tasks.base import ANSWERS
 
 
 class HubFamily(Family):
@@ -218,7 +218,7 @@ class Classifier(HubFamily):
         """Raises ValueError where the checkpoint has no trained head: answers would be random."""
         if self.lacks:
             raise ValueError(
-                f"this checkpoint has no trained head for {WORDS[self.answers]} "
+                f"this checkpoint has no trained head for {ANSWERS[self.answers]} "
                 f"(no {self.lacks[0]}): a recipe trains one"
             )
 

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bench.errors import RequestError
+from bench.errors import RequestError, errors_of
 from bench.request import code_hash, limits, plugins, protocol
 from bench.request.compose import check_device, check_values
 from bench.request.protocol import json_sha256, without_module
@@ -104,12 +104,13 @@ class Cell:
 
     @property
     def title(self) -> str:
-        return f"{self.method['name']} × {self.task['name']} × {self.model['name']}"
+        method = plugins.method_label(self.method["name"], self.method)
+        return f"{method} × {self.task['name']} × {self.model['name']}"
 
     @property
     def columns(self) -> dict[str, Any]:
         """The columns of a row that say what was requested."""
-        parameters = {k: v for k, v in self.method.items() if k not in ("name", "target")}
+        parameters = {k: v for k, v in self.method.items() if k not in plugins.NOT_PARAMETERS}
         return {
             "method": self.method["name"],
             "method_params": json.dumps(parameters, sort_keys=True),
@@ -132,12 +133,11 @@ class Cell:
         }
 
     def build_task(self) -> Task:
-        task: Task = plugins.build(dict(self.task))
-        return task
+        return task_of(self.task)
 
     def rows(self) -> Loaded:
         """The cell's rows. Raises tasks.base.DataError when they are no longer there."""
-        return self.build_task().load(_data(self.data), self.n, self.length, self.seed)
+        return self.build_task().load(data_of(self.data), self.n, self.length, self.seed)
 
     def hashed(self) -> Cell:
         """The same cell with the hash of embedded rows, which a plan leaves out. Raises
@@ -220,14 +220,17 @@ class Cell:
         """The cell of a resolved and checked request whose rows have this split and hash. Raises
         RequestError about its weights."""
         weights_protocol, recipe = protocol.protocol_of(request), request.get("recipe")
-        data = _data(request["data"])
-        task: Task = plugins.build(request["task"])
-        model = protocol.model_of(request, weights_protocol, task.answers)
+        data = data_of(request["data"])
+        task = task_of(request["task"])
+        with errors_of(f"task {task.name}", request["task"]["target"]):
+            # Also to find out that it has such a metric, before anything is measured.
+            answers, marks, _ = task.answers, list(task.special_tokens), task.metric_version
+        model = protocol.model_of(request, weights_protocol, answers)
         scored = MEASURES[request["measure"]].quality and not request["probe"]
         if scored and model["weights"] != "random":
             protocol.check_answers(model, task.name)
-        if task.answers in ("choice", "span"):
-            model["marks"] = list(task.special_tokens)
+        if answers in ("choice", "span"):
+            model["marks"] = marks
         rows = {
             "source": data.source,
             "dir": str(data.dir) if data.dir else None,
@@ -250,13 +253,24 @@ class Cell:
         return cell.trained()
 
 
+def task_of(conf: Mapping[str, Any]) -> Task:
+    """The task that a configuration describes. Raises RequestError."""
+    task: Task = plugins.build(dict(conf), Task)
+    return task
+
+
 def load_rows(request: Mapping[str, Any]) -> Loaded:
     """The rows of a request. Raises RequestError."""
-    task: Task = plugins.build(request["task"])
-    try:
-        return task.load(_data(request["data"]), request["n"], request["length"], request["seed"])
-    except DataError as error:
-        raise RequestError(str(error)) from error
+    task = task_of(request["task"])
+    with errors_of(f"task {task.name}", request["task"]["target"]):
+        try:
+            data = data_of(request["data"])
+            loaded = task.load(data, request["n"], request["length"], request["seed"])
+        except DataError as error:
+            raise RequestError(str(error)) from error
+        if not isinstance(loaded, Loaded):
+            raise TypeError(f"load gave {type(loaded).__name__}, not tasks.base.Loaded")
+    return loaded
 
 
 def code_of(method: Mapping[str, Any], task: Mapping[str, Any], model: Mapping[str, Any]) -> str:
@@ -270,7 +284,8 @@ def _baseline_target() -> str:
     return str(plugins.conf("method", BASELINE)["target"])
 
 
-def _data(data: Mapping[str, Any]) -> Data:
+def data_of(data: Mapping[str, Any]) -> Data:
+    """Where the rows of a cell or request come from."""
     folder = data.get("dir")
     path = Path(folder).expanduser().resolve() if folder else None
     return Data(data["source"], path, data.get("split"))

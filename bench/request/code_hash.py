@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.errors import RequestError
+from bench.errors import RequestError, described
 
 NATIVE = (".cpp", ".cu", ".h", ".hpp", ".cuh")
 SKIPPED_FIELDS = ("ctx", "kind", "type_comment", "type_ignores")
@@ -101,7 +101,7 @@ def _module(name: str) -> _Module | None:
     if path is None:
         return None
     is_package = path.name == "__init__.py"
-    tree = ast.parse(path.read_bytes())
+    tree = _parsed(path)
     texts = ["".join(_tokens(tree.body))]
     if is_package:
         sources = (file for file in sorted(path.parent.iterdir()) if file.suffix in NATIVE)
@@ -122,6 +122,56 @@ def source_file(name: str) -> Path | None:
         module, package = folder / f"{part}.py", folder / part / "__init__.py"
         path = next((file for file in (package, module) if file.is_file()), folder / part)
     return path if path.is_file() else None
+
+
+def _parsed(path: Path) -> ast.Module:
+    """A module's syntax tree. Raises RequestError for a file that is no Python."""
+    try:
+        return ast.parse(path.read_bytes(), str(path))
+    except (SyntaxError, ValueError) as error:
+        is_located = isinstance(error, SyntaxError) and error.lineno
+        raise RequestError(described(error) if is_located else f"{path}: {error}") from error
+
+
+@functools.cache
+def check_target(target: Any) -> None:
+    """Raises RequestError unless `target` is 'package.module:Name' and the module defines that
+    name. The module is parsed, not imported."""
+    module, _, name = str(target).partition(":")
+    if not all(part.isidentifier() for part in [*module.split("."), name]):
+        raise RequestError(f"'{target}' is not of the form package.module:Name")
+    path = source_file(module)
+    if path is None:
+        raise RequestError(f"no module '{module}' for '{target}'")
+    names = set(_defined(_parsed(path)))
+    if names.isdisjoint((name, "*", "__getattr__")):
+        classes = ", ".join(sorted(names)) or "nothing"
+        raise RequestError(f"no '{name}' in {path}, which defines {classes}")
+
+
+def _defined(node: ast.AST) -> Iterator[str]:
+    """The names that a module's own statements bind."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.ClassDef, ast.FunctionDef)):
+            yield child.name
+        elif isinstance(child, ast.alias):
+            yield child.asname or child.name
+        elif isinstance(child, ast.Name) and isinstance(child.ctx, ast.Store):
+            yield child.id
+        elif isinstance(child, (ast.stmt, ast.expr, ast.ExceptHandler)):
+            yield from _defined(child)
+
+
+def folder_of(package: str) -> Path | None:
+    """The folder of a package, found by its path; None where there is none."""
+    init = source_file(package)
+    if init is not None:
+        return init.parent if init.name == "__init__.py" else None
+    top, *rest = package.split(".")
+    spec = importlib.util.find_spec(top)
+    locations = spec.submodule_search_locations if spec else None
+    folder = Path(next(iter(locations)), *rest) if locations else None
+    return folder if folder and folder.is_dir() else None
 
 
 def _imports(tree: ast.Module, package: str) -> Iterator[_Import]:

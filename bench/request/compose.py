@@ -42,6 +42,7 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
 def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The unresolved request of checked overrides, and Hydra's own settings: launcher, sweeper and
     the choices of groups. Raises RequestError."""
+    import yaml
     from hydra import compose as hydra_compose
     from hydra import initialize_config_dir
     from hydra.core.global_hydra import GlobalHydra
@@ -60,10 +61,14 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
         }
         request = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         return to_dict(request), hydra
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        raise RequestError(f"{getattr(mark, 'name', '')}{plugins.yaml_problem(error)}") from error
     except (HydraException, OmegaConfBaseException) as error:
         if wrong := re.match(r"Could not override '([^']+)'", str(error)):
             raise _unknown_key(wrong[1], overrides) from error
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        lines = [line.strip() for line in str(error).splitlines()
+                 if line.strip() and line != "Config search path:"]  # fmt: skip
         cause = str(error.__cause__ or "").strip().splitlines()
         text = "; ".join([*lines[:2], *(line for line in cause[:1] if line not in lines)])
         raise RequestError(text) from error
@@ -200,6 +205,8 @@ def _model_overrides(choices: Sequence[str]) -> list[str]:
     """A model is a name of the group, or any checkpoint by its folder or hub id."""
     names = plugins.available("model")
     if all(choice in names for choice in choices):
+        for choice in choices:
+            plugins.conf("model", choice)
         return [f"model={','.join(choices)}"]
     if len(choices) > 1:
         raise RequestError(
@@ -230,29 +237,32 @@ def check_parameter(key: str, methods: Iterable[str]) -> None:
     accepted = [plugins.conf("method", method) for method in methods]
     if head != "method" or not name or not accepted:
         return
-    if not any(name.split(".")[0] in each or "defaults" in each for each in accepted):
-        names = {name for each in accepted for name in each} - {"name", "target"}
+    names = {name for each in accepted for name in each} - set(plugins.NOT_PARAMETERS)
+    if name.split(".")[0] not in names and not any("defaults" in each for each in accepted):
         raise unknown(f"parameter of {', '.join(methods)}", name, names)
 
 
 def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """A composed request with everything applied that depends on several of its parts: a model that
     stands in for another on some tasks, the parameters that a method's adapted weights were trained
-    with, the longest input of a model, an experiment's number of rows for a task. What the
-    overrides give stays as given. Raises RequestError."""
+    with or that a recipe trains it with, the longest input of a model, an experiment's number of
+    rows for a task. What the overrides give stays as given. Raises RequestError."""
     keys = {override.lstrip("+").partition("=")[0] for override in overrides}
     task = request["task"]["name"]
     model = _model_for(request["model"], task)
     n_by_task = {} if "n" in keys else request.get("n_by_task") or {}
     longest = model.get("longest")
+    recipe = dict(request["recipe"]) if request.get("recipe") else None
+    by_method = model.get("adapted_with") if recipe is None else recipe.pop("trained_with", None)
     trained_with = {}
-    if request.get("protocol") in (None, "finetune") and not request.get("recipe"):
-        trained_with = (model.get("adapted_with") or {}).get(request["method"]["name"], {})
-    method = dict(request["method"])
+    if request.get("protocol") not in ("swap", "zero-shot"):
+        trained_with = (by_method or {}).get(request["method"]["name"], {})
+    method = {key: value for key, value in request["method"].items() if key != "label"}
     method |= {key: value for key, value in trained_with.items() if f"method.{key}" not in keys}
     return {
         **{k: v for k, v in request.items() if k not in ("n_by_task", "task_by_answers")},
         "n": n_by_task.get(task, request["n"]),
+        "recipe": recipe,
         "model": {key: value for key, value in model.items() if key not in RESOLVED},
         "method": parameters.checked("method", method),
         "task": parameters.checked("task", request["task"]),

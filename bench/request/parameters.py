@@ -48,8 +48,9 @@ def _is(value: Any, kind: Any) -> bool:
         case "float":
             return type(value) in (int, float) and math.isfinite(value)
         case "None" | "int" | "bool" | "str":
-            return (type(value).__name__ if value is not None else "None") == kind
-    return bool(value == kind)
+            return bool(kind == ("None" if value is None else type(value).__name__))
+    is_equal: bool = value == kind
+    return is_equal
 
 
 @functools.cache

@@ -1,38 +1,81 @@
 """Finds the YAML files of methods, tasks, models and the rest, and loads their targets.
 
 They lie in the project's conf folder, in those of plugin packages (entry point `bench.conf`) and in
-those that BENCH_CONF_PATH lists.
+those that BENCH_CONF_PATH lists. Whatever is wrong with one of these files, or with the code behind
+it, is a RequestError of one line that names the file.
 """
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import importlib
 import importlib.metadata
 import importlib.util
+import json
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.errors import RequestError, unknown
+from bench.errors import RequestError, errors_of, unknown
+from bench.request import code_hash
 
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout, or the folder that the package is installed in."""
+NOT_PARAMETERS = ("name", "target", "label")
+"""What a method's YAML holds besides its parameters."""
 IS_CHECKOUT = (ROOT / "conf" / "config.yaml").is_file()
 CONF = ROOT / ("conf" if IS_CHECKOUT else "bench/conf")
+ENTRY_POINT = "bench.conf"
+CONF_PATH = "BENCH_CONF_PATH"
+
+REQUIRED = {
+    "method": ("name", "target"),
+    "task": ("name", "target", "benchmark", "version"),
+    "model": ("name", "family", "path", "weights"),
+    "recipe": ("name", "batch", "lr"),
+    "device": ("name", "kind"),
+    "data": ("source",),
+}
+"""Keys that a YAML of a group must have, unless it has Hydra `defaults` of its own."""
+TARGETS = ("target", "family")
+"""Keys whose value is a target."""
 
 
 @functools.cache
 def conf_dirs() -> tuple[Path, ...]:
     """The project's own folder first, then those of plugins."""
-    folders = [CONF]
-    for entry in importlib.metadata.entry_points(group="bench.conf"):
-        module, _, folder = entry.value.partition(":")
-        spec = importlib.util.find_spec(module)
-        if spec and spec.submodule_search_locations:
-            folders.append(Path(next(iter(spec.submodule_search_locations))) / (folder or "conf"))
-    folders += [Path(p) for p in os.environ.get("BENCH_CONF_PATH", "").split(os.pathsep) if p]
-    return tuple(folders)
+    return (CONF, *(folder for folder, problem in _plugin_dirs() if not problem))
+
+
+def problems() -> list[str]:
+    """One line for each entry point and each folder of BENCH_CONF_PATH that can't be used."""
+    return [problem for _, problem in _plugin_dirs() if problem]
+
+
+def _plugin_dirs() -> Iterator[tuple[Path, str]]:
+    """The folders of plugins, each with what is wrong with it; empty where nothing is."""
+    for entry in importlib.metadata.entry_points(group=ENTRY_POINT):
+        module, _, name = entry.value.partition(":")
+        given = f"entry point {ENTRY_POINT}: {entry.name} = {entry.value}"
+        package = code_hash.folder_of(module.strip()) if module.strip() else None
+        if package is None:
+            yield Path(), f"{given}: no package '{module}'; it is PACKAGE:FOLDER of YAMLs"
+        else:
+            folder = package / (name.strip() or "conf")
+            yield folder, _folder_problem(folder, given)
+    for text in filter(None, os.environ.get(CONF_PATH, "").split(os.pathsep)):
+        yield Path(text), _folder_problem(Path(text), CONF_PATH)
+
+
+def _folder_problem(folder: Path, given: str) -> str:
+    if not folder.is_dir():
+        return f"{given}: no folder {folder}"
+    if not any((folder / group).is_dir() for group in [*REQUIRED, "experiment", "launcher"]):
+        return f"{given}: {folder} has no folder method/, task/ or model/ of YAMLs"
+    return ""
 
 
 def available(group: str) -> dict[str, Path]:
@@ -45,19 +88,96 @@ def available(group: str) -> dict[str, Path]:
 
 
 def conf(group: str, name: str) -> dict[str, Any]:
-    """The YAML of one choice, as written. Raises RequestError with the nearest name."""
-    import yaml
-
+    """The YAML of one choice, as written. Raises RequestError with the nearest name, or with what
+    is wrong with the file."""
     choices = available(group)
     if name not in choices:
-        raise unknown(group, name, choices)
-    return yaml.safe_load(choices[name].read_text()) or {}
+        error = unknown(group, name, choices)
+        raise RequestError("; ".join([str(error), *problems()]))
+    return checked(group, choices[name])
+
+
+def usable(group: str) -> dict[str, dict[str, Any]]:
+    """Name → content of every choice of a group that can be used."""
+    contents = {}
+    for name, path in available(group).items():
+        with contextlib.suppress(RequestError):
+            contents[name] = checked(group, path)
+    return contents
+
+
+def checked(group: str, path: Path) -> dict[str, Any]:
+    """The content of a choice's YAML, whose targets exist: they are parsed, not imported. Raises
+    RequestError."""
+    content = read(path)
+    if "defaults" in content:
+        if not isinstance(content["defaults"], list):
+            raise RequestError(f"{path}:{_line(path, 'defaults')}: defaults is no list")
+        return content
+    for key in REQUIRED.get(group, ()):
+        if content.get(key) is None:
+            raise RequestError(f"{path}: no value for '{key}'")
+    if group in ("method", "task") and content["name"] != path.stem:
+        raise RequestError(
+            f"{path}:{_line(path, 'name')}: name: {content['name']}; it is the file's: {path.stem}"
+        )
+    for key in TARGETS:
+        if key in content:
+            try:
+                code_hash.check_target(content[key])
+            except RequestError as error:
+                raise RequestError(f"{path}:{_line(path, key)}: {key}: {error}") from error
+    return content
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The content of a YAML file. Raises RequestError with file and line unless it is a mapping of
+    names to values."""
+    import yaml
+
+    # libyaml's loader, where it is there, is ten times as quick.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        content = yaml.load(_text(path), loader)
+    except yaml.YAMLError as error:
+        raise RequestError(f"{path}{yaml_problem(error)}") from error
+    content = {} if content is None else content
+    if not isinstance(content, dict):
+        raise RequestError(f"{path}:1: a {type(content).__name__}; expected lines NAME: VALUE")
+    if wrong := [key for key in content if not isinstance(key, str)]:
+        raise RequestError(f"{path}:{_line(path, wrong[0])}: name {wrong[0]!r}; expected text")
+    return content
+
+
+def _text(path: Path) -> str:
+    try:
+        content = path.read_bytes()
+        return content.decode("utf-8-sig")
+    except OSError as error:
+        raise RequestError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise RequestError(f"{path}:{line}: not UTF-8") from error
+
+
+def yaml_problem(error: Exception) -> str:
+    """':LINE: what is wrong' of an error of the YAML parser."""
+    mark = getattr(error, "problem_mark", None)
+    line = f":{mark.line + 1}" if mark else ""
+    parts = (getattr(error, "problem", None), getattr(error, "context", None))
+    return f"{line}: not YAML: {' '.join(filter(None, parts)) or str(error).splitlines()[0]}"
+
+
+def _line(path: Path, key: Any) -> int:
+    """The number of the line that begins with a key; 1 where none does."""
+    lines = _text(path).splitlines()
+    return next((i for i, line in enumerate(lines, 1) if line.startswith(f"{key}:")), 1)
 
 
 def about(path: Path) -> str:
     """A YAML file's leading comment, without Hydra's package directive."""
     lines = []
-    for line in path.read_text().splitlines():
+    for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
         if not line.startswith("#"):
             break
         if "@package" not in line:
@@ -65,21 +185,49 @@ def about(path: Path) -> str:
     return " ".join(lines)
 
 
-def load(target: str) -> Any:
-    """The object behind 'package.module:Name'."""
-    module, _, name = target.partition(":")
+def method_label(method: str | None, parameters: Mapping[str, Any] | str | None) -> str | None:
+    """What tables and figures call a method: its name, or what the `label` of its YAML makes of
+    the parameters, a mapping or JSON, that make it another algorithm."""
+    label = _label(method) if method else None
+    if label is None:
+        return method
     try:
+        given = json.loads(parameters or "{}") if isinstance(parameters, str | None) else parameters
+        return label.format_map(given)
+    except (KeyError, TypeError, ValueError):  # an older row, or a contributed one
+        return method
+
+
+@functools.cache
+def _label(method: str) -> str | None:
+    return conf("method", method).get("label") if method in available("method") else None
+
+
+def load(target: str) -> Any:
+    """The object behind 'package.module:Name'. Raises RequestError."""
+    module, _, name = target.partition(":")
+    with errors_of(f"can't load '{target}'", target):
         return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise RequestError(f"can't load '{target}': {error}") from error
 
 
-def build(conf: dict[str, Any]) -> Any:
-    """The dataclass that a method's or a task's configuration describes."""
-    target = load(conf["target"])
+def build(conf: dict[str, Any], base: type | None = None) -> Any:
+    """The dataclass, a `base`, that a method's or a task's configuration describes. Raises
+    RequestError."""
+    target, name = load(conf["target"]), conf["name"]
+    is_class = isinstance(target, type) and dataclasses.is_dataclass(target)
+    if not is_class or (base and not issubclass(target, base)):
+        expected = f"a dataclass on {base.__module__}.{base.__name__}" if base else "a dataclass"
+        raise RequestError(f"{name}: {conf['target']} is not {expected}")
     fields = target.__dataclass_fields__
-    parameters = {k: v for k, v in conf.items() if k != "target" and (k != "name" or k in fields)}
-    for name in parameters:
-        if name not in fields:
-            raise unknown(f"parameter of {conf['name']}", name, fields)
-    return target(**parameters)
+    parameters = {
+        k: v for k, v in conf.items() if k != "target" and (k in fields or k not in NOT_PARAMETERS)
+    }
+    for parameter in parameters:
+        if parameter not in fields:
+            raise unknown(f"parameter of {name}", parameter, fields)
+    for field in dataclasses.fields(target):
+        required = field.default is field.default_factory is dataclasses.MISSING
+        if required and field.init and field.name not in parameters:
+            raise RequestError(f"{name}: no value for '{field.name}'")
+    with errors_of(name, conf["target"]):
+        return target(**parameters)

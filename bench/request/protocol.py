@@ -22,7 +22,7 @@ from bench.models import auto
 from bench.request import plugins
 from bench.request.schema import RecipeConf
 from bench.status import WeightsProtocol
-from tasks.base import Data, Task
+from tasks.base import ANSWERS, Data, Task
 from tasks.loading.sources import sha256 as file_sha256
 
 KINDS = {
@@ -209,7 +209,7 @@ def check_answers(model: Mapping[str, Any], task: str) -> None:
     """Raises RequestError for a model without a trained head for what its task asks for."""
     if kind := model.get("untrained"):
         raise RequestError(
-            f"task {task} asks for {auto.WORDS[kind]}, and model {model['name']} has no trained "
+            f"task {task} asks for {ANSWERS[kind]}, and model {model['name']} has no trained "
             "head for that: without task= it gets one that it answers (bench ls tasks lists all), "
             "and measure=speed needs no answer"
         )

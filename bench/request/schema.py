@@ -90,6 +90,7 @@ class RecipeConf:
     eval_every        steps between evaluations on the dev rows; the best weights are kept
     patience          evaluations in a row without improvement that stop training; None: no limit
     save_every        steps between checkpoints (no effect on the weights)
+    trained_with      method → its parameters where it trains, unless the request gives others
     """
 
     name: str = MISSING
@@ -113,6 +114,7 @@ class RecipeConf:
     eval_every: int = 500
     patience: int | None = None
     save_every: int = 200
+    trained_with: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict, Union, get_args, get_origin
 
-from bench.status import Status, Verdict, WeightsProtocol
+from bench.status import QualityComparison, Status, Verdict, WeightsProtocol
 
 SCHEMA_VERSION = 1
 
@@ -74,6 +74,8 @@ class Row(TypedDict, total=False):
     tokens_seen_mean: Annotated[float | None, "tokens of a sample that the model saw"]
     truncated_frac: Annotated[float | None, "share of tokens that truncation removed, 0 to 1"]
     truncation_side: Annotated[str | None, "side that was cut"]
+    tokens_per_word: Annotated[float | None, "tokens of a sample / words between spaces"]
+    unknown_tokens_frac: Annotated[float | None, "share of tokens unknown to the tokenizer, 0 to 1"]
     max_length_fit: Annotated[int | None, "longest length that ran within memory"]
     # status
     status: Annotated[Status, "how the cell ended"]
@@ -107,7 +109,9 @@ class Row(TypedDict, total=False):
     value_diff: Annotated[float | None, "value − base_value over shared samples"]
     value_diff_ci_lo: Annotated[float | None, "lower end of its 95 % interval"]
     value_diff_ci_hi: Annotated[float | None, "upper end"]
-    chance: Annotated[float | None, "score of the best constant answer, one for all samples"]
+    quality_comparison: Annotated[QualityComparison | None, "weights of `value` and `base_value`"]
+    chance: Annotated[float | None, "score of the best constant answer, chosen on other samples"]
+    chance_reason: Annotated[str | None, "why it isn't known"]
     at_chance: Annotated[bool | None, "the interval of `value`, if any, doesn't lie above chance"]
     # latency
     load_ns: Annotated[int | None, "time to build the model"]
@@ -221,6 +225,9 @@ class Row(TypedDict, total=False):
     train_steps: Annotated[int | None, "steps until the weights that count"]
     train_wall_ns: Annotated[int | None, "time that their training took"]
     train_dev_score: Annotated[float | None, "accuracy or minus the loss on dev rows, then"]
+    training: Annotated[Json | None, "of the weights: from, steps, hours, supervision"]
+    base_training: Annotated[Json | None, "of the weights that `base_value` was measured with"]
+    base_weights_sha256: Annotated[str | None, "sha256 of these weights"]
     train_step_ns: Annotated[int | None, "method's median time of a training step"]
     base_train_step_ns: Annotated[int | None, "vanilla's"]
     train_samples_ns: Annotated[list[int] | None, "method's side of each pair of training steps"]

@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from bench.errors import RequestError, errors_of
 from bench.request.cell import BASELINE, Cell
 from bench.statistics import between_processes
 from bench.statistics import paired as stats
-from bench.status import Verdict
+from bench.status import Status, Verdict
+from bench.store import chance_level, quality_arms
 from bench.store.columns import Row
 from bench.store.predictions import Predictions
+from bench.store.scoring import scored
 from tasks.base import Task
-from tasks.metrics import buckets, chance
+from tasks.metrics import buckets
 
 AGREE_SLACK_BYTES = 16 << 20
 
@@ -33,12 +36,21 @@ TRAINING = {name: f"train_{name}" for name in _SAME_NAME} | {
 
 def derive(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
     """The row of a measured cell with all columns that follow from its raw measurements. `row` may
-    also hold the raw samples of training steps, as `training`."""
+    also hold the raw samples of training steps, as `training_samples`."""
     measured = dict(row)
-    steps = measured.pop("training", None)
+    steps = measured.pop("training_samples", None)
     columns = cast(Row, measured)
     if columns.get("tokens_in_mean") is not None:
-        columns |= quality(cell, results, cell.method["name"] != BASELINE)
+        paired = cell.method["name"] != BASELINE
+        try:
+            with errors_of(f"task {cell.task['name']}", cell.task["target"]):
+                columns |= quality(cell, results, paired)
+                if paired:
+                    columns |= quality_arms.columns(cell, cell.baseline())
+        except RequestError as error:
+            # What was measured is kept; the same command scores the stored predictions again.
+            failed = {"status": Status.ERROR, "status_stage": "score", "status_detail": str(error)}
+            columns |= cast(Row, failed if columns.get("status") == Status.OK else {})
     if columns.get("lat_samples_ns"):
         columns |= latency(columns, cell.seed)
     if steps:
@@ -64,14 +76,14 @@ def _scored(cell: Cell, task: Task, rows: Sequence[Any], predictions: Prediction
     references = [row.references for row in rows]
     answers = [records[row.id]["prediction"] for row in rows]
     lengths = [n for row in rows if (n := records[row.id].get("tokens_in")) is not None]
+    figures, each = scored(task, answers, references)
     by_length = None
     if len(lengths) == len(rows):
         by_length = json.dumps(
             buckets.scores(lambda *a: task.score(*a)["value"], lengths, answers, references)
         )
-    each = task.score_each(answers, references)
     return _Scored(
-        figures=dict(task.score(answers, references)),
+        figures=dict(figures),
         each=each,
         estimate=stats.bootstrap_mean(each, seed=cell.seed),
         by_length=by_length,
@@ -86,7 +98,7 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
     rows = loaded.rows
     folder = results / "predictions"
     method = _scored(cell, task, rows, Predictions(folder, cell.prediction_key))
-    low, best_constant = method.estimate.lo, chance.chance(task, rows)
+    low = method.estimate.lo
     columns: Row = {
         "metric": task.metric,
         "metric_version": str(task.metric_version),
@@ -104,9 +116,7 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
         "n_failed": 0,
         "predictions_path": str(Path("predictions") / cell.prediction_key),
         "predictions_sha256": method.sha256,
-        "chance": best_constant,
-        "at_chance": None if low is None else low <= best_constant,
-    }
+    } | chance_level.columns(cell, task, rows, low)
     if paired:
         key = cell.baseline().prediction_key
         base = _scored(cell, task, rows, Predictions(folder, key))

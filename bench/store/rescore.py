@@ -11,12 +11,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bench.errors import RequestError
-from bench.request import plugins
-from bench.request.cell import Cell
+from bench.errors import RequestError, errors_of
+from bench.request.cell import Cell, task_of
 from bench.store import derived_columns
 from bench.store.columns import Row
 from bench.store.predictions import Predictions
+from bench.store.scoring import scored
 from bench.store.shards import utc_now
 from bench.store.store import PREDICTIONS
 
@@ -55,7 +55,11 @@ def rescored(row: Row, results: Path) -> Row:
     arms = ["", "base_"] if row["base_value"] is not None else [""]
     keys = tuple(_folder(row, results, ids, arm).name for arm in arms)
     cell = StoredCell(**json.loads(row["cell"] or "{}"), keys=keys)
-    columns = derived_columns.quality(cell, results, paired=len(arms) > 1)
+    try:
+        with errors_of(f"task {cell.task['name']}", cell.task["target"]):
+            columns = derived_columns.quality(cell, results, paired=len(arms) > 1)
+    except RequestError as error:
+        raise ScoreError(str(error)) from error
     now = utc_now().isoformat(timespec="seconds")
     return {**row, **columns, "row_id": uuid.uuid4().hex, "created_utc": now}
 
@@ -68,7 +72,10 @@ def scores(row: Mapping[str, Any], results: Path) -> dict[Any, float]:
     done = Predictions(folder.parent, folder.name).done()
     answers = [done[sample.id]["prediction"] for sample in samples]
     references = [sample.references for sample in samples]
-    each = _task(_part(row, "task")).score_each(answers, references)
+    try:
+        _, each = scored(_task(_part(row, "task")), answers, references)
+    except RequestError as error:
+        raise ScoreError(str(error)) from error
     return dict(zip(samples, each, strict=True))
 
 
@@ -86,8 +93,8 @@ def _samples(row: Mapping[str, Any]) -> list[Any]:
 @functools.cache
 def _task(text: str) -> Any:
     try:
-        return plugins.build(json.loads(text))
-    except (RequestError, ValueError) as error:
+        return task_of(json.loads(text))
+    except RequestError as error:
         raise ScoreError(str(error)) from error
 
 

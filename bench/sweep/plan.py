@@ -14,8 +14,8 @@ from typing import Any
 from bench.errors import RequestError
 from bench.execution import stages
 from bench.execution.runner import FINISHED
-from bench.request import limits, plugins, protocol
-from bench.request.cell import Cell, load_rows
+from bench.request import limits, protocol
+from bench.request.cell import Cell, load_rows, task_of
 from bench.request.compose import check_device, check_values
 from bench.status import Status
 from bench.sweep import budget, launchers
@@ -129,7 +129,7 @@ class _Planner:
         """The split of a request's rows and their hash, empty for embedded rows."""
         data = request["data"]
         if data["source"] == "embedded":
-            task = self._once(request["task"], lambda: plugins.build(request["task"]))
+            task = self._once(request["task"], lambda: task_of(request["task"]))
             split = data.get("split") or getattr(task, "default_split", None)
             if split is not None and split in getattr(task, "splits", (split,)):
                 return str(split), ""

@@ -29,9 +29,12 @@ def add_results(parser: argparse.ArgumentParser) -> None:
 
 
 def add_format(parser: argparse.ArgumentParser) -> None:
-    """--format: see `text_table.tabular`."""
+    """--format and --json: see `text_table.tabular`."""
     about = "auto: a table at a terminal, tab-separated values elsewhere"
     parser.add_argument("--format", choices=FORMATS, default="auto", help=about)
+    parser.add_argument(
+        "--json", dest="format", action="store_const", const="json", help="the same as JSON"
+    )
 
 
 def warn_set_aside(warnings: Iterable[str]) -> None:

@@ -12,7 +12,9 @@ from rich.markup import escape
 from bench.compare.compare import ChangeVerdict, Difference
 from bench.compare.compare_report import CellComparison
 from bench.compare.verify import FigureCheck
+from bench.request import plugins
 from bench.store.columns import Row
+from bench.store.quality_arms import UNKNOWN_WEIGHTS
 from bench.terminal import text_table
 from bench.terminal.rows_table import VERDICT_STYLE
 
@@ -20,13 +22,14 @@ STYLE: dict[str, str] = {
     **VERDICT_STYLE, ChangeVerdict.BETTER: "green", ChangeVerdict.WORSE: "red"
 }  # fmt: skip
 COLUMNS = ("cell", "row_a", "row_b", "figure", "a", "b", "change", "lo", "hi", "unit",
-           "change_pct", "p_holm", "n", "verdict", "note")  # fmt: skip
+           "change_pct", "p_holm", "n", "verdict", "comparison", "note")  # fmt: skip
 
 
 def show_cells(title: str, cells: Sequence[CellComparison], form: str) -> None:
-    """Three lines for each cell under its name; below, why a figure has no verdict."""
+    """A line for each figure of a cell under its name, and below quality's with which weights both
+    sides were scored; at the end, why a figure has no verdict."""
     if text_table.tabular(form):
-        text_table.tsv(COLUMNS, [_record(cell, each) for cell in cells for each in cell[2]])
+        text_table.write(form, COLUMNS, [_record(cell, each) for cell in cells for each in cell[2]])
         return
     lines: list[list[str]] = []
     notes: list[str] = []
@@ -37,6 +40,8 @@ def show_cells(title: str, cells: Sequence[CellComparison], form: str) -> None:
             values = (_value(each.figure, value) for value in (each.a, each.b))
             verdict = f"[{STYLE[each.verdict]}]{each.verdict}[/]" if each.verdict else "–"
             lines.append([name, *values, _change(each), verdict])
+            if each.figure == "quality" and each.change is not None:
+                lines.append([f"    {each.comparison or UNKNOWN_WEIGHTS}"])
             notes += [f"{cell.label}, {each.figure}: {each.note}"] if each.note else []
     names = ("", "A", "B", "change (95 %)", "verdict")
     text_table.draw(escape(title), names, lines, ("", "verdict"))
@@ -71,7 +76,7 @@ def show_explanation(a: Row, b: Row, key: Sequence[Any], beside: Sequence[Any], 
     lines = [(part, *line) for part, rest in (("key", key), ("beside", beside)) for line in rest]
     if text_table.tabular(form):
         names = ("part", "name", "row1", "row2")
-        text_table.tsv(names, [dict(zip(names, line, strict=True)) for line in lines])
+        text_table.write(form, names, [dict(zip(names, line, strict=True)) for line in lines])
         return
     same = a["cell_key"] == b["cell_key"]
     title = "the same cell" if same else f"different cells: {len(key)} parts of the key differ"
@@ -88,7 +93,8 @@ def _short(value: Any) -> str:
 
 def show_checks(row: Row, checks: Sequence[FigureCheck]) -> None:
     """A row's figures beside those measured again."""
-    title = f"{row['method']} × {row['task']} × {row['model']}, row {row['row_id'][:12]}"
+    method = plugins.method_label(row["method"], row["method_params"])
+    title = f"{method} × {row['task']} × {row['model']}, row {row['row_id'][:12]}"
     lines = [[escape(text) for text in check] for check in checks]
     names = ("figure", "in the row", "here", "verdict", "")
     text_table.draw(escape(title), names, lines, ("figure", "verdict", ""))

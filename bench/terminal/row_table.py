@@ -17,11 +17,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from bench.execution import supervisor
-from bench.models.auto import WORDS
+from bench.request import plugins
 from bench.request.cell import BASELINE
-from bench.status import Status
+from bench.status import QualityComparison, Status
+from bench.store import quality_arms
 from bench.terminal.rows_table import times, verdict
+from tasks.base import ANSWERS
 
+TRAININGS = ("training", "base_training")
 SOLO_DIFFERS = 0.1
 NOTE_SECONDS = 15.0
 """Without a terminal a note is a line so often."""
@@ -79,13 +82,15 @@ def show(row: Mapping[str, Any], results: Path) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
     r = dict(row)
     weights = f"{r['weights_kind']} weights, {r['data_source']} rows"
+    caption = "\n".join([weights, *_trainings(r), *_own_data(r)])
+    method = str(plugins.method_label(r["method"], r["method_params"]))
     title = (
-        f"{r['method']} × {r['task']} × {r['model']} · {r['length']:,} tokens · "
+        f"{method} × {r['task']} × {r['model']} · {r['length']:,} tokens · "
         f"{r['device']} {r['dtype']} · {r['threads']} threads"
     )
-    table = Table(caption=escape(weights), caption_justify="left", show_edge=False, pad_edge=False)
+    table = Table(caption=escape(caption), caption_justify="left", show_edge=False, pad_edge=False)
     alone = r["method"] == BASELINE
-    for name in ("", r["method"]) if alone else ("", r["method"], BASELINE, f"against {BASELINE}"):
+    for name in ("", method) if alone else ("", method, BASELINE, f"against {BASELINE}"):
         table.add_column(escape(name), justify="left" if not name else "right")
     parts = (_quality, _latency, _memory, _fidelity, _training, _rest)
     for label, mine, base, against in (line for part in parts for line in part(r)):
@@ -100,7 +105,7 @@ def show(row: Mapping[str, Any], results: Path) -> None:
         if r["weights_kind"] == "random":
             console.print("random weights have no accuracy: measure=speed, or a recipe, gives rows")
     if kind := json.loads(r["cell"])["model"].get("untrained"):
-        console.print(f"not scored: this checkpoint has no trained head for {WORDS[kind]}")
+        console.print(f"not scored: this checkpoint has no trained head for {ANSWERS[kind]}")
     if r["status"] != Status.OK:
         first, *lines = (r.get("status_detail") or "no reason given").splitlines()
         console.print(f"[red]{r['status']}[/] in stage {r['status_stage']}: {escape(first)}")
@@ -121,6 +126,12 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     ends = (r.get("value_diff_ci_lo"), r.get("value_diff_ci_hi"))
     difference = _within(r.get("value_diff"), *ends, "+.1f")
     yield name, _within(r["value"], r["ci_lo"], r["ci_hi"]), base, difference
+    compared = quality_arms.comparison(r)
+    if compared == QualityComparison.TRAINED_EACH:
+        amounts = (quality_arms.training_amount(r.get(arm)) for arm in TRAININGS)
+        yield "  training", *amounts, compared
+    elif r.get("base_value") is not None:
+        yield "  weights", "", "", quality_arms.comparison_text(r)
     by_length = json.loads(r.get("score_by_length") or "{}")
     if len(by_length) > 1:
         vanilla = json.loads(r.get("base_score_by_length") or "{}")
@@ -135,6 +146,30 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         note = f"[yellow]{names} at chance[/]" if names else ""
         base = "–" if base_lo is None else f"{r['chance']:.1f}"
         yield "  best constant answer", f"{r['chance']:.1f}", base, note
+    elif r.get("chance_reason"):
+        yield "  best constant answer", "not known", "", ""
+
+
+def _trainings(r: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each arm whose weights were trained for it: what its training was."""
+    if quality_arms.comparison(r) == QualityComparison.TRAINED_EACH:
+        for name, arm in zip((r["method"], BASELINE), TRAININGS, strict=True):
+            yield f"{name}'s training: {quality_arms.training_text(r.get(arm))}"
+        if r.get("lat_median_ns") is not None:
+            yield f"Latency, memory and output error: both on {r['method']}'s weights."
+
+
+def _own_data(r: Mapping[str, Any]) -> Iterator[str]:
+    """Why a score may mean little: other text than the shipped weights know, no chance level."""
+    if r["weights_kind"] == "embedded" != r["data_source"] and r.get("tokens_per_word"):
+        unknown = r.get("unknown_tokens_frac")
+        share = "" if unknown is None else f" and {unknown:.1%} unknown tokens"
+        yield (
+            f"These rows have {r['tokens_per_word']:.1f} tokens a word{share}: the shipped weights "
+            "know only the words of this project's own rows."
+        )
+    if r.get("chance_reason"):
+        yield f"Best constant answer not known: {r['chance_reason']}."
 
 
 def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

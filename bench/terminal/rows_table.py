@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.markup import escape
 
+from bench.request import plugins
 from bench.status import Status, Verdict
 from bench.store.columns import Row, value_of
 from bench.terminal import text_table
@@ -49,7 +50,7 @@ def _line(row: Row) -> dict[str, str]:
     return {
         "row": row["row_id"][:8],
         "UTC": (row["created_utc"] or "")[:16].replace("T", " "),
-        "method": escape(row["method"] or "–"),
+        "method": escape(plugins.method_label(row["method"], row["method_params"]) or "–"),
         "task": escape(row["task"] or "–"),
         "model": escape(row["model"] or "–"),
         "tokens": _number(row["length"], ",d"),

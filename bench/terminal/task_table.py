@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+COLUMNS = (
+    "benchmark", "n_train", "n_validation", "n_test", "length", "metric", "sources", "licence",
+)  # fmt: skip
+"""What a listing for a program has of a task."""
 HEAD = ("task", "n: train / dev / test", "tokens", "metric", "rows from", "licence")
 RIGHT = (1, 2)
 SPLITS = ("train", "validation", "test")
 ALONE = "benchmarks of one task"
+BROKEN = "can't be used"
 NOTE = """\
 n is what the benchmark says of itself; tokens the length that it is measured at: a run reads 4,096
 unless length=… says so. Embedded rows are always there; local rows are read with data=local
@@ -17,35 +21,50 @@ data.dir=FOLDER, those of the hub with data=hub after `bench fetch TASK`. hub? i
 and files nobody has checked yet: `bench fetch --probe` does. What each task is says `bench ls`."""
 
 
-def table(files: Mapping[str, Path]) -> str:
-    """One line a task under a line for each benchmark, at most 120 columns wide."""
-    found: dict[str, list[tuple[str, ...]]] = {}
-    for name, path in files.items():
-        conf = _read(path)
-        benchmark = str(conf.get("benchmark", name))
-        found.setdefault(ALONE if benchmark == name else benchmark, []).append(_line(name, conf))
-    lines = [line for group in found.values() for line in group]
-    widths = [max(map(len, column)) for column in zip(HEAD, *lines, strict=True)]
-    said = [_joined(HEAD, widths)]
-    for benchmark, group in sorted(found.items(), key=lambda one: (one[0] == ALONE, one[0])):
-        said += ["", benchmark, *(_joined(line, widths) for line in group)]
-    return "\n".join([*said, "", NOTE])
-
-
-def _line(name: str, conf: Mapping[str, Any]) -> tuple[str, ...]:
-    n, hub = conf.get("n") or {}, conf.get("hub") or {}
+def facts(name: str, conf: Mapping[str, Any]) -> dict[str, Any]:
+    """COLUMNS of a task, from its YAML."""
+    n, hub = (value if isinstance(value, dict) else {} for value in map(conf.get, ("n", "hub")))
     sources = []
     if conf.get("files") or conf.get("member"):
         sources.append("local")
     if hub:
         sources.append("hub?" if hub.get("unverified") else "hub")
+    counts = {f"n_{split}": n.get(split) for split in SPLITS}
+    given = {key: conf.get(key) for key in ("length", "metric", "licence")}
+    benchmark = str(conf.get("benchmark", name))
+    return {
+        **counts, **given, "benchmark": benchmark, "sources": " ".join(sources) or "embedded"
+    }  # fmt: skip
+
+
+def table(records: Sequence[Mapping[str, Any]]) -> str:
+    """One line a task under a line for each benchmark, at most 120 columns wide; those that can't
+    be used last, with the reason."""
+    found: dict[str, list[tuple[str, ...]]] = {}
+    usable = [record for record in records if not record.get("problem")]
+    for record in usable:
+        benchmark = record["benchmark"]
+        alone = benchmark == record["name"]
+        found.setdefault(ALONE if alone else benchmark, []).append(_line(record))
+    lines = [line for group in found.values() for line in group]
+    widths = [max(map(len, column)) for column in zip(HEAD, *lines, strict=True)]
+    text = [_joined(HEAD, widths)]
+    for benchmark, group in sorted(found.items(), key=lambda one: (one[0] == ALONE, one[0])):
+        text += ["", benchmark, *(_joined(line, widths) for line in group)]
+    if broken := [record for record in records if record.get("problem")]:
+        text += ["", BROKEN, *(f"  {record['name']}  {record['problem']}" for record in broken)]
+    return "\n".join([*text, "", NOTE])
+
+
+def _line(record: Mapping[str, Any]) -> tuple[str, ...]:
+    counts = [record[f"n_{split}"] for split in SPLITS]
     return (
-        f"  {name}",
-        " / ".join(f"{n[split]:,}" if split in n else "–" for split in SPLITS),
-        f"{conf.get('length', 0):,}",
-        str(conf.get("metric", "–")),
-        " ".join(sources) or "embedded",
-        str(conf.get("licence") or "–"),
+        f"  {record['name']}",
+        " / ".join("–" if count is None else f"{count:,}" for count in counts),
+        f"{record['length'] or 0:,}",
+        str(record["metric"] or "–"),
+        record["sources"],
+        str(record["licence"] or "–"),
     )
 
 
@@ -55,12 +74,3 @@ def _joined(line: tuple[str, ...], widths: list[int]) -> str:
         f"{cell:>{width}}" if at in RIGHT else f"{cell:<{width}}"
         for at, (cell, width) in enumerate(cells)
     ).rstrip()
-
-
-def _read(path: Path) -> dict[str, Any]:
-    import yaml
-
-    # libyaml's loader, where it is there, is ten times as quick.
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    conf: dict[str, Any] = yaml.load(path.read_text(), loader) or {}
-    return conf

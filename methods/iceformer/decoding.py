@@ -10,9 +10,9 @@ from torch import Tensor
 
 from methods.attention import exact_attention
 from methods.base import AttentionCall, Unsupported
-from methods.iceformer.indices import Exact
 from methods.iceformer.inputs import TopKInputs, fold_groups, unfold_groups
 from methods.iceformer.knn import Index, topk_attention
+from methods.iceformer.scans import Exact
 
 
 class IndexedMethod(Protocol):

@@ -3,14 +3,25 @@ weights.
 
 A query's k nearest keys under the embeddings T_Q and T_K are those with the largest attention
 weights (§4.1); the softmax runs over them alone (algorithm 1). Weights stay frozen: inference only.
-The searches are in `methods/iceformer/indices.py`:
+The search decides which keys are scored:
 
-    exact      scores every key, in chunks: recall 1, the reference of the others
-    dci        Prioritized DCI, the paper's: m, L, k0, k1 as in algorithms 2 and 3
-    quantized  scores every key in 8 bits, and a few more than k exactly: the fastest here
+    quantized  all n² pairs, in 8 bits, and the best few exactly (`scans.py`): not the paper's, the
+               default because it is the fastest here and loses the fewest keys
+    dci        the paper's, Prioritized DCI (`dci.py`): m, L, k0, k1 as in algorithms 2 and 3, their
+               defaults as in the official README; with k0=0.8 nearly all keys are scored too
+    exact      all keys: recall 1, the reference of the others
 
-Unlike the official code, keys are divided by c, there are no levels of randomly promoted keys
-searched by beam (algorithms 2 and 3 have none), and projections are not seeded by the clock.
+Differs from the official code, where the search is `dci`:
+
+- keys are divided by c (eq. 3); officially they stay at radius c, the queries at radius 1
+- all keys are in one node; officially in a tree of three levels of randomly promoted keys, which is
+  searched by a beam of k (algorithms 2 and 3 have no levels)
+- k0 and k1 count in each composite index; officially in all together, so that with L = 2 half the
+  visits are made: `k1=0.5` makes as many
+- directions are drawn by `seed` and layer; officially by the clock
+- c bounds the keys that a query sees; officially also those after it
+- rows of a batch may differ in length, with padding anywhere; officially all have the first's
+- a bias on scores takes part in the softmax, but not in the search; officially there is none
 """
 
 from __future__ import annotations
@@ -24,7 +35,7 @@ from torch import Tensor
 from methods import kernels
 from methods.attention import exact_attention
 from methods.base import AttentionCall, DecodingState, Method, Unsupported, Workload
-from methods.iceformer import indices, inputs, knn
+from methods.iceformer import dci, inputs, knn, scans
 from methods.iceformer.decoding import IndexedState
 from methods.parameters import check_choice, in_layer_ranges
 
@@ -37,10 +48,11 @@ class IceFormer(Method):
     """k         keys that a query attends to
     k_rule    "fixed", or "alpha": k = max(min(⌊n·alpha⌋, 50), 30) for n valid tokens (eq. 29)
     search    "exact", "dci" or "quantized"
-    layers    "all", or such as "16-31" or "0,2,8-11"; the others are exact
+    layers    "all", one such as 1, or ranges such as "16-31" or "0,2,8-11"; the others are exact
     m, L      simple indices in a composite one, composite indices
-    k0, k1    keys to retrieve (below 1: a share of those seen) and to visit in a composite index
-    seed      of the projections; each layer has its own
+    k0, k1    keys to retrieve and to visit in a composite index (below 1: shares of all)
+    directions  of projections: "independent" (algorithm 2), or "orthogonal" as far as possible
+    seed      of the directions; each layer has its own
     kernel    "native" where it can run, or "torch"
     decoding  how the new tokens of a causal model attend: "exact" (the paper's figures are of
               prompts), or "method": through the indices, which grow by each token (§4.3)
@@ -50,11 +62,12 @@ class IceFormer(Method):
     k_rule: str = "fixed"
     alpha: float = 5e-3
     search: str = "quantized"
-    layers: str = "all"
+    layers: str | int = "all"
     m: int = 4
     L: int = 2
-    k0: float = 0.1
-    k1: int | None = None
+    k0: float = 0.8
+    k1: float | None = None
+    directions: str = "independent"
     seed: int = 0
     kernel: str = "native"
     decoding: str = "exact"
@@ -63,6 +76,7 @@ class IceFormer(Method):
         check_choice("kernel", self.kernel, kernels.KERNELS)
         check_choice("search", self.search, SEARCHES)
         check_choice("k_rule", self.k_rule, ("fixed", "alpha"))
+        check_choice("directions", self.directions, dci.DIRECTIONS)
         check_choice("decoding", self.decoding, ("exact", "method"))
         for name in ("k", "alpha", "m", "L", "k0", "k1"):
             value = getattr(self, name)
@@ -120,10 +134,11 @@ class IceFormer(Method):
     def new_index(self, d: int, layer: int) -> knn.Index:
         """An empty index for keys of size d."""
         if self.search == "exact":
-            return indices.Exact()
+            return scans.Exact()
         if self.search == "quantized":
-            return indices.Quantized()
-        return indices.Dci(d, self.m, self.L, self.k0, self.k1, self.seed + layer)
+            return scans.Quantized()
+        seed = self.seed + layer
+        return dci.Dci(d, self.m, self.L, self.k0, self.k1, seed, self.directions)
 
     def select(self, row: inputs.TopKInputs, layer: int) -> tuple[Tensor, Tensor]:
         """The output and the ids of the selected keys: see `knn.topk_attention`."""

@@ -84,6 +84,10 @@ class TopKInputs:
             scores = scores + self.bias(rows, n)
         return scores.masked_fill(unseen(self.seen[rows], n), -math.inf)
 
+    def bias_by_distance(self) -> tuple[Tensor | None, Tensor | None] | str:
+        """`ScoreBias.by_distance`; two None where there is no bias."""
+        return (None, None) if self.bias is None else self.bias.by_distance()
+
     def of(self, queries: Tensor) -> TopKInputs:
         """The same for some of the queries, [j] int64."""
         bias = self.bias and replace(self.bias, queries=self.bias.queries[:, queries])
@@ -141,3 +145,8 @@ def unfold_groups(output: Tensor, shape: torch.Size) -> Tensor:
 def unseen(seen: Tensor, n: int) -> Tensor:
     """[q, n], True where a key comes after those that the query sees."""
     return torch.arange(n, device=seen.device) >= seen[:, None]
+
+
+def append(old: Tensor, new: Tensor) -> Tensor:
+    """[B, H, n, …] and [B, H, t, …] → [B, H, n + t, …]; `old` may be empty."""
+    return torch.cat((old, new), 2) if old.numel() else new

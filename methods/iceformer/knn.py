@@ -2,7 +2,7 @@
 
 The k keys nearest to T_Q(q) among the T_K(k_j) are those with the largest attention weights
 (IceFormer, arXiv 2405.02842, §4.1, eq. 3-10), whatever the norms of the keys. An index proposes
-candidate keys for a query (`methods/iceformer/indices.py`); `topk_attention` scores those exactly
+candidate keys for a query (`dci.py`, `scans.py`); `topk_attention` scores those exactly
 and keeps the best k. Keys can be added to an index at any time (§4.3), and the result for a query
 never depends on keys that it does not see.
 """

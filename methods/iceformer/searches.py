@@ -11,22 +11,23 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from methods.iceformer import indices, knn
+from methods.iceformer import knn, scans
+from methods.iceformer.dci import Dci
 from methods.iceformer.inputs import TopKInputs
 
 Query = Callable[[Tensor], Tensor]
 
 
 def exact(keys: Tensor, k: int) -> Query:
-    return _search(indices.Exact(), keys, k)
+    return _search(scans.Exact(), keys, k)
 
 
 def quantized(keys: Tensor, k: int) -> Query:
-    return _search(indices.Quantized(), keys, k)
+    return _search(scans.Quantized(), keys, k)
 
 
 def dci(keys: Tensor, k: int, m: int, L: int, k0: float) -> Query:
-    return _search(indices.Dci(keys.shape[1], m, L, k0, None, 0), keys, k)
+    return _search(Dci(keys.shape[1], m, L, k0, None, 0, "independent"), keys, k)
 
 
 def _search(index: knn.Index, keys: Tensor, k: int) -> Query:

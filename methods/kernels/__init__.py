@@ -130,20 +130,22 @@ def topk(
     padded = -(-blocks // BLOCK) * BLOCK
     eight = torch.empty(heads * blocks * BLOCK * sizes.d, dtype=torch.uint8)
     means, scales = torch.zeros(heads * padded * sizes.d), torch.empty(heads * blocks * BLOCK)
-    table, _storage = structs.BiasTable.of(bias)
-    query_places = None if places is None else places.int().contiguous()
+    spans = 1 + max(blocks - 1, 0).bit_length()
+    channel_sizes, channels = (torch.empty(heads * count * sizes.d) for count in (blocks, spans))
     return _topk_call(
         "topk",
         call,
         scale,
         k,
         seen,
-        bias=table,
-        places=None if query_places is None else query_places.data_ptr(),
+        bias,
+        places,
         wanted=wanted,
         eight=eight.data_ptr(),
         means=means.data_ptr(),
         scales=scales.data_ptr(),
+        channel_sizes=channel_sizes.data_ptr(),
+        channels=channels.data_ptr(),
     )
 
 
@@ -157,14 +159,17 @@ def dci(
     key_lists: Tensor,
     query_lists: Tensor,
     retrieved: Tensor,
+    bias: Tensor | None = None,
+    places: Tensor | None = None,
 ) -> tuple[Tensor, Tensor] | str:
-    """As `topk`, with the candidates of Prioritized DCI (see `methods.iceformer.indices.Dci`).
+    """As `topk`, with the candidates of Prioritized DCI (see `methods.iceformer.dci.Dci`), chosen
+    without the bias.
 
     key_lists    int16 [B, H, L, m, n] in -127 … 127, the projections of keys
     query_lists  int16 [B, H, q, L, m], those of queries
     retrieved    [q] int64, k0
     """
-    reason = available() or _cannot_take(query, key, value)
+    reason = available() or _cannot_take(query, key, value, bias)
     if reason is None and k > MAX_K:
         reason = f"more than {MAX_K} keys for a query"
     if reason:
@@ -181,6 +186,8 @@ def dci(
         scale,
         k,
         seen,
+        bias,
+        places,
         key_lists=keys.data_ptr(),
         query_lists=queries.data_ptr(),
         retrieved=counts.data_ptr(),
@@ -191,15 +198,26 @@ def dci(
 
 
 def _topk_call(
-    name: str, call: structs.Tensors, scale: float, k: int, seen: Tensor, **rest: Any
+    name: str,
+    call: structs.Tensors,
+    scale: float,
+    k: int,
+    seen: Tensor,
+    bias: Tensor | None,
+    places: Tensor | None,
+    **rest: Any,
 ) -> tuple[Tensor, Tensor]:
     ids = torch.empty(*call.output.shape[:3], k, dtype=torch.int64)
     counts = seen.int().contiguous()
+    table, _storage = structs.BiasTable.of(bias)
+    query_places = None if places is None else places.int().contiguous()
     arguments = structs.TopK(
         sizes=call.sizes,
         **call.views(),
         scale=scale,
         seen=counts.data_ptr(),
+        bias=table,
+        places=None if query_places is None else query_places.data_ptr(),
         ids=ids.data_ptr(),
         k=k,
         threads=torch.get_num_threads(),

@@ -15,9 +15,10 @@ struct TopK {
   int64_t k, wanted;     // wanted: keys that the 8-bit scores preselect
   int64_t threads;
   // Buffers: for every head of keys its 8-bit blocks [blocks][d / 4][64][4]; its means, transposed
-  // as keys are, [blocks / 64][d][64]; and the scale of each key [blocks][64].
+  // as keys are, [blocks / 64][d][64]; the scale of each key [blocks][64]; the sizes of channels
+  // [blocks][d], and what they are divided by [spans][d].
   uint8_t* eight;
-  float *means, *scales;
+  float *means, *scales, *channel_sizes, *channels;
   // For `dci`: 8-bit projections [B, H, m·L, lanes] and [B, H, queries, m·L], keys to retrieve.
   const uint8_t *key_lists, *query_lists;
   const int32_t* retrieved;  // [queries]

@@ -50,7 +50,7 @@ static COLD int smallest_reach(const uint8_t* far, int64_t vectors, int64_t apar
 }
 
 // S_l holds the keys whose largest projection difference in composite index l is at most that of
-// the k0-th; candidates are the union over l (see methods/iceformer/indices.py).
+// the k0-th; candidates are the union over l (see methods/iceformer/dci.py).
 extern "C" void dci(const TopK* given) {
   const TopK& o = *given;
   const Shape& s = o.shape;

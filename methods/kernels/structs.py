@@ -62,7 +62,7 @@ class TopK(ctypes.Structure):
         ("bias", BiasTable),
         *((name, c_void_p) for name in ("places", "ids")),
         *((name, c_int64) for name in ("k", "wanted", "threads")),
-        *((name, c_void_p) for name in ("eight", "means", "scales")),
+        *((name, c_void_p) for name in ("eight", "means", "scales", "channel_sizes", "channels")),
         *((name, c_void_p) for name in ("key_lists", "query_lists", "retrieved")),
         *((name, c_int64) for name in ("m", "L", "lanes")),
     ]

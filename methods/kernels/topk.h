@@ -3,30 +3,70 @@
 #pragma once
 #include "best.h"
 
-// A whole block of keys in 8 bits, relative to the block's weighted mean, in which a key with very
-// large numbers weighs no more than the others; each key has its own scale. mean: buffer of d
-// numbers.
-static void quantize(const TopK& o, int64_t b, int64_t h, int64_t block, uint8_t* eight, float* means,
-                     float* scales, float* mean) {
+constexpr float RANGE = 4096;  // of the sizes of channels
+
+// Blocks 0, 1, 2 to 3, 4 to 7, … are spans: in each, channels have the same scales.
+INLINE int span_of(int64_t block) { return block ? 64 - __builtin_clzll(block) : 0; }
+INLINE int64_t first_of(int span) { return span ? int64_t(1) << (span - 1) : 0; }
+
+// The largest number of a key, d numbers from `number` on.
+template <class Load> INLINE float largest(int64_t d, Load number) {
+  __m512 most = _mm512_setzero_ps();
+  for (int64_t x = 0; x < d; x += LANES) most = _mm512_max_ps(most, _mm512_abs_ps(number(x)));
+  return max(_mm512_reduce_max_ps(most), TINY);
+}
+
+// The weighted mean of a block of keys, in which a key with very large numbers weighs no more than
+// the others, and the sizes of channels: weighted means of the distances from it.
+static void average(const TopK& o, int64_t b, int64_t h, int64_t block, float* means, float* sizes) {
   const int64_t d = o.shape.d;
   auto number = [&](int j, int64_t x) { return _mm512_loadu_ps(o.key.at(b, h, block * BLOCK + j) + x); };
-  auto rest = [&](int j, int64_t x) { return _mm512_sub_ps(number(j, x), _mm512_load_ps(mean + x)); };
-  auto largest = [&](int j) {
-    __m512 most = _mm512_setzero_ps();
-    for (int64_t x = 0; x < d; x += LANES) most = _mm512_max_ps(most, _mm512_abs_ps(rest(j, x)));
-    return max(_mm512_reduce_max_ps(most), TINY);
-  };
   float weight[BLOCK], least = 0, total = 0;
-  memset(mean, 0, d * 4);
-  for (int j = 0; j < BLOCK; j++) least += (weight[j] = largest(j)) / (8 * BLOCK);
+  for (int j = 0; j < BLOCK; j++) least += (weight[j] = largest(d, [&](int64_t x) { return number(j, x); })) / (8 * BLOCK);
   for (int j = 0; j < BLOCK; j++) total += weight[j] = 1 / max(weight[j], least);
   for (int64_t x = 0; x < d; x += LANES) {
-    __m512 sum = _mm512_setzero_ps();
-    for (int j = 0; j < BLOCK; j++) sum = _mm512_fmadd_ps(_mm512_set1_ps(weight[j]), number(j, x), sum);
-    _mm512_store_ps(mean + x, _mm512_mul_ps(sum, _mm512_set1_ps(1 / total)));
-    for (int t = 0; t < LANES; t++) means[(block / BLOCK * d + x + t) * BLOCK + block % BLOCK] = mean[x + t];
+    const __m512 share = _mm512_set1_ps(1 / total);
+    __m512 mean = _mm512_setzero_ps(), size = _mm512_setzero_ps();
+    for (int j = 0; j < BLOCK; j++) mean = _mm512_fmadd_ps(_mm512_set1_ps(weight[j]), number(j, x), mean);
+    mean = _mm512_mul_ps(mean, share);
+    for (int j = 0; j < BLOCK; j++)
+      size = _mm512_fmadd_ps(_mm512_set1_ps(weight[j]), _mm512_abs_ps(_mm512_sub_ps(number(j, x), mean)), size);
+    _mm512_storeu_ps(sizes + block * d + x, _mm512_mul_ps(size, share));
+    alignas(64) float each[LANES];
+    _mm512_store_ps(each, mean);
+    for (int t = 0; t < LANES; t++) means[(block / BLOCK * d + x + t) * BLOCK + block % BLOCK] = each[t];
   }
-  for (int j = 0; j < BLOCK; j++) scales[j] = largest(j) / 127;
+}
+
+// What the channels of each span are divided by: square roots of their sizes in the blocks up to
+// its first. sum: buffer of d numbers.
+static void scale_channels(int64_t d, int64_t blocks, const float* sizes, float* channels, float* sum) {
+  memset(sum, 0, d * 4);
+  for (int64_t block = 0; block < blocks; block++) {
+    for (int64_t x = 0; x < d; x++) sum[x] += sizes[block * d + x];
+    const int span = span_of(block);
+    if (block != first_of(span)) continue;
+    float *scale = channels + span * d, top = 0, total = 0;
+    for (int64_t x = 0; x < d; x++) top = max(top, sum[x]);
+    for (int64_t x = 0; x < d; x++) total += scale[x] = sqrtf(max(max(sum[x], top / RANGE) / (block + 1), TINY));
+    for (int64_t x = 0; x < d; x++) scale[x] *= d / total;
+  }
+}
+
+// A whole block of keys in 8 bits, relative to the block's mean and by channel; each key has its own
+// scale. mean, inverse: buffers of d numbers.
+static void quantize(const TopK& o, int64_t b, int64_t h, int64_t block, uint8_t* eight, const float* means,
+                     const float* channel, float* scales, float* mean, float* inverses) {
+  const int64_t d = o.shape.d;
+  for (int64_t x = 0; x < d; x++) {
+    mean[x] = means[(block / BLOCK * d + x) * BLOCK + block % BLOCK];
+    inverses[x] = 1 / channel[x];
+  }
+  auto rest = [&](int j, int64_t x) {
+    const __m512 number = _mm512_loadu_ps(o.key.at(b, h, block * BLOCK + j) + x);
+    return _mm512_mul_ps(_mm512_sub_ps(number, _mm512_load_ps(mean + x)), _mm512_load_ps(inverses + x));
+  };
+  for (int j = 0; j < BLOCK; j++) scales[j] = largest(d, [&](int64_t x) { return rest(j, x); }) / 127;
   pack(BLOCK, d / Eight::unit, eight, [&](int j, int64_t u) {
     const __m512 inverse = _mm512_set1_ps(1 / scales[j]);
     __m128i sixteen[4];
@@ -43,7 +83,7 @@ static void quantize(const TopK& o, int64_t b, int64_t h, int64_t block, uint8_t
 // Six queries in 8 bits, and their data. The scores of each query are in steps of its own:
 // number = step · (a sum of its 8-bit numbers).
 struct Six {
-  const int8_t* rows;     // [6][d]
+  const int8_t* rows;     // [6][d], multiplied by a span's channels
   const int32_t* shift;   // [6]: what the offset 128 of the keys adds to a sum
   const float* offsets;   // of a block's mean, in steps: [6] rows of `padded`; -inf: not seen
   int64_t padded;
@@ -82,7 +122,9 @@ static COLD void scan(const Six& six, int64_t block, const uint8_t* keys, const 
 }
 
 constexpr int QUERIES = 48;  // of one task
-constexpr int SPAN = 8;      // blocks that use the same limit of a query
+constexpr int TASK = QUERIES + ROWS;
+constexpr int SPANS = 27;    // of at most 2^32 keys
+constexpr int RUN = 8;       // blocks that use the same limit of a query
 constexpr int FIRST = 64;    // blocks that give a query its first limit
 constexpr int ENOUGH = 128;  // candidates of a query, before its limit is raised
 
@@ -90,25 +132,36 @@ extern "C" void topk(const TopK* given) {
   const TopK& o = *given;
   const Shape& s = o.shape;
   const int64_t d = s.d, blocks = s.keys / BLOCK, padded = (blocks + BLOCK - 1) / BLOCK * BLOCK;
-  const int64_t tasks = (s.queries + QUERIES - 1) / QUERIES;
+  const int64_t tasks = (s.queries + QUERIES - 1) / QUERIES, spans = blocks ? span_of(blocks - 1) + 1 : 0;
   const int wanted = o.wanted, enough = max(ENOUGH, 2 * wanted), room = max(enough + 3 * BLOCK, FIRST * BLOCK + BLOCK);
 #pragma omp parallel num_threads(o.threads)
   {
-    Buffer mean(d * 4);
+    Buffer mean(d * 4), inverses(d * 4);
 #pragma omp for collapse(3) schedule(static)
     for (int64_t b = 0; b < s.batch; b++)
       for (int64_t h = 0; h < s.heads; h++)
         for (int64_t block = 0; block < blocks; block++) {
           const int64_t head = b * s.heads + h;
-          quantize(o, b, h, block, o.eight + (head * blocks + block) * BLOCK * d,
-                   o.means + head * padded * d, o.scales + (head * blocks + block) * BLOCK, mean);
+          average(o, b, h, block, o.means + head * padded * d, o.channel_sizes + head * blocks * d);
         }
-    Buffer rows((QUERIES + ROWS) * d * 4), eight((QUERIES + ROWS) * d), offsets((QUERIES + ROWS) * padded * 4);
+#pragma omp for schedule(static)
+    for (int64_t head = 0; head < s.batch * s.heads; head++)
+      scale_channels(d, blocks, o.channel_sizes + head * blocks * d, o.channels + head * spans * d, mean);
+#pragma omp for collapse(3) schedule(static)
+    for (int64_t b = 0; b < s.batch; b++)
+      for (int64_t h = 0; h < s.heads; h++)
+        for (int64_t block = 0; block < blocks; block++) {
+          const int64_t head = b * s.heads + h;
+          quantize(o, b, h, block, o.eight + (head * blocks + block) * BLOCK * d, o.means + head * padded * d,
+                   o.channels + (head * spans + span_of(block)) * d, o.scales + (head * blocks + block) * BLOCK, mean,
+                   inverses);
+        }
+    Buffer rows(TASK * d * 4), eight(spans * TASK * d), offsets(TASK * padded * 4);
     Buffer near((QUERIES + 1) * room * 4), keys((QUERIES + 1) * room * 4);
-    Buffer scores(ROWS * FIRST * BLOCK * 4), passes(ROWS * SPAN * 8);
+    Buffer scores(ROWS * FIRST * BLOCK * 4), passes(ROWS * RUN * 8);
     const __m512i iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    float limit[QUERIES + ROWS], steps[QUERIES + ROWS];
-    int32_t shift[QUERIES + ROWS], whole[QUERIES + ROWS];
+    float limit[TASK], steps[TASK];
+    int32_t shift[SPANS * TASK], whole[TASK];
     Found found[QUERIES];
 #pragma omp for collapse(3) schedule(dynamic, 1)
     for (int64_t b = 0; b < s.batch; b++)
@@ -119,22 +172,30 @@ extern "C" void topk(const TopK* given) {
           for (int i = 0; i < (count + ROWS - 1) / ROWS * ROWS; i++) {
             const int64_t query = first + min(i, count - 1);  // rows beyond the last repeat it
             const float* from = o.query.at(b, h, query);
-            __m512 largest = _mm512_set1_ps(1e-30f);
-            for (int64_t x = 0; x < d; x += LANES) largest = _mm512_max_ps(largest, _mm512_abs_ps(_mm512_loadu_ps(from + x)));
-            const float step = _mm512_reduce_max_ps(largest) / 127;
+            const float* channels = o.channels + head * spans * d;
+            whole[i] = min<int64_t>(o.seen[query], s.keys) / BLOCK;
+            const int its_spans = whole[i] ? span_of(whole[i] - 1) + 1 : 0;
+            auto number = [&](int span, int64_t x) {
+              return _mm512_mul_ps(_mm512_loadu_ps(from + x), _mm512_loadu_ps(channels + span * d + x));
+            };
+            float most = TINY;
+            for (int span = 0; span < its_spans; span++)
+              most = max(most, largest(d, [&](int64_t x) { return number(span, x); }));
+            const float step = most / 127;
             const __m512 inverse = _mm512_set1_ps(1 / step);
-            __m512i sum = _mm512_setzero_si512();
-            for (int64_t x = 0; x < d; x += LANES) {
-              const __m512 in_steps = _mm512_mul_ps(_mm512_loadu_ps(from + x), inverse);
-              const __m512i number = _mm512_cvtps_epi32(in_steps);
-              sum = _mm512_add_epi32(sum, number);
-              _mm512_store_ps((float*)rows.data + i * d + x, in_steps);
-              _mm_storeu_si128((__m128i*)((int8_t*)eight.data + i * d + x), _mm512_cvtepi32_epi8(number));
+            for (int64_t x = 0; x < d; x += LANES)
+              _mm512_store_ps((float*)rows.data + i * d + x, _mm512_mul_ps(_mm512_loadu_ps(from + x), inverse));
+            for (int span = 0; span < its_spans; span++) {
+              __m512i sum = _mm512_setzero_si512();
+              for (int64_t x = 0; x < d; x += LANES) {
+                const __m512i in_steps = _mm512_cvtps_epi32(_mm512_mul_ps(number(span, x), inverse));
+                sum = _mm512_add_epi32(sum, in_steps);
+                _mm_storeu_si128((__m128i*)((int8_t*)eight.data + (span * TASK + i) * d + x), _mm512_cvtepi32_epi8(in_steps));
+              }
+              shift[span * TASK + i] = 128 * _mm512_reduce_add_epi32(sum);  // keys are stored with 128 added
             }
-            shift[i] = 128 * _mm512_reduce_add_epi32(sum);  // keys are stored with 128 added
             steps[i] = 1 / (step * o.scale);
             limit[i] = -INFINITY;
-            whole[i] = min<int64_t>(o.seen[query], s.keys) / BLOCK;
             if (i < count) found[i] = {(float*)near.data + i * room, (int32_t*)keys.data + i * room, 0};
           }
           for (int r = 0; r < count; r += ROWS)
@@ -145,8 +206,10 @@ extern "C" void topk(const TopK* given) {
             }
           for (int i = 0; i < (count + ROWS - 1) / ROWS * ROWS; i++)
             for (int64_t block = whole[i]; block < blocks; block++) ((float*)offsets.data)[i * padded + block] = -INFINITY;
-          auto six = [&](int r) {
-            return Six{(int8_t*)eight.data + r * d, shift + r, (float*)offsets.data + r * padded, padded, limit + r, steps + r};
+          auto six = [&](int r, int64_t block) {
+            const int first_row = span_of(block) * TASK + r;
+            return Six{(int8_t*)eight.data + first_row * d, shift + first_row, (float*)offsets.data + r * padded, padded,
+                       limit + r, steps + r};
           };
           auto eight_of = [&](int64_t block) { return o.eight + (head * blocks + block) * BLOCK * d; };
           auto scales_of = [&](int64_t block) { return o.scales + (head * blocks + block) * BLOCK; };
@@ -158,8 +221,8 @@ extern "C" void topk(const TopK* given) {
           int first_blocks[QUERIES / ROWS];
           for (int r = 0; r < count; r += ROWS) {
             const int some = min(ROWS, count - r), several = first_blocks[r / ROWS] = min(FIRST, whole[r + some - 1]);
-            const Six these = six(r);
             for (int block = 0; block < several; block++) {
+              const Six these = six(r, block);
               float* out = (float*)scores.data + block * BLOCK;
               if (o.bias.table) {
                 const float* bias[ROWS];
@@ -190,29 +253,29 @@ extern "C" void topk(const TopK* given) {
             }
           }
           const int most_blocks = whole[count - 1];
-          for (int start = 0; start < most_blocks; start += SPAN)
+          for (int start = 0; start < most_blocks; start += RUN)
             for (int r = 0; r < count; r += ROWS) {
-              // Where the first blocks end within a span, this span starts there.
+              // Where the first blocks end within a run, this run starts there.
               const int begin = max(start, first_blocks[r / ROWS]);
-              if (begin >= start + SPAN) continue;
-              const int some = min(ROWS, count - r), end = min(start + SPAN, whole[r + some - 1]);
-              const Six these = six(r);
+              if (begin >= start + RUN) continue;
+              const int some = min(ROWS, count - r), end = min(start + RUN, whole[r + some - 1]);
               for (int block = begin; block < end; block++) {
+                const Six these = six(r, block);
                 float* out = (float*)scores.data + (block - begin) * BLOCK;
                 uint64_t* pass = (uint64_t*)passes.data + (block - begin);
                 if (o.bias.table) {
                   const float* bias[ROWS];
                   bias_of(r, block, bias);
-                  scan<true, true>(these, block, eight_of(block), scales_of(block), d, bias, out, SPAN * BLOCK, pass, SPAN);
+                  scan<true, true>(these, block, eight_of(block), scales_of(block), d, bias, out, RUN * BLOCK, pass, RUN);
                 } else
-                  scan<true, false>(these, block, eight_of(block), scales_of(block), d, nullptr, out, SPAN * BLOCK, pass, SPAN);
+                  scan<true, false>(these, block, eight_of(block), scales_of(block), d, nullptr, out, RUN * BLOCK, pass, RUN);
               }
               for (int i = 0; i < some; i++) {
                 Found& f = found[r + i];
-                const float* score = (float*)scores.data + i * SPAN * BLOCK;
-                const uint64_t* pass = (uint64_t*)passes.data + i * SPAN;
+                const float* score = (float*)scores.data + i * RUN * BLOCK;
+                const uint64_t* pass = (uint64_t*)passes.data + i * RUN;
                 uint32_t words = _mm512_test_epi64_mask(_mm512_loadu_si512(pass), _mm512_loadu_si512(pass));
-                if (end - begin < SPAN) words &= (1u << max(end - begin, 0)) - 1;
+                if (end - begin < RUN) words &= (1u << max(end - begin, 0)) - 1;
                 for (; words; words &= words - 1) {
                   const int word = __builtin_ctz(words);
                   uint64_t bits = pass[word];

@@ -12,7 +12,7 @@ from torch import Tensor
 from methods.base import Layer
 from methods.vcc.tree import Tree, sequence_info
 
-Selection = Literal["paper", "official"]
+Selection = Literal["attention", "unnormalised"]
 
 
 @dataclass(frozen=True)
@@ -24,45 +24,41 @@ class Ranking:
     shares: Tensor | None
 
 
+def log_shares(
+    layer: Layer, vips: Tensor, votes: Tensor, tree: Tree, selection: Selection
+) -> Tensor:
+    """[B, blocks]: the logarithm of each block's share of all importance, very low for a block of
+    padding. `vips` [B, n_p, D] are the tokens in VIP seats, `votes` [B, n_p, 2] their positions,
+    with 1 for those that are VIP (see `Order`)."""
+    facts, means = tree.mean_facts(tree.blocks), tree.means(tree.blocks)
+    scores = layer.scores(vips, sequence_info(votes), means, sequence_info(facts)).float()
+    lowest = torch.finfo(scores.dtype).min
+    scores = scores.masked_fill(facts[:, None, None, :, 1] == 0, lowest)
+    if selection == "attention":
+        scores = scores.log_softmax(-1)
+    no_vip = votes[:, None, :, None, 1] == 0
+    return scores.masked_fill(no_vip, lowest).logsumexp((1, 2)).log_softmax(-1)
+
+
 def rank_blocks(
     layer: Layer,
     vips: Tensor,
-    vip_facts: Tensor,
+    votes: Tensor,
     tree: Tree,
     selection: Selection,
     explore: float,
     learns: bool,
 ) -> Ranking:
-    """vips [B, n_p, D] and vip_facts [B, n_p, 2] are the VIP tokens: see `Tree`."""
-    facts = tree.mean_facts(tree.blocks)
-    empty, no_vip = facts[:, None, None, :, 1] == 0, vip_facts[:, None, :, None, 1] == 0
+    """The blocks in the order of their shares (`log_shares`), or of random numbers, which training
+    draws for a row with probability `explore`."""
     with torch.set_grad_enabled(learns):
-        means = tree.means(tree.blocks)
-        scores = layer.scores(vips, sequence_info(vip_facts), means, sequence_info(facts)).float()
-        lowest = torch.finfo(scores.dtype).min
-        if selection == "official":
-            weights = scores.masked_fill(empty, lowest).softmax(-1).masked_fill(no_vip, 0)
-            importance = weights.sum((1, 2))
-            shares = importance / importance.sum(1, keepdim=True).clamp(min=1e-30)
-        else:  # the logarithm keeps the order, and does not overflow
-            importance = scores.masked_fill(no_vip, -math.inf).logsumexp((1, 2))
-            shares = importance.masked_fill(empty[:, 0, 0], lowest).softmax(-1)
-    importance = importance.detach()
+        shares = log_shares(layer, vips, votes, tree, selection)
+    importance = shares.detach()
     if vips.requires_grad and explore:
         drawn = torch.rand_like(importance[:, :1]) < explore
         importance = torch.where(drawn, torch.rand_like(importance), importance)
-    importance = importance.masked_fill(empty[:, 0, 0], -math.inf)
+    importance = importance.masked_fill(tree.mean_facts(tree.blocks)[..., 1] == 0, -math.inf)
     # Sorting n/k numbers costs nothing beside a layer; stable, so that ties within a row do not
     # depend on the rest of the batch.
     best = importance.argsort(dim=1, descending=True, stable=True)
-    return Ranking(tree.blocks.gather(1, best), shares.gather(1, best) if learns else None)
-
-
-def straight_through(shares: Tensor, h: int, k: int, n_p: int) -> Tensor:
-    """[B, r, 1], all 1, for the fine tokens, the means and the VIP tokens. Their gradients are
-    those of a block's share s, and of 1 - s for a mean: a token counts that much as a key, and a
-    layer changes it that much (official: straight-through estimators)."""
-    gradient = shares - shares.detach()
-    fine = (1 + gradient[:, :h]).repeat_interleave(k, 1)
-    vips = shares.new_ones(len(shares), n_p)
-    return torch.cat((fine, 1 - gradient[:, h:], vips), 1)[..., None]
+    return Ranking(tree.blocks.gather(1, best), shares.gather(1, best).exp() if learns else None)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from bench.store.quality_arms import UNKNOWN_WEIGHTS
 from reports.figures import sheet, style
 from reports.figures.cells import FigureRows
+from reports.looks import VANILLA
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,8 +34,9 @@ def title(panel: pd.DataFrame, *more: str) -> list[str]:
 def panel(
     cells: pd.DataFrame, paint: Callable[[Axes], Sequence[sheet.Label]], *more: str
 ) -> sheet.Panel:
-    """A panel under its title and facts."""
-    return sheet.Panel(title(cells, *more), facts(cells), paint)
+    """A panel under its title and facts; with "scores", how these compare is one of them."""
+    words = [*facts(cells), *(scores(cells) if "scores" in more else ())]
+    return sheet.Panel(title(cells, *more), words, paint)
 
 
 def facts(panel: pd.DataFrame) -> list[str]:
@@ -49,6 +52,20 @@ def facts(panel: pd.DataFrame) -> list[str]:
     weights = WEIGHTS.get(cell["weights_kind"])
     words += [*([weights] if weights else []), f"{cell['data_source']} data"]
     return [*words, _short(str(place.iloc[0]))] if len(place) else words
+
+
+def scores(panel: pd.DataFrame) -> list[str]:
+    """With which weights the scores of methods and of vanilla were measured."""
+    scored = panel[panel["value"].notna()]
+    methods = scored[scored["method"] != VANILLA]
+    if methods.empty or len(methods) == len(scored):
+        return []
+    compared = methods["quality_comparison"].fillna(UNKNOWN_WEIGHTS)
+    groups = {word: sorted(set(some["method"])) for word, some in methods.groupby(compared)}
+    if len(groups) == 1:
+        return [f"scores: {word}" for word in groups]
+    parts = (f"{word} ({', '.join(map(style.tidy, names))})" for word, names in groups.items())
+    return [f"scores: {'; '.join(parts)}"]
 
 
 def _short(processor: str) -> str:

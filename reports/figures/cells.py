@@ -12,6 +12,7 @@ from typing import Any, overload
 import pandas as pd
 
 from bench.errors import RequestError
+from bench.request import plugins
 from bench.store.columns import COLUMNS
 from bench.store.query import named, select
 from bench.store.store import Store
@@ -39,8 +40,8 @@ BASE = {
 """Columns about vanilla in a method's row → vanilla's own column."""
 FIGURES = (
     *BASE.values(), "metric", "metrics", "higher_is_better", "value_diff", "value_diff_ci_lo",
-    "value_diff_ci_hi", "chance", "at_chance", "ratio", "ratio_ci_lo", "ratio_ci_hi", "attend_ns",
-    "mem_ratio", "fid_rel_l2", "cpu_model", "gpu_name",
+    "value_diff_ci_hi", "quality_comparison", "chance", "at_chance", "ratio", "ratio_ci_lo",
+    "ratio_ci_hi", "attend_ns", "mem_ratio", "fid_rel_l2", "cpu_model", "gpu_name",
 )  # fmt: skip
 READ = tuple(
     dict.fromkeys((*CELL, *FIGURES, *BASE, "baseline_status", "status", "created_utc", "row_id"))
@@ -186,6 +187,8 @@ def load(folder: Path, words: Sequence[str] = ()) -> FigureRows:
     if frame.empty and not any((folder / STUDIES).glob("*.csv")):
         aside = f" ({'; '.join(store.warnings)})" if store.warnings else ""
         raise RequestError(f"no rows in {folder}{aside}; {how}")
+    labels = map(plugins.method_label, frame["method"], frame["method_params"])
+    frame = frame.assign(method=pd.Series(list(labels), frame.index, object))
     names = tuple(sorted({VANILLA, *frame["method"].dropna()}))
     if wanted:
         read = [*READ, "cell_key", *(name for name in wanted if name in COLUMNS)]

@@ -10,6 +10,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from bench.status import QualityComparison
+from bench.store.quality_arms import comparison, comparison_text, training_text
 from reports.leaderboard.boards import Board, BoardEntry, finite
 from reports.looks import looks
 from reports.rows import Row
@@ -100,6 +102,9 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
         )
         if row[name]
     }
+    if row["base_value"] is not None:
+        text |= {"compared": comparison_text(row)}
+        text |= {arm: short(training_text(row[arm])) for arm in ("training", "base_training")}
     code = (row["code_sha"] or "")[:ID] + (" with changes" if row["code_dirty"] else "")
     return {
         "board": number,
@@ -122,6 +127,7 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
         "base": _round(row["base_value"], 1),
         "baseLo": _round(row["base_ci_lo"], 1),
         "baseHi": _round(row["base_ci_hi"], 1),
+        "ownWeights": comparison(row) == QualityComparison.TRAINED_EACH or None,
         "diffLo": _round(row["value_diff_ci_lo"], 1),
         "diffHi": _round(row["value_diff_ci_hi"], 1),
         "ratio": _round(row["ratio"], 3),

@@ -12,13 +12,14 @@ from typing import Any
 
 from markupsafe import Markup
 
-from bench.status import Status
+from bench.status import QualityComparison, Status
+from bench.store.quality_arms import comparison
 from reports.leaderboard.boards import ABOUT, KINDS, Board, BoardEntry, finite
 from reports.leaderboard.page_data import peak_bytes, reach, short
 from reports.looks import VANILLA
 from reports.rendering import render
 from reports.rows import Row
-from reports.wording import AT_CHANCE, ENDED
+from reports.wording import AT_CHANCE, ENDED, OWN_WEIGHTS
 
 HEADS = ("Rank", "Method", "Quality", "Latency ÷ vanilla’s", "Memory ÷ vanilla’s",
          "Output error", "n, where fewer")  # fmt: skip
@@ -97,7 +98,9 @@ def _quality(row: Row) -> str:
     if value is None:
         return ""
     sides = "" if width is None else f"±{width:.1f}"
-    return f"{value:.1f}{sides}" + (f" {AT_CHANCE}" if row["at_chance"] else "")
+    own = comparison(row) == QualityComparison.TRAINED_EACH
+    signs = (AT_CHANCE if row["at_chance"] else "") + (OWN_WEIGHTS if own else "")
+    return f"{value:.1f}{sides} {signs}".rstrip()
 
 
 def _latency(row: Row) -> str:

@@ -106,7 +106,7 @@ def _overrides(
     if name == VANILLA and measures & set(RATIOS):
         name = f"{name},{UNFUSED}"
     settings = {k: printed.extra[k] for k in definition.settings if k in printed.extra}
-    parameters = method.parameters(task) | settings
+    parameters = method.parameters(task, definition.size(printed)) | settings
     printed_length = None if definition.any_length else printed.length
     length = printed_length or task_length(definition.task(task).task) or DEFAULT_LENGTH
     batch = printed.extra.get("batch", definition.batch)

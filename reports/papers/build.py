@@ -38,7 +38,7 @@ class PaperCell:
     """One printed cell and what was measured. `ratio` is the printed value as method / vanilla,
     where ratios are compared; `row` is the row that was measured, `objections` are all reasons
     against comparing it. `at_chance`: the score, or one of those that it averages, isn't clearly
-    above the best constant answer's."""
+    above the best constant answer's. `comparison`: see reports.papers.measured.Reading."""
 
     line: LineKey
     printed: Printed
@@ -49,6 +49,7 @@ class PaperCell:
     row: Row | None = None
     objections: tuple[str, ...] = ()
     at_chance: bool = False
+    comparison: str = ""
 
     @property
     def verdict(self) -> PaperVerdict:
@@ -147,7 +148,7 @@ class _Builder:
         judgement = self._judge(printed, ratio, margin, reading, is_ratio)
         return PaperCell(
             line, printed, judgement, ratio, reading.measured, is_ratio, row, reading.objections,
-            reading.at_chance,
+            reading.at_chance, reading.comparison,
         )  # fmt: skip
 
     def _printed_ratio(self, printed: Printed, metric: PaperMetric) -> tuple[float | None, float]:

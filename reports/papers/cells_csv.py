@@ -15,8 +15,9 @@ from reports.rendering import one_line
 COLUMNS = (
     "table", "part", "method", "model_size", "length", "settings", "task", "split", "metric",
     "unit", "published", "published_text", "approximate", "published_ratio", "measured",
-    "measured_lo", "measured_hi", "measured_is_ratio", "at_chance", "n", "delta", "verdict",
-    "reason", "objections", "row_id", "host_id", "published_hardware", "source", "flag", "command",
+    "measured_lo", "measured_hi", "measured_is_ratio", "comparison", "at_chance", "n", "delta",
+    "verdict", "reason", "objections", "row_id", "host_id", "published_hardware", "source", "flag",
+    "command",
 )  # fmt: skip
 FORMULA = ("=", "+", "-", "@")
 """A spreadsheet evaluates text that begins so."""
@@ -47,6 +48,7 @@ def _record(table: PaperTable, cell: PaperCell, command: str) -> dict[str, Any]:
         "measured": measured and measured.value, "measured_lo": measured and measured.lo,
         "measured_hi": measured and measured.hi,
         "measured_is_ratio": cell.is_ratio if measured else None,
+        "comparison": cell.comparison,
         "at_chance": cell.at_chance if measured else None, "n": measured and measured.n,
         "delta": cell.judgement.delta, "verdict": cell.verdict,
         "reason": cell.reason,

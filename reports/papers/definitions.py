@@ -30,6 +30,8 @@ class PaperMethod:
     """A printed method in the project's names.
 
     by_task  additional parameters for a printed task
+    by_size  additional parameters for a printed size
+    unlike   NAME=VALUE of a parameter that isn't the paper's → what it does instead
     size     size of its model, where the paper prints none
     cannot   why nothing of it can be measured
     scores   why its scores can't be compared
@@ -39,12 +41,14 @@ class PaperMethod:
     method: str | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
     by_task: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    by_size: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    unlike: Mapping[str, str] = field(default_factory=dict)
     size: str = ""
     cannot: str | None = None
     scores: str | None = None
 
-    def parameters(self, task: str) -> dict[str, Any]:
-        return {**self.params, **self.by_task.get(task, {})}
+    def parameters(self, task: str, size: str) -> dict[str, Any]:
+        return {**self.params, **self.by_task.get(task, {}), **self.by_size.get(size, {})}
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from bench.statistics import paired
 from bench.status import Status
+from bench.store.quality_arms import comparison_text
 from bench.store.query import counting
 from bench.store.store import Store
 from reports.papers.verdicts import REPEATABILITY, Measured, bounded_mean
@@ -21,8 +22,9 @@ WANTED = (
     "method_params", "task", "split", "data_source", "n_samples_planned", "n_samples_official",
     "n_scored", "at_chance", "model", "weights_kind", "length", "batch", "dtype", "device",
     "threads", "seed", "measure", "metric", "metrics", "value", "ci_lo", "ci_hi", "base_value",
-    "value_diff_ci_lo", "value_diff_ci_hi", "ratio", "ratio_ci_lo", "ratio_ci_hi", "ratio_p",
-    "n_pairs", "noisy", "attend_ns", "fid_rel_l2", "rss_base_bytes", "rss_peak_delta_bytes",
+    "value_diff_ci_lo", "value_diff_ci_hi", "quality_comparison", "cell", "ratio", "ratio_ci_lo",
+    "ratio_ci_hi", "ratio_p", "n_pairs", "noisy", "attend_ns", "fid_rel_l2", "rss_base_bytes",
+    "rss_peak_delta_bytes",
     "base_rss_base_bytes", "base_rss_peak_delta_bytes", "gpu_alloc_delta_bytes",
     "base_gpu_alloc_delta_bytes", "train_ratio", "train_ratio_ci_lo", "train_ratio_ci_hi",
     "train_ratio_p", "train_n_pairs", "train_steps", "train_peak_bytes",
@@ -43,12 +45,14 @@ UNFUSED_MISSING = (
 
 
 class Reading(NamedTuple):
-    """A figure of a row, the objections to comparing it with the printed one, and whether it is a
-    score that isn't clearly above the best constant answer's."""
+    """A figure of a row, the objections to comparing it with the printed one, whether it is a score
+    that isn't clearly above the best constant answer's, and, of a score against vanilla's, with
+    which weights both were measured."""
 
     measured: Measured
     objections: tuple[str, ...] = ()
     at_chance: bool = False
+    comparison: str = ""
 
 
 class StoredRows:
@@ -120,7 +124,8 @@ def score_kept(row: Row, figures: Sequence[str]) -> Reading | None:
         return None
     ends = (row["value_diff_ci_lo"], row["value_diff_ci_hi"])
     lo, hi = (None if end is None else 100 * (1 + end / base) for end in ends)
-    return Reading(Measured(100 * row["value"] / base, lo, hi, row["n_scored"]))
+    kept = Measured(100 * row["value"] / base, lo, hi, row["n_scored"])
+    return Reading(kept, comparison=comparison_text(row))
 
 
 def paired_figure(row: Row, unfused: Row | None, prefix: str, pairs: str) -> Reading | None:

@@ -47,15 +47,18 @@ def rounded(value: float, is_ratio: bool) -> str:
     return f"×{value:.3f}" if is_ratio else f"{value:.1f}"
 
 
-def interval(measured: Measured | None, is_ratio: bool, at_chance: bool = False) -> str:
-    """A figure and its interval."""
+def interval(
+    measured: Measured | None, is_ratio: bool, at_chance: bool = False, comparison: str = ""
+) -> str:
+    """A figure, its interval and, against vanilla's score, the weights of both."""
     if measured is None:
         return ""
     text = rounded(measured.value, is_ratio) + (AT_CHANCE if at_chance else "")
+    beside = f", {comparison}" if comparison else ""
     if measured.lo is None or measured.hi is None:
-        return text
+        return text + beside
     lo, hi = (
         "∞" if math.isinf(end) else rounded(end, is_ratio).lstrip("×")
         for end in (measured.lo, measured.hi)
     )
-    return f"{text} ({lo} … {hi})"
+    return f"{text} ({lo} … {hi}){beside}"

@@ -23,18 +23,22 @@ def objections(
         yield from _of_scores(definition, row, printed, method)
     if metric.cannot:
         yield metric.cannot
-    size = definition.models.get(definition.size(printed))
-    if size is None or not measured.of_size(row, size.like):
-        expected = definition.size(printed) or "of another size"
+    size = definition.size(printed)
+    model = definition.models.get(size)
+    if model is None or not measured.of_size(row, model.like):
+        expected = size or "of another size"
         yield f"model {row['model']}; the paper's is {expected}"
     batch = printed.extra.get("batch")
     if metric.measure in measured.RATIOS and batch not in (None, row["batch"]):
         yield f"batch {row['batch']}; the paper's is {batch}"
     settings = {k: printed.extra[k] for k in definition.settings if k in printed.extra}
     given = measured.parameters(row)
-    for name, value in (method.parameters(printed.task) | settings).items():
-        if name in given and given[name] != value:
-            yield f"{name}={given[name]}; the paper's is {value}"
+    for name, value in (method.parameters(printed.task, size) | settings).items():
+        # Where a row has None, the method chose: it chooses as its paper does.
+        if given.get(name) not in (None, value):
+            other = f"{name}={given[name]}"
+            does = f" ({method.unlike[other]})" if other in method.unlike else ""
+            yield f"{other}{does}; the paper's is {value}"
     limit = None if definition.any_length else printed.length
     wanted = limit or task_length(definition.task(printed.task).task)
     if wanted and (row["length"] or 0) < wanted:

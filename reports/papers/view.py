@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from bench.request import plugins
 from bench.status import Status
 from reports.papers.bench_commands import Labelled, commands, preparation
 from reports.papers.build import LineKey, PaperCell, PaperTable
-from reports.papers.measured import SCORES
+from reports.papers.measured import SCORES, parameters
 from reports.papers.names import interval, metric_name, printed_text, rounded
 from reports.papers.verdicts import RATIO_FACTOR, SCORE_POINTS, PaperVerdict
 from reports.rows import Row
@@ -174,7 +175,7 @@ def _short_text(cell: PaperCell | None) -> str:
         text = f"{text} = {rounded(cell.ratio, True)}"
     chance = AT_CHANCE if cell.at_chance else ""
     value = rounded(cell.measured.value, cell.is_ratio)
-    return f"{text} → {value}{chance}, {cell.verdict}"
+    return ", ".join(filter(None, (f"{text} → {value}{chance}", cell.comparison, cell.verdict)))
 
 
 def _cell_grids(table: PaperTable, notes: _Notes) -> Iterator[TextGrid]:
@@ -211,7 +212,7 @@ def _cell_line(cell: PaperCell, table: PaperTable, notes: _Notes) -> tuple[str, 
         f"{line.length:,}" if line.length else "–",
         *(str(settings.get(setting, "–")) for setting in definition.settings),
         printed_text(cell.printed) + ratio + notes.mark(cell),
-        interval(cell.measured, cell.is_ratio, cell.at_chance),
+        interval(cell.measured, cell.is_ratio, cell.at_chance, cell.comparison),
         _delta(cell),
         ": ".join(filter(None, (cell.verdict, cell.reason))),
     )
@@ -291,7 +292,7 @@ def _configuration(row: Row) -> tuple[str, ...]:
     of = f" of {official:,}" if official else ""
     count = f", {rows:,}{of} rows" if rows else ""
     return (
-        row["method"] or "–",
+        plugins.method_label(row["method"], parameters(row)) or "–",
         row["task"] or "–",
         f"{row['length']:,}" if row["length"] else "–",
         row["model"] or "–",

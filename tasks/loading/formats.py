@@ -9,9 +9,10 @@ are VIP.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from tasks.base import DataError, Encoded, Row, Tokenizer
+from tasks.base import Constant, DataError, Encoded, Row, Tokenizer
 
 UNKNOWN = -100
 KINDS = ("no", "yes")
@@ -86,10 +87,15 @@ def choice_target(row: Row) -> list[int]:
     return [candidates.index(answer)]
 
 
-def by_position(candidates: Sequence[Sequence[str]]) -> list[list[str]]:
-    """For each position the candidate of each row there; the last one in a row with fewer."""
-    most = max(map(len, candidates))
-    return [[row[min(at, len(row) - 1)] for row in candidates] for at in range(most)]
+def by_position(candidates: Callable[[str], Sequence[str]], rows: Sequence[Row]) -> list[Constant]:
+    """For each position in the `candidates` of a query, up to the most that one of `rows` has: the
+    candidate there; the last one in a row with fewer."""
+
+    def at(position: int, row: Row) -> str:
+        found = candidates(row.query)
+        return found[min(position, len(found) - 1)]
+
+    return [partial(at, i) for i in range(max(len(candidates(row.query)) for row in rows))]
 
 
 # --- spans ------------------------------------------------------------------------------------

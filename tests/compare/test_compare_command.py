@@ -65,7 +65,17 @@ def test_compare_gives_a_table_for_people(stored, capsys):
     _, out, _ = bench(capsys, "compare", "a1", "b2", "--results", stored, "--format", "table")
     table = "\n".join(out)
     assert "×0.6" in table and "50.0 MiB" in table and "-50.0 (" in table and "worse" in table
+    (quality,) = (i for i, line in enumerate(out) if "quality (n=40)" in line)
+    assert out[quality + 1].strip() == "same weights"
     assert max(map(len, out)) <= 80
+
+
+def test_scores_of_other_weights_are_not_said_to_be_of_the_same(stored, tmp_path, capsys):
+    model = made.checkpoint(tmp_path / "model")
+    (model / "model.safetensors").write_bytes(b"other weights")
+    made.answered(stored, model, [True] * 40, None, "method=bigbird", row_id="c3")
+    _, out, _ = bench(capsys, "compare", "a1", "c3", "--results", stored)
+    assert listed(out)[0]["comparison"] == "each trained for itself"
 
 
 def test_the_same_story_under_two_lengths_is_not_the_same_sample(stored, tmp_path, capsys):

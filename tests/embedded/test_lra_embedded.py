@@ -41,6 +41,8 @@ def test_shipped_weights_are_small_and_have_a_card(folder: Path):
     assert sum(file.stat().st_size for file in folder.iterdir()) <= 1 << 20
     card = yaml.safe_load((folder / "card.yaml").read_text())
     assert {"recipe", "data", "seed", "length", "steps", "wall_minutes", "test"} <= set(card)
+    assert card["training"]["steps"] == card["steps"]
+    assert card["training"]["hours"] == pytest.approx(card["wall_minutes"] / 60, abs=1e-3)
     assert card["test"]["rows"] >= 256
 
 

@@ -11,7 +11,9 @@ from typing import Any
 
 from bench.errors import RequestError
 from bench.execution import worker
+from bench.host import linux
 from methods.errors import Unsupported
+from tasks.base import DataError
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
@@ -23,6 +25,8 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         raise Unsupported("not with these layers")
     if end == "refuse":
         raise RequestError("no such file")
+    if end == "data":
+        raise DataError("row 7: its query has 300 tokens")
     if end == "segfault":
         os.kill(os.getpid(), signal.SIGSEGV)
     if end == "exit":
@@ -42,7 +46,11 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         from datasets import config
         from huggingface_hub import constants
 
-        return {"hub": constants.HF_HUB_OFFLINE, "datasets": config.HF_DATASETS_OFFLINE}
+        return {
+            "hub": constants.HF_HUB_OFFLINE,
+            "datasets": config.HF_DATASETS_OFFLINE,
+            "cpus": linux.usable_cpus(),
+        }
     if end == "orphan":
         subprocess.Popen(["sleep", "600"])
     return {"answer": 42}

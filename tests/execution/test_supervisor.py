@@ -7,6 +7,7 @@ import pytest
 from bench.errors import RequestError
 from bench.execution import spawn, stages
 from bench.execution.supervisor import supervise
+from bench.host import linux
 
 
 @pytest.fixture(params=[(), ("json",)], ids=["subprocess", "forked"])
@@ -42,9 +43,10 @@ def test_a_failure_has_its_status_and_its_reason(ended, end, status, detail):
     assert detail in outcome.detail
 
 
-def test_a_wrong_request_that_a_child_finds_is_raised(ended):
-    with pytest.raises(RequestError, match="no such file"):
-        ended("refuse")
+@pytest.mark.parametrize(("end", "reason"), [("refuse", "no such file"), ("data", "300 tokens")])
+def test_a_wrong_request_that_a_child_finds_is_raised(ended, end, reason):
+    with pytest.raises(RequestError, match=reason):
+        ended(end)
 
 
 def test_a_hanging_child_is_stopped_at_the_deadline(ended):
@@ -94,12 +96,14 @@ def test_a_fork_server_that_can_not_start_is_replaced_by_a_subprocess():
 
 
 @pytest.mark.parametrize("preload", [(), stages.PRELOAD], ids=["subprocess", "forked"])
-def test_no_child_of_a_cell_uses_the_network(preload):
+def test_a_child_of_a_cell_uses_no_network_and_any_core(preload):
+    """libgomp, which torch loads, binds a process to its first core where OMP_PROC_BIND is set."""
     outcome = supervise(
         "tests.execution.stub_child",
         {"end": "offline"},
-        deadline_s=60,
-        environment=stages.CHILD_ENVIRONMENT,
+        deadline_s=600,
+        environment={**stages.CHILD_ENVIRONMENT, "OMP_PROC_BIND": "close"},
         preload=preload,
     )
-    assert outcome.result == {"hub": True, "datasets": True}, outcome.detail
+    cpus = linux.usable_cpus()
+    assert outcome.result == {"hub": True, "datasets": True, "cpus": cpus}, outcome.detail

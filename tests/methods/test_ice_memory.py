@@ -8,7 +8,7 @@ import torch
 
 from methods.attention import exact_attention, per_head
 from methods.base import AttentionCall, SequenceInfo, Unsupported
-from methods.iceformer import indices
+from methods.iceformer import scans
 from methods.iceformer.iceformer import SEARCHES, IceFormer
 from tests.methods.ice import SIZE, Slope, call, inputs, ways
 
@@ -57,9 +57,9 @@ def test_memory_leaves_padding_out(side, search):
 
 def test_memory_inserts_and_never_rebuilds(monkeypatch):
     added, blocks = [], []
-    add = indices.Quantized.add
+    add = scans.Quantized.add
     monkeypatch.setattr(
-        indices.Quantized, "add", lambda self, key: (added.append(key.shape[2]), add(self, key))
+        scans.Quantized, "add", lambda self, key: (added.append(key.shape[2]), add(self, key))
     )
     query, key, value = inputs(300)
     memory = IceFormer(k=6).decoding_state()

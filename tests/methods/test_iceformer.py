@@ -101,6 +101,17 @@ def test_recall(make, causal, search, kernel):
     assert found["mass"] >= 0.95 * found["mass_best"]
 
 
+@causals
+@pytest.mark.parametrize("make", [clustered, inputs])
+@pytest.mark.parametrize("search", ["dci", "quantized"])
+def test_the_defaults_read_what_attention_weighs(search, make, causal):
+    """At 1,024 tokens, nearly all of the weight that k keys can hold."""
+    query, key, _ = make(1024)
+    found = IceFormer(search=search).diagnose(query, key, call(causal=causal))
+    assert found["recall"] >= 0.95
+    assert found["mass"] >= 0.98 * found["mass_best"]
+
+
 def test_diagnose_by_hand():
     key = torch.tensor([1.0, 3.0, 2.0, 0.0]).log().clamp(min=-50)[None, None, :, None]
     query = torch.ones(1, 1, 4, 1)
@@ -183,8 +194,11 @@ def test_layers():
     assert [method.is_sparse(i) for i in range(6)] == [False, True, False, True, True, False]
     other = method.attend(query, key, value, call())
     assert torch.equal(other, exact_attention(query, key, value, call()))
-    with pytest.raises(ValueError, match="16-31"):
-        IceFormer(layers="upper")
+    one = IceFormer(k=2, layers=1)
+    assert [one.is_sparse(i) for i in range(3)] == [False, True, False]
+    for wrong in ("upper", [0, 1], 1.5):
+        with pytest.raises(ValueError, match="16-31"):
+            IceFormer(layers=wrong)
 
 
 @pytest.mark.parametrize(

@@ -22,16 +22,17 @@ STEP = {4300: 9, 4500: 9}  # of long inputs, beyond the 64 blocks that give the 
 
 
 @native
+@pytest.mark.parametrize("search", ["dci", "quantized"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(
     "n, d, reach",
     [(1, 16, 1), (64, 32, 3), (4300, 16, 128), *((700, 64, reach) for reach in REACHES)],
 )
-def test_best_keys_with_a_position_bias_equal_torch(n, d, reach, causal):
+def test_best_keys_with_a_position_bias_equal_torch(n, d, reach, causal, search):
     query, key, value = inputs(1, n, d, heads=2)
     bias = Buckets(2, min(reach, n), 3.0)
     call = AttentionCall(SequenceInfo(causal=causal), 0.2, 0, bias)
-    check_best_keys("quantized", query, key, value, call, STEP.get(n, 1))
+    check_best_keys(search, query, key, value, call, STEP.get(n, 1))
 
 
 @native

@@ -76,31 +76,39 @@ class Toy:
         return self.rest(hidden, read)[0]
 
 
-def middle(positions):
-    return (positions.double().mean() + 0.5).floor().long()
+def middle(positions, rounding="up"):
+    mean = positions.double().mean()
+    return (mean.round() if rounding == "even" else (mean + 0.5).floor()).long()
 
 
 def twin(method, layers, hidden, positions, vip):
     """One row without padding: hidden [n, D], positions [n], vip [n] → [n, D]."""
     n, ones = len(hidden), torch.ones(len(hidden), dtype=torch.int64)
-    plain = len(layers) // 3 if method.plain_layers is None else method.plain_layers
+    third, quarter = len(layers) // 3, len(layers) // 4
+    plain = max(min(third, 4), quarter) if method.plain_layers is None else method.plain_layers
     for layer in layers[:plain]:
         parts = [slice(i, i + method.segment) for i in range(0, n, method.segment)]
         hidden = torch.cat([layer.plainly(hidden[p], positions[p], ones[p]) for p in parts])
-    vips, blocks = vip.nonzero()[:, 0], (~vip).nonzero()[:, 0].split(method.k)
+    vips, voters = vip.nonzero()[:, 0], vip.nonzero()[:, 0]
+    if method.filled_seats:
+        seats = torch.cat((vips, (~vip).nonzero()[: method.n_p - len(vips), 0]))
+        vips = seats.sort().values
+    others = torch.ones_like(vip).index_fill(0, vips, 0)
+    blocks = others.nonzero()[:, 0].split(method.k)
     blocks = [block for block in blocks if len(block)]
     for layer in layers[plain:]:
         means = [hidden[block].mean(0) for block in blocks]
-        middles = [middle(positions[block]) for block in blocks]
+        middles = [middle(positions[block], method.rounding) for block in blocks]
         fine = range(len(blocks))
         if method.h < len(blocks):
             scores = layer.scores(
-                hidden[None, vips],
-                SequenceInfo(positions=positions[None, vips]),
+                hidden[None, voters],
+                SequenceInfo(positions=positions[None, voters]),
                 torch.stack(means)[None],
                 SequenceInfo(positions=torch.stack(middles)[None]),
             )[0].detach()
-            weights = scores.exp() if method.selection == "paper" else scores.softmax(-1)
+            attention = method.selection == "attention"
+            weights = scores.softmax(-1) if attention else scores.exp()
             fine = weights.sum((0, 1)).topk(method.h).indices.tolist()
         supports = [vips[i : i + 1] for i in range(len(vips))]
         times = [1] * len(vips)
@@ -114,8 +122,8 @@ def twin(method, layers, hidden, positions, vip):
             decompress[support, j] = 1
         compress = decompress.T / decompress.sum(0)[:, None]
         read = compress @ hidden
-        places = torch.stack([middle(positions[support]) for support in supports])
-        change = layer.plainly(read, places, torch.tensor(times)) - read
+        places = [middle(positions[support], method.rounding) for support in supports]
+        change = layer.plainly(read, torch.stack(places), torch.tensor(times)) - read
         hidden = decompress @ change + hidden
     return hidden
 
@@ -161,9 +169,12 @@ METHODS = [
     VCC(k=4, h=0, plain_layers=0),
     VCC(k=3, h=5, plain_layers=2, segment=7),
     VCC(k=1, h=4, plain_layers=0),
-    VCC(k=5, h=2, plain_layers=0, selection="official"),
+    VCC(k=5, h=2, plain_layers=0, selection="unnormalised"),
     VCC(k=4, h=2, plain_layers=0, multiplicity="k"),
+    VCC(k=4, h=2, plain_layers=0, rounding="even"),
+    VCC(k=4, h=2, plain_layers=0, n_p=16, filled_seats=True),
 ]
+RENORMALISED = VCC(k=4, h=3, plain_layers=0, renormalise=True)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
@@ -251,6 +262,15 @@ def test_layers_read_r_tokens():
     assert layers[1].seen == layers[2].seen == [n_p + 5 * 8 + blocks - 5]
 
 
+@pytest.mark.parametrize(("count", "plain"), [(2, 0), (3, 1), (6, 2), (12, 4), (18, 4), (24, 6)])
+def test_plain_layers_are_the_papers(count, plain):
+    layers = toys(count)
+    with torch.no_grad():
+        VCC(k=4, h=1, segment=8).encode(layers, *rows(24))
+    whole = [layer.seen == [8] for layer in layers]  # three segments of 8 at once
+    assert whole == [True] * plain + [False] * (count - plain)
+
+
 def test_tree_gives_back_what_it_was_given():
     tokens = torch.randn(2, 12, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     facts = torch.stack((torch.arange(12).expand(2, 12), torch.ones(2, 12).long()), -1)
@@ -273,7 +293,21 @@ def test_tree_gives_back_what_it_was_given():
     close(tree.into_tokens(), updated)
 
 
-@pytest.mark.parametrize("method", METHODS, ids=str)
+@pytest.mark.parametrize("rounding", ["up", "even"])
+def test_mean_positions_rounded_to_even_let_a_shift_matter(rounding):
+    hidden, sequence = rows(61)
+    method = VCC(k=4, h=3, plain_layers=0, rounding=rounding)
+    outputs = [
+        method.encode(toys(), hidden, sequence.replace(positions=sequence.positions + shift))
+        for shift in (0, 1)
+    ]
+    assert torch.allclose(*outputs) == (rounding == "up")
+
+
+SHIFTABLE = [*(method for method in METHODS if method.rounding == "up"), RENORMALISED]
+
+
+@pytest.mark.parametrize("method", SHIFTABLE, ids=str)
 def test_padding_changes_nothing(method):
     layers = toys()
     hidden, sequence = rows(37)
@@ -316,10 +350,10 @@ def learning(method, layer, hidden, sequence):
     blocks = blocks.split(method.k)
     means = torch.stack([hidden[block].mean(0) for block in blocks])
     scores = layer.scores(hidden[None, vips], None, means[None], None)[0]
-    if method.selection == "paper":
-        share = scores.logsumexp((0, 1)).softmax(0)
-    else:
+    if method.selection == "attention":
         share = scores.softmax(-1).mean((0, 1))
+    else:
+        share = scores.logsumexp((0, 1)).softmax(0)
     fine = share.topk(method.h).indices.tolist()
     pull = share - share.detach()
     pieces = [(vips[i : i + 1], pull[0] * 0) for i in range(len(vips))]
@@ -337,7 +371,7 @@ def learning(method, layer, hidden, sequence):
     return hidden.square().sum()
 
 
-@pytest.mark.parametrize("selection", ["paper", "official"])
+@pytest.mark.parametrize("selection", ["attention", "unnormalised"])
 def test_importance_learns_where_it_is_let_through(selection):
     def gradients(loss, **more):
         method = VCC(k=4, h=2, plain_layers=0, selection=selection, **more)
@@ -358,6 +392,28 @@ def test_importance_learns_where_it_is_let_through(selection):
     for one, other in zip(let_through, expected, strict=True):
         close(one, other, 1e-5)
     assert not torch.allclose(let_through[1], apart[1], rtol=1e-3)
+
+
+def post_norm(hidden, sequence):
+    """A layer whose output has a root mean square of 1; it attends to all tokens evenly."""
+    counts = torch.where(sequence.valid, sequence.log_multiplicity.exp(), 0)[..., None]
+    mean = (hidden * counts).sum(1, keepdim=True) / counts.sum(1, keepdim=True)
+    return layer_norm(hidden + 0.3 * mean.roll(1, -1) + hidden.sin(), (D,))
+
+
+post_norm.scores = lambda queries, _, keys, __: (queries @ keys.mT)[:, None]
+
+
+@pytest.mark.parametrize("renormalise", [False, True])
+def test_norms_drift_after_a_norm_unless_restored(renormalise):
+    hidden, sequence = rows(203)
+    hidden = layer_norm(hidden, (D,))
+    method = VCC(k=8, h=3, plain_layers=0, renormalise=renormalise)
+    output = method.encode([post_norm] * 4, hidden, sequence)
+    vip = sequence.vip[0]
+    close(output[0, vip].square().mean(1), torch.ones(int(vip.sum()), dtype=torch.float64), 1e-4)
+    rms = output[0].square().mean().sqrt().item()
+    assert abs(rms - 1) < 1e-4 if renormalise else rms > 1.05
 
 
 def test_same_every_time_and_no_random_numbers_used():
@@ -401,6 +457,7 @@ def test_what_cannot_be_done_is_said():
         {"plain_layers": -1},
         {"explore": 2.0},
         {"selection": "best"},
+        {"rounding": "down"},
         {"multiplicity": "n"},
     ],
 )

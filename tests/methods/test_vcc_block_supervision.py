@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
+import pytest
 import torch
 
 from bench.models.t5 import T5Family
 from methods.base import SequenceInfo
 from methods.vanilla import Vanilla
 from methods.vcc.block_supervision import BlockSupervisedVCC
+from methods.vcc.selection import Selection
 from methods.vcc.vcc import VCC
 
 SIZES = {"k": 4, "h": 2, "segment": 16}
@@ -28,6 +32,26 @@ def test_it_computes_what_vcc_does():
         right = model.encode(IDS, SEQUENCE)
         model.method = BlockSupervisedVCC(**SIZES, needed=NEEDED)
         assert model.encode(IDS, SEQUENCE).equal(right)
+
+
+@pytest.mark.parametrize("selection", get_args(Selection))
+def test_its_loss_is_of_what_blocks_are_ranked_by(selection):
+    """By hand: a head and a VIP token, then another, that score four blocks of one token each."""
+    scores = torch.tensor([[[[0.0, 1, 2, 3], [9, 9, 0, 9]]]])
+
+    def layer(hidden, info):
+        return hidden
+
+    layer.scores = lambda *_: scores
+    method = BlockSupervisedVCC(
+        k=1, h=1, plain_layers=0, selection=selection, needed=torch.tensor([[0, 4]])
+    )
+    vip = torch.arange(6)[None] < 2
+    method.encode([layer], torch.zeros(1, 6, 1), SequenceInfo(vip=vip))
+    attention = scores.softmax(-1) if selection == "attention" else scores.exp()
+    importance = attention.sum((0, 1, 2))
+    expected = -(importance[2] / importance.sum()).log()
+    torch.testing.assert_close(method.missed[0], expected)
 
 
 def test_its_loss_trains_the_selection():

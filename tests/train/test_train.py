@@ -79,6 +79,9 @@ def test_a_training_ends_in_a_checkpoint_that_a_cell_answers_with(whole, tmp_pat
     assert (row["weights_kind"], row["weights_protocol"]) == ("from-scratch", "from-scratch")
     assert row["recipe"] == "lra_small_listops" and row["checkpoint_key"] == card["key"]
     assert row["train_steps"] == card["best_step"] and row["n_scored"] == 4
+    training = json.loads(row["training"])
+    assert training["from"] == "random weights" and training["steps"] == card["best_step"]
+    assert training["hours"] == card["wall_ns"] / 3.6e12
 
 
 def test_a_checkpoint_of_other_classes_or_ids_is_refused_in_one_line(whole, tmp_path):

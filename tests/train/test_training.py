@@ -115,6 +115,22 @@ def test_what_does_not_go_together_is_one_clear_line(words, message):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+def test_a_recipe_brings_the_parameters_that_it_trains_a_method_with():
+    """VCC learns its selection as officially; explore is left alone where the request gives it."""
+
+    def composed(*words):
+        return compose.compose(["recipe=vcc_qasper", *words])
+
+    def of_vcc(*words):
+        method = composed("method=vcc", *words)["method"]
+        return method["straight_through"], method["explore"]
+
+    assert of_vcc() == (True, 0.1)
+    assert of_vcc("method.explore=0") == (True, 0.0)
+    assert of_vcc("protocol=swap") == (False, 0.0)
+    assert "straight_through" not in composed("method=vanilla")["method"]
+
+
 RECIPES = sorted(
     path.stem for path in (ROOT / "conf/recipe").glob("*.yaml") if "@package" in path.read_text()
 )
@@ -125,7 +141,7 @@ def test_every_recipe_loads_and_says_what_it_costs(name):
     request = compose.compose([f"recipe={name}"])
     assert request["recipe"]["name"] == name
     protocol.check_recipe(request["recipe"])
-    assert set(request["recipe"]) == set(RecipeConf.__dataclass_fields__)
+    assert set(request["recipe"]) == set(RecipeConf.__dataclass_fields__) - {"trained_with"}
     assert protocol.protocol_of(request) in ("from-scratch", "finetune", "swap")
     model, task = protocol.sized(request["model"], request["task"]), request["task"]
     if model["config"]:

@@ -2,6 +2,11 @@
 
 It is measured as the difference of two cells that differ only in what they allocate, as a cell also
 needs about 0.1 MiB for its token ids, hidden states and Python objects.
+
+Torch's own count is the same in each process. Resident memory is counted in pages of 4 KiB, and how
+many of them a forward's small objects touch depends on the holes that the heap happens to have: one
+cell needed 520 to 524 pages in 28 processes, each time the same within a process. The difference of
+two is therefore known to RESOLUTION_BYTES, which is more than 1 % of an allocation below 3.2 MiB.
 """
 
 from __future__ import annotations
@@ -20,6 +25,14 @@ MIB = 1 << 20
 OWN_MIB = 2
 """Allocated by both cells: more than the rest of the forward needs, so that both have their peak at
 the same point."""
+RESOLUTION_BYTES = 32 << 10
+RESIDENT = ("rss_peak_delta_bytes", "rss_peak_warm_delta_bytes")
+FIGURES = (*RESIDENT, "alloc_peak_bytes")
+
+
+def near(name: str, size: float) -> object:
+    """What equals a figure that measures `size` bytes."""
+    return pytest.approx(size, rel=0.01, abs=RESOLUTION_BYTES if name in RESIDENT else None)
 
 
 @pytest.fixture(scope="module")
@@ -48,16 +61,15 @@ def baseline(peak):
 @pytest.mark.parametrize("mib", [1, 16, 256, 1024])
 def test_an_allocation_of_k_mib_measures_k(mib, baseline, peak):
     figures = peak("method=allocates", f"method.mib={OWN_MIB + mib}")
-    for name in ("rss_peak_delta_bytes", "rss_peak_warm_delta_bytes", "alloc_peak_bytes"):
-        measured = (figures[name] - baseline[name]) / MIB
-        assert measured == pytest.approx(mib, rel=0.01), name
+    for name in FIGURES:
+        assert figures[name] - baseline[name] == near(name, mib * MIB), name
 
 
 def test_the_order_of_cells_changes_no_figure(baseline, peak):
     """`baseline` was measured first, before cells of up to 1 GiB."""
     repeated = peak("method=allocates", f"method.mib={OWN_MIB}")
-    for name in ("rss_peak_delta_bytes", "rss_peak_warm_delta_bytes", "alloc_peak_bytes"):
-        assert repeated[name] == pytest.approx(baseline[name], rel=0.01), name
+    for name in FIGURES:
+        assert repeated[name] == near(name, baseline[name]), name
 
 
 def test_memory_that_is_freed_within_a_call_is_in_the_peak(peak):

@@ -63,10 +63,18 @@ def run(main: Callable[..., None], arguments: Sequence[str]) -> None:
 
 
 def card(recipe: Any, path: str, start: Path, seconds: float) -> DictConfig:
-    """What a training says of itself, before it is scored."""
+    """What a training says of itself, before it is scored. `training` is as a row has it
+    (bench.request.training_record); its steps aren't counted."""
     share = {"share": recipe.share} if recipe.get("share", 1) != 1 else {}
     source = {"recipe": path, "start": str(start), "seed": recipe.seed}
-    return OmegaConf.create({**source, **share, "minutes": round(seconds / 60)})
+    training = {
+        "from": "first weights built by the recipe" if "new" in recipe else start.name,
+        "steps": None,
+        "hours": round(seconds / 3600, 2),
+        "supervision": recipe.get("supervision"),
+    }
+    minutes = {"minutes": round(seconds / 60)}
+    return OmegaConf.create({**source, **share, **minutes, "training": training})
 
 
 def _shrink(recipe: Any, share: float) -> None:

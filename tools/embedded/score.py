@@ -37,7 +37,7 @@ def figures(cell: Cell, results: Path | str) -> dict[str, Any]:
         cell.task["metric"]: round(columns["value"], 1),
         "interval": interval,
         "rows": columns["n_scored"],
-        "chance": round(columns["chance"], 1),
+        "chance": columns["chance"] and round(columns["chance"], 1),
     }
 
 

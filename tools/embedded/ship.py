@@ -15,6 +15,7 @@ import bench
 from bench.errors import RequestError
 from bench.request import protocol
 from bench.request.cell import BASELINE, Cell
+from bench.request.training_record import training_of
 from tools.embedded import score
 from tools.embedded.entropy import entropies
 from tools.embedded.recipe import run
@@ -51,6 +52,7 @@ def main(folder: str, *words: str) -> None:
         "length": training["length"],
         "steps": training["best_step"],
         "wall_minutes": round(training["wall_ns"] / 60e9, 1),
+        "training": training_of(cell.model),
         "start": training["protocol"],
         "dev_accuracy": round(100 * training["dev_score"], 1),
         "test": test,

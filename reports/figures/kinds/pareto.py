@@ -78,7 +78,7 @@ def _plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
     if not some:
         return None
     drawn = spread(some, most)
-    panels = [captions.panel(p, partial(paint, rows, p, cost), "length") for p in drawn]
+    panels = [captions.panel(p, partial(paint, rows, p, cost), "length", "scores") for p in drawn]
     legend = captions.legend(rows, drawn)
     legend += [
         (sheet.mark(None, kind), text)

@@ -40,7 +40,7 @@ def plot(rows: FigureRows, most: int) -> sheet.Plot | None:
         for name, color, marker in zip(names, COLORS, MARKS, strict=False)
     ]
     legend.append((sheet.dashed(looks.GREY), "vanilla"))
-    panels = [captions.panel(p, partial(paint, p, names), "length") for p in drawn]
+    panels = [captions.panel(p, partial(paint, p, names), "length", "scores") for p in drawn]
     note = "Bars: 95 % interval of the main metric. Dashed: vanilla, in the metric's colour."
     return sheet.Plot(panels, 2, 2.1, legend, note, len(some) - len(drawn))
 

@@ -39,7 +39,8 @@ def runtime(rows: FigureRows, most: int) -> sheet.Plot | None:
 )
 def attention(rows: FigureRows, most: int) -> sheet.Plot | None:
     """The tasks of LRA, and IceFormer alone beside vanilla."""
-    lra = rows.where(benchmark="lra", method=["iceformer", VANILLA])
+    searches = [name for name in rows.names if name.partition("·")[0] == "iceformer"]
+    lra = rows.where(benchmark="lra", method=[*searches, VANILLA])
     return _plot(lra, most, ATTENTION, 3)
 
 
@@ -52,7 +53,7 @@ def _plot(rows: FigureRows, most: int, cost: str, across: int) -> sheet.Plot | N
     if not some:
         return None
     drawn = sorted(some[:most], key=lambda p: (p["task"].iloc[0], p["length"].iloc[0]))
-    panels = [captions.panel(p, partial(paint, rows, p, cost), "length") for p in drawn]
+    panels = [captions.panel(p, partial(paint, rows, p, cost), "length", "scores") for p in drawn]
     note = (
         "Bars: 95 % intervals. A line joins one method's variants; what they differ in is beside."
     )

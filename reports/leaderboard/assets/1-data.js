@@ -63,7 +63,7 @@ const COLUMNS = {
   rank: { head: 'Rank', of: (r) => r.first && r.first + r.last / 1e4, show: (r) => [rank(r)] },
   method: { head: 'Method', of: (r) => r.label, show: (r) => [r.label] },
   quality: { head: 'Quality', of: (r) => r.value, down: true,
-    show: (r) => (r.value == null ? ['–'] : [points(r.value), `${reach(r)}${r.atChance ? ' ‡' : ''}`.trim()]) },
+    show: (r) => (r.value == null ? ['–'] : [points(r.value), `${reach(r)} ${r.atChance ? '‡' : ''}${r.ownWeights ? '§' : ''}`.trim()]) },
   latency: { head: 'Latency', of: (r) => r.ratio,
     show: (r) => (r.isBase && r.ms != null ? ['baseline'] : r.ratio == null ? ['–'] : [times(r.ratio), `${r.verdict || ''}${r.noisy ? '†' : ''}`, r.verdict]) },
   memory: { head: 'Memory', of: (r) => r.memory, show: (r) => (r.isBase && r.mib != null ? ['baseline'] : [times(r.memory)]) },

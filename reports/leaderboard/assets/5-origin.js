@@ -33,9 +33,11 @@ function openOrigin(row, asked) {
     facts('Quality', 'quality', asked, [
       ['Score', row.value == null ? null : `${points(row.value)}${row.reach == null ? '' : within(row.lo, row.hi, points)} ${row.metric || ''}, n = ${some(row.n)}${row.lost ? `, ${row.lost} failed` : ''}${row.lo != null && row.reach == null ? '; every sample scores the same, so there is no interval' : ''}`],
       ['Interval', row.reach == null ? null : more.ci_method],
-      ['Vanilla', row.base == null ? null : `${points(row.base)}${within(row.baseLo, row.baseHi, points)} on the same samples`],
+      ['Vanilla', row.base == null ? null : `${points(row.base)}${within(row.baseLo, row.baseHi, points)} on the same samples; ${more.compared}`],
       ['Best constant answer', row.chance == null ? null : `${points(row.chance)}${row.atChance ? ': ‡ this score is not clearly above it' : ''}`],
-      ['Difference', difference == null ? null : `${signed(difference)}${within(row.diffLo, row.diffHi, signed)} points`],
+      ['Difference', difference == null ? null : `${signed(difference)}${within(row.diffLo, row.diffHi, signed)} points; ${more.compared}`],
+      ['§ Training', row.ownWeights ? more.training : null],
+      ['§ Vanilla’s training', row.ownWeights ? more.base_training : null],
       ['Rank', row.first == null ? null : `${rank(row)} of ${board.rows.filter((other) => other.first != null).length}; pairs told apart ${board.how}`],
       ['Input cut', row.cut ? `${(row.cut * 100).toFixed(1)} % of tokens` : null],
     ]),

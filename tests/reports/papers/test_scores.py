@@ -41,12 +41,23 @@ def test_few_rows_differ_from_nothing_either(judged):
         ({"split": "test"}, "test split; the paper's is dev"),
         ({"method_params": json.dumps({"k": 8, "h": 70})}, "k=8; the paper's is 16"),
         ({"method_params": json.dumps({"k": 16, "h": 90})}, "h=90; the paper's is 70"),
+        ({"method_params": json.dumps({"selection": "paper"})}, "the paper's is attention"),
+        ({"method_params": json.dumps({"plain_layers": 3})}, "plain_layers=3; the paper's is 4"),
     ],
 )
 def test_what_is_not_the_papers_cell_is_shown_and_never_compared(judged, more, reason):
     cell = judged(scored(74.6, **more))
     assert cell.verdict == "not comparable" and reason in cell.reason
     assert cell.measured.value == 74.6 and cell.judgement.delta is None
+
+
+@pytest.mark.parametrize(
+    ("layers", "reason"), [(8, "plain_layers=8; the paper's is 6"), (6, ""), (None, "")]
+)
+def test_a_large_model_has_the_plain_layers_of_the_papers(judged, layers, reason):
+    row = scored(80.0, model="my-t5-large", method_params=json.dumps({"plain_layers": layers}))
+    cell = judged(row, name="vcc_table2", **{**F1, "model_size": "large"})
+    assert cell.row and (reason in cell.reason if reason else "plain_layers" not in cell.reason)
 
 
 def test_another_length_is_another_line(judged):

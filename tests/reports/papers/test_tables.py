@@ -30,7 +30,8 @@ def test_a_table_names_what_there_is(name):
     for method in definition.methods.values():
         assert bool(method.method) != bool(method.cannot), method
         if method.method:
-            given = {*method.params, *(k for own in method.by_task.values() for k in own)}
+            own = [method.params, *method.by_task.values(), *method.by_size.values()]
+            given = {name for params in own for name in params}
             assert given <= set(plugins.conf("method", method.method)), method
     for task in definition.tasks.values():
         assert bool(task.task) != bool(task.cannot), task

@@ -5,7 +5,7 @@ import heapq
 import pytest
 import torch
 
-from methods.iceformer import indices
+from methods.iceformer import dci
 from tests.methods.ice import SIZE, inputs
 
 pytestmark = pytest.mark.usefixtures("poison")
@@ -20,7 +20,7 @@ def embed_keys(key, c):
 
 def test_embeddings_by_hand():
     keys, query = torch.tensor([[3.0, 0.0], [0.0, 4.0]]), torch.tensor([[1.0, 0.0]])
-    embedded, asked = embed_keys(keys, 4.0), indices.embed_queries(query)
+    embedded, asked = embed_keys(keys, 4.0), dci.embed_queries(query)
     torch.testing.assert_close((asked - embedded).square().sum(-1), torch.tensor([0.5, 2.0]))
     torch.testing.assert_close(embedded.norm(dim=-1), torch.ones(2))
 
@@ -29,10 +29,10 @@ def test_embeddings_rank_as_inner_products_do():
     query, key = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [10.0, 1.0]])
     assert torch.cdist(query, key).argmin() == 0 and (query @ key.T).argmax() == 1
     c = float(key.norm(dim=-1).max())
-    assert torch.cdist(indices.embed_queries(query), embed_keys(key, c)).argmin() == 1
+    assert torch.cdist(dci.embed_queries(query), embed_keys(key, c)).argmin() == 1
     query, key, _ = (x[0, 0] for x in inputs(50))
     c = float(key.norm(dim=-1).max())
-    distance = torch.cdist(indices.embed_queries(query), embed_keys(key, c)).square()
+    distance = torch.cdist(dci.embed_queries(query), embed_keys(key, c)).square()
     products = 2 - 2 * (query @ key.T) / (c * query.norm(dim=-1, keepdim=True))
     torch.testing.assert_close(distance, products, rtol=1e-4, atol=1e-5)
 
@@ -43,10 +43,10 @@ def test_dci_lists_hold_keys_and_queries_under_the_embeddings():
 
     def distances(query, key):
         d = key.shape[-1]
-        index = indices.Dci(d, m=1, L=d + 1, k0=1, k1=None, seed=0)
+        index = dci.Dci(d, m=1, L=d + 1, k0=1, k1=None, seed=0, kind="orthogonal")
         index.add(key[None, None])
         c = index.bounds(torch.tensor([len(key)]))[..., 0]
-        step = indices.REACH / (d + 1) ** 0.5 / 127
+        step = dci.REACH / (d + 1) ** 0.5 / 127
         keys = index.key_lists(c, len(key))[0, 0].mT * step
         return torch.cdist(index.query_lists(query[None, None])[0, 0] * step, keys), float(c)
 
@@ -56,7 +56,7 @@ def test_dci_lists_hold_keys_and_queries_under_the_embeddings():
     torch.testing.assert_close(found.square(), torch.tensor([[0.5, 2.0]]), rtol=0.05, atol=0.05)
     query, key, _ = (x[0, 0] for x in inputs(50))
     found, c = distances(query, key)
-    expected = torch.cdist(indices.embed_queries(query), embed_keys(key, c))
+    expected = torch.cdist(dci.embed_queries(query), embed_keys(key, c))
     torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
 
 
@@ -79,10 +79,11 @@ def printed_query(keys, query, k0, k1):
     return found
 
 
+@pytest.mark.parametrize("kind", dci.DIRECTIONS)
 @pytest.mark.parametrize("k0, k1", [(5, None), (12, None), (40, 60), (8, 100), (1, 1)])
-def test_dci_is_the_algorithm_as_printed(k0, k1):
+def test_dci_is_the_algorithm_as_printed(k0, k1, kind):
     query, key, _ = inputs(60, heads=1, key_heads=1)
-    index = indices.Dci(SIZE, m=3, L=2, k0=k0, k1=k1, seed=0)
+    index = dci.Dci(SIZE, m=3, L=2, k0=k0, k1=k1, seed=0, kind=kind)
     index.add(key)
     seen = torch.full((60,), 60)
     chosen = index.candidates(query, seen, k=1)[0, 0]
@@ -103,10 +104,35 @@ def test_dci_is_the_algorithm_as_printed(k0, k1):
 def test_dci_bounds_hold_every_norm():
     _, key, _ = inputs(100)
     key = key * torch.linspace(0.1, 5, 100)[:, None]
-    index = indices.Dci(SIZE, 2, 1, 0.5, None, 0)
+    index = dci.Dci(SIZE, 2, 1, 0.5, None, 0, "independent")
     index.add(key[:, :, :30])
     index.add(key[:, :, 30:])
     c = index.bounds(torch.arange(1, 101))
     highest = key.norm(dim=-1).cummax(-1).values
     assert (c >= highest * 0.99999).all() and (c <= highest * 1.4143).all()
     assert len(c[0, 0].unique()) < 15
+
+
+def test_directions_are_independent_or_at_right_angles():
+    """Unit vectors, and the same again of the same seed: independent ones (algorithm 2) meet at
+    angles whose cosine has a variance of 1 / size."""
+    drawn = {kind: dci.draw_directions(65, 130, kind, seed=3).double() for kind in dci.DIRECTIONS}
+    for kind, directions in drawn.items():
+        torch.testing.assert_close(directions.norm(dim=0), torch.ones(130).double())
+        assert torch.equal(directions, dci.draw_directions(65, 130, kind, seed=3).double())
+    cosines = drawn["independent"].T @ drawn["independent"]
+    others = cosines[~torch.eye(130, dtype=torch.bool)]
+    assert float(others.square().mean()) == pytest.approx(1 / 65, rel=0.1)
+    square = drawn["orthogonal"][:, :65]
+    torch.testing.assert_close(square.T @ square, torch.eye(65).double(), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("k1, least, most", [(None, 0.8, 1.0), (0.5, 0.03, 0.15)])
+def test_share_of_keys_that_the_defaults_score(k1, least, most):
+    """k0=0.8 retrieves that share in each composite index. Officially the visits of both indices
+    count together: with half of them few keys are returned by all four lists."""
+    query, key, _ = inputs(600)
+    index = dci.Dci(SIZE, m=4, L=2, k0=0.8, k1=k1, seed=0, kind="independent")
+    index.add(key)
+    share = float(index.candidates(query, torch.full((600,), 600), k=20).float().mean())
+    assert least <= share <= most

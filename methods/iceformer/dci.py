@@ -1,13 +1,9 @@
-"""Indices of keys: which of them are candidates for a query (see `methods/iceformer/knn.py`).
+"""Prioritized DCI (Li & Malik, arXiv 1703.00440), the search of IceFormer (algorithms 2 and 3).
 
-- `Exact`: every key is a candidate.
-- `Dci`: Prioritized DCI (Li & Malik, arXiv 1703.00440; IceFormer, algorithms 2 and 3), which ranks
-  keys by m·L random projections. A key enters S_l once all m lists have returned it, and the
-  lists of a composite index return keys in the order of |projection difference|. So S_l holds
-  the k0 keys whose largest difference is smallest, which is computed here without lists.
-  Projections are stored in 8 bits, and keys that tie with the k0-th belong to S_l too.
-- `Quantized`: the largest inner products of 8-bit numbers (not in the paper, which leaves the
-  choice of k-NN search open: §4.2).
+It ranks keys by m·L random projections. A key enters S_l once all m lists of composite index l have
+returned it, and the lists return keys in the order of |projection difference|. So S_l holds the k0
+keys whose largest difference is smallest, which is computed here without lists. Projections are
+stored in 8 bits, and keys that tie with the k0-th belong to S_l too.
 """
 
 from __future__ import annotations
@@ -19,9 +15,9 @@ import torch
 from torch import Tensor
 
 from methods import kernels
-from methods.iceformer.inputs import TopKInputs, unseen
+from methods.iceformer.inputs import TopKInputs, append, unseen
 
-BLOCK = kernels.BLOCK  # keys that share a mean in `Quantized`
+DIRECTIONS = ("independent", "orthogonal")
 REACH = 4.0  # projections of unit vectors are clamped to this many standard deviations
 FAR = 255  # more than any difference of two projections
 TINY = 1e-30
@@ -33,35 +29,31 @@ def embed_queries(query: Tensor) -> Tensor:
     return torch.cat((query / norm, torch.zeros_like(norm)), -1)
 
 
-class Exact:
-    """Every key is a candidate: recall 1."""
-
-    def add(self, key: Tensor) -> None:
-        pass
-
-    def candidates(
-        self, query: Tensor, seen: Tensor, k: int, bias: Tensor | None = None
-    ) -> Tensor | None:
-        return None
-
-    def native(self, inputs: TopKInputs) -> tuple[Tensor, Tensor] | str:
-        return "search=exact"
+def draw_directions(size: int, count: int, kind: str, seed: int) -> Tensor:
+    """Random unit vectors [size, count]: independent (algorithm 2), or as many as possible at right
+    angles, which separate keys better."""
+    draw = torch.randn(size, count, generator=torch.Generator().manual_seed(seed))
+    if kind == "independent":
+        return torch.nn.functional.normalize(draw, dim=0)
+    parts = torch.split(draw.double(), size, 1)
+    return torch.cat([torch.linalg.qr(part).Q for part in parts], 1).float()
 
 
 class Dci:
-    """Prioritized DCI: m simple indices in each of L composite ones.
+    """Prioritized DCI: m simple indices in each of L composite ones, for keys of size d.
 
-    k0  keys to retrieve in each composite index; below 1: as a share of the keys seen
-    k1  keys to visit in each, counted in each of its lists; None: until k0 are retrieved
+    k0    keys to retrieve in each composite index; below 1: as a share of the keys seen
+    k1    keys to visit in the lists of each, every list's visits counted; below 1: as a share of
+          all m·n visits; None: until k0 are retrieved
+    kind  of the directions, one of DIRECTIONS
     """
 
-    def __init__(self, d: int, m: int, L: int, k0: float, k1: int | None, seed: int) -> None:
+    def __init__(
+        self, d: int, m: int, L: int, k0: float, k1: float | None, seed: int, kind: str
+    ) -> None:
         self.d, self.m, self.L, self.k0, self.k1 = d, m, L, k0, k1
-        # Random unit vectors [d+1, m·L]; the last row belongs to the coordinate that T_K adds. As
-        # many as possible are orthogonal: they separate keys better than independent ones.
-        draw = torch.randn(d + 1, m * L, generator=torch.Generator().manual_seed(seed))
-        parts = torch.split(draw.double(), d + 1, 1)
-        self.directions = torch.cat([torch.linalg.qr(part).Q for part in parts], 1).float()
+        # The last of the d+1 coordinates is the one that T_K adds.
+        self.directions = draw_directions(d + 1, m * L, kind, seed)
         # [B, H, n, m·L] projections before the division by c; then [B, H, n]
         self.raw = self.square = self.highest = torch.empty(0)
 
@@ -72,15 +64,15 @@ class Dci:
         highest = square.cummax(-1).values
         if self.highest.numel():
             highest = highest.maximum(self.highest[..., -1:])
-        self.raw = _append(self.raw, key @ self.directions[:-1])
-        self.square = _append(self.square, square)
-        self.highest = _append(self.highest, highest)
+        self.raw = append(self.raw, key @ self.directions[:-1])
+        self.square = append(self.square, square)
+        self.highest = append(self.highest, highest)
 
     def candidates(self, query: Tensor, seen: Tensor, k: int, bias: Tensor | None = None) -> Tensor:
         c, lists = self.bounds(seen), self.query_lists(query)
         n = int(seen.max())
         hidden = unseen(seen, n)
-        k0, k1 = self.retrieved(seen, k), (seen * self.m).clamp(max=self.k1 or FAR)
+        k0, k1 = self.retrieved(seen, k), _amount(self.k1 or 1, seen * self.m)
         chosen = []
         for rows in _constant(c):
             keys = self.key_lists(c[:, :, rows.start], n).unflatten(2, (self.L, self.m))
@@ -99,8 +91,12 @@ class Dci:
         return torch.cat(chosen, 2)
 
     def native(self, inputs: TopKInputs) -> tuple[Tensor, Tensor] | str:
-        if self.k1 is not None or inputs.bias is not None:
-            return "k1 is given" if self.k1 is not None else "a bias on scores"
+        if self.k1 is not None:
+            return "k1 is given"
+        bias = inputs.bias_by_distance()
+        if isinstance(bias, str):
+            return bias
+        table, places = bias
         self.add(inputs.key)
         c, lists = self.bounds(inputs.seen), self.query_lists(inputs.query)
         outputs, ids = [], []
@@ -117,6 +113,8 @@ class Dci:
                 self.key_lists(c[:, :, rows.start], n).unflatten(2, (self.L, self.m)),
                 lists[:, :, rows].unflatten(3, (self.L, self.m)),
                 self.retrieved(seen, inputs.k),
+                table,
+                None if places is None else places[rows],
             )
             if isinstance(result, str):
                 self.raw = self.square = self.highest = torch.empty(0)
@@ -129,8 +127,7 @@ class Dci:
 
     def retrieved(self, seen: Tensor, k: int) -> Tensor:
         """k0 for each query, [q] int64; enough for k."""
-        k0 = seen * self.k0 if self.k0 < 1 else torch.full_like(seen, int(self.k0))
-        return k0.ceil().long().clamp(min=k).minimum(seen)
+        return _amount(self.k0, seen).clamp(min=k).minimum(seen)
 
     def bounds(self, seen: Tensor) -> Tensor:
         """c for each query, [B, H, q]: the smallest power of √2 that is at least the norm of every
@@ -155,78 +152,10 @@ class Dci:
         return (projected / step).round_().clamp_(-127, 127).to(torch.int16)
 
 
-class Quantized:
-    """Inner products of 8-bit numbers, with a scale for each query and key. Keys are quantized
-    relative to the weighted mean of their block of 64, in which a key with very large numbers
-    weighs no more than the others. In a block that a query sees only in part, all keys are
-    candidates: no mean then leaks keys that the query does not see."""
-
-    def __init__(self) -> None:
-        self.near = self.mean = self.rest = torch.empty(0)
-
-    def add(self, key: Tensor) -> None:
-        keys = _append(self.rest, key.float())
-        whole = keys.shape[2] // BLOCK * BLOCK
-        self.rest = keys[:, :, whole:]
-        if not whole:
-            return
-        blocks = keys[:, :, :whole].unflatten(2, (-1, BLOCK))
-        size = blocks.abs().amax(4, keepdim=True)
-        weight = 1 / size.maximum(size.mean(3, keepdim=True) / 8).clamp(min=TINY)
-        mean = (weight * blocks).sum(3) / weight.sum(3)
-        blocks = blocks - mean[:, :, :, None]
-        scale = blocks.abs().amax(4, keepdim=True).clamp(min=TINY) / 127
-        self.near = _append(self.near, ((blocks / scale).round() * scale).flatten(2, 3))
-        self.mean = _append(self.mean, mean)
-
-    def candidates(
-        self, query: Tensor, seen: Tensor, k: int, bias: Tensor | None = None
-    ) -> Tensor | None:
-        n = int(seen.max())
-        wanted = rescored(k)
-        if n <= max(wanted, BLOCK) or not self.near.numel():
-            return None
-        query = query.float()
-        scale = query.abs().amax(-1, keepdim=True).clamp(min=TINY) / 127
-        rounded = (query / scale).round() * scale
-        whole = min(n // BLOCK * BLOCK, self.near.shape[2])
-        scores = rounded @ self.near[:, :, :whole].mT
-        scores += (query @ self.mean[:, :, : whole // BLOCK].mT).repeat_interleave(BLOCK, -1)
-        if bias is not None:
-            scores += bias[..., :whole]
-        in_part = unseen(seen // BLOCK * BLOCK, whole)
-        scores.masked_fill_(in_part, -math.inf)
-        floor = scores.topk(min(wanted, whole)).values[..., -1:]
-        chosen = (scores >= floor) | in_part
-        return torch.nn.functional.pad(chosen, (0, n - whole), value=True)
-
-    def native(self, inputs: TopKInputs) -> tuple[Tensor, Tensor] | str:
-        bias = places = None
-        if inputs.bias is not None:
-            by_distance = inputs.bias.by_distance()
-            if isinstance(by_distance, str):
-                return by_distance
-            bias, places = by_distance
-        return kernels.topk(
-            inputs.query,
-            inputs.key,
-            inputs.value,
-            inputs.scale,
-            inputs.k,
-            rescored(inputs.k),
-            inputs.seen,
-            bias,
-            places,
-        )
-
-
-def rescored(k: int) -> int:
-    """How many candidates `Quantized` selects for exact scoring: enough to hold the best k."""
-    return k + k // 4 + 8
-
-
-def _append(old: Tensor, new: Tensor) -> Tensor:
-    return torch.cat((old, new), 2) if old.numel() else new
+def _amount(wanted: float, of: Tensor) -> Tensor:
+    """A number, or below 1 a share of each of `of` [q] int64; at most these."""
+    share = (of * wanted).ceil().long() if wanted < 1 else torch.full_like(of, int(wanted))
+    return share.minimum(of)
 
 
 def _constant(c: Tensor) -> list[slice]:

@@ -1,0 +1,95 @@
+"""`bench ls`: the names of everything that a request may choose. Imports no torch and no plugin."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from bench.errors import RequestError, unknown
+from bench.request import plugins
+from bench.request.compose import GROUPS
+from bench.terminal import task_table, text_table
+from bench.terminal.arguments import add_format, parser_for
+
+METRICS = "metrics"
+PLURALS = {group if group == "data" else f"{group}s": group for group in GROUPS}
+SHOWN = ("method", "task", "model")
+"""Groups that are listed when none is named."""
+
+
+def ls(arguments: Sequence[str]) -> int:
+    """Names and what their YAML says of them. A file that can't be used is listed with what is
+    wrong with it."""
+    lists = [*PLURALS, METRICS]
+    parser = parser_for("ls", "list methods, tasks and models, or one of: " + ", ".join(lists))
+    parser.add_argument("group", nargs="?")
+    add_format(parser)
+    options = parser.parse_args(arguments)
+    chosen, form = options.group, "table" if options.format == "auto" else options.format
+    for problem in plugins.problems():
+        print(f"bench: {problem}", file=sys.stderr)
+    if chosen == METRICS:
+        names = ("name", "version", "tasks")
+        if text_table.tabular(form):
+            text_table.write(form, names, _metrics())
+        else:
+            text_table.draw("", names, [[str(r[n]) for n in names] for r in _metrics()], names)
+        return 0
+    if chosen and chosen not in PLURALS and chosen not in GROUPS:
+        raise unknown("list", chosen, lists)
+    groups = [PLURALS.get(chosen, chosen)] if chosen else SHOWN
+    records = [record for group in groups for record in _choices(group)]
+    if text_table.tabular(form):
+        columns = task_table.COLUMNS if groups == ["task"] else ()
+        text_table.write(form, ("group", "name", "about", *columns, "problem"), records)
+    elif groups == ["task"]:
+        print(task_table.table(records))
+    else:
+        _print(records, titled=len(groups) > 1)
+    return 0
+
+
+def _choices(group: str) -> list[dict[str, Any]]:
+    return [_record(group, name) for name in plugins.available(group)]
+
+
+def _record(group: str, name: str) -> dict[str, Any]:
+    path = plugins.available(group)[name]
+    about = plugins.about(path).partition(". ")[0].rstrip(".")
+    record = {"group": group, "name": name, "about": about, "problem": None}
+    try:
+        content = plugins.checked(group, path)
+    except RequestError as error:
+        return {**record, "problem": str(error)}
+    return {**record, **(task_table.facts(name, content) if group == "task" else {})}
+
+
+def _print(records: Sequence[dict[str, Any]], titled: bool) -> None:
+    """A line for each name; the names of a group are aligned."""
+    for group in dict.fromkeys(record["group"] for record in records):
+        lines = [record for record in records if record["group"] == group]
+        if titled:
+            print(f"{group}:")
+        width = max(len(record["name"]) for record in lines)
+        for record in lines:
+            problem = record["problem"]
+            about = f"can't be used: {problem}" if problem else record["about"]
+            print(f"  {record['name']:<{width}}  {about}")
+
+
+def _metrics() -> list[dict[str, Any]]:
+    """Each metric with the tasks that it is official for."""
+    from tasks.metrics import METRICS as metrics
+
+    tasks = [(name, conf["benchmark"], conf.get("metric"))
+             for name, conf in plugins.usable("task").items()]  # fmt: skip
+    used: dict[str, list[str]] = {name: [] for name in sorted(metrics)}
+    for name, benchmark, metric in tasks:
+        own = f"{benchmark}/{metric}"
+        used.setdefault(own if own in metrics else str(metric), []).append(name)
+    return [
+        {"name": name, "version": metrics[name].version, "tasks": " ".join(used[name])}
+        for name in used
+        if name in metrics
+    ]

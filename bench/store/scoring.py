@@ -1,0 +1,33 @@
+"""The official metric of a task, applied to stored predictions and checked: a metric may be a
+plugin's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from bench.errors import errors_of
+from tasks.base import Task
+
+
+def scored(
+    task: Task, answers: Sequence[Any], references: Sequence[Sequence[str]]
+) -> tuple[Mapping[str, Any], list[float]]:
+    """The figures of `Task.score` and the numbers of `Task.score_each`. Raises RequestError where
+    the metric raises, or gives something else."""
+    name, target = f"metric {task.metric} of task {task.name}", type(task).__module__
+    with errors_of(name, target):
+        figures = task.score(answers, references)
+        if not isinstance(figures, Mapping) or not is_number(figures.get("value")):
+            raise ValueError(f"score gave {figures!r:.200}; expected figures with a number 'value'")
+        each = list(task.score_each(answers, references))
+        if len(each) != len(answers) or not all(map(is_number, each)):
+            raise ValueError(
+                f"score_each gave {each!r:.200}; expected a number for each of {len(answers)} rows"
+            )
+    return figures, each
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

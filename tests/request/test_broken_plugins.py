@@ -1,0 +1,258 @@
+"""A broken plugin is named in one line with its file, and breaks nothing else."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+
+import pytest
+
+import bench
+from bench.cli.main import dispatch
+from bench.conformance.__main__ import requested
+from bench.errors import RequestError
+from bench.request import plugins
+from bench.status import Status
+from bench.store import derived_columns
+from tests import made
+
+METHOD = """
+from dataclasses import dataclass
+from methods.base import Method
+@dataclass(frozen=True)
+class Broken(Method):
+    window: int = 1
+"""
+TASK = """
+from dataclasses import dataclass
+from tasks.base import Row
+from tasks.loading.reader import Reader
+@dataclass(frozen=True)
+class Broken(Reader):
+    def parse(self, record, where, split, at):
+        return Row(record["id"], "where", record["d"], ("here",))
+    def make(self, split, index, length, seed):
+        return [{"d": "it is here"}]
+"""
+METHOD_YAML = "name: broken\ntarget: MODULE:Broken\n"
+TASK_YAML = METHOD_YAML + (
+    "benchmark: broken\nversion: 1\nmetric: f1\nmax_new_tokens: 8\nlength: 256\n"
+)
+MODEL_YAML = "name: broken\nfamily: MODULE:Broken\npath: nowhere\nweights: embedded\n"
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """Writes a plugin's YAML and module, and returns the folder. MODULE stands for the module."""
+
+    def write(group: str, yaml: str | bytes, code: str | bytes = "") -> Path:
+        # Modules stay imported, so each has a name of its own.
+        module = f"broken_plugin_{next(_numbers)}"
+        path = tmp_path / "conf" / group / "broken.yaml"
+        path.parent.mkdir(parents=True)
+        for file, text in ((path, yaml), (tmp_path / f"{module}.py", code)):
+            content = text if isinstance(text, bytes) else text.encode()
+            file.write_bytes(content.replace(b"MODULE", module.encode()))
+        return tmp_path
+
+    monkeypatch.setenv("BENCH_CONF_PATH", str(tmp_path / "conf"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plugins.conf_dirs.cache_clear()
+    yield write
+    plugins.conf_dirs.cache_clear()
+    for name in [name for name in sys.modules if name.startswith("broken_plugin")]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def told(capsys):
+    """Runs a command that refuses its request and returns what it says: one line."""
+
+    def run(*words: str) -> str:
+        assert dispatch(words) == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert line.startswith("bench: ")
+        return line
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("yaml", "code", "expected"),
+    [
+        ("name: [broken\ntarget: x\n", METHOD, "broken.yaml:2: not YAML"),
+        ("name: broken\n\ttarget: MODULE:Broken\n", METHOD, "broken.yaml:2: not YAML: found a tab"),
+        ("", METHOD, "broken.yaml: no value for 'name'"),
+        ("- name\n", METHOD, "broken.yaml:1: a list; expected lines NAME: VALUE"),
+        ("# ok\n# \xfc\n".encode("latin-1"), METHOD, "broken.yaml:2: not UTF-8"),
+        ("target: MODULE:Broken\n", METHOD, "broken.yaml: no value for 'name'"),
+        ("name: broken\n", METHOD, "broken.yaml: no value for 'target'"),
+        ("name: other\ntarget: MODULE:Broken\n", METHOD, "broken.yaml:1: name: other"),
+        (METHOD_YAML + "name: broken\n", METHOD, "broken.yaml:3: not YAML: found duplicate key"),
+        (METHOD_YAML + "1: 2\n", METHOD, "broken.yaml:3: name 1; expected text"),
+        (METHOD_YAML + "k: !!python/name:os.system x\n", METHOD, "broken.yaml:3: not YAML"),
+        ("defaults: other\n" + METHOD_YAML, METHOD, "broken.yaml:1: defaults is no list"),
+        ("name: broken\ntarget: 3\n", METHOD, "broken.yaml:2: target: '3' is not of the form"),
+        ("name: broken\ntarget: a.b\n", METHOD, "broken.yaml:2: target: 'a.b' is not of the form"),
+        ("name: broken\ntarget: no_such:A\n", METHOD, "broken.yaml:2: target: no module 'no_such'"),
+        ("name: broken\ntarget: MODULE:Other\n", METHOD, "broken.yaml:2: target: no 'Other' in"),
+        (METHOD_YAML, "x = (\n", ".py:1)"),
+        (METHOD_YAML, "def f():\n    x = 1\n\ty = 2\n", ".py:3)"),
+        (METHOD_YAML, b"x = 1\x00", ".py: source code"),
+        (METHOD_YAML, "", "which defines nothing"),
+    ],
+)  # fmt: skip
+def test_a_file_that_cannot_be_read_is_named(plugin, told, yaml, code, expected):
+    folder = plugin("method", yaml, code)
+    line = told("plan", "method=broken", "length=512", f"results={folder}")
+    assert expected in line and "broken" in line
+    if "duplicate" not in expected:  # PyYAML takes the last one
+        assert told("check", "method=broken") == line
+        assert told("run", "method=broken") == line
+
+
+def test_one_broken_file_leaves_the_list_of_the_others(plugin, capsys):
+    folder = plugin("method", METHOD_YAML, "x = (\n")
+    (folder / "conf/method/latin.yaml").write_bytes("# \xfc\nname: latin\n".encode("latin-1"))
+    (folder / "conf/method/folder.yaml").mkdir()
+    assert dispatch(["ls", "methods"]) == 0
+    listed = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert {"vanilla", "vcc"} <= set(listed)
+    for name in ("broken", "latin", "folder"):
+        assert "can't be used: " in listed[name] and name in listed[name].partition(": ")[2]
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("import no_such_package\n" + METHOD, "No module named 'no_such_package' ("),
+        (METHOD + "1 / 0\n", "ZeroDivisionError: division by zero ("),
+        (METHOD + "raise SystemExit(7)\n", "SystemExit: 7 ("),
+        ("class Broken:\n    pass\n", "is not a dataclass on methods.base.Method"),
+        ("def Broken():\n    pass\n", "is not a dataclass on methods.base.Method"),
+        (
+            METHOD.replace("Broken(Method)", "Broken"),
+            "is not a dataclass on methods.base.Method",
+        ),
+        (METHOD.replace("int = 1", "int"), "broken: no value for 'window'"),
+        (METHOD + "    def __post_init__(self): {}['a']\n", "broken: KeyError: 'a' ("),
+    ],
+)
+def test_a_method_that_cannot_be_made_is_named(plugin, told, code, expected):
+    plugin("method", METHOD_YAML, code)
+    line = told("check", "method=broken")
+    assert expected in line
+    assert "(" not in expected or "broken_plugin" in line.rpartition("(")[2]
+    with pytest.raises(RequestError, match="broken"):
+        requested(["method=broken"])
+
+
+@pytest.mark.parametrize(
+    ("yaml", "code", "expected"),
+    [
+        (TASK_YAML.replace("benchmark: broken\n", ""), TASK, "no value for 'benchmark'"),
+        (TASK_YAML.replace("length: 256\n", ""), TASK, "broken: no value for 'length'"),
+        (TASK_YAML.replace("f1", "f2"), TASK, "task broken: unknown metric 'f2'. Known: "),
+        (TASK_YAML.replace("f1", "[f1]"), TASK, "task broken: "),
+        (TASK_YAML + "colour: red\n", TASK, "unknown parameter of broken 'colour'"),
+        (TASK_YAML, "class Broken:\n    pass\n", "is not a dataclass on tasks.base.Task"),
+        (TASK_YAML, TASK + "    answers = property(lambda self: {}['a'])\n", "KeyError: 'a' ("),
+        (TASK_YAML, TASK + "    def parse(self, *_): return {}['a']\n", "KeyError: 'a' ("),
+        (TASK_YAML, TASK + "    def make(self, *_): return None\n", "TypeError: "),
+        (TASK_YAML, TASK + "    def load(self, *_): return None\n", "load gave NoneType"),
+        (
+            TASK_YAML,
+            TASK + "    metric_version = property(lambda self: 1 / 0)\n",
+            "ZeroDivisionError",
+        ),
+    ],
+)
+def test_a_task_that_cannot_be_used_is_named(plugin, told, tmp_path, yaml, code, expected):
+    plugin("task", yaml, code)
+    model = made.checkpoint(tmp_path / "model")
+    line = told("run", "task=broken", f"model={model}", "length=256", f"results={tmp_path}")
+    assert expected in line and "broken" in line
+
+
+def test_a_plan_refuses_the_cells_of_a_broken_task_alone(plugin, tmp_path, capsys):
+    plugin("task", TASK_YAML.replace("f1", "f2"), TASK)
+    model = made.checkpoint(tmp_path / "model")
+    words = ("task=broken,qmsum", f"model={model}", "length=512", f"results={tmp_path}")
+    assert dispatch(["plan", *words]) == 2
+    states = [line.split("\t")[:2] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert states == [["refused", "task=broken"], ["to do", "task=qmsum"]]
+
+
+@pytest.mark.parametrize(
+    ("group", "yaml", "words"),
+    [
+        ("model", "name: [\n", ("plan", "model=broken")),
+        ("model", MODEL_YAML, ("plan", "model=broken")),
+        ("model", "name: broken\n", ("plan", "model=broken")),
+        ("experiment", "a: [\n", ("plan", "experiment=broken")),
+        ("recipe", "", ("train", "recipe=broken")),
+        ("launcher", "- a\n", ("plan", "launcher=broken")),
+        ("device", "", ("plan", "device=broken")),
+        ("data", "", ("plan", "data=broken")),
+    ],
+)
+def test_every_other_yaml_is_named(plugin, told, tmp_path, group, yaml, words):
+    plugin(group, yaml)
+    assert f"{group}/broken.yaml" in told(*words, f"results={tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("files", "value", "expected"),
+    [
+        ([], "no_such:conf", "no package 'no_such'"),
+        ([], "no_such.sub:conf", "no package 'no_such.sub'"),
+        (["entry_package/__init__.py"], "entry_package:cnf", "no folder "),
+        (["entry_module.py"], "entry_module:conf", "no package 'entry_module'"),
+        (["entry_package/conf/x"], "entry_package:conf", "has no folder method/"),
+    ],
+)
+def test_a_wrong_entry_point_is_named(tmp_path, monkeypatch, capsys, files, value, expected):
+    for name, text in [
+        *((file, "1 / 0") for file in files),  # nothing is imported to find a folder
+        ("x-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: x\nVersion: 1.0\n"),
+        ("x-1.0.dist-info/entry_points.txt", f"[bench.conf]\nmine = {value}\n"),
+    ]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    plugins.conf_dirs.cache_clear()
+    assert dispatch(["ls", "methods"]) == 0
+    shown = capsys.readouterr()
+    assert "vanilla" in shown.out
+    assert f"entry point bench.conf: mine = {value}" in shown.err and expected in shown.err
+    assert dispatch(["plan", "method=mine"]) == 2
+    assert expected in capsys.readouterr().err
+    plugins.conf_dirs.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("metric", "expected"),
+    [
+        ("    def score(self, p, r): return 1 / 0\n", "ZeroDivisionError: division by zero ("),
+        ("    def score(self, p, r): return {'f1': 3.0}\n", "expected figures with a number"),
+        ("    def score(self, p, r): return None\n", "score gave None"),
+        ("    def score(self, p, r): return {'value': None}\n", "expected figures with a number"),
+        ("    def score(self, p, r): return {'value': float('nan')}\n", "expected figures"),
+        ("    def score_each(self, p, r): return None\n", "TypeError: "),
+        ("    def score_each(self, p, r): return [None for _ in p]\n", "a number for each"),
+        ("    def score_each(self, p, r): return [1.0]\n", "expected a number for each of 3"),
+        ("    def constants(self, rows): return 1 / 0\n", "ZeroDivisionError: division by zero ("),
+    ],
+)  # fmt: skip
+def test_a_metric_that_fails_is_a_row_error(plugin, tmp_path, metric, expected):
+    plugin("task", TASK_YAML, TASK + metric)
+    model = made.checkpoint(tmp_path / "model")
+    cell = bench.compose("task=broken", "method=vanilla", f"model={model}", "length=256", "n=3")
+    made.predict(tmp_path, cell, [True, True, False])
+    measured = {"status": Status.OK, "tokens_in_mean": 3.0, "rss_peak_delta_bytes": 5}
+    row = derived_columns.derive(measured, cell, tmp_path)
+    assert (row["status"], row["status_stage"]) == (Status.ERROR, "score")
+    assert expected in row["status_detail"] and len(row["status_detail"].splitlines()) == 1
+    assert row["rss_peak_delta_bytes"] == 5
