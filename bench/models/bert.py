@@ -89,7 +89,7 @@ class RobertaFamily(BertFamily):
 
     kinds = ("roberta", "xlm-roberta")
     architecture = RobertaForSequenceClassification
-    may_lack = ("classifier.",)
+    may_lack: ClassVar[tuple[str, ...]] = ("classifier.",)
     tiny_config: ClassVar[dict[str, Any]] = {
         **BertFamily.tiny_config,
         "max_position_embeddings": 130,

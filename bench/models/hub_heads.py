@@ -29,7 +29,7 @@ class QuestionAnswering(BertFamily):
     """Answers with the best span of the tokens that are not VIP: the question is VIP."""
 
     answers = "span"
-    may_lack = ("qa_outputs.",)
+    may_lack: ClassVar[tuple[str, ...]] = ("qa_outputs.",)
     separators: ClassVar[int] = 1
 
     def encode(self, ids: Tensor, sequence: SequenceInfo) -> Tensor:
@@ -87,7 +87,7 @@ class MultipleChoice(ChoiceHead):
     """Scores each choice in a sequence of its own: CLS, the context, SEP, the question and the
     choice, SEP. Marks say where the choices are in a task's input, and never enter the model."""
 
-    may_lack = ("bert.pooler.", "classifier.")
+    may_lack: ClassVar[tuple[str, ...]] = ("bert.pooler.", "classifier.")
     reads = ("[question]", "[/question]", "[ent]", "[/ent]")
     trained_marks = False
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from transformers import (
+    AutoTokenizer,
     BertConfig,
     BertForMultipleChoice,
     BertForQuestionAnswering,
@@ -20,15 +21,18 @@ from transformers import (
 from bench.errors import RequestError
 from bench.execution import arms
 from bench.execution.runner import identity
+from bench.measure import quality
 from bench.models import auto, hub_heads
 from bench.models.base import Spec
 from bench.models.bert import BertFamily
 from bench.request import plugins
 from bench.request.cell import Cell
 from bench.request.compose import compose
+from bench.store.predictions import Predictions
 from bench.sweep.plan import plan
 from methods.base import SequenceInfo
 from methods.vanilla import Vanilla
+from tasks.loading import formats
 
 SIZES = {
     "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
@@ -39,7 +43,7 @@ SIZES = {
 def checkpoint(folder, kind, **more):
     torch.manual_seed(0)
     config = RobertaConfig if kind.__name__.startswith("Roberta") else BertConfig
-    kind(config(**SIZES, **more)).save_pretrained(folder)
+    kind(config(**{**SIZES, **more})).save_pretrained(folder)
     return folder
 
 
@@ -190,3 +194,22 @@ def test_a_weight_that_holds_nan_is_named(tiny_t5, tmp_path):
     cell = Cell.of(compose([f"model={tmp_path}", "n=1", "length=256"]))
     with pytest.raises(RequestError, match=rf"weight {name} holds NaN \(1 of 2,048\)"):
         arms.load(cell, Vanilla())
+
+
+@pytest.mark.parametrize("kind", [RobertaForQuestionAnswering, BertForMultipleChoice])
+def test_a_checkpoint_answers_the_task_that_it_is_given(kind, tiny_t5, tmp_path):
+    tokenizer = AutoTokenizer.from_pretrained(tiny_t5)
+    tokenizer.add_special_tokens({"cls_token": "<cls>", "sep_token": "<sep>"})
+    tokenizer.save_pretrained(tmp_path)
+    checkpoint(tmp_path, kind, vocab_size=len(tokenizer))
+    cell = Cell.of(compose([f"model={tmp_path}", "method=vcc", "n=2", "batch=2", "length=512"]))
+    rows = quality.rows_without_references(cell)
+    quality.predict(cell, rows, tmp_path, "quality", lambda *_: None)
+    stored = Predictions(tmp_path / "predictions", cell.prediction_key).done()
+    for row in rows:
+        answer = stored[row.id]["prediction"]
+        if kind is BertForMultipleChoice:
+            assert answer in formats.query_choices(row.query)
+        else:
+            ids = tokenizer(row.document).input_ids
+            assert answer in tokenizer.decode(ids, skip_special_tokens=True)
