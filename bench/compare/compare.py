@@ -150,11 +150,14 @@ def memory(a: Row, b: Row) -> Difference:
         return Difference("memory", note=f"read in two ways: {methods}")
     ours, theirs = value_of(a, column), value_of(b, column)
     change = _pct(theirs / ours)
-    small = abs(change) <= paired.SAME_PCT or abs(theirs - ours) <= SAME_BYTES
+    few_bytes = abs(theirs - ours) <= SAME_BYTES
+    small = abs(change) <= paired.SAME_PCT or few_bytes
     verdict = ChangeVerdict.WORSE if change > 0 else ChangeVerdict.BETTER
     verdict = ChangeVerdict.SAME if small else verdict
-    return Difference("memory", ours, theirs, change, change_pct=change,
-                      verdict=verdict, if_significant=verdict)  # fmt: skip
+    note = f"a change counts from {SAME_BYTES >> 20} MiB; this is {abs(theirs - ours) >> 10} KiB"
+    return Difference("memory", ours, theirs, change, change_pct=change, verdict=verdict,
+                      if_significant=verdict,
+                      note=note if few_bytes and abs(change) > paired.SAME_PCT else "")  # fmt: skip
 
 
 def quality(

@@ -64,6 +64,9 @@ class Row(TypedDict, total=False):
     ran_beside: Annotated[str | None, "other jobs and workers on the machine, as far as known"]
     # shape
     length: Annotated[int, "tokens a sample may have"]
+    positions_learned: Annotated[
+        int | None, "its learned positions, where longer inputs reuse them"
+    ]
     batch: Annotated[int, "samples in one forward"]
     dtype: Annotated[str, "number format of weights and activations"]
     device: Annotated[str, "cpu or cuda"]

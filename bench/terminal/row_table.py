@@ -22,6 +22,7 @@ from bench.request.cell import BASELINE
 from bench.status import QualityComparison, Status
 from bench.store import engine, quality_arms
 from bench.terminal.rows_table import times, verdict
+from tasks.base import ANSWERS
 
 TRAININGS = ("training", "base_training")
 SOLO_DIFFERS = 0.1
@@ -103,6 +104,8 @@ def show(row: Mapping[str, Any], results: Path) -> None:
         console.print(f"{weights}: nothing was measured", highlight=False)
         if r["weights_kind"] == "random":
             console.print("random weights have no accuracy: measure=speed, or a recipe, gives rows")
+    if kind := json.loads(r["cell"])["model"].get("untrained"):
+        console.print(f"not scored: this checkpoint has no trained head for {ANSWERS[kind]}")
     if r["status"] != Status.OK:
         first, *lines = (r.get("status_detail") or "no reason given").splitlines()
         console.print(f"[red]{r['status']}[/] in stage {r['status_stage']}: {escape(first)}")
@@ -220,7 +223,8 @@ def _memory(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if r.get("fid_rel_l2") is not None:
-        agree = f"first choice equal {r['fid_top1_agree']:.0%}"
+        equal = r.get("fid_top1_agree")
+        agree = "" if equal is None else f"first choice equal {equal:.0%}"
         yield "output error (rel. L2)", f"{r['fid_rel_l2']:.3g}", "0", agree
     if r.get("fid_recall") is not None:
         read = f"of {r['fid_mass_best']:.1%} that as many keys can hold"
@@ -243,6 +247,9 @@ def _training(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    if r.get("positions_learned") is not None:
+        again = f"later tokens read the model's {r['positions_learned']:,} again"
+        yield "positions", f"{r['positions_learned']:,}", "", again
     if r.get("max_length_fit") is not None:
         yield "longest input, tokens", f"{r['max_length_fit']:,}", "", ""
     if r.get("tokens_in_mean") is not None:
