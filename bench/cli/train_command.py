@@ -22,10 +22,11 @@ def train(arguments: Sequence[str]) -> int:
         return 0
     from bench.request import compose, protocol
     from bench.request.cell import Cell
+    from bench.request.other_names import not_a_word
 
     words = [word for word in arguments if word != "--show"]
     if stray := [word for word in words if word.startswith("-") or "=" not in word]:
-        raise RequestError(f"can't read '{stray[0]}': a request is made of NAME=VALUE")
+        raise not_a_word(stray[0])
     request = compose.compose(words)
     if request["recipe"] is None:
         raise RequestError("nothing to train: give recipe=NAME; bench ls recipes lists them")

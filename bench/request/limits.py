@@ -32,7 +32,7 @@ def check_threads(threads: int | None) -> None:
 
 def generating_s(request: Mapping[str, Any]) -> float:
     """Seconds that the embedded rows of a request take to generate; 0 of another source."""
-    return request["length"] * _generated(request) / TOKENS_PER_S
+    return float(request["length"] * _generated(request) / TOKENS_PER_S)
 
 
 def check_size(request: Mapping[str, Any]) -> None:
