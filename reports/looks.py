@@ -33,6 +33,7 @@ KNOWN = {
     "iceformer": (RED, "D"),
     "fourier": (GREEN, "h"),
 }
+VARIANTS = ("d", "P", "X", "*", "H")
 SPARE = [
     (color, marker)
     for marker in ("p", "P", "X", "8", "<", "d", "*", "H")
@@ -43,14 +44,19 @@ SPARE = [
 def looks(methods: Iterable[str]) -> dict[str, Look]:
     """Every method's look, in the order of legends: the project's own first, others by name.
 
+    A method's variants (name·variant) have its colour, and marks of their own beside the first's.
     The look of an unknown method follows from a hash of its name; where two names collide, the
     one that sorts later takes the next free look. So a look is the same in all plots of one folder
     of rows, and seldom changes when a method is added.
     """
     names = set(methods)
-    chosen = {n: Look(*KNOWN[n], rank) for rank, n in enumerate(KNOWN) if n in names}
+    chosen: dict[str, Look] = {}
+    for rank, (known, (color, marker)) in enumerate(KNOWN.items()):
+        own = sorted(name for name in names if name.partition("·")[0] == known)
+        marks = [marker, *(mark for mark in VARIANTS if mark != marker)]
+        chosen |= {name: Look(color, marks[i % len(marks)], rank) for i, name in enumerate(own)}
     taken: set[int] = set()
-    for name in sorted(names - set(KNOWN)):
+    for name in sorted(names - set(chosen)):
         slot = int(hashlib.sha256(name.encode()).hexdigest(), 16) % len(SPARE)
         while slot in taken and len(taken) < len(SPARE):
             slot = (slot + 1) % len(SPARE)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.request import plugins
 from bench.status import QualityComparison, Status, Verdict
 from bench.store.quality_arms import comparison, comparison_text, training_text
 from bench.store.query import counting
@@ -39,6 +40,8 @@ class ResultGrid:
 def results_page(folder: Path = REFERENCE) -> str:
     """The page as Markdown; an experiment without rows is left out."""
     rows = counting(Store(folder).rows().to_pylist())
+    for row in rows:
+        row["method"] = plugins.method_label(row["method"], row["method_params"])
     quickstart = [row for row in _of_experiment(rows, "quickstart") if row["status"] == Status.OK]
     frontier = _of_experiment(rows, "frontier")
     by_model = {

@@ -121,10 +121,10 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
 def _measure_again(row: Row, options: argparse.Namespace) -> list[FigureCheck]:
     """Measure a row again and print how it compares."""
     from bench.compare import verify as verifying
-    from bench.terminal import comparison_table, row_table
+    from bench.terminal import comparison_table, run_progress
 
     title = f"{row['method']} × {row['task']} × {row['model']}"
-    with row_table.progress(title) as progress:
+    with run_progress.progress(title) as progress:
         checks = verifying.verify(row, options.data_dir, options.deadline_s, progress)
     comparison_table.show_checks(row, checks, options.format)
     verdict = verifying.overall(checks)

@@ -93,7 +93,8 @@ def run(arguments: Sequence[str]) -> int:
     from bench.execution import runner
     from bench.request.cell import Cell
     from bench.request.compose import check_values, compose
-    from bench.terminal import row_table
+    from bench.sweep.estimate import Estimates
+    from bench.terminal import next_steps, row_table, run_progress
 
     request = compose(overrides)
     check_values(request)
@@ -101,7 +102,7 @@ def run(arguments: Sequence[str]) -> int:
         print(f"generating rows: about {span(seconds)} …", file=sys.stderr)
     cell = Cell.of(request)
     results = Path(request["results"]).expanduser().resolve()
-    with row_table.progress(cell.title) as progress:
+    with run_progress.progress(cell.title, Estimates([]).stages(cell)) as progress:
         row = runner.run(
             cell,
             results,
@@ -113,6 +114,8 @@ def run(arguments: Sequence[str]) -> int:
     if row["reused"]:
         print(f"done on {row['created_utc']}; FORCE=1 (force=true) runs it again")
     row_table.show(row, results)
+    if line := next_steps.after_row(row, overrides):
+        print(line)
     return Status(row["status"]).exit_code
 
 

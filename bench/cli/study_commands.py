@@ -134,9 +134,9 @@ def _measured(name: str, module: str, request: Mapping[str, Any], threads: int) 
     """The result of a module of bench.measure. Raises RequestError, RunError."""
     from bench.execution import stages
     from bench.execution.supervisor import supervise
-    from bench.terminal import row_table
+    from bench.terminal import run_progress
 
-    with row_table.progress(f"bench {name}") as progress:
+    with run_progress.progress(f"bench {name}") as progress:
         outcome = supervise(
             f"bench.measure.{module}",
             request,

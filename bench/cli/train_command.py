@@ -55,9 +55,9 @@ def train(arguments: Sequence[str]) -> int:
 def _train_in_child(cell: Cell, title: str) -> dict[str, Any]:
     """The card of the cell's checkpoint. Raises RequestError, RunError."""
     from bench.execution import stages
-    from bench.terminal import row_table
+    from bench.terminal import run_progress
 
-    with row_table.progress(title) as progress:
+    with run_progress.progress(title) as progress:
         outcome = stages.train(cell, progress)
     if outcome.status == Status.UNSUPPORTED:
         raise RequestError((outcome.detail or "no reason given").partition("\n")[0])
@@ -70,7 +70,7 @@ def _train_in_this_process(cell: Cell, title: str) -> dict[str, Any]:
     """The card of the cell's checkpoint, trained together with the launcher's other processes.
     Raises RequestError, RunError."""
     from bench.execution import arms
-    from bench.terminal import row_table
+    from bench.terminal import run_progress
     from bench.train.train import train
     from methods.errors import Unsupported
 
@@ -78,7 +78,7 @@ def _train_in_this_process(cell: Cell, title: str) -> dict[str, Any]:
     try:
         if os.environ["RANK"] != "0":
             return train(cell, lambda *_: None)
-        with row_table.progress(title) as progress:
+        with run_progress.progress(title) as progress:
             return train(cell, progress)
     except Unsupported as error:
         raise RequestError(str(error)) from error

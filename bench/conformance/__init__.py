@@ -32,7 +32,8 @@ def check(method: Method, family: Family) -> list[str]:
         return []
     failures: list[str] = []
     for one in checks.CHECKS:
-        subject = Subject(method if one is checks.long_input else method.scaled_down(), family)
+        own = one in checks.OWN_PARAMETERS
+        subject = Subject(method if own else method.scaled_down(), family)
         family.model.eval()
         with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.simplefilter("ignore")

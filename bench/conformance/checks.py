@@ -110,6 +110,17 @@ def padding(subject: Subject) -> Iterator[str]:
                 yield f"{length} tokens padded {side} are {far:.1e} from the same alone"
 
 
+def mixed_lengths(subject: Subject) -> Iterator[str]:
+    """With its own parameters: a short row padded to a long one is as it is alone. Most queries are
+    padding then, far from every key."""
+    lengths = (LONG, LONG // 16)
+    ids, sequence = batch(lengths)
+    for row, output in enumerate(rows(subject.encode(ids, sequence), sequence)):
+        own = subject.encode(*alone(ids, sequence, row))[0]
+        if (far := error(output, own)) > CLOSE:
+            yield f"{lengths[row]} tokens beside others are {far:.1e} from the same alone"
+
+
 def exact_limit(subject: Subject) -> Iterator[str]:
     """At the parameters of `exact()` it is vanilla."""
     exact = subject.method.exact_limit()
@@ -274,7 +285,9 @@ def decoding(subject: Subject) -> Iterator[str]:
 
 
 CHECKS: tuple[Check, ...] = (
-    stateless, called, any_length, long_input, mixing, no_future, padding, exact_limit, seeded,
-    dirty_memory, bfloat16, training, answering, decoding,
+    stateless, called, any_length, long_input, mixing, no_future, padding, mixed_lengths,
+    exact_limit, seeded, dirty_memory, bfloat16, training, answering, decoding,
 )  # fmt: skip
+OWN_PARAMETERS = (long_input, mixed_lengths)
+"""The others run the method as `Method.scaled_down()`."""
 """`stateless` comes first: it must see a method before any short input could change it for good."""

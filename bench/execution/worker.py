@@ -17,7 +17,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from bench.errors import RequestError
+from bench.errors import RequestError, RunError
 from bench.host import linux
 from bench.status import Status
 from methods.errors import Unsupported
@@ -72,6 +72,8 @@ def run(module: str, work: Path, progress: int, parent: int | None = None) -> No
         answer = {"request_error": str(error)}
     except Unsupported as error:
         answer = {"status": Status.UNSUPPORTED, "detail": str(error), "stage": report.stage}
+    except RunError as error:
+        answer = {"status": Status.ERROR, "detail": str(error), "stage": report.stage}
     except Exception as error:
         status = memory_status(error)
         if status:

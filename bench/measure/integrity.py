@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from bench.execution import arms
+from bench.measure import finite
 from bench.models.base import Family
 from bench.models.wrappers import Wrapped
 from methods.base import AttentionCall, Layer, SequenceInfo
@@ -124,16 +125,16 @@ def rechecked(family: Family, inputs: PerturbedInputs) -> Iterator[None]:
 
 def check_method(family: Family, inputs: PerturbedInputs) -> None:
     """Raises IntegrityError for a method that never calls its own attention, changes its input,
-    answers from a cache, leaves work to another thread, or gives an output that isn't finite."""
+    answers from a cache, or leaves work to another thread, and NotFiniteError for an output that
+    isn't finite."""
     method = family.method
     ids, sequence = inputs.perturbed(0)
-    first = family.encode(ids, sequence)
+    with finite.watched(family):
+        first = family.encode(ids, sequence)
     check_attention_ran(family)
     check_plain_tensor(first)
-    all_valid = sequence.valid is None or first.shape[:2] != sequence.valid.shape
-    valid = first if all_valid else first[sequence.valid]
-    if not bool(torch.isfinite(valid).all()):
-        fail_check("its output isn't a tensor of finite numbers")
+    if found := finite.not_finite(first, sequence.valid):
+        raise finite.NotFiniteError(f"the model's last hidden states hold {found}")
     first_copy = first.clone()
     inputs_copy = [x.clone() for x in _tensors(ids, sequence)]
     family.method = InputWatcher(method)

@@ -17,7 +17,7 @@ import torch
 
 from bench.execution import arms, worker
 from bench.execution.spawn import run_in_fork
-from bench.measure import integrity
+from bench.measure import finite, integrity
 from bench.request.cell import Cell
 from bench.store import columns
 from bench.store.predictions import Predictions
@@ -77,7 +77,7 @@ def predict(
     family.calls = 0
     for group in arms.batches(missing, cell.batch):
         ids, sequence = arms.collate([encoded[i] for i in group], cell.device["kind"])
-        with torch.inference_mode():
+        with torch.inference_mode(), finite.watched(family):
             answers = family.generate(ids, sequence, task.max_new_tokens)
         stored.append(
             {

@@ -47,7 +47,7 @@ class RelativeBias:
         before, after = self._out_of_reach(query_positions, key_positions)
         near = key_positions[:, before : key_positions.shape[1] - after]
         distance = near[:, None, :] - query_positions[:, :, None]
-        bias = self._at(distance).view(-1, *distance.shape).transpose(0, 1)
+        bias = self._at(distance).view(len(self.table), *distance.shape).transpose(0, 1)
         if not before and not after:
             return bias
         ends = (self.table[:, end, None, None] for end in (0, -1))

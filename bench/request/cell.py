@@ -104,12 +104,13 @@ class Cell:
 
     @property
     def title(self) -> str:
-        return f"{self.method['name']} × {self.task['name']} × {self.model['name']}"
+        method = plugins.method_label(self.method["name"], self.method)
+        return f"{method} × {self.task['name']} × {self.model['name']}"
 
     @property
     def columns(self) -> dict[str, Any]:
         """The columns of a row that say what was requested."""
-        parameters = {k: v for k, v in self.method.items() if k not in ("name", "target")}
+        parameters = {k: v for k, v in self.method.items() if k not in plugins.NOT_PARAMETERS}
         return {
             "method": self.method["name"],
             "method_params": json.dumps(parameters, sort_keys=True),

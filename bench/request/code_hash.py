@@ -97,7 +97,7 @@ def _scope(name: str) -> str:
 @functools.cache
 def _module(name: str) -> _Module | None:
     """None where there is no such module, or the name is one within a module."""
-    path = _source(name)
+    path = source_file(name)
     if path is None:
         return None
     is_package = path.name == "__init__.py"
@@ -110,7 +110,7 @@ def _module(name: str) -> _Module | None:
     return _Module(_sha256("\0".join(texts)) if any(texts) else "", imports)
 
 
-def _source(name: str) -> Path | None:
+def source_file(name: str) -> Path | None:
     """A module's file, found by its path: to find a submodule's spec would import its package."""
     top, *rest = name.split(".")
     spec = importlib.util.find_spec(top)
@@ -140,7 +140,7 @@ def check_target(target: Any) -> None:
     module, _, name = str(target).partition(":")
     if not all(part.isidentifier() for part in [*module.split("."), name]):
         raise RequestError(f"'{target}' is not of the form package.module:Name")
-    path = _source(module)
+    path = source_file(module)
     if path is None:
         raise RequestError(f"no module '{module}' for '{target}'")
     names = set(_defined(_parsed(path)))
@@ -164,7 +164,7 @@ def _defined(node: ast.AST) -> Iterator[str]:
 
 def folder_of(package: str) -> Path | None:
     """The folder of a package, found by its path; None where there is none."""
-    init = _source(package)
+    init = source_file(package)
     if init is not None:
         return init.parent if init.name == "__init__.py" else None
     top, *rest = package.split(".")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, unknown
-from bench.request import limits, plugins, protocol, schema
+from bench.request import limits, parameters, plugins, protocol, schema
 from bench.request.other_names import OTHER_NAMES, not_a_word
 
 GROUPS = ("method", "task", "model", "device", "data", "launcher", "recipe", "experiment",
@@ -227,8 +227,8 @@ def check_parameter(key: str, methods: Iterable[str]) -> None:
     accepted = [plugins.conf("method", method) for method in methods]
     if head != "method" or not name or not accepted:
         return
-    if not any(name.split(".")[0] in each or "defaults" in each for each in accepted):
-        names = {name for each in accepted for name in each} - {"name", "target"}
+    names = {name for each in accepted for name in each} - set(plugins.NOT_PARAMETERS)
+    if name.split(".")[0] not in names and not any("defaults" in each for each in accepted):
         raise unknown(f"parameter of {', '.join(methods)}", name, names)
 
 
@@ -247,13 +247,15 @@ def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
     trained_with = {}
     if request.get("protocol") not in ("swap", "zero-shot"):
         trained_with = (by_method or {}).get(request["method"]["name"], {})
+    method = {key: value for key, value in request["method"].items() if key != "label"}
+    method |= {key: value for key, value in trained_with.items() if f"method.{key}" not in keys}
     return {
         **{key: value for key, value in request.items() if key != "n_by_task"},
         "n": n_by_task.get(task, request["n"]),
         "recipe": recipe,
         "model": {key: value for key, value in model.items() if key not in RESOLVED},
-        "method": dict(request["method"])
-        | {key: value for key, value in trained_with.items() if f"method.{key}" not in keys},
+        "method": parameters.checked("method", method),
+        "task": parameters.checked("task", request["task"]),
         "length": min(request["length"], longest) if longest else request["length"],
     }
 

@@ -13,8 +13,9 @@ import functools
 import importlib
 import importlib.metadata
 import importlib.util
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from bench.request import code_hash
 
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout, or the folder that the package is installed in."""
+NOT_PARAMETERS = ("name", "target", "label")
+"""What a method's YAML holds besides its parameters."""
 IS_CHECKOUT = (ROOT / "conf" / "config.yaml").is_file()
 CONF = ROOT / ("conf" if IS_CHECKOUT else "bench/conf")
 ENTRY_POINT = "bench.conf"
@@ -182,6 +185,24 @@ def about(path: Path) -> str:
     return " ".join(lines)
 
 
+def method_label(method: str | None, parameters: Mapping[str, Any] | str | None) -> str | None:
+    """What tables and figures call a method: its name, or what the `label` of its YAML makes of
+    the parameters, a mapping or JSON, that make it another algorithm."""
+    label = _label(method) if method else None
+    if label is None:
+        return method
+    try:
+        given = json.loads(parameters or "{}") if isinstance(parameters, str | None) else parameters
+        return label.format_map(given)
+    except (KeyError, TypeError, ValueError):  # an older row, or a contributed one
+        return method
+
+
+@functools.cache
+def _label(method: str) -> str | None:
+    return conf("method", method).get("label") if method in available("method") else None
+
+
 def load(target: str) -> Any:
     """The object behind 'package.module:Name'. Raises RequestError."""
     module, _, name = target.partition(":")
@@ -198,7 +219,9 @@ def build(conf: dict[str, Any], base: type | None = None) -> Any:
         expected = f"a dataclass on {base.__module__}.{base.__name__}" if base else "a dataclass"
         raise RequestError(f"{name}: {conf['target']} is not {expected}")
     fields = target.__dataclass_fields__
-    parameters = {k: v for k, v in conf.items() if k != "target" and (k != "name" or k in fields)}
+    parameters = {
+        k: v for k, v in conf.items() if k != "target" and (k in fields or k not in NOT_PARAMETERS)
+    }
     for parameter in parameters:
         if parameter not in fields:
             raise unknown(f"parameter of {name}", parameter, fields)

@@ -12,6 +12,7 @@ from rich.markup import escape
 from bench.compare.compare import ChangeVerdict, Difference
 from bench.compare.compare_report import CellComparison
 from bench.compare.verify import FigureCheck
+from bench.request import plugins
 from bench.store.columns import Row
 from bench.store.quality_arms import UNKNOWN_WEIGHTS
 from bench.terminal import text_table
@@ -95,7 +96,8 @@ def show_checks(row: Row, checks: Sequence[FigureCheck], form: str = "table") ->
     if text_table.tabular(form):
         text_table.write(form, FigureCheck._fields, [check._asdict() for check in checks])
         return
-    title = f"{row['method']} × {row['task']} × {row['model']}, row {row['row_id'][:12]}"
+    method = plugins.method_label(row["method"], row["method_params"])
+    title = f"{method} × {row['task']} × {row['model']}, row {row['row_id'][:12]}"
     lines = [[escape(text) for text in check] for check in checks]
     names = ("figure", "in the row", "here", "verdict", "")
     text_table.draw(escape(title), names, lines, ("figure", "verdict", ""))

@@ -7,6 +7,8 @@ from typing import Any
 
 from rich.markup import escape
 
+from bench.request import plugins
+from bench.request.cell import BASELINE
 from bench.status import Status, Verdict
 from bench.store.columns import Row, value_of
 from bench.terminal import text_table
@@ -14,7 +16,8 @@ from bench.terminal import text_table
 COLUMNS = (
     "row_id", "created_utc", "status", "method", "method_params", "task", "model", "weights_kind",
     "data_source", "length", "batch", "device", "dtype", "threads", "seed", "measure", "metric",
-    "metric_version", "value", "ci_lo", "ci_hi", "base_value", "lat_median_ns", "ratio",
+    "metric_version", "value", "ci_lo", "ci_hi", "base_value", "lat_median_ns",
+    "base_median_ns", "ratio",
     "ratio_ci_lo", "ratio_ci_hi", "verdict", "mem_ratio", "rss_peak_delta_bytes",
     "gpu_alloc_delta_bytes", "noisy", "host_id", "cell_key",
 )  # fmt: skip
@@ -31,33 +34,35 @@ VERDICT_STYLE: dict[str, str] = {
 
 
 def show(rows: Sequence[Row]) -> None:
-    """The main columns, newest row last. What all rows share goes to the title; `--format tsv` has
-    more columns."""
+    """The main columns, newest row last. What all rows share goes to the title, and that all are ok
+    isn't said; `--format tsv` has more columns."""
     shared = [
         name
         for name in ("task", "model", "device")
         if len(rows) > 1 and len({value_of(row, name) for row in rows}) == 1
     ]
     lines = [_line(row) for row in rows]
-    names = [name for name in lines[0] if name not in shared]
-    left = ("row", "UTC", "method", "task", "model", "device", "status", "")
+    hidden = {*shared, *(["status"] if all(row["status"] == Status.OK for row in rows) else [])}
+    names = [name for name in lines[0] if name not in hidden]
+    left = ("row", "UTC", "method", "task", "model", "device", "status")
     title = escape(" · ".join(str(value_of(rows[0], name)) for name in shared))
     text_table.draw(title, names, ([line[name] for name in names] for line in lines), left)
 
 
 def _line(row: Row) -> dict[str, str]:
+    is_baseline = row["method"] == BASELINE
     return {
         "row": row["row_id"][:8],
-        "UTC": (row["created_utc"] or "")[:16].replace("T", " "),
-        "method": escape(row["method"] or "–"),
+        "UTC": (row["created_utc"] or "")[5:16].replace("T", " "),
+        "method": escape(plugins.method_label(row["method"], row["method_params"]) or "–"),
         "task": escape(row["task"] or "–"),
         "model": escape(row["model"] or "–"),
         "tokens": _number(row["length"], ",d"),
         "device": row["device"] or "–",
         "status": f"[{STATUS_STYLE.get(row['status'], 'red')}]{row['status']}[/]",
         "score": _number(row["value"], ".1f"),
-        "latency": times(row["ratio"]),
-        "": verdict(row["verdict"]),
+        f"{BASELINE}, ms": _ms(row["lat_median_ns" if is_baseline else "base_median_ns"]),
+        "latency": " ".join(filter(None, [times(row["ratio"]), verdict(row["verdict"])])),
         "memory": times(row["mem_ratio"]),
     }
 
@@ -68,6 +73,10 @@ def times(ratio: float | None) -> str:
 
 def verdict(name: Verdict | None) -> str:
     return f"[{VERDICT_STYLE[name]}]{name}[/]" if name else ""
+
+
+def _ms(ns: float | None) -> str:
+    return "–" if ns is None else f"{ns / 1e6:,.1f}"
 
 
 def _number(value: Any, style: str) -> str:

@@ -27,12 +27,12 @@ class BlockSupervisedVCC(VCC):
     needed: Tensor | None = None
     missed: list[Tensor] = field(default_factory=list, compare=False)
 
-    def rank(self, layer: Layer, vips: Tensor, vip_facts: Tensor, tree: Tree) -> Ranking:
+    def rank(self, layer: Layer, vips: Tensor, votes: Tensor, tree: Tree) -> Ranking:
         if self.needed is not None:
-            shares = log_shares(layer, vips, vip_facts, tree, self.selection)
+            shares = log_shares(layer, vips, votes, tree, self.selection)
             row, place = self.needed.unbind(1)
             leaf_facts = tree.leaf_facts(tree.blocks).unflatten(1, (-1, self.k))
             held = leaf_facts[row]
             here = ((held[..., 0] == place[:, None, None]) & (held[..., 1] > 0)).any(-1)
             self.missed.append(-shares[row][here].mean())
-        return super().rank(layer, vips, vip_facts, tree)
+        return super().rank(layer, vips, votes, tree)

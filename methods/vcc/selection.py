@@ -25,24 +25,25 @@ class Ranking:
 
 
 def log_shares(
-    layer: Layer, vips: Tensor, vip_facts: Tensor, tree: Tree, selection: Selection
+    layer: Layer, vips: Tensor, votes: Tensor, tree: Tree, selection: Selection
 ) -> Tensor:
     """[B, blocks]: the logarithm of each block's share of all importance, very low for a block of
-    padding. vips [B, n_p, D] and vip_facts [B, n_p, 2] are the VIP tokens: see `Tree`."""
+    padding. `vips` [B, n_p, D] are the tokens in VIP seats, `votes` [B, n_p, 2] their positions,
+    with 1 for those that are VIP (see `Order`)."""
     facts, means = tree.mean_facts(tree.blocks), tree.means(tree.blocks)
-    scores = layer.scores(vips, sequence_info(vip_facts), means, sequence_info(facts)).float()
+    scores = layer.scores(vips, sequence_info(votes), means, sequence_info(facts)).float()
     lowest = torch.finfo(scores.dtype).min
     scores = scores.masked_fill(facts[:, None, None, :, 1] == 0, lowest)
     if selection == "attention":
         scores = scores.log_softmax(-1)
-    no_vip = vip_facts[:, None, :, None, 1] == 0
+    no_vip = votes[:, None, :, None, 1] == 0
     return scores.masked_fill(no_vip, lowest).logsumexp((1, 2)).log_softmax(-1)
 
 
 def rank_blocks(
     layer: Layer,
     vips: Tensor,
-    vip_facts: Tensor,
+    votes: Tensor,
     tree: Tree,
     selection: Selection,
     explore: float,
@@ -51,7 +52,7 @@ def rank_blocks(
     """The blocks in the order of their shares (`log_shares`), or of random numbers, which training
     draws for a row with probability `explore`."""
     with torch.set_grad_enabled(learns):
-        shares = log_shares(layer, vips, vip_facts, tree, selection)
+        shares = log_shares(layer, vips, votes, tree, selection)
     importance = shares.detach()
     if vips.requires_grad and explore:
         drawn = torch.rand_like(importance[:, :1]) < explore
@@ -61,13 +62,3 @@ def rank_blocks(
     # depend on the rest of the batch.
     best = importance.argsort(dim=1, descending=True, stable=True)
     return Ranking(tree.blocks.gather(1, best), shares.gather(1, best).exp() if learns else None)
-
-
-def straight_through(shares: Tensor, h: int, k: int, n_p: int) -> Tensor:
-    """[B, r, 1], all 1, for the fine tokens, the means and the VIP tokens. Their gradients are
-    those of a block's share s, and of 1 - s for a mean: a token counts that much as a key, and a
-    layer changes it that much (official: straight-through estimators)."""
-    gradient = shares - shares.detach()
-    fine = (1 + gradient[:, :h]).repeat_interleave(k, 1)
-    vips = shares.new_ones(len(shares), n_p)
-    return torch.cat((fine, 1 - gradient[:, h:], vips), 1)[..., None]

@@ -12,17 +12,20 @@ from torch import Tensor
 from methods.base import SequenceInfo
 
 Multiplicity = Literal["valid", "k"]
+Rounding = Literal["up", "even"]
 
 
 class Order:
     """VIP tokens first, then the other valid ones (eq. 6); padding is left out.
 
-    All rows have n_p slots for VIP tokens, then `blocks` of k, as many as the longest row needs.
+    All rows have n_p seats for VIP tokens, then `blocks` of k, as many as the longest row needs.
     """
 
-    def __init__(self, info: SequenceInfo, k: int) -> None:
-        """info: positions [B, n], `valid` and `vip`. `facts` [B, n, 2]: see Tree.
-        Raises ValueError for a row with tokens, and no VIP among them."""
+    def __init__(self, info: SequenceInfo, k: int, filled_seats: int = 0) -> None:
+        """info: positions [B, n], `valid` and `vip`. A row with fewer VIP tokens than
+        `filled_seats` gives the spare ones to its first other tokens. `facts` [B, n, 2]: see Tree;
+        in `votes` only VIP tokens count. Raises ValueError for a row with tokens, and no VIP among
+        them."""
         assert info.positions is not None
         batch, n = info.positions.shape
         every = torch.ones_like(info.positions, dtype=torch.bool)
@@ -33,10 +36,14 @@ class Order:
         if lost:
             raise ValueError(f"vcc: row {lost[0]} has no VIP token; sequence.vip marks the query")
         self.facts = torch.stack((info.positions, valid.long()), -1)
-        self.n_p = int(vip.sum(1).max())
+        self.votes = torch.stack((info.positions, vip.long()), -1)
+        spare = filled_seats - vip.sum(1, keepdim=True)
+        seated = vip | others & (others.cumsum(1) <= spare)
+        others = others & ~seated
+        self.n_p = int(seated.sum(1).max())
         self.blocks = math.ceil(int(others.sum(1).max()) / k)
         slots = self.n_p + k * self.blocks
-        slot = torch.where(vip, vip.cumsum(1), self.n_p + others.cumsum(1)) - 1
+        slot = torch.where(seated, seated.cumsum(1), self.n_p + others.cumsum(1)) - 1
         slot = slot.masked_fill(~valid, slots)  # one more slot, for the padding
         tokens = torch.arange(n, device=valid.device).expand(batch, n)
         source = tokens.new_full((batch, slots + 1), -1).scatter_(1, slot, tokens)[:, :-1]
@@ -75,7 +82,14 @@ class Tree:
     No backward pass needs earlier contents of the tree, so it is updated in place in training too.
     """
 
-    def __init__(self, tokens: Tensor, facts: Tensor, k: int, multiplicity: Multiplicity) -> None:
+    def __init__(
+        self,
+        tokens: Tensor,
+        facts: Tensor,
+        k: int,
+        multiplicity: Multiplicity = "valid",
+        rounding: Rounding = "up",
+    ) -> None:
         """tokens [B, blocks·k, D], whose memory becomes the offsets; facts [B, blocks·k, 2]."""
         batch, blocks = tokens.shape[0], tokens.shape[1] // k
         self.blocks = torch.arange(batch * blocks, device=tokens.device).view(batch, blocks)
@@ -83,26 +97,35 @@ class Tree:
         position, filled = self._leaf_facts.unbind(-1)
         count = filled.sum(1)
         some = count.clamp(min=1)
-        # The mean position; halves go up: rounding them to even, as the official code does, would
-        # let a shift of all positions change the distances.
-        middle = (2 * (position * filled).sum(1) + some) // (2 * some)
+        # Of halves that go up, distances stay the same when all positions shift.
+        total = (position * filled).sum(1)
+        middle = (2 * total + some) // (2 * some)
+        if rounding == "even":
+            middle = middle - ((2 * total == (2 * middle - 1) * some) & (middle % 2 == 1)).long()
         counted = count if multiplicity == "valid" else k * (count > 0)
         self._mean_facts = torch.stack((middle, counted), -1)
         self._share = filled.to(tokens.dtype) / some[:, None]
         leaves = tokens.reshape(-1, k, tokens.shape[-1])
         self._mean = self._average(self._share, leaves)
         self._offset = leaves.sub_(self._mean[:, None])
+        self._drifted = torch.zeros_like(some, dtype=torch.bool)
 
     def means(self, blocks: Tensor) -> Tensor:
         """[B, j] → [B, j, D]"""
         return self._mean.index_select(0, blocks.flatten()).view(*blocks.shape, self._mean.shape[1])
 
-    def leaves(self, blocks: Tensor) -> Tensor:
-        """[B, j] → [B, j·k, D]: mean + offset (eq. 16)."""
+    def leaves(self, blocks: Tensor, rms: Tensor | None = None) -> Tensor:
+        """[B, j] → [B, j·k, D]: mean + offset (eq. 16). With rms [B], the tokens of blocks that
+        were means in the last layer are rescaled to that root mean square."""
         index = blocks.flatten()
         mean = self._mean.index_select(0, index)[:, None]
         leaves = mean + self._offset.index_select(0, index)
-        return leaves.view(len(blocks), -1, leaves.shape[-1])
+        leaves = leaves.view(*blocks.shape, *leaves.shape[1:])
+        if rms is not None:
+            own = leaves.square().mean(-1, keepdim=True).sqrt()
+            scale = rms[:, None, None, None] / own.clamp(min=1e-12)
+            leaves = torch.where(self._drifted[blocks][..., None, None], leaves * scale, leaves)
+        return leaves.flatten(1, 2)
 
     def into_tokens(self) -> Tensor:
         """[B, blocks·k, D]: all leaves, in order, in the tree's own memory: call it last."""
@@ -126,6 +149,7 @@ class Tree:
         self._offset.index_copy_(0, index, leaves - mean[:, None])
         self._mean.index_copy_(0, index, mean)
         self._mean.index_copy_(0, coarse.flatten(), means.flatten(0, 1))
+        self._drifted[index], self._drifted[coarse.flatten()] = False, True
 
     @staticmethod
     def _average(share: Tensor, leaves: Tensor) -> Tensor:

@@ -14,16 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-import torch
 from torch import Tensor
 
 from methods.base import Layer, Method, SequenceInfo, Unsupported, Workload
 from methods.dense import DenseAttention
 from methods.packed import Packed
 from methods.parameters import check_choice, check_least
+from methods.vcc.compression import compressed_layer, root_mean_square
 from methods.vcc.segments import GROUP_TOKENS, in_segments
-from methods.vcc.selection import Ranking, Selection, rank_blocks, straight_through
-from methods.vcc.tree import Multiplicity, Order, Tree, gather_rows, sequence_info
+from methods.vcc.selection import Ranking, Selection, rank_blocks
+from methods.vcc.tree import Multiplicity, Order, Rounding, Tree
 
 CAUSAL = "VCC compresses encoders: a mean of tokens would show a causal model its future"
 
@@ -48,8 +48,13 @@ class VCC(DenseAttention):
     explore       probability that a row's blocks are drawn at random, with gradients on only
                   (official: 0.1)
     straight_through  with gradients on, the importance of a block gets a gradient too (official:
-                  true; the paper's selection has none): see `selection.straight_through`
+                  true; the paper's selection has none): see `compression.straight_through`
+    rounding      of a mean position between two: "up", or to "even" (official)
+    filled_seats  with n_p: a row's spare seats hold its first other tokens (official: true)
+    renormalise   tokens that were read as part of a mean get the root mean square of the row's VIP
+                  tokens when they are read again, and at the end: for post-norm encoders
 
+    What differs from the official code is listed in methods/vcc/__init__.py.
     Padding comes out as zeros. Raises ValueError for a row with no VIP token, or more than n_p.
     """
 
@@ -62,12 +67,16 @@ class VCC(DenseAttention):
     selection: Selection = "attention"
     explore: float = 0.0
     straight_through: bool = False
+    rounding: Rounding = "up"
+    filled_seats: bool = False
+    renormalise: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name, least in (("k", 1), ("h", 0), ("segment", 1), ("plain_layers", 0), ("n_p", 1)):
             check_least(f"vcc: {name}", getattr(self, name), least)
         check_choice("vcc: multiplicity", self.multiplicity, get_args(Multiplicity))
+        check_choice("vcc: rounding", self.rounding, get_args(Rounding))
         check_choice("vcc: selection", self.selection, get_args(Selection))
         if not 0 <= self.explore <= 1:
             raise ValueError(f"vcc: explore is {self.explore}; it is a probability, 0 to 1")
@@ -117,36 +126,24 @@ class VCC(DenseAttention):
 
     def _compressed(self, layers: Sequence[Layer], hidden: Tensor, info: SequenceInfo) -> Tensor:
         """The layers after the plain ones, each on fine, coarse and VIP tokens."""
-        order = Order(info, self.k)
+        order = Order(info, self.k, (self.n_p or 0) if self.filled_seats else 0)
         if self.n_p is not None and order.n_p > self.n_p:
             raise ValueError(f"vcc: a row has {order.n_p} VIP tokens; n_p allows {self.n_p}")
         if order.blocks <= self.h:  # all would be fine, in every layer
             return super().encode(layers, hidden, info)
         vips, tokens = order.split(hidden)
         vip_facts, facts = order.split(order.facts)
-        tree = Tree(tokens, facts, self.k, self.multiplicity)
+        votes, _ = order.split(order.votes)
+        tree = Tree(tokens, facts, self.k, self.multiplicity, self.rounding)
         for layer in layers:
-            ranking = self.rank(layer, vips, vip_facts, tree)
-            fine, coarse = ranking.blocks[:, : self.h], ranking.blocks[:, self.h :]
-            states = torch.cat((tree.leaves(fine), tree.means(coarse), vips), 1)
-            facts = torch.cat((tree.leaf_facts(fine), tree.mean_facts(coarse), vip_facts), 1)
-            place = facts[..., 0].argsort(dim=1, stable=True)  # by position: see T5's bias
-            states, read = gather_rows(states, place), sequence_info(gather_rows(facts, place))
-            if ranking.shares is None:
-                states = layer(states, read)
-            else:
-                weight = straight_through(ranking.shares, self.h, self.k, order.n_p)
-                weight = gather_rows(weight, place)
-                assert read.log_multiplicity is not None
-                counts = read.log_multiplicity + weight[..., 0].log()
-                change = layer(states, read.replace(log_multiplicity=counts)) - states
-                states = states + change * weight.to(states.dtype)
-            sizes = [self.k * fine.shape[1], coarse.shape[1], order.n_p]
-            leaves, means, vips = torch.split(gather_rows(states, place.argsort(1)), sizes, 1)
-            tree.update(fine, leaves, coarse, means)
+            ranking = self.rank(layer, vips, votes, tree)
+            vips = compressed_layer(layer, tree, vips, vip_facts, ranking, self.h, self.renormalise)
+        if self.renormalise:
+            rms = root_mean_square(vips, vip_facts)
+            return order.inverse(vips, tree.leaves(tree.blocks, rms))
         return order.inverse(vips, tree.into_tokens())
 
-    def rank(self, layer: Layer, vips: Tensor, vip_facts: Tensor, tree: Tree) -> Ranking:
+    def rank(self, layer: Layer, vips: Tensor, votes: Tensor, tree: Tree) -> Ranking:
         """The blocks of one layer, most important first: see `rank_blocks`."""
         learns = self.straight_through and vips.requires_grad
-        return rank_blocks(layer, vips, vip_facts, tree, self.selection, self.explore, learns)
+        return rank_blocks(layer, vips, votes, tree, self.selection, self.explore, learns)

@@ -12,6 +12,7 @@ from typing import Any, overload
 import pandas as pd
 
 from bench.errors import RequestError
+from bench.request import plugins
 from bench.store.columns import COLUMNS
 from bench.store.query import named, select
 from bench.store.store import Store
@@ -186,6 +187,8 @@ def load(folder: Path, words: Sequence[str] = ()) -> FigureRows:
     if frame.empty and not any((folder / STUDIES).glob("*.csv")):
         aside = f" ({'; '.join(store.warnings)})" if store.warnings else ""
         raise RequestError(f"no rows in {folder}{aside}; {how}")
+    labels = map(plugins.method_label, frame["method"], frame["method_params"])
+    frame = frame.assign(method=pd.Series(list(labels), frame.index, object))
     names = tuple(sorted({VANILLA, *frame["method"].dropna()}))
     if wanted:
         read = [*READ, "cell_key", *(name for name in wanted if name in COLUMNS)]

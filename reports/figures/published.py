@@ -7,14 +7,18 @@ import statistics
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from bench.request import plugins
 from reports.papers import printed
+from reports.papers.definitions import load_definitions
 
 
 class PublishedFigure(NamedTuple):
-    """One printed number; `length` is None where none is stated."""
+    """One printed number; `length` is None where none is stated. `label` is what figures call the
+    rows that measure its method here."""
 
     table: str
     method: str
+    label: str
     size: str
     length: int | None
     task: str
@@ -24,11 +28,19 @@ class PublishedFigure(NamedTuple):
 
 def cells(paper: str) -> list[PublishedFigure]:
     """The numbers of a paper."""
+    methods = load_definitions([paper])[0].methods
+    labels = {
+        name: plugins.method_label(method.method, method.params) or name
+        for name, method in methods.items()
+    }
     return [
-        PublishedFigure(c.table, c.method, c.model_size, c.length, c.task, c.metric, c.value)
+        PublishedFigure(
+            c.table, c.method, labels.get(c.method, c.method), c.model_size, c.length, c.task,
+            c.metric, c.value,
+        )
         for c in printed.load_printed(paper)
         if c.value is not None
-    ]
+    ]  # fmt: skip
 
 
 def ratios(paper: str, table: str, metric: str, base: str = "vanilla") -> Iterator[PublishedFigure]:

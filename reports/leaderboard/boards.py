@@ -176,12 +176,16 @@ def _labels(group: Sequence[Row]) -> list[str]:
     """The method, with the parameters in which rows of the board differ, and with the beginning of
     its weights' hash where only that differs."""
     parameters = [_parameters(row["method_params"]) for row in group]
+    names = [
+        plugins.method_label(row["method"], own) or "no method"
+        for row, own in zip(group, parameters, strict=True)
+    ]
     labels = []
-    for row, own in zip(group, parameters, strict=True):
-        others = [p for r, p in zip(group, parameters, strict=True) if r["method"] == row["method"]]
+    for name, own in zip(names, parameters, strict=True):
+        others = [p for other, p in zip(names, parameters, strict=True) if other == name]
         differing = {n: own.get(n) for p in others for n in (*own, *p) if p.get(n) != own.get(n)}
-        words = [f"{name}={value}" for name, value in sorted(differing.items())]
-        labels.append(" ".join([row["method"] or "no method", *words]))
+        words = [f"{parameter}={value}" for parameter, value in sorted(differing.items())]
+        labels.append(" ".join([name, *words]))
     ambiguous = {label for label in labels if labels.count(label) > 1}
     return [
         f"{label} ({(row['weights_sha256'] or 'no weights')[:8]})" if label in ambiguous else label

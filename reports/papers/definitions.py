@@ -31,6 +31,7 @@ class PaperMethod:
 
     by_task  additional parameters for a printed task
     by_size  additional parameters for a printed size
+    unlike   NAME=VALUE of a parameter that isn't the paper's → what it does instead
     size     size of its model, where the paper prints none
     cannot   why nothing of it can be measured
     scores   why its scores can't be compared
@@ -41,6 +42,7 @@ class PaperMethod:
     params: Mapping[str, Any] = field(default_factory=dict)
     by_task: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     by_size: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    unlike: Mapping[str, str] = field(default_factory=dict)
     size: str = ""
     cannot: str | None = None
     scores: str | None = None

@@ -36,7 +36,9 @@ def objections(
     for name, value in (method.parameters(printed.task, size) | settings).items():
         # Where a row has None, the method chose: it chooses as its paper does.
         if given.get(name) not in (None, value):
-            yield f"{name}={given[name]}; the paper's is {value}"
+            other = f"{name}={given[name]}"
+            does = f" ({method.unlike[other]})" if other in method.unlike else ""
+            yield f"{other}{does}; the paper's is {value}"
     limit = None if definition.any_length else printed.length
     wanted = limit or task_length(definition.task(printed.task).task)
     if wanted and (row["length"] or 0) < wanted:

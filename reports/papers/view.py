@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from bench.request import plugins
 from bench.status import Status
 from reports.papers.bench_commands import Labelled, commands, preparation
 from reports.papers.build import LineKey, PaperCell, PaperTable
-from reports.papers.measured import SCORES
+from reports.papers.measured import SCORES, parameters
 from reports.papers.names import interval, metric_name, printed_text, rounded
 from reports.papers.verdicts import RATIO_FACTOR, SCORE_POINTS, PaperVerdict
 from reports.rows import Row
@@ -291,7 +292,7 @@ def _configuration(row: Row) -> tuple[str, ...]:
     of = f" of {official:,}" if official else ""
     count = f", {rows:,}{of} rows" if rows else ""
     return (
-        row["method"] or "–",
+        plugins.method_label(row["method"], parameters(row)) or "–",
         row["task"] or "–",
         f"{row['length']:,}" if row["length"] else "–",
         row["model"] or "–",

@@ -166,6 +166,7 @@ METRICS: dict[str, Metric] = {
     "concordance_index": _figure("concordance_index", text.concordance_index),
     "last_number_match": _figure("accuracy", text.last_number_match),
     "topic_containment": _figure("topic_containment", text.contains),
+    "topic_containment_auto_eval": _figure("topic_containment_auto_eval", text.contains_auto_eval),
     "rouge_stemmed": Metric(1, rouge.stemmed, lambda figures: figures["rougeLsum"]),
     "squad_em_f1": Metric(1, _squad, lambda figures: figures["f1"]),
     # The official evaluators of these three print figures in 0…1.

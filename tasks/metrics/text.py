@@ -115,6 +115,22 @@ def contains(prediction: str, references: Sequence[str]) -> float:
     return float(any(f" {normalize(reference)} " in text for reference in references))
 
 
+def auto_eval_pair(label: str, prediction: str) -> tuple[str, str]:
+    """The label and the answer that LongEval's auto_topic_eval.py shows its judge. It splits the
+    line of its log, "Label: …, Predict: ['…'], …", at commas: what follows the first comma of an
+    answer is lost, and with it two characters before that comma."""
+    # An answer of an official output file is such a list already.
+    logged = prediction if prediction[:2] in ("['", '["') else str([prediction])
+    first, second, *_ = f"Label: {label}, Predict: {logged},".split(",")
+    return first.replace("Label: ", ""), second.replace("Predict: ", "")[2:-2]
+
+
+def contains_auto_eval(prediction: str, references: Sequence[str]) -> float:
+    """`contains`, of what LongEval's judge is shown."""
+    label, answer = auto_eval_pair(references[0], prediction)
+    return contains(answer, [label])
+
+
 def argmax_match(scores: Sequence[float], references: Sequence[int]) -> float:
     """1 if the highest score, the first of equal ones, is the label's (LRA)."""
     return float(max(range(len(scores)), key=scores.__getitem__) == references[0])

@@ -49,6 +49,15 @@ class Skips(Method):
         return value if query.shape[2] > 300 else super().attend(query, key, value, call)
 
 
+class Pads(Method):
+    """From 300 tokens on padding is read like any token."""
+
+    def attend(self, query, key, value, call):
+        valid = None if query.shape[2] > 300 else call.sequence.valid
+        unpadded = call.sequence.replace(valid=valid)
+        return super().attend(query, key, value, replace(call, sequence=unpadded))
+
+
 class Unseeded(Method):
     def attend(self, query, key, value, call):
         return super().attend(query, key, value, call) * (1 + 0.01 * torch.rand(1))
@@ -150,6 +159,7 @@ FAKES = {
     FirstLayerOnly: r"called: attention ran in layers \[0\]",
     Blind: "padding: 30 tokens padded",
     Skips: "long_input",
+    Pads: "mixed_lengths: 20 tokens beside others",
     Unseeded: "seeded: touches the global random state",
     Overwrites: "stateless: changes its input",
     Dirty: "dirty_memory: reads memory",

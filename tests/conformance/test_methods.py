@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from bench.conformance import check, families
-from bench.conformance.subject import vanilla
+from bench.conformance.checks import mixed_lengths
+from bench.conformance.subject import LONG, Subject, vanilla
 from bench.conformance.support import page
 from bench.request import plugins
 
@@ -22,6 +23,18 @@ def test_method_keeps_the_contract(name, family):
     state = torch.get_rng_state()
     assert check(method, tiny) == []
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("kernel", ["native", "torch"])
+def test_rows_of_mixed_lengths_are_as_alone_by_each_kernel(kernel, family):
+    for name in METHODS:
+        conf = plugins.conf("method", name)
+        method = plugins.build({**conf, "kernel": kernel} if "kernel" in conf else conf)
+        tiny = FAMILIES[family].tiny(method)
+        tiny.model.eval()
+        if not method.unsupported(tiny.workload(LONG, 2)):
+            assert [*mixed_lengths(Subject(method, tiny))] == [], name
 
 
 @pytest.mark.parametrize("name", METHODS)

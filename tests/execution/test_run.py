@@ -102,6 +102,20 @@ def test_a_sweep_is_one_row_a_cell_and_the_second_time_none(tiny_t5, tmp_path):
         assert sorted(row["method"] for row in rows) == ["vanilla", "vcc"]
 
 
+def test_a_batch_of_mixed_lengths_runs_by_every_method_and_kernel(bench_run, tmp_path):
+    """The short row's padding is out of the reach of T5's position bias."""
+    articles = [{"id": str(n), "article": "once " * n, "highlights": "once"} for n in (20, 400)]
+    file = tmp_path / "cnn_dailymail" / "validation.jsonl"
+    file.parent.mkdir()
+    file.write_text("\n".join(map(json.dumps, articles)))
+    code, said, errors = bench_run(
+        tmp_path / "rows", "-m", "method=bigbird,fourier,iceformer,vanilla,vcc",
+        "method.kernel=native,torch", "task=cnn_dailymail", "task.max_new_tokens=2", "data=local",
+        f"data.dir={tmp_path}", "batch=2", "measure=quality",
+    )  # fmt: skip
+    assert code == 0 and "10 cells: 10 done, 0 failed" in said, said + errors
+
+
 def test_predictions_are_resumed_where_they_stopped(tiny_t5, tmp_path):
     few = bench.compose(f"model={tiny_t5}", "length=256", "n=2", "threads=1", "measure=quality")
     bench.run(few, tmp_path)

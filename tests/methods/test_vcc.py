@@ -76,8 +76,9 @@ class Toy:
         return self.rest(hidden, read)[0]
 
 
-def middle(positions):
-    return (positions.double().mean() + 0.5).floor().long()
+def middle(positions, rounding="up"):
+    mean = positions.double().mean()
+    return (mean.round() if rounding == "even" else (mean + 0.5).floor()).long()
 
 
 def twin(method, layers, hidden, positions, vip):
@@ -88,16 +89,21 @@ def twin(method, layers, hidden, positions, vip):
     for layer in layers[:plain]:
         parts = [slice(i, i + method.segment) for i in range(0, n, method.segment)]
         hidden = torch.cat([layer.plainly(hidden[p], positions[p], ones[p]) for p in parts])
-    vips, blocks = vip.nonzero()[:, 0], (~vip).nonzero()[:, 0].split(method.k)
+    vips, voters = vip.nonzero()[:, 0], vip.nonzero()[:, 0]
+    if method.filled_seats:
+        seats = torch.cat((vips, (~vip).nonzero()[: method.n_p - len(vips), 0]))
+        vips = seats.sort().values
+    others = torch.ones_like(vip).index_fill(0, vips, 0)
+    blocks = others.nonzero()[:, 0].split(method.k)
     blocks = [block for block in blocks if len(block)]
     for layer in layers[plain:]:
         means = [hidden[block].mean(0) for block in blocks]
-        middles = [middle(positions[block]) for block in blocks]
+        middles = [middle(positions[block], method.rounding) for block in blocks]
         fine = range(len(blocks))
         if method.h < len(blocks):
             scores = layer.scores(
-                hidden[None, vips],
-                SequenceInfo(positions=positions[None, vips]),
+                hidden[None, voters],
+                SequenceInfo(positions=positions[None, voters]),
                 torch.stack(means)[None],
                 SequenceInfo(positions=torch.stack(middles)[None]),
             )[0].detach()
@@ -116,8 +122,8 @@ def twin(method, layers, hidden, positions, vip):
             decompress[support, j] = 1
         compress = decompress.T / decompress.sum(0)[:, None]
         read = compress @ hidden
-        places = torch.stack([middle(positions[support]) for support in supports])
-        change = layer.plainly(read, places, torch.tensor(times)) - read
+        places = [middle(positions[support], method.rounding) for support in supports]
+        change = layer.plainly(read, torch.stack(places), torch.tensor(times)) - read
         hidden = decompress @ change + hidden
     return hidden
 
@@ -165,7 +171,10 @@ METHODS = [
     VCC(k=1, h=4, plain_layers=0),
     VCC(k=5, h=2, plain_layers=0, selection="unnormalised"),
     VCC(k=4, h=2, plain_layers=0, multiplicity="k"),
+    VCC(k=4, h=2, plain_layers=0, rounding="even"),
+    VCC(k=4, h=2, plain_layers=0, n_p=16, filled_seats=True),
 ]
+RENORMALISED = VCC(k=4, h=3, plain_layers=0, renormalise=True)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
@@ -284,7 +293,21 @@ def test_tree_gives_back_what_it_was_given():
     close(tree.into_tokens(), updated)
 
 
-@pytest.mark.parametrize("method", METHODS, ids=str)
+@pytest.mark.parametrize("rounding", ["up", "even"])
+def test_mean_positions_rounded_to_even_let_a_shift_matter(rounding):
+    hidden, sequence = rows(61)
+    method = VCC(k=4, h=3, plain_layers=0, rounding=rounding)
+    outputs = [
+        method.encode(toys(), hidden, sequence.replace(positions=sequence.positions + shift))
+        for shift in (0, 1)
+    ]
+    assert torch.allclose(*outputs) == (rounding == "up")
+
+
+SHIFTABLE = [*(method for method in METHODS if method.rounding == "up"), RENORMALISED]
+
+
+@pytest.mark.parametrize("method", SHIFTABLE, ids=str)
 def test_padding_changes_nothing(method):
     layers = toys()
     hidden, sequence = rows(37)
@@ -371,6 +394,28 @@ def test_importance_learns_where_it_is_let_through(selection):
     assert not torch.allclose(let_through[1], apart[1], rtol=1e-3)
 
 
+def post_norm(hidden, sequence):
+    """A layer whose output has a root mean square of 1; it attends to all tokens evenly."""
+    counts = torch.where(sequence.valid, sequence.log_multiplicity.exp(), 0)[..., None]
+    mean = (hidden * counts).sum(1, keepdim=True) / counts.sum(1, keepdim=True)
+    return layer_norm(hidden + 0.3 * mean.roll(1, -1) + hidden.sin(), (D,))
+
+
+post_norm.scores = lambda queries, _, keys, __: (queries @ keys.mT)[:, None]
+
+
+@pytest.mark.parametrize("renormalise", [False, True])
+def test_norms_drift_after_a_norm_unless_restored(renormalise):
+    hidden, sequence = rows(203)
+    hidden = layer_norm(hidden, (D,))
+    method = VCC(k=8, h=3, plain_layers=0, renormalise=renormalise)
+    output = method.encode([post_norm] * 4, hidden, sequence)
+    vip = sequence.vip[0]
+    close(output[0, vip].square().mean(1), torch.ones(int(vip.sum()), dtype=torch.float64), 1e-4)
+    rms = output[0].square().mean().sqrt().item()
+    assert abs(rms - 1) < 1e-4 if renormalise else rms > 1.05
+
+
 def test_same_every_time_and_no_random_numbers_used():
     hidden, sequence = rows(61)
     layers, state = toys(), torch.get_rng_state()
@@ -412,6 +457,7 @@ def test_what_cannot_be_done_is_said():
         {"plain_layers": -1},
         {"explore": 2.0},
         {"selection": "best"},
+        {"rounding": "down"},
         {"multiplicity": "n"},
     ],
 )

@@ -175,6 +175,21 @@ def test_relative_bias_is_hugging_faces(family, reference):
     assert torch.equal(bias.diagonals(600)[:, 599:], full[0, :, 0])
 
 
+@pytest.mark.parametrize("first", [0, 400])
+def test_keys_that_are_all_out_of_reach_share_one_bias(family, first):
+    bias = family.layers[0].bias
+    queries, keys = torch.arange(first, first + 8)[None], torch.arange(200, 250)[None]
+    end = bias.table[:, 0 if first else -1, None, None]
+    assert torch.equal(bias(queries, keys), end.expand(1, -1, 8, 50))
+
+
+@torch.no_grad()
+def test_vcc_splits_blocks_that_are_far_from_every_vip_token(family):
+    sequence = SequenceInfo(vip=(torch.arange(2000) < 10)[None])
+    family.method = VCC(k=256, h=1)
+    assert family.encode(torch.ones(1, 2000, dtype=torch.long), sequence).isfinite().all()
+
+
 @pytest.mark.parametrize("padding", [None, "right", "left"])
 @torch.no_grad()
 def test_vcc_with_every_block_split_is_vanilla(family, padding):

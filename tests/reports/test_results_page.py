@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -52,6 +53,25 @@ def test_the_frontier_says_how_far_each_method_goes(tmp_path):
         "| vanilla | 1,234 ms | out of memory | out of time |",
         "| vcc | ×0.50 faster, memory ×1.25 | 9 ms, vanilla out of memory | not measured |",
     ]
+
+
+def test_scores_of_the_same_weights_stand_apart_from_trainings(tmp_path):
+    kinds = (("hub", "finetuned"),)
+    both = made.rows(tasks=("narrativeqa",), lengths=(512,), devices=("cpu",), kinds=kinds,
+                     methods=("vcc", "bigbird"))  # fmt: skip
+    training = {"from": "t5", "steps": None, "hours": 1.58, "supervision": "answers"}
+    own = {"quality_comparison": "each trained for itself", "training": json.dumps(training)}
+    words = ({"quality_comparison": "same weights", "value": 20.0}, own | {"value": 40.0})
+    command = {"command": "bench run experiment=quickstart", "base_value": 30.0, "method": "vcc"}
+    rows = [row | more | command for row, more in zip(both, words, strict=True)]
+    Store(tmp_path).append(rows)
+    text = results_page.results_page(tmp_path)
+    lines = [line for line in text.splitlines() if line.startswith("| narrativeqa")]
+    assert ["same weights" in line for line in lines] == [True, False]
+    assert "each trained for itself" in lines[1]
+    assert "score +10.0 to +10.0 points (each trained for itself, 1 task)" in text
+    assert "score −10.0 to −10.0 points (same weights, 1 task)" in text
+    assert "t5-large, vcc: from t5, 1.6 h, answers" in text
 
 
 def test_without_rows_there_are_no_tables(tmp_path):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 import yaml
@@ -15,7 +16,7 @@ import yaml
 import bench
 from bench.cli.main import main
 from bench.errors import RequestError
-from bench.request import compose, limits, plugins
+from bench.request import compose, limits, parameters, plugins
 from bench.request.cell import Cell
 from bench.sweep.grid import SweepGrid
 from tests.conftest import ROOT
@@ -50,6 +51,12 @@ def composed(tiny_t5: Path, *overrides: str) -> Cell:
         (["data=embedded", "data.dir=/tmp"], "data.dir=/tmp is for data=local; given: embedded"),
         (["length=99999999999"], "would need about 11920.9 GiB for the tokens alone and 37 days"),
         (["n=100000000"], "this machine has"),
+        (["method.h=abc"], "method.h=abc is not accepted: it takes a whole number"),
+        (["method.h=1e999"], "method.h=inf is not accepted: it takes a whole number"),
+        (["method.explore=nan"], "method.explore=nan is not accepted: it takes a finite number"),
+        (["method.selection=nan"], "it takes 'paper' or 'official'"),
+        (["method=fourier", "method.upsample=1"], "it takes true or false"),
+        (["task.max_new_tokens=abc"], "it takes a whole number"),
         (["threads=100000"], "threads=100000 is not accepted: this process may use"),
     ],
 )
@@ -79,6 +86,19 @@ def test_a_folder_of_data_is_local_data():
     assert compose.compose(["data.dir=~/x"])["data"] == {
         "source": "local", "dir": "~/x", "split": None
     }  # fmt: skip
+
+
+def test_the_types_of_parameters_are_those_of_the_dataclasses():
+    for group in ("method", "task"):
+        for name in plugins.available(group):
+            conf = plugins.conf(group, name)
+            assert parameters.checked(group, conf) == conf
+            hints = get_type_hints(plugins.load(conf["target"]))
+            found = parameters.field_types(conf["target"])
+            for field, hint in hints.items():
+                if hint in (int, float, bool, str):
+                    assert found[field] == (hint.__name__,), (name, field)
+    assert compose.compose(["method=iceformer", "method.layers=3"])["method"]["layers"] == "3"
 
 
 def test_what_generating_rows_takes_is_known_before():

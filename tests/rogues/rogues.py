@@ -28,6 +28,15 @@ class Raises(Method):
 
 
 @dataclass(frozen=True)
+class NotANumber(Method):
+    """Exact attention, and NaN in the second layer."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        out = super().attend(query, key, value, call)
+        return out * float("nan") if call.layer == 1 else out
+
+
+@dataclass(frozen=True)
 class Segfaults(Method):
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         os.kill(os.getpid(), signal.SIGSEGV)

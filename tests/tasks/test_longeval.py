@@ -198,6 +198,20 @@ def test_containment_of_the_topic():
     )
 
 
+def test_the_judges_parser_cuts_an_answer_at_its_first_comma():
+    def score(said, label="The role of art in society"):
+        return topics(metric="topic_containment_auto_eval").score([said], [[label]])["value"]
+
+    assert metrics.text.auto_eval_pair("A topic", "It was art, in society.") == (
+        "A topic", "'It was a",
+    )  # fmt: skip
+    assert score("It was the role of art in society.") == 100
+    assert score("['It was the role of art in society.']") == 100  # as an output file has it
+    assert score("First, the role of art in society.") == 0
+    assert score("the role of art in society, and sport") == 0
+    assert score("art, music and sport", "art, music and sport") == 0
+
+
 # --- real rows --------------------------------------------------------------------------------
 
 

@@ -40,6 +40,20 @@ def test_a_difference_of_own_trainings_says_what_each_had(capsys):
     assert "Latency, memory and output error: both on vcc's weights." in text
 
 
+def test_own_data_on_shipped_weights_have_a_note_of_what_was_measured(capsys):
+    words = {"tokens_per_word": 3.26, "unknown_tokens_frac": 0.125}
+    text = " ".join(shown(capsys, data_source="local", split="test", **words).split())
+    assert "These rows have 3.3 tokens a word and 12.5% unknown tokens: the shipped" in text
+    assert "a word" not in shown(capsys, **words), "embedded rows are what the weights know"
+    assert "a word" not in shown(capsys, **words, data_source="hub", weights_kind="finetuned")
+
+
+def test_a_chance_level_that_is_not_known_says_why(capsys):
+    text = shown(capsys, chance_reason="the data have 3 other rows")
+    assert "best constant answer" in text and "not known" in text
+    assert "Best constant answer not known: the data have 3 other rows." in text
+
+
 @pytest.mark.parametrize(
     ("stored", "word"), [("same weights", "same weights"), (None, "weights not recorded")]
 )

@@ -69,9 +69,9 @@ def paint_time(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet.
         )
         ends += list(cells["y"])
     for cell in published.ratios("iceformer", "Figure 5", "attention_time_s"):
-        if cell.task == panel["task"].iloc[0] and cell.length and cell.method in rows.looks:
+        if cell.task == panel["task"].iloc[0] and cell.length and cell.label in rows.looks:
             sheet.points(
-                axes, cell.length, cell.value, rows.looks[cell.method], style.PUBLISHED, zorder=5
+                axes, cell.length, cell.value, rows.looks[cell.label], style.PUBLISHED, zorder=5
             )
             lengths.add(cell.length)
             ends.append(cell.value)

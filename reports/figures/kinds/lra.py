@@ -70,7 +70,7 @@ def _plot(rows: FigureRows, cells: pd.DataFrame, cost: Cost) -> sheet.Plot | Non
     legend = captions.legend(rows, [panel])
     note = "Each task at the longest length measured. The dashed line is vanilla."
     printed = [
-        c for c in published.ratios("iceformer", cost.table, cost.metric) if c.method in rows.looks
+        c for c in published.ratios("iceformer", cost.table, cost.metric) if c.label in rows.looks
     ]
     if printed:
         legend.append((sheet.mark(None, style.PUBLISHED), "published"))
@@ -115,7 +115,7 @@ def paint(
                 sheet.points(axes, x, y, look)
                 ends.append(x)
             for cell in printed:
-                if cell.task == task and cell.method == name:
+                if cell.task == task and cell.label == name:
                     sheet.points(axes, cell.value, y, look, style.PUBLISHED, zorder=5)
                     ends.append(cell.value)
         if at % 2:

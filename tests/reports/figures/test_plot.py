@@ -264,6 +264,19 @@ def test_the_best_constant_answer_is_drawn_where_a_score_is_at_chance(tmp_path):
     assert pareto.constant(rows.settings("length")[0]) == 16.0
 
 
+def test_a_panel_says_with_which_weights_its_scores_were_measured(tmp_path):
+    same, own = "same weights", "each trained for itself"
+    rows = [measured("vanilla", 512), measured("bigbird", 512, quality_comparison=same)]
+    (panel,) = pareto.latency(load(store(tmp_path / "one", rows)), 2).panels
+    assert "scores: same weights" in panel.facts
+    rows += [measured("vcc", 512, quality_comparison=own), measured("fourier", 512)]
+    (panel,) = pareto.latency(load(store(tmp_path / "all", rows)), 2).panels
+    assert panel.facts[-1] == (
+        "scores: each trained for itself (vcc); same weights (bigbird); "
+        "weights not recorded (fourier)"
+    )
+
+
 def test_tasks_of_lra_stand_in_one_panel_whatever_model_each_has(tmp_path):
     rows = []
     for task in ("lra_listops", "lra_image"):

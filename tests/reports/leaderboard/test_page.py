@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import hashlib
+import json
 import re
 
 import pytest
@@ -170,6 +171,25 @@ def test_ids_are_as_long_as_tells_them_apart(tmp_path, ids, shown):
     rows = [row | {"row_id": name} for row, name in zip(rows, ids, strict=True)]
     text = written(stored(tmp_path / "r", rows), tmp_path / "p.html")
     assert set(data_of(text)["rows"]["id"]) == shown
+
+
+def test_a_score_of_weights_trained_for_it_is_marked_and_says_its_training(tmp_path):
+    methods = ("vanilla", "bigbird", "vcc")
+    rows = [*small(methods=methods, kinds=(("hub", "finetuned"),))]
+    training = {"from": "t5", "steps": 200, "hours": 0.5, "supervision": "answers"}
+    rows[1] |= {"quality_comparison": "same weights"}
+    rows[2] |= {"quality_comparison": "each trained for itself", "training": json.dumps(training)}
+    text = written(stored(tmp_path / "runs", rows), tmp_path / "p.html")
+    marked = [line for line in re.findall(r"<td>(.*?)(?=<tr|</table>)", text) if "§" in line]
+    assert len(marked) == 1 and "<td>vcc<td>" in marked[0] and "§: of weights" in text
+    data = data_of(text)
+    told = [{} if i is None else data["text"][i] for i in data["rows"]["text"]]
+    told = dict(zip(data["rows"]["method"], told, strict=True))
+    assert told["bigbird"]["compared"] == "same weights" and "compared" not in told["vanilla"]
+    assert told["vcc"]["compared"] == "each trained for itself"
+    assert told["vcc"]["training"] == "from t5, 200 steps, 30 min, answers"
+    assert told["vcc"]["base_training"] == "not recorded"
+    assert data["rows"]["ownWeights"].count(True) == 1
 
 
 def test_a_score_at_chance_is_marked_and_grey(tmp_path):

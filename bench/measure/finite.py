@@ -1,0 +1,112 @@
+"""A method or model whose output isn't finite is an error with its layer named: NaN would give an
+answer like any other, and a score of 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.errors import RunError
+from bench.models.base import Family
+from bench.models.wrappers import Wrapped
+from methods.base import AttentionCall, DecodingState, Layer, SequenceInfo
+
+
+class NotFiniteError(RunError):
+    """NaN or infinity in a result: one line with who gave it, and in which layer."""
+
+
+@contextmanager
+def watched(family: Family) -> Iterator[None]:
+    """Inside, each attention of the family's method, its walk over the layers and the logits of
+    each next token are checked: one sum each. Raises NotFiniteError."""
+    method = family.method
+    family.method = FiniteWatcher(method, len(family.layers))
+    head = getattr(family.model, "lm_head", None)
+    hook = head.register_forward_hook(_check_logits) if head is not None else None
+    try:
+        yield
+    finally:
+        family.method = method
+        if hook is not None:
+            hook.remove()
+
+
+@dataclass(frozen=True)
+class FiniteWatcher(Wrapped):
+    """A method whose results for valid tokens must be finite; `layers` are those of the stack."""
+
+    layers: int = 0
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        out = super().attend(query, key, value, call)
+        self.check_attention(out, (query, key, value), call)
+        return out
+
+    def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        out = super().encode(layers, hidden, sequence)
+        self._check(out, (hidden,), sequence.valid, "in its walk over the layers")
+        return out
+
+    def encode_shorter(
+        self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo
+    ) -> tuple[Tensor, SequenceInfo]:
+        out, shorter = super().encode_shorter(layers, hidden, sequence)
+        self._check(out, (hidden,), shorter.valid, "in its walk over the layers")
+        return out, shorter
+
+    def decoding_state(self) -> DecodingState | None:
+        state = super().decoding_state()
+        return None if state is None else _WatchedState(state, self)
+
+    def check_attention(self, out: Tensor, given: Sequence[Tensor], call: AttentionCall) -> None:
+        """out, and the queries, keys and values that were given: [B, H, n, d]."""
+        where = f"in the attention of layer {call.layer + 1} of {self.layers}"
+        tokens = [x.transpose(1, 2) for x in (out, *given)]
+        self._check(tokens[0], tokens[1:], call.sequence.valid, where)
+
+    def _check(
+        self, out: Tensor, given: Sequence[Tensor], valid: Tensor | None, where: str
+    ) -> None:
+        found = not_finite(out, valid)
+        if found is None:
+            return
+        name = f"method {type(self.method).__name__}"
+        if any(not_finite(x, valid) for x in given):
+            raise NotFiniteError(f"the model gave {name} {found} {where}")
+        raise NotFiniteError(f"{name} gave {found} {where}")
+
+
+@dataclass(frozen=True)
+class _WatchedState:
+    """A method's state while a model decodes, watched like the method."""
+
+    state: DecodingState
+    watcher: FiniteWatcher
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        out = self.state.attend(query, key, value, call)
+        self.watcher.check_attention(out, (query, key, value), call)
+        return out
+
+
+def not_finite(x: Tensor, valid: Tensor | None = None) -> str | None:
+    """What tokens x [B, n, …] hold that isn't a finite number, in a word; None: nothing. With
+    `valid` [B, n], padding may hold anything."""
+    if bool(torch.isfinite(x.sum(dtype=torch.float32))):
+        return None
+    if valid is not None and valid.shape == x.shape[:2]:
+        x = x[valid]
+    if bool(x.isnan().any()):
+        return "NaN"
+    return "infinity" if bool(x.isinf().any()) else None
+
+
+def _check_logits(_module: Any, _inputs: Any, logits: Tensor) -> None:
+    if found := not_finite(logits):
+        raise NotFiniteError(f"the model gave {found} as logits of the next token")

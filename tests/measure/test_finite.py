@@ -1,0 +1,95 @@
+"""NaN in a method or a model is an error with its layer, and never a score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+import bench
+from bench.measure import finite, integrity
+from bench.models.bert import BertFamily
+from bench.models.llama import LlamaFamily
+from bench.models.t5 import T5Family
+from bench.request import plugins
+from methods.base import Method, SequenceInfo
+from methods.vanilla import Vanilla
+from tests.conftest import ROOT
+from tests.rogues.rogues import NotANumber
+
+IDS = torch.arange(4, 44)[None] % 60 + 3
+
+
+@dataclass(frozen=True)
+class Walks(Method):
+    def encode(self, layers, hidden, sequence):
+        return super().encode(layers, hidden, sequence) / 0
+
+
+def encode(family, sequence=None):
+    with torch.inference_mode(), finite.watched(family):
+        family.encode(IDS, sequence or SequenceInfo())
+
+
+@pytest.mark.parametrize("family", [BertFamily, T5Family, LlamaFamily])
+def test_the_layer_whose_attention_gives_nan_is_named(family):
+    model = family.tiny(NotANumber())
+    n = len(model.layers)
+    with pytest.raises(finite.NotFiniteError) as raised:
+        encode(model)
+    assert str(raised.value) == f"method NotANumber gave NaN in the attention of layer 2 of {n}"
+    assert model.method == NotANumber(), "the method is itself again"
+
+
+def test_a_walk_that_gives_infinity_is_named():
+    with pytest.raises(finite.NotFiniteError, match=r"Walks gave (NaN|infinity) in its walk"):
+        encode(BertFamily.tiny(Walks()))
+
+
+def test_weights_of_the_model_are_not_the_methods_fault():
+    family = T5Family.tiny(Vanilla())
+    next(iter(family.model.encoder.block[0].layer[0].SelfAttention.q.parameters())).data[0] = (
+        torch.nan
+    )
+    with pytest.raises(finite.NotFiniteError, match="the model gave method Vanilla NaN in the att"):
+        encode(family)
+
+
+def test_a_decoder_that_gives_nan_is_named():
+    family = T5Family.tiny(Vanilla())
+    family.model.decoder.block[0].layer[0].SelfAttention.v.weight.data[0] = torch.nan
+    with finite.watched(family), pytest.raises(finite.NotFiniteError, match="NaN as logits of"):
+        family.generate_ids(IDS, SequenceInfo(), 2)
+    family.generate_ids(IDS, SequenceInfo(), 2)  # no longer watched
+
+
+def test_what_padding_holds_does_not_count():
+    x, valid = torch.ones(1, 4, 2), torch.tensor([[True, True, True, False]])
+    x[:, 3] = torch.nan
+    assert finite.not_finite(x, valid) is None
+    assert finite.not_finite(x, ~valid) == finite.not_finite(x) == "NaN"
+
+
+def test_large_finite_numbers_are_finite():
+    x = torch.full((1, 2), torch.finfo(torch.float32).max)
+    assert finite.not_finite(x) is None
+    assert finite.not_finite(x * 2) == "infinity"
+    assert finite.not_finite(torch.full((1, 9), 60000, dtype=torch.float16)) is None
+
+
+def test_it_is_checked_before_anything_is_timed():
+    family = BertFamily.tiny(NotANumber())
+    with torch.inference_mode(), pytest.raises(finite.NotFiniteError, match="layer 2 of"):
+        integrity.check_method(family, integrity.PerturbedInputs([(IDS, SequenceInfo())], 0))
+
+
+def test_a_cell_ends_with_one_line_and_no_score(tmp_path, monkeypatch):
+    monkeypatch.setenv("BENCH_CONF_PATH", str(ROOT / "tests/rogues/conf"))
+    plugins.conf_dirs.cache_clear()
+    cell = bench.compose("method=not_a_number", "length=256", "n=1", "threads=1", "measure=quality")
+    row = bench.run(cell, tmp_path)
+    plugins.conf_dirs.cache_clear()
+    assert (row["status"], row["status_stage"]) == ("error", "quality")
+    assert row["status_detail"] == "method NotANumber gave NaN in the attention of layer 2 of 3"
+    assert row.get("value") is None
