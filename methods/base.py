@@ -84,6 +84,11 @@ class Method:
         most 2,048 tokens; None where there are none."""
         return None
 
+    def exact_twin(self) -> Method | None:
+        """Exact attention by the engine that ran this method's calls so far, which separates what
+        the method gains from what its engine gains; None: that was torch, as in vanilla."""
+        return None
+
     def scaled_down(self) -> Method:
         """This method with parameters at which it is far from exact on a few dozen tokens, for
         `bench check`. The default suits methods that already are, and exact ones."""

@@ -23,7 +23,10 @@ from methods.dense import DenseAttention
 
 @dataclass(frozen=True)
 class Vanilla(DenseAttention):
-    """Exact attention, layer after layer. With kernel="torch" it is the baseline of every ratio."""
+    """Exact attention, layer after layer. By default it is the baseline of every ratio: torch's
+    fused attention, whatever kernel the methods take."""
+
+    kernel: str = "torch"
 
     def exact_limit(self) -> Method | None:
         return self

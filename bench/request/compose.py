@@ -14,12 +14,13 @@ from typing import Any
 
 from bench.errors import RequestError, unknown
 from bench.request import limits, parameters, plugins, protocol, schema
+from bench.request.other_names import OTHER_NAMES, not_a_word
 
 GROUPS = ("method", "task", "model", "device", "data", "launcher", "recipe", "experiment",
           "scale")  # fmt: skip
 PATHS = ("model", "model.path", "data.dir", "results", "checkpoints")
 """Keys whose values are files or folders."""
-RESOLVED = ("by_task", "adapted_with", "longest")
+RESOLVED = ("by_task", "default_task", "adapted_with", "longest")
 """Keys of a model that `resolve` applies and removes."""
 
 
@@ -161,7 +162,20 @@ def check_overrides(overrides: Sequence[str]) -> list[str]:
     _check_scale(parsed)
     if "data.dir" in keys and "data" not in keys:
         result.append("data=local")
+    if not {"task", "recipe", "experiment"} & set(keys):
+        result += _task_overrides(result, keys)
     return result
+
+
+def _task_overrides(overrides: Sequence[str], keys: Sequence[str]) -> list[str]:
+    """The task of a request that names a model and no task: one that this model can answer."""
+    chosen = {o.key_or_group: o.value() for o in parse(overrides) if not o.is_sweep_override()}
+    if "model" not in chosen:
+        return []
+    given = {"path": chosen["model.path"]} if "model.path" in chosen else {}
+    model = {**plugins.conf("model", chosen["model"]), **given}
+    words = protocol.task_for(model, plugins.conf("", "config")["task_by_answers"])
+    return [word for word in words if word.partition("=")[0] not in keys]
 
 
 def _check_scale(parsed: Sequence[Any]) -> None:
@@ -210,6 +224,8 @@ def _check_keys(keys: Sequence[str], methods: Sequence[str]) -> None:
     fields = list(schema.Config.__dataclass_fields__)
     for key in keys:
         head = key.lstrip("+").partition(".")[0]
+        if head in OTHER_NAMES:
+            raise not_a_word(head)
         if head not in (*fields, *GROUPS, "hydra"):
             raise unknown("name", head, {*fields, *GROUPS})
         if head == "recipe" != key and not {"recipe", "experiment"} & set(keys):
@@ -247,7 +263,7 @@ def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
     method = {key: value for key, value in request["method"].items() if key != "label"}
     method |= {key: value for key, value in trained_with.items() if f"method.{key}" not in keys}
     return {
-        **{key: value for key, value in request.items() if key != "n_by_task"},
+        **{k: v for k, v in request.items() if k not in ("n_by_task", "task_by_answers")},
         "n": n_by_task.get(task, request["n"]),
         "recipe": recipe,
         "model": {key: value for key, value in model.items() if key not in RESOLVED},

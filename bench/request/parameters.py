@@ -48,9 +48,8 @@ def _is(value: Any, kind: Any) -> bool:
         case "float":
             return type(value) in (int, float) and math.isfinite(value)
         case "None" | "int" | "bool" | "str":
-            return (type(value).__name__ if value is not None else "None") == kind
-    is_equal: bool = value == kind
-    return is_equal
+            return bool((type(value).__name__ if value is not None else "None") == kind)
+    return bool(value == kind)
 
 
 @functools.cache
