@@ -21,10 +21,20 @@ from methods.base import Layer, SequenceInfo
 
 @dataclass(frozen=True)
 class BertLayer(BlockLayer):
-    """One post-norm encoder block."""
+    """One post-norm encoder block: a `methods.base.PostNormLayer`."""
 
     def __call__(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
         output: Tensor = self.block(hidden, route=self.route(sequence))
+        return output
+
+    def before_norm(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        read, _ = self.block.attention(hidden, route=self.route(sequence))
+        last = self.block.output
+        output: Tensor = read + last.dropout(last.dense(self.block.intermediate(read)))
+        return output
+
+    def final_norm(self, hidden: Tensor) -> Tensor:
+        output: Tensor = self.block.output.LayerNorm(hidden)
         return output
 
     def projections(self) -> Projections:

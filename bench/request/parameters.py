@@ -48,9 +48,8 @@ def _is(value: Any, kind: Any) -> bool:
         case "float":
             return type(value) in (int, float) and math.isfinite(value)
         case "None" | "int" | "bool" | "str":
-            return bool(kind == ("None" if value is None else type(value).__name__))
-    is_equal: bool = value == kind
-    return is_equal
+            return bool((type(value).__name__ if value is not None else "None") == kind)
+    return bool(value == kind)
 
 
 @functools.cache

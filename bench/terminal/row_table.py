@@ -1,80 +1,27 @@
-"""What a person sees on the terminal: progress bars while it runs, a table when it is done."""
+"""One row as a table: what a person sees when a cell is done."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench.execution import supervisor
 from bench.request import plugins
 from bench.request.cell import BASELINE
 from bench.status import QualityComparison, Status
-from bench.store import quality_arms
+from bench.store import engine, quality_arms
 from bench.terminal.rows_table import times, verdict
 from tasks.base import ANSWERS
 
 TRAININGS = ("training", "base_training")
 SOLO_DIFFERS = 0.1
-NOTE_SECONDS = 15.0
-"""Without a terminal a note is a line so often."""
-
-
-@contextlib.contextmanager
-def progress(title: str) -> Iterator[supervisor.Progress]:
-    """One bar a stage, drawn only when a child reports, so that no thread of ours runs beside
-    what is timed. Without a terminal: one line a stage."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _lines(title)
-        return
-    console.print(f"[bold]{escape(title)}[/]")
-    columns = (
-        TextColumn("  {task.description:<20}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
-    with Progress(*columns, console=console, auto_refresh=False, transient=True) as bars:
-
-        def report(stage: str, done: int = 0, total: int = 0, note: str = "") -> None:
-            if not bars.tasks or stage != bars.tasks[-1].description:
-                if bars.tasks:
-                    last = bars.tasks[-1]
-                    bars.update(last.id, completed=last.total or 1, total=last.total or 1)
-                    bars.stop_task(last.id)
-                bars.add_task(stage, total=None, note="")
-            bars.update(bars.tasks[-1].id, completed=done, total=total or None, note=note)
-            bars.refresh()
-
-        yield report
-
-
-def _lines(title: str) -> supervisor.Progress:
-    print(title, file=sys.stderr)
-    last = ""
-    began = noted = time.monotonic()
-
-    def report(stage: str, done: int = 0, total: int = 0, note: str = "") -> None:
-        nonlocal last, noted
-        now = time.monotonic()
-        text = f"{stage} {done:,}/{total:,}  {note}" if note else stage
-        if stage != last or (note and (now - noted > NOTE_SECONDS or done == total)):
-            last, noted = stage, now
-            print(f"  {now - began:5.1f} s  {text}", file=sys.stderr, flush=True)
-
-    return report
 
 
 def show(row: Mapping[str, Any], results: Path) -> None:
@@ -113,6 +60,10 @@ def show(row: Mapping[str, Any], results: Path) -> None:
             console.print(f"  {text}", markup=False, style="dim")
     if r.get("noisy"):
         console.print(f"[yellow]noisy host[/]: {escape(r.get('noise_reason') or '')}")
+    for name, reason in engine.kernels(r.get("kernel")):
+        if reason and r["device"] == "cpu":
+            faster = "native kernels are faster on long inputs"
+            console.print(f"kernel {name} ({reason}): {faster}", markup=False)
     folder = results.relative_to(here) if results.is_relative_to(here := Path.cwd()) else results
     ids = f"row {r['row_id'][:12]} · cell {r['cell_key'][:12]}"
     console.print(f"{ids} · in {folder}", markup=False, style="dim")
@@ -175,11 +126,23 @@ def _own_data(r: Mapping[str, Any]) -> Iterator[str]:
 def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if r.get("lat_median_ns") is None:
         return
-    against = _against(r, "", r.get("ratio_reason"))
+    against = _against(r, "", "", r.get("ratio_reason"))
     if r.get("ratio") is not None and math.isinf(r["ratio_ci_hi"]):
         few = f"undecided: {r['n_pairs']} pairs are too few, measure=standard takes more"
         against = f"×{r['ratio']:.3f} [yellow]{few}[/]"
     yield "latency, ms", _ms(r["lat_median_ns"]), _ms(r.get("base_median_ns")), against
+    if r.get("engine_kernel") or r.get("ratio_same_engine_reason"):
+        twin = _against(r, "", "_same_engine", r.get("ratio_same_engine_reason"))
+        yield "  exact, same engine", "", _ms(r.get("engine_median_ns")), twin
+    if r.get("kernel"):
+        base = "torch" if r.get("ratio") is not None else ""
+        only = engine.engine_only(r)
+        yield (
+            "  kernel",
+            engine.kernel_names(r["kernel"]),
+            base,
+            only and f"[yellow]faster {only}[/]",
+        )
     if r.get("aa_noise_pct") is not None:
         yield "  this host's noise", "", "", f"±{r['aa_noise_pct']:.1f} % ({r['n_pairs']} pairs)"
     if r.get("ratio") is not None:
@@ -218,7 +181,7 @@ def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 def _training(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if r.get("train_step_ns") is not None:
-        against = _against(r, "train_", r.get("train_reason"))
+        against = _against(r, "train_", "", r.get("train_reason"))
         yield (
             "training step, ms",
             _ms(r["train_step_ns"]),
@@ -254,13 +217,14 @@ def _mib(size: int | None) -> str:
     return "–" if size is None else f"{size / 2**20:,.1f}"
 
 
-def _against(r: Mapping[str, Any], prefix: str, reason: str | None) -> str:
-    """A ratio to vanilla with its interval and verdict, or why there is none."""
-    if r.get(f"{prefix}ratio") is None:
+def _against(r: Mapping[str, Any], prefix: str, which: str, reason: str | None) -> str:
+    """A ratio with its interval and verdict, or why there is none."""
+    ratio = f"{prefix}ratio{which}"
+    if r.get(ratio) is None:
         return escape(reason or "–")
-    ends = (r[f"{prefix}ratio_ci_lo"], r[f"{prefix}ratio_ci_hi"])
-    interval = _within(r[f"{prefix}ratio"], *ends, ".3f")
-    return f"×{interval} {verdict(r[f'{prefix}verdict'])}"
+    interval = _within(r[ratio], r[f"{ratio}_ci_lo"], r[f"{ratio}_ci_hi"], ".3f")
+    word = r[f"{ratio}_verdict" if which else f"{prefix}verdict"]
+    return f"×{interval} {verdict(word)}"
 
 
 def _within(value: float | None, lo: float | None, hi: float | None, style: str = ".1f") -> str:
