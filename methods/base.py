@@ -14,7 +14,7 @@ from torch import Tensor
 
 from methods.attention import exact_attention
 from methods.errors import Unsupported
-from methods.protocols import DecodingState, Layer, NormedLayer
+from methods.protocols import DecodingState, Layer, NormedLayer, PostNormLayer
 from methods.sequence import AttentionCall, PositionBias, SequenceInfo
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "Method",
     "NormedLayer",
     "PositionBias",
+    "PostNormLayer",
     "SequenceInfo",
     "Unsupported",
     "Workload",
@@ -81,6 +82,11 @@ class Method:
     def exact_limit(self) -> Method | None:
         """This method with parameters at which it equals vanilla, up to rounding, on inputs of at
         most 2,048 tokens; None where there are none."""
+        return None
+
+    def exact_twin(self) -> Method | None:
+        """Exact attention by the engine that ran this method's calls so far, which separates what
+        the method gains from what its engine gains; None: that was torch, as in vanilla."""
         return None
 
     def scaled_down(self) -> Method:

@@ -13,31 +13,55 @@ from methods.attention import bias_by_distance, exact_attention
 from methods.base import AttentionCall, Method
 from methods.parameters import check_choice
 
+SHORTEST = 256
+"""Tokens from which kernel="auto" is native. With fewer a call's fixed cost counts: at 64 tokens it
+took up to 1.8 times torch's time, from 256 on no more than torch."""
+
 
 @dataclass(frozen=True)
-class DenseAttention(Method):
+class NativeMethod(Method):
+    """A method that may run on the native kernels, and records with `kernels.note` where it did."""
+
+    def exact_twin(self) -> Method | None:
+        products = getattr(self, "products", "float32")
+        return DenseAttention("native", products) if kernels.ran_natively(self) else None
+
+
+@dataclass(frozen=True)
+class DenseAttention(NativeMethod):
     """Exact attention in every layer: O(n²) time, O(n) memory.
 
     kernel    "torch": torch's fused attention; "native": the kernel of methods/kernels where it
-              can run, which is not in training
+              can run, which is not in training; "auto": native from 256 tokens on, else torch
     products  of the native kernel: "float32", or "bfloat16" (rounded, accumulated in float32)
     """
 
-    kernel: str = "torch"
+    kernel: str = "auto"
     products: str = "float32"
 
     def __post_init__(self) -> None:
         check_choice("kernel", self.kernel, kernels.KERNELS)
         check_choice("products", self.products, kernels.PRODUCTS)
-        if self.products != "float32" and self.kernel != "native":
-            raise ValueError(f"products={self.products} needs kernel=native")
+        if self.products != "float32" and self.kernel == "torch":
+            raise ValueError(f"products={self.products} needs kernel=auto or native")
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-        if self.kernel == "torch":
-            return exact_attention(query, key, value, call)
-        result = _native(query, key, value, call, self.products)
-        kernels.note(self, result, self.products)
-        return exact_attention(query, key, value, call) if isinstance(result, str) else result
+        return attend_exactly(self, query, key, value, call, self.kernel, self.products)
+
+
+def attend_exactly(
+    method: Method, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, kernel: str,
+    products: str = "float32",
+) -> Tensor:  # fmt: skip
+    """Exact attention of one layer with `kernel` and `products` as in `DenseAttention`; which
+    kernel ran is noted in the method."""
+    result: Tensor | str = kernels.ASKED
+    if kernel == "auto" and key.shape[2] < SHORTEST:
+        result = f"fewer than {SHORTEST} tokens"
+    elif kernel != "torch":
+        result = _native(query, key, value, call, products)
+    kernels.note(method, result, products)
+    return exact_attention(query, key, value, call) if isinstance(result, str) else result
 
 
 def _native(

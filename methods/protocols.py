@@ -44,6 +44,18 @@ class NormedLayer(Layer, Protocol):
         ...
 
 
+class PostNormLayer(Layer, Protocol):
+    """A layer that ends in a norm: layer(x) = final_norm(before_norm(x))."""
+
+    def before_norm(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        """hidden [B, n, D] → [B, n, D]: the layer without its final norm."""
+        ...
+
+    def final_norm(self, hidden: Tensor) -> Tensor:
+        """hidden [B, n, D] → [B, n, D]"""
+        ...
+
+
 class DecodingState(Protocol):
     """What a method keeps of the past tokens of one batch while a model decodes."""
 

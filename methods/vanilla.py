@@ -3,6 +3,10 @@
 The two baselines of every comparison. `Vanilla` is what a user has today: torch's fused attention,
 with position biases and padding that never become an n×n tensor. `VanillaEager` is what papers
 usually compare with: scores, softmax and product as three steps over n×n tensors.
+
+Differs from the official codes, whose attention is unfused, only in rounding: VCC's divides query
+and key each by d^¼, and padded keys get -1000 (VCC), -10⁴ (BigBird) or -10⁶ (LRA) added to their
+scores, where here their weight is exactly 0.
 """
 
 from __future__ import annotations
@@ -19,7 +23,10 @@ from methods.dense import DenseAttention
 
 @dataclass(frozen=True)
 class Vanilla(DenseAttention):
-    """Exact attention, layer after layer. With kernel="torch" it is the baseline of every ratio."""
+    """Exact attention, layer after layer. By default it is the baseline of every ratio: torch's
+    fused attention, whatever kernel the methods take."""
+
+    kernel: str = "torch"
 
     def exact_limit(self) -> Method | None:
         return self

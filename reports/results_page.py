@@ -10,9 +10,11 @@ from pathlib import Path
 
 from bench.request import plugins
 from bench.status import QualityComparison, Status, Verdict
+from bench.store.engine import ENGINE_ONLY, engine_only, own_engine
 from bench.store.quality_arms import comparison, comparison_text, training_text
 from bench.store.query import counting
 from bench.store.store import Store
+from reports import ratios
 from reports.looks import VANILLA, looks
 from reports.rendering import render
 from reports.rows import Row
@@ -23,7 +25,7 @@ REFERENCE = ROOT / "results" / "reference"
 PAGE = ROOT / "docs" / "results.md"
 QUICKSTART_HEAD = (
     "task", "tokens", "method", "n", "score", "vanilla's score", "scores of", "latency ÷ vanilla's",
-    "memory ÷ vanilla's", "output error",
+    "÷ exact, same engine", "kernel", "memory ÷ vanilla's", "output error",
 )  # fmt: skip
 
 
@@ -90,7 +92,7 @@ def _quickstart(rows: Sequence[Row]) -> ResultGrid:
         rows, key=lambda row: (tasks.index(row["task"]), methods.index(str(row["method"])))
     )
     lines = [_quickstart_line(row) for row in ordered]
-    return ResultGrid("Quickstart", QUICKSTART_HEAD, lines, frozenset({1, 3, 4, 5, 7, 8, 9}))
+    return ResultGrid("Quickstart", QUICKSTART_HEAD, lines, frozenset({1, 3, 4, 5, 7, 10, 11}))
 
 
 def _quickstart_line(row: Row) -> tuple[str, ...]:
@@ -104,7 +106,9 @@ def _quickstart_line(row: Row) -> tuple[str, ...]:
         _within(row["value"], row["ci_lo"], row["ci_hi"], 1) + chance,
         _number(row["base_value"], 1),
         comparison_text(row) or "–",
-        f"×{ratio} {row['verdict']}",
+        " ".join(filter(None, (f"×{ratio}", row["verdict"], engine_only(row)))),
+        ratios.to_same_engine(row),
+        ratios.kernel(row),
         f"×{_number(row['mem_ratio'], 2)}",
         "–" if row["fid_rel_l2"] is None else f"{row['fid_rel_l2']:.3g}",
     )
@@ -128,10 +132,12 @@ def _finding(method: str, rows: Sequence[Row]) -> str:
     counts = ", ".join(
         f"{verdict} on {verdicts[verdict]}" for verdict in Verdict if verdicts[verdict]
     )
-    ratios = [row["ratio"] for row in rows if row["ratio"] is not None]
+    only = sum(bool(engine_only(row)) for row in rows)
+    latency = [row["ratio"] for row in rows if row["ratio"] is not None]
     memory = [row["mem_ratio"] for row in rows if row["mem_ratio"] is not None]
     parts = [
-        f"latency ×{min(ratios):.2f} to ×{max(ratios):.2f}" if ratios else "",
+        f"{ENGINE_ONLY}, or perhaps, on {only}" if only else "",
+        f"latency ×{min(latency):.2f} to ×{max(latency):.2f}" if latency else "",
         f"peak memory ×{min(memory):.2f} to ×{max(memory):.2f}" if memory else "",
         *_score_ranges(rows),
     ]
@@ -194,7 +200,9 @@ def _frontier_cell(row: Row | None) -> str:
     if row["ratio"] is None:
         return f"{alone}, vanilla {ENDED.get(str(row['baseline_status']), 'not measured')}"
     memory = "–" if row["mem_ratio"] is None else f"×{row['mem_ratio']:.2f}"
-    return f"×{row['ratio']:.2f} {row['verdict']}, memory {memory}"
+    engine = own_engine(row)
+    own = f" ({ratios.to_same_engine(row, 2)} on {engine})" if engine else ""
+    return f"{ratios.to_vanilla(row, 2)}{own}, memory {memory}"
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -12,6 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+ANSWERS = {
+    "text": "text",
+    "class": "a class",
+    "choice": "one of the choices that a question gives",
+    "span": "a span of the context",
+}
+"""The kinds of answers that a task asks for and a model gives: see Task.answers."""
 COMMON = 16
 """How many of the most common right answers are tried as constant answers."""
 

@@ -44,8 +44,11 @@ class MultiHop(Reader):
         while True:
             try:
                 links = linked_paragraphs.links(split, index, room, seed)
-            except ValueError as error:
-                raise DataError(f"length={length} is too short for paragraphs: {error}") from None
+            except ValueError:
+                least = length - room + linked_paragraphs.LEAST
+                raise DataError(
+                    f"length={length} is too short for paragraphs: {least} at least"
+                ) from None
             record = self.record(links)
             excess = self.count_tokens(record) - length
             if excess <= 0:
@@ -66,7 +69,7 @@ class HotpotQA(MultiHop):
 
     @property
     def answers(self) -> str:
-        return "span" if self.form == "roberta" else "text"
+        return "span" if self.form in ("roberta", "squad") else "text"
 
     def parse(self, record: dict[str, Any], where: str, split: str, at: int) -> Row:
         row_id = records.text(record, "_id" if "_id" in record else "id", where)

@@ -90,8 +90,9 @@ class Summaries(Reader):
 
         try:
             generated = gist.gist(split, index, length - gist.AROUND, seed)
-        except ValueError as error:
-            raise DataError(f"length={length} is too short for a text: {error}") from None
+        except ValueError:
+            least = gist.LEAST + gist.AROUND
+            raise DataError(f"length={length} is too short for a text: {least} at least") from None
         return {
             self.columns["document"]: generated.text, self.columns["summary"]: generated.summary
         }  # fmt: skip

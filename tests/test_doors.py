@@ -146,6 +146,13 @@ def test_the_harness_names_no_method():
             assert not constants & names, f"{name} names {constants & names}"
 
 
+def test_no_user_is_called_a_cheat():
+    for folder in ("bench", "methods", "tasks", "reports", "conf"):
+        for path in (ROOT / folder).rglob("*.*"):
+            if path.suffix in (".py", ".yaml", ".txt", ".j2", ".js"):
+                assert "cheat" not in path.read_text().lower(), path
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -32,6 +32,9 @@ def results(arguments: Sequence[str]) -> int:
 
     rows, warnings = query.select(options.words, options.results)
     warn_set_aside(warnings)
+    ids = [word for word in options.words if "=" not in word]
+    if ids and not rows:
+        raise RequestError(f"no row of {options.results} has an id that begins with '{ids[0]}'")
     if not rows:
         print(f"no rows in {options.results} that fit", file=sys.stderr)
     elif text_table.tabular(options.format):

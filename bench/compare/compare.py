@@ -20,6 +20,7 @@ from bench.request.cell import BASELINE
 from bench.statistics import paired
 from bench.status import QualityComparison, Status, Verdict
 from bench.store.columns import Row, value_of
+from bench.store.engine import kernel_names
 
 FIGURES = ("quality", "latency", "memory")
 
@@ -97,6 +98,7 @@ def latency(a: Row, b: Row) -> Difference:
         ratio = theirs
     noises = [row["aa_noise_pct"] for row in (a, b) if row["method"] != BASELINE]
     known = [noise for noise in noises if noise is not None]
+    noisy = "noisy host" if a["noisy"] or b["noisy"] else ""
     resolution = math.hypot(*known) if len(known) == len(noises) else None
     change = _pct(ratio.ratio)
     return Difference(
@@ -107,8 +109,22 @@ def latency(a: Row, b: Row) -> Difference:
         change_pct=change, p=ratio.p, n=ratio.n,
         verdict=ChangeVerdict.UNDECIDED,
         if_significant=LATENCY_CHANGE[Verdict(paired.verdict(ratio, resolution))],
-        note="noisy host" if a["noisy"] or b["noisy"] else "",
+        note="; ".join(filter(None, (noisy, _other_kernels(a, b)))),
     )  # fmt: skip
+
+
+def _other_kernels(a: Row, b: Row) -> str:
+    """Where two rows ran on different kernels, which ones, and each row's ratio to exact attention
+    by its own; otherwise empty."""
+    used = [kernel_names(row.get("kernel")) for row in (a, b)]
+    if not all(used) or used[0] == used[1]:
+        return ""
+    own = (row.get("ratio_same_engine") for row in (a, b))
+    beside = [
+        f"{name} on {kernel}" + ("" if ratio is None else f" (×{ratio:.3f} of exact attention's)")
+        for name, kernel, ratio in zip("AB", used, own, strict=True)
+    ]
+    return ", ".join(beside)
 
 
 def latency_ratio(row: Row) -> paired.Ratio | None:
@@ -134,11 +150,14 @@ def memory(a: Row, b: Row) -> Difference:
         return Difference("memory", note=f"read in two ways: {methods}")
     ours, theirs = value_of(a, column), value_of(b, column)
     change = _pct(theirs / ours)
-    small = abs(change) <= paired.SAME_PCT or abs(theirs - ours) <= SAME_BYTES
+    few_bytes = abs(theirs - ours) <= SAME_BYTES
+    small = abs(change) <= paired.SAME_PCT or few_bytes
     verdict = ChangeVerdict.WORSE if change > 0 else ChangeVerdict.BETTER
     verdict = ChangeVerdict.SAME if small else verdict
-    return Difference("memory", ours, theirs, change, change_pct=change,
-                      verdict=verdict, if_significant=verdict)  # fmt: skip
+    note = f"a change counts from {SAME_BYTES >> 20} MiB; this is {abs(theirs - ours) >> 10} KiB"
+    return Difference("memory", ours, theirs, change, change_pct=change, verdict=verdict,
+                      if_significant=verdict,
+                      note=note if few_bytes and abs(change) > paired.SAME_PCT else "")  # fmt: skip
 
 
 def quality(

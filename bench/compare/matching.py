@@ -32,8 +32,9 @@ FOLLOWS = {
 text depends on the length."""
 
 BESIDE = (
-    "status", "method_version", "metric_version", "predictions_sha256", "code_sha", "host_id",
-    "cpu_model", "gpu_name", "gpu_driver", "os_kernel", "python", "torch", "packages_sha", "noisy",
+    "status", "kernel", "ratio", "ratio_same_engine", "method_version", "metric_version",
+    "predictions_sha256", "code_sha", "host_id", "cpu_model", "gpu_name", "gpu_driver",
+    "os_kernel", "python", "torch", "packages_sha", "noisy",
 )  # fmt: skip
 """Not in the key, but may explain why two rows of one cell differ."""
 NOT_IN_KEY = ("model.path", "model.adapted", "data.dir")

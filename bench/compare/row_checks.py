@@ -35,9 +35,13 @@ NEEDED = (
 INTERVALS = (
     ("value", "ci_lo", "ci_hi"), ("ratio", "ratio_ci_lo", "ratio_ci_hi"),
     ("value_diff", "value_diff_ci_lo", "value_diff_ci_hi"),
+    ("ratio_same_engine", "ratio_same_engine_ci_lo", "ratio_same_engine_ci_hi"),
 )  # fmt: skip
 SCORES = ("value", "base_value")
 SAMPLES = ("lat_samples_ns", "base_samples_ns", "aa_first_samples_ns", "aa_second_samples_ns")
+SAME_ENGINE = (
+    "engine_kernel", "engine_samples_ns", "engine_lat_samples_ns", "engine_pair_process",
+)  # fmt: skip
 LATER = ("aa_verdict", "n_processes")
 """Figures that rows of older versions lack."""
 
@@ -97,7 +101,7 @@ def _ranges(row: Row) -> Iterator[Fault]:
             yield Level.WRONG, f"{name} is '{value:.40}'; accepted: {', '.join(column.values)}"
         if name.endswith(("_ns", "_bytes")) and column.type == "int64" and value < 0:
             yield Level.WRONG, f"{name}={value} is negative"
-        if name.endswith("ratio") and not value > 0:
+        if name.endswith(("ratio", "ratio_same_engine")) and not value > 0:
             yield Level.WRONG, f"{name}={value:g}; a ratio is above 0"
     if (row["n_scored"] or 0) > (row["n_samples_planned"] or math.inf):
         yield Level.WRONG, f"{row['n_scored']} samples scored of {row['n_samples_planned']} planned"
@@ -114,10 +118,13 @@ def _derived(row: Row) -> Iterator[Fault]:
     if row["ratio"] is not None and not (row["lat_samples_ns"] and row["base_samples_ns"]):
         yield Level.WRONG, "has a ratio and not the samples it was formed of"
         return
+    if row["ratio_same_engine"] is not None and not row["engine_kernel"]:
+        yield Level.WRONG, "has a ratio_same_engine and not the engine_kernel that it is against"
     if not row["lat_samples_ns"]:
         return
     samples: dict[str, Any] = {name: value_of(row, name) or [] for name in SAMPLES}
-    samples["pair_process"] = row["pair_process"]
+    for name in ("pair_process", *SAME_ENGINE):
+        samples[name] = value_of(row, name)
     try:
         recomputed: Mapping[str, Any] = derived_columns.latency(samples, row["seed"])
     except ValueError as error:

@@ -16,17 +16,9 @@ from bench.models.base import Family, Spec
 from bench.request import plugins
 from bench.request.cell import BASELINE, Cell
 from methods.base import Method, SequenceInfo, Unsupported
-from tasks.base import Encoded, Task
+from tasks.base import ANSWERS, Encoded, Task
 
 T = TypeVar("T")
-
-WORDS = {
-    "text": "text",
-    "class": "a class",
-    "choice": "one of the choices that a question gives",
-    "span": "a span of the context",
-}
-"""Descriptions of what a task asks for and a model answers with (tasks.base.Task.answers)."""
 
 
 def prepare(cell: Cell, timed: bool = False) -> None:
@@ -87,13 +79,15 @@ def load_from(
 
 
 def check_fit(cell: Cell, task: Task, family: Family) -> None:
-    """Raises RequestError when the model doesn't answer with what the task asks for."""
+    """Raises RequestError when the model doesn't answer with what the task asks for, or doesn't
+    take its input."""
     if task.answers != family.answers:
-        asked = f"one of {task.labels} classes" if task.labels else WORDS[task.answers]
+        asked = f"one of {task.labels} classes" if task.labels else ANSWERS[task.answers]
         raise RequestError(
             f"task {cell.task['name']} asks for {asked}, model {cell.model['name']} answers with "
-            f"{WORDS[family.answers]}; bench ls models lists others"
+            f"{ANSWERS[family.answers]}; bench ls tasks lists others, measure=speed needs no answer"
         )
+    check_vocabulary(cell, task, family)
     config: Any = family.model.config
     # An untrained head may have any size: it can be timed, and refuses to answer.
     trained = not getattr(family, "lacks", ())
@@ -102,7 +96,11 @@ def check_fit(cell: Cell, task: Task, family: Family) -> None:
             f"task {cell.task['name']} has {task.labels} classes, model {cell.model['name']} has "
             f"{config.num_labels}: it was trained for another task"
         )
-    vocabulary = getattr(config, "vocab_size", None)
+
+
+def check_vocabulary(cell: Cell, task: Task, family: Family) -> None:
+    """Raises RequestError for a task with more token ids of its own than the model has."""
+    vocabulary = getattr(family.model.config, "vocab_size", None)
     if task.vocabulary and vocabulary and task.vocabulary > vocabulary:
         raise RequestError(
             f"task {cell.task['name']} has {task.vocabulary} token ids, model "
@@ -135,7 +133,7 @@ def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 def longest_inputs(cell: Cell, family: Family, count: int) -> list[tuple[Tensor, SequenceInfo]]:
     """`count` batches of the longest rows, to be timed."""
     task = cell.build_task()
-    check_fit(cell, task, family)
+    check_vocabulary(cell, task, family)
     needed = count * cell.batch
     rows = cell.rows().rows[: max(64, needed)]
     encoded = [task.encode(row, family.tokenizer, cell.length) for row in rows]

@@ -20,6 +20,7 @@ from bench.execution.spawn import run_in_fork
 from bench.execution.stages import CellRun, Columns
 from bench.execution.supervisor import Outcome, Progress
 from bench.host import host, job
+from bench.models import auto
 from bench.request import code_hash, protocol
 from bench.request.cell import Cell
 from bench.request.training_record import training_of
@@ -148,7 +149,17 @@ def identity(cell: Cell, command: str | None) -> Row:
         "truncation_side": cell.task.get("truncation_side", "right"),
         "status": Status.OK,
     }
+    if (learned := _learned_positions(cell)) and learned < cell.length:
+        columns["positions_learned"] = learned
     return columns | cast(Row, cell.columns) | _weights(cell) | cast(Row, job.columns())
+
+
+def _learned_positions(cell: Cell) -> int | None:
+    """Positions that the cell's model was trained with, as far as its config tells."""
+    try:
+        return auto.learned_positions(Path(cell.model["path"]), cell.model.get("config"))
+    except ValueError:
+        return None
 
 
 def _weights(cell: Cell) -> Row:

@@ -7,6 +7,7 @@ import os
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ MAX_PROBED_LENGTH = 1 << 22
 
 POOLED_SAMPLES = (
     "lat_samples_ns", "base_samples_ns", "aa_first_samples_ns", "aa_second_samples_ns",
-    "wall_samples_ns",
+    "wall_samples_ns", "engine_samples_ns", "engine_lat_samples_ns",
 )  # fmt: skip
 PAGE_FAULTS = ("lat_page_faults", "base_page_faults")
 
@@ -131,14 +132,16 @@ def _pooled(parts: Sequence[Columns]) -> Columns:
     """The columns of the first process with the samples of all, and the process of each pair."""
     columns = dict(parts[0])
     for name in POOLED_SAMPLES:
-        if columns.get(name) is not None:
-            columns[name] = [sample for part in parts for sample in part[name]]
+        samples = [part[name] for part in parts if part.get(name) is not None]
+        columns[name] = list(chain.from_iterable(samples)) if len(samples) == len(parts) else None
     for name in PAGE_FAULTS:
         columns[name] = round(statistics.mean(part[name] for part in parts))
-    columns["pair_order"] = "".join(part["pair_order"] for part in parts)
-    columns["pair_process"] = [
-        i for i, part in enumerate(parts) for _ in range(len(part["lat_samples_ns"]))
-    ]
+    for prefix in ("", "engine_"):
+        if columns[f"{prefix}lat_samples_ns"]:
+            columns[f"{prefix}pair_order"] = "".join(part[f"{prefix}pair_order"] for part in parts)
+            columns[f"{prefix}pair_process"] = [
+                i for i, part in enumerate(parts) for _ in part[f"{prefix}lat_samples_ns"]
+            ]
     return columns
 
 

@@ -51,12 +51,15 @@ def fidelity(family: Family, exact: Method, batch: integrity.Input) -> dict[str,
     family.method = method
     log_exact, log_p = exact_logits.log_softmax(-1), logits.log_softmax(-1)
     cosine = functional.cosine_similarity(hidden, exact_hidden, dim=-1)
+    divergence = (log_exact.exp() * (log_exact - log_p)).sum(-1).mean().clamp_min(0)
+    agree = (exact_logits.argmax(-1) == logits.argmax(-1)).float().mean()
+    of_logits = {"fid_kl_mean": float(divergence), "fid_top1_agree": float(agree)}
     return {
         "fid_rel_l2": float(error.norm() / exact_hidden.norm()),
         "fid_max_abs": float(error.abs().max()),
         "fid_cos_min": float(cosine.min()),
-        "fid_kl_mean": float((log_exact.exp() * (log_exact - log_p)).sum(-1).mean().clamp_min(0)),
-        "fid_top1_agree": float((exact_logits.argmax(-1) == logits.argmax(-1)).float().mean()),
+        # What an untrained head prefers says nothing of the method.
+        **({} if getattr(family, "lacks", ()) else of_logits),
         **{f"fid_{name}": statistics.mean(values) for name, values in diagnosed.figures.items()},
     }
 

@@ -12,8 +12,9 @@ import torch
 
 from bench.execution import arms, worker
 from bench.host import linux, torch_host
-from bench.measure import diagnostics, integrity, paired_timing
-from bench.measure.paired_timing import INPUTS, Arm, PairShare, warm_up
+from bench.measure import diagnostics, integrity, paired_timing, same_engine
+from bench.measure.pair_shares import PairShare
+from bench.measure.paired_timing import INPUTS, Arm, warm_up
 from bench.models.base import Family
 from bench.request.cell import BASELINE, Cell
 from bench.store.columns import Row
@@ -57,15 +58,16 @@ def time_method(family: Family, cell: Cell, report: worker.Report) -> dict[str, 
             family.method = own
             result |= diagnostics.fidelity(family, arms.vanilla(), inputs.current(0))
             warm_up(base)
-            share, *others = paired_timing.plan_pairs(method, base, cell, ready_ns)
-            result |= paired_timing.time_pairs(method, base, cell, report, share)
+            twin, columns = same_engine.twin_arm(method)
+            share, *others = paired_timing.plan_pairs(method, base, cell, ready_ns, twin)
+            result |= columns | _time_pairs(method, base, twin, cell, report, share)
             family.method = own
             if others:
                 result["shares"] = [asdict(one) for one in others]
                 result["answer"] = integrity.answer(family, inputs)
         result |= diagnostics.solo_time(method, device)
         result |= diagnostics.stage_times(family, inputs.current(0))
-    return result | {"kernel": getattr(own, "kernel_used", "torch")}
+    return result | {"kernel": same_engine.kernel_of(own)}
 
 
 @torch.inference_mode()
@@ -80,7 +82,18 @@ def time_share(
         integrity.check_method(family, inputs)
         warm_up(method, paired_timing.WARM_METHOD)
         warm_up(base, paired_timing.WARM_BASE)
-        result = paired_timing.time_pairs(method, base, cell, report, share)
+        twin, _ = same_engine.twin_arm(method, paired_timing.WARM_BASE)
+        result = _time_pairs(method, base, twin, cell, report, share)
         family.method = own
         integrity.check_answer(integrity.answer(family, inputs), expected)
+    return result
+
+
+def _time_pairs(
+    method: Arm, base: Arm, twin: Arm | None, cell: Cell, report: worker.Report, share: PairShare
+) -> Row:
+    """The share's pairs with vanilla, and after them as many with the exact twin."""
+    result = paired_timing.time_pairs(method, base, cell, report, share, 2 if twin else 1)
+    if twin:
+        result |= same_engine.time_pairs(method, twin, cell, report, share)
     return result

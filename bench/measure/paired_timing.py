@@ -1,6 +1,5 @@
 """Times the method against vanilla in one process: same weights, same inputs, pairs in an order
-drawn by a seeded coin flip, every fourth pair vanilla against vanilla. The first process divides a
-cell's pairs among several, from the cost of calls and before any ratio is computed.
+drawn by a seeded coin flip, every fourth pair vanilla against vanilla.
 """
 
 from __future__ import annotations
@@ -15,15 +14,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from time import perf_counter_ns
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from bench.execution import arms, worker
 from bench.measure import integrity
+from bench.measure.pair_shares import PairShare, plan_shares
 from bench.models.base import Family
 from bench.request.cell import Cell
-from bench.request.schema import MeasurePlan
 from bench.status import Status
 from bench.store.columns import Row
 from methods.base import Method, SequenceInfo
@@ -37,45 +37,6 @@ WARM_METHOD, WARM_BASE = 2, 3
 """Calls before the first sample of a further process; its checks have called the method before."""
 CHECK_CALLS = 5
 """Calls of the method that the checks make: two before the pairs, three after them."""
-MIN_PAIRS = 4
-"""Pairs of one process; the median of fewer is too noisy."""
-LONG_PAIR = 0.25
-"""Of the budget: a pair that takes more leaves no room for another process."""
-
-
-@dataclass(frozen=True)
-class PairShare:
-    """The pairs that process number `process` times: `pairs` of the cell's `total`, after `done` by
-    earlier ones, each sample a group of `calls` calls. `reason`: why one process times all."""
-
-    pairs: int
-    total: int
-    calls: int
-    process: int = 0
-    done: int = 0
-    reason: str | None = None
-
-
-def plan_shares(plan: MeasurePlan, pair_s: float, startup_s: float, calls: int) -> list[PairShare]:
-    """The share of each process, where a pair takes `pair_s` seconds and a further process
-    `startup_s` seconds beside its pairs."""
-    n, budget_s = plan.processes, plan.budget_s
-    startups_s = (n - 1) * startup_s
-    total = min(plan.pairs, int((budget_s - startups_s) / pair_s))
-    reason = None
-    if n == 1:
-        reason = "the measure asks for one process"
-    elif pair_s > LONG_PAIR * budget_s:
-        reason = f"a pair takes {pair_s:.1f} s of a budget of {budget_s:.0f} s"
-    elif total < n * MIN_PAIRS:
-        reason = (
-            f"more processes would take {startups_s:.0f} s of a budget of {budget_s:.0f} s to start"
-        )
-    if reason:
-        total = max(1, min(plan.pairs, int(budget_s / pair_s)))
-        return [PairShare(total, total, calls, reason=reason)]
-    pairs = [total // n + (i < total % n) for i in range(n)]
-    return [PairShare(pairs[i], total, calls, i, sum(pairs[:i])) for i in range(n)]
 
 
 @dataclass
@@ -193,21 +154,41 @@ def vanilla_failure(base: Callable[[int], int], budget_s: float = math.inf) -> R
     return {"baseline_status": status, "baseline_reason": reason, "ratio_reason": ratio_reason}
 
 
-def plan_pairs(method: Arm, base: Arm, cell: Cell, ready_ns: int = 0) -> list[PairShare]:
-    """The shares of the cell's processes. `ready_ns`: what this process took until its model and
-    inputs were loaded, as a further one will."""
-    method_ns, base_ns = (max(arm(0), 1) for arm in (method, base))
-    calls = max(1, math.ceil(MIN_SAMPLE_NS / min(method_ns, base_ns)))
-    pair_s = calls * (method_ns + base_ns + 2 * base_ns / (AA_EVERY - 1)) / 1e9
-    startup_ns = ready_ns + (CHECK_CALLS + WARM_METHOD) * method_ns + WARM_BASE * base_ns
-    return plan_shares(cell.plan, pair_s, startup_ns / 1e9, calls)
+def plan_pairs(
+    method: Arm, base: Arm, cell: Cell, ready_ns: int = 0, twin: Arm | None = None
+) -> list[PairShare]:
+    """The shares of the cell's processes, where each pair with vanilla has one with the `twin`.
+    `ready_ns`: what this process took until its model and inputs were loaded, as a further one
+    will."""
+    method_ns, *bases_ns = (max(arm(0), 1) for arm in (method, base, twin) if arm)
+    calls = max(1, math.ceil(MIN_SAMPLE_NS / min(method_ns, *bases_ns)))
+    pair_ns = len(bases_ns) * method_ns + sum(bases_ns) + 2 * bases_ns[0] / (AA_EVERY - 1)
+    startup_ns = ready_ns + (CHECK_CALLS + WARM_METHOD) * method_ns + WARM_BASE * sum(bases_ns)
+    return plan_shares(cell.plan, calls * pair_ns / 1e9, startup_ns / 1e9, calls)
 
 
-def time_pairs(method: Arm, base: Arm, cell: Cell, report: worker.Report, share: PairShare) -> Row:
+class PairSamples(NamedTuple):
+    """Nanoseconds of both sides of each pair and of each pair of the base with itself, and a letter
+    for each pair: the arm that went first, or A for equal arms."""
+
+    method_ns: list[int]
+    base_ns: list[int]
+    aa_ns: list[tuple[int, int]]
+    order: str
+
+
+def sample_pairs(
+    method: Arm,
+    base: Arm,
+    share: PairShare,
+    coin: random.Random,
+    progress: Callable[[int], None],
+    aa_every: float = math.inf,
+) -> PairSamples:
+    """The share's pairs, in an order that `coin` decides; every `aa_every`-th is one of the base
+    with itself. Raises IntegrityError."""
     calls = share.calls
     first_pair = share.done + max(0, share.done - 1) // (AA_EVERY - 1)
-    process = f" {share.process}" if share.process else ""
-    coin = random.Random(f"pairs {cell.seed}{process}")
     method_ns: list[int] = []
     base_ns: list[int] = []
     aa_ns: list[tuple[int, int]] = []
@@ -217,8 +198,8 @@ def time_pairs(method: Arm, base: Arm, cell: Cell, report: worker.Report, share:
         base.reset()
         while len(method_ns) < share.pairs:
             i = first_pair + len(order)
-            report("latency", share.done + len(method_ns), share.total)
-            if i % AA_EVERY == AA_EVERY - 1:
+            progress(len(method_ns))
+            if i % aa_every == aa_every - 1:
                 aa_ns.append((base.sample(i, calls), base.sample(i, calls)))
                 order += "A"
             elif coin.random() < 0.5:
@@ -235,19 +216,44 @@ def time_pairs(method: Arm, base: Arm, cell: Cell, report: worker.Report, share:
             method.untimed, base.untimed, int(statistics.median(method_ns))
         )
     integrity.raise_recorded()
+    return PairSamples(method_ns, base_ns, aa_ns, order)
+
+
+def time_pairs(
+    method: Arm, base: Arm, cell: Cell, report: worker.Report, share: PairShare, parts: int = 1
+) -> Row:
+    """The share's pairs with vanilla, the first of `parts` that are timed, as columns. Raises
+    IntegrityError."""
+    coin, progress = pair_coin("pairs", cell, share), pair_progress(report, share, 0, parts)
+    samples = sample_pairs(method, base, share, coin, progress, AA_EVERY)
     return {
-        "lat_samples_ns": method_ns,
-        "base_samples_ns": base_ns,
-        "aa_first_samples_ns": [first for first, _ in aa_ns],
-        "aa_second_samples_ns": [second for _, second in aa_ns],
-        "wall_samples_ns": method.walls(calls),
+        "lat_samples_ns": samples.method_ns,
+        "base_samples_ns": samples.base_ns,
+        "aa_first_samples_ns": [first for first, _ in samples.aa_ns],
+        "aa_second_samples_ns": [second for _, second in samples.aa_ns],
+        "wall_samples_ns": method.walls(share.calls),
         "lat_page_faults": round(statistics.mean(method.faults)),
         "base_page_faults": round(statistics.mean(base.faults)),
-        "calls_per_sample": calls,
-        "pair_order": order,
+        "calls_per_sample": share.calls,
+        "pair_order": samples.order,
         "baseline_status": Status.OK,
         "process_reason": share.reason,
     }
+
+
+def pair_coin(purpose: str, cell: Cell, share: PairShare) -> random.Random:
+    """What decides the order of each pair of a process."""
+    process = f" {share.process}" if share.process else ""
+    return random.Random(f"{purpose} {cell.seed}{process}")
+
+
+def pair_progress(
+    report: worker.Report, share: PairShare, part: int, parts: int
+) -> Callable[[int], None]:
+    """Reports how many pairs are done in all processes, where each times `parts` times its share,
+    and now the one number `part`."""
+    before = parts * share.done + part * share.pairs
+    return lambda done: report("latency", before + done, parts * share.total)
 
 
 def time_unpaired(method: Arm, cell: Cell, report: worker.Report) -> Row:

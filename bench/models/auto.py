@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
+
+from tasks.base import ANSWERS
 
 AUTO = "bench.models.auto:AutoFamily"
 FAMILIES = {
@@ -18,16 +20,99 @@ FAMILIES = {
     "t5": "bench.models.t5:T5Family",
     "xlm-roberta": "bench.models.bert:RobertaFamily",
 }
-HEADS = {
-    ("bench.models.bert:RobertaFamily", "choice"): "bench.models.heads:RobertaChoice",
-    ("bench.models.bert:RobertaFamily", "span"): "bench.models.heads:RobertaSpan",
+ANSWERS_OF = {
+    FAMILIES["bart"]: ("text",),
+    FAMILIES["llama"]: ("text",),
+    FAMILIES["lra"]: ("class",),
+    FAMILIES["t5"]: ("text",),
 }
-"""(family, kind of answer of tasks.base) → the family with the head for such answers."""
+"""What the families answer with that have one kind of head."""
+BERT, ROBERTA = FAMILIES["bert"], FAMILIES["roberta"]
+TILED = ("bart", "bert", "roberta", "xlm-roberta")
+"""Types of models whose families read the table of positions again past its end."""
+OWN_HEADS = {
+    (ROBERTA, "choice"): "bench.models.heads:RobertaChoice",
+    (ROBERTA, "span"): "bench.models.heads:RobertaSpan",
+}
+"""(family, kind of answer of tasks.base) → the family with the head that this project trains."""
+HUB_HEADS = {
+    (BERT, "choice"): "bench.models.hub_heads:BertMultipleChoice",
+    (BERT, "span"): "bench.models.hub_heads:BertQuestionAnswering",
+    (ROBERTA, "choice"): "bench.models.hub_heads:RobertaMultipleChoice",
+    (ROBERTA, "span"): "bench.models.hub_heads:RobertaQuestionAnswering",
+}
+"""The same of transformers' own heads."""
 
 
-def headed(target: str, answers: str) -> str:
-    """The target of a family, or of the one with a head for such answers where there is one."""
-    return HEADS.get((target, answers), target)
+def headed(target: str, answers: str, folder: Path | None = None) -> str:
+    """The target of a family, or of the one with a head for such answers where there is one: that
+    which the checkpoint in `folder` has, else this project's own."""
+    kinds = trained_heads(target, folder) if folder else {}
+    return kinds.get(answers) or OWN_HEADS.get((target, answers), target)
+
+
+def trained_heads(target: str, folder: Path) -> dict[str, str]:
+    """Kind of answer → target of the family with its head, of those heads that a checkpoint of a
+    BERT or RoBERTa has weights of. Other families answer with what they are: `text` or `class`."""
+    if target not in (BERT, ROBERTA):
+        return {}
+    names = weight_names(folder)
+    found = {
+        answers: OWN_HEADS[target, answers]
+        for answers, head in (("choice", "heads.choice."), ("span", "heads.kind."))
+        if (target, answers) in OWN_HEADS and any(name.startswith(head) for name in names)
+    }
+    if "qa_outputs.weight" in names:
+        found["span"] = HUB_HEADS[target, "span"]
+    if any(name.startswith("classifier.") for name in names):
+        # The head of a single class has the same weights as one that scores choices.
+        chooses = any("MultipleChoice" in name for name in read_config(folder)["architectures"])
+        found |= {"choice": HUB_HEADS[target, "choice"]} if chooses else {"class": target}
+    return found
+
+
+def answers_with(target: str, folder: Path | None) -> Collection[str]:
+    """The kinds of answers of tasks.base that a family gives, with the trained heads of the
+    checkpoint in `folder`, or with those that random weights may have."""
+    if target in (BERT, ROBERTA):
+        return trained_heads(target, folder) if folder else ("class", "choice", "span")
+    return ANSWERS_OF.get(target, tuple(ANSWERS))
+
+
+def learned_positions(folder: Path, config: Mapping[str, Any] | None = None) -> int | None:
+    """Positions in the table of a model whose longer inputs read the table again from its start
+    (BERT, RoBERTa, BART); None for other models."""
+    values = dict(config or {})
+    if "model_type" not in values:
+        values = read_config(folder) | values
+    kind, size = values["model_type"], values.get("max_position_embeddings")
+    if kind not in TILED or size is None:
+        return None
+    before = int(values.get("pad_token_id") or 0) + 1 if FAMILIES[kind] == ROBERTA else 0
+    return int(size) - before
+
+
+def weight_names(folder: Path) -> set[str]:
+    """The names of a checkpoint's weights, from the headers of its safetensors files. Raises
+    ValueError with one line for a file that has none."""
+    names: set[str] = set()
+    for path in sorted(Path(folder).glob("*.safetensors")):
+        try:
+            with path.open("rb") as file:
+                size = int.from_bytes(file.read(8), "little")
+                names |= json.loads(file.read(min(size, path.stat().st_size))).keys()
+        except (OSError, ValueError, AttributeError) as error:
+            raise ValueError(f"{path} is no safetensors file: {error}") from None
+    return names - {"__metadata__"}
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """A checkpoint's config.json, with a list of `architectures`. Raises ValueError."""
+    try:
+        config = json.loads((Path(folder) / "config.json").read_text())
+        return {**config, "architectures": config.get("architectures") or []}
+    except (OSError, ValueError, AttributeError) as error:
+        raise ValueError(f"{folder} is no checkpoint: no config.json to read ({error})") from None
 
 
 def resolve(target: str, folder: Path, config: Mapping[str, Any] | None = None) -> str:
@@ -37,12 +122,7 @@ def resolve(target: str, folder: Path, config: Mapping[str, Any] | None = None) 
         return target
     kind = (config or {}).get("model_type")
     if kind is None:
-        try:
-            kind = json.loads((Path(folder) / "config.json").read_text()).get("model_type")
-        except (OSError, ValueError, AttributeError) as error:
-            raise ValueError(
-                f"{folder} is no checkpoint: no config.json to read ({error})"
-            ) from None
+        kind = read_config(folder).get("model_type")
     if kind not in FAMILIES:
         raise ValueError(
             f"{folder} holds a model of type {kind!r}; there are families for {', '.join(FAMILIES)}"

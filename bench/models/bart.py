@@ -21,10 +21,21 @@ from methods.base import Layer, SequenceInfo
 
 @dataclass(frozen=True)
 class BartLayer(BlockLayer):
-    """One post-norm encoder block."""
+    """One post-norm encoder block: a `methods.base.PostNormLayer`."""
 
     def __call__(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
         output: Tensor = self.block(hidden, attention_mask=None, route=self.route(sequence))
+        return output
+
+    def before_norm(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        block, training = self.block, self.block.training
+        read, _ = block.self_attn(hidden, attention_mask=None, route=self.route(sequence))
+        hidden = block.self_attn_layer_norm(hidden + dropout(read, block.dropout, training))
+        inner = dropout(block.activation_fn(block.fc1(hidden)), block.activation_dropout, training)
+        return hidden + dropout(block.fc2(inner), block.dropout, training)
+
+    def final_norm(self, hidden: Tensor) -> Tensor:
+        output: Tensor = self.block.final_layer_norm(hidden)
         return output
 
     def projections(self) -> Projections:

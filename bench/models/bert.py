@@ -21,10 +21,20 @@ from methods.base import Layer, SequenceInfo
 
 @dataclass(frozen=True)
 class BertLayer(BlockLayer):
-    """One post-norm encoder block."""
+    """One post-norm encoder block: a `methods.base.PostNormLayer`."""
 
     def __call__(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
         output: Tensor = self.block(hidden, route=self.route(sequence))
+        return output
+
+    def before_norm(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        read, _ = self.block.attention(hidden, route=self.route(sequence))
+        last = self.block.output
+        output: Tensor = read + last.dropout(last.dense(self.block.intermediate(read)))
+        return output
+
+    def final_norm(self, hidden: Tensor) -> Tensor:
+        output: Tensor = self.block.output.LayerNorm(hidden)
         return output
 
     def projections(self) -> Projections:
@@ -59,11 +69,19 @@ class BertFamily(Classifier):
         blocks = self.model.base_model.encoder.layer
         return [BertLayer(self, block, index) for index, block in enumerate(blocks)]
 
+    def segments(self, ids: Tensor, sequence: SequenceInfo) -> Tensor | None:
+        """[B, n]: the token types; None: one segment, of type 0."""
+        return None
+
     def encode(self, ids: Tensor, sequence: SequenceInfo) -> Tensor:
-        """ids [B, n] → [B, n, D]; as one segment, of token type 0."""
+        """ids [B, n] → [B, n, D]"""
         first = self.first_position
         tiled = counted(sequence, ids) % (self.model.config.max_position_embeddings - first)
-        hidden = self.model.base_model.embeddings(input_ids=ids, position_ids=tiled + first)
+        hidden = self.model.base_model.embeddings(
+            input_ids=ids,
+            position_ids=tiled + first,
+            token_type_ids=self.segments(ids, sequence),
+        )
         return self.method.encode(self.layers, hidden, sequence)
 
     def classify(self, ids: Tensor, sequence: SequenceInfo) -> Tensor:
@@ -81,7 +99,7 @@ class RobertaFamily(BertFamily):
 
     kinds = ("roberta", "xlm-roberta")
     architecture = RobertaForSequenceClassification
-    may_lack = ("classifier.",)
+    may_lack: ClassVar[tuple[str, ...]] = ("classifier.",)
     tiny_config: ClassVar[dict[str, Any]] = {
         **BertFamily.tiny_config,
         "max_position_embeddings": 130,

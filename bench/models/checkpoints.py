@@ -76,11 +76,21 @@ def load_weights(
         raise ValueError(
             f"{spec.path} has no safetensors weights of its config: {_line(error)}"
         ) from None
+    check_numbers(model, spec.path)
     missing = sorted(report["missing_keys"])  # transformers initializes them at random
     lost = [name for name in missing if not name.startswith(may_lack or "\0")]
     if lost:
         raise ValueError(f"{spec.path} lacks {len(lost)} of its model's weights, first {lost[0]}")
     return model, missing
+
+
+def check_numbers(model: Any, path: Path) -> None:
+    """Raises ValueError for a weight that holds NaN: so would all that is computed with it."""
+    for name, weight in model.named_parameters():
+        # A sum is read from memory once, and needs no memory.
+        if bool(weight.detach().sum().isnan()) and bool(weight.isnan().any()):
+            count = int(weight.isnan().sum())
+            raise ValueError(f"{path}: weight {name} holds NaN ({count} of {weight.numel():,})")
 
 
 def random_weights(architecture: Any, config: dict[str, Any], seed: int) -> Any:

@@ -16,7 +16,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 from transformers import RobertaModel, RobertaPreTrainedModel
 
 from bench.models.base import Spec
-from bench.models.bert import RobertaFamily, first_valid
+from bench.models.bert import BertFamily, RobertaFamily, first_valid
 from bench.models.hf import all_valid
 from methods.base import Method, SequenceInfo
 
@@ -47,15 +47,17 @@ class RobertaForSpan(RobertaWithHeads):
     outputs: ClassVar[Mapping[str, int]] = {"kind": 3, "ends": 2, "paragraph": 1, "sentence": 1}
 
 
-class Marked(RobertaFamily):
-    """A RoBERTa whose head uses the hidden states at marks.
+class Marked(BertFamily):
+    """A BERT or RoBERTa whose inputs hold marks.
 
-    reads  the marks that the head needs
-    marks  the token id of each mark, those of `reads` included
+    reads          the marks that the head needs
+    marks          the token id of each mark, those of `reads` included
+    trained_marks  whether the head uses the hidden states at marks, which are then trained with it
     """
 
-    may_lack = ("heads.",)
+    may_lack: ClassVar[tuple[str, ...]] = ("heads.",)
     reads: ClassVar[tuple[str, ...]]
+    trained_marks: ClassVar[bool] = True
 
     marks: Mapping[str, int]
 
@@ -71,7 +73,7 @@ class Marked(RobertaFamily):
                 with torch.random.fork_rng():
                     torch.manual_seed(spec.seed)
                     model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-            if spec.config is None:
+            if spec.config is None and cls.trained_marks:
                 family.lacks = [*family.lacks, f"token {new[0]}"]
         family.marks = {mark: tokenizer.convert_tokens_to_ids(mark) for mark in marks}
         return family
@@ -88,11 +90,27 @@ class Marked(RobertaFamily):
         return (ids == self.marks[mark]) & all_valid(ids, sequence)
 
 
-class RobertaChoice(Marked):
-    """Scores the hidden state at each [ent]: the answer is the number of the best choice, from 0.
-    Choices that a row lacks, and another row of the batch has, get the lowest score."""
+class ChoiceHead(Marked):
+    """The answer is the number of the best choice, from 0. Choices that a row lacks, and another
+    row of the batch has, get the lowest score."""
 
     answers = "choice"
+
+    def learned(
+        self, ids: Tensor, sequence: SequenceInfo, target: Tensor, smoothing: float = 0.0
+    ) -> tuple[Tensor, Tensor]:
+        """Without label smoothing: the lowest scores of choices that a row lacks would dominate."""
+        return super().learned(ids, sequence, target)
+
+    @torch.no_grad()
+    def generate(self, ids: Tensor, sequence: SequenceInfo, max_new_tokens: int) -> list[str]:
+        self.check_trained()
+        return [str(n) for n in self.generate_ids(ids, sequence, 1)[:, 0].tolist()]
+
+
+class RobertaChoice(ChoiceHead, RobertaFamily):
+    """Scores the hidden state at each [ent]."""
+
     architecture = RobertaForChoice
     reads = ("[ent]",)
 
@@ -108,19 +126,8 @@ class RobertaChoice(Marked):
         logits = logits.masked_scatter(exists, scores[marks])
         return logits
 
-    def learned(
-        self, ids: Tensor, sequence: SequenceInfo, target: Tensor, smoothing: float = 0.0
-    ) -> tuple[Tensor, Tensor]:
-        """Without label smoothing: the lowest scores of choices that a row lacks would dominate."""
-        return super().learned(ids, sequence, target)
 
-    @torch.no_grad()
-    def generate(self, ids: Tensor, sequence: SequenceInfo, max_new_tokens: int) -> list[str]:
-        self.check_trained()
-        return [str(n) for n in self.generate_ids(ids, sequence, 1)[:, 0].tolist()]
-
-
-class RobertaSpan(Marked):
+class RobertaSpan(Marked, RobertaFamily):
     """Answers no, yes, or a span of tokens that are not VIP: three scores at the row's first token,
     and at every token one as the first and one as the last of the span.
 
@@ -170,11 +177,7 @@ class RobertaSpan(Marked):
         hidden = self.encode(ids, sequence)
         kind = self._kinds(hidden, sequence).argmax(-1)
         first, last = self._ends(hidden, ids, sequence).float().unbind(1)
-        n, longest = ids.shape[1], max(1, min(max_new_tokens, ids.shape[1]))
-        lasts = pad(last, (0, longest - 1), value=torch.finfo(last.dtype).min).unfold(1, longest, 1)
-        best = (first[..., None] + lasts).flatten(1).argmax(1)  # of [n, longest]
-        begin = best // longest
-        return torch.stack((kind, begin, (begin + best % longest).clamp(max=n - 1)), 1)
+        return torch.stack((kind, *best_span(first, last, max_new_tokens)), 1)
 
     @torch.no_grad()
     def generate(self, ids: Tensor, sequence: SequenceInfo, max_new_tokens: int) -> list[str]:
@@ -199,6 +202,17 @@ class RobertaSpan(Marked):
             excluded = excluded | sequence.vip
         ends: Tensor = self.model.heads["ends"](hidden).transpose(1, 2)
         return ends.masked_fill(excluded[:, None], torch.finfo(ends.dtype).min)
+
+
+def best_span(first: Tensor, last: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+    """Scores [B, n] of each token as the first and as the last of a span → the first and last token
+    [B] of the best span of at most `longest`."""
+    n = first.shape[1]
+    longest = max(1, min(longest, n))
+    lasts = pad(last, (0, longest - 1), value=torch.finfo(last.dtype).min).unfold(1, longest, 1)
+    best = (first[..., None] + lasts).flatten(1).argmax(1)  # of [n, longest]
+    begin = best // longest
+    return begin, (begin + best % longest).clamp(max=n - 1)
 
 
 def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:

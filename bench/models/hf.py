@@ -26,6 +26,7 @@ from bench.models.checkpoints import (
     torch_dtype,
 )
 from methods.base import Method, SequenceInfo, Workload
+from tasks.base import ANSWERS
 
 
 class HubFamily(Family):
@@ -217,7 +218,8 @@ class Classifier(HubFamily):
         """Raises ValueError where the checkpoint has no trained head: answers would be random."""
         if self.lacks:
             raise ValueError(
-                f"the checkpoint has no trained head (no {self.lacks[0]}): train it first"
+                f"this checkpoint has no trained head for {ANSWERS[self.answers]} "
+                f"(no {self.lacks[0]}): a recipe trains one"
             )
 
     def logits(self, ids: Tensor, sequence: SequenceInfo, target: Tensor) -> Tensor:

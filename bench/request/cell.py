@@ -226,6 +226,9 @@ class Cell:
             # Also to find out that it has such a metric, before anything is measured.
             answers, marks, _ = task.answers, list(task.special_tokens), task.metric_version
         model = protocol.model_of(request, weights_protocol, answers)
+        scored = MEASURES[request["measure"]].quality and not request["probe"]
+        if scored and model["weights"] != "random":
+            protocol.check_answers(model, task.name)
         if answers in ("choice", "span"):
             model["marks"] = marks
         rows = {

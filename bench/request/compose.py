@@ -20,7 +20,7 @@ GROUPS = ("method", "task", "model", "device", "data", "launcher", "recipe", "ex
           "scale")  # fmt: skip
 PATHS = ("model", "model.path", "data.dir", "results", "checkpoints")
 """Keys whose values are files or folders."""
-RESOLVED = ("by_task", "adapted_with", "longest")
+RESOLVED = ("by_task", "default_task", "adapted_with", "longest")
 """Keys of a model that `resolve` applies and removes."""
 
 
@@ -162,7 +162,20 @@ def check_overrides(overrides: Sequence[str]) -> list[str]:
     _check_scale(parsed)
     if "data.dir" in keys and "data" not in keys:
         result.append("data=local")
+    if not {"task", "recipe", "experiment"} & set(keys):
+        result += _task_overrides(result, keys)
     return result
+
+
+def _task_overrides(overrides: Sequence[str], keys: Sequence[str]) -> list[str]:
+    """The task of a request that names a model and no task: one that this model can answer."""
+    chosen = {o.key_or_group: o.value() for o in parse(overrides) if not o.is_sweep_override()}
+    if "model" not in chosen:
+        return []
+    given = {"path": chosen["model.path"]} if "model.path" in chosen else {}
+    model = {**plugins.conf("model", chosen["model"]), **given}
+    words = protocol.task_for(model, plugins.conf("", "config")["task_by_answers"])
+    return [word for word in words if word.partition("=")[0] not in keys]
 
 
 def _check_scale(parsed: Sequence[Any]) -> None:
@@ -250,7 +263,7 @@ def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
     method = {key: value for key, value in request["method"].items() if key != "label"}
     method |= {key: value for key, value in trained_with.items() if f"method.{key}" not in keys}
     return {
-        **{key: value for key, value in request.items() if key != "n_by_task"},
+        **{k: v for k, v in request.items() if k not in ("n_by_task", "task_by_answers")},
         "n": n_by_task.get(task, request["n"]),
         "recipe": recipe,
         "model": {key: value for key, value in model.items() if key not in RESOLVED},

@@ -49,8 +49,7 @@ def _is(value: Any, kind: Any) -> bool:
             return type(value) in (int, float) and math.isfinite(value)
         case "None" | "int" | "bool" | "str":
             return bool((type(value).__name__ if value is not None else "None") == kind)
-    is_equal: bool = value == kind
-    return is_equal
+    return bool(value == kind)
 
 
 @functools.cache

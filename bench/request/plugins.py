@@ -213,7 +213,7 @@ def load(target: str) -> Any:
 def build(conf: dict[str, Any], base: type | None = None) -> Any:
     """The dataclass, a `base`, that a method's or a task's configuration describes. Raises
     RequestError."""
-    target, name = load(conf["target"]), conf["name"]
+    target, name = load(conf["target"]), conf.get("name", conf["target"])
     is_class = isinstance(target, type) and dataclasses.is_dataclass(target)
     if not is_class or (base and not issubclass(target, base)):
         expected = f"a dataclass on {base.__module__}.{base.__name__}" if base else "a dataclass"

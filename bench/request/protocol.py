@@ -22,7 +22,7 @@ from bench.models import auto
 from bench.request import plugins
 from bench.request.schema import RecipeConf
 from bench.status import WeightsProtocol
-from tasks.base import Data, Task
+from tasks.base import ANSWERS, Data, Task
 from tasks.loading.sources import sha256 as file_sha256
 
 KINDS = {
@@ -135,6 +135,7 @@ def model_of(
         if protocol == WeightsProtocol.ZERO_SHOT and is_swap:
             model["weights"] = str(WeightsProtocol.ZERO_SHOT)
         return model
+    model.pop("untrained", None)
     if protocol == WeightsProtocol.FROM_SCRATCH and not model.get("config"):
         model["config"] = json.loads((Path(model["path"]) / "config.json").read_text())
         model["weights_sha256"] = None
@@ -146,18 +147,22 @@ def weights_of(
     model: Mapping[str, Any], method: str, use_adapted: bool, answers: str = ""
 ) -> dict[str, Any]:
     """The model with the checkpoint that this method uses, its hash, and the head for a task's kind
-    of answers (tasks.base). Raises RequestError."""
+    of answers (tasks.base), which is `untrained` where it has no weights. Raises RequestError."""
     original = model.get("original_path") or model["path"]
     adapted = (model.get("adapted") or {}).get(method) if use_adapted else None
     path = find_checkpoint(adapted or original, model.get("revision"))
     config = model.get("config")
+    checkpoint = None if config else path
     try:
         family = auto.resolve(model["family"], path, config)
+        headed = auto.headed(family, answers, checkpoint)
+        if checkpoint and answers and answers not in auto.answers_with(family, checkpoint):
+            model = {**model, "untrained": answers}
     except ValueError as error:
         raise RequestError(str(error)) from error
     return {
         **model,
-        "family": auto.headed(family, answers),
+        "family": headed,
         "original_path": original,
         "path": str(path),
         "weights": "random" if config else model["weights"],
@@ -184,6 +189,30 @@ def find_checkpoint(path: str, revision: str | None = None) -> Path:
             f"model '{path}' is no folder here and not in the local cache; "
             f"`bench fetch --model {path}` gets it from the hub"
         ) from error
+
+
+def task_for(model: Mapping[str, Any], by_answers: Mapping[str, list[str]]) -> list[str]:
+    """Overrides of a request that names no task: the model's own, or those of the first kind of
+    answers that it has a trained head for, `measure=speed` where it has none. Raises RequestError.
+    """
+    if model.get("config") or model.get("default_task"):
+        return list(model.get("default_task", []))
+    path = find_checkpoint(model["path"], model.get("revision"))
+    try:
+        answers = auto.answers_with(auto.resolve(model["family"], path), path)
+    except ValueError as error:
+        raise RequestError(str(error)) from error
+    return next((words for kind, words in by_answers.items() if kind in answers), ["measure=speed"])
+
+
+def check_answers(model: Mapping[str, Any], task: str) -> None:
+    """Raises RequestError for a model without a trained head for what its task asks for."""
+    if kind := model.get("untrained"):
+        raise RequestError(
+            f"task {task} asks for {ANSWERS[kind]}, and model {model['name']} has no trained "
+            "head for that: without task= it gets one that it answers (bench ls tasks lists all), "
+            "and measure=speed needs no answer"
+        )
 
 
 def checkpoint_sha256(folder: Path) -> str:

@@ -42,7 +42,8 @@ MEASURES = {
 class ModelConf:
     """`family` is a target string; `weights` says where the weights come from; `adapted` maps a
     method to the checkpoint finetuned with it, and `adapted_with` to the parameters used for that;
-    `by_task` maps a task to the model used instead of this one; `longest` is the greatest input
+    `by_task` maps a task to the model used instead of this one, and `default_task` are overrides of
+    a request that names no task; `longest` is the greatest input
     length in tokens; `config` replaces the model's size and makes its weights random."""
 
     name: str = MISSING
@@ -53,6 +54,7 @@ class ModelConf:
     adapted: dict[str, str] = field(default_factory=dict)
     adapted_with: dict[str, dict[str, Any]] = field(default_factory=dict)
     by_task: dict[str, str] = field(default_factory=dict)
+    default_task: list[str] = field(default_factory=list)
     longest: int | None = None
     config: dict[str, Any] | None = None
 
@@ -118,7 +120,8 @@ class RecipeConf:
 @dataclass
 class Config:
     """One request. A method and a task carry their own parameters beside `target`; `n_by_task` maps
-    a task to its `n` where the request itself gives none."""
+    a task to its `n` where the request itself gives none, and `task_by_answers` a kind of answers
+    to the task of a request that names none, for a model with a trained head of this kind."""
 
     method: dict[str, Any] = field(default_factory=dict)
     task: dict[str, Any] = field(default_factory=dict)
@@ -131,6 +134,7 @@ class Config:
     length: int = MISSING
     n: int | None = MISSING
     n_by_task: dict[str, int] = field(default_factory=dict)
+    task_by_answers: dict[str, list[str]] = field(default_factory=dict)
     batch: int = MISSING
     dtype: str = MISSING
     threads: int | None = MISSING

@@ -15,6 +15,8 @@ from bench.status import QualityComparison, Status, Verdict, WeightsProtocol
 
 SCHEMA_VERSION = 1
 
+FUSED_KERNEL = "torch"
+"""`kernel` and `engine_kernel` of torch's fused attention, on which vanilla runs."""
 Json = Annotated[str, "json"]
 """Text of JSON. `Store.append` takes the object itself, too."""
 WeightsKind = Literal[
@@ -62,6 +64,9 @@ class Row(TypedDict, total=False):
     ran_beside: Annotated[str | None, "other jobs and workers on the machine, as far as known"]
     # shape
     length: Annotated[int, "tokens a sample may have"]
+    positions_learned: Annotated[
+        int | None, "its learned positions, where longer inputs reuse them"
+    ]
     batch: Annotated[int, "samples in one forward"]
     dtype: Annotated[str, "number format of weights and activations"]
     device: Annotated[str, "cpu or cuda"]
@@ -138,6 +143,18 @@ class Row(TypedDict, total=False):
     ratio_p: Annotated[float | None, "larger of the sign-flip p-value and Student's over processes"]
     ratio_reason: Annotated[str | None, "why there is no ratio"]
     n_processes: Annotated[int | None, "processes that timed the pairs; null: one, in an older row"]
+    ratio_same_engine: Annotated[float | None, "the same against exact attention by its engine"]
+    ratio_same_engine_ci_lo: Annotated[float | None, "lower end of its 95 % interval"]
+    ratio_same_engine_ci_hi: Annotated[float | None, "upper end"]
+    ratio_same_engine_p: Annotated[float | None, "as `ratio_p`"]
+    ratio_same_engine_verdict: Annotated[Verdict | None, "as `verdict`"]
+    ratio_same_engine_reason: Annotated[str | None, "why there is no such ratio beside `ratio`"]
+    engine_kernel: Annotated[str | None, "kernel of that exact attention; torch: it is vanilla"]
+    engine_median_ns: Annotated[int | None, "its median"]
+    engine_samples_ns: Annotated[list[int] | None, "its side of each same-engine pair"]
+    engine_lat_samples_ns: Annotated[list[int] | None, "method's side of each same-engine pair"]
+    engine_pair_order: Annotated[str | None, "one letter a pair: which arm went first"]
+    engine_pair_process: Annotated[list[int] | None, "number of the process that timed each pair"]
     process_sd_pct: Annotated[float | None, "standard deviation between their median ratios"]
     process_reason: Annotated[str | None, "why one process timed all pairs"]
     n_pairs: Annotated[int | None, "method/vanilla pairs"]

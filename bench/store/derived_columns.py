@@ -13,7 +13,7 @@ from bench.statistics import between_processes
 from bench.statistics import paired as stats
 from bench.status import Status, Verdict
 from bench.store import chance_level, quality_arms
-from bench.store.columns import Row
+from bench.store.columns import FUSED_KERNEL, Row
 from bench.store.predictions import Predictions
 from bench.store.scoring import scored
 from tasks.base import Task
@@ -154,7 +154,7 @@ def latency(samples: Mapping[str, Any], seed: int) -> Row:
     ratio = shared.ratio
     noise = stats.aa_noise_pct(*aa, ratio.n, seed)
     aa_verdict = stats.verdict(stats.paired_ratio(*aa, seed), noise) if aa[0] else None
-    return columns | {
+    columns |= {
         "base_median_ns": stats.summary(base).median_ns,
         "ratio": ratio.ratio,
         "ratio_ci_lo": ratio.ci_lo,
@@ -166,6 +166,37 @@ def latency(samples: Mapping[str, Any], seed: int) -> Row:
         "aa_noise_pct": noise,
         "verdict": Verdict(stats.verdict(ratio, noise)),
         "aa_verdict": Verdict(aa_verdict) if aa_verdict else None,
+    }
+    return columns | _same_engine(samples, columns, seed)
+
+
+def _same_engine(samples: Mapping[str, Any], against_vanilla: Row, seed: int) -> Row:
+    """The columns of the ratio to exact attention by the method's own engine: from pairs of their
+    own, judged by the noise of vanilla's equal pairs; or, where that engine is vanilla's, copied
+    from the ratio to vanilla."""
+    twin_ns = samples.get("engine_samples_ns")
+    if not twin_ns:
+        if samples.get("engine_kernel") != FUSED_KERNEL:
+            return {}
+        return {
+            "engine_median_ns": against_vanilla["base_median_ns"],
+            "ratio_same_engine": against_vanilla["ratio"],
+            "ratio_same_engine_ci_lo": against_vanilla["ratio_ci_lo"],
+            "ratio_same_engine_ci_hi": against_vanilla["ratio_ci_hi"],
+            "ratio_same_engine_p": against_vanilla["ratio_p"],
+            "ratio_same_engine_verdict": against_vanilla["verdict"],
+        }
+    process = samples.get("engine_pair_process")
+    ratio = between_processes.paired_ratio(
+        samples["engine_lat_samples_ns"], twin_ns, process, seed
+    ).ratio
+    return {
+        "engine_median_ns": stats.summary(twin_ns).median_ns,
+        "ratio_same_engine": ratio.ratio,
+        "ratio_same_engine_ci_lo": ratio.ci_lo,
+        "ratio_same_engine_ci_hi": ratio.ci_hi,
+        "ratio_same_engine_p": ratio.p,
+        "ratio_same_engine_verdict": Verdict(stats.verdict(ratio, against_vanilla["aa_noise_pct"])),
     }
 
 

@@ -15,6 +15,7 @@ from bench.errors import RequestError
 from bench.host import job as environment
 from bench.request import compose
 from bench.status import Status
+from bench.store.engine import engine_only
 from bench.store.shards import StoreError
 from bench.sweep import budget
 from bench.sweep.planned import PlanState
@@ -101,7 +102,7 @@ def figures(row: Mapping[str, Any]) -> str:
     if row.get("value") is not None:
         parts.append(f"{row['metric']} {row['value']:.1f}")
     if row.get("ratio") is not None:
-        parts.append(f"×{row['ratio']:.3f} {row['verdict']}")
+        parts.append(f"×{row['ratio']:.3f} {row['verdict']} {engine_only(row)}".rstrip())
     if row.get("mem_ratio") is not None:
         parts.append(f"memory ×{row['mem_ratio']:.2f}")
     if row.get("max_length_fit") is not None:

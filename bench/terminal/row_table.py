@@ -16,8 +16,9 @@ from rich.table import Table
 from bench.request import plugins
 from bench.request.cell import BASELINE
 from bench.status import QualityComparison, Status
-from bench.store import quality_arms
+from bench.store import engine, quality_arms
 from bench.terminal.rows_table import times, verdict
+from tasks.base import ANSWERS
 
 TRAININGS = ("training", "base_training")
 SOLO_DIFFERS = 0.1
@@ -50,6 +51,8 @@ def show(row: Mapping[str, Any], results: Path) -> None:
         console.print(f"{weights}: nothing was measured", highlight=False)
         if r["weights_kind"] == "random":
             console.print("random weights have no accuracy: measure=speed, or a recipe, gives rows")
+    if kind := json.loads(r["cell"] or "{}").get("model", {}).get("untrained"):
+        console.print(f"not scored: this checkpoint has no trained head for {ANSWERS[kind]}")
     if r["status"] != Status.OK:
         first, *lines = (r.get("status_detail") or "no reason given").splitlines()
         console.print(f"[red]{r['status']}[/] in stage {r['status_stage']}: {escape(first)}")
@@ -57,6 +60,10 @@ def show(row: Mapping[str, Any], results: Path) -> None:
             console.print(f"  {text}", markup=False, style="dim")
     if r.get("noisy"):
         console.print(f"[yellow]noisy host[/]: {escape(r.get('noise_reason') or '')}")
+    for name, reason in engine.kernels(r.get("kernel")):
+        if reason and r["device"] == "cpu":
+            faster = "native kernels are faster on long inputs"
+            console.print(f"kernel {name} ({reason}): {faster}", markup=False)
     folder = results.relative_to(here) if results.is_relative_to(here := Path.cwd()) else results
     ids = f"row {r['row_id'][:12]} · cell {r['cell_key'][:12]}"
     console.print(f"{ids} · in {folder}", markup=False, style="dim")
@@ -119,11 +126,23 @@ def _own_data(r: Mapping[str, Any]) -> Iterator[str]:
 def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if r.get("lat_median_ns") is None:
         return
-    against = _against(r, "", r.get("ratio_reason"))
+    against = _against(r, "", "", r.get("ratio_reason"))
     if r.get("ratio") is not None and math.isinf(r["ratio_ci_hi"]):
         few = f"undecided: {r['n_pairs']} pairs are too few, measure=standard takes more"
         against = f"×{r['ratio']:.3f} [yellow]{few}[/]"
     yield "latency, ms", _ms(r["lat_median_ns"]), _ms(r.get("base_median_ns")), against
+    if r.get("engine_kernel") or r.get("ratio_same_engine_reason"):
+        twin = _against(r, "", "_same_engine", r.get("ratio_same_engine_reason"))
+        yield "  exact, same engine", "", _ms(r.get("engine_median_ns")), twin
+    if r.get("kernel"):
+        base = "torch" if r.get("ratio") is not None else ""
+        only = engine.engine_only(r)
+        yield (
+            "  kernel",
+            engine.kernel_names(r["kernel"]),
+            base,
+            only and f"[yellow]faster {only}[/]",
+        )
     if r.get("aa_noise_pct") is not None:
         yield "  this host's noise", "", "", f"±{r['aa_noise_pct']:.1f} % ({r['n_pairs']} pairs)"
     if r.get("ratio") is not None:
@@ -151,7 +170,8 @@ def _memory(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if r.get("fid_rel_l2") is not None:
-        agree = f"first choice equal {r['fid_top1_agree']:.0%}"
+        equal = r.get("fid_top1_agree")
+        agree = "" if equal is None else f"first choice equal {equal:.0%}"
         yield "output error (rel. L2)", f"{r['fid_rel_l2']:.3g}", "0", agree
     if r.get("fid_recall") is not None:
         read = f"of {r['fid_mass_best']:.1%} that as many keys can hold"
@@ -161,7 +181,7 @@ def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 def _training(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if r.get("train_step_ns") is not None:
-        against = _against(r, "train_", r.get("train_reason"))
+        against = _against(r, "train_", "", r.get("train_reason"))
         yield (
             "training step, ms",
             _ms(r["train_step_ns"]),
@@ -174,6 +194,9 @@ def _training(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    if r.get("positions_learned") is not None:
+        again = f"later tokens read the model's {r['positions_learned']:,} again"
+        yield "positions", f"{r['positions_learned']:,}", "", again
     if r.get("max_length_fit") is not None:
         yield "longest input, tokens", f"{r['max_length_fit']:,}", "", ""
     if r.get("tokens_in_mean") is not None:
@@ -194,13 +217,14 @@ def _mib(size: int | None) -> str:
     return "–" if size is None else f"{size / 2**20:,.1f}"
 
 
-def _against(r: Mapping[str, Any], prefix: str, reason: str | None) -> str:
-    """A ratio to vanilla with its interval and verdict, or why there is none."""
-    if r.get(f"{prefix}ratio") is None:
+def _against(r: Mapping[str, Any], prefix: str, which: str, reason: str | None) -> str:
+    """A ratio with its interval and verdict, or why there is none."""
+    ratio = f"{prefix}ratio{which}"
+    if r.get(ratio) is None:
         return escape(reason or "–")
-    ends = (r[f"{prefix}ratio_ci_lo"], r[f"{prefix}ratio_ci_hi"])
-    interval = _within(r[f"{prefix}ratio"], *ends, ".3f")
-    return f"×{interval} {verdict(r[f'{prefix}verdict'])}"
+    interval = _within(r[ratio], r[f"{ratio}_ci_lo"], r[f"{ratio}_ci_hi"], ".3f")
+    word = r[f"{ratio}_verdict" if which else f"{prefix}verdict"]
+    return f"×{interval} {verdict(word)}"
 
 
 def _within(value: float | None, lo: float | None, hi: float | None, style: str = ".1f") -> str:

@@ -10,16 +10,18 @@ from rich.markup import escape
 from bench.request import plugins
 from bench.request.cell import BASELINE
 from bench.status import Status, Verdict
-from bench.store.columns import Row, value_of
+from bench.store.columns import Row
+from bench.store.engine import engine_only, kernel_names
 from bench.terminal import text_table
 
 COLUMNS = (
     "row_id", "created_utc", "status", "method", "method_params", "task", "model", "weights_kind",
     "data_source", "length", "batch", "device", "dtype", "threads", "seed", "measure", "metric",
-    "metric_version", "value", "ci_lo", "ci_hi", "base_value", "lat_median_ns",
-    "base_median_ns", "ratio",
-    "ratio_ci_lo", "ratio_ci_hi", "verdict", "mem_ratio", "rss_peak_delta_bytes",
-    "gpu_alloc_delta_bytes", "noisy", "host_id", "cell_key",
+    "metric_version", "value", "ci_lo", "ci_hi", "base_value", "quality_comparison",
+    "lat_median_ns", "base_median_ns", "ratio", "ratio_ci_lo", "ratio_ci_hi", "verdict", "kernel",
+    "ratio_same_engine", "ratio_same_engine_ci_lo", "ratio_same_engine_ci_hi",
+    "ratio_same_engine_verdict", "mem_ratio",
+    "rss_peak_delta_bytes", "gpu_alloc_delta_bytes", "noisy", "host_id", "cell_key",
 )  # fmt: skip
 """What a tab-separated listing has of a row."""
 
@@ -36,16 +38,18 @@ VERDICT_STYLE: dict[str, str] = {
 def show(rows: Sequence[Row]) -> None:
     """The main columns, newest row last. What all rows share goes to the title, and that all are ok
     isn't said; `--format tsv` has more columns."""
+    lines = [_line(row) for row in rows]
     shared = [
         name
-        for name in ("task", "model", "device")
-        if len(rows) > 1 and len({value_of(row, name) for row in rows}) == 1
+        for name in ("task", "model", "device", "kernel")
+        if len(rows) > 1 and len({line[name] for line in lines}) == 1
     ]
-    lines = [_line(row) for row in rows]
     hidden = {*shared, *(["status"] if all(row["status"] == Status.OK for row in rows) else [])}
     names = [name for name in lines[0] if name not in hidden]
-    left = ("row", "UTC", "method", "task", "model", "device", "status")
-    title = escape(" · ".join(str(value_of(rows[0], name)) for name in shared))
+    left = (
+        "row", "UTC", "method", "task", "model", "device", "status", "same engine", "kernel",
+    )  # fmt: skip
+    title = " · ".join(_titled(name, lines[0][name]) for name in shared)
     text_table.draw(title, names, ([line[name] for name in names] for line in lines), left)
 
 
@@ -62,9 +66,26 @@ def _line(row: Row) -> dict[str, str]:
         "status": f"[{STATUS_STYLE.get(row['status'], 'red')}]{row['status']}[/]",
         "score": _number(row["value"], ".1f"),
         f"{BASELINE}, ms": _ms(row["lat_median_ns" if is_baseline else "base_median_ns"]),
-        "latency": " ".join(filter(None, [times(row["ratio"]), verdict(row["verdict"])])),
+        "latency": " ".join(filter(None, [times(row["ratio"]), _win(row)])),
+        "same engine": _same_engine(row),
+        "kernel": kernel_names(row["kernel"], words=1) or "–",
         "memory": times(row["mem_ratio"]),
     }
+
+
+def _titled(name: str, text: str) -> str:
+    return f"kernel {text}" if name == "kernel" else text
+
+
+def _win(row: Row) -> str:
+    only = engine_only(row)
+    return f"[yellow]{row['verdict']} {only}[/]" if only else verdict(row["verdict"])
+
+
+def _same_engine(row: Row) -> str:
+    """Against exact attention by the engine that ran the method."""
+    ratio = times(row["ratio_same_engine"])
+    return f"{ratio} {verdict(row['ratio_same_engine_verdict'])}".rstrip()
 
 
 def times(ratio: float | None) -> str:

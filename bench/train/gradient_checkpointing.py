@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -27,6 +28,10 @@ class CheckpointedMethod(Wrapped):
         return super().encode_shorter([*map(CheckpointedLayer, layers)], hidden, sequence)
 
 
+PARTS = ("from_normed", "before_norm")
+"""What a method may run of a layer instead of the whole."""
+
+
 class CheckpointedLayer:
     def __init__(self, layer: Any) -> None:
         self.layer = layer
@@ -35,9 +40,6 @@ class CheckpointedLayer:
         output: Tensor = checkpoint(self.layer, hidden, sequence, use_reentrant=False)
         return output
 
-    def from_normed(self, normed: Tensor, sequence: SequenceInfo) -> Tensor:
-        output: Tensor = checkpoint(self.layer.from_normed, normed, sequence, use_reentrant=False)
-        return output
-
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.layer, name)
+        attribute = getattr(self.layer, name)
+        return partial(checkpoint, attribute, use_reentrant=False) if name in PARTS else attribute

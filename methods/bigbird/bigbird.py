@@ -2,7 +2,17 @@
 
 A block of queries attends to its window of neighbouring blocks, to r random blocks and to the
 global blocks; global blocks attend to everything (§2, appendix D). Linear in n.
-Unlike transformers' version, this one keeps the random blocks outside training, builds no n×n
+
+Differs from the official code:
+- Random blocks come from the whole sequence; there from its front (`random_region`).
+- A random block that is also global counts once; there twice (`multiplicity`).
+- Random blocks are drawn by another generator, so they are others, and for every length; there 9,
+  10 and 11 blocks fail (r=3).
+- Attention is full up to window + 2 + 2r blocks, 704 tokens; there up to 512.
+- A row is cut into blocks without its padding, so its last tokens are global; there the last block
+  of the padded batch is.
+
+Unlike transformers' version, it also keeps the random blocks outside training, builds no n×n
 probabilities, uses no global seed, and does not switch to full attention for good after one short
 input.
 """
@@ -16,18 +26,19 @@ import torch
 from torch import Tensor
 
 from methods import kernels
-from methods.attention import bias_by_distance, exact_attention
+from methods.attention import bias_by_distance
 from methods.base import AttentionCall, Method, Unsupported, Workload
 from methods.bigbird.block_attention import BlockBias, block_attention, in_slots, key_bias_of
 from methods.bigbird.block_pattern import BlockGrid, BlockPattern, layout_of, lists_of
 from methods.bigbird.rows import without_padding
+from methods.dense import NativeMethod, attend_exactly
 from methods.parameters import check_choice, check_least
 
 CAUSAL = "BigBird is for encoders: its global blocks would show a causal model its future"
 
 
 @dataclass(frozen=True)
-class BigBird(Method):
+class BigBird(NativeMethod):
     """BigBird-ITC: the sequence's own first and last blocks are global.
 
     block_size     tokens in a block
@@ -39,8 +50,7 @@ class BigBird(Method):
     multiplicity   a random block that is also global (official: at 1024 tokens) counts "once", or
                    is "counted" twice, as the official code does
     seed           of the random blocks
-    kernel         "native" where it can run, or "torch"
-    products       of the native kernel: "float32", or "bfloat16" (rounded, accumulated in float32)
+    kernel         as in `DenseAttention`, "auto" at any length; products likewise
 
     Full attention up to window + 2 + 2r blocks, where sparsity saves nothing. Rows with padding are
     computed without it, each as if it were alone; padding comes out as zeros. No dropout on sparse
@@ -54,7 +64,7 @@ class BigBird(Method):
     random_region: str = "uniform"
     multiplicity: str = "once"
     seed: int = 0
-    kernel: str = "native"
+    kernel: str = "auto"
     products: str = "float32"
 
     def __post_init__(self) -> None:
@@ -116,7 +126,7 @@ class BigBird(Method):
         extra = self._extra(valid)
         grid = self._grid(n, extra)
         if self._dense(grid):
-            return exact_attention(query, key, value, call)
+            return attend_exactly(self, query, key, value, call, self.kernel, self.products)
         slots = torch.arange(n, device=query.device)  # extra tokens get blocks of their own
         slots[extra:] += -extra % self.block_size
         size = grid.blocks * self.block_size
@@ -135,8 +145,8 @@ class BigBird(Method):
         key_bias: Tensor | None, n: int, extra: int,
     ) -> Tensor | str:  # fmt: skip
         """The native kernel's output for n tokens in their slots, or the reason why it can't."""
-        if self.kernel != "native":
-            return "torch was asked for"
+        if self.kernel == "torch":
+            return kernels.ASKED
         bias = bias_by_distance(call, n, query.device)
         if self.block_size % kernels.BLOCK:
             return f"block_size is no multiple of {kernels.BLOCK}"

@@ -1,4 +1,13 @@
-"""BigBird-ETC (Zaheer et al., arXiv 2007.14062, §2): extra tokens are global."""
+"""BigBird-ETC (Zaheer et al., arXiv 2007.14062, §2): extra tokens are global.
+
+Differs from the official code (ETC's):
+- Extra tokens start as means of stretches of the sequence; there they are a second input with
+  embeddings of its own.
+- The window is of whole blocks, so it reaches further on one side of most tokens; there it is
+  84 tokens to either side.
+- Extra tokens share all weights with the others; there they have output projections of their own.
+- There is no relative position but the model's; there scores get learned labels of distances.
+"""
 
 from __future__ import annotations
 

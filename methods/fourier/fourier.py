@@ -3,8 +3,14 @@
 Before some layers a spectral filter takes the DCT of the hidden states along the sequence, keeps
 the lowest ⌈rN⌉ frequencies and transforms those back, to ⌈rN⌉ states (§4.1). The layers after it
 are the ordinary ones, on fewer tokens.
-Unlike in the official code, padding is no part of the spectrum, masks hold after a filter, and
-real numbers take no complex FFTs.
+
+Differs from the official code:
+- Padding is no part of the spectrum and stays masked; there it is filtered and read.
+- LRA: a filter is between layers (§4.1); there after the layer's first norm (`residual`).
+- ⌈rN⌉ is of the exact product, 7 of 100 at r=0.07; there of the rounded one, 8.
+- States keep their dtype; there encoder-decoders go on in half precision.
+- Upsampling leaves out a first token that isn't filtered (`pooling`); there it is interpolated.
+- Without `global_residual` states are upsampled as well; there the decoder gets the short ones.
 """
 
 from __future__ import annotations
@@ -14,15 +20,22 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from torch import Tensor
-from torch.nn.functional import layer_norm
 
-from methods.base import Layer, Method, NormedLayer, SequenceInfo, Unsupported, Workload
+from methods.base import (
+    Layer,
+    Method,
+    NormedLayer,
+    PostNormLayer,
+    SequenceInfo,
+    Unsupported,
+    Workload,
+)
 from methods.dense import DenseAttention
 from methods.fourier.filter import SpectralFilter
 from methods.packed import Packed
 from methods.parameters import check_choice
 
-CHOICES = {"pooling": ("mean", "cls"), "residual": ("raw", "normed"), "norm": ("stack", "layer")}
+CHOICES = {"pooling": ("mean", "cls"), "residual": ("raw", "normed")}
 CAUSAL = "a filtered state depends on all tokens: it would show a causal model its future (§7)"
 SHORT = "upsample is false, and this model needs a state for every token"
 NO_NORM = "residual is 'normed', and this model's layers can't be entered after their first norm"
@@ -34,12 +47,11 @@ class Fourier(DenseAttention):
 
     layers    index of the layer that a filter comes before, or several, such as "2,4"
     r         share of the frequencies that a filter keeps
-    pooling   "cls": the first token is not filtered, and still counts in N (official)
+    pooling   "cls": the first token is not filtered, and still counts in N (official LRA code)
     upsample  the output states are repeated to the tokens of the input (nearest, §4.1
               encoder–decoder); false: they are returned as they are, for families that pool
-    global_residual  upsampled states are added to the inputs of the filters
-    norm      what normalizes that sum: the last norm of the "stack", or, for models whose layers
-              end in a norm (BART), a "layer" norm without weights
+    global_residual  upsampled states are added to the inputs of the filters before the encoder's
+              last norm (official): the last layer's own in BART and BERT, the stack's in T5
     rescale   filtered states times √(⌈rN⌉/N), so that a constant keeps its value; the paper
               and the official code let it grow
     residual  "raw": filters are between layers (§4.1). "normed", as in the official LRA code:
@@ -54,7 +66,6 @@ class Fourier(DenseAttention):
     pooling: str = "mean"
     upsample: bool = True
     global_residual: bool = True
-    norm: str = "stack"
     rescale: bool = False
     residual: str = "raw"
 
@@ -104,26 +115,27 @@ class Fourier(DenseAttention):
 
     def _missing(self, layers: int) -> str | None:
         last = self._filters()[-1]
-        return (
-            f"layers has {last}, and the model's last is {layers - 1}" if last >= layers else None
-        )
+        reason = f"layers has {last}, and the model's last is {layers - 1}"
+        return reason if last >= layers else None
 
     def _run(
         self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo
     ) -> tuple[Tensor, SequenceInfo]:
-        reason = CAUSAL if sequence.causal else self._missing(len(layers))
-        if reason:
+        if reason := CAUSAL if sequence.causal else self._missing(len(layers)):
             raise Unsupported(reason)
         packed, filters = Packed.of(hidden, sequence), self._filters()
-        state, filtered = packed, []
-        for index, layer in enumerate(layers):
-            run: Callable[[Tensor, SequenceInfo], Tensor] = layer
+        state, filtered, final_norm = packed, [], None
+        runs: list[Callable[[Tensor, SequenceInfo], Tensor]] = [*layers]
+        if self.upsample and hasattr(layers[-1], "final_norm"):
+            last = cast(PostNormLayer, layers[-1])
+            runs[-1], final_norm = last.before_norm, last.final_norm
+        for index, run in enumerate(runs):
             if index in filters:
                 filtered.append(state)
                 if self.residual == "normed":
-                    if not hasattr(layer, "from_normed"):
+                    if not hasattr(layers[index], "from_normed"):
                         raise Unsupported(NO_NORM)
-                    normed = cast(NormedLayer, layer)
+                    normed = cast(NormedLayer, layers[index])
                     state, run = state.with_hidden(normed.normed(state.hidden)), normed.from_normed
                 state = self._filter.shortened(state)
             state = state.with_hidden(run(state.hidden, state.sequence))
@@ -132,6 +144,6 @@ class Fourier(DenseAttention):
         total = self._filter.upsampled(state, packed)
         if self.global_residual:
             total = sum((self._filter.upsampled(before, packed) for before in filtered), total)
-        if self.norm == "layer":
-            total = layer_norm(total, total.shape[-1:])
+        if final_norm:
+            total = final_norm(total)
         return packed.unpacked(total, hidden.shape[1]), sequence

@@ -33,8 +33,8 @@ import torch
 from torch import Tensor
 
 from methods import kernels
-from methods.attention import exact_attention
 from methods.base import AttentionCall, DecodingState, Method, Unsupported, Workload
+from methods.dense import NativeMethod, attend_exactly
 from methods.iceformer import dci, inputs, knn, scans
 from methods.iceformer.decoding import IndexedState
 from methods.parameters import check_choice, in_layer_ranges
@@ -44,7 +44,7 @@ TRAINING = "IceFormer needs frozen weights: the selection of keys has no gradien
 
 
 @dataclass(frozen=True)
-class IceFormer(Method):
+class IceFormer(NativeMethod):
     """k         keys that a query attends to
     k_rule    "fixed", or "alpha": k = max(min(⌊n·alpha⌋, 50), 30) for n valid tokens (eq. 29)
     search    "exact", "dci" or "quantized"
@@ -53,7 +53,7 @@ class IceFormer(Method):
     k0, k1    keys to retrieve and to visit in a composite index (below 1: shares of all)
     directions  of projections: "independent" (algorithm 2), or "orthogonal" as far as possible
     seed      of the directions; each layer has its own
-    kernel    "native" where it can run, or "torch"
+    kernel    "auto" or "native": native where it can run; or "torch"
     decoding  how the new tokens of a causal model attend: "exact" (the paper's figures are of
               prompts), or "method": through the indices, which grow by each token (§4.3)
     """
@@ -69,7 +69,7 @@ class IceFormer(Method):
     k1: float | None = None
     directions: str = "independent"
     seed: int = 0
-    kernel: str = "native"
+    kernel: str = "auto"
     decoding: str = "exact"
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class IceFormer(Method):
         if torch.is_grad_enabled() and any(x.requires_grad for x in (query, key, value)):
             raise Unsupported(TRAINING)
         if not self.is_sparse(call.layer):
-            return exact_attention(query, key, value, call)
+            return attend_exactly(self, query, key, value, call, self.kernel)
         rows = inputs.inputs_by_row(query, key, value, call, self.k_for)
         outputs = [self.select(row, call.layer)[0] for row, _ in rows]
         output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
@@ -143,8 +143,8 @@ class IceFormer(Method):
     def select(self, row: inputs.TopKInputs, layer: int) -> tuple[Tensor, Tensor]:
         """The output and the ids of the selected keys: see `knn.topk_attention`."""
         index = self.new_index(row.key.shape[-1], layer)
-        result: tuple[Tensor, Tensor] | str = "kernel=torch"
-        if self.kernel == "native":
+        result: tuple[Tensor, Tensor] | str = kernels.ASKED
+        if self.kernel != "torch":
             result = index.native(row) if row.key.numel() else "nothing to read"
         kernels.note(self, result, "int8" if self.search == "quantized" else "float32")
         if not isinstance(result, str):
@@ -159,11 +159,5 @@ class IceFormer(Method):
         row; query [B, H, n, d], key [B, H or a divisor, n, d]. Empty for a layer that is exact."""
         if not self.is_sparse(call.layer):
             return {}
-        parts: dict[str, list[Tensor]] = {"recall": [], "mass": [], "mass_best": []}
-        for row, tokens in inputs.inputs_by_row(query, key, key, call, self.k_for):
-            spread = torch.linspace(0, len(tokens) - 1, min(queries, len(tokens)))
-            sample = row.of(tokens[spread.round().long().to(tokens.device)])
-            ids = self.select(sample, call.layer)[1]
-            for name, values in knn.selection_quality(sample, ids).items():
-                parts[name].append(values.flatten())
-        return {name: float(torch.cat(values).mean()) for name, values in parts.items()}
+        rows = inputs.inputs_by_row(query, key, key, call, self.k_for)
+        return knn.mean_quality(rows, lambda row: self.select(row, call.layer)[1], queries)

@@ -10,6 +10,7 @@ never depends on keys that it does not see.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import torch
@@ -83,3 +84,19 @@ def selection_quality(inputs: TopKInputs, ids: Tensor) -> dict[str, Tensor]:
         parts["mass"].append((own - total).exp().sum(-1))
         parts["mass_best"].append((best - total).exp().sum(-1))
     return {name: torch.cat(values, -1) for name, values in parts.items()}
+
+
+def mean_quality(
+    rows: Iterable[tuple[TopKInputs, Tensor]],
+    select: Callable[[TopKInputs], Tensor],
+    queries: int,
+) -> dict[str, float]:
+    """The means of `selection_quality` over `queries` evenly spread valid tokens of each row, as
+    `inputs_by_row` gives them; `select` gives the ids of the keys selected."""
+    parts: dict[str, list[Tensor]] = {"recall": [], "mass": [], "mass_best": []}
+    for row, tokens in rows:
+        spread = torch.linspace(0, len(tokens) - 1, min(queries, len(tokens)))
+        sample = row.of(tokens[spread.round().long().to(tokens.device)])
+        for name, values in selection_quality(sample, select(sample)).items():
+            parts[name].append(values.flatten())
+    return {name: float(torch.cat(values).mean()) for name, values in parts.items()}

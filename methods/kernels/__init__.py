@@ -6,7 +6,8 @@ gradient is needed, another dtype, …) it returns the reason as a string; the c
 torch path, which gives the same result within rounding:
 
     output = kernels.dense(query, key, value, scale)
-    kernels.note(self, output)  # → self.kernel_used: "native avx512 float32", or "torch (reason)"
+    kernels.note(self, output)  # → self.kernel_used: "native avx512 float32", or "torch (reason)";
+                                # "torch" where the result is ASKED
     if isinstance(output, str):
         output = …
 
@@ -27,13 +28,15 @@ from methods.kernels import build, structs
 from methods.kernels.blocks import BLOCK, Blocks
 
 __all__ = [
-    "BLOCK", "KERNELS", "PRODUCTS", "Blocks", "available", "block_sparse", "dci", "dense", "note",
-    "topk",
+    "ASKED", "BLOCK", "KERNELS", "PRODUCTS", "Blocks", "available", "block_sparse", "dci", "dense",
+    "note", "ran_natively", "topk",
 ]  # fmt: skip
 
 PACKED_BYTES = 8 << 20  # of packed keys and values at a time, unless one head needs more
 MAX_K = 200  # keys of a query in `topk` and `dci`
-KERNELS = ("torch", "native")
+KERNELS = ("auto", "torch", "native")
+ASKED = "kernel=torch"
+"""The reason for torch where a method was asked for it."""
 PRODUCTS = ("float32", "bfloat16")
 
 
@@ -52,11 +55,18 @@ def available(products: str = "float32") -> str | None:
 def note(method: object, result: object, products: str = "float32") -> None:
     """Records in `method.kernel_used` which kernels ran, several where calls differed. `result` is
     what a function of this module returned: a reason (torch ran), or output with these products."""
-    used = f"torch ({result})" if isinstance(result, str) else f"native avx512 {products}"
+    used = f"native avx512 {products}"
+    if isinstance(result, str):
+        used = "torch" if result == ASKED else f"torch ({result})"
     before = getattr(method, "kernel_used", "")
     if used not in before.split("; "):
         # Not a dataclass field: it is no part of a cell.
         object.__setattr__(method, "kernel_used", f"{before}; {used}" if before else used)
+
+
+def ran_natively(method: object) -> bool:
+    """Whether a native kernel ran any of the method's calls that were noted."""
+    return any(used.startswith("native") for used in getattr(method, "kernel_used", "").split("; "))
 
 
 def dense(
@@ -162,8 +172,7 @@ def dci(
     bias: Tensor | None = None,
     places: Tensor | None = None,
 ) -> tuple[Tensor, Tensor] | str:
-    """As `topk`, with the candidates of Prioritized DCI (see `methods.iceformer.dci.Dci`), chosen
-    without the bias.
+    """As `topk`, with the candidates of `methods.iceformer.dci.Dci`, chosen without the bias.
 
     key_lists    int16 [B, H, L, m, n] in -127 … 127, the projections of keys
     query_lists  int16 [B, H, q, L, m], those of queries

@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.status import QualityComparison
+from bench.store.engine import engine_only, own_engine
 from bench.store.quality_arms import comparison, comparison_text, training_text
 from reports.leaderboard.boards import Board, BoardEntry, finite
 from reports.looks import looks
 from reports.rows import Row
 
-BINS = 10
-LEVELS = 9
+BINS = 8
+LEVELS = 4
 MIB = 1 << 20
 MOST_TEXT = 600
 """Characters of one text of a row; of an error message the end is kept."""
@@ -86,14 +87,14 @@ def _board(board: Board) -> dict[str, Any]:
 def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, Any]:
     row = entry.row
     peak, base_peak = peak_bytes(row), peak_bytes(row, "base_")
-    reasons = (
+    texts = (
         "ratio_reason", "process_reason", "mem_reason", "fid_reason", "noise_reason",
-        "baseline_reason",
+        "baseline_reason", "ratio_same_engine_reason", "kernel", "engine_kernel",
     )  # fmt: skip
     text = {
         name: short(row[name])
         for name in (
-            *reasons,
+            *texts,
             "status_detail",
             "method_params",
             "mem_method",
@@ -138,6 +139,8 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
         "processes": row["n_processes"],
         "spread": _figures(row["process_sd_pct"], 2),
         "verdict": row["verdict"],
+        "engineOnly": engine_only(row) or None,
+        **_same_engine(row),
         "noise": _figures(row["aa_noise_pct"], 2),
         "ms": _per(row["lat_median_ns"], 1e6),
         "baseMs": _per(row["base_median_ns"], 1e6),
@@ -158,6 +161,16 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
         "command": pools["command"](_template(row)),
         "host": pools["host"]({n: short(row[n]) for n in HOST if row[n] is not None}),
         "text": pools["text"](text or None),
+    }
+
+
+def _same_engine(row: Row) -> dict[str, Any]:
+    """The ratio to exact attention by the method's engine, where that isn't vanilla's."""
+    figures = {"engine": "", "engineLo": "_ci_lo", "engineHi": "_ci_hi"}
+    own = bool(own_engine(row))
+    return {
+        **{k: _round(row[f"ratio_same_engine{v}"], 3) if own else None for k, v in figures.items()},
+        "engineVerdict": row["ratio_same_engine_verdict"] if own else None,
     }
 
 
@@ -201,7 +214,7 @@ def _template(row: Row) -> str | None:
 
 def _histogram(samples: Sequence[int] | None) -> list[Any] | None:
     """[least ms, greatest ms, number, heights]: BINS equal bins from the least to the greatest, a
-    digit each, the highest of which is 9."""
+    digit each, the highest of which is LEVELS."""
     if not samples:
         return None
     lo, hi = min(samples), max(samples)

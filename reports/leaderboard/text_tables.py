@@ -13,6 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from bench.status import QualityComparison, Status
+from bench.store.engine import engine_only, own_engine
 from bench.store.quality_arms import comparison
 from reports.leaderboard.boards import ABOUT, KINDS, Board, BoardEntry, finite
 from reports.leaderboard.page_data import peak_bytes, reach, short
@@ -109,7 +110,12 @@ def _latency(row: Row) -> str:
     if finite(row["ratio"]) is None:
         return ""
     verdict = (row["verdict"] or "") + ("†" if row["noisy"] else "")
-    return f"{_ratio(row['ratio'])} {verdict}".rstrip()
+    text = " ".join(filter(None, (_ratio(row["ratio"]), verdict, engine_only(row))))
+    if not (engine := own_engine(row)):
+        return text
+    own = row["ratio_same_engine_verdict"]
+    words = (_ratio(row["ratio_same_engine"]), "" if own == row["verdict"] else own, engine)
+    return f"{text}; {' '.join(filter(None, words))}"
 
 
 def _ratio(ratio: float | None) -> str:

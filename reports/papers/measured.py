@@ -29,7 +29,8 @@ WANTED = (
     "base_gpu_alloc_delta_bytes", "train_ratio", "train_ratio_ci_lo", "train_ratio_ci_hi",
     "train_ratio_p", "train_n_pairs", "train_steps", "train_peak_bytes",
     "base_train_peak_bytes", "host_id", "cpu_model", "cores_phys", "mem_total_bytes",
-    "gpu_name", "torch", "code_sha",
+    "gpu_name", "torch", "code_sha", "verdict", "kernel", "ratio_same_engine",
+    "ratio_same_engine_verdict",
 )  # fmt: skip
 SAME_CELL = ("task", "model", "length", "batch", "dtype", "device", "threads", "host_id")
 """What a row and the row of unfused attention beside it must share."""

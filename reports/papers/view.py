@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bench.request import plugins
 from bench.status import Status
+from reports import ratios
 from reports.papers.bench_commands import Labelled, commands, preparation
 from reports.papers.build import LineKey, PaperCell, PaperTable
 from reports.papers.measured import SCORES, parameters
@@ -15,6 +16,7 @@ from reports.papers.verdicts import RATIO_FACTOR, SCORE_POINTS, PaperVerdict
 from reports.rows import Row
 from reports.wording import AT_CHANCE
 
+RATIOS = ("÷ vanilla's latency", "÷ exact, same engine")
 MOST_OTHERS = 12
 MOST_COLUMNS = 10
 """Tasks × metrics that fit side by side on a page."""
@@ -280,8 +282,12 @@ def _configuration_grid(table: PaperTable) -> TextGrid:
     head = ("row", "method", "task", "tokens", "model", "weights", "data", "precision", "batch")
     keys = ("model", "weights", "data", "precision", "batch", "device")
     paper = ("paper", "", "", "", *(setup[key] for key in keys))
-    rows = [(row["row_id"][:8], *_configuration(row)) for row in table.used]
-    return TextGrid("the paper's and ours", (*head, "device"), [paper, *rows])
+    engine = (*head, "device", "kernel", *RATIOS)
+    rows = [
+        (row["row_id"][:8], *_configuration(row), ratios.kernel(row), *_ratios(row))
+        for row in table.used
+    ]
+    return TextGrid("the paper's and ours", engine, [(*paper, "", "", ""), *rows])
 
 
 def _configuration(row: Row) -> tuple[str, ...]:
@@ -306,12 +312,16 @@ def _configuration(row: Row) -> tuple[str, ...]:
 
 def _others_grid(rows: Sequence[Row]) -> TextGrid:
     """Rows of the table's methods and tasks at sizes or lengths that it doesn't print."""
-    head = ("row", "method", "task", "tokens", "model", "weights", "data", "score", "ratio")
+    head = ("row", "method", "task", "tokens", "model", "weights", "data", "score", "kernel")
     lines = []
     for row in rows:
         score = "" if row["value"] is None else f"{row['metric']} {row['value']:.1f}"
         score += AT_CHANCE if row["at_chance"] else ""
-        ratio = "" if row["ratio"] is None else f"×{row['ratio']:.3f}"
-        lines.append((row["row_id"][:8], *_configuration(row)[:6], score, ratio))
+        measured = (score, ratios.kernel(row), *_ratios(row))
+        lines.append((row["row_id"][:8], *_configuration(row)[:6], *measured))
     faint = frozenset(i for i, row in enumerate(rows) if row["at_chance"])
-    return TextGrid("not compared", head, lines, frozenset({3, 8}), faint=faint)
+    return TextGrid("not compared", (*head, *RATIOS), lines, frozenset({3}), faint=faint)
+
+
+def _ratios(row: Row) -> tuple[str, str]:
+    return ratios.to_vanilla(row), ratios.to_same_engine(row)

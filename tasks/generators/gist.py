@@ -56,11 +56,15 @@ def vocabulary() -> tuple[list[str], list[str], list[str]]:
     return sorted({*words, *map(str.capitalize, SLOTS["folk"])}), first, second
 
 
+LEAST = 200
+"""Fewest tokens of a text."""
+
+
 def gist(split: str, index: int, tokens: int, seed: int = 0) -> GistText:
     """Text number `index` of a split, with at most `tokens` tokens and nearly as many. Raises
     ValueError for fewer than 200, which have no room for all habits."""
-    if tokens < 200:
-        raise ValueError(f"tokens is {tokens}; accepted: 200 and more")
+    if tokens < LEAST:
+        raise ValueError(f"tokens is {tokens}; accepted: {LEAST} and more")
     rng = stream("gist", VERSION, split, seed, index, tokens)
     folks = sorted(rng.sample(SLOTS["folk"], FOLKS))
     words = {kind: rng.sample(SLOTS[kind], FOLKS) for kind in HABITS}

@@ -73,10 +73,14 @@ def linked_facts(
     return list(zip(things, people, homes, strict=True)), paragraphs
 
 
+LEAST = 256
+"""Fewest tokens of a text."""
+
+
 def links(split: str, index: int, tokens: int, seed: int = 0) -> Links:
     """Paragraphs of about `tokens` tokens, never more. Raises ValueError below 256 tokens."""
-    if tokens < 256:
-        raise ValueError(f"tokens is {tokens}; accepted: 256 and more")
+    if tokens < LEAST:
+        raise ValueError(f"tokens is {tokens}; accepted: {LEAST} and more")
     rng = seeds.stream("links", split, seed, index)
     # A quarter of the tokens are facts, the rest is prose irrelevant to the question.
     n = max(2, min(40, tokens // 128))

@@ -273,12 +273,16 @@ def compose_with_sources(
     return story, [sources for _, sources in pairs]
 
 
+LEAST = 128
+"""Fewest tokens of a text."""
+
+
 def story(split: str, index: int, tokens: int, seed: int = 0) -> Story:
     """Story number `index` of a split; its text has at most `tokens` tokens, and nearly as many.
 
     Raises ValueError for an unknown split or fewer than 128 tokens.
     """
-    if tokens < 128:
-        raise ValueError(f"tokens is {tokens}; accepted: 128 and more")
+    if tokens < LEAST:
+        raise ValueError(f"tokens is {tokens}; accepted: {LEAST} and more")
     rng = stream("story", VERSION, split, seed, index, tokens)
     return compose(rng, split, tokens, max(4, tokens // TOKENS_PER_FACT))

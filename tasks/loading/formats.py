@@ -18,7 +18,8 @@ UNKNOWN = -100
 KINDS = ("no", "yes")
 """Answers of a span head that are no span, by their class; the next class is a span."""
 
-FORMS = ("t5", "roberta", "plain")
+FORMS = ("t5", "roberta", "plain", "squad")
+"""t5 and roberta are VCC's; squad is plain, for a head that finds a span of the context."""
 SPECIAL = {
     "hotpotqa/t5": ("[qs]", "[qe]", "[ts]", "[te]", "[ss]"),
     "hotpotqa/roberta": ("[cls]", "[qs]", "[qe]", "[ts]", "[te]", "[ss]"),
@@ -33,7 +34,7 @@ def hotpotqa(
 ) -> tuple[str, str]:
     """(query, context) of a question and its paragraphs, each a title and sentences. The span
     head (roberta) classifies at [cls] and finds the answer between [ss] markers."""
-    if form == "plain":
+    if form in ("plain", "squad"):
         return question, "\n\n".join(f"{title}\n{''.join(text)}" for title, text in paragraphs)
     query = f"[qs]{question}[qe]"
     context = "".join(
@@ -47,7 +48,7 @@ def wikihop(
     form: str, question: str, candidates: Sequence[str], supports: Sequence[str]
 ) -> tuple[str, str]:
     """(query, context) of a question with its candidates, and the supporting texts."""
-    if form == "plain":
+    if form in ("plain", "squad"):
         return f"{question}\n" + "\n".join(candidates), "\n\n".join(supports)
     context = "".join(f"[support]{text}" for text in supports)
     if form == "roberta":
@@ -59,7 +60,7 @@ def wikihop_candidates(form: str, query: str) -> list[str]:
     """The candidates in a query of `wikihop`."""
     if form == "roberta":
         return query_choices(query)
-    return query.split("\n" if form == "plain" else "[candidate]")[1:]
+    return query.split("\n" if form in ("plain", "squad") else "[candidate]")[1:]
 
 
 # --- choices ----------------------------------------------------------------------------------

@@ -186,8 +186,11 @@ class Reader(Task):
         while True:
             try:
                 story = stories.story(split, index, room, seed)
-            except ValueError as error:
-                raise DataError(f"length={length} is too short for a story: {error}") from None
+            except ValueError:
+                least = length - room + stories.LEAST
+                raise DataError(
+                    f"length={length} is too short for a story: {least} at least"
+                ) from None
             built = build(story)
             excess = count(built) - length
             if excess <= 0:

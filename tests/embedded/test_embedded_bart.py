@@ -76,6 +76,12 @@ def test_entropy_of_even_attention(last):
     assert entropy.nats[0].tolist() == pytest.approx([math.log(8)] * 2)
 
 
+def test_entropy_is_of_the_states_that_the_method_keeps():
+    model = BartFamily.tiny(entropy := Entropy(Fourier(r=0.2)))
+    model.encode(torch.randint(3, 64, (1, 20)), SequenceInfo())
+    assert all((heads <= math.log(4) + 1e-4).all() for heads in entropy.nats.values())
+
+
 def test_either_walks_in_one_of_its_settings_at_a_time():
     model = BartFamily.tiny(Vanilla())
     ids = torch.randint(3, 64, (1, 20), generator=torch.Generator().manual_seed(0))
@@ -91,7 +97,7 @@ def test_either_walks_in_one_of_its_settings_at_a_time():
 def test_weights_adapted_to_fourier_are_found_with_their_parameters():
     words = ("model=embedded-bart", "task=gist", "length=512", "n=2")
     made = bench.compose(*words, "method=fourier")
-    assert (made.method["layers"], made.method["r"], made.method["norm"]) == (2, 0.5, "layer")
+    assert (made.method["layers"], made.method["r"]) == (2, 0.5)
     assert made.protocol == "finetune"
     assert made.model["weights_sha256"] != made.baseline().model["weights_sha256"]
     assert bench.compose(*words, "method=bigbird").protocol == "swap"

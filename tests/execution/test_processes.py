@@ -13,7 +13,7 @@ import bench
 from bench.compare import row_checks
 from bench.execution import stages
 from bench.execution.supervisor import Outcome
-from bench.measure import paired_timing
+from bench.measure import pair_shares
 from bench.request.schema import MEASURES
 from bench.status import Status
 from bench.store import derived_columns
@@ -32,12 +32,10 @@ def timed(sd: float, seed: int, n: int = 4, pairs: int = 10, true: float = 1.0):
 
 
 def test_four_processes_share_the_pairs_and_the_budget():
-    shares = paired_timing.plan_shares(MEASURES["quick"], 0.6, 4.0, 1)
+    shares = pair_shares.plan_shares(MEASURES["quick"], 0.6, 4.0, 1)
     assert [one.pairs for one in shares] == [8, 8, 7, 7]
     assert [one.done for one in shares] == [0, 8, 16, 23] and shares[0].reason is None
-    assert (
-        sum(one.pairs for one in paired_timing.plan_shares(MEASURES["quick"], 0.01, 1.0, 1)) == 40
-    )
+    assert sum(one.pairs for one in pair_shares.plan_shares(MEASURES["quick"], 0.01, 1.0, 1)) == 40
 
 
 @pytest.mark.parametrize(
@@ -55,7 +53,7 @@ def test_four_processes_share_the_pairs_and_the_budget():
     ],
 )
 def test_one_process_times_all_pairs_and_says_why(measure, pair_s, begin_s, pairs, reason):
-    [alone] = paired_timing.plan_shares(MEASURES[measure], pair_s, begin_s, 1)
+    [alone] = pair_shares.plan_shares(MEASURES[measure], pair_s, begin_s, 1)
     assert (alone.pairs, alone.total) == (pairs, pairs) and alone.reason.startswith(reason)
 
 
@@ -81,7 +79,7 @@ def latency(monkeypatch):
 
 
 def test_the_samples_of_all_processes_come_into_one_row(latency):
-    shares = [asdict(one) for one in paired_timing.plan_shares(MEASURES["quick"], 0.1, 0.1, 1)[1:3]]
+    shares = [asdict(one) for one in pair_shares.plan_shares(MEASURES["quick"], 0.1, 0.1, 1)[1:3]]
     requests, reported = [], []
 
     def child(request, progress):

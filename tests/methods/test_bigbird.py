@@ -294,6 +294,24 @@ def test_etc_equals_vanilla_over_extra_and_own_tokens_where_everything_is_read()
     assert layer.sequence.positions[0, :7].tolist() == [1, 3, 5, 7, 9, 11, 0]
 
 
+def test_etc_reads_whole_blocks_beside_its_extra_tokens():
+    """The official radius of 84 reads as far to the left as to the right, whatever the token."""
+    n, extra = 60, 6  # six extra tokens fill two blocks of four, then 15 blocks of the sequence
+    query, key, value = inputs(extra + n)
+    value.requires_grad_()
+    method = dataclasses.replace(ETC, random=0)
+    output = method.attend(query, key, value, AttentionCall(SequenceInfo(), 0.4, 0))
+    reach = []
+    for token in (24, 25, 27):
+        at = output[0, :, extra + token].sum()
+        (gradient,) = torch.autograd.grad(at, value, retain_graph=True)
+        read = gradient.abs().sum((0, 1, 3)) > 0
+        assert read[:extra].all()
+        kept = read[extra:].nonzero()[:, 0]
+        reach.append((token - int(kept.min()), int(kept.max()) - token))
+    assert reach == [(4, 7), (5, 6), (7, 4)]
+
+
 def test_etc_rows_in_a_batch_equal_each_alone():
     method = BigBirdETC(block_size=4, g=6, kernel="torch")
     layer = Toy(method)

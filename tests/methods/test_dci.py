@@ -136,3 +136,15 @@ def test_share_of_keys_that_the_defaults_score(k1, least, most):
     index.add(key)
     share = float(index.candidates(query, torch.full((600,), 600), k=20).float().mean())
     assert least <= share <= most
+
+
+def test_the_search_follows_neither_the_scale_of_keys_nor_a_bias():
+    """Keys are divided by c, which the official code leaves out; a bias takes no part."""
+    query, key, _ = inputs(300)
+    seen, chosen = torch.full((300,), 300), []
+    bias = 100 * torch.randn(1, 1, 300, 300, generator=torch.Generator().manual_seed(1))
+    for scale, added in ((1, None), (64, None), (1, bias)):
+        index = dci.Dci(SIZE, m=4, L=2, k0=0.1, k1=None, seed=0, kind="independent")
+        index.add(scale * key)
+        chosen.append(index.candidates(query, seen, k=5, bias=added))
+    assert torch.equal(chosen[0], chosen[1]) and torch.equal(chosen[0], chosen[2])

@@ -113,8 +113,7 @@ def twin(method, layers, hidden, places=None):
                 continue
             hidden = spectral @ hidden
         hidden = layer(hidden[None], SequenceInfo(places[None]))[0]
-    total = up @ hidden + (total if method.global_residual else 0)
-    return layer_norm(total, (D,)) if method.norm == "layer" else total
+    return up @ hidden + (total if method.global_residual else 0)
 
 
 @pytest.mark.parametrize("by_matrix", [True, False], ids=["matrix", "fft"])
@@ -180,7 +179,7 @@ def test_lengths():
     cls, mean = SpectralFilter(0.2, 1, False), SpectralFilter(0.2, 0, False)
     assert [cls.kept(n) for n in (64, 5, 2048, 1, 0)] == [14, 2, 411, 1, 0]
     assert [mean.kept(n) for n in (64, 1, 0)] == [13, 1, 0]
-    assert SpectralFilter(0.07, 0, False).kept(100) == 7
+    assert SpectralFilter(0.07, 0, False).kept(100) == 7 < math.ceil(0.07 * 100)  # official
     assert SpectralFilter(1.0, 1, False).kept(9) == 9
 
 
@@ -190,7 +189,7 @@ METHODS = {
     "cls": Fourier(layers=1, r=0.4, pooling="cls"),
     "two filters, cls": Fourier(layers="0,2", r=0.5, pooling="cls"),
     "rescaled": Fourier(layers=1, r=0.5, rescale=True, global_residual=False),
-    "normed": Fourier(layers="0,2", r=0.5, residual="normed", norm="layer"),
+    "normed": Fourier(layers="0,2", r=0.5, residual="normed"),
 }
 
 
@@ -325,7 +324,6 @@ def test_what_cant_be_done_is_said_in_words():
         {"r": 1.5},
         {"pooling": "max"},
         {"residual": "x"},
-        {"norm": "x"},
     ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             Fourier(**wrong)

@@ -5,9 +5,11 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from bench.request import plugins
 from methods import kernels
 from methods.base import AttentionCall, SequenceInfo
 from methods.bigbird.bigbird import BigBird
+from methods.dense import DenseAttention
 from methods.iceformer.iceformer import IceFormer
 from methods.vanilla import Vanilla, VanillaEager
 from tests.methods.native import REACHES, SIZES, TOLERANCE, Buckets, error, inputs, native, products
@@ -188,9 +190,26 @@ def test_training_takes_the_torch_path():
     assert method.kernel_used.startswith("torch (") and query.grad is not None
 
 
+@native
+def test_auto_is_native_where_that_is_no_slower():
+    method = DenseAttention()
+    for n, used in ((255, "torch (fewer than 256 tokens)"), (256, "native avx512 float32")):
+        object.__setattr__(method, "kernel_used", "")
+        method.attend(*inputs(1, n, 16), AttentionCall(SequenceInfo(), 0.25, 0))
+        assert method.kernel_used == used
+        assert (method.exact_twin() is None) == (n < 256)
+    assert method.exact_twin() == DenseAttention("native")
+
+
+@pytest.mark.parametrize("name", ["bigbird", "bigbird_etc", "iceformer", "vcc", "fourier"])
+def test_methods_choose_their_kernel_alike(name):
+    conf = plugins.conf("method", name)
+    assert conf["kernel"] == "auto" == plugins.build(conf).kernel
+
+
 def test_vanilla_is_torch_by_default():
     assert Vanilla().kernel == "torch"
-    with pytest.raises(ValueError, match="needs kernel=native"):
+    with pytest.raises(ValueError, match="needs kernel=auto or native"):
         Vanilla(products="bfloat16")
-    with pytest.raises(ValueError, match="'torch', 'native'"):
+    with pytest.raises(ValueError, match="'auto', 'torch', 'native'"):
         Vanilla(kernel="nativ")

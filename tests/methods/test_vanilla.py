@@ -52,6 +52,16 @@ def test_fused_equals_eager(name, n, biased):
     torch.testing.assert_close(fused, eager, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("added", [-1e3, -1e4, -1e6])
+def test_official_masks_and_scales_differ_in_rounding_alone(added):
+    query, key, value = inputs(30)
+    sequence = sequences(30)["padded right"]
+    root = SIZE**0.25
+    scores = (query / root) @ (key / root).mT + added * ~sequence.valid[:, None, None]
+    ours = Vanilla().attend(query, key, value, AttentionCall(sequence, SIZE**-0.5, 0))
+    torch.testing.assert_close(ours, scores.softmax(-1) @ value, rtol=1e-5, atol=1e-5)
+
+
 def test_multiplicity_counts_a_key_as_often_as_it_says():
     query, key, value = inputs(3)
     times = torch.tensor([1, 4, 2])

@@ -169,6 +169,20 @@ def test_scores_are_the_layers_own(kind):
 
 @pytest.mark.parametrize("kind", [BertFamily, RobertaFamily, BartFamily])
 @torch.no_grad()
+def test_a_post_norm_layer_is_its_parts(kind):
+    family = kind.tiny(Vanilla())
+    hidden = torch.randn(2, 9, 32, generator=torch.Generator().manual_seed(0))
+    _, sequence, mask = request(kind, "right", n=9)
+    for layer in family.layers:
+        for module in layer.block.modules():
+            if isinstance(module, torch.nn.LayerNorm):
+                module.weight.mul_(3)
+        parts = layer.final_norm(layer.before_norm(hidden, sequence))
+        close(parts[mask.bool()], layer(hidden, sequence)[mask.bool()])
+
+
+@pytest.mark.parametrize("kind", [BertFamily, RobertaFamily, BartFamily])
+@torch.no_grad()
 def test_positions_past_the_table_are_its_tiles(kind):
     short, long = kind.tiny(Vanilla()), kind.tiny(Vanilla())
     encoder = long.model.get_encoder() if kind is BartFamily else None

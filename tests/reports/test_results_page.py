@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from bench.request import plugins
 from bench.store.store import Store
 from reports import results_page
 from tests.reports import made
@@ -20,7 +21,7 @@ def test_the_page_has_a_line_for_each_reference_row(tmp_path):
     lines = [re.sub(" +", " ", line) for line in text.splitlines() if line.startswith("|")]
     rows = Store(results_page.REFERENCE).rows().to_pylist()
     quickstart = {
-        (row["task"], row["method"])
+        (row["task"], plugins.method_label(row["method"], row["method_params"]))
         for row in rows
         if "experiment=quickstart" in (row["command"] or "") and row["status"] == "ok"
     }
@@ -37,7 +38,9 @@ def test_the_frontier_says_how_far_each_method_goes(tmp_path):
     command = "bench run experiment=frontier scale=small"
     cells = [
         plain | {"lat_median_ns": 1_234_000_000, "length": 512},
-        row | {"ratio": 0.5, "verdict": "faster", "mem_ratio": 1.25, "length": 512},
+        row | {"ratio": 0.5, "verdict": "faster", "mem_ratio": 1.25, "length": 512,
+               "engine_kernel": "native avx512 float32", "ratio_same_engine": 1.001,
+               "ratio_same_engine_verdict": "same"},
         row | {"ratio": None, "baseline_status": "oom_host", "lat_median_ns": 9_000_000,
                "length": 2048},
         plain | {"status": "oom_host", "length": 2048},
@@ -51,7 +54,8 @@ def test_the_frontier_says_how_far_each_method_goes(tmp_path):
     assert lines[0] == "| method | 512 tokens | 2,048 tokens | 8,192 tokens |"
     assert lines[2:] == [
         "| vanilla | 1,234 ms | out of memory | out of time |",
-        "| vcc | ×0.50 faster, memory ×1.25 | 9 ms, vanilla out of memory | not measured |",
+        "| vcc | ×0.50 faster by its engine only (×1.00 same on native), memory ×1.25 "
+        "| 9 ms, vanilla out of memory | not measured |",
     ]
 
 

@@ -33,6 +33,7 @@ def composed(tiny_t5: Path, *overrides: str) -> Cell:
         (["task=narativeqa"], "Did you mean narrativeqa?"),
         (["model=embeded"], "Did you mean embedded?"),
         (["method.kk=3"], "unknown parameter of vcc 'kk'. Did you mean k?"),
+        (["method.label=x"], "unknown parameter of vcc 'label'"),
         (["lenght=3"], "unknown name 'lenght'. Did you mean length?"),
         (["length=-1"], "length=-1 is not accepted: it must be 1 or more"),
         (["length=abc"], "Value 'abc' of type 'str' could not be converted to Integer"),
@@ -54,7 +55,7 @@ def composed(tiny_t5: Path, *overrides: str) -> Cell:
         (["method.h=abc"], "method.h=abc is not accepted: it takes a whole number"),
         (["method.h=1e999"], "method.h=inf is not accepted: it takes a whole number"),
         (["method.explore=nan"], "method.explore=nan is not accepted: it takes a finite number"),
-        (["method.selection=nan"], "it takes 'paper' or 'official'"),
+        (["method.selection=nan"], "method.selection=nan is not accepted: it takes 'attention' or"),
         (["method=fourier", "method.upsample=1"], "it takes true or false"),
         (["task.max_new_tokens=abc"], "it takes a whole number"),
         (["threads=100000"], "threads=100000 is not accepted: this process may use"),
@@ -98,7 +99,7 @@ def test_the_types_of_parameters_are_those_of_the_dataclasses():
             for field, hint in hints.items():
                 if hint in (int, float, bool, str):
                     assert found[field] == (hint.__name__,), (name, field)
-    assert compose.compose(["method=iceformer", "method.layers=3"])["method"]["layers"] == "3"
+    assert compose.compose(["method=iceformer", "method.layers=3"])["method"]["layers"] == 3
 
 
 def test_what_generating_rows_takes_is_known_before():
@@ -238,3 +239,21 @@ def test_adapted_weights_bring_the_parameters_they_were_trained_with(shipped):
         for words in ((), ("method.k=8",), ("protocol=swap",))
     }
     assert k == {(): 4, ("method.k=8",): 8, ("protocol=swap",): 16}
+
+
+def test_a_label_names_what_makes_a_method_another_algorithm():
+    label = plugins.method_label
+    assert label("iceformer", {"search": "dci", "k": 5}) == "iceformer·dci"
+    assert label("iceformer", '{"search": "exact"}') == "iceformer·exact"
+    for unknown in ("{}", None, "[]", "no JSON", '{"k": 5}'):  # older and contributed rows
+        assert label("iceformer", unknown) == "iceformer"
+    assert label("vcc", {"k": 5}) == "vcc"
+    assert label("of_a_plugin", {"search": "dci"}) == "of_a_plugin"
+    assert label(None, None) is None
+
+
+def test_a_label_is_no_part_of_a_cell(tiny_t5):
+    cell = composed(tiny_t5, "method=iceformer", "method.search=dci", "data=embedded")
+    assert "label" not in cell.method
+    assert json.loads(cell.columns["method_params"])["search"] == "dci"
+    assert cell.title.startswith("iceformer·dci × ")

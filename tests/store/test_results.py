@@ -104,7 +104,8 @@ def test_a_wrong_request_is_one_line_and_exit_code_2(folder, words, told, capsys
 def test_nothing_that_fits_is_no_error(folder, capsys):
     code, out, err = bench(capsys, "results", "method=vcc", "status=timeout", "--results", folder)
     assert code == 0 and not out and "no rows" in err[0]
-    assert bench(capsys, "results", "zz", "--results", folder)[0] == 0
+    code, _, error = bench(capsys, "results", "zz", "--results", folder)
+    assert code == 2 and "has an id that begins with 'zz'" in error[0]
 
 
 def test_files_set_aside_are_named_while_the_rest_is_listed(folder, capsys):

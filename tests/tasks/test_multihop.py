@@ -171,7 +171,7 @@ def test_answers_are_spread():
     rows = build("hotpotqa").load(Data(), 32, 1024, 0).rows
     answers = [row.references[0] for row in rows]
     assert {"yes", "no"} <= set(answers) and len(set(answers)) > 12
-    with pytest.raises(DataError, match="length=200 is too short"):
+    with pytest.raises(DataError, match="length=200 is too short for paragraphs: 320 at least"):
         build("wikihop").load(Data(), 1, 200, 0)
 
 

@@ -48,7 +48,7 @@ def test_without_n_there_are_128_embedded_rows():
 
 
 def test_a_length_without_room_for_a_story_is_refused():
-    with pytest.raises(DataError, match="length=100 is too short for a story"):
+    with pytest.raises(DataError, match="length=100 is too short for a story: 146 at least"):
         build("qmsum").load(EMBEDDED, 1, 100, 0)
 
 

@@ -60,3 +60,10 @@ def test_a_chance_level_that_is_not_known_says_why(capsys):
 def test_every_difference_has_the_word_below_it(stored, word, capsys):
     text = shown(capsys, quality_comparison=stored)
     assert word in after_difference(text) and "training" not in text
+
+
+def test_the_table_names_the_variant_of_a_method(capsys):
+    text = shown(capsys, method="iceformer", method_params=json.dumps({"search": "dci"}))
+    title, heads, *_ = text.strip().splitlines()
+    assert title.startswith("iceformer·dci × ")
+    assert "iceformer·dci" in heads

@@ -7,6 +7,7 @@ import json
 import pytest
 
 import bench
+from bench.cli import train_command
 from bench.errors import RequestError
 from bench.request import compose, plugins, protocol
 from bench.request.schema import RecipeConf
@@ -134,6 +135,11 @@ def test_a_recipe_brings_the_parameters_that_it_trains_a_method_with():
 RECIPES = sorted(
     path.stem for path in (ROOT / "conf/recipe").glob("*.yaml") if "@package" in path.read_text()
 )
+
+
+def test_the_help_names_the_method_that_is_trained_by_default(tmp_path, capsys):
+    assert train_command.train(["--help"]) == 0
+    assert f"  method={cell(tmp_path).method['name']} " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", RECIPES)

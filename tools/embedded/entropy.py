@@ -9,17 +9,18 @@ from torch import Tensor
 
 from bench.execution import arms
 from bench.models.hf import positions
+from bench.models.wrappers import Wrapped
 from bench.request.cell import Cell
 from methods.base import AttentionCall, Method
 
 
 @dataclass(frozen=True)
-class Entropy(Method):
-    """Another method's attention, by default exact. `nats` has for each layer the entropy of exact
-    attention on the same queries and keys: [H], the mean over the tokens of one text without
-    padding, or of its last token alone (which in a causal model predicts the answer)."""
+class Entropy(Wrapped):
+    """A wrapper around a method, by default exact attention. `nats` has for each layer the entropy
+    of exact attention on the same queries and keys: [H], the mean over the tokens of one text
+    without padding, or of its last token alone (which in a causal model predicts the answer)."""
 
-    inner: Method = field(default_factory=Method)
+    method: Method = field(default_factory=Method)
     last: bool = False
     nats: dict[int, Tensor] = field(default_factory=dict)
 
@@ -30,7 +31,7 @@ class Entropy(Method):
             at = positions(call.sequence, query.transpose(1, 2))
             scores = scores + call.bias(at, at)
         self.nats[call.layer] = torch.special.entr(scores.softmax(-1)).sum(-1).mean((0, 2))
-        return self.inner.attend(query, key, value, call)
+        return super().attend(query, key, value, call)
 
 
 def entropies(cell: Cell, rows: int) -> tuple[Tensor, Tensor]:

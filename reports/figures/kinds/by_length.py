@@ -24,16 +24,19 @@ HEAD = ("", "exponent", "predicted", "below vanilla from")
 
 
 class Cost(NamedTuple):
-    """A column drawn against length, in a unit; `ratio` is its ratio to vanilla."""
+    """A column drawn against length, in a unit; `ratio` is its ratio to vanilla. One that `drifts`
+    from hour to hour is drawn for a method as vanilla's × the method's paired ratio, so that its
+    curve crosses vanilla's where the ratio crosses 1."""
 
     column: str
     scale: float
     label: str
     ratio: str
+    drifts: bool
 
 
-LATENCY = Cost("lat_median_ns", 1e-6, "latency, ms", "ratio")
-MEMORY = Cost("peak_bytes", 1 / (1 << 20), "peak memory, MiB", "mem_ratio")
+LATENCY = Cost("lat_median_ns", 1e-6, "latency, ms", "ratio", drifts=True)
+MEMORY = Cost("peak_bytes", 1 / (1 << 20), "peak memory, MiB", "mem_ratio", drifts=False)
 
 
 MOST_LINES = 14
@@ -80,6 +83,8 @@ def _plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
             " Predicted: the longest length extrapolated from the shorter ones, against what was "
             "measured there (dotted line, hollow mark; * outside the 95 % interval)."
         )
+    if cost.drifts:
+        note += f" A method's {cost.label.partition(',')[0]} is vanilla's × its paired ratio."
     note += (
         " Below vanilla from: the length at which the ratio to vanilla falls below 1, with its "
         "interval."
@@ -120,11 +125,15 @@ def measured(
     rows: FigureRows, panel: pd.DataFrame, cost: Cost
 ) -> Iterator[tuple[str, str, pd.DataFrame]]:
     """(method, variant, cells by length with the cost in `y`)."""
+    base = means(panel[(panel["method"] == VANILLA) & panel[cost.column].gt(0)], cost.column)
     names = dict.fromkeys((*NEEDED, cost.column, cost.ratio))
     panel = panel.loc[panel[cost.column].gt(0), list(names)].sort_values("length")
     curves = panel.groupby(["method", "method_params"])["length"].transform("nunique")
     for name, label, cells in rows.arms(panel[curves > 1]):
-        yield name, label, cells.assign(y=cells[cost.column].astype(float) * cost.scale)
+        values = cells[cost.column].astype(float)
+        if cost.drifts and name != VANILLA:
+            values = (cells["length"].map(base) * cells[cost.ratio].astype(float)).fillna(values)
+        yield name, label, cells.assign(y=values * cost.scale)
 
 
 def paint(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list[sheet.Label]:
@@ -196,7 +205,7 @@ def table(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> list[tuple[sheet
             predicted += "*"
         if prediction and round(prediction.length) != last:
             predicted += f" ({ticks.thousands(prediction.length)})"
-        variant = style.tidy(f"{name} {label}".strip(), 14)
+        variant = style.tidy(f"{name} {label}".strip(), 20)
         mark = sheet.mark(rows.looks[name], line="-")
         cross = "" if name == VANILLA else _crossover(cells, cost)
         lines.append(((mark, variant), (None, exponent), (None, predicted), (None, cross)))

@@ -58,6 +58,8 @@ const ending = (row) =>
   row.longest != null ? `fits ${grouped(row.longest)} tokens` : row.status === 'ok' ? '' : data.ended[row.status] || row.status;
 const failed = (row) => row.status !== 'ok';
 
+const sameEngine = (row) => (row.engine == null ? '' : `; ${times(row.engine)}${row.engineVerdict === row.verdict ? '' : ` ${row.engineVerdict}`} ${row.more.engine_kernel.split(' ')[0]}`);
+
 // `of` is what a column sorts by; `show` its [main text, smaller text, class].
 const COLUMNS = {
   rank: { head: 'Rank', of: (r) => r.first && r.first + r.last / 1e4, show: (r) => [rank(r)] },
@@ -65,7 +67,7 @@ const COLUMNS = {
   quality: { head: 'Quality', of: (r) => r.value, down: true,
     show: (r) => (r.value == null ? ['–'] : [points(r.value), `${reach(r)} ${r.atChance ? '‡' : ''}${r.ownWeights ? '§' : ''}`.trim()]) },
   latency: { head: 'Latency', of: (r) => r.ratio,
-    show: (r) => (r.isBase && r.ms != null ? ['baseline'] : r.ratio == null ? ['–'] : [times(r.ratio), `${r.verdict || ''}${r.noisy ? '†' : ''}`, r.verdict]) },
+    show: (r) => (r.isBase && r.ms != null ? ['baseline'] : r.ratio == null ? ['–'] : [times(r.ratio), `${r.verdict || ''}${r.noisy ? '†' : ''}${r.engineOnly ? ` ${r.engineOnly}` : ''}${sameEngine(r)}`, r.engineOnly ? 'undecided' : r.verdict]) },
   memory: { head: 'Memory', of: (r) => r.memory, show: (r) => (r.isBase && r.mib != null ? ['baseline'] : [times(r.memory)]) },
   error: { head: 'Output error', of: (r) => r.error, show: (r) => [small(r.error)] },
   n: { head: 'n', of: (r) => r.n, down: true, show: (r) => [r.n == null ? '–' : `${r.n}`] },

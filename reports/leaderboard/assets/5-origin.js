@@ -10,9 +10,10 @@ function facts(title, name, asked, entries, ...rest) {
 function histogram(name, bins, median) {
   if (!bins) return null;
   const [lo, hi, n, heights] = bins;
+  const width = 300 / heights.length, most = Math.max(...heights);
   const bars = [...heights].map((digit, i) => {
-    const height = (digit / 9) * 44;
-    return svg('rect', { x: i * 30 + 1, y: 46 - height, width: 28, height });
+    const height = (digit / most) * 44;
+    return svg('rect', { x: i * width + 1, y: 46 - height, width: width - 2, height });
   });
   const where = hi > lo ? ((median - lo) / (hi - lo)) * 300 : 150;
   const words = `${name}: ${n} timings from ${some(lo)} to ${some(hi)} ms, median ${some(median)} ms`;
@@ -43,6 +44,10 @@ function openOrigin(row, asked) {
     ]),
     facts('Latency', 'latency', asked, [
       ['Ratio', row.isBase ? 'vanilla is what the others are measured against' : row.ratio == null ? more.ratio_reason : `${times(row.ratio)}${within(row.ratioLo, row.ratioHi, times)} ${row.verdict || ''}`],
+      ['Same engine', row.engine != null ? `${times(row.engine)}${within(row.engineLo, row.engineHi, times)} ${row.engineVerdict} against exact attention on ${more.engine_kernel}`
+        : more.engine_kernel && row.ratio != null ? 'the same: vanilla is exact attention on that engine' : more.ratio_same_engine_reason],
+      ['Conclusion', row.engineOnly && `faster ${row.engineOnly}`],
+      ['Kernel', more.kernel],
       ['Medians', row.ms == null ? null : `${some(row.ms)} ms${row.baseMs == null ? '' : `, vanilla ${some(row.baseMs)} ms`}`],
       ['Pairs', row.pairs == null ? null : `${row.pairs}${few}${row.p == null ? '' : `; p = ${row.p}`}`],
       ['Between processes', row.ratio == null ? null : row.spread == null ? `not seen: ${more.process_reason || 'an older row, of one process'}` : `±${row.spread} % between the ratios of ${row.processes} processes`],

@@ -17,6 +17,14 @@ def test_known_methods_look_the_same_whatever_else_is_there():
     assert alone[:2] == among[:2]
 
 
+def test_variants_have_their_methods_colour_and_marks_of_their_own():
+    found = looks(["vcc", "iceformer·dci", "iceformer·quantized", "fourier"])
+    assert [*found] == ["vcc", "iceformer·dci", "iceformer·quantized", "fourier"]
+    one, two = found["iceformer·dci"], found["iceformer·quantized"]
+    assert (one.color, one.marker) == KNOWN["iceformer"]
+    assert two.color == one.color and two.marker != one.marker
+
+
 def test_an_unknown_methods_look_follows_from_its_name():
     one = looks(["mine", "vanilla"])["mine"]
     assert one[:2] == looks(["mine", "vcc", "other"])["mine"][:2]

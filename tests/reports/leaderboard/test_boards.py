@@ -102,6 +102,17 @@ def test_methods_that_differ_in_parameters_are_labelled_by_these(tmp_path):
     assert sorted(entry.label for entry in board.entries) == ["vcc k=16", "vcc k=8"]
 
 
+def test_variants_of_a_method_have_names_of_their_own(tmp_path):
+    [row] = small(methods=("iceformer",), kinds=(("hub", "finetuned"),))
+    variants = [("dci", 5), ("dci", 20), ("quantized", 20)]
+    rows = [row | {"row_id": f"r{i}", "method_params": json.dumps({"search": search, "k": k})}
+            for i, (search, k) in enumerate(variants)]  # fmt: skip
+    [board] = boards(stored(tmp_path, rows))
+    assert sorted(entry.label for entry in board.entries) == [
+        "iceformer·dci k=20", "iceformer·dci k=5", "iceformer·quantized",
+    ]  # fmt: skip
+
+
 def test_weights_trained_with_a_method_stand_beside_vanillas(tmp_path):
     rows = [*small(methods=("vanilla", "vcc"), kinds=(("hub", "finetuned"),))]
     rows[1] |= {"weights_sha256": "f" * 64}

@@ -118,8 +118,8 @@ def test_a_histogram_holds_every_timing(tmp_path):
     times = [1_000_000] * 6 + [2_000_000] * 3 + [12_000_000]
     rows = [row | {"lat_samples_ns": times, "base_samples_ns": [5, 5, 5]}]
     columns = data_of(written(stored(tmp_path / "r", rows), tmp_path / "p.html"))["rows"]
-    assert columns["times"] == [[1, 12, 10, "9000000001"]]
-    assert columns["baseTimes"][0][2:] == [3, "9" + "0" * 9]
+    assert columns["times"] == [[1, 12, 10, "40000001"]]
+    assert columns["baseTimes"][0][2:] == [3, "4" + "0" * 7]
 
 
 @pytest.mark.parametrize(
@@ -200,3 +200,19 @@ def test_a_score_at_chance_is_marked_and_grey(tmp_path):
     assert "<td>vcc<td>" in line and "‡" in line
     columns = data_of(text)["rows"]
     assert columns["atChance"].count(True) == 1 and 99 in columns["chance"]
+
+
+def test_the_ratio_to_exact_attention_by_the_same_engine_is_there(tmp_path):
+    rows = [*small(methods=("bigbird", "vcc"), kinds=(("hub", "finetuned"),))]
+    rows[0] |= {"verdict": "faster", "ratio": 0.7, "ratio_same_engine": 1.0,
+                "ratio_same_engine_verdict": "same"}  # fmt: skip
+    text = written(stored(tmp_path / "runs", rows), tmp_path / "p.html")
+    assert "<td>0.700 faster by its engine only; 1.000 same native<td>" in text
+    found = data_of(text)
+    columns = found["rows"]
+    place = columns["method"].index("bigbird")
+    assert columns["engine"][place] == 1 and columns["engineVerdict"][place] == "same"
+    assert columns["engineOnly"][place] == "by its engine only"
+    assert columns["engine"][1 - place] is None  # on torch it is the ratio to vanilla
+    texts = [found["text"][number] for number in columns["text"]]
+    assert {t["engine_kernel"] for t in texts} == {"torch", "native avx512 float32"}

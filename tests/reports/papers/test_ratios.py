@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from reports.papers import build, measured, verdicts
@@ -106,6 +108,20 @@ def test_time_in_attention_has_no_interval_and_is_not_judged(judged):
     )  # fmt: skip
     assert cell.measured == verdicts.Measured(0.2, None, None)
     assert cell.verdict == "not comparable" and "no interval" in cell.reason
+
+
+@pytest.mark.parametrize(("search", "compared"), [("dci", True), ("quantized", False)])
+def test_iceformers_figures_are_compared_with_its_own_search_alone(search, compared, judged):
+    lra = {"task": "lra_text", "model": "random-lra", "length": 4000, "device": "cpu"}
+    bytes_ = {"rss_base_bytes": 1 << 30, "rss_peak_delta_bytes": 1 << 30}
+    cell = judged(
+        real(**lra, **bytes_, method="iceformer", method_params=json.dumps({"search": search})),
+        real(**lra, **bytes_, method="vanilla_eager"),
+        name="iceformer_table2", method="iceformer", task="text",
+    )  # fmt: skip
+    assert (cell.verdict != "not comparable") == compared
+    why = "search=quantized (it scores all n² pairs in 8 bits); the paper's is dci"
+    assert (why in cell.objections) == (not compared)
 
 
 def test_what_the_paper_printed_and_nobody_has_is_measured_all_the_same(judged):

@@ -1,0 +1,45 @@
+"""The arm behind `ratio_same_engine`: exact attention by the engine that runs the method."""
+
+from __future__ import annotations
+
+from bench.execution import worker
+from bench.measure import paired_timing
+from bench.measure.pair_shares import PairShare
+from bench.measure.paired_timing import WARM_CALLS, Arm
+from bench.request.cell import Cell
+from bench.store.columns import FUSED_KERNEL, Row
+from methods.base import Method
+
+
+def kernel_of(method: Method) -> str:
+    """Which kernels ran the method's calls so far."""
+    return getattr(method, "kernel_used", FUSED_KERNEL)
+
+
+def twin_arm(method: Arm, most_calls: int = WARM_CALLS) -> tuple[Arm | None, Row]:
+    """The exact twin of a method that has been called before, warmed up, and columns that name its
+    kernel. None where that is vanilla itself, or where exact attention can't run on that engine,
+    with the reason."""
+    twin = method.method.exact_twin()
+    if twin is None:
+        return None, {"engine_kernel": FUSED_KERNEL}
+    arm = Arm(method.family, twin, method.inputs, method.device)
+    paired_timing.warm_up(arm, most_calls)
+    if twin.exact_twin() is None:
+        used, own = kernel_of(twin), kernel_of(method.method)
+        reason = f"the method ran on {own}, exact attention on {used}"
+        return None, {"ratio_same_engine_reason": reason}
+    return arm, {"engine_kernel": kernel_of(twin)}
+
+
+def time_pairs(method: Arm, twin: Arm, cell: Cell, report: worker.Report, share: PairShare) -> Row:
+    """As many pairs with the twin as the share has with vanilla, as columns. Raises
+    IntegrityError."""
+    coin = paired_timing.pair_coin("same engine", cell, share)
+    progress = paired_timing.pair_progress(report, share, 1, 2)
+    samples = paired_timing.sample_pairs(method, twin, share, coin, progress)
+    return {
+        "engine_lat_samples_ns": samples.method_ns,
+        "engine_samples_ns": samples.base_ns,
+        "engine_pair_order": samples.order,
+    }

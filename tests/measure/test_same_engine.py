@@ -1,0 +1,98 @@
+"""Exact attention by the engine that runs the method, as a third arm."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from bench.measure import integrity, paired_timing, same_engine
+from bench.measure.pair_shares import PairShare
+from bench.models.bert import BertFamily
+from bench.status import Verdict
+from bench.store import derived_columns
+from bench.store.engine import engine_only
+from methods import kernels
+from methods.base import Method, SequenceInfo
+from methods.dense import DenseAttention
+from methods.vanilla import Vanilla
+
+
+@dataclass(frozen=True)
+class Twin(Method):
+    """Exact attention that its engine makes fast, as a twin, or as a method with such a twin."""
+
+    runs: bool = True
+
+    def exact_twin(self) -> Method | None:
+        return Twin() if self.runs else None
+
+
+class HasTwin(Twin):
+    def exact_twin(self) -> Method:
+        return Twin(self.runs)
+
+
+def arm(method: Method) -> paired_timing.Arm:
+    family = BertFamily.tiny(method)
+    batches = [(torch.randint(5, 60, (1, 40)), SequenceInfo()) for _ in range(4)]
+    inputs = integrity.PerturbedInputs(batches, 0)
+    return paired_timing.Arm(family, method, inputs, "cpu")
+
+
+@torch.inference_mode()
+def test_the_third_arm_is_vanilla_itself_where_torch_ran():
+    method = arm(DenseAttention(kernel="torch"))
+    method(0)
+    assert same_engine.twin_arm(method, 2) == (None, {"engine_kernel": "torch"})
+
+
+@pytest.mark.skipif(kernels.available() is not None, reason=f"{kernels.available()}")
+@torch.inference_mode()
+def test_the_third_arm_is_native_where_the_method_was():
+    method = arm(DenseAttention(kernel="native"))
+    method(0)
+    twin, columns = same_engine.twin_arm(method, 2)
+    assert twin is not None and twin.method == DenseAttention(kernel="native")
+    assert columns == {"engine_kernel": "native avx512 float32"}
+
+
+@torch.inference_mode()
+def test_exact_attention_that_cannot_run_on_the_engine_is_a_reason():
+    method = arm(HasTwin(runs=False))
+    twin, columns = same_engine.twin_arm(method, 2)
+    assert twin is None and "exact attention on torch" in columns["ratio_same_engine_reason"]
+
+
+def test_a_fast_engine_alone_is_never_a_faster_method(monkeypatch):
+    """A method that takes as long as exact attention by its own engine, on a clock of the test."""
+    noise = random.Random(0)
+
+    def call(self: paired_timing.Arm, i: int) -> int:
+        self.untimed.append(0)
+        return int((1e8 if type(self.method) is Vanilla else 6e7) * noise.gauss(1, 0.01))
+
+    monkeypatch.setattr(paired_timing.Arm, "__call__", call)
+    monkeypatch.setattr(integrity, "check_untimed_share", lambda timed_ns, wall_ns: None)
+    cell, share = SimpleNamespace(seed=0), PairShare(40, 40, 1)
+    arms = [arm(one) for one in (HasTwin(), Vanilla(), Twin())]
+    for one in arms:
+        one.faults.append(0)
+    monkeypatch.setattr(paired_timing.Arm, "reset", lambda self: None)
+    reported: list[tuple[int, int]] = []
+
+    def report(stage: str, done: int, total: int) -> None:
+        reported.append((done, total))
+
+    columns = paired_timing.time_pairs(*arms[:2], cell, report, share, parts=2)
+    columns |= same_engine.time_pairs(arms[0], arms[2], cell, report, share)
+    columns |= {"engine_kernel": "native avx512 float32"}
+    assert reported[-1] == (79, 80) and sorted(reported) == reported
+    assert set(columns["engine_pair_order"]) == {"M", "V"}
+    row = columns | derived_columns.latency(columns, 0)
+    assert row["verdict"] == Verdict.FASTER
+    assert row["ratio_same_engine_verdict"] in (Verdict.SAME, Verdict.UNDECIDED)
+    assert engine_only(row)

@@ -1,0 +1,36 @@
+"""Both ratios and the kernel in the terminal's tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bench.terminal import row_table, rows_table, text_table
+from tests import made
+
+OWN = {
+    "kernel": "native avx512 float32; torch (fewer than 256 tokens)",
+    "engine_kernel": "native avx512 float32", "engine_median_ns": 41_000_000,
+    "ratio_same_engine": 1.204, "ratio_same_engine_ci_lo": 1.19, "ratio_same_engine_ci_hi": 1.22,
+    "ratio_same_engine_verdict": "slower",
+}  # fmt: skip
+
+
+def test_a_rows_table_has_both_ratios_its_kernel_and_the_conclusion(capsys):
+    row_table.show(made.full(**made.timing(0.5), **OWN), Path("rows"))
+    lines = capsys.readouterr().out.splitlines()
+    [own] = [line for line in lines if "same engine" in line]
+    assert "41.0" in own and "×1.204 (1.190 … 1.220) slower" in own
+    [kernel] = [line for line in lines if "avx512" in line]
+    assert "native avx512 float32, torch" in kernel and "faster by its engine only" in kernel
+    assert any("kernel torch (fewer than 256 tokens): native kernels" in line for line in lines)
+
+
+def test_a_list_of_rows_has_both_ratios_and_the_kernel(capsys, monkeypatch):
+    monkeypatch.setattr(text_table, "PIPE_WIDTH", 200)
+    old, new = made.full(**made.timing(0.5)), made.full(**made.timing(0.5), **OWN)
+    rows_table.show([old, new])
+    head, first, second = capsys.readouterr().out.splitlines()[-3:]
+    assert "same engine" in head and "kernel" in head
+    assert "faster" in first and first.count("–") >= 2 and "engine only" not in first
+    assert "faster by its engine only" in second and "×1.204 slower" in second
+    assert "native, torch" in second
