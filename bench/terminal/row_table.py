@@ -51,7 +51,7 @@ def show(row: Mapping[str, Any], results: Path) -> None:
         console.print(f"{weights}: nothing was measured", highlight=False)
         if r["weights_kind"] == "random":
             console.print("random weights have no accuracy: measure=speed, or a recipe, gives rows")
-    if kind := json.loads(r["cell"])["model"].get("untrained"):
+    if kind := json.loads(r["cell"] or "{}").get("model", {}).get("untrained"):
         console.print(f"not scored: this checkpoint has no trained head for {ANSWERS[kind]}")
     if r["status"] != Status.OK:
         first, *lines = (r.get("status_detail") or "no reason given").splitlines()
