@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.errors import RequestError
-from bench.terminal.arguments import add_format, add_results, parser_for, warn_set_aside
+from bench.terminal.arguments import add_format, add_json, add_results, parser_for, warn_set_aside
 
 if TYPE_CHECKING:
     from bench.compare.submission import Remark
@@ -115,20 +115,22 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
         "--data-dir", type=Path, metavar="DIR", help="where rows of data=local lie on this machine"
     )
     parser.add_argument("--deadline-s", type=float, default=3600.0, metavar="SECONDS")
+    add_json(parser)
 
 
 def _measure_again(row: Row, options: argparse.Namespace) -> list[FigureCheck]:
     """Measure a row again and print how it compares."""
     from bench.compare import verify as verifying
-    from bench.terminal import comparison_table, row_table
+    from bench.terminal import comparison_table, run_progress
 
     title = f"{row['method']} × {row['task']} × {row['model']}"
-    with row_table.progress(title) as progress:
+    with run_progress.progress(title) as progress:
         checks = verifying.verify(row, options.data_dir, options.deadline_s, progress)
-    comparison_table.show_checks(row, checks)
+    comparison_table.show_checks(row, checks, options.format)
     verdict = verifying.overall(checks)
     host = "this host " if verdict == verifying.Agreement.CANT_TELL else ""
-    print(f"row {row['row_id'][:12]}: {host}{verdict}")
+    out = sys.stdout if options.format == "table" else sys.stderr
+    print(f"row {row['row_id'][:12]}: {host}{verdict}", file=out)
     return checks
 
 

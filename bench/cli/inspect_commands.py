@@ -15,7 +15,7 @@ from bench.errors import RequestError, RunError
 from bench.request import plugins
 from bench.request.cell import task_of
 from bench.terminal import text_table
-from bench.terminal.arguments import add_format, parser_for
+from bench.terminal.arguments import add_json, parser_for
 from tasks.base import Data, DataError, FetchError
 
 
@@ -154,7 +154,7 @@ def score(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("task")
     parser.add_argument("file", type=Path)
-    add_format(parser)
+    add_json(parser)
     options = _submission_options(parser, arguments)
     from bench.statistics import paired
     from bench.store.scoring import scored
@@ -195,7 +195,7 @@ def export(arguments: Sequence[str]) -> int:
 def host(arguments: Sequence[str]) -> int:
     """Fingerprint and certificate."""
     parser = parser_for("host", "this machine, and the smallest effect it can resolve")
-    add_format(parser)
+    add_json(parser)
     form = parser.parse_args(arguments).format
     from bench.execution.supervisor import supervise
     from bench.host import host as machine
@@ -205,7 +205,7 @@ def host(arguments: Sequence[str]) -> int:
     facts = machine.fingerprint(len(os.sched_getaffinity(0)), "cpu") | torch.result
     certificate = machine.certificate()
     _facts(facts | certificate, form)
-    if text_table.tabular("table" if form == "auto" else form):
+    if text_table.tabular(form):
         return 0
     found = certificate["detectable_pct"]
     smallest = f"a slow-down of {found:.1f} % and more" if found else "no slow-down here"
@@ -215,7 +215,7 @@ def host(arguments: Sequence[str]) -> int:
 
 def _facts(facts: Mapping[str, Any], form: str) -> None:
     """One line for each fact; for a program one record."""
-    if text_table.tabular("table" if form == "auto" else form):
+    if text_table.tabular(form):
         text_table.write(form, list(facts), [facts])
         return
     width = max(map(len, facts))

@@ -10,7 +10,7 @@ from bench.errors import RequestError, unknown
 from bench.request import plugins
 from bench.request.compose import GROUPS
 from bench.terminal import task_table, text_table
-from bench.terminal.arguments import add_format, parser_for
+from bench.terminal.arguments import add_json, parser_for
 
 METRICS = "metrics"
 PLURALS = {group if group == "data" else f"{group}s": group for group in GROUPS}
@@ -24,9 +24,9 @@ def ls(arguments: Sequence[str]) -> int:
     lists = [*PLURALS, METRICS]
     parser = parser_for("ls", "list methods, tasks and models, or one of: " + ", ".join(lists))
     parser.add_argument("group", nargs="?")
-    add_format(parser)
+    add_json(parser)
     options = parser.parse_args(arguments)
-    chosen, form = options.group, "table" if options.format == "auto" else options.format
+    chosen, form = options.group, options.format
     for problem in plugins.problems():
         print(f"bench: {problem}", file=sys.stderr)
     if chosen == METRICS:

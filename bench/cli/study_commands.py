@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.errors import RequestError, RunError
 from bench.status import Status
-from bench.terminal.arguments import add_results, parser_for
+from bench.terminal.arguments import add_json, add_results, parser_for
 
 FOLDER = "studies"
 CELL_COLUMNS = ("model", "weights_kind", "weights_sha256", "task", "dataset_sha256", "length")
@@ -22,6 +22,7 @@ RECALL = (
     "queries", "dims", "k", "search", "parameters", "build_ns", "query_ns", "total_ns",
     "total_min_ns", "total_max_ns", "recall", "repeats", "note",
 )  # fmt: skip
+STUDIED = ("search", "parameters", "build_ns", "query_ns", "total_ns", "recall", "note")
 SPECTRUM = (
     "created_utc", "command", "host_id", "model", "weights_kind", "weights_sha256", "task",
     "dataset_sha256", "length", "rows", "tokens_mean", "layer", "frequency", "power",
@@ -54,12 +55,15 @@ def recall(arguments: Sequence[str]) -> int:
                         help="inner product, or Euclid's distance (images)")  # fmt: skip
     parser.add_argument("--threads", type=int, metavar="N", help="(all)")
     add_results(parser)
+    add_json(parser)
     options = parser.parse_args(arguments)
     for name in ("keys", "queries", "dims", "k", "repeats"):
         if getattr(options, name) < 1:
             raise RequestError(f"--{name} {getattr(options, name)} is not accepted: 1 or more")
     options.threads = options.threads or len(os.sched_getaffinity(0))
-    request = {name: value for name, value in vars(options).items() if name != "results"}
+    request = {
+        name: value for name, value in vars(options).items() if name not in ("results", "format")
+    }
     request["data"] = str(options.data.expanduser().resolve()) if options.data else None
     result = _measured("recall", "knn_recall", request, options.threads)
     rows = result.pop("rows")
@@ -78,6 +82,9 @@ def recall(arguments: Sequence[str]) -> int:
          f"{row['recall']:.3f}" if "recall" in row else "–", row.get("note", ""))
         for row in rows
     ]  # fmt: skip
+    if text_table.tabular(options.format):
+        text_table.write(options.format, STUDIED, rows)
+        return 0
     names = ("search", "parameters", "ms", "recall", "")
     text_table.draw("", names, lines, ("search", "parameters", ""))
     print(f"{path}; bench plot iceformer_3 draws it")
@@ -127,9 +134,9 @@ def _measured(name: str, module: str, request: Mapping[str, Any], threads: int) 
     """The result of a module of bench.measure. Raises RequestError, RunError."""
     from bench.execution import stages
     from bench.execution.supervisor import supervise
-    from bench.terminal import row_table
+    from bench.terminal import run_progress
 
-    with row_table.progress(f"bench {name}") as progress:
+    with run_progress.progress(f"bench {name}") as progress:
         outcome = supervise(
             f"bench.measure.{module}",
             request,

@@ -24,7 +24,7 @@ def run_sweep(overrides: Sequence[str]) -> int:
     was refused, 1 when a run failed."""
     from bench.store.shards import StoreError
     from bench.sweep import budget, launchers, sweep
-    from bench.terminal import sweep_summary
+    from bench.terminal import next_steps, sweep_summary
     from bench.terminal.sweep_progress import SweepProgress
 
     plan = sweep.settled_plan(overrides)
@@ -44,6 +44,11 @@ def run_sweep(overrides: Sequence[str]) -> int:
         except (RequestError, StoreError) as error:
             print(f"bench: no rows for what the budget left out: {error}", file=sys.stderr)
     sweep_summary.show(plan, outcomes)
+    methods = [p.cell.method["name"] for p in plan.cells if p.cell and p.row_id]
+    measured = zip(plan.open, outcomes, strict=False)
+    methods += [p.cell.method["name"] for p, outcome in measured if p.cell and not outcome.code]
+    if line := next_steps.after_sweep(methods, overrides):
+        print(line)
     return sweep.exit_code(plan, outcomes)
 
 

@@ -22,10 +22,11 @@ def train(arguments: Sequence[str]) -> int:
         return 0
     from bench.request import compose, protocol
     from bench.request.cell import Cell
+    from bench.request.other_names import not_a_word
 
     words = [word for word in arguments if word != "--show"]
     if stray := [word for word in words if word.startswith("-") or "=" not in word]:
-        raise RequestError(f"can't read '{stray[0]}': a request is made of NAME=VALUE")
+        raise not_a_word(stray[0])
     request = compose.compose(words)
     if request["recipe"] is None:
         raise RequestError("nothing to train: give recipe=NAME; bench ls recipes lists them")
@@ -54,9 +55,9 @@ def train(arguments: Sequence[str]) -> int:
 def _train_in_child(cell: Cell, title: str) -> dict[str, Any]:
     """The card of the cell's checkpoint. Raises RequestError, RunError."""
     from bench.execution import stages
-    from bench.terminal import row_table
+    from bench.terminal import run_progress
 
-    with row_table.progress(title) as progress:
+    with run_progress.progress(title) as progress:
         outcome = stages.train(cell, progress)
     if outcome.status == Status.UNSUPPORTED:
         raise RequestError((outcome.detail or "no reason given").partition("\n")[0])
@@ -69,7 +70,7 @@ def _train_in_this_process(cell: Cell, title: str) -> dict[str, Any]:
     """The card of the cell's checkpoint, trained together with the launcher's other processes.
     Raises RequestError, RunError."""
     from bench.execution import arms
-    from bench.terminal import row_table
+    from bench.terminal import run_progress
     from bench.train.train import train
     from methods.errors import Unsupported
 
@@ -77,7 +78,7 @@ def _train_in_this_process(cell: Cell, title: str) -> dict[str, Any]:
     try:
         if os.environ["RANK"] != "0":
             return train(cell, lambda *_: None)
-        with row_table.progress(title) as progress:
+        with run_progress.progress(title) as progress:
             return train(cell, progress)
     except Unsupported as error:
         raise RequestError(str(error)) from error

@@ -14,6 +14,7 @@ from typing import Any
 
 from bench.errors import RequestError, unknown
 from bench.request import limits, parameters, plugins, protocol, schema
+from bench.request.other_names import OTHER_NAMES, not_a_word
 
 GROUPS = ("method", "task", "model", "device", "data", "launcher", "recipe", "experiment",
           "scale")  # fmt: skip
@@ -223,6 +224,8 @@ def _check_keys(keys: Sequence[str], methods: Sequence[str]) -> None:
     fields = list(schema.Config.__dataclass_fields__)
     for key in keys:
         head = key.lstrip("+").partition(".")[0]
+        if head in OTHER_NAMES:
+            raise not_a_word(head)
         if head not in (*fields, *GROUPS, "hydra"):
             raise unknown("name", head, {*fields, *GROUPS})
         if head == "recipe" != key and not {"recipe", "experiment"} & set(keys):

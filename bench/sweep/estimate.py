@@ -87,29 +87,51 @@ def start_s(cell: Cell) -> float:
     return IMPORT_S + size(cell.model).weights_bytes / BYTES_PER_S
 
 
+class StageEstimate(NamedTuple):
+    """`name` is what the stage reports as its own, `arms` the methods that it measures."""
+
+    name: str
+    arms: str
+    seconds: float
+
+
 def formula_s(cell: Cell) -> float:
     """Seconds of all the cell's child processes, from sizes alone."""
+    return sum(stage.seconds for stage in stages_s(cell))
+
+
+def stages_s(cell: Cell) -> list[StageEstimate]:
+    """The stages of a cell in the order in which they run, from sizes alone."""
     own, forward_s, begin_s = size(cell.model), _forward_s(cell), start_s(cell)
+    method = str(cell.method["name"])
+    names = [method] if method == BASELINE else [method, BASELINE]
     if cell.probe:
-        return 12 * (begin_s + 4 * forward_s)
-    arms = 1 if cell.method["name"] == BASELINE else 2
-    total = 0.0
+        return [StageEstimate("probe", method, 12 * (begin_s + 4 * forward_s))]
+    arms, together = len(names), " and ".join(names)
+    stages: list[StageEstimate] = []
     if cell.plan.quality and cell.model["weights"] != "random":
         rows = cell.n or cell.task.get("n", {}).get(cell.data["split"]) or 128
         token_s = TOKEN_S + 2 * own.weights_bytes / 4 / _rate(cell)
         # Few answers reach the generation limit.
         tokens = min(64, cell.task.get("max_new_tokens") or 1) / 2
-        total += begin_s + arms * rows / cell.batch * (forward_s + tokens * token_s)
+        answers_s = rows / cell.batch * (forward_s + tokens * token_s)
+        stages.append(StageEstimate("quality", method, begin_s + answers_s))
+        if arms > 1:
+            stages.append(StageEstimate(f"quality of {BASELINE}", BASELINE, answers_s))
     if cell.plan.speed:
         timed_s = min(cell.plan.budget_s, 4 / 3 * arms * cell.plan.pairs * forward_s)
-        total += begin_s + arms * WARM_CALLS * min(forward_s, 1.0) + 6 * forward_s + timed_s
-        total += arms * (begin_s + MEMORY_CALLS * forward_s)
+        warm_s = begin_s + arms * WARM_CALLS * min(forward_s, 1.0) + 6 * forward_s
+        stages.append(StageEstimate("latency", together, warm_s + timed_s))
+        memory_s = begin_s + MEMORY_CALLS * forward_s
+        stages += [StageEstimate("memory", name, memory_s) for name in names]
     if cell.plan.training:
         step_s = _step_s(cell)
         timed_s = min(cell.plan.budget_s, 4 / 3 * arms * cell.plan.pairs * step_s)
-        total += begin_s + arms * WARM_CALLS * min(step_s, 1.0) + timed_s
-        total += arms * (begin_s + 2 * step_s)
-    return total
+        warm_s = begin_s + arms * WARM_CALLS * min(step_s, 1.0)
+        stages.append(StageEstimate("training", together, warm_s + timed_s))
+        peak_s = begin_s + 2 * step_s
+        stages += [StageEstimate("memory of training", name, peak_s) for name in names]
+    return stages
 
 
 def training_s(cell: Cell) -> float:
@@ -175,6 +197,11 @@ class Estimates:
         ratios = [row.seconds / formula_s(row.cell) for row in self._near(cell)
                   if row.seconds and row.cell.measure == cell.measure]  # fmt: skip
         return formula_s(cell) * _corrected(ratios)
+
+    def stages(self, cell: Cell) -> list[StageEstimate]:
+        """The cell's stages, in the proportion that the formula gives them."""
+        scale = self.seconds(cell) / max(formula_s(cell), 1e-9)
+        return [stage._replace(seconds=scale * stage.seconds) for stage in stages_s(cell)]
 
     def training(self, cell: Cell) -> float:
         """Seconds that a recipe takes to train a cell's weights."""

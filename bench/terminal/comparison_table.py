@@ -91,8 +91,11 @@ def _short(value: Any) -> str:
     return escape(text[:12] if is_hash else text)
 
 
-def show_checks(row: Row, checks: Sequence[FigureCheck]) -> None:
+def show_checks(row: Row, checks: Sequence[FigureCheck], form: str = "table") -> None:
     """A row's figures beside those measured again."""
+    if text_table.tabular(form):
+        text_table.write(form, FigureCheck._fields, [check._asdict() for check in checks])
+        return
     method = plugins.method_label(row["method"], row["method_params"])
     title = f"{method} × {row['task']} × {row['model']}, row {row['row_id'][:12]}"
     lines = [[escape(text) for text in check] for check in checks]

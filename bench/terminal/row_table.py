@@ -1,22 +1,18 @@
-"""What a person sees on the terminal: progress bars while it runs, a table when it is done."""
+"""One row as a table: what a person sees when a cell is done."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench.execution import supervisor
 from bench.request import plugins
 from bench.request.cell import BASELINE
 from bench.status import QualityComparison, Status
@@ -26,55 +22,6 @@ from tasks.base import ANSWERS
 
 TRAININGS = ("training", "base_training")
 SOLO_DIFFERS = 0.1
-NOTE_SECONDS = 15.0
-"""Without a terminal a note is a line so often."""
-
-
-@contextlib.contextmanager
-def progress(title: str) -> Iterator[supervisor.Progress]:
-    """One bar a stage, drawn only when a child reports, so that no thread of ours runs beside
-    what is timed. Without a terminal: one line a stage."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _lines(title)
-        return
-    console.print(f"[bold]{escape(title)}[/]")
-    columns = (
-        TextColumn("  {task.description:<20}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[note]}"),
-    )
-    with Progress(*columns, console=console, auto_refresh=False, transient=True) as bars:
-
-        def report(stage: str, done: int = 0, total: int = 0, note: str = "") -> None:
-            if not bars.tasks or stage != bars.tasks[-1].description:
-                if bars.tasks:
-                    last = bars.tasks[-1]
-                    bars.update(last.id, completed=last.total or 1, total=last.total or 1)
-                    bars.stop_task(last.id)
-                bars.add_task(stage, total=None, note="")
-            bars.update(bars.tasks[-1].id, completed=done, total=total or None, note=note)
-            bars.refresh()
-
-        yield report
-
-
-def _lines(title: str) -> supervisor.Progress:
-    print(title, file=sys.stderr)
-    last = ""
-    began = noted = time.monotonic()
-
-    def report(stage: str, done: int = 0, total: int = 0, note: str = "") -> None:
-        nonlocal last, noted
-        now = time.monotonic()
-        text = f"{stage} {done:,}/{total:,}  {note}" if note else stage
-        if stage != last or (note and (now - noted > NOTE_SECONDS or done == total)):
-            last, noted = stage, now
-            print(f"  {now - began:5.1f} s  {text}", file=sys.stderr, flush=True)
-
-    return report
 
 
 def show(row: Mapping[str, Any], results: Path) -> None:
@@ -104,7 +51,7 @@ def show(row: Mapping[str, Any], results: Path) -> None:
         console.print(f"{weights}: nothing was measured", highlight=False)
         if r["weights_kind"] == "random":
             console.print("random weights have no accuracy: measure=speed, or a recipe, gives rows")
-    if kind := json.loads(r["cell"])["model"].get("untrained"):
+    if kind := json.loads(r["cell"] or "{}").get("model", {}).get("untrained"):
         console.print(f"not scored: this checkpoint has no trained head for {ANSWERS[kind]}")
     if r["status"] != Status.OK:
         first, *lines = (r.get("status_detail") or "no reason given").splitlines()

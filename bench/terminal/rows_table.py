@@ -8,6 +8,7 @@ from typing import Any
 from rich.markup import escape
 
 from bench.request import plugins
+from bench.request.cell import BASELINE
 from bench.status import Status, Verdict
 from bench.store.columns import Row
 from bench.store.engine import engine_only, kernel_names
@@ -17,10 +18,10 @@ COLUMNS = (
     "row_id", "created_utc", "status", "method", "method_params", "task", "model", "weights_kind",
     "data_source", "length", "batch", "device", "dtype", "threads", "seed", "measure", "metric",
     "metric_version", "value", "ci_lo", "ci_hi", "base_value", "quality_comparison",
-    "lat_median_ns", "ratio", "ratio_ci_lo", "ratio_ci_hi", "verdict", "kernel",
+    "lat_median_ns", "base_median_ns", "ratio", "ratio_ci_lo", "ratio_ci_hi", "verdict", "kernel",
     "ratio_same_engine", "ratio_same_engine_ci_lo", "ratio_same_engine_ci_hi",
-    "ratio_same_engine_verdict", "mem_ratio",
-    "rss_peak_delta_bytes", "gpu_alloc_delta_bytes", "noisy", "host_id", "cell_key",
+    "ratio_same_engine_verdict", "mem_ratio", "rss_peak_delta_bytes", "gpu_alloc_delta_bytes",
+    "noisy", "host_id", "cell_key",
 )  # fmt: skip
 """What a tab-separated listing has of a row."""
 
@@ -35,23 +36,23 @@ VERDICT_STYLE: dict[str, str] = {
 
 
 def show(rows: Sequence[Row]) -> None:
-    """The main columns, newest row last. What all rows share goes to the title; `--format tsv` has
-    more columns."""
+    """The main columns, newest row last. What all rows share goes to the title, and that all are ok
+    isn't said; `--format tsv` has more columns."""
     lines = [_line(row) for row in rows]
     shared = [
         name
         for name in ("task", "model", "device", "kernel")
         if len(rows) > 1 and len({line[name] for line in lines}) == 1
     ]
-    names = [name for name in lines[0] if name not in shared]
-    left = (
-        "row", "UTC", "method", "task", "model", "device", "status", "", "same engine", "kernel",
-    )  # fmt: skip
+    hidden = {*shared, *(["status"] if all(row["status"] == Status.OK for row in rows) else [])}
+    names = [name for name in lines[0] if name not in hidden]
+    left = ("row", "UTC", "method", "task", "model", "device", "status", "same engine", "kernel")
     title = " · ".join(_titled(name, lines[0][name]) for name in shared)
     text_table.draw(title, names, ([line[name] for name in names] for line in lines), left)
 
 
 def _line(row: Row) -> dict[str, str]:
+    is_baseline = row["method"] == BASELINE
     return {
         "row": row["row_id"][:8],
         "UTC": (row["created_utc"] or "")[5:16].replace("T", " "),
@@ -62,8 +63,8 @@ def _line(row: Row) -> dict[str, str]:
         "device": row["device"] or "–",
         "status": f"[{STATUS_STYLE.get(row['status'], 'red')}]{row['status']}[/]",
         "score": _number(row["value"], ".1f"),
-        "latency": times(row["ratio"]),
-        "": _win(row),
+        f"{BASELINE}, ms": _ms(row["lat_median_ns" if is_baseline else "base_median_ns"]),
+        "latency": f"{times(row['ratio'])} {_win(row)}".rstrip(),
         "same engine": _same_engine(row),
         "kernel": kernel_names(row["kernel"], words=1) or "–",
         "memory": times(row["mem_ratio"]),
@@ -91,6 +92,10 @@ def times(ratio: float | None) -> str:
 
 def verdict(name: Verdict | None) -> str:
     return f"[{VERDICT_STYLE[name]}]{name}[/]" if name else ""
+
+
+def _ms(ns: float | None) -> str:
+    return "–" if ns is None else f"{ns / 1e6:,.1f}"
 
 
 def _number(value: Any, style: str) -> str:

@@ -40,7 +40,7 @@ class SweepProgress:
 
     def __enter__(self) -> SweepProgress:
         console = Console(stderr=True)
-        if console.is_terminal:
+        if console.is_terminal and not console.is_dumb_terminal:
             self.live = Live(console=console, auto_refresh=False, transient=True)
             self.live.start()
         return self

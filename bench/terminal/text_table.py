@@ -9,8 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 FORMATS = ("auto", "table", "tsv", "json")
-PIPE_WIDTH = 100
-"""Columns of a table that is drawn where there is no terminal."""
+PIPE_WIDTH = 1000
+"""Columns of a table that is drawn where there is no terminal: nothing wraps."""
+
+
+GAP = 2
 
 
 def tabular(form: str) -> bool:
@@ -43,24 +46,45 @@ def _field(value: Any) -> str:
 def draw(
     title: str, names: Sequence[str], lines: Iterable[Sequence[str]], left: Iterable[str] = ()
 ) -> None:
-    """A table of formatted cells, in rich markup. Columns in `left` hold text, which wraps within
-    the terminal's width; others hold numbers, which don't. Nothing is truncated."""
+    """A table of formatted cells, in rich markup; columns in `left` hold text, others numbers.
+    Cells wrap at words. Where the terminal is too narrow for that, each line of the table becomes
+    a line for each of its cells. Nothing is truncated."""
     from rich.console import Console
-    from rich.table import Table
 
-    text_columns = set(left)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in names:
-        is_text = name in text_columns
+    table = _table(names, lines := [*lines], set(left))
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+    if title:
+        console.print(title, style="bold")
+    if sum((column.min_width or 0) + GAP for column in table.columns) > console.width:
+        _print_stacked(console, names, lines)
+    else:
+        console.print(table)
+
+
+def _table(names: Sequence[str], lines: Sequence[Sequence[str]], text_columns: set[str]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for i, name in enumerate(names):
+        cells = [name, *(Text.from_markup(line[i]).plain for line in lines if i < len(line))]
+        longest = max((len(word) for cell in cells for word in cell.split()), default=0)
         table.add_column(
             name,
-            justify="left" if is_text else "right",
-            no_wrap=not is_text,
+            justify="left" if name in text_columns else "right",
+            min_width=longest,
             overflow="fold",
         )
     for line in lines:
         table.add_row(*line)
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
-    if title:
-        console.print(title, style="bold")
-    console.print(table)
+    return table
+
+
+def _print_stacked(console: Any, names: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
+    width = max(map(len, names))
+    for number, line in enumerate(lines):
+        if number:
+            console.print()
+        for name, cell in zip(names, line, strict=False):
+            if cell:
+                console.print(f"[bold]{name:<{width}}[/]  {cell}", soft_wrap=True)

@@ -1,0 +1,87 @@
+"""The commands as a whole: their overview, one spelling of every option, other harnesses' names."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+
+import pytest
+
+from bench.cli.commands import COMMAND_GROUPS, COMMANDS
+from bench.cli.main import dispatch
+from bench.request import plugins
+from bench.store.store import Store
+from tests import made
+
+
+@pytest.fixture
+def said(capsys):
+    """(exit code, standard output, standard error) of a command."""
+
+    def run(*words):
+        code = dispatch(list(map(str, words)))
+        shown = capsys.readouterr()
+        return code, shown.out, shown.err
+
+    return run
+
+
+@pytest.mark.parametrize("words", [(), ("--help",), ("-h",)])
+def test_bench_alone_prints_every_command_by_group(said, words):
+    code, out, err = said(*words)
+    lines = out.splitlines()
+    assert code == 0 and not err and max(map(len, lines)) <= 79
+    places = [lines.index(group) for group in ("run", "look", "compare", "publish", "extend")]
+    assert places == sorted(places)
+    assert {line.split()[0] for line in lines if line.startswith("  ")} == set(COMMANDS)
+
+
+def test_every_command_is_there():
+    for commands in COMMAND_GROUPS.values():
+        for target, _ in commands.values():
+            assert callable(plugins.load(target))
+
+
+def test_the_version(said):
+    version = importlib.metadata.version("longctx-bench")
+    assert said("--version") == (0, f"longctx-bench {version}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["run", "--tasks", "qmsum"], "can't read '--tasks': write task=…"),
+        (["run", "--limit", "3"], "can't read '--limit': write n=…"),
+        (["run", "--results", "there"], "can't read '--results': write results=…"),
+        (["run", "limit=3"], "can't read 'limit': write n=…"),
+        (["run", "--data-dir=there"], "write data.dir=…"),
+        (["train", "--batch_size", "3"], "write batch=…"),
+        (["plan", "--tasks", "qmsum"], "unrecognized arguments: --tasks; write task=…"),
+        (["results", "--resutls", "x"], "did you mean --results?; see bench results --help"),
+        (["score", "qmsum"], "the following arguments are required: file; see bench score --help"),
+    ],
+)
+def test_another_harness_names_are_answered_with_ours(said, words, told):
+    code, _, err = said(*words)
+    assert code == 2 and told in err and len(err.splitlines()) == 1
+
+
+def test_results_is_spelled_alike_everywhere(said, tmp_path):
+    Store(tmp_path).append([made.row(row_id="aa11")])
+    listed = said("results", f"results={tmp_path}")
+    assert listed[0] == 0 and "aa11" in listed[1]
+    assert listed == said("results", "--results", tmp_path)
+    code, _, err = said("score", "qmsum", tmp_path, f"data.dir={tmp_path}")
+    assert code == 2 and "scrolls/qmsum.zip" in err
+
+
+def test_tables_are_json_on_request(said, tmp_path):
+    Store(tmp_path).append([made.row(row_id="aa11", ratio_ci_hi=float("inf"))])
+    (row,) = json.loads(said("results", f"results={tmp_path}", "--json")[1])
+    assert row["row_id"] == "aa11" and row["length"] == 512 and row["ratio_ci_hi"] is None
+    methods = json.loads(said("ls", "methods", "--json")[1])
+    assert "vcc" in [method["name"] for method in methods]
+    (f1,) = (m for m in json.loads(said("ls", "metrics", "--json")[1]) if m["name"] == "f1")
+    assert f1 == {"name": "f1", "version": 1, "tasks": "narrativeqa qasper"}
+    (qmsum,) = (t for t in json.loads(said("ls", "tasks", "--json")[1]) if t["name"] == "qmsum")
+    assert qmsum["n_validation"] == 272

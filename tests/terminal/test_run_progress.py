@@ -1,0 +1,105 @@
+"""One bar over all stages of a cell, the time left, and what to do next."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+import bench
+from bench.sweep.estimate import Estimates, StageEstimate, formula_s
+from bench.terminal import next_steps, rows_table, run_progress, text_table
+from bench.terminal.run_progress import StageClock
+from tests import made
+
+STAGES = [
+    StageEstimate("quality", "vcc", 30.0),
+    StageEstimate("quality of vanilla", "vanilla", 30.0),
+    StageEstimate("latency", "vcc and vanilla", 30.0),
+    StageEstimate("memory", "vcc", 5.0),
+    StageEstimate("memory", "vanilla", 5.0),
+]
+
+
+def test_the_time_left_follows_estimate_and_pace(monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(run_progress.time, "monotonic", lambda: now)
+    clock = StageClock(STAGES, began=now)
+    assert (clock.over_s(), clock.left_s()) == (0.0, 100.0)
+    clock.update("load", 0, 0)
+    assert clock.arms == "vcc"
+    clock.update("quality", 16, 32)
+    now = 130.0  # twice as long as estimated
+    assert clock.over_s() == 15.0 and clock.left_s() == pytest.approx(2 * 85)
+    clock.update("quality of vanilla", 32, 32)
+    clock.update("load", 0, 0)
+    assert clock.over_s() == 60.0 and clock.arms == "vcc and vanilla"
+    clock.update("latency", 40, 40)
+    for arm in ("vcc", "vanilla"):
+        clock.update("load", 0, 0)
+        clock.update("memory", 0, 0)
+        assert clock.arms == arm
+    assert clock.over_s() == 95.0
+
+
+def test_a_cells_estimate_is_the_sum_of_its_stages(tmp_path):
+    cell = bench.compose("method=vcc", f"model={made.checkpoint(tmp_path)}", "n=4", "length=512")
+    stages = Estimates([]).stages(cell)
+    assert [(s.name, s.arms) for s in stages] == [(s.name, s.arms) for s in STAGES]
+    assert sum(stage.seconds for stage in stages) == pytest.approx(formula_s(cell))
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_the_bar_fits_the_terminal(width):
+    clock = StageClock(STAGES)
+    clock.update("quality of vanilla", 12, 32)
+    out = io.StringIO()
+    Console(file=out, width=width).print(run_progress._drawn(clock, 12, 32, ""))
+    first, second = (line.rstrip() for line in out.getvalue().splitlines())
+    assert "elapsed · about " in first and first.endswith(" left")
+    assert second == "  vanilla: quality of vanilla 12/32"
+
+
+@pytest.mark.parametrize("environment", [{"TERM": "dumb", "FORCE_COLOR": "1"}, {}])
+def test_where_nothing_can_be_redrawn_there_are_lines(capsys, monkeypatch, environment):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with run_progress.progress("vcc × qmsum", STAGES) as report:
+        report("quality", 1, 2)
+        report("latency", 1, 2)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "vcc × qmsum" and "\x1b" not in "".join(lines)
+    assert [line.split()[-1] for line in lines[1:]] == ["quality", "latency"]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_table_of_rows_fits_the_terminal(monkeypatch, capsys, width):
+    monkeypatch.setattr(text_table, "PIPE_WIDTH", width)
+    rows = [
+        made.full(method="vanilla", lat_median_ns=251_900_000),
+        made.full(ratio=0.308, base_median_ns=251_900_000, verdict="faster", task="gov_report"),
+    ]
+    rows_table.show(rows)
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= width
+    assert shown.count("251.9") == 2 and "×0.308" in shown, "vanilla's milliseconds"
+    plain = re.sub(r"\s", "", shown)
+    assert "faster" in plain and "…" not in plain, "nothing is cut"
+
+
+def test_a_run_ends_with_what_to_do_next():
+    row = made.full(length=4096)
+    line = next_steps.after_row(row, ["method=vcc", "task=qmsum", "length=4096", "results=my rows"])
+    assert line == (
+        "next: bench run -m method=vanilla,vcc length=4096,8192 task=qmsum 'results=my rows'; then "
+        "bench compare method=vanilla method=vcc 'results=my rows'; "
+        "bench leaderboard 'results=my rows'"
+    )
+    assert next_steps.after_row(made.full(status="error"), []) == ""
+    assert "method=NAME length=512" in next_steps.after_row(made.full(method="vanilla"), [])
+    assert next_steps.after_sweep(["vanilla", "bigbird"], []) == (
+        "next: bench compare method=vanilla method=bigbird; bench leaderboard"
+    )
+    assert next_steps.after_sweep([], []) == ""
