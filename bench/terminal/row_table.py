@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bench.request import plugins
-from bench.request.cell import BASELINE
+from bench.request.schema import BASELINE
 from bench.status import QualityComparison, Status
 from bench.store import engine, quality_arms
 from bench.terminal.rows_table import times, verdict
