@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.errors import RequestError, unknown
-from bench.request.cell import BASELINE
+from bench.request.schema import BASELINE
 from bench.statistics import paired
 from bench.status import QualityComparison, Status, Verdict
 from bench.store.columns import Row, value_of

@@ -17,7 +17,7 @@ from bench.models.base import Family
 from bench.models.checkpoints import cast
 from bench.models.wrappers import Wrapped
 from bench.request import plugins
-from bench.request.cell import BASELINE
+from bench.request.schema import BASELINE
 from methods.base import AttentionCall, Method, SequenceInfo
 
 MIXED = (61, 30, 1, 17)

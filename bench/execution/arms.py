@@ -14,7 +14,8 @@ from bench.errors import RequestError
 from bench.host import linux
 from bench.models.base import Family, Spec
 from bench.request import plugins
-from bench.request.cell import BASELINE, Cell
+from bench.request.cell import Cell
+from bench.request.schema import BASELINE
 from methods.base import Method, SequenceInfo, Unsupported
 from tasks.base import ANSWERS, Encoded, Task
 

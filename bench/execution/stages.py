@@ -14,7 +14,8 @@ from typing import Any
 from bench.execution.supervisor import Outcome, Progress, supervise
 from bench.host import host, job
 from bench.request import protocol
-from bench.request.cell import BASELINE, Cell
+from bench.request.cell import Cell
+from bench.request.schema import BASELINE
 from bench.status import Status
 from bench.store.columns import COLUMNS
 

@@ -16,7 +16,8 @@ from bench.measure import diagnostics, integrity, paired_timing, same_engine
 from bench.measure.pair_shares import PairShare
 from bench.measure.paired_timing import INPUTS, Arm, warm_up
 from bench.models.base import Family
-from bench.request.cell import BASELINE, Cell
+from bench.request.cell import Cell
+from bench.request.schema import BASELINE
 from bench.store.columns import Row
 
 

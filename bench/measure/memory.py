@@ -24,7 +24,8 @@ from bench.execution import arms, worker
 from bench.host import linux
 from bench.measure import integrity
 from bench.models.base import Family
-from bench.request.cell import BASELINE, Cell
+from bench.request.cell import Cell
+from bench.request.schema import BASELINE
 from bench.store.columns import Row
 from methods.base import SequenceInfo
 

@@ -17,7 +17,8 @@ from bench.host import torch_host
 from bench.measure import integrity, memory, paired_timing
 from bench.measure.paired_timing import INPUTS, Arm, warm_up
 from bench.models.base import Family
-from bench.request.cell import BASELINE, Cell
+from bench.request.cell import Cell
+from bench.request.schema import BASELINE
 from bench.train.batches import IGNORED, Batch, BatchLoader
 from bench.train.optimizer import adamw, load_for_training
 

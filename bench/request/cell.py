@@ -15,11 +15,10 @@ from bench.errors import RequestError, errors_of
 from bench.request import code_hash, limits, plugins, protocol
 from bench.request.compose import check_device, check_values
 from bench.request.protocol import json_sha256, without_module
-from bench.request.schema import MEASURES, MeasurePlan
+from bench.request.schema import BASELINE, MEASURES, MeasurePlan, uses_adapted
 from bench.status import WeightsProtocol
 from tasks.base import Data, DataError, Loaded, Task
 
-BASELINE = "vanilla"
 METRICS = "tasks.metrics"
 """Metrics score stored predictions, so a repaired one needs no new run: they are in no key."""
 
@@ -149,7 +148,7 @@ class Cell:
     def baseline(self) -> Cell:
         """The vanilla cell of the same request, on the weights that vanilla uses."""
         method = plugins.conf("method", BASELINE)
-        adapted = protocol.uses_adapted(self.protocol, self.recipe)
+        adapted = uses_adapted(self.protocol, self.recipe)
         model = protocol.weights_of(self.model, BASELINE, adapted)
         code = code_of(method, self.task, self.model)
         return replace(self, method=method, model=model, code_sha256=code).trained()

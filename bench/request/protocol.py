@@ -20,7 +20,7 @@ from typing import Any
 from bench.errors import RequestError, unknown
 from bench.models import auto
 from bench.request import plugins
-from bench.request.schema import RecipeConf
+from bench.request.schema import RecipeConf, uses_adapted
 from bench.status import WeightsProtocol
 from tasks.base import ANSWERS, Data, Task
 from tasks.loading.sources import sha256 as file_sha256
@@ -107,11 +107,6 @@ def sized(model: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
         return dict(model)
     sizes = {"num_labels": task.get("labels"), "vocab_size": task.get("vocabulary")}
     return {**model, "config": {k: v for k, v in sizes.items() if v is not None} | dict(config)}
-
-
-def uses_adapted(protocol: str | None, recipe: Mapping[str, Any] | None) -> bool:
-    """Whether a method reads with the weights that its model has adapted to it."""
-    return protocol in (None, WeightsProtocol.FINETUNE) and not recipe
 
 
 def model_of(

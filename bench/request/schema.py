@@ -3,14 +3,19 @@ accept."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from omegaconf import MISSING
 
+from bench.status import WeightsProtocol
+
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 PROBES = ("max_length",)
 SOURCES = ("embedded", "local", "hub")
+BASELINE = "vanilla"
+"""The method that every other is compared with."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,11 @@ class Config:
     n_jobs: int = MISSING
     shard: str | None = MISSING
     budget: str | None = MISSING
+
+
+def uses_adapted(protocol: str | None, recipe: Mapping[str, Any] | None) -> bool:
+    """Whether a method reads with the weights that its model has adapted to it."""
+    return protocol in (None, WeightsProtocol.FINETUNE) and not recipe
 
 
 def register() -> None:

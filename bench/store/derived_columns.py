@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from bench.errors import RequestError, errors_of
-from bench.request.cell import BASELINE, Cell
+from bench.request.cell import Cell
+from bench.request.schema import BASELINE
+from bench.request.training_record import training_of
 from bench.statistics import between_processes
 from bench.statistics import paired as stats
 from bench.status import Status, Verdict
@@ -34,6 +36,17 @@ TRAINING = {name: f"train_{name}" for name in _SAME_NAME} | {
 """Columns of a latency → their names where the samples are training steps."""
 
 
+def quality_arms_of(cell: Cell, base: Cell) -> Row:
+    """The columns about the weights of vanilla's quality, `base` being vanilla's cell."""
+    own, other = (one.model["weights_sha256"] for one in (cell, base))
+    training = training_of(base.model)
+    return {
+        "quality_comparison": quality_arms.compared(own, other),
+        "base_weights_sha256": other,
+        "base_training": json.dumps(training, sort_keys=True) if training else None,
+    }
+
+
 def derive(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
     """The row of a measured cell with all columns that follow from its raw measurements. `row` may
     also hold the raw samples of training steps, as `training_samples`."""
@@ -46,7 +59,7 @@ def derive(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
             with errors_of(f"task {cell.task['name']}", cell.task["target"]):
                 columns |= quality(cell, results, paired)
                 if paired:
-                    columns |= quality_arms.columns(cell, cell.baseline())
+                    columns |= quality_arms_of(cell, cell.baseline())
         except RequestError as error:
             # What was measured is kept; the same command scores the stored predictions again.
             failed = {"status": Status.ERROR, "status_stage": "score", "status_detail": str(error)}

@@ -6,11 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from bench.request import protocol
-from bench.request.cell import BASELINE, Cell
-from bench.request.training_record import training_of
+from bench.request.schema import BASELINE, uses_adapted
 from bench.status import QualityComparison, WeightsProtocol
-from bench.store.columns import Row
 
 NOT_RECORDED = "not recorded"
 UNKNOWN_WEIGHTS = f"weights {NOT_RECORDED}"
@@ -22,17 +19,6 @@ def compared(own: str | None, other: str | None) -> QualityComparison | None:
         return None
     same = own == other
     return QualityComparison.SAME_WEIGHTS if same else QualityComparison.TRAINED_EACH
-
-
-def columns(cell: Cell, base: Cell) -> Row:
-    """The columns about the weights of vanilla's quality, `base` being vanilla's cell."""
-    own, other = (one.model["weights_sha256"] for one in (cell, base))
-    training = training_of(base.model)
-    return {
-        "quality_comparison": compared(own, other),
-        "base_weights_sha256": other,
-        "base_training": json.dumps(training, sort_keys=True) if training else None,
-    }
 
 
 def comparison(row: Mapping[str, Any]) -> QualityComparison | None:
@@ -47,7 +33,7 @@ def comparison(row: Mapping[str, Any]) -> QualityComparison | None:
         trained = cell.get("protocol") != WeightsProtocol.SWAP
     else:
         adapted = cell["model"].get("adapted") or {}
-        uses = protocol.uses_adapted(cell.get("protocol"), recipe)
+        uses = uses_adapted(cell.get("protocol"), recipe)
         trained = uses and adapted.get(method) != adapted.get(BASELINE)
     return QualityComparison.TRAINED_EACH if trained else QualityComparison.SAME_WEIGHTS
 

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bench.request.cell import BASELINE
+from bench.request.schema import BASELINE
 from bench.status import Status
 
 

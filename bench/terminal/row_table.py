@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bench.request import plugins
-from bench.request.cell import BASELINE
+from bench.request.schema import BASELINE
 from bench.status import QualityComparison, Status
 from bench.store import engine, quality_arms
 from bench.terminal.rows_table import times, verdict
@@ -51,7 +51,7 @@ def show(row: Mapping[str, Any], results: Path) -> None:
         console.print(f"{weights}: nothing was measured", highlight=False)
         if r["weights_kind"] == "random":
             console.print("random weights have no accuracy: measure=speed, or a recipe, gives rows")
-    if kind := json.loads(r["cell"])["model"].get("untrained"):
+    if kind := json.loads(r["cell"] or "{}").get("model", {}).get("untrained"):
         console.print(f"not scored: this checkpoint has no trained head for {ANSWERS[kind]}")
     if r["status"] != Status.OK:
         first, *lines = (r.get("status_detail") or "no reason given").splitlines()

@@ -8,7 +8,7 @@ from typing import Any
 from rich.markup import escape
 
 from bench.request import plugins
-from bench.request.cell import BASELINE
+from bench.request.schema import BASELINE
 from bench.status import Status, Verdict
 from bench.store.columns import Row
 from bench.store.engine import engine_only, kernel_names

@@ -60,12 +60,17 @@ def _line(record: Mapping[str, Any]) -> tuple[str, ...]:
     counts = [record[f"n_{split}"] for split in SPLITS]
     return (
         f"  {record['name']}",
-        " / ".join("–" if count is None else f"{count:,}" for count in counts),
-        f"{record['length'] or 0:,}",
+        " / ".join(map(_number, counts)),
+        _number(record["length"]),
         str(record["metric"] or "–"),
         record["sources"],
         str(record["licence"] or "–"),
     )
+
+
+def _number(value: Any) -> str:
+    """A plugin's YAML may hold anything there."""
+    return f"{value:,}" if isinstance(value, int) else "–" if value is None else str(value)
 
 
 def _joined(line: tuple[str, ...], widths: list[int]) -> str:

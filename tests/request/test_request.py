@@ -99,6 +99,7 @@ def test_the_types_of_parameters_are_those_of_the_dataclasses():
             for field, hint in hints.items():
                 if hint in (int, float, bool, str):
                     assert found[field] == (hint.__name__,), (name, field)
+    assert compose.compose(["task.licence=3"])["task"]["licence"] == "3"
     assert compose.compose(["method=iceformer", "method.layers=3"])["method"]["layers"] == 3
 
 

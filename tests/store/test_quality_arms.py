@@ -9,7 +9,7 @@ import pytest
 
 import bench
 from bench.status import QualityComparison
-from bench.store import quality_arms
+from bench.store import derived_columns, quality_arms
 from tests import made
 
 SAME, OWN = QualityComparison.SAME_WEIGHTS, QualityComparison.TRAINED_EACH
@@ -22,7 +22,7 @@ WORDS = ("method=vcc", "length=512", "n=2", "threads=1")
 def test_the_weights_hashes_of_both_arms_decide(words, expected):
     cell = bench.compose(*WORDS, *words)
     base = cell.baseline()
-    columns = quality_arms.columns(cell, base)
+    columns = derived_columns.quality_arms_of(cell, base)
     assert columns["quality_comparison"] == expected
     assert columns["base_weights_sha256"] == base.model["weights_sha256"]
     assert json.loads(columns["base_training"])["hours"] == 0.57

@@ -16,7 +16,12 @@ OWN = {
 
 
 def test_a_rows_table_has_both_ratios_its_kernel_and_the_conclusion(capsys):
-    row_table.show(made.full(**made.timing(0.5), **OWN), Path("rows"))
+    row_table.show(
+        made.full(
+            cell='{"model": {}, "data": {}, "task": {}, "method": {}}', **made.timing(0.5), **OWN
+        ),
+        Path("rows"),
+    )
     lines = capsys.readouterr().out.splitlines()
     [own] = [line for line in lines if "same engine" in line]
     assert "41.0" in own and "×1.204 (1.190 … 1.220) slower" in own

@@ -24,4 +24,7 @@ def test_every_task_is_listed_under_its_benchmark(capsys):
 def test_a_plugins_task_may_say_little():
     record = {"name": "mine", **task_table.facts("mine", {"name": "mine"})}
     line = task_table.table([record]).splitlines()[3]
-    assert line.split() == "mine – / – / – 0 – embedded –".split()
+    assert line.split() == "mine – / – / – – – embedded –".split()
+    odd = {"name": "mine", "length": "long", "n": {"train": "many"}, "hub": "there"}
+    line = task_table.table([{"name": "mine", **task_table.facts("mine", odd)}]).splitlines()[3]
+    assert line.split() == "mine many / – / – long – embedded –".split()

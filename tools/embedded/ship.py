@@ -14,7 +14,8 @@ from omegaconf import OmegaConf
 import bench
 from bench.errors import RequestError
 from bench.request import protocol
-from bench.request.cell import BASELINE, Cell
+from bench.request.cell import Cell
+from bench.request.schema import BASELINE
 from bench.request.training_record import training_of
 from tools.embedded import score
 from tools.embedded.entropy import entropies
