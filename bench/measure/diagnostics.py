@@ -58,7 +58,7 @@ def fidelity(family: Family, exact: Method, batch: integrity.Input) -> dict[str,
         "fid_rel_l2": float(error.norm() / exact_hidden.norm()),
         "fid_max_abs": float(error.abs().max()),
         "fid_cos_min": float(cosine.min()),
-        # What an untrained head prefers says nothing of the method.
+        # What an untrained head prefers is no measure of the method.
         **({} if getattr(family, "lacks", ()) else of_logits),
         **{f"fid_{name}": statistics.mean(values) for name, values in diagnosed.figures.items()},
     }

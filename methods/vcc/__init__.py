@@ -8,7 +8,7 @@ Differs from the official code, which the options in brackets follow:
   to even [rounding="even"]. With T5's relative positions outputs differ by some percent.
 - VIP tokens alone are kept whole. Officially there are always n_p seats, and a row's spare ones
   hold its first other tokens, which choose no blocks [filled_seats=True with n_p].
-- Too many VIP tokens are an error. Officially those beyond n_p are compressed without a word.
+- Too many VIP tokens are an error. Officially those beyond n_p are compressed silently.
 - h may exceed the number of blocks, and no length need be a multiple of the segment or of k.
 - No constants in means and logarithms (officially 1e-4 and 1e-5): constant blocks are exact to
   rounding.

@@ -18,7 +18,7 @@ from methods.vcc.vcc import VCC
 from tests.methods.test_fourier import D as WIDTH
 from tests.methods.test_fourier import Toy as FourierToy
 from tests.methods.test_fourier import numbers
-from tests.methods.test_vcc import rows, toys
+from tests.methods.vcc_twin import rows, toys
 
 
 class Identity:
