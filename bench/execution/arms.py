@@ -88,7 +88,6 @@ def check_fit(cell: Cell, task: Task, family: Family) -> None:
             f"task {cell.task['name']} asks for {asked}, model {cell.model['name']} answers with "
             f"{ANSWERS[family.answers]}; bench ls tasks lists others, measure=speed needs no answer"
         )
-    check_vocabulary(cell, task, family)
     config: Any = family.model.config
     # An untrained head may have any size: it can be timed, and refuses to answer.
     trained = not getattr(family, "lacks", ())
@@ -97,6 +96,7 @@ def check_fit(cell: Cell, task: Task, family: Family) -> None:
             f"task {cell.task['name']} has {task.labels} classes, model {cell.model['name']} has "
             f"{config.num_labels}: it was trained for another task"
         )
+    check_vocabulary(cell, task, family)
 
 
 def check_vocabulary(cell: Cell, task: Task, family: Family) -> None:
