@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.abc
 import json
 import os
 import sys
@@ -30,6 +31,15 @@ from bench.store.store import Store
 FINISHED = frozenset(Status) - {Status.ERROR, Status.SKIPPED}
 """A cell with a row of such a status isn't run again: how it ended is a result."""
 PROTOCOL = "1"
+
+
+class _NoPandas(importlib.abc.MetaPathFinder):
+    """Hides pandas from pyarrow, which would import it in each process that stores a row, to look
+    for its types among the values: a second for each cell."""
+
+    def find_spec(self, fullname: str, *_: object) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError(fullname)
 
 
 class ReturnedRow(Row, total=False):
@@ -73,8 +83,7 @@ def run(
         from bench.store import derived_columns
 
         derived = derived_columns.derive({**row, **columns}, cell, results)
-        # pyarrow would import pandas, a second for each cell, to look for its types in the row.
-        sys.modules["pandas"] = None  # type: ignore[assignment]
+        sys.meta_path.insert(0, _NoPandas())
         store.append([derived])
         return derived
 

@@ -22,6 +22,12 @@ def usable_cpus() -> list[int]:
     return sorted(os.sched_getaffinity(0))
 
 
+def thread_cpus() -> list[int]:
+    """Numbers of the logical cores that the threads of this process may run on."""
+    threads = [int(name) for name in os.listdir("/proc/self/task")]
+    return sorted(set().union(*map(os.sched_getaffinity, threads)))
+
+
 def spread_cpus(count: int) -> list[int]:
     """`count` usable logical cores, on different physical cores as far as possible."""
     siblings: dict[str, list[int]] = {}

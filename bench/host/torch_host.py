@@ -28,10 +28,10 @@ def facts(dtype: str, device: str) -> dict[str, Any]:
     blas = re.search(r"BLAS_INFO=(\w+)", built)
     onednn = re.search(r"oneDNN\) v([\w.]+)", built) or re.search(r"MKL-DNN v([\w.]+)", built)
     return {
-        "affinity": ",".join(map(str, linux.usable_cpus())),
+        "gemm_gflops": gemm_gflops(dtype, device),  # first: it starts torch's threads
+        "affinity": ",".join(map(str, linux.thread_cpus())),
         "blas": blas[1] if blas else None,
         "onednn": onednn[1] if onednn else None,
-        "gemm_gflops": gemm_gflops(dtype, device),
     }
 
 

@@ -203,7 +203,7 @@ class Row(TypedDict, total=False):
     cpu_model: Annotated[str | None, "name of the processor"]
     cores_phys: Annotated[int | None, "physical cores of the machine"]
     cores_logical: Annotated[int | None, "logical cores of the machine"]
-    affinity: Annotated[str | None, "numbers of the logical cores that this process may use"]
+    affinity: Annotated[str | None, "numbers of the logical cores that its threads may use"]
     smt: Annotated[bool | None, "cores run two threads each"]
     governor: Annotated[str | None, "frequency governor"]
     cgroup_cpu: Annotated[float | None, "cores that the control group grants"]
