@@ -31,8 +31,9 @@ def test_a_sweep_over_rogues_has_a_row_for_each_and_says_what_failed(tiny_t5, tm
         name: status for name, (status, _) in ENDS.items()
     }, {name: row["status_detail"] for name, row in rows.items()}
     assert said.returncode == 1
-    counted, *failures = said.stdout[said.stdout.index("7 cells: ") :].splitlines()
+    counted, *failures, after = said.stdout[said.stdout.index("7 cells: ") :].splitlines()
     assert counted == "7 cells: 2 done, 5 failed" and len(failures) == 5
+    assert after.startswith("next: ")
     for line, (name, (status, reason)) in zip(
         failures, ((n, e) for n, e in ENDS.items() if e[1]), strict=True
     ):
