@@ -88,8 +88,8 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
     row = entry.row
     peak, base_peak = peak_bytes(row), peak_bytes(row, "base_")
     texts = (
-        "ratio_reason", "process_reason", "mem_reason", "fid_reason", "noise_reason",
-        "baseline_reason", "ratio_same_engine_reason", "kernel", "engine_kernel",
+        "ratio_reason", "process_reason", "ratio_ci_method", "mem_reason", "fid_reason",
+        "noise_reason", "baseline_reason", "ratio_same_engine_reason", "kernel", "engine_kernel",
     )  # fmt: skip
     text = {
         name: short(row[name])

@@ -51,6 +51,7 @@ function openOrigin(row, asked) {
       ['Medians', row.ms == null ? null : `${some(row.ms)} ms${row.baseMs == null ? '' : `, vanilla ${some(row.baseMs)} ms`}`],
       ['Pairs', row.pairs == null ? null : `${row.pairs}${few}${row.p == null ? '' : `; p = ${row.p}`}`],
       ['Between processes', row.ratio == null ? null : row.spread == null ? `not seen: ${more.process_reason || 'an older row, of one process'}` : `±${row.spread} % between the ratios of ${row.processes} processes`],
+      ['Interval covers', row.ratio == null ? null : more.ratio_ci_method],
       ['Machine’s noise', row.noise == null ? null : `±${row.noise} % between equal arms`],
       ['† Busy machine', row.noisy ? more.noise_reason || 'yes' : null],
     ], histogram(row.label, row.times, row.ms), histogram(row.processes > 1 ? 'vanilla, in the same processes' : 'vanilla, in the same process', row.baseTimes, row.baseMs)),
