@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch.utils import deterministic
 
 from bench.errors import RequestError
 from bench.host import linux
@@ -34,7 +35,8 @@ def prepare(cell: Cell, timed: bool = False, costs: bool = False) -> None:
         os.sched_setaffinity(0, linux.spread_cpus(cell.threads)[:1])
     torch.manual_seed(cell.seed)
     torch.use_deterministic_algorithms(cell.device["kind"] == "cpu")
-    torch.utils.deterministic.fill_uninitialized_memory = not (timed or costs)
+    memory: Any = deterministic
+    memory.fill_uninitialized_memory = not (timed or costs)
     if cell.device["kind"] == "cuda" and not torch.cuda.is_available():
         raise RequestError(
             f"device={cell.device['name']}: torch {torch.__version__} sees no CUDA GPU"

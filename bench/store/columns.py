@@ -204,6 +204,7 @@ class Row(TypedDict, total=False):
     # host
     host_id: Annotated[str, "hash of what stays the same on this machine"]
     cpu_model: Annotated[str | None, "name of the processor"]
+    instruction_sets: Annotated[str | None, "vector instruction sets of the processor"]
     cores_phys: Annotated[int | None, "physical cores of the machine"]
     cores_logical: Annotated[int | None, "logical cores of the machine"]
     affinity: Annotated[str | None, "numbers of the logical cores that its threads may use"]

@@ -37,8 +37,8 @@ SHOWN = (
     "mem_ratio", "mem_method", "mem_reason", "rss_peak_delta_bytes", "base_rss_peak_delta_bytes",
     "gpu_alloc_delta_bytes", "base_gpu_alloc_delta_bytes",
     "fid_rel_l2", "fid_top1_agree", "fid_kl_mean", "fid_reason",
-    "cpu_model", "cores_phys", "gpu_name", "os_kernel", "virt", "python", "torch",
-    "noisy", "noise_reason",
+    "cpu_model", "instruction_sets", "cores_phys", "gpu_name", "os_kernel", "virt", "python",
+    "torch", "noisy", "noise_reason",
 )  # fmt: skip
 """What the page needs of a row."""
 

@@ -73,7 +73,7 @@ function openOrigin(row, asked) {
   const origin = facts('Where it comes from', 'rank', '', [
     ['Row', h('code', {}, row.id)], ['Stored', row.created ? `${row.created.replace('T', ' ')} UTC` : null],
     ['Command', h('code', {}, command)], ['Commit', row.code ? h('code', {}, row.code) : 'not recorded'],
-    ['Host', host.host_id], ['Machine', [host.gpu_name, host.cpu_model, host.cores_phys && `${host.cores_phys} cores`, host.virt !== 'none' && host.virt].filter(Boolean).join(', ')],
+    ['Host', host.host_id && `${host.host_id}${host.older ? ' (older id: without the instruction sets)' : ''}`], ['Instruction sets', host.instruction_sets], ['Machine', [host.gpu_name, host.cpu_model, host.cores_phys && `${host.cores_phys} cores`, host.virt !== 'none' && host.virt].filter(Boolean).join(', ')],
     ['Software', [host.torch && `torch ${host.torch}`, host.python && `Python ${host.python}`, host.os_kernel].filter(Boolean).join(', ')],
     ['Method', more.method_params && more.method_params !== '{}' ? h('code', {}, more.method_params) : null],
     ['Model', `${board.model}, ${board.weights} weights ${row.weights}`], ['Rows', `${board.source}${board.split ? `, ${board.split}` : ''} ${board.data || ''}`],
