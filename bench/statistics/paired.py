@@ -26,6 +26,7 @@ SAME_PCT = 2.0
 MIN_AA_PAIRS = 5
 BISECTIONS = 24
 SUBSAMPLES = 999
+LEAST_SAMPLES = {10: 64, 90: 64, 99: 662}
 
 
 class Ratio(NamedTuple):
@@ -39,11 +40,12 @@ class Ratio(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """One arm's samples, in whole nanoseconds."""
+    """One arm's samples, in whole nanoseconds; None for a percentile that so few don't show."""
 
     median_ns: int
-    p10_ns: int
-    p90_ns: int
+    p10_ns: int | None
+    p90_ns: int | None
+    p99_ns: int | None
     mad_ns: int
     min_ns: int
 
@@ -200,15 +202,21 @@ def _aa_draws(
 
 
 def summary(samples_ns: ArrayLike) -> Summary:
-    """Median, 10th and 90th percentile, median absolute deviation and minimum.
+    """Median, 10th, 90th and 99th percentile, median absolute deviation and minimum.
 
-    Raises ValueError when there is no sample."""
+    Percentiles need as many samples as in MLPerf Inference's early stopping. Raises ValueError when
+    there is no sample."""
     samples = np.asarray(samples_ns, float)
     if not samples.size:
         raise ValueError("no samples to summarise")
-    p10, median, p90 = np.percentile(samples, (10, 50, 90))
+    median = np.median(samples)
     mad = np.median(np.abs(samples - median))
-    return Summary(*(round(float(x)) for x in (median, p10, p90, mad, samples.min())))
+    p10, p90, p99 = (
+        round(float(np.percentile(samples, at))) if samples.size >= least else None
+        for at, least in LEAST_SAMPLES.items()
+    )
+    middle, spread, least_ns = (round(float(x)) for x in (median, mad, samples.min()))
+    return Summary(middle, p10, p90, p99, spread, least_ns)
 
 
 def holm(pvalues: Sequence[float]) -> list[float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Sequence
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -126,8 +126,8 @@ def _estimate(
     random = np.random.default_rng(seed)
     if bounded and m - common.max() < FEWEST_VARIED:
         tails = zip(bounds, (TAIL, 1 - TAIL), strict=True)
-        ends = [_gaffke(sums, counts, bound, tail, random) for bound, tail in tails]
-        ends = np.clip(ends, *bounds)  # not beyond a bound by rounding
+        drawn = [_gaffke(sums, counts, bound, tail, random) for bound, tail in tails]
+        ends = np.clip(drawn, *bounds)  # not beyond a bound by rounding
         how = "distribution-free"
     elif m > 1:
         ends = _percentiles(sums, counts, random)
@@ -150,7 +150,7 @@ def _by_document(values: Floats, documents: Documents | None) -> tuple[Floats, F
         raise ValueError(f"{len(values)} scores, and documents of {len(documents)}")
     numbers: dict[Hashable, int] = {}
     places = [numbers.setdefault(one, len(numbers)) for one in documents]
-    return np.bincount(places, values), np.bincount(places).astype(float)
+    return cast(tuple[Floats, Floats], (np.bincount(places, values), np.bincount(places)))
 
 
 def _percentiles(sums: Floats, counts: Floats, random: np.random.Generator) -> Floats:

@@ -17,6 +17,7 @@ from bench.status import Status, Verdict
 from bench.store import chance_level, quality_arms
 from bench.store.columns import FUSED_KERNEL, Row
 from bench.store.predictions import Predictions
+from bench.store.quality_verdict import quality_verdict
 from bench.store.scoring import documents, scored
 from tasks.base import Task
 from tasks.metrics import buckets
@@ -143,8 +144,16 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
             "value_diff": method.figures["value"] - base.figures["value"],
             "value_diff_ci_lo": difference.lo,
             "value_diff_ci_hi": difference.hi,
+            "value_diff_detectable": _detectable(difference),
         }
+        columns["quality_verdict"] = quality_verdict(columns)
     return columns
+
+
+def _detectable(difference: scores.Estimate) -> float | None:
+    if difference.lo is None or difference.hi is None:
+        return None
+    return scores.detectable(difference.lo, difference.hi)
 
 
 def latency(samples: Mapping[str, Any], seed: int) -> Row:
@@ -154,6 +163,7 @@ def latency(samples: Mapping[str, Any], seed: int) -> Row:
         "lat_median_ns": mine.median_ns,
         "lat_p10_ns": mine.p10_ns,
         "lat_p90_ns": mine.p90_ns,
+        "lat_p99_ns": mine.p99_ns,
         "lat_mad_ns": mine.mad_ns,
         "lat_min_ns": mine.min_ns,
     }

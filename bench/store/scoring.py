@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.errors import errors_of
-from tasks.base import Row, Task
+
+if TYPE_CHECKING:
+    from tasks.base import Row, Task
 
 
 def scored(

@@ -140,12 +140,8 @@ def test_right_and_wrong_answers_are_judged_by_mcnemar():
 
 def test_four_answers_prove_nothing():
     found = judge(quality([0.0] * 4, [100.0] * 4, True))
-    assert (
-        found.lo < found.change
-        and found.p > 0.05
-        and found.verdict == "undecided"
-        and not found.sure
-    )
+    assert found.lo < found.change and found.p > 0.05
+    assert found.verdict == "undecided" and not found.sure
 
 
 def test_scores_are_judged_by_swapping_them():

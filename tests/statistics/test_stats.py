@@ -157,8 +157,10 @@ def test_detectable_slow_down_is_detected() -> None:
 
 
 def test_summary() -> None:
-    assert paired.summary([10, 20, 30, 40, 100]) == (30, 14, 76, 10, 10)
-    assert all(type(x) is int for x in paired.summary([1.5, 2.5]))
+    assert paired.summary([10, 20, 30, 40, 100]) == (30, None, None, None, 10, 10)
+    assert paired.summary(range(1, 64)).p90_ns is None and paired.summary(range(64)).p90_ns == 57
+    assert paired.summary(range(661)).p99_ns is None and paired.summary(range(662)).p99_ns == 654
+    assert all(type(x) is int for x in paired.summary([1.5, 2.5] * 331))
     with pytest.raises(ValueError):
         paired.summary([])
 
