@@ -43,9 +43,8 @@ FIGURES = (
     "value_diff_ci_hi", "quality_comparison", "chance", "at_chance", "ratio", "ratio_ci_lo",
     "ratio_ci_hi", "attend_ns", "mem_ratio", "fid_rel_l2", "cpu_model", "gpu_name",
 )  # fmt: skip
-READ = tuple(
-    dict.fromkeys((*CELL, *FIGURES, *BASE, "baseline_status", "status", "row_id", "cell_key"))
-) + ("attempt", "created_utc")
+_ENDING = ("baseline_status", "status", "created_utc", "attempt", "cell_key", "row_id")
+READ = tuple(dict.fromkeys((*CELL, *FIGURES, *BASE, *_ENDING)))
 Panel = pd.DataFrame
 
 
