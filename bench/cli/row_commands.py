@@ -10,7 +10,13 @@ from bench.errors import RequestError
 from bench.store.columns import COLUMNS, SCHEMA_VERSION
 from bench.store.query import DEFAULT
 from bench.terminal import text_table
-from bench.terminal.arguments import add_format, add_results, parser_for, warn_set_aside
+from bench.terminal.arguments import (
+    add_format,
+    add_json,
+    add_results,
+    parser_for,
+    warn_set_aside,
+)
 
 
 def results(arguments: Sequence[str]) -> int:
@@ -71,17 +77,23 @@ def check(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--repair", action="store_true", help="rename torn files to *.torn, remove leftovers"
     )
+    add_json(parser)
     options = parser.parse_args(arguments)
     _exists(options.folder)
     from bench.store import store
 
     problems = store.check(options.folder, options.repair)
     repairs = {"torn": "set aside as *.torn", "leftover": "removed"} if options.repair else {}
-    for problem in problems:
+    is_json = text_table.tabular(options.format)
+    if is_json:
+        records = [{**p._asdict(), "repaired": p.kind in repairs} for p in problems]
+        text_table.write(options.format, (*store.Problem._fields, "repaired"), records)
+    for problem in () if is_json else problems:
         print(f"{problem} ({repairs[problem.kind]})" if problem.kind in repairs else problem)
     left = [p for p in problems if p.kind not in (*repairs, "duplicate")]
     kept = store.Store(options.folder).rows(["row_id"]).num_rows
-    print(f"{options.folder}: {kept} rows can be read, {len(left)} files need a look")
+    summary = f"{options.folder}: {kept} rows can be read, {len(left)} files need a look"
+    print(summary, file=sys.stderr if is_json else sys.stdout)
     return 1 if left else 0
 
 

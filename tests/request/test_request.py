@@ -54,7 +54,7 @@ def composed(tiny_t5: Path, *overrides: str) -> Cell:
         (["method.h=abc"], "method.h=abc is not accepted: it takes a whole number"),
         (["method.h=1e999"], "method.h=inf is not accepted: it takes a whole number"),
         (["method.explore=nan"], "method.explore=nan is not accepted: it takes a finite number"),
-        (["method.selection=nan"], "method.selection=nan is not accepted: it takes 'attention' or"),
+        (["method.selection=nan"], "method.selection=nan is not accepted: it takes 'attention',"),
         (["method=fourier", "method.upsample=1"], "it takes true or false"),
         (["task.max_new_tokens=abc"], "it takes a whole number"),
         (["threads=100000"], "threads=100000 is not accepted: this process may use"),
