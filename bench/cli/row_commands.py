@@ -18,6 +18,11 @@ from bench.terminal.arguments import (
     warn_set_aside,
 )
 
+RESCORED = (
+    "row_id", "method", "task", "metric", "value", "new_value", "metric_version",
+    "new_metric_version", "new_row_id",
+)  # fmt: skip
+
 
 def results(arguments: Sequence[str]) -> int:
     """List rows, newest last; or what the first word says instead."""
@@ -129,6 +134,7 @@ def rescore(arguments: Sequence[str]) -> int:
     parser.add_argument("words", nargs="*", metavar="NAME=VALUE", help="which rows; all without it")
     add_results(parser)
     parser.add_argument("--all", action="store_true", help="rows of the same metric version too")
+    add_json(parser)
     options = parser.parse_args(arguments)
     from bench.store import query, store
     from bench.store import rescore as scoring
@@ -136,7 +142,8 @@ def rescore(arguments: Sequence[str]) -> int:
     rows, warnings = query.select(options.words, options.results, list(COLUMNS))
     warn_set_aside(warnings)
     scored = [row for row in query.counting(rows) if row["value"] is not None]
-    added, current, failed = 0, 0, 0
+    is_json = text_table.tabular(options.format)
+    current, failed, records = 0, 0, []
     for row in scored:
         title = f"row {row['row_id'][:12]} ({row['method']} × {row['task']})"
         try:
@@ -150,12 +157,21 @@ def rescore(arguments: Sequence[str]) -> int:
             failed += 1
             continue
         store.Store(options.results).append([new])
-        added += 1
-        print(
-            f"{title}: {row['metric']} {row['value']:.2f} → {new['value']:.2f}, metric version "
-            f"{row['metric_version']} → {version}, now row {new['row_id'][:12]}"
-        )
-    print(f"{added} rows added, {current} already of today's metric, {failed} failed")
+        records.append({
+            "row_id": row["row_id"], "method": row["method"], "task": row["task"],
+            "metric": row["metric"], "value": row["value"], "new_value": new["value"],
+            "metric_version": row["metric_version"], "new_metric_version": version,
+            "new_row_id": new["row_id"],
+        })  # fmt: skip
+        if not is_json:
+            print(
+                f"{title}: {row['metric']} {row['value']:.2f} → {new['value']:.2f}, metric version "
+                f"{row['metric_version']} → {version}, now row {new['row_id'][:12]}"
+            )
+    if is_json:
+        text_table.write(options.format, RESCORED, records)
+    summary = f"{len(records)} rows added, {current} already of today's metric, {failed} failed"
+    print(summary, file=sys.stderr if is_json else sys.stdout)
     return 1 if failed else 0
 
 

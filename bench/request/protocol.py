@@ -20,6 +20,7 @@ from typing import Any
 from bench.errors import RequestError, unknown
 from bench.models import auto
 from bench.request import plugins
+from bench.request.fitting import models_for
 from bench.request.schema import RecipeConf, uses_adapted
 from bench.status import WeightsProtocol
 from tasks.base import ANSWERS, Data, Task
@@ -206,7 +207,7 @@ def check_answers(model: Mapping[str, Any], task: str) -> None:
         raise RequestError(
             f"task {task} asks for {ANSWERS[kind]}, and model {model['name']} has no trained "
             "head for that: without task= it gets one that it answers (bench ls tasks lists all), "
-            "and measure=speed needs no answer"
+            f"measure=speed needs no answer, and there are {', '.join(models_for(kind, task))}"
         )
 
 
