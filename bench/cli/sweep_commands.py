@@ -69,7 +69,7 @@ def plan(arguments: Sequence[str]) -> int:
     parser.add_argument("words", nargs="*", metavar="NAME=VALUE", help="see bench run --help")
     parser.add_argument("-m", "--multirun", action="store_true", help=argparse.SUPPRESS)
     add_format(parser)
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     from rich.markup import escape
 
     from bench.request.fitting import models_for

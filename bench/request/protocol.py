@@ -204,10 +204,12 @@ def task_for(model: Mapping[str, Any], by_answers: Mapping[str, list[str]]) -> l
 def check_answers(model: Mapping[str, Any], task: str) -> None:
     """Raises RequestError for a model without a trained head for what its task asks for."""
     if kind := model.get("untrained"):
+        models = models_for(kind, task)
+        named = ", ".join(models[:6]) + (", …" if len(models) > 6 else "")
         raise RequestError(
             f"task {task} asks for {ANSWERS[kind]}, and model {model['name']} has no trained "
             "head for that: without task= it gets one that it answers (bench ls tasks lists all), "
-            f"measure=speed needs no answer, and there are {', '.join(models_for(kind, task))}"
+            f"measure=speed needs no answer, and these models have one: {named}"
         )
 
 

@@ -119,6 +119,14 @@ def test_a_number_is_text_where_text_is_meant():
     assert compose.compose(["method=fourier", "method.layers='2,4'"])["method"]["layers"] == "2,4"
 
 
+@pytest.mark.parametrize("word", ["={bigbird: {window: 5}}", ".bigbird.window=5"])
+def test_a_recipe_takes_the_parameters_that_a_method_trains_with(word):
+    words = ["recipe=lra_small_listops", "method=bigbird", f"recipe.trained_with{word}"]
+    assert compose.compose(words)["method"]["window"] == 5
+    with pytest.raises(RequestError, match=r"method\.window=4 is not accepted"):
+        compose.compose([*words[:2], words[2].replace("5", "4")])
+
+
 def test_ranges_and_types_in_words():
     assert 3 in Range(least=3) and 2 not in Range(least=3)
     assert 5 in Range(least=3, step=2) and 4 not in Range(least=3, step=2)
