@@ -86,13 +86,14 @@ def check(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     _exists(options.folder)
     from bench.store import store
+    from bench.store.shards import Problem
 
     problems = store.check(options.folder, options.repair)
     repairs = {"torn": "set aside as *.torn", "leftover": "removed"} if options.repair else {}
     is_json = text_table.tabular(options.format)
     if is_json:
         records = [{**p._asdict(), "repaired": p.kind in repairs} for p in problems]
-        text_table.write(options.format, (*store.Problem._fields, "repaired"), records)
+        text_table.write(options.format, (*Problem._fields, "repaired"), records)
     for problem in () if is_json else problems:
         print(f"{problem} ({repairs[problem.kind]})" if problem.kind in repairs else problem)
     left = [p for p in problems if p.kind not in (*repairs, "duplicate")]
