@@ -52,4 +52,5 @@ class FNet(Method):
 def transformed(hidden: Tensor) -> Tensor:
     """Re(FFT) of hidden [B, n, D] over its last two dimensions; half precision in float32."""
     exact = hidden if hidden.dtype == torch.float64 else hidden.float()
-    return torch.fft.fft2(exact).real.to(hidden.dtype)
+    mixed: Tensor = torch.fft.fft2(exact).real.to(hidden.dtype)
+    return mixed
