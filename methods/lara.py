@@ -5,8 +5,8 @@ the c-th stretch of tokens, a query reads
 
     Σ_c s_c Σ_m softmax_m(log ξ(k_m, ω_c)) v_m,  s_c ∝ α_c ξ(q, ω_c) Σ_m ξ(k_m, ω_c) / ξ(μ_c, ω_c)
 
-α_c = ξ(μ_c, ω_c) / Σ_c' ξ(μ_c', ω_c) + t_c - mean_c t, at least 1e-8, where t_c(q) is the softmax over
-all queries of mean query c · q. O(n·c).
+α_c = ξ(μ_c, ω_c) / Σ_c' ξ(μ_c', ω_c) + t_c - mean_c t, at least 1e-8, where t_c(q) is the softmax
+over all queries of mean query c · q. O(n·c).
 
 Differs from the official code: stretches are of valid tokens, as even as can be, and empty ones are
 left out (there padding is averaged in as zeros; the default pools squares of pictures, and may be
