@@ -164,14 +164,15 @@ def attention(
     cpu, wall_s, skipped = session.measure(part, {arm: partial(run, arm) for arm in arms}, compared)
     taken = {arm: statistics.median(samples) for arm, samples in cpu.items()}
     for arm in arms:
+        own = replace(part, name=f"causal {part.name}") if arm.causal else part
         if arm in skipped:
-            session.skip(part, arm.name, arm.method, skipped[arm])
+            session.skip(own, arm.name, arm.method, skipped[arm])
             continue
         recall: dict[str, float] = {}
         if isinstance(arm.method, IceFormer):
             recall = arm.method.diagnose(query, key, calls[arm], queries=256)
         session.row(
-            part,
+            own,
             arm.name,
             arm.method,
             cpu=cpu[arm],
