@@ -156,7 +156,7 @@ def attention(
     outputs: dict[Arm, Tensor] = {}
 
     def run(arm: Arm, n: int) -> None:
-        first = (x[:, :, :n] for x in (query, key, value))
+        first = query[:, :, :n], key[:, :, :n], value[:, :, :n]
         outputs[arm] = arm.method.attend(*first, calls[arm])
 
     bases = {arm: CAUSAL if arm.causal else FUSED for arm in arms}
@@ -232,7 +232,7 @@ def main() -> None:
     parts = [(name, n) for n in options.lengths for name in options.only if n in SECTIONS[name][1]]
     facts = {"gemm_gflops": rates["float32"], "command": shlex.join(sys.argv)}
     session = Session(
-        Budget(options.seconds - (time.monotonic() - began), [n**0.5 for _, n in parts]),
+        Budget(options.seconds - (time.monotonic() - began), [n**0.75 for _, n in parts]),
         Rows(options.results, facts),
         Progress(len(parts)),
         options.rounds,

@@ -71,7 +71,7 @@ class Budget:
             seconds = max(LEAST_S, self.projected((group, arm), n, run_at, left))
             free = left - 2 * sum(taken.values())
             if 2 * seconds > free:
-                skipped[arm] = f"would take about {span(2 * seconds)} of {span(max(0.0, free))}"
+                skipped[arm] = f"would take about {_about(2 * seconds)}, it has {_about(free)}"
             else:
                 taken[arm] = seconds
         a_round = sum(taken.values())
@@ -94,3 +94,7 @@ class Budget:
         started = self.clock()
         run_at(n)
         self.known[key] = n, self.clock() - started
+
+
+def _about(seconds: float) -> str:
+    return span(seconds) if seconds >= 10 else f"{max(0.0, seconds):.1f} s"

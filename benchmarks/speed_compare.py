@@ -58,7 +58,8 @@ class HubBigBird(Method):
             self.random, query.shape[3], self.block_size, self.block_size, query.shape[0], n, n,
             seed=0, plan_from_length=None, plan_num_rand_blocks=None,
         )  # fmt: skip
-        return context.view(query.shape[0], n, *query.shape[1::2]).transpose(1, 2)
+        output: Tensor = context.view(query.shape[0], n, *query.shape[1::2]).transpose(1, 2)
+        return output
 
 
 @functools.cache

@@ -235,6 +235,6 @@ def _against_vanilla(runs: Mapping[str, object]) -> dict[str, str]:
 
 def _ideal(cpu: Mapping[str, list[float]], shorter: str | None) -> float | None:
     """× of vanilla on as many tokens as a method's layers read."""
-    if shorter not in cpu:
+    if shorter is None or shorter not in cpu:
         return None
     return statistics.median(a / b for a, b in zip(cpu["vanilla"], cpu[shorter], strict=True))

@@ -18,7 +18,7 @@ def kept(tmp_path):
     rows = Rows(tmp_path, {"gemm_gflops": 100.0})
     rows.measured(ATTENTION, Vanilla(), cpu=[0.02, 0.03], base=[0.02, 0.03], kernel="torch")
     rows.measured(ATTENTION, IceFormer(), cpu=[0.01, 0.01], base=[0.02, 0.03], fid_recall=0.9)
-    rows.skipped(ATTENTION, IceFormer(search="exact"), "would take about 40 s of 12 s")
+    rows.skipped(ATTENTION, IceFormer(search="exact"), "would take about 40 s, it has 12 s")
     rows.store()
     return tmp_path
 
@@ -32,7 +32,7 @@ def test_rows_have_their_figures_and_no_verdict(kept):
     )
     assert quantized["verdict"] is None and quantized["ratio_ci_lo"] is None
     assert (exact["status"], exact["ratio"]) == ("skipped", None)
-    assert exact["status_detail"] == "would take about 40 s of 12 s"
+    assert exact["status_detail"] == "would take about 40 s, it has 12 s"
     assert len({row["cell_key"] for row in (vanilla, quantized, exact)}) == 3
     assert vanilla["host_id"] and "CPU time" in vanilla["protocol"]
 
