@@ -50,7 +50,7 @@ def test_a_slow_arm_is_skipped_with_what_it_would_take(machine):
     arms = {"vanilla": machine.arm(0.1), "slow": machine.arm(4.0)}
     plan = budget.plan("attention", 4096, arms, rounds=5)
     assert plan.arms == ["vanilla"]
-    assert plan.skipped["slow"].startswith("would take about 2 min, it has 9")
+    assert plan.skipped["slow"].startswith("would take about 2 min, it has ")
 
 
 def test_an_arm_is_skipped_with_what_it_is_compared_with(machine):
