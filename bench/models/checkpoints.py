@@ -10,9 +10,13 @@ from typing import Any
 
 import torch
 from transformers import CONFIG_MAPPING, AutoTokenizer
+from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
 from bench.models.base import Spec
 from bench.models.own_parameters import NAME as METHOD_PARAMETERS
+
+# The first call compiles a thousand patterns: here it is the fork server's, once for all children.
+get_checkpoint_conversion_mapping("")
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 

@@ -5,6 +5,7 @@ act on. Names are checked before Hydra composes, because Hydra's messages give n
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import subprocess
@@ -110,7 +111,6 @@ def parse(overrides: Sequence[str]) -> list[Any]:
 def _parsed(override: str) -> Any:
     """A value that Hydra's grammar can't read, such as ~/ä, and a path that exists, such as /a,b,
     are taken as they are written."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
     key, given, value = override.partition("=")
@@ -118,8 +118,16 @@ def _parsed(override: str) -> Any:
     texts = [override, quoted(key, value)] if given else [override]
     for text in reversed(texts) if exists else texts:
         with contextlib.suppress(HydraException):
-            return OverridesParser.create().parse_override(text)
+            return _read(text)
     raise RequestError(f"can't read '{override}': a request is made of NAME=VALUE")
+
+
+@functools.cache
+def _read(override: str) -> Any:
+    """Raises HydraException."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    return OverridesParser.create().parse_override(override)
 
 
 def quoted(key: str, value: str) -> str:
