@@ -61,12 +61,11 @@ class Performer(LinearMethod):
         return self._log_features(query * root, layer), self._log_features(key * root, layer)
 
     def _log_features(self, x: Tensor, layer: int) -> Tensor:
-        projected = x
+        projected: Tensor = x
         if self.m is not None:
-            drawn = directions(self.m, x.shape[-1], self.seed + DRAWN * layer)
-            projected = x @ drawn.to(x).T
+            projected = x @ directions(self.m, x.shape[-1], self.seed + DRAWN * layer).to(x).T
         if self.kernel == "relu":
-            return (projected.relu() + self.offset).log()
+            return torch.log(projected.relu() + self.offset)
         return projected - x.square().sum(-1, keepdim=True) / 2
 
     def feature_count(self, head_size: int) -> int:

@@ -30,9 +30,9 @@ from methods.attention import bias_by_distance
 from methods.base import AttentionCall, Method, Unsupported, Workload
 from methods.bigbird.block_attention import BlockBias, block_attention, in_slots, key_bias_of
 from methods.bigbird.block_pattern import BlockGrid, BlockPattern, layout_of, lists_of
-from methods.rows import without_padding
 from methods.dense import NativeMethod, attend_exactly
 from methods.parameters import check_choice, check_least
+from methods.rows import without_padding
 
 CAUSAL = "BigBird is for encoders: its global blocks would show a causal model its future"
 
