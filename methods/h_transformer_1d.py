@@ -79,7 +79,7 @@ class HTransformer1D(Method):
     def _unpadded(
         self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, valid: Tensor | None
     ) -> Tensor:
-        *finer, merged = self._levels(query, *per_head(query, key, value), call)
+        *finer, merged = self._levels((query, *per_head(query, key, value)), call)
         for part in reversed(finer):
             length = part.output.shape[2]
             if length != merged.output.shape[2]:
@@ -87,11 +87,10 @@ class HTransformer1D(Method):
             merged = part.merged(merged)
         return merged.output.to(query.dtype)
 
-    def _levels(
-        self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall
-    ) -> Iterator[Partial]:
+    def _levels(self, inputs: tuple[Tensor, ...], call: AttentionCall) -> Iterator[Partial]:
         """What is read at each level, tokens first; of averaged queries, or of two halves of them
         where an average is longer than a block (rank 1)."""
+        query, key, value = inputs
         n, causal, device = query.shape[2], call.sequence.causal, query.device
         blocks, size = -(-n // self.rank), self.rank
         tokens = torch.arange(blocks * size, device=device).view(blocks, size)

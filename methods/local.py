@@ -54,7 +54,7 @@ class Local(Method):
         return replace(self, b=2048)
 
     def scaled_down(self) -> Method:
-        return replace(self, b=8)
+        return replace(self, b=9)
 
     def state_bytes(self, workload: Workload) -> int:
         """The scores of one layer."""

@@ -65,8 +65,9 @@ class Performer(LinearMethod):
         if self.m is not None:
             projected = x @ directions(self.m, x.shape[-1], self.seed + DRAWN * layer).to(x).T
         if self.kernel == "relu":
-            return torch.log(projected.relu() + self.offset)
-        return projected - x.square().sum(-1, keepdim=True) / 2
+            return (projected.relu() + self.offset).log()
+        half: Tensor = x.square().sum(-1, keepdim=True) / 2
+        return projected - half
 
     def feature_count(self, head_size: int) -> int:
         return self.m or head_size
@@ -82,6 +83,9 @@ def directions(m: int, d: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     blocks = math.ceil(m / d)
     normal = torch.randn(blocks, d, d, generator=generator, dtype=torch.float64)
-    orthogonal = torch.linalg.qr(normal)[0].mT.reshape(blocks * d, d)[:m]
+    bases, triangles = torch.linalg.qr(normal)
+    # LAPACK's signs aren't random: without this the estimate stays biased for any m.
+    bases = bases * triangles.diagonal(dim1=1, dim2=2).sign()[:, None]
     lengths = torch.randn(m, d, generator=generator, dtype=torch.float64).norm(dim=1)
-    return orthogonal * lengths[:, None]
+    orthogonal: Tensor = bases.mT.reshape(blocks * d, d)[:m] * lengths[:, None]
+    return orthogonal

@@ -30,3 +30,38 @@ def inputs(n, batch=1, heads=2, d=6, seed=0):
 
 def call_of(layer=0, bias=None, **sequence):
     return AttentionCall(SequenceInfo(**sequence), 0.4, layer, bias)
+
+
+def padded(n):
+    """[3, n]: rows with n, n - 9 and 1 valid tokens, on the right, the left and in the middle."""
+    place = torch.arange(n)
+    return torch.stack((place >= 0, place >= 9, place == n // 2))
+
+
+def row_by_row(twin, query, key, value, call):
+    """What `twin`, which knows no padding, gives each row's valid tokens; zeros elsewhere."""
+    sequence, output = call.sequence, torch.zeros_like(query)
+    for row, valid in enumerate(sequence.valid):
+        counts = sequence.log_multiplicity
+        own = SequenceInfo(
+            positions=valid.nonzero()[:, 0][None],
+            log_multiplicity=None if counts is None else counts[row : row + 1, valid],
+            causal=sequence.causal,
+        )
+        one = AttentionCall(own, call.scale, call.layer, call.bias)
+        parts = (x[row : row + 1, :, valid] for x in (query, key, value))
+        output[row, :, valid] = twin(*parts, one)[0]
+    return output
+
+
+def masked(query, key, value, call, seen):
+    """Dense attention to the pairs `seen` [n, n], with the call's bias and multiplicities."""
+    scores = query @ key.mT * call.scale
+    if call.bias is not None:
+        positions = call.sequence.positions
+        if positions is None:
+            positions = torch.arange(query.shape[2])[None]
+        scores = scores + call.bias(positions, positions)
+    if call.sequence.log_multiplicity is not None:
+        scores = scores + call.sequence.log_multiplicity[:, None, None]
+    return scores.masked_fill(~seen, -torch.inf).softmax(-1) @ value
