@@ -260,7 +260,7 @@ def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
     trained_with = {}
     if request.get("protocol") not in ("swap", "zero-shot"):
         trained_with = (by_method or {}).get(request["method"]["name"], {})
-    method = {key: value for key, value in request["method"].items() if key != "label"}
+    method = plugins.undescribed(request["method"])
     method |= {key: value for key, value in trained_with.items() if f"method.{key}" not in keys}
     return {
         **{k: v for k, v in request.items() if k not in ("n_by_task", "task_by_answers")},
