@@ -10,19 +10,22 @@ Differs from official codes:
   batch, so that a row's output depends on the others.
 - A row's padding takes no part; there it enters landmarks as zeros, and F and A unmasked.
 - n need be no multiple of m: the lengths of stretches differ by one.
-- The depthwise convolution of v over tokens (35 on LRA), which is trained, is left out.
+
+The depthwise convolution of v over tokens that is added to the output (§3.4, figure 2) has weights
+of its own, so it is off by default; on LRA it has 35 tokens.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import conv2d, scaled_dot_product_attention
 
 from methods.attention import exact_attention, per_head
-from methods.base import AttentionCall, Method, Unsupported, Workload
+from methods.base import AttentionCall, Method, OwnParameter, Unsupported, Workload
 from methods.parameters import check_least
 from methods.partial import widened
 from methods.pooling import counts_of, segment_means
@@ -36,29 +39,40 @@ BIAS = "landmarks have no position that a position bias could be computed for"
 class Nystromformer(Method):
     """Attention through landmarks; exact up to m tokens, as in the official code.
 
-    m           landmarks
-    iterations  of the pseudoinverse
+    m            landmarks
+    iterations   of the pseudoinverse
+    convolution  tokens of the convolution, an odd number; 0: none
 
     No attention dropout. Raises Unsupported for a causal sequence or a position bias.
     """
 
     m: int = 64
     iterations: int = 6
+    convolution: int = 0
 
     def __post_init__(self) -> None:
         check_least("m", self.m, 1)
         check_least("iterations", self.iterations, 0)
+        if self.convolution < 0 or self.convolution % 2 == 0 < self.convolution:
+            raise ValueError(f"convolution is {self.convolution}; it is 0 or an odd number")
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         if call.sequence.causal or call.bias is not None:
             raise Unsupported(CAUSAL if call.sequence.causal else BIAS)
         return without_padding(self._unpadded, query, key, value, call)
 
+    def own_parameters(self, workload: Workload, layer: int) -> Mapping[str, OwnParameter]:
+        """As the official code's layer begins, but normal: with variance 1 / (3 · convolution)."""
+        if not self.convolution:
+            return {}
+        shape = (workload.heads, 1, self.convolution, 1)
+        return {"convolution": OwnParameter(shape, std=(3 * self.convolution) ** -0.5)}
+
     def unsupported(self, workload: Workload) -> str | None:
         return CAUSAL if workload.causal else BIAS if workload.position_bias else None
 
     def exact_limit(self) -> Method | None:
-        return replace(self, m=2048)
+        return replace(self, m=2048, convolution=0)
 
     def scaled_down(self) -> Method:
         return replace(self, m=8)
@@ -72,6 +86,14 @@ class Nystromformer(Method):
     def _unpadded(
         self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, valid: Tensor | None
     ) -> Tensor:
+        output = self._attention(query, key, value, call)
+        if not self.convolution:
+            return output
+        weight, (value,) = call.parameters["convolution"], per_head(query, value)
+        margins = self.convolution // 2, 0
+        return output + conv2d(value, weight, padding=margins, groups=len(weight))
+
+    def _attention(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         if query.shape[2] <= self.m:
             return exact_attention(query, key, value, call)
         q, k, v = (widened(x) for x in (query, *per_head(query, key, value)))

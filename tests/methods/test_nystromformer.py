@@ -1,5 +1,7 @@
 """Nyströmformer against its formula with the true pseudoinverse, and by hand."""
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -56,6 +58,21 @@ def test_pseudoinverse_of_one_matrix_ignores_the_others():
     together = pseudoinverse(matrices, 3)
     torch.testing.assert_close(together[:1], pseudoinverse(matrices[:1], 3))
     torch.testing.assert_close(pseudoinverse(matrices, 60), matrices.inverse())
+
+
+def test_convolution_of_the_values_is_added():
+    query, key, value = inputs(30)
+    weight = torch.tensor([[1.0, 2, 3], [4, 5, 6]], dtype=torch.float64).view(2, 1, 3, 1)
+    call = dataclasses.replace(call_of(), parameters={"convolution": weight})
+    added = Nystromformer(4, convolution=3).attend(query, key, value, call)
+    added = added - Nystromformer(4).attend(query, key, value, call)
+    w = weight.view(1, 2, 3, 1)
+    expected = w[:, :, 1:2] * value
+    expected[:, :, 1:] += w[:, :, :1] * value[:, :, :-1]
+    expected[:, :, :-1] += w[:, :, 2:] * value[:, :, 1:]
+    torch.testing.assert_close(added, expected)
+    with pytest.raises(ValueError, match="convolution is 4; it is 0 or an odd number"):
+        Nystromformer(convolution=4)
 
 
 def test_what_cant_be_done_is_said_in_words():
