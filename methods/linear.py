@@ -2,8 +2,8 @@
 
 Features are given as their logs, and sums are kept relative to the largest key of each feature. So
 nothing overflows, no denominator is zero, and none needs a small number added, which in a causal
-model would show through it the largest of the keys to come. O(n m d) time; a causal sequence is
-walked in chunks over one running state of m (d + 1) numbers.
+model would show through it the largest of the keys to come. O(n m d) time; tokens are walked in
+chunks over one running state of m (d + 1) numbers.
 Shapes: B batch, H heads, n tokens, m features, d value size.
 """
 
@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from methods.attention import per_head
 from methods.base import AttentionCall, DecodingState, Method, Unsupported, Workload
@@ -21,7 +22,7 @@ from methods.partial import Partial, widened
 
 BIAS = "linear attention computes no scores that a position bias could be added to"
 CHUNK = 128
-"""Tokens of a causal sequence at a time."""
+"""Tokens at a time."""
 
 
 @dataclass(frozen=True)
@@ -29,40 +30,34 @@ class FeatureSums:
     """Sums over keys, for each feature relative to exp(largest).
 
     largest  [B, H, 1, m]: log of the largest key
-    keys     [B, H, 1, m]: Σ φ(k) / exp(largest)
-    values   [B, H, m, d]: Σ φ(k) vᵀ / exp(largest)
+    sums     [B, H, m, d + 1]: Σ φ(k) (v, 1)ᵀ / exp(largest)
     """
 
     largest: Tensor
-    keys: Tensor
-    values: Tensor
+    sums: Tensor
 
     @classmethod
     def of(cls, log_key: Tensor, value: Tensor) -> FeatureSums:
         """log_key [B, H, k, m] and value [B, H, k, d]."""
         largest = log_key.detach().amax(2, keepdim=True)
-        features = (log_key - largest).exp()
-        return cls(largest, features.sum(2, keepdim=True), features.transpose(2, 3) @ value)
+        features = (log_key - largest).exp_()
+        return cls(largest, features.transpose(2, 3) @ pad(value, (0, 1), value=1))
 
     def plus(self, other: FeatureSums | None) -> FeatureSums:
         """The sums over the keys of both."""
         if other is None:
             return self
         largest = torch.maximum(self.largest, other.largest)
-        mine, its = ((x.largest - largest).exp() for x in (self, other))
-        return FeatureSums(
-            largest,
-            mine * self.keys + its * other.keys,
-            mine.transpose(2, 3) * self.values + its.transpose(2, 3) * other.values,
-        )
+        mine, its = ((x.largest - largest).exp().transpose(2, 3) for x in (self, other))
+        return FeatureSums(largest, mine * self.sums + its * other.sums)
 
     def read(self, log_query: Tensor) -> Partial:
         """What queries with these features [B, H, q, m] read."""
         logs = log_query + self.largest
         most = logs.detach().amax(-1, keepdim=True)
-        features = (logs - most).exp()
-        total = (features * self.keys).sum(-1, keepdim=True)
-        return Partial(features @ self.values / total, most + total.log())
+        read = logs.sub_(most).exp_() @ self.sums
+        output, total = read[..., :-1], read[..., -1:]
+        return Partial(output / total, most + total.log())
 
 
 @dataclass(frozen=True)
@@ -70,11 +65,8 @@ class LinearMethod(Method):
     """A method given by its features. New tokens of a causal model read the running state. Raises
     Unsupported where scores have a position bias; no attention dropout."""
 
-    def log_features(
-        self, query: Tensor, key: Tensor, call: AttentionCall
-    ) -> tuple[Tensor, Tensor]:
-        """Of query [B, H, q, d] and key [B, H, k, d]: the logs of their features, [B, H, q, m] and
-        [B, H, k, m]."""
+    def log_features(self, x: Tensor, call: AttentionCall) -> Tensor:
+        """The logs of the features of queries or keys [B, H, k, d]: [B, H, k, m]."""
         raise NotImplementedError
 
     def feature_count(self, head_size: int) -> int:
@@ -96,36 +88,40 @@ class LinearMethod(Method):
         padding not at all; causal queries are the last q tokens and read no later key."""
         if call.bias is not None:
             raise Unsupported(BIAS)
-        key, value = per_head(query, key, value)
-        log_query, log_key = self.log_features(widened(query), widened(key), call)
-        key_bias = call.sequence.key_bias(log_key.dtype)
+        q, k, v = (widened(x) for x in (query, *per_head(query, key, value)))
+        key_bias = call.sequence.key_bias(k.dtype)
         if key_bias is not None:
-            log_key = log_key + key_bias[..., -key.shape[2] :].transpose(2, 3)
-        value, q = widened(value), query.shape[2]
-        before = key.shape[2] - q if call.sequence.causal else key.shape[2]
-        if before:
-            past = FeatureSums.of(log_key[:, :, :before], value[:, :, :before]).plus(past)
-        if not call.sequence.causal:
-            assert past is not None
-            return past.read(log_query).output.to(query.dtype), past
-        outputs = []
-        last = log_query, log_key[:, :, before:], value[:, :, before:]
-        chunks = (x.split(CHUNK, 2) for x in last)
-        for queries, keys, values in zip(*chunks, strict=True):
-            part = _within(queries, keys, values)
-            outputs.append(part if past is None else part.merged(past.read(queries)))
-            past = FeatureSums.of(keys, values).plus(past)
+            key_bias = key_bias[..., -k.shape[2] :].transpose(2, 3)
+        causal, outputs = call.sequence.causal, []
+        before = k.shape[2] - q.shape[2] if causal else k.shape[2]  # keys that all queries read
+
+        def logs(tokens: slice) -> Tensor:
+            features = self.log_features(k[:, :, tokens], call)
+            return features if key_bias is None else features + key_bias[:, :, tokens]
+
+        for tokens in _chunks(before):
+            past = FeatureSums.of(logs(tokens), v[:, :, tokens]).plus(past)
+        for rows in _chunks(q.shape[2]):
+            log_query = self.log_features(q[:, :, rows], call)
+            part = past.read(log_query) if past is not None else None
+            if causal:
+                tokens = slice(rows.start + before, rows.stop + before)
+                log_key, values = logs(tokens), v[:, :, tokens]
+                own = _within(log_query, log_key, values)
+                part = own if part is None else own.merged(part)
+                past = FeatureSums.of(log_key, values).plus(past)
+            assert part is not None
+            outputs.append(part.output)
         assert past is not None
-        return torch.cat([part.output for part in outputs], 2).to(query.dtype), past
+        return torch.cat(outputs, 2).to(query.dtype), past
 
     def unsupported(self, workload: Workload) -> str | None:
         return BIAS if workload.position_bias else None
 
     def state_bytes(self, workload: Workload) -> int:
-        """One layer's sums, and its features of all tokens; of a causal model those of a chunk,
-        and the chunk's scores."""
+        """One layer's sums, and a chunk's features, and scores in a causal model."""
         m, d = self.feature_count(workload.head_size), workload.head_size
-        tokens = min(CHUNK, workload.length) if workload.causal else workload.length
+        tokens = min(CHUNK, workload.length)
         numbers = m * (d + 1) + 2 * tokens * m + workload.causal * tokens**2
         return workload.bytes_per_element * workload.batch * workload.heads * numbers
 
@@ -163,3 +159,7 @@ def _within(log_query: Tensor, log_key: Tensor, value: Tensor) -> Partial:
     scores = products.log() + sizes[0] + sizes[1].transpose(2, 3)
     future = torch.ones(scores.shape[2:], dtype=torch.bool, device=value.device).triu(1)
     return Partial.from_scores(scores.masked_fill(future, torch.finfo(scores.dtype).min), value)
+
+
+def _chunks(n: int) -> list[slice]:
+    return [slice(start, min(start + CHUNK, n)) for start in range(0, n, CHUNK)]

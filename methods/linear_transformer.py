@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from methods.base import AttentionCall
@@ -24,15 +23,9 @@ from methods.linear import LinearMethod
 class LinearTransformer(LinearMethod):
     """It has no hyper-parameters."""
 
-    def log_features(
-        self, query: Tensor, key: Tensor, call: AttentionCall
-    ) -> tuple[Tensor, Tensor]:
-        return log_elu_plus_1(query), log_elu_plus_1(key)
+    def log_features(self, x: Tensor, call: AttentionCall) -> Tensor:
+        """log(elu(x) + 1): x below 0, log(1 + x) above."""
+        return x.clamp(max=0) + x.relu().log1p()
 
     def feature_count(self, head_size: int) -> int:
         return head_size
-
-
-def log_elu_plus_1(x: Tensor) -> Tensor:
-    """log(elu(x) + 1): x below 0, log(1 + x) above."""
-    return torch.where(x > 0, x.clamp(min=0).log1p(), x)

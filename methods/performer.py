@@ -54,16 +54,11 @@ class Performer(LinearMethod):
         if self.offset <= 0:
             raise ValueError(f"offset is {self.offset}; it is above 0")
 
-    def log_features(
-        self, query: Tensor, key: Tensor, call: AttentionCall
-    ) -> tuple[Tensor, Tensor]:
-        root, layer = math.sqrt(call.scale), call.layer
-        return self._log_features(query * root, layer), self._log_features(key * root, layer)
-
-    def _log_features(self, x: Tensor, layer: int) -> Tensor:
+    def log_features(self, x: Tensor, call: AttentionCall) -> Tensor:
+        x = x * math.sqrt(call.scale)
         projected: Tensor = x
         if self.m is not None:
-            projected = x @ directions(self.m, x.shape[-1], self.seed + DRAWN * layer).to(x).T
+            projected = x @ directions(self.m, x.shape[-1], self.seed + DRAWN * call.layer).to(x).T
         if self.kernel == "relu":
             return (projected.relu() + self.offset).log()
         half: Tensor = x.square().sum(-1, keepdim=True) / 2

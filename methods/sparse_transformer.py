@@ -16,7 +16,6 @@ Differs from official codes:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -24,8 +23,8 @@ from torch import Tensor
 
 from methods.attention import per_head
 from methods.base import AttentionCall, Method, Workload
+from methods.groups import attend_in_groups, fused_in_groups
 from methods.parameters import check_choice, check_least
-from methods.partial import attend_in_groups
 from methods.rows import without_padding
 
 
@@ -73,29 +72,26 @@ class SparseTransformer(Method):
         self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, valid: Tensor | None
     ) -> Tensor:
         key, value = per_head(query, key, value)
-        (near, *far) = (
-            attend_in_groups(query, key, value, call, *groups)
-            for groups in self._groups(query.shape[2], call.sequence.causal, query.device)
-        )
-        return (near.merged(far[0]) if far else near).output.to(query.dtype)
-
-    def _groups(
-        self, n: int, causal: bool, device: torch.device
-    ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        """Queries, keys and visible pairs, as in `attend_in_groups`, of the near tokens and of the
-        others; the two have no pair in common."""
+        n, causal = query.shape[2], call.sequence.causal
         l = min(self.l, n)  # noqa: E741
-        blocks = -(-n // l)
-        tokens = torch.arange(blocks * l, device=device).view(blocks, l)
+        tokens = torch.arange(-(-n // l) * l, device=query.device).view(-1, l)
         if self.pattern == "fixed":
-            yield tokens, tokens, None
-            queries, keys = tokens.view(1, -1), tokens[:, -self.c :].reshape(1, -1)
-            visible = keys[:, None, :] // l != queries[:, :, None] // l
-        else:
-            sides = (-l, 0) if causal else (-l, 0, l)
-            window = torch.cat([tokens + side for side in sides], 1)
-            yield tokens, window, (window[:, None, :] - tokens[:, :, None]).abs() < l
-            queries = keys = tokens.T
-            visible = keys[:, None, :] != queries[:, :, None]
-        if blocks > 1:
-            yield queries, keys, visible
+            return fused_in_groups(query, key, value, call, tokens, *self._fixed(tokens))
+        sides = (-l, 0) if causal else (-l, 0, l)
+        window = torch.cat([tokens + side for side in sides], 1)
+        near = (window[:, None, :] - tokens[:, :, None]).abs() < l
+        part = attend_in_groups(query, key, value, call, tokens, window, near)
+        if len(tokens) > 1:
+            columns = tokens.T
+            other = columns[:, None, :] != columns[:, :, None]  # its own token is in the window
+            far = attend_in_groups(query, key, value, call, columns, columns, other)
+            part = part.merged(far)
+        return part.output.to(query.dtype)
+
+    def _fixed(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """What the blocks of tokens [N, l] read, [N, l + N c]: their own tokens, and the last c of
+        every block; and which of them, [N, 1, l + N c], where a block's own count once."""
+        blocks, l = tokens.shape  # noqa: E741
+        last = tokens[:, -self.c :].flatten().expand(blocks, -1)
+        once = torch.cat((torch.ones_like(tokens) > 0, last // l != tokens[:, :1] // l), 1)
+        return torch.cat((tokens, last), 1), once[:, None, :]

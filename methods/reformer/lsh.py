@@ -60,15 +60,17 @@ class Chunks:
         [B, H, C, 1, 2 chunk]."""
         return self.of_queries(x)[..., :, None], self.of_keys(x)[..., None, :]
 
-    def shown_by(self, buckets: Tensor, places: Tensor, own_bucket: bool) -> Tensor:
-        """Whether a round with these buckets and chunks [B, H, n] of the tokens shows the pairs of
-        this one: [B, H, C, chunk, 2 chunk]."""
+    def in_bucket(self, buckets: Tensor) -> Tensor:
+        """[B, H, C, chunk, 2 chunk]: whether a round with these buckets [B, H, n] of the tokens
+        puts both tokens of a pair into one."""
+        query, key = self.pairs(buckets)
+        return query == key
+
+    def in_reach(self, places: Tensor) -> Tensor:
+        """[B, H, C, chunk, 2 chunk]: whether a round with these chunks [B, H, n] of the tokens has
+        a pair's key in the query's chunk, or in the one before."""
         query, key = self.pairs(places)
-        shown = (query - key) % self.count <= 1
-        if own_bucket:
-            query, key = self.pairs(buckets)
-            shown = shown & (query == key)
-        return shown
+        return (query == key) | ((query - 1) % self.count == key)
 
     def bias(self, call: AttentionCall, like: Tensor) -> Tensor:
         """What the call adds to the scores, broadcast to [B, H, C, chunk, 2 chunk]; like: [B, H,

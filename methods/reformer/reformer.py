@@ -100,15 +100,13 @@ class Reformer(Method):
         merged: Partial | None = None
         for index, order in enumerate(orders):
             chunks = Chunks.of(order, chunk)
-            scores = chunks.of_queries(x) @ chunks.of_keys(normalize(x, dim=-1)).transpose(3, 4)
-            shown = [
-                chunks.shown_by(bucket, rank // chunk, self.own_bucket)
-                for bucket, rank in zip(buckets, ranks, strict=True)
-            ]
-            visible = shown[index] & (chunks.keys >= 0)[..., None, :]
-            scores = scores + chunks.bias(call, x)
+            keys = chunks.of_keys(normalize(x, dim=-1))
+            scores = chunks.of_queries(x) @ keys.transpose(3, 4) + chunks.bias(call, x)
+            visible = (chunks.keys >= 0)[..., None, :]
+            if self.own_bucket:
+                visible = visible & chunks.in_bucket(buckets[index].int())
             if self.multiplicity == "once" and self.rounds > 1:
-                scores = scores - torch.stack(shown).sum(0).clamp(min=1).to(scores.dtype).log()
+                scores = scores - self._times(chunks, buckets, ranks // chunk).log()
             itself = chunks.queries[..., :, None] == chunks.keys[..., None, :]
             scores = scores.masked_fill(itself, SELF)
             scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
@@ -119,3 +117,12 @@ class Reformer(Method):
             merged = part if merged is None else merged.merged(part)
         assert merged is not None
         return merged.output.to(query.dtype)
+
+    def _times(self, chunks: Chunks, buckets: Tensor, places: Tensor) -> Tensor:
+        """[B, H, C, chunk, 2 chunk] float32: how many rounds, by their buckets and chunks of the
+        tokens [rounds, B, H, n], show a pair; at least 1."""
+        times = torch.zeros((), device=buckets.device)
+        for bucket, place in zip(buckets.int(), places.int(), strict=True):
+            shown = chunks.in_reach(place)
+            times = times + (shown & chunks.in_bucket(bucket) if self.own_bucket else shown)
+        return times.clamp(min=1)

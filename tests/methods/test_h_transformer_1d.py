@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from methods.base import Unsupported
-from methods.h_transformer_1d import HTransformer1D
+from methods.h_transformer_1d.h_transformer_1d import HTransformer1D
 from methods.vanilla import VanillaEager
 from tests.methods.hand import A, call_of, inputs, padded, read, row_by_row
 from tests.methods.slope import Slope

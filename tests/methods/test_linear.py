@@ -112,7 +112,7 @@ def test_a_state_reads_new_tokens_as_one_causal_call_does():
             parts = query[:2, :, n - t : n], key[:2, :, :n], value[:2, :, :n]
             output = state.attend(*parts, call_of(valid=padded(140)[:2, :n]))
             torch.testing.assert_close(output, whole[:, :, n - t : n])
-        assert state.sums[0].values.shape[2:] == (method.feature_count(6), 6)
+        assert state.sums[0].sums.shape[2:] == (method.feature_count(6), 7)
 
 
 def test_what_cant_be_done_is_said_in_words():

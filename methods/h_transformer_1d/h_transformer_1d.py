@@ -16,7 +16,7 @@ neighbours; the coarsest level is missing, or in a causal model has holes.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+import itertools
 from dataclasses import dataclass, replace
 
 import torch
@@ -24,17 +24,13 @@ from torch import Tensor
 
 from methods.attention import per_head
 from methods.base import AttentionCall, Method, SequenceInfo, Unsupported, Workload
+from methods.groups import attend_in_groups, fused_in_groups
+from methods.h_transformer_1d.levels import Level, levels_of
 from methods.parameters import check_choice, check_least
-from methods.partial import Partial, attend_in_groups
-from methods.pooling import block_means, counts_of
+from methods.partial import Partial, widened
 from methods.rows import without_padding
 
 BIAS = "averaged queries and keys have no position that a position bias could be computed for"
-FAR = ((-2, 2, 3), (-3, -2, 2))
-"""Where the blocks are that an even and an odd block read at the next level: their pairs of blocks
-are neighbours, and they themselves aren't."""
-FAR_CAUSAL = ((0, -2), (-3, -2))
-"""As FAR, without later blocks; 0: none."""
 
 
 @dataclass(frozen=True)
@@ -79,42 +75,41 @@ class HTransformer1D(Method):
     def _unpadded(
         self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, valid: Tensor | None
     ) -> Tensor:
-        *finer, merged = self._levels((query, *per_head(query, key, value)), call)
-        for part in reversed(finer):
-            length = part.output.shape[2]
-            if length != merged.output.shape[2]:
-                merged = merged.repeated(2, length)
-            merged = part.merged(merged)
+        inputs = [widened(x) for x in (query, *per_head(query, key, value))]
+        finest, *coarser = levels_of(inputs, call.sequence, self.rank)
+        if call.sequence.causal or self.queries == "fine":
+            return self._of_fine_queries(finest, coarser, call).to(query.dtype)
+        merged: Partial | None = None
+        for level in (*reversed(coarser), finest):
+            n, size = level.query.shape[2], level.key_tokens.shape[1] // 3
+            groups = torch.arange(len(level.key_tokens) * size, device=query.device).view(-1, size)
+            own = dataclasses.replace(call, sequence=level.sequence)
+            part = attend_in_groups(
+                level.query, level.key, level.value, own, groups, level.key_tokens
+            )
+            if merged is not None and merged.output.shape[2] != n:
+                merged = merged.repeated(2, n)
+            merged = part if merged is None else part.merged(merged)
+        assert merged is not None
         return merged.output.to(query.dtype)
 
-    def _levels(self, inputs: tuple[Tensor, ...], call: AttentionCall) -> Iterator[Partial]:
-        """What is read at each level, tokens first; of averaged queries, or of two halves of them
-        where an average is longer than a block (rank 1)."""
-        query, key, value = inputs
-        n, causal, device = query.shape[2], call.sequence.causal, query.device
-        blocks, size = -(-n // self.rank), self.rank
-        tokens = torch.arange(blocks * size, device=device).view(blocks, size)
-        near = torch.cat((tokens - size, tokens, tokens + size), 1)
-        yield attend_in_groups(query, key, value, call, tokens, near)
-
-        fine = causal or self.queries == "fine"
-        far = torch.tensor(FAR_CAUSAL if causal else FAR, device=device)
-        counts, means = counts_of(call.sequence, query), [query, key, value]
-        while blocks > 2:
-            finer, below = counts, means
-            counts, means = block_means(finer, 2, *below)
-            level, sizes, part = means, counts, self.rank // 2
-            if self.rank == 1:
-                halves = [x.repeat_interleave(2, 2)[:, :, : finer.shape[2]] for x in means[:2]]
-                level, sizes, part = [*halves, below[2]], finer, 1
-            queries = query if fine else level[0]
-            group = size if fine else part
-            own = torch.arange(blocks, device=device)[:, None]
-            read = own + far[own[:, 0] % 2]
-            keys = (read * part)[..., None] + torch.arange(part, device=device)
-            keys = keys.masked_fill((read == own)[..., None], -1).flatten(1)
-            groups = torch.arange(blocks * group, device=device).view(blocks, group)
-            sequence = SequenceInfo(log_multiplicity=sizes.log()[:, 0, :, 0])
-            coarse = dataclasses.replace(call, sequence=sequence)
-            yield attend_in_groups(queries, level[1], level[2], coarse, groups, keys)
-            blocks, size = -(-blocks // 2), 2 * size
+    def _of_fine_queries(self, finest: Level, coarser: list[Level], call: AttentionCall) -> Tensor:
+        """Each block of tokens reads its keys of all levels at once."""
+        levels, blocks = [finest, *coarser], len(finest.key_tokens)
+        place = torch.arange(blocks, device=finest.query.device)
+        starts = itertools.accumulate((level.key.shape[2] for level in levels), initial=0)
+        key_tokens = []
+        for index, (level, start) in enumerate(zip(levels, starts, strict=False)):
+            read = level.key_tokens[place >> max(0, index - 1)]
+            exists = (read >= 0) & (read < level.key.shape[2])
+            key_tokens.append((read + start).masked_fill(~exists, -1))
+        tokens = torch.arange(blocks * self.rank, device=place.device).view(blocks, -1)
+        keys, visible = torch.cat(key_tokens, 1), None
+        if call.sequence.causal:  # coarse keys are all of earlier tokens
+            later = keys[:, None, :] > tokens[:, :, None]
+            visible = ~(later & (keys < finest.key.shape[2])[:, None, :])
+        counts = torch.cat([level.log_counts for level in levels], 1)
+        all_keys = dataclasses.replace(call, sequence=SequenceInfo(log_multiplicity=counts))
+        key = torch.cat([level.key for level in levels], 2)
+        value = torch.cat([level.value for level in levels], 2)
+        return fused_in_groups(finest.query, key, value, all_keys, tokens, keys, visible)
