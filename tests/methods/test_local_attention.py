@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from methods.base import Unsupported
-from methods.local import Local
+from methods.local_attention import LocalAttention
 from tests.methods.hand import A, call_of, inputs, masked, padded, read, row_by_row
 from tests.methods.slope import Slope
 
@@ -22,7 +22,7 @@ def twin(method):
 @pytest.mark.parametrize("biased", [False, True], ids=["no bias", "bias"])
 @pytest.mark.parametrize("layout", ["contiguous", "strided"])
 def test_equals_its_twin(layout, biased):
-    method = Local(8, layout)
+    method = LocalAttention(8, layout)
     bias = Slope(torch.tensor([0.1, 0.3], dtype=torch.float64)) if biased else None
     for n in (53, 64):
         counts = torch.arange(1.0, 3 * n + 1, dtype=torch.float64).view(3, n).log()
@@ -32,11 +32,13 @@ def test_equals_its_twin(layout, biased):
 
 
 def test_by_hand():
-    assert read(Local(2), *A) == pytest.approx([1.731059, 1.268941, 3.5, 3.880797], abs=1e-6)
+    assert read(LocalAttention(2), *A) == pytest.approx(
+        [1.731059, 1.268941, 3.5, 3.880797], abs=1e-6
+    )
     strided = [1.238406, 3.761594, 2.0, 2.035972]
-    assert read(Local(2, "strided"), *A) == pytest.approx(strided, abs=1e-6)
+    assert read(LocalAttention(2, "strided"), *A) == pytest.approx(strided, abs=1e-6)
 
 
 def test_a_causal_model_is_refused():
     with pytest.raises(Unsupported, match="nothing but itself"):
-        read(Local(), *A, causal=True)
+        read(LocalAttention(), *A, causal=True)

@@ -27,7 +27,7 @@ CAUSAL = "the first token of each block would read nothing but itself in a causa
 
 
 @dataclass(frozen=True)
-class Local(Method):
+class LocalAttention(Method):
     """Exact attention within blocks.
 
     b       tokens in a block
