@@ -156,14 +156,14 @@ def score(arguments: Sequence[str]) -> int:
     parser.add_argument("file", type=Path)
     add_json(parser)
     options = _submission_options(parser, arguments)
-    from bench.statistics import paired
-    from bench.store.scoring import scored
+    from bench.statistics import scores
+    from bench.store.scoring import documents, scored
     from tasks.loading import submission
 
     task = options.task
-    given, references = _data(submission.paired, task, options.source, options.file)
+    given, references, rows = _data(submission.paired, task, options.source, options.file)
     figures, each = scored(task, given, references)
-    estimate = paired.bootstrap_mean(each, seed=0)
+    estimate = scores.mean(each, documents(rows) if rows else None)
     interval = {"standard_error": estimate.stderr, "ci_lo": estimate.lo, "ci_hi": estimate.hi}
     _facts({**figures, **interval, "n_scored": len(each)}, options.format)
     return 0

@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.errors import RequestError, unknown
 from bench.request.schema import BASELINE
-from bench.statistics import paired
+from bench.statistics import paired, scores
 from bench.status import QualityComparison, Status, Verdict
 from bench.store.columns import Row, value_of
 from bench.store.engine import kernel_names
@@ -27,8 +27,6 @@ FIGURES = ("quality", "latency", "memory")
 SURE = 0.05
 SAME_POINTS = 1.0
 SAME_BYTES = 1 << 20
-SCALE = 100.0
-"""Scores lie in 0…100."""
 
 
 class ChangeVerdict(StrEnum):
@@ -161,11 +159,16 @@ def memory(a: Row, b: Row) -> Difference:
 
 
 def quality(
-    a: Sequence[float], b: Sequence[float], higher_is_better: bool, margin: float = SAME_POINTS
+    a: Sequence[float],
+    b: Sequence[float],
+    higher_is_better: bool,
+    margin: float = SAME_POINTS,
+    documents: scores.Documents | None = None,
 ) -> Difference:
-    """Scores of the same samples, in the same order. `margin` is in points."""
+    """Scores of the same samples, in the same order. `margin` is in points; `documents` as in
+    `scores.mean`."""
     ours, theirs = np.asarray(a, float), np.asarray(b, float)
-    estimate = paired.paired_difference(theirs, ours)
+    estimate = scores.difference(theirs, ours, documents)
     mean, change = float(ours.mean()), estimate.value
     difference = Difference(
         "quality", mean, float(theirs.mean()), change, estimate.lo, estimate.hi, "points",
@@ -175,11 +178,8 @@ def quality(
     if estimate.lo is None or estimate.hi is None:
         return difference._replace(note="one sample has no interval")
     if not np.any(ours != theirs):
-        # The bootstrap interval of equal scores is empty; by the rule of three other samples may
-        # still differ.
-        reach = SCALE * (1 - 0.05 ** (1 / len(ours)))
-        difference = difference._replace(lo=-reach, hi=reach, note="every sample scores the same")
-    difference = difference._replace(p=paired_p(a, b))
+        difference = difference._replace(note="every sample scores the same")
+    difference = difference._replace(p=scores.paired_p(a, b, documents))
     lo, hi = difference.lo or 0.0, difference.hi or 0.0
     if -margin <= lo and hi <= margin:
         return difference._replace(verdict=ChangeVerdict.SAME, if_significant=ChangeVerdict.SAME)
@@ -188,15 +188,6 @@ def quality(
     better = (change > 0) == higher_is_better
     verdict = ChangeVerdict.BETTER if better else ChangeVerdict.WORSE
     return difference._replace(if_significant=verdict)
-
-
-def paired_p(a: Sequence[float], b: Sequence[float]) -> float:
-    """p-value that scores of the same samples, in the same order, have the same mean: McNemar's
-    for right or wrong, else that of swapping the two scores of a sample."""
-    ours, theirs = np.asarray(a, float), np.asarray(b, float)
-    values = {*ours.tolist(), *theirs.tolist()}
-    binary = values <= {0.0, 1.0} or values <= {0.0, SCALE}
-    return paired.mcnemar(ours > 0, theirs > 0) if binary else paired.sign_flip_p(ours, theirs)
 
 
 def _why_missing(side: str, row: Row, reason: str | None) -> str:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict, Union, get_args, get_origin
 
-from bench.status import QualityComparison, Status, Verdict, WeightsProtocol
+from bench.status import QualityComparison, QualityVerdict, Status, Verdict, WeightsProtocol
 
 SCHEMA_VERSION = 1
 
@@ -111,6 +111,8 @@ class Row(TypedDict, total=False):
     value_diff: Annotated[float | None, "value − base_value over shared samples"]
     value_diff_ci_lo: Annotated[float | None, "lower end of its 95 % interval"]
     value_diff_ci_hi: Annotated[float | None, "upper end"]
+    value_diff_detectable: Annotated[float | None, "difference shown with probability 0.8"]
+    quality_verdict: Annotated[QualityVerdict | None, "what `value_diff` says"]
     quality_comparison: Annotated[QualityComparison | None, "weights of `value` and `base_value`"]
     chance: Annotated[float | None, "score of the best constant answer, chosen on other samples"]
     chance_reason: Annotated[str | None, "why it isn't known"]
@@ -131,8 +133,9 @@ class Row(TypedDict, total=False):
     pair_order: Annotated[str | None, "one letter a pair: which arm went first"]
     pair_process: Annotated[list[int] | None, "number of the process that timed each pair"]
     lat_median_ns: Annotated[int | None, "method's median"]
-    lat_p10_ns: Annotated[int | None, "its 10th percentile"]
-    lat_p90_ns: Annotated[int | None, "its 90th percentile"]
+    lat_p10_ns: Annotated[int | None, "10th percentile of its samples, of 64 or more"]
+    lat_p90_ns: Annotated[int | None, "90th percentile of its samples, of 64 or more"]
+    lat_p99_ns: Annotated[int | None, "99th percentile of its samples, of 662 or more"]
     lat_mad_ns: Annotated[int | None, "its median absolute deviation"]
     lat_min_ns: Annotated[int | None, "its minimum"]
     base_median_ns: Annotated[int | None, "vanilla's median"]

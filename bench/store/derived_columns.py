@@ -11,13 +11,14 @@ from bench.errors import RequestError, errors_of
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from bench.request.training_record import training_of
-from bench.statistics import between_processes
+from bench.statistics import between_processes, scores
 from bench.statistics import paired as stats
 from bench.status import Status, Verdict
 from bench.store import chance_level, quality_arms
 from bench.store.columns import FUSED_KERNEL, Row
 from bench.store.predictions import Predictions
-from bench.store.scoring import scored
+from bench.store.quality_verdict import quality_verdict
+from bench.store.scoring import documents, scored
 from tasks.base import Task
 from tasks.metrics import buckets
 
@@ -79,7 +80,7 @@ class _Scored(NamedTuple):
 
     figures: dict[str, Any]
     each: list[float]
-    estimate: stats.Estimate
+    estimate: scores.Estimate
     by_length: str | None
     sha256: str
 
@@ -98,7 +99,7 @@ def _scored(cell: Cell, task: Task, rows: Sequence[Any], predictions: Prediction
     return _Scored(
         figures=dict(figures),
         each=each,
-        estimate=stats.bootstrap_mean(each, seed=cell.seed),
+        estimate=scores.mean(each, documents(rows), cell.seed),
         by_length=by_length,
         sha256=predictions.sha256([row.id for row in rows]),
     )
@@ -122,7 +123,7 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
         "stderr": method.estimate.stderr,
         "ci_lo": low,
         "ci_hi": method.estimate.hi,
-        "ci_method": "bootstrap over samples",
+        "ci_method": method.estimate.how or None,
         "metrics": json.dumps(method.figures),
         "score_by_length": method.by_length,
         "n_scored": len(rows),
@@ -133,7 +134,7 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
     if paired:
         key = cell.baseline().prediction_key
         base = _scored(cell, task, rows, Predictions(folder, key))
-        difference = stats.paired_difference(method.each, base.each, seed=cell.seed)
+        difference = scores.difference(method.each, base.each, documents(rows), cell.seed)
         columns |= {
             "base_value": base.figures["value"],
             "base_ci_lo": base.estimate.lo,
@@ -143,8 +144,16 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
             "value_diff": method.figures["value"] - base.figures["value"],
             "value_diff_ci_lo": difference.lo,
             "value_diff_ci_hi": difference.hi,
+            "value_diff_detectable": _detectable(difference),
         }
+        columns["quality_verdict"] = quality_verdict(columns)
     return columns
+
+
+def _detectable(difference: scores.Estimate) -> float | None:
+    if difference.lo is None or difference.hi is None:
+        return None
+    return scores.detectable(difference.lo, difference.hi)
 
 
 def latency(samples: Mapping[str, Any], seed: int) -> Row:
@@ -154,6 +163,7 @@ def latency(samples: Mapping[str, Any], seed: int) -> Row:
         "lat_median_ns": mine.median_ns,
         "lat_p10_ns": mine.p10_ns,
         "lat_p90_ns": mine.p90_ns,
+        "lat_p99_ns": mine.p99_ns,
         "lat_mad_ns": mine.mad_ns,
         "lat_min_ns": mine.min_ns,
     }

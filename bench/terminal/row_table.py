@@ -15,13 +15,21 @@ from rich.table import Table
 
 from bench.request import plugins
 from bench.request.schema import BASELINE
-from bench.status import QualityComparison, Status
+from bench.status import QualityComparison, QualityVerdict, Status
 from bench.store import engine, quality_arms
+from bench.store.quality_verdict import quality_verdict
 from bench.terminal.rows_table import times, verdict
 from tasks.base import ANSWERS
 
 TRAININGS = ("training", "base_training")
 SOLO_DIFFERS = 0.1
+QUALITY_STYLE: dict[str, str] = {
+    QualityVerdict.KEPT: "[green]{}[/]",
+    QualityVerdict.HIGHER: "[green]{}[/]",
+    QualityVerdict.LOWER: "[red]{}[/]",
+    QualityVerdict.UNTELLABLE: "[yellow]{}[/]",
+    QualityVerdict.UNDECIDED: "[yellow]{}[/]",
+}
 
 
 def show(row: Mapping[str, Any], results: Path) -> None:
@@ -83,6 +91,10 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield "  training", *amounts, compared
     elif r.get("base_value") is not None:
         yield "  weights", "", "", quality_arms.comparison_text(r)
+    if found := quality_verdict(r):
+        yield f"  {BASELINE}'s quality", "", "", QUALITY_STYLE[found].format(found)
+    if r.get("value_diff_detectable") is not None:
+        yield "  smallest difference shown", "", "", f"±{r['value_diff_detectable']:.1f}"
     by_length = json.loads(r.get("score_by_length") or "{}")
     if len(by_length) > 1:
         vanilla = json.loads(r.get("base_score_by_length") or "{}")

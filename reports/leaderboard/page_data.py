@@ -13,6 +13,7 @@ from typing import Any
 from bench.status import QualityComparison
 from bench.store.engine import engine_only, own_engine
 from bench.store.quality_arms import comparison, comparison_text, training_text
+from bench.store.quality_verdict import faster_as_good, quality_verdict
 from reports.leaderboard.boards import Board, BoardEntry, finite
 from reports.looks import looks
 from reports.rows import Row
@@ -140,6 +141,9 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
         "spread": _figures(row["process_sd_pct"], 2),
         "verdict": row["verdict"],
         "engineOnly": engine_only(row) or None,
+        "asGood": faster_as_good(row) or None,
+        "kept": quality_verdict(row),
+        "detectable": _round(row["value_diff_detectable"], 1),
         **_same_engine(row),
         "noise": _figures(row["aa_noise_pct"], 2),
         "ms": _per(row["lat_median_ns"], 1e6),

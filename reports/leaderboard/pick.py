@@ -28,7 +28,7 @@ SHOWN = (
     "chance", "at_chance", "predictions_path", "predictions_sha256",
     "base_value", "base_ci_lo", "base_ci_hi",
     "base_predictions_sha256", "value_diff", "value_diff_ci_lo", "value_diff_ci_hi",
-    "quality_comparison", "training", "base_training",
+    "value_diff_detectable", "quality_comparison", "training", "base_training",
     "lat_samples_ns", "base_samples_ns", "lat_median_ns", "base_median_ns", "ratio",
     "ratio_ci_lo", "ratio_ci_hi", "ratio_p", "ratio_reason", "n_pairs", "verdict", "aa_noise_pct",
     "n_processes", "process_sd_pct", "process_reason", "kernel", "engine_kernel",

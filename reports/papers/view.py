@@ -24,6 +24,7 @@ LEGEND = (
     "published: as printed, followed by the ratio to vanilla at the same length and size where "
     "ratios are compared; ratios are method / vanilla, below 1 is better; ≈ is read off a "
     "plot; a number in brackets refers to a note.",
+    "bold: faster than vanilla with at least 99 % of its score.",
     "measured: with its 95 % interval. Ratios are to unfused attention (vanilla_eager), the "
     "baseline of the papers. Absolute times of different hardware are never compared.",
     f"reproduced: the whole interval lies within ±{SCORE_POINTS:g} points of a score, or within a "

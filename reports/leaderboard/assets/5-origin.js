@@ -37,6 +37,7 @@ function openOrigin(row, asked) {
       ['Vanilla', row.base == null ? null : `${points(row.base)}${within(row.baseLo, row.baseHi, points)} on the same samples; ${more.compared}`],
       ['Best constant answer', row.chance == null ? null : `${points(row.chance)}${row.atChance ? ': ‡ this score is not clearly above it' : ''}`],
       ['Difference', difference == null ? null : `${signed(difference)}${within(row.diffLo, row.diffHi, signed)} points; ${more.compared}`],
+      ['Vanilla’s quality', row.kept && `${row.kept}${row.detectable == null ? '' : `; these samples show differences from ${row.detectable} points on`}`],
       ['§ Training', row.ownWeights ? more.training : null],
       ['§ Vanilla’s training', row.ownWeights ? more.base_training : null],
       ['Rank', row.first == null ? null : `${rank(row)} of ${board.rows.filter((other) => other.first != null).length}; pairs told apart ${board.how}`],
