@@ -1,8 +1,9 @@
-"""Inputs small enough to check attention by hand, and random ones."""
+"""Inputs of methods without parameters of their own, and dense attention to compare with."""
 
 import torch
 
 from methods.base import AttentionCall, SequenceInfo
+from tests.methods import input_a
 
 
 def heads(*numbers):
@@ -11,8 +12,7 @@ def heads(*numbers):
     return x.view(1, 1, len(numbers), -1)
 
 
-A = heads(1, -1, 0, 2), heads(1, 2, -1, 0), heads(1, 2, 3, 4)
-"""Query, key and value of four tokens, d = 1."""
+A = [x.double() for x in input_a.A]
 
 
 def read(method, query, key, value, causal=False, scale=1.0, **sequence):
