@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.errors import RequestError, unknown
+from bench.host.host import has_older_id
 from bench.request.schema import BASELINE
 from bench.statistics import paired, scores
 from bench.status import QualityComparison, Status, Verdict
@@ -83,8 +84,8 @@ def latency(a: Row, b: Row) -> Difference:
             return Difference("latency", note=_why_missing(side, row, row["ratio_reason"]))
     if a["method"] == b["method"] == BASELINE:
         return Difference("latency", note="both are vanilla, which latency is measured against")
-    if a["host_id"] != b["host_id"]:
-        return Difference("latency", note="measured on different hosts")
+    if reason := _other_hosts(a, b):
+        return Difference("latency", note=reason)
     ours, theirs = latency_ratio(a), latency_ratio(b)
     if ours and theirs:
         ratio = paired.ratio_of_ratios(ours, theirs)
@@ -109,6 +110,14 @@ def latency(a: Row, b: Row) -> Difference:
         if_significant=LATENCY_CHANGE[Verdict(paired.verdict(ratio, resolution))],
         note="; ".join(filter(None, (noisy, _other_kernels(a, b)))),
     )  # fmt: skip
+
+
+def _other_hosts(a: Row, b: Row) -> str:
+    """Why the costs of two rows form no ratio; empty where they do."""
+    if a["host_id"] == b["host_id"]:
+        return ""
+    older = has_older_id(a["host_id"]) != has_older_id(b["host_id"])
+    return "measured on different hosts" + (", or with an older id of one host" if older else "")
 
 
 def _other_kernels(a: Row, b: Row) -> str:
@@ -143,6 +152,8 @@ def memory(a: Row, b: Row) -> Difference:
     for side, row in (("A", a), ("B", b)):
         if not value_of(row, column):
             return Difference("memory", note=_why_missing(side, row, row["mem_reason"]))
+    if reason := _other_hosts(a, b):
+        return Difference("memory", note=reason)
     if a["mem_method"] != b["mem_method"]:
         methods = f"{a['mem_method']}, {b['mem_method']}"
         return Difference("memory", note=f"read in two ways: {methods}")

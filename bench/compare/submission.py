@@ -12,6 +12,7 @@ from typing import NamedTuple
 from bench.compare import git_history, verify
 from bench.compare.row_checks import Level, faults
 from bench.compare.verify import Agreement, FigureCheck
+from bench.host.host import short_host
 from bench.status import Status
 from bench.store import query, store
 from bench.store.columns import COLUMNS, Row, value_of
@@ -146,7 +147,7 @@ def _other_hosts(rows: Sequence[Row], folders: Sequence[Path]) -> Iterator[Remar
             if check.verdict == Agreement.DISAGREES:
                 text = (
                     f"{check.figure} {check.here}, but {check.stored} on host "
-                    f"{(other['host_id'] or '?')[:8]} (row {other['row_id'][:12]}): {check.reason}"
+                    f"{short_host(other['host_id'])} (row {other['row_id'][:12]}): {check.reason}"
                 )
                 level = Level.WRONG if check.figure == "quality" else Level.LOOK
                 yield Remark(level, row["row_id"][:12], text)

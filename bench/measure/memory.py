@@ -43,7 +43,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Row:
     """Bytes beyond the loaded model that one forward needs at its peak."""
     cell = Cell.from_json(request["cell"])
     worker.return_freed_memory()
-    arms.prepare(cell)
+    arms.prepare(cell, costs=True)
     if cell.threads == 1:
         # A thread that moves would leave pages in another processor's batch.
         os.sched_setaffinity(0, {linux.current_cpu()})

@@ -17,6 +17,8 @@ SCHEMA_VERSION = 1
 
 FUSED_KERNEL = "torch"
 """`kernel` and `engine_kernel` of torch's fused attention, on which vanilla runs."""
+WIDENED_TO_ALONE = "widened to the time alone"
+"""In `ratio_ci_method`: the method's time without vanilla lay outside the interval."""
 Json = Annotated[str, "json"]
 """Text of JSON. `Store.append` takes the object itself, too."""
 WeightsKind = Literal[
@@ -144,6 +146,7 @@ class Row(TypedDict, total=False):
     ratio_ci_lo: Annotated[float | None, "lower end of its 95 % interval"]
     ratio_ci_hi: Annotated[float | None, "upper end"]
     ratio_p: Annotated[float | None, "larger of the sign-flip p-value and Student's over processes"]
+    ratio_ci_method: Annotated[str | None, "what it covers; null: an older row, only its pairs"]
     ratio_reason: Annotated[str | None, "why there is no ratio"]
     n_processes: Annotated[int | None, "processes that timed the pairs; null: one, in an older row"]
     ratio_same_engine: Annotated[float | None, "the same against exact attention by its engine"]
@@ -204,6 +207,7 @@ class Row(TypedDict, total=False):
     # host
     host_id: Annotated[str, "hash of what stays the same on this machine"]
     cpu_model: Annotated[str | None, "name of the processor"]
+    instruction_sets: Annotated[str | None, "vector instruction sets of the processor"]
     cores_phys: Annotated[int | None, "physical cores of the machine"]
     cores_logical: Annotated[int | None, "logical cores of the machine"]
     affinity: Annotated[str | None, "numbers of the logical cores that its threads may use"]

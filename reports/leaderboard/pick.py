@@ -31,14 +31,14 @@ SHOWN = (
     "value_diff_detectable", "quality_comparison", "training", "base_training",
     "lat_samples_ns", "base_samples_ns", "lat_median_ns", "base_median_ns", "ratio",
     "ratio_ci_lo", "ratio_ci_hi", "ratio_p", "ratio_reason", "n_pairs", "verdict", "aa_noise_pct",
-    "n_processes", "process_sd_pct", "process_reason", "kernel", "engine_kernel",
+    "n_processes", "process_sd_pct", "process_reason", "ratio_ci_method", "kernel", "engine_kernel",
     "engine_median_ns", "ratio_same_engine", "ratio_same_engine_ci_lo", "ratio_same_engine_ci_hi",
     "ratio_same_engine_verdict", "ratio_same_engine_reason",
     "mem_ratio", "mem_method", "mem_reason", "rss_peak_delta_bytes", "base_rss_peak_delta_bytes",
     "gpu_alloc_delta_bytes", "base_gpu_alloc_delta_bytes",
     "fid_rel_l2", "fid_top1_agree", "fid_kl_mean", "fid_reason",
-    "cpu_model", "cores_phys", "gpu_name", "os_kernel", "virt", "python", "torch",
-    "noisy", "noise_reason",
+    "cpu_model", "instruction_sets", "cores_phys", "gpu_name", "os_kernel", "virt", "python",
+    "torch", "noisy", "noise_reason",
 )  # fmt: skip
 """What the page needs of a row."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from bench.host.host import short_host
 from bench.request import plugins
 from bench.status import Status
 from reports import ratios
@@ -272,8 +273,8 @@ def _measured_hardware(rows: Iterable[Row]) -> list[Labelled]:
             f"{memory:.0f} GiB" if memory else None,
             f"torch {row['torch']}" if row["torch"] else None,
         )
-        hosts[row["host_id"] or "?"] = ", ".join(filter(None, facts)) or "not recorded"
-    labelled = [(f"measured, host {host[:8]}", facts) for host, facts in hosts.items()]
+        hosts[short_host(row["host_id"])] = ", ".join(filter(None, facts)) or "not recorded"
+    labelled = [(f"measured, host {host}", facts) for host, facts in hosts.items()]
     return labelled or [("measured", "nothing yet")]
 
 

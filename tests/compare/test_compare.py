@@ -107,6 +107,13 @@ def test_latency_that_cannot_be_compared_says_why(change, note):
     assert found.note == note and found.change is None and found.verdict is None
 
 
+def test_memory_of_another_host_forms_no_ratio():
+    a, b = made.full(), made.full(host_id="h2-there")
+    assert memory(a, b).note == "measured on different hosts, or with an older id of one host"
+    assert memory(a, b | {"host_id": "there"}).note == "measured on different hosts"
+    assert memory(a, a).change == 0
+
+
 def test_a_host_of_unknown_noise_finds_no_equality():
     a, b = (made.full(**made.timing(0.5, seed=i)) for i in range(2))
     assert judge(latency(a, b | {"aa_noise_pct": None})).verdict == "undecided"

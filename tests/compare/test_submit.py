@@ -283,6 +283,18 @@ def test_a_second_measurement_agrees_disagrees_or_cannot_tell(figure, here, verd
     assert said(row(), row(**here), figure).verdict == verdict
 
 
+@pytest.mark.parametrize("figure", ["latency", "memory"])
+def test_another_kernel_is_named_and_explains_a_difference(figure):
+    changes = {"ratio": 0.7, "ratio_ci_lo": 0.69, "ratio_ci_hi": 0.71}
+    changes |= {"rss_peak_delta_bytes": 130 << 20, "kernel": "torch (no C++ compiler)"}
+    native = row(kernel="native avx512 float32")
+    check = said(native, row(**changes), figure)
+    assert check.verdict == "can't tell"
+    assert check.reason.startswith("on torch here, the row on native avx512 float32; ")
+    same = said(native, row(kernel="torch"), figure)
+    assert same.verdict == "agrees" and "on torch here" in same.reason
+
+
 def test_another_host_may_have_another_ratio_within_reason():
     far = {"host_id": "far"}
     near = {"ratio": 0.6, "ratio_ci_lo": 0.59, "ratio_ci_hi": 0.61}

@@ -52,6 +52,7 @@ function openOrigin(row, asked) {
       ['Medians', row.ms == null ? null : `${some(row.ms)} ms${row.baseMs == null ? '' : `, vanilla ${some(row.baseMs)} ms`}`],
       ['Pairs', row.pairs == null ? null : `${row.pairs}${few}${row.p == null ? '' : `; p = ${row.p}`}`],
       ['Between processes', row.ratio == null ? null : row.spread == null ? `not seen: ${more.process_reason || 'an older row, of one process'}` : `±${row.spread} % between the ratios of ${row.processes} processes`],
+      ['Interval covers', row.ratio == null ? null : more.ratio_ci_method],
       ['Machine’s noise', row.noise == null ? null : `±${row.noise} % between equal arms`],
       ['† Busy machine', row.noisy ? more.noise_reason || 'yes' : null],
     ], histogram(row.label, row.times, row.ms), histogram(row.processes > 1 ? 'vanilla, in the same processes' : 'vanilla, in the same process', row.baseTimes, row.baseMs)),
@@ -73,7 +74,7 @@ function openOrigin(row, asked) {
   const origin = facts('Where it comes from', 'rank', '', [
     ['Row', h('code', {}, row.id)], ['Stored', row.created ? `${row.created.replace('T', ' ')} UTC` : null],
     ['Command', h('code', {}, command)], ['Commit', row.code ? h('code', {}, row.code) : 'not recorded'],
-    ['Host', host.host_id], ['Machine', [host.gpu_name, host.cpu_model, host.cores_phys && `${host.cores_phys} cores`, host.virt !== 'none' && host.virt].filter(Boolean).join(', ')],
+    ['Host', host.host_id && `${host.host_id}${host.older ? ' (older id: without the instruction sets)' : ''}`], ['Instruction sets', host.instruction_sets], ['Machine', [host.gpu_name, host.cpu_model, host.cores_phys && `${host.cores_phys} cores`, host.virt !== 'none' && host.virt].filter(Boolean).join(', ')],
     ['Software', [host.torch && `torch ${host.torch}`, host.python && `Python ${host.python}`, host.os_kernel].filter(Boolean).join(', ')],
     ['Method', more.method_params && more.method_params !== '{}' ? h('code', {}, more.method_params) : null],
     ['Model', `${board.model}, ${board.weights} weights ${row.weights}`], ['Rows', `${board.source}${board.split ? `, ${board.split}` : ''} ${board.data || ''}`],
