@@ -76,19 +76,21 @@ class HTransformer1D(Method):
         self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, valid: Tensor | None
     ) -> Tensor:
         inputs = [widened(x) for x in (query, *per_head(query, key, value))]
-        finest, *coarser = levels_of(inputs, call.sequence, self.rank)
+        n = query.shape[2]
+        rank = min(self.rank, n + n % 2)  # more would be empty
+        finest, *coarser = levels_of(inputs, call.sequence, rank)
         if call.sequence.causal or self.queries == "fine":
             return self._of_fine_queries(finest, coarser, call).to(query.dtype)
         merged: Partial | None = None
         for level in (*reversed(coarser), finest):
-            n, size = level.query.shape[2], level.key_tokens.shape[1] // 3
+            length, size = level.query.shape[2], level.key_tokens.shape[1] // 3
             groups = torch.arange(len(level.key_tokens) * size, device=query.device).view(-1, size)
             own = dataclasses.replace(call, sequence=level.sequence)
             part = attend_in_groups(
                 level.query, level.key, level.value, own, groups, level.key_tokens
             )
-            if merged is not None and merged.output.shape[2] != n:
-                merged = merged.repeated(2, n)
+            if merged is not None and merged.output.shape[2] != length:
+                merged = merged.repeated(2, length)
             merged = part if merged is None else part.merged(merged)
         assert merged is not None
         return merged.output.to(query.dtype)
@@ -103,7 +105,8 @@ class HTransformer1D(Method):
             read = level.key_tokens[place >> max(0, index - 1)]
             exists = (read >= 0) & (read < level.key.shape[2])
             key_tokens.append((read + start).masked_fill(~exists, -1))
-        tokens = torch.arange(blocks * self.rank, device=place.device).view(blocks, -1)
+        rank = finest.key_tokens.shape[1] // 3
+        tokens = torch.arange(blocks * rank, device=place.device).view(blocks, rank)
         keys, visible = torch.cat(key_tokens, 1), None
         if call.sequence.causal:  # coarse keys are all of earlier tokens
             later = keys[:, None, :] > tokens[:, :, None]
