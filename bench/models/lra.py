@@ -225,10 +225,8 @@ class LRALayer(BlockLayer):
 
     def projections(self) -> Projections:
         block = self.block
-        return Projections(
-            block.query, block.key, block.value, block.output, block.head_size,
-            block.scale, block.attention_dropout,
-        )  # fmt: skip
+        return Projections(block.query, block.key, block.value, block.output, block.head_size,
+                           block.scale, block.attention_dropout)  # fmt: skip
 
 
 class LRAFamily(Classifier):
