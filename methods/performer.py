@@ -9,7 +9,7 @@ Differs from official code:
 - No 10⁻⁴ is added to the features (`methods.linear`): in a causal model keys to come would show
   through it, for there keys are scaled by the largest of all positions.
 - Directions are fixed by the seed and the layer; there they are drawn anew in training.
-- LRA's default is kernel="relu" with m=null; its softmax one, on ListOps only, has 2 features.
+- LRA's default is features="relu" with m=null; its softmax one, on ListOps only, has 2 features.
 - In Nyströmformer's harness padding takes part in the denominator.
 """
 
@@ -33,24 +33,24 @@ DRAWN = 1_000_003  # seeds of layers are this far apart
 class Performer(LinearMethod):
     """FAVOR+.
 
-    kernel  "softmax", or "relu", the generalised kernel φ(x) = relu(w·x) + offset (§2.2), which
-            weights must be trained with
-    m       random features; None, for "relu" only: relu(x) + offset itself
-    offset  of "relu"
-    seed    of the directions, drawn for each layer
+    features  "softmax", or "relu", the generalised kernel φ(x) = relu(w·x) + offset (§2.2), which
+              weights must be trained with
+    m         random features; None, for "relu" only: relu(x) + offset itself
+    offset    of "relu"
+    seed      of the directions, drawn for each layer
     """
 
-    kernel: str = "softmax"
+    features: str = "softmax"
     m: int | None = 256
     offset: float = 1e-3
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_choice("kernel", self.kernel, ("softmax", "relu"))
+        check_choice("features", self.features, ("softmax", "relu"))
         check_least("m", self.m, 1)
         check_least("seed", self.seed, 0)
-        if self.m is None and self.kernel == "softmax":
-            raise ValueError("m=null needs kernel=relu")
+        if self.m is None and self.features == "softmax":
+            raise ValueError("m=null needs features=relu")
         if self.offset <= 0:
             raise ValueError(f"offset is {self.offset}; it is above 0")
 
@@ -59,7 +59,7 @@ class Performer(LinearMethod):
         projected: Tensor = x
         if self.m is not None:
             projected = x @ directions(self.m, x.shape[-1], self.seed + DRAWN * call.layer).to(x).T
-        if self.kernel == "relu":
+        if self.features == "relu":
             return (projected.relu() + self.offset).log()
         half: Tensor = x.square().sum(-1, keepdim=True) / 2
         return projected - half

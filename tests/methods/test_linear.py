@@ -24,7 +24,7 @@ def features(method, x, call):
     projected = x
     if method.m:
         projected = x @ directions(method.m, 6, method.seed + performer.DRAWN * call.layer).T
-    if method.kernel == "relu":
+    if method.features == "relu":
         return projected.relu() + method.offset
     return (projected - x.square().sum(-1, keepdim=True) / 2).exp() / math.sqrt(method.m)
 
@@ -120,7 +120,7 @@ def test_what_cant_be_done_is_said_in_words():
     assert "position bias" in Performer().unsupported(workload)
     with pytest.raises(Unsupported, match="position bias"):
         Performer().attend(*inputs(5), call_of(bias=Slope(torch.ones(2))))
-    with pytest.raises(ValueError, match="m=null needs kernel=relu"):
+    with pytest.raises(ValueError, match="m=null needs features=relu"):
         Performer(m=None)
     with pytest.raises(ValueError, match="offset is 0"):
         Performer(offset=0)
