@@ -61,7 +61,7 @@ class Arm:
 FUSED, EAGER = Arm("vanilla (fused SDPA)", Vanilla()), Arm("vanilla_eager", VanillaEager())
 CAUSAL = Arm("vanilla causal", Vanilla(), causal=True)
 NATIVE = Arm("vanilla native float32", Vanilla("native"), {1024: 2.2, 4096: 2.2, 16384: 2.2})
-BIGBIRD = {
+BIGBIRD: dict[kernels.Products, dict[int, float]] = {
     "float32": {1024: 3.9, 4096: 14.0, 16384: 55.0},
     "bfloat16": {1024: 6.0, 4096: 24.0, 16384: 90.0},
 }

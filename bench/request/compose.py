@@ -156,7 +156,9 @@ def check_overrides(overrides: Sequence[str]) -> list[str]:
                     _check_experiment(choice)
         if group == "method":
             methods = choices
-        result.append(line)
+        # A mapping that a recipe may leave out: Hydra would refuse its keys as unknown.
+        is_open = group.startswith("recipe.trained_with") and not line.startswith("+")
+        result.append(f"++{line}" if is_open else line)
     keys = [override.key_or_group for override in parsed]
     _check_keys(keys, methods)
     _check_scale(parsed)
