@@ -77,13 +77,22 @@ def arms(n: int) -> list[Arm]:
             Vanilla("native", "bfloat16"),
             {1024: 3.8, 4096: 3.8, 16384: 4},
         ),
-        Arm("iceformer quantized", IceFormer(), {1024: 4, 4096: 6, 16384: 9, 131072: 20}),
+        Arm(
+            "iceformer quantized",
+            IceFormer(search="quantized"),
+            {1024: 4, 4096: 6, 16384: 9, 131072: 20},
+        ),
         Arm("iceformer dci", DCI, {4096: 1, 16384: 1.3}),
         Arm("iceformer exact", IceFormer(search="exact")),
         Arm("bigbird torch", BigBird(kernel="torch"), {1024: 1.5, 4096: 5.4, 16384: 20}),
         *(Arm(f"bigbird native {p}", BigBird(products=p), goal) for p, goal in BIGBIRD.items()),
         CAUSAL,
-        Arm("iceformer quantized causal", IceFormer(), {1024: 3, 4096: 5, 16384: 7}, causal=True),
+        Arm(
+            "iceformer quantized causal",
+            IceFormer(search="quantized"),
+            {1024: 3, 4096: 5, 16384: 7},
+            causal=True,
+        ),
     ]
     long = {"vanilla_eager": LONGEST_EAGER, "iceformer exact": LONGEST_EXACT}
     long["iceformer dci"] = LONGEST_WHOLE
@@ -175,7 +184,7 @@ def attention(
 def trained(n: int, rounds: int, rate: float) -> None:
     name, inputs = speed_models.trained_attention(n)
     print(f"keys of {name}: {inputs[0].shape[1]} heads of {inputs[0].shape[3]}")
-    compared = [FUSED, Arm("iceformer quantized", IceFormer())]
+    compared = [FUSED, Arm("iceformer quantized", IceFormer(search="quantized"))]
     compared += [
         Arm(f"iceformer dci k0={k0:g}", replace(DCI, k0=k0), {4096: 1, 16384: 1.3})
         for k0 in (0.06, 0.1, 0.14)
