@@ -16,7 +16,7 @@ from torch import Tensor
 from methods.attention import per_head
 from methods.sequence import AttentionCall, PositionBias
 
-SCORES = 3 << 18  # computed at once: more cost memory, and fewer the speed of the products
+SCORES = 1 << 19  # computed at once: more cost memory, and fewer the speed of the products
 LEAST, MOST = 16, 256  # queries of a head whose scores are computed at once
 
 
@@ -148,8 +148,7 @@ class TopKInputs:
     def chunks(self) -> list[slice]:
         """The queries in slices whose scores are few enough."""
         q, of_a_query = len(self.seen), self.key[..., 0].numel()
-        most = MOST * torch.get_num_threads()
-        size = max(LEAST, min(most, SCORES * torch.get_num_threads() // max(of_a_query, 1)))
+        size = max(LEAST, min(MOST, SCORES // max(of_a_query, 1)))
         return [slice(start, min(start + size, q)) for start in range(0, q, size)]
 
 
