@@ -197,8 +197,8 @@ def _scann(k: int, metric: str, threads: int, seed: int) -> Iterator[Search]:
         return lambda queries: search(queries.numpy())[0].astype(np.int64)
 
     for leaves, reorder in ((4, 2), (16, 4), (64, 8)):
-        effort = {"leaves": leaves, "reorder": reorder}
-        yield Search("scann", effort, partial(build, **effort))
+        searched = partial(build, leaves=leaves, reorder=reorder)
+        yield Search("scann", {"leaves": leaves, "reorder": reorder}, searched)
 
 
 PEERS = {"faiss": _faiss, "hnswlib": _hnswlib, "annoy": _annoy, "scann": _scann}

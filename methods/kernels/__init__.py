@@ -19,7 +19,7 @@ queries) → [B, H, q, e]. Any sizes and strides; d and e that are multiples of 
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -30,16 +30,16 @@ from methods.kernels.blocks import BLOCK, Blocks
 from methods.kernels.widths import Width
 
 __all__ = [
-    "ASKED", "BLOCK", "KERNELS", "PRODUCTS", "Blocks", "available", "block_sparse", "dci", "dense",
+    "ASKED", "BLOCK", "Blocks", "Kernel", "Products", "available", "block_sparse", "dci", "dense",
     "name", "note", "ran_natively", "topk",
 ]  # fmt: skip
 
 PACKED_BYTES = 8 << 20  # of packed keys and values at a time, unless one head needs more
 MAX_K = 200  # keys of a query in `topk` and `dci`
-KERNELS = ("auto", "torch", "native")
+Kernel = Literal["auto", "torch", "native"]
 ASKED = "kernel=torch"
 """The reason for torch where a method was asked for it."""
-PRODUCTS = ("float32", "bfloat16")
+Products = Literal["float32", "bfloat16"]
 
 
 def available(products: str = "float32") -> str | None:
