@@ -1,4 +1,4 @@
-"""Compiles the native source at its first use, for the widest vectors that this CPU has, and loads it."""
+"""Compiles the native source at its first use, for the vectors of this CPU, and loads it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ def built(command: list[str], width: Width) -> Path:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     print(
-        f"kernels: compiling attention.cpp for {width.name} (once, a few seconds) …", end="", file=sys.stderr)
+        f"kernels: compiling attention.cpp for {width.name} (once, a few seconds) …",
+        end="",
+        file=sys.stderr,
+    )
     start = time.monotonic()
     descriptor, unfinished = tempfile.mkstemp(suffix=".so", dir=path.parent)
     os.close(descriptor)
