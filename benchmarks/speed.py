@@ -196,7 +196,7 @@ def main() -> None:
     reason, rates = kernels.available(), ceiling()
     machine = platform.processor() or platform.machine()
     print(f"{machine}, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")
-    print(f"native kernels: {'yes' if reason is None else reason}")
+    print(f"native kernels: {kernels.name() if reason is None else reason}")
     print("GEMM ceiling, 1 thread: " + ", ".join(f"{r:.0f} GF/s {n}" for n, r in rates.items()))
     print(f"official IceFormer: {speed_models.official()}", flush=True)
     try:

@@ -40,7 +40,7 @@ class DenseAttention(NativeMethod):
     products: str = "float32"
 
     def __post_init__(self) -> None:
-        check_choice("kernel", self.kernel, kernels.KERNELS)
+        kernels.check_choice(self.kernel)
         check_choice("products", self.products, kernels.PRODUCTS)
         if self.products != "float32" and self.kernel == "torch":
             raise ValueError(f"products={self.products} needs kernel=auto or native")

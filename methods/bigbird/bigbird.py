@@ -70,7 +70,7 @@ class BigBird(NativeMethod):
     def __post_init__(self) -> None:
         check_choice("random_region", self.random_region, ("uniform", "official"))
         check_choice("multiplicity", self.multiplicity, ("once", "counted"))
-        check_choice("kernel", self.kernel, kernels.KERNELS)
+        kernels.check_choice(self.kernel)
         check_choice("products", self.products, kernels.PRODUCTS)
         if self.window < 1 or self.window % 2 == 0:
             raise ValueError(f"window is {self.window}; it is an odd number of blocks")

@@ -73,7 +73,7 @@ class IceFormer(NativeMethod):
     decoding: str = "exact"
 
     def __post_init__(self) -> None:
-        check_choice("kernel", self.kernel, kernels.KERNELS)
+        kernels.check_choice(self.kernel)
         check_choice("search", self.search, SEARCHES)
         check_choice("k_rule", self.k_rule, ("fixed", "alpha"))
         check_choice("directions", self.directions, dci.DIRECTIONS)

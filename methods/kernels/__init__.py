@@ -25,12 +25,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from methods.kernels import build, structs
+from methods import parameters
+from methods.kernels import build, structs, widths
 from methods.kernels.blocks import BLOCK, Blocks
-from methods.kernels.widths import Width
 
 __all__ = [
-    "ASKED", "BLOCK", "KERNELS", "PRODUCTS", "Blocks", "available", "block_sparse", "dci", "dense",
+    "ASKED", "BLOCK", "KERNELS", "PRODUCTS", "Blocks", "available", "block_sparse",
+    "check_choice", "dci", "dense",
     "name", "note", "ran_natively", "topk",
 ]  # fmt: skip
 
@@ -40,6 +41,13 @@ KERNELS = ("auto", "torch", "native")
 ASKED = "kernel=torch"
 """The reason for torch where a method was asked for it."""
 PRODUCTS = ("float32", "bfloat16")
+
+
+def check_choice(kernel: str) -> None:
+    """Raises ValueError where a method's parameter `kernel` is none of KERNELS, or BENCH_KERNELS
+    names no vectors of this CPU."""
+    parameters.check_choice("kernel", kernel, KERNELS)
+    widths.chosen()
 
 
 def available(products: str = "float32") -> str | None:
@@ -312,7 +320,7 @@ def _cannot_take(*tensors: Tensor | None) -> str | None:
     return None
 
 
-def _loaded() -> tuple[ctypes.CDLL, Width]:
+def _loaded() -> tuple[ctypes.CDLL, widths.Width]:
     loaded = build.load()
     assert not isinstance(loaded, str)
     return loaded
