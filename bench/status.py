@@ -31,6 +31,16 @@ class Verdict(StrEnum):
     UNDECIDED = "undecided"
 
 
+class QualityVerdict(StrEnum):
+    """What the difference of two scores says: bench.store.quality_verdict."""
+
+    KEPT = "kept"
+    HIGHER = "higher"
+    LOWER = "lower"
+    UNDECIDED = "undecided"
+    UNTELLABLE = "can't discriminate"
+
+
 class WeightsProtocol(StrEnum):
     """How a method's weights were made: bench.request.protocol."""
 

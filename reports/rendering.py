@@ -32,8 +32,13 @@ TEX = {
     "–": "--", "·": r"$\cdot$", "‡": r"$\ddagger$",
     "“": "``", "”": "''", "’": "'",
 }  # fmt: skip
+BOLD = {"md": "**{}**", "tex": r"\textbf{{{}}}", "html": "<b>{}</b>"}
 LAST_LETTER = 0x250
 """Where the letters of European languages end: pdflatex has no others."""
+
+
+class Strong(str):
+    """Text that is bold in every format that has it."""
 
 
 def render(template: str, **values: Any) -> str:
@@ -46,7 +51,6 @@ def render(template: str, **values: Any) -> str:
 def _environment(form: str) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    escape = {"md": markdown, "tex": tex}.get(form, one_line)
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=form == "html",
@@ -54,10 +58,17 @@ def _environment(form: str) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        finalize=lambda value: value if isinstance(value, Markup) else escape(str(value)),
+        finalize=lambda value: _escaped(value, form),
     )
     environment.filters |= {"code": markdown_code, "breakable": tex_breakable, "aligned": aligned}
     return environment
+
+
+def _escaped(value: Any, form: str) -> str:
+    if isinstance(value, Markup):
+        return value
+    text = {"md": markdown, "tex": tex}.get(form, one_line)(str(value))
+    return Markup(BOLD[form]).format(text) if isinstance(value, Strong) else text
 
 
 def one_line(text: str) -> str:
@@ -82,7 +93,7 @@ def markdown_code(text: str) -> Markup:
 def aligned(grid: Any) -> Markup:
     """The `head` and `lines` of a grid as a Markdown table, its `numbers` right-aligned; columns
     are padded to one width, so that it is readable in a terminal too."""
-    lines = [[str(markdown(text)) for text in line] for line in (grid.head, *grid.lines)]
+    lines = [[_escaped(text, "md") for text in line] for line in (grid.head, *grid.lines)]
     widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
     right = [i in grid.numbers for i in range(len(widths))]
     rule = ["-" * (w - 1) + (":" if r else "-") for r, w in zip(right, widths, strict=True)]

@@ -12,11 +12,12 @@ from bench.request import plugins
 from bench.status import QualityComparison, Status, Verdict
 from bench.store.engine import ENGINE_ONLY, engine_only, own_engine
 from bench.store.quality_arms import comparison, comparison_text, training_text
+from bench.store.quality_verdict import faster_as_good
 from bench.store.query import counting
 from bench.store.store import Store
 from reports import ratios
 from reports.looks import VANILLA, looks
-from reports.rendering import render
+from reports.rendering import Strong, render
 from reports.rows import Row
 from reports.wording import AT_CHANCE, ENDED
 
@@ -64,7 +65,10 @@ def results_page(folder: Path = REFERENCE) -> str:
 
 
 def _of_experiment(rows: Iterable[Row], name: str) -> list[Row]:
-    return [row for row in rows if f"experiment={name}" in (row["command"] or "")]
+    """The experiment's rows of the host that measured most of them: one table has one host."""
+    found = [row for row in rows if f"experiment={name}" in (row["command"] or "")]
+    hosts = Counter(row["host_id"] for row in found).most_common(1)
+    return [row for row in found if row["host_id"] == hosts[0][0]]
 
 
 def _hosts(rows: Iterable[Row]) -> list[str]:
@@ -97,7 +101,6 @@ def _quickstart(rows: Sequence[Row]) -> ResultGrid:
 
 def _quickstart_line(row: Row) -> tuple[str, ...]:
     chance = f" {AT_CHANCE}" if row["at_chance"] else ""
-    ratio = _within(row["ratio"], row["ratio_ci_lo"], row["ratio_ci_hi"], 3)
     return (
         str(row["task"]),
         f"{row['length']:,}",
@@ -106,12 +109,18 @@ def _quickstart_line(row: Row) -> tuple[str, ...]:
         _within(row["value"], row["ci_lo"], row["ci_hi"], 1) + chance,
         _number(row["base_value"], 1),
         comparison_text(row) or "–",
-        " ".join(filter(None, (f"×{ratio}", row["verdict"], engine_only(row)))),
+        _latency(row),
         ratios.to_same_engine(row),
         ratios.kernel(row),
         f"×{_number(row['mem_ratio'], 2)}",
         "–" if row["fid_rel_l2"] is None else f"{row['fid_rel_l2']:.3g}",
     )
+
+
+def _latency(row: Row) -> str:
+    ratio = _within(row["ratio"], row["ratio_ci_lo"], row["ratio_ci_hi"], 3)
+    text = " ".join(filter(None, (f"×{ratio}", row["verdict"], engine_only(row))))
+    return Strong(text) if faster_as_good(row) else text
 
 
 def _within(value: float | None, lo: float | None, hi: float | None, digits: int) -> str:

@@ -21,9 +21,9 @@ _made = itertools.count()
 
 
 def timing(
-    ratio: float = 1.0, pairs: int = 40, noise: float = 0.01, seed: int = 0
+    ratio: float = 1.0, pairs: int = 40, noise: float = 0.01, seed: int = 0, processes: int = 4
 ) -> dict[str, Any]:
-    """Latency columns of a method whose true ratio to vanilla is `ratio`."""
+    """Latency columns of a method whose true ratio to vanilla is `ratio`, in every process."""
     random = np.random.default_rng(seed)
     base = 1e8 * np.exp(random.normal(0, noise, pairs))
     mine = 1e8 * ratio * np.exp(random.normal(0, noise, pairs))
@@ -31,6 +31,7 @@ def timing(
     names = ("lat_samples_ns", "base_samples_ns", "aa_first_samples_ns", "aa_second_samples_ns")
     samples = (mine, base, first, second)
     columns = {n: s.round().astype(int).tolist() for n, s in zip(names, samples, strict=True)}
+    columns["pair_process"] = [i * processes // pairs for i in range(pairs)]
     return columns | derived_columns.latency(columns, seed)
 
 

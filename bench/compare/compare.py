@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bench.errors import RequestError, unknown
+from bench.host.host import has_older_id
 from bench.request.schema import BASELINE
-from bench.statistics import paired
+from bench.statistics import paired, scores
 from bench.status import QualityComparison, Status, Verdict
 from bench.store.columns import Row, value_of
 from bench.store.engine import kernel_names
@@ -27,8 +28,6 @@ FIGURES = ("quality", "latency", "memory")
 SURE = 0.05
 SAME_POINTS = 1.0
 SAME_BYTES = 1 << 20
-SCALE = 100.0
-"""Scores lie in 0…100."""
 
 
 class ChangeVerdict(StrEnum):
@@ -85,8 +84,8 @@ def latency(a: Row, b: Row) -> Difference:
             return Difference("latency", note=_why_missing(side, row, row["ratio_reason"]))
     if a["method"] == b["method"] == BASELINE:
         return Difference("latency", note="both are vanilla, which latency is measured against")
-    if a["host_id"] != b["host_id"]:
-        return Difference("latency", note="measured on different hosts")
+    if reason := _other_hosts(a, b):
+        return Difference("latency", note=reason)
     ours, theirs = latency_ratio(a), latency_ratio(b)
     if ours and theirs:
         ratio = paired.ratio_of_ratios(ours, theirs)
@@ -111,6 +110,14 @@ def latency(a: Row, b: Row) -> Difference:
         if_significant=LATENCY_CHANGE[Verdict(paired.verdict(ratio, resolution))],
         note="; ".join(filter(None, (noisy, _other_kernels(a, b)))),
     )  # fmt: skip
+
+
+def _other_hosts(a: Row, b: Row) -> str:
+    """Why the costs of two rows form no ratio; empty where they do."""
+    if a["host_id"] == b["host_id"]:
+        return ""
+    older = has_older_id(a["host_id"]) != has_older_id(b["host_id"])
+    return "measured on different hosts" + (", or with an older id of one host" if older else "")
 
 
 def _other_kernels(a: Row, b: Row) -> str:
@@ -145,6 +152,8 @@ def memory(a: Row, b: Row) -> Difference:
     for side, row in (("A", a), ("B", b)):
         if not value_of(row, column):
             return Difference("memory", note=_why_missing(side, row, row["mem_reason"]))
+    if reason := _other_hosts(a, b):
+        return Difference("memory", note=reason)
     if a["mem_method"] != b["mem_method"]:
         methods = f"{a['mem_method']}, {b['mem_method']}"
         return Difference("memory", note=f"read in two ways: {methods}")
@@ -161,11 +170,16 @@ def memory(a: Row, b: Row) -> Difference:
 
 
 def quality(
-    a: Sequence[float], b: Sequence[float], higher_is_better: bool, margin: float = SAME_POINTS
+    a: Sequence[float],
+    b: Sequence[float],
+    higher_is_better: bool,
+    margin: float = SAME_POINTS,
+    documents: scores.Documents | None = None,
 ) -> Difference:
-    """Scores of the same samples, in the same order. `margin` is in points."""
+    """Scores of the same samples, in the same order. `margin` is in points; `documents` as in
+    `scores.mean`."""
     ours, theirs = np.asarray(a, float), np.asarray(b, float)
-    estimate = paired.paired_difference(theirs, ours)
+    estimate = scores.difference(theirs, ours, documents)
     mean, change = float(ours.mean()), estimate.value
     difference = Difference(
         "quality", mean, float(theirs.mean()), change, estimate.lo, estimate.hi, "points",
@@ -175,11 +189,8 @@ def quality(
     if estimate.lo is None or estimate.hi is None:
         return difference._replace(note="one sample has no interval")
     if not np.any(ours != theirs):
-        # The bootstrap interval of equal scores is empty; by the rule of three other samples may
-        # still differ.
-        reach = SCALE * (1 - 0.05 ** (1 / len(ours)))
-        difference = difference._replace(lo=-reach, hi=reach, note="every sample scores the same")
-    difference = difference._replace(p=paired_p(a, b))
+        difference = difference._replace(note="every sample scores the same")
+    difference = difference._replace(p=scores.paired_p(a, b, documents))
     lo, hi = difference.lo or 0.0, difference.hi or 0.0
     if -margin <= lo and hi <= margin:
         return difference._replace(verdict=ChangeVerdict.SAME, if_significant=ChangeVerdict.SAME)
@@ -188,15 +199,6 @@ def quality(
     better = (change > 0) == higher_is_better
     verdict = ChangeVerdict.BETTER if better else ChangeVerdict.WORSE
     return difference._replace(if_significant=verdict)
-
-
-def paired_p(a: Sequence[float], b: Sequence[float]) -> float:
-    """p-value that scores of the same samples, in the same order, have the same mean: McNemar's
-    for right or wrong, else that of swapping the two scores of a sample."""
-    ours, theirs = np.asarray(a, float), np.asarray(b, float)
-    values = {*ours.tolist(), *theirs.tolist()}
-    binary = values <= {0.0, 1.0} or values <= {0.0, SCALE}
-    return paired.mcnemar(ours > 0, theirs > 0) if binary else paired.sign_flip_p(ours, theirs)
 
 
 def _why_missing(side: str, row: Row, reason: str | None) -> str:

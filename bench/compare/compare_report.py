@@ -72,6 +72,7 @@ def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:
         return unknown_change._replace(note="different tasks")
     from bench.store import quality_arms
     from bench.store.rescore import ScoreError, scores
+    from bench.store.scoring import documents
 
     try:
         ours, theirs = (scores(row, folder) for row, folder in zip(pair, folders, strict=True))
@@ -81,7 +82,8 @@ def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:
     if not shared:
         return unknown_change._replace(note="no shared samples")
     first, second = ([scored[sample] for sample in shared] for scored in (ours, theirs))
-    difference = compare.quality(first, second, a["higher_is_better"] is not False, margin)
+    higher_is_better = a["higher_is_better"] is not False
+    difference = compare.quality(first, second, higher_is_better, margin, documents(shared))
     weights = quality_arms.compared(a["weights_sha256"], b["weights_sha256"])
     difference = difference._replace(comparison=weights)
     if a["metric_version"] != b["metric_version"]:

@@ -123,10 +123,11 @@ def _derived(row: Row) -> Iterator[Fault]:
     if not row["lat_samples_ns"]:
         return
     samples: dict[str, Any] = {name: value_of(row, name) or [] for name in SAMPLES}
-    for name in ("pair_process", *SAME_ENGINE):
+    for name in ("pair_process", "solo_median_ns", *SAME_ENGINE):
         samples[name] = value_of(row, name)
+    widened = row["ratio_ci_method"] is not None
     try:
-        recomputed: Mapping[str, Any] = derived_columns.latency(samples, row["seed"])
+        recomputed: Mapping[str, Any] = derived_columns.latency(samples, row["seed"], widened)
     except ValueError as error:
         yield Level.WRONG, f"its samples can't be judged: {error}"
         return

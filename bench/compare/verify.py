@@ -20,6 +20,7 @@ from bench.compare.compare import latency_ratio
 from bench.errors import RequestError
 from bench.execution import runner
 from bench.execution.supervisor import Progress
+from bench.host.host import has_older_id
 from bench.models import auto
 from bench.request import compose, plugins
 from bench.request.cell import Cell
@@ -27,6 +28,7 @@ from bench.request.schema import DataConf, DeviceConf, ModelConf
 from bench.statistics import paired
 from bench.status import Status
 from bench.store.columns import Row
+from bench.store.engine import kernel_names
 
 POINTS = 1.0
 """Scores of the same samples may differ by this, or by one check."""
@@ -73,13 +75,15 @@ def verify(
     checks = compare_rows(row, cast(Row, new))
     if json.loads(row["cell"] or "{}")["code_sha256"] != cell.code_sha256:
         changed = "the method's, task's or family's code changed since"
-        checks = [
-            check._replace(verdict=Agreement.CANT_TELL, reason=f"{changed}; {check.reason}")
-            if check.verdict == Agreement.DISAGREES
-            else check
-            for check in checks
-        ]
+        checks = [_excused(check, changed) for check in checks]
     return checks
+
+
+def _excused(check: FigureCheck, reason: str) -> FigureCheck:
+    """A check that, if it disagrees, can't be told for this reason."""
+    if check.verdict != Agreement.DISAGREES:
+        return check
+    return check._replace(verdict=Agreement.CANT_TELL, reason=f"{reason}; {check.reason}")
 
 
 def cell_here(row: Row, data_dir: Path | None) -> Cell:
@@ -148,10 +152,22 @@ def compare_rows(old: Row, new: Row) -> list[FigureCheck]:
     same_status = FigureCheck("status", old["status"], new["status"], Agreement.AGREES)
     if old["status"] != Status.OK:
         return [same_status]
-    checks = [_quality(old, new), _latency(old, new), _memory(old, new)]
-    return [check for check in checks if check] or [
+    costs = [_by_kernel(check, old, new) for check in (_latency(old, new), _memory(old, new))]
+    return [check for check in (_quality(old, new), *costs) if check] or [
         same_status._replace(reason="the row has no figure")
     ]
+
+
+def _by_kernel(check: FigureCheck | None, old: Row, new: Row) -> FigureCheck | None:
+    """The check, which says so where another kernel ran than for the row, and then can't
+    disagree."""
+    before, now = (kernel_names(row.get("kernel")) for row in (old, new))
+    if check is None or not before or not now or before == now:
+        return check
+    other = f"on {now} here, the row on {before}"
+    if check.verdict == Agreement.DISAGREES:
+        return _excused(check, other)
+    return check._replace(reason="; ".join(filter(None, (other, check.reason))))
 
 
 def _quality(old: Row, new: Row) -> FigureCheck | None:
@@ -189,7 +205,9 @@ def _latency(old: Row, new: Row) -> FigureCheck | None:
     far = near if same_host else math.log(IMPLAUSIBLE)
     apart = paired.ratio_of_ratios(before, now)
     middle, lo, hi = (math.log(x) if x > 0 else -math.inf for x in apart[:3])
+    older = has_older_id(old["host_id"]) and not has_older_id(new.get("host_id"))
     where = "on the same host" if same_host else "on another host"
+    where += ", or on this one before its id changed" if older and not same_host else ""
     reason = f"×{apart.ratio:.3f} of the row's ratio, {where}"
     if 1 in (old["n_processes"] or 1, new.get("n_processes") or 1):
         reason += ", by one process alone"

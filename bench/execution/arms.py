@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch.utils import deterministic
 
 from bench.errors import RequestError
 from bench.host import linux
@@ -22,15 +23,20 @@ from tasks.base import ANSWERS, Encoded, Task
 T = TypeVar("T")
 
 
-def prepare(cell: Cell, timed: bool = False) -> None:
+def prepare(cell: Cell, timed: bool = False, costs: bool = False) -> None:
     """Set the threads and seeds of this process as the cell says. A `timed` process is pinned to as
-    many cores; other processes may run side by side and are left to the scheduler."""
+    many cores; other processes may run side by side and are left to the scheduler. Where time or
+    memory is measured (`timed` or `costs`), an uninitialized tensor isn't filled: torch's
+    deterministic mode writes NaN to all of it, at the cost of time and resident pages. Elsewhere it
+    is, so that a method that reads such memory answers NaN and not as chance has it."""
     torch.set_num_threads(cell.threads)
     if timed:
         # OpenMP binds its further threads, each to a core of its own (OMP_PROC_BIND).
         os.sched_setaffinity(0, linux.spread_cpus(cell.threads)[:1])
     torch.manual_seed(cell.seed)
     torch.use_deterministic_algorithms(cell.device["kind"] == "cpu")
+    memory: Any = deterministic
+    memory.fill_uninitialized_memory = not (timed or costs)
     if cell.device["kind"] == "cuda" and not torch.cuda.is_available():
         raise RequestError(
             f"device={cell.device['name']}: torch {torch.__version__} sees no CUDA GPU"
@@ -74,6 +80,9 @@ def load_from(
     if training:
         family.model.train()
     reason = method.unsupported(family.workload(cell.length, cell.batch))
+    if family.drawn and not training:
+        lacking = f"these weights lack {len(family.drawn)}, first {family.drawn[0]}"
+        reason = reason or f"has parameters of its own: {lacking}; a recipe trains them"
     if reason:
         raise Unsupported(reason)
     return family

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.host import linux
+from bench.host import linux, processor
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = ("bench", "methods", "tasks", "reports", "conf", "hydra_plugins")
@@ -27,6 +27,10 @@ NODES = Path("/sys/devices/system/node")
 STEAL_LIMIT_PCT = 5.0
 LOAD_MARGIN = 0.5
 """A run that fills its cores has a load of about their number; processes beyond that wait."""
+
+HOST_ID_SCHEME = "h2-"
+"""What a `host_id` begins with. Ids without it are older and leave out the instruction sets and the
+microarchitecture, so that processors of one name that run different kernels share them."""
 
 Facts = dict[str, Any]
 
@@ -79,6 +83,20 @@ def fingerprint(threads: int, device: str, since: Counters | None = None) -> Fac
     }
 
 
+def has_older_id(host_id: str | None) -> bool:
+    """Whether an id is of the scheme before HOST_ID_SCHEME."""
+    return host_id is not None and not host_id.startswith(HOST_ID_SCHEME)
+
+
+def short_host(host_id: str | None) -> str:
+    """The beginning of an id, as tables show it, and a mark where it is of the older scheme."""
+    if host_id is None:
+        return "unknown"
+    if has_older_id(host_id):
+        return f"{host_id[:8]} (older id)"
+    return host_id[: len(HOST_ID_SCHEME) + 8]
+
+
 @functools.cache
 def _machine() -> Facts:
     """What is constant; `host_id` hashes what updates and reboots don't change either."""
@@ -94,11 +112,13 @@ def _machine() -> Facts:
         "virt": _virt(),
         "gpu_name": gpu_name,
         "gpu_driver": gpu_driver,
+        "instruction_sets": processor.instruction_sets(),
     }
     memory = linux.meminfo_bytes("MemTotal")
-    identity = [str(value) for value in stable.values()] + [str((memory or 0) >> 30)]
+    size = str((memory or 0) >> 30)
+    identity = [*map(str, stable.values()), size, *processor.microarchitecture()]
     return {
-        "host_id": hashlib.sha256("|".join(identity).encode()).hexdigest()[:16],
+        "host_id": HOST_ID_SCHEME + hashlib.sha256("|".join(identity).encode()).hexdigest()[:16],
         **stable,
         "mem_total_bytes": memory,
         "governor": linux.text(linux.CPUS / "cpu0/cpufreq/scaling_governor"),

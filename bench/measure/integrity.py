@@ -27,7 +27,7 @@ from bench.execution import arms
 from bench.measure import finite
 from bench.models.base import Family
 from bench.models.wrappers import Wrapped
-from methods.base import AttentionCall, Layer, SequenceInfo
+from methods.base import AttentionCall, Layer, SequenceInfo, Sublayer
 
 Input = tuple[Tensor, SequenceInfo]
 
@@ -217,7 +217,7 @@ def check_answer(given: Sequence[float], expected: Sequence[float]) -> None:
 
 @dataclass(frozen=True)
 class InputWatcher(Wrapped):
-    """A method whose inputs are compared before and after `attend` and `encode`."""
+    """A method whose inputs are compared before and after `attend`, `mix` and `encode`."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         given = [query, key, value, *_tensors(None, call.sequence)]
@@ -225,6 +225,12 @@ class InputWatcher(Wrapped):
         out = super().attend(query, key, value, call)
         check_plain_tensor(out)
         _check_unchanged(before, given, "a layer's queries, keys or values")
+        return out
+
+    def mix(self, hidden: Tensor, sublayer: Sublayer, call: AttentionCall) -> Tensor:
+        before = hidden.clone()
+        out = super().mix(hidden, sublayer, call)
+        self._check(out, before, hidden)
         return out
 
     def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:

@@ -93,8 +93,8 @@ def time_share(
 def _time_pairs(
     method: Arm, base: Arm, twin: Arm | None, cell: Cell, report: worker.Report, share: PairShare
 ) -> Row:
-    """The share's pairs with vanilla, and after them as many with the exact twin."""
-    result = paired_timing.time_pairs(method, base, cell, report, share, 2 if twin else 1)
+    """The share's pairs with vanilla, and after them those with the exact twin."""
+    result = paired_timing.time_pairs(method, base, cell, report, share)
     if twin:
         result |= same_engine.time_pairs(method, twin, cell, report, share)
     return result

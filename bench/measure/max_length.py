@@ -15,7 +15,7 @@ VIP_TOKENS = 32
 
 def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     cell = Cell.from_json(request["cell"])
-    arms.prepare(cell)
+    arms.prepare(cell, costs=True)
     family = arms.load(cell, arms.method_of(cell))
     device, length = cell.device["kind"], request["length"]
     config: Any = family.model.config

@@ -3,46 +3,85 @@ computed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from bench.request.schema import MeasurePlan
 
-MIN_PAIRS = 4
-"""Pairs of one process; the median of fewer is too noisy."""
+MIN_PAIRS = 3
+"""Pairs of one process: with four processes, enough for an interval over all pairs."""
+DECIDING_PAIRS = 10
+"""Fewer pairs have no interval (bench.statistics.paired.paired_ratio)."""
 LONG_PAIR = 0.25
 """Of the budget: a pair that takes more leaves no room for another process."""
 
 
 @dataclass(frozen=True)
 class PairShare:
-    """The pairs that process number `process` times: `pairs` of the cell's `total`, after `done` by
-    earlier ones, each sample a group of `calls` calls. `reason`: why one process times all."""
+    """What process number `process` times: `pairs` with vanilla, then `twin_pairs` with the exact
+    twin, each sample a group of `calls` calls. Earlier processes time `done` pairs with vanilla and
+    `ahead` of either kind, all processes `total` of either. `reason`: why one process times all."""
 
     pairs: int
     total: int
     calls: int
     process: int = 0
     done: int = 0
+    twin_pairs: int = 0
+    ahead: int = 0
     reason: str | None = None
 
 
-def plan_shares(plan: MeasurePlan, pair_s: float, startup_s: float, calls: int) -> list[PairShare]:
-    """The share of each process, where a pair takes `pair_s` seconds and a further process
-    `startup_s` seconds beside its pairs."""
+@dataclass(frozen=True)
+class PairCost:
+    """Seconds of a pair with vanilla, of one with the exact twin (0: there is none), and of a
+    further process beside its pairs."""
+
+    pair_s: float
+    startup_s: float
+    twin_s: float = 0.0
+
+
+def plan_shares(plan: MeasurePlan, cost: PairCost, calls: int) -> list[PairShare]:
+    """The share of each process. Half as many pairs are with the twin as with vanilla; where that
+    leaves too few for several processes, each times one pair with the twin."""
     n, budget_s = plan.processes, plan.budget_s
-    startups_s = (n - 1) * startup_s
-    total = min(plan.pairs, int((budget_s - startups_s) / pair_s))
-    reason = None
+    startups_s = (n - 1) * cost.startup_s
     if n == 1:
         reason = "the measure asks for one process"
-    elif pair_s > LONG_PAIR * budget_s:
-        reason = f"a pair takes {pair_s:.1f} s of a budget of {budget_s:.0f} s"
-    elif total < n * MIN_PAIRS:
+    elif cost.pair_s > LONG_PAIR * budget_s:
+        reason = f"a pair takes {cost.pair_s:.1f} s of a budget of {budget_s:.0f} s"
+    else:
+        for twin_pairs in (_half, lambda pairs: n):
+            pairs = _most_pairs(plan.pairs, budget_s - startups_s, cost, twin_pairs)
+            if pairs >= n * MIN_PAIRS:
+                return _divided(n, pairs, twin_pairs(pairs) if cost.twin_s else 0, calls)
         reason = (
             f"more processes would take {startups_s:.0f} s of a budget of {budget_s:.0f} s to start"
         )
-    if reason:
-        total = max(1, min(plan.pairs, int(budget_s / pair_s)))
-        return [PairShare(total, total, calls, reason=reason)]
-    pairs = [total // n + (i < total % n) for i in range(n)]
-    return [PairShare(pairs[i], total, calls, i, sum(pairs[:i])) for i in range(n)]
+    pairs = max(1, _most_pairs(plan.pairs, budget_s, cost, _half))
+    [alone] = _divided(1, pairs, _half(pairs) if cost.twin_s else 0, calls)
+    return [replace(alone, reason=reason)]
+
+
+def _half(pairs: int) -> int:
+    """Of so many pairs with vanilla, and no fewer than an interval needs."""
+    return min(pairs, max(DECIDING_PAIRS, pairs // 2))
+
+
+def _most_pairs(most: int, seconds: float, cost: PairCost, twin_pairs: Callable[[int], int]) -> int:
+    """Pairs with vanilla, up to `most`, that fit with the pairs with the twin that go with them."""
+    return sum(n * cost.pair_s + twin_pairs(n) * cost.twin_s <= seconds for n in range(1, most + 1))
+
+
+def _divided(n: int, pairs: int, twin_pairs: int, calls: int) -> list[PairShare]:
+    def of(process: int, whole: int) -> int:
+        return whole // n + (process < whole % n)
+
+    shares: list[PairShare] = []
+    done = ahead = 0
+    for i in range(n):
+        own, twin = of(i, pairs), of(i, twin_pairs)
+        shares.append(PairShare(own, pairs + twin_pairs, calls, i, done, twin, ahead))
+        done, ahead = done + own, ahead + own + twin
+    return shares

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from bench.execution import arms, worker
 from bench.measure import integrity
-from bench.measure.pair_shares import PairShare, plan_shares
+from bench.measure.pair_shares import PairCost, PairShare, plan_shares
 from bench.models.base import Family
 from bench.request.cell import Cell
 from bench.status import Status
@@ -33,8 +33,9 @@ AA_EVERY = 4
 MIN_SAMPLE_NS = 2_000_000
 """Shorter calls are grouped into samples of this length, well above the clock's resolution."""
 WARM_CALLS, WARM_SECONDS, WARM_SETTLED = 20, 10.0, 0.03
-WARM_METHOD, WARM_BASE = 2, 3
-"""Calls before the first sample of a further process; its checks have called the method before."""
+WARM_METHOD, WARM_BASE = 2, 2
+"""Calls of the method, and of what it is paired with, before the first sample of a further process;
+its checks have called the method before."""
 CHECK_CALLS = 5
 """Calls of the method that the checks make: two before the pairs, three after them."""
 
@@ -157,14 +158,17 @@ def vanilla_failure(base: Callable[[int], int], budget_s: float = math.inf) -> R
 def plan_pairs(
     method: Arm, base: Arm, cell: Cell, ready_ns: int = 0, twin: Arm | None = None
 ) -> list[PairShare]:
-    """The shares of the cell's processes, where each pair with vanilla has one with the `twin`.
-    `ready_ns`: what this process took until its model and inputs were loaded, as a further one
-    will."""
-    method_ns, *bases_ns = (max(arm(0), 1) for arm in (method, base, twin) if arm)
-    calls = max(1, math.ceil(MIN_SAMPLE_NS / min(method_ns, *bases_ns)))
-    pair_ns = len(bases_ns) * method_ns + sum(bases_ns) + 2 * bases_ns[0] / (AA_EVERY - 1)
-    startup_ns = ready_ns + (CHECK_CALLS + WARM_METHOD) * method_ns + WARM_BASE * sum(bases_ns)
-    return plan_shares(cell.plan, calls * pair_ns / 1e9, startup_ns / 1e9, calls)
+    """The shares of the cell's processes. `ready_ns`: what this process took until its model and
+    inputs were loaded, as a further one will."""
+    method_ns, base_ns, *twin_ns = (max(arm(0), 1) for arm in (method, base, twin) if arm)
+    calls = max(1, math.ceil(MIN_SAMPLE_NS / min(method_ns, base_ns, *twin_ns)))
+    warm_ns = (CHECK_CALLS + WARM_METHOD) * method_ns + WARM_BASE * (base_ns + sum(twin_ns))
+    cost = PairCost(
+        pair_s=calls * (method_ns + base_ns + 2 * base_ns / (AA_EVERY - 1)) / 1e9,
+        startup_s=(ready_ns + warm_ns) / 1e9,
+        twin_s=calls * (method_ns + twin_ns[0]) / 1e9 if twin_ns else 0.0,
+    )
+    return plan_shares(cell.plan, cost, calls)
 
 
 class PairSamples(NamedTuple):
@@ -219,12 +223,9 @@ def sample_pairs(
     return PairSamples(method_ns, base_ns, aa_ns, order)
 
 
-def time_pairs(
-    method: Arm, base: Arm, cell: Cell, report: worker.Report, share: PairShare, parts: int = 1
-) -> Row:
-    """The share's pairs with vanilla, the first of `parts` that are timed, as columns. Raises
-    IntegrityError."""
-    coin, progress = pair_coin("pairs", cell, share), pair_progress(report, share, 0, parts)
+def time_pairs(method: Arm, base: Arm, cell: Cell, report: worker.Report, share: PairShare) -> Row:
+    """The share's pairs with vanilla, as columns. Raises IntegrityError."""
+    coin, progress = pair_coin("pairs", cell, share), pair_progress(report, share)
     samples = sample_pairs(method, base, share, coin, progress, AA_EVERY)
     return {
         "lat_samples_ns": samples.method_ns,
@@ -248,12 +249,11 @@ def pair_coin(purpose: str, cell: Cell, share: PairShare) -> random.Random:
 
 
 def pair_progress(
-    report: worker.Report, share: PairShare, part: int, parts: int
+    report: worker.Report, share: PairShare, before: int = 0
 ) -> Callable[[int], None]:
-    """Reports how many pairs are done in all processes, where each times `parts` times its share,
-    and now the one number `part`."""
-    before = parts * share.done + part * share.pairs
-    return lambda done: report("latency", before + done, parts * share.total)
+    """Reports how many pairs are done in all processes, where this one has timed `before` of its
+    other kind."""
+    return lambda done: report("latency", share.ahead + before + done, share.total)
 
 
 def time_unpaired(method: Arm, cell: Cell, report: worker.Report) -> Row:

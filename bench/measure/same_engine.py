@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bench.execution import worker
 from bench.measure import paired_timing
 from bench.measure.pair_shares import PairShare
@@ -33,11 +35,11 @@ def twin_arm(method: Arm, most_calls: int = WARM_CALLS) -> tuple[Arm | None, Row
 
 
 def time_pairs(method: Arm, twin: Arm, cell: Cell, report: worker.Report, share: PairShare) -> Row:
-    """As many pairs with the twin as the share has with vanilla, as columns. Raises
-    IntegrityError."""
+    """The share's pairs with the twin, as columns. Raises IntegrityError."""
     coin = paired_timing.pair_coin("same engine", cell, share)
-    progress = paired_timing.pair_progress(report, share, 1, 2)
-    samples = paired_timing.sample_pairs(method, twin, share, coin, progress)
+    progress = paired_timing.pair_progress(report, share, share.pairs)
+    of_twin = replace(share, pairs=share.twin_pairs)
+    samples = paired_timing.sample_pairs(method, twin, of_twin, coin, progress)
     return {
         "engine_lat_samples_ns": samples.method_ns,
         "engine_samples_ns": samples.base_ns,

@@ -31,7 +31,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     cell = Cell.from_json(request["cell"])
     arm, device = request.get("arm"), cell.device["kind"]
     (worker.return_freed_memory if arm else worker.keep_freed_memory)()
-    arms.prepare(cell, timed=arm is None)
+    arms.prepare(cell, timed=arm is None, costs=True)
     family = start(cell)
     if arm == BASELINE:
         family.method = arms.vanilla()

@@ -2,12 +2,14 @@
 
 All pairs of a process share its memory layout and the state of the machine, so more pairs say
 nothing of the next process. Student's t over the processes' median paired log ratios gives the
-interval, which is valid whatever part of the variance is between processes.
+interval, which is valid whatever part of the variance is between processes. One process can't show
+that part: its interval is widened by what is known of others.
 """
 
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +18,10 @@ from numpy.typing import ArrayLike
 from bench.statistics import paired
 
 BISECTIONS = 60
+ASSUMED_SD_PCT = 10.0
+"""The standard deviation between processes that is assumed where only one was timed, in percent.
+Of 29 quick cells of 64 to 2,048 tokens that four processes timed on a virtual machine with two
+cores (Intel Xeon), 26 had at most this; their median was 3.9 %, the largest 21 %."""
 
 
 class ProcessRatio(NamedTuple):
@@ -28,13 +34,18 @@ class ProcessRatio(NamedTuple):
 
 
 def paired_ratio(
-    method_ns: ArrayLike, base_ns: ArrayLike, process: ArrayLike | None = None, seed: int = 0
+    method_ns: ArrayLike,
+    base_ns: ArrayLike,
+    process: ArrayLike | None = None,
+    seed: int = 0,
+    assumed_sd_pct: float = ASSUMED_SD_PCT,
 ) -> ProcessRatio:
     """The ratio of pairs of which pair i was timed in process `process[i]`; None: all in one.
 
     The ratio of several processes is the geometric mean of their median paired ratios. Its interval
     is the hull of the t interval over processes and the interval of all pairs, its p the larger of
-    the two. Raises ValueError as `paired.paired_ratio` does, and when `process` has another length.
+    the two. One process is one draw of a normal distribution with `assumed_sd_pct`.
+    Raises ValueError as `paired.paired_ratio` does, and when `process` has another length.
     """
     within = paired.paired_ratio(method_ns, base_ns, seed)
     places = np.zeros(within.n) if process is None else np.asarray(process)
@@ -43,7 +54,7 @@ def paired_ratio(
     logs = np.log(np.asarray(method_ns, float) / np.asarray(base_ns, float))
     medians = np.array([np.median(logs[places == one]) for one in np.unique(places)])
     if len(medians) < 2:
-        return ProcessRatio(within, 1, None)
+        return ProcessRatio(_of_one(within, assumed_sd_pct), 1, None)
     centre, error = float(medians.mean()), float(medians.std(ddof=1)) / math.sqrt(len(medians))
     df = len(medians) - 1
     reach = student_t_quantile(df) * error
@@ -57,6 +68,24 @@ def paired_ratio(
         within.n,
     )
     return ProcessRatio(ratio, len(medians), math.expm1(float(medians.std(ddof=1))) * 100)
+
+
+def _of_one(within: paired.Ratio, assumed_sd_pct: float) -> paired.Ratio:
+    """One process's ratio as that of any process, the two errors being independent."""
+    if not assumed_sd_pct:
+        return within
+    factor = (1 + assumed_sd_pct / 100) ** NormalDist().inv_cdf(0.975)
+    another = paired.Ratio(1.0, 1 / factor, factor, 1.0, within.n)
+    both = paired.ratio_of_ratios(another, within)
+    return both._replace(p=max(both.p, within.p))
+
+
+def widened(ratio: paired.Ratio, value: float) -> paired.Ratio:
+    """The ratio with an interval that holds `value` too, found in another way; p is 1 where the
+    interval then holds 1 as well."""
+    lo, hi = min(ratio.ci_lo, value), max(ratio.ci_hi, value)
+    wider = ratio._replace(ci_lo=lo, ci_hi=hi)
+    return wider._replace(p=1.0) if lo <= 1 <= hi and wider != ratio else wider
 
 
 def student_t_p(t: float, df: int) -> float:

@@ -21,12 +21,12 @@ Floats = NDArray[np.float64]
 
 FLIPS = 9_999
 ALPHA = 0.05
-RESAMPLES = 2000
 SAME_PCT = 2.0
 """Percent: an effect below it is of no practical use, however significant."""
 MIN_AA_PAIRS = 5
 BISECTIONS = 24
 SUBSAMPLES = 999
+LEAST_SAMPLES = {10: 64, 90: 64, 99: 662}
 
 
 class Ratio(NamedTuple):
@@ -40,22 +40,14 @@ class Ratio(NamedTuple):
 
 
 class Summary(NamedTuple):
-    """One arm's samples, in whole nanoseconds."""
+    """One arm's samples, in whole nanoseconds; None for a percentile that so few don't show."""
 
     median_ns: int
-    p10_ns: int
-    p90_ns: int
+    p10_ns: int | None
+    p90_ns: int | None
+    p99_ns: int | None
     mad_ns: int
     min_ns: int
-
-
-class Estimate(NamedTuple):
-    """A figure with its standard error and interval, which are None for a single sample."""
-
-    value: float
-    stderr: float | None
-    lo: float | None
-    hi: float | None
 
 
 def paired_ratio(method_ns: ArrayLike, base_ns: ArrayLike, seed: int = 0) -> Ratio:
@@ -210,64 +202,21 @@ def _aa_draws(
 
 
 def summary(samples_ns: ArrayLike) -> Summary:
-    """Median, 10th and 90th percentile, median absolute deviation and minimum.
+    """Median, 10th, 90th and 99th percentile, median absolute deviation and minimum.
 
-    Raises ValueError when there is no sample."""
+    Percentiles need as many samples as in MLPerf Inference's early stopping. Raises ValueError when
+    there is no sample."""
     samples = np.asarray(samples_ns, float)
     if not samples.size:
         raise ValueError("no samples to summarise")
-    p10, median, p90 = np.percentile(samples, (10, 50, 90))
+    median = np.median(samples)
     mad = np.median(np.abs(samples - median))
-    return Summary(*(round(float(x)) for x in (median, p10, p90, mad, samples.min())))
-
-
-def bootstrap_mean(scores: ArrayLike, seed: int = 0) -> Estimate:
-    """The mean of `scores` (one per sample) with its bootstrap standard error and 95 % percentile
-    interval. Raises ValueError when there is no score."""
-    values = np.asarray(scores, float)
-    n = len(values)
-    if not n:
-        raise ValueError("no scores to average")
-    if n == 1:
-        return Estimate(float(values[0]), None, None, None)
-    random = np.random.default_rng(seed)
-    means = np.array([values[random.integers(0, n, n)].mean() for _ in range(RESAMPLES)])
-    lo, hi = np.percentile(means, (2.5, 97.5))
-    return Estimate(float(values.mean()), float(means.std(ddof=1)), float(lo), float(hi))
-
-
-def paired_difference(a: ArrayLike, b: ArrayLike, seed: int = 0) -> Estimate:
-    """mean(a) − mean(b) over samples that both were scored on, in the same order."""
-    if np.shape(a) != np.shape(b):
-        raise ValueError(f"paired scores differ in number: {np.shape(a)} and {np.shape(b)}")
-    return bootstrap_mean(np.asarray(a, float) - np.asarray(b, float), seed)
-
-
-def sign_flip_p(a: ArrayLike, b: ArrayLike, seed: int = 0) -> float:
-    """Two-sided p-value that paired scores have the same mean: of random swaps of the two scores of
-    samples, the share that puts the means at least as far apart as they are."""
-    difference = np.asarray(a, float) - np.asarray(b, float)
-    difference = difference[difference != 0]
-    random = np.random.default_rng(seed)
-    distance = abs(difference.sum()) * (1 - 1e-12)
-    count, block = 0, 1 + 1_000_000 // max(1, len(difference))
-    for done in range(0, FLIPS, block):
-        signs = random.integers(0, 2, (min(block, FLIPS - done), len(difference))) * 2.0 - 1
-        sums = np.abs(np.einsum("fn,n->f", signs, difference))
-        count += int(np.count_nonzero(sums >= distance))
-    return float(1 + count) / (1 + FLIPS)
-
-
-def mcnemar(a: ArrayLike, b: ArrayLike) -> float:
-    """Exact two-sided p-value that two columns of right (1) and wrong (0) have equal accuracy."""
-    first, second = np.asarray(a), np.asarray(b)
-    if first.shape != second.shape or not set(np.unique([first, second])) <= {0, 1}:
-        raise ValueError("mcnemar needs two equal columns of 0 and 1")
-    only_a = int(np.count_nonzero(first > second))
-    discordant = only_a + int(np.count_nonzero(first < second))
-    fewer = min(only_a, discordant - only_a)
-    tail = sum(math.comb(discordant, k) for k in range(fewer + 1))
-    return min(1.0, float(2 * tail / 2**discordant))
+    p10, p90, p99 = (
+        round(float(np.percentile(samples, at))) if samples.size >= least else None
+        for at, least in LEAST_SAMPLES.items()
+    )
+    middle, spread, least_ns = (round(float(x)) for x in (median, mad, samples.min()))
+    return Summary(middle, p10, p90, p99, spread, least_ns)
 
 
 def holm(pvalues: Sequence[float]) -> list[float]:

@@ -11,12 +11,14 @@ from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict, Union, get_args, get_origin
 
-from bench.status import QualityComparison, Status, Verdict, WeightsProtocol
+from bench.status import QualityComparison, QualityVerdict, Status, Verdict, WeightsProtocol
 
 SCHEMA_VERSION = 1
 
 FUSED_KERNEL = "torch"
 """`kernel` and `engine_kernel` of torch's fused attention, on which vanilla runs."""
+WIDENED_TO_ALONE = "widened to the time alone"
+"""In `ratio_ci_method`: the method's time without vanilla lay outside the interval."""
 Json = Annotated[str, "json"]
 """Text of JSON. `Store.append` takes the object itself, too."""
 WeightsKind = Literal[
@@ -111,6 +113,8 @@ class Row(TypedDict, total=False):
     value_diff: Annotated[float | None, "value − base_value over shared samples"]
     value_diff_ci_lo: Annotated[float | None, "lower end of its 95 % interval"]
     value_diff_ci_hi: Annotated[float | None, "upper end"]
+    value_diff_detectable: Annotated[float | None, "difference shown with probability 0.8"]
+    quality_verdict: Annotated[QualityVerdict | None, "what `value_diff` says"]
     quality_comparison: Annotated[QualityComparison | None, "weights of `value` and `base_value`"]
     chance: Annotated[float | None, "score of the best constant answer, chosen on other samples"]
     chance_reason: Annotated[str | None, "why it isn't known"]
@@ -131,8 +135,9 @@ class Row(TypedDict, total=False):
     pair_order: Annotated[str | None, "one letter a pair: which arm went first"]
     pair_process: Annotated[list[int] | None, "number of the process that timed each pair"]
     lat_median_ns: Annotated[int | None, "method's median"]
-    lat_p10_ns: Annotated[int | None, "its 10th percentile"]
-    lat_p90_ns: Annotated[int | None, "its 90th percentile"]
+    lat_p10_ns: Annotated[int | None, "10th percentile of its samples, of 64 or more"]
+    lat_p90_ns: Annotated[int | None, "90th percentile of its samples, of 64 or more"]
+    lat_p99_ns: Annotated[int | None, "99th percentile of its samples, of 662 or more"]
     lat_mad_ns: Annotated[int | None, "its median absolute deviation"]
     lat_min_ns: Annotated[int | None, "its minimum"]
     base_median_ns: Annotated[int | None, "vanilla's median"]
@@ -141,6 +146,7 @@ class Row(TypedDict, total=False):
     ratio_ci_lo: Annotated[float | None, "lower end of its 95 % interval"]
     ratio_ci_hi: Annotated[float | None, "upper end"]
     ratio_p: Annotated[float | None, "larger of the sign-flip p-value and Student's over processes"]
+    ratio_ci_method: Annotated[str | None, "what it covers; null: an older row, only its pairs"]
     ratio_reason: Annotated[str | None, "why there is no ratio"]
     n_processes: Annotated[int | None, "processes that timed the pairs; null: one, in an older row"]
     ratio_same_engine: Annotated[float | None, "the same against exact attention by its engine"]
@@ -201,6 +207,7 @@ class Row(TypedDict, total=False):
     # host
     host_id: Annotated[str, "hash of what stays the same on this machine"]
     cpu_model: Annotated[str | None, "name of the processor"]
+    instruction_sets: Annotated[str | None, "vector instruction sets of the processor"]
     cores_phys: Annotated[int | None, "physical cores of the machine"]
     cores_logical: Annotated[int | None, "logical cores of the machine"]
     affinity: Annotated[str | None, "numbers of the logical cores that its threads may use"]

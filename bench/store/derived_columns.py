@@ -11,13 +11,14 @@ from bench.errors import RequestError, errors_of
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from bench.request.training_record import training_of
-from bench.statistics import between_processes
+from bench.statistics import between_processes, scores
 from bench.statistics import paired as stats
 from bench.status import Status, Verdict
 from bench.store import chance_level, quality_arms
-from bench.store.columns import FUSED_KERNEL, Row
+from bench.store.columns import FUSED_KERNEL, WIDENED_TO_ALONE, Row
 from bench.store.predictions import Predictions
-from bench.store.scoring import scored
+from bench.store.quality_verdict import quality_verdict
+from bench.store.scoring import documents, scored
 from tasks.base import Task
 from tasks.metrics import buckets
 
@@ -79,7 +80,7 @@ class _Scored(NamedTuple):
 
     figures: dict[str, Any]
     each: list[float]
-    estimate: stats.Estimate
+    estimate: scores.Estimate
     by_length: str | None
     sha256: str
 
@@ -98,7 +99,7 @@ def _scored(cell: Cell, task: Task, rows: Sequence[Any], predictions: Prediction
     return _Scored(
         figures=dict(figures),
         each=each,
-        estimate=stats.bootstrap_mean(each, seed=cell.seed),
+        estimate=scores.mean(each, documents(rows), cell.seed),
         by_length=by_length,
         sha256=predictions.sha256([row.id for row in rows]),
     )
@@ -122,7 +123,7 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
         "stderr": method.estimate.stderr,
         "ci_lo": low,
         "ci_hi": method.estimate.hi,
-        "ci_method": "bootstrap over samples",
+        "ci_method": method.estimate.how or None,
         "metrics": json.dumps(method.figures),
         "score_by_length": method.by_length,
         "n_scored": len(rows),
@@ -133,7 +134,7 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
     if paired:
         key = cell.baseline().prediction_key
         base = _scored(cell, task, rows, Predictions(folder, key))
-        difference = stats.paired_difference(method.each, base.each, seed=cell.seed)
+        difference = scores.difference(method.each, base.each, documents(rows), cell.seed)
         columns |= {
             "base_value": base.figures["value"],
             "base_ci_lo": base.estimate.lo,
@@ -143,17 +144,27 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
             "value_diff": method.figures["value"] - base.figures["value"],
             "value_diff_ci_lo": difference.lo,
             "value_diff_ci_hi": difference.hi,
+            "value_diff_detectable": _detectable(difference),
         }
+        columns["quality_verdict"] = quality_verdict(columns)
     return columns
 
 
-def latency(samples: Mapping[str, Any], seed: int) -> Row:
-    """The latency columns from raw samples: medians, ratio, verdict."""
+def _detectable(difference: scores.Estimate) -> float | None:
+    if difference.lo is None or difference.hi is None:
+        return None
+    return scores.detectable(difference.lo, difference.hi)
+
+
+def latency(samples: Mapping[str, Any], seed: int, widen: bool = True) -> Row:
+    """The latency columns from raw samples: medians, ratio, verdict. `widen`: the intervals, by
+    what their pairs don't show, which those of older rows lack."""
     mine = stats.summary(samples["lat_samples_ns"])
     columns: Row = {
         "lat_median_ns": mine.median_ns,
         "lat_p10_ns": mine.p10_ns,
         "lat_p90_ns": mine.p90_ns,
+        "lat_p99_ns": mine.p99_ns,
         "lat_mad_ns": mine.mad_ns,
         "lat_min_ns": mine.min_ns,
     }
@@ -161,8 +172,9 @@ def latency(samples: Mapping[str, Any], seed: int) -> Row:
     if not base:
         return columns
     aa = (samples["aa_first_samples_ns"], samples["aa_second_samples_ns"])
-    shared = between_processes.paired_ratio(
-        samples["lat_samples_ns"], base, samples.get("pair_process"), seed
+    alone = _alone(samples) if widen else None
+    shared = _ratio(
+        samples["lat_samples_ns"], base, samples.get("pair_process"), alone, seed, widen
     )
     ratio = shared.ratio
     noise = stats.aa_noise_pct(*aa, ratio.n, seed)
@@ -180,10 +192,46 @@ def latency(samples: Mapping[str, Any], seed: int) -> Row:
         "verdict": Verdict(stats.verdict(ratio, noise)),
         "aa_verdict": Verdict(aa_verdict) if aa_verdict else None,
     }
-    return columns | _same_engine(samples, columns, seed)
+    if widen:
+        covers = f"t over {shared.processes} processes"
+        if shared.processes == 1:
+            covers = f"one process, and {between_processes.ASSUMED_SD_PCT:g} % between processes"
+        to_alone = alone is not None and ratio.ratio * alone in (ratio.ci_lo, ratio.ci_hi)
+        columns["ratio_ci_method"] = f"{covers}; {WIDENED_TO_ALONE}" if to_alone else covers
+    return columns | _same_engine(samples, columns, alone, seed, widen)
 
 
-def _same_engine(samples: Mapping[str, Any], against_vanilla: Row, seed: int) -> Row:
+def _alone(samples: Mapping[str, Any]) -> float | None:
+    """The method's time without vanilla between its calls, as a share of that in pairs in the same
+    process, the first."""
+    solo_ns, paired_ns = samples.get("solo_median_ns"), samples["lat_samples_ns"]
+    if not solo_ns:
+        return None
+    process = samples.get("pair_process") or [0] * len(paired_ns)
+    first = [ns for ns, number in zip(paired_ns, process, strict=True) if number == process[0]]
+    return float(solo_ns / stats.summary(first).median_ns)
+
+
+def _ratio(
+    method_ns: Sequence[int],
+    base_ns: Sequence[int],
+    process: Sequence[int] | None,
+    alone: float | None,
+    seed: int,
+    widen: bool,
+) -> between_processes.ProcessRatio:
+    """The ratio of pairs; its interval holds what it would be with the method's time `alone`."""
+    assumed_pct = between_processes.ASSUMED_SD_PCT if widen else 0.0
+    found = between_processes.paired_ratio(method_ns, base_ns, process, seed, assumed_pct)
+    if alone is None:
+        return found
+    ratio = found.ratio
+    return found._replace(ratio=between_processes.widened(ratio, ratio.ratio * alone))
+
+
+def _same_engine(
+    samples: Mapping[str, Any], against_vanilla: Row, alone: float | None, seed: int, widen: bool
+) -> Row:
     """The columns of the ratio to exact attention by the method's own engine: from pairs of their
     own, judged by the noise of vanilla's equal pairs; or, where that engine is vanilla's, copied
     from the ratio to vanilla."""
@@ -200,9 +248,7 @@ def _same_engine(samples: Mapping[str, Any], against_vanilla: Row, seed: int) ->
             "ratio_same_engine_verdict": against_vanilla["verdict"],
         }
     process = samples.get("engine_pair_process")
-    ratio = between_processes.paired_ratio(
-        samples["engine_lat_samples_ns"], twin_ns, process, seed
-    ).ratio
+    ratio = _ratio(samples["engine_lat_samples_ns"], twin_ns, process, alone, seed, widen).ratio
     return {
         "engine_median_ns": stats.summary(twin_ns).median_ns,
         "ratio_same_engine": ratio.ratio,

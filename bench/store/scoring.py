@@ -4,11 +4,13 @@ plugin's."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from bench.errors import errors_of
-from tasks.base import Task
+
+if TYPE_CHECKING:
+    from tasks.base import Row, Task
 
 
 def scored(
@@ -27,6 +29,11 @@ def scored(
                 f"score_each gave {each!r:.200}; expected a number for each of {len(answers)} rows"
             )
     return figures, each
+
+
+def documents(rows: Iterable[Row]) -> list[str]:
+    """What tells the documents of rows apart: their text, or a row's id where it has none."""
+    return [row.document or row.id for row in rows]
 
 
 def is_number(value: Any) -> bool:

@@ -15,13 +15,23 @@ from rich.table import Table
 
 from bench.request import plugins
 from bench.request.schema import BASELINE
-from bench.status import QualityComparison, Status
+from bench.statistics.between_processes import ASSUMED_SD_PCT
+from bench.status import QualityComparison, QualityVerdict, Status
 from bench.store import engine, quality_arms
+from bench.store.columns import WIDENED_TO_ALONE
+from bench.store.quality_verdict import quality_verdict
 from bench.terminal.rows_table import times, verdict
 from tasks.base import ANSWERS
 
 TRAININGS = ("training", "base_training")
 SOLO_DIFFERS = 0.1
+QUALITY_STYLE: dict[str, str] = {
+    QualityVerdict.KEPT: "[green]{}[/]",
+    QualityVerdict.HIGHER: "[green]{}[/]",
+    QualityVerdict.LOWER: "[red]{}[/]",
+    QualityVerdict.UNTELLABLE: "[yellow]{}[/]",
+    QualityVerdict.UNDECIDED: "[yellow]{}[/]",
+}
 
 
 def show(row: Mapping[str, Any], results: Path) -> None:
@@ -83,6 +93,10 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield "  training", *amounts, compared
     elif r.get("base_value") is not None:
         yield "  weights", "", "", quality_arms.comparison_text(r)
+    if found := quality_verdict(r):
+        yield f"  {BASELINE}'s quality", "", "", QUALITY_STYLE[found].format(found)
+    if r.get("value_diff_detectable") is not None:
+        yield "  smallest difference shown", "", "", f"±{r['value_diff_detectable']:.1f}"
     by_length = json.loads(r.get("score_by_length") or "{}")
     if len(by_length) > 1:
         vanilla = json.loads(r.get("base_score_by_length") or "{}")
@@ -147,16 +161,17 @@ def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield "  this host's noise", "", "", f"±{r['aa_noise_pct']:.1f} % ({r['n_pairs']} pairs)"
     if r.get("ratio") is not None:
         yield "  between processes", "", "", escape(between(r))
-    solo = r.get("solo_median_ns")
-    if solo and abs(solo / r["lat_median_ns"] - 1) > SOLO_DIFFERS:
-        yield "  without vanilla beside it", _ms(solo), "", ""
+    solo, to_alone = r.get("solo_median_ns"), WIDENED_TO_ALONE in (r.get("ratio_ci_method") or "")
+    if solo and (to_alone or abs(solo / r["lat_median_ns"] - 1) > SOLO_DIFFERS):
+        yield "  without vanilla beside it", _ms(solo), "", "interval widened" if to_alone else ""
 
 
 def between(r: Mapping[str, Any]) -> str:
     """What a row's interval says of other processes than those that were timed."""
     if r.get("process_sd_pct") is not None:
         return f"±{r['process_sd_pct']:.1f} % ({r['n_processes']} processes)"
-    return f"not seen: {r.get('process_reason') or 'an older row, of one process'}"
+    assumed = f"±{ASSUMED_SD_PCT:g} % assumed" if r.get("ratio_ci_method") else "not seen"
+    return f"{assumed}: {r.get('process_reason') or 'an older row, of one process'}"
 
 
 def _memory(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

@@ -12,6 +12,7 @@ from bench.request.schema import BASELINE
 from bench.status import Status, Verdict
 from bench.store.columns import Row
 from bench.store.engine import engine_only, kernel_names
+from bench.store.quality_verdict import faster_as_good
 from bench.terminal import text_table
 
 COLUMNS = (
@@ -64,7 +65,7 @@ def _line(row: Row) -> dict[str, str]:
         "status": f"[{STATUS_STYLE.get(row['status'], 'red')}]{row['status']}[/]",
         "score": _number(row["value"], ".1f"),
         f"{BASELINE}, ms": _ms(row["lat_median_ns" if is_baseline else "base_median_ns"]),
-        "latency": f"{times(row['ratio'])} {_win(row)}".rstrip(),
+        "latency": _latency(row),
         "same engine": _same_engine(row),
         "kernel": kernel_names(row["kernel"], words=1) or "–",
         "memory": times(row["mem_ratio"]),
@@ -75,9 +76,13 @@ def _titled(name: str, text: str) -> str:
     return f"kernel {text}" if name == "kernel" else text
 
 
-def _win(row: Row) -> str:
-    only = engine_only(row)
-    return f"[yellow]{row['verdict']} {only}[/]" if only else verdict(row["verdict"])
+def _latency(row: Row) -> str:
+    """The ratio to vanilla and its verdict; bold where it is a speed-up at vanilla's quality."""
+    ratio, only = times(row["ratio"]), engine_only(row)
+    if faster_as_good(row):
+        ratio = f"[bold]{ratio}[/]"
+    word = f"[yellow]{row['verdict']} {only}[/]" if only else verdict(row["verdict"])
+    return f"{ratio} {word}".rstrip()
 
 
 def _same_engine(row: Row) -> str:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -37,9 +38,10 @@ from methods.base import AttentionCall, DecodingState, Method, Unsupported, Work
 from methods.dense import NativeMethod, attend_exactly
 from methods.iceformer import dci, inputs, knn, scans
 from methods.iceformer.decoding import IndexedState
-from methods.parameters import check_choice, in_layer_ranges
+from methods.parameters import LayerRanges, Positive, Range, in_layer_ranges
 
-SEARCHES = ("exact", "dci", "quantized")
+Search = Literal["exact", "dci", "quantized"]
+AboveZero = Annotated[float, Range(above=0)]
 TRAINING = "IceFormer needs frozen weights: the selection of keys has no gradient"
 
 
@@ -58,31 +60,19 @@ class IceFormer(NativeMethod):
               prompts), or "method": through the indices, which grow by each token (§4.3)
     """
 
-    k: int = 20
-    k_rule: str = "fixed"
-    alpha: float = 5e-3
-    search: str = "quantized"
-    layers: str | int = "all"
-    m: int = 4
-    L: int = 2
-    k0: float = 0.8
-    k1: float | None = None
-    directions: str = "independent"
+    k: Positive = 20
+    k_rule: Literal["fixed", "alpha"] = "fixed"
+    alpha: AboveZero = 5e-3
+    search: Search = "quantized"
+    layers: LayerRanges = "all"
+    m: Positive = 4
+    L: Positive = 2
+    k0: AboveZero = 0.8
+    k1: AboveZero | None = None
+    directions: dci.Directions = "independent"
     seed: int = 0
-    kernel: str = "auto"
-    decoding: str = "exact"
-
-    def __post_init__(self) -> None:
-        kernels.check_choice(self.kernel)
-        check_choice("search", self.search, SEARCHES)
-        check_choice("k_rule", self.k_rule, ("fixed", "alpha"))
-        check_choice("directions", self.directions, dci.DIRECTIONS)
-        check_choice("decoding", self.decoding, ("exact", "method"))
-        for name in ("k", "alpha", "m", "L", "k0", "k1"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name} is {value}; it must be above 0")
-        self.is_sparse(0)
+    kernel: kernels.Kernel = "auto"
+    decoding: Literal["exact", "method"] = "exact"
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         """query [B, H, n or 1, d], key and value [B, H or a divisor, n, d] → [B, H, n or 1, d]; 0

@@ -19,35 +19,26 @@ queries) → [B, H, q, e]. Any sizes and strides; d and e that are multiples of 
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from methods import parameters
 from methods.kernels import build, structs, widths
 from methods.kernels.blocks import BLOCK, Blocks
 
 __all__ = [
-    "ASKED", "BLOCK", "KERNELS", "PRODUCTS", "Blocks", "available", "block_sparse",
-    "check_choice", "dci", "dense",
+    "ASKED", "BLOCK", "Blocks", "Kernel", "Products", "available", "block_sparse", "dci", "dense",
     "name", "note", "ran_natively", "topk",
 ]  # fmt: skip
 
 PACKED_BYTES = 8 << 20  # of packed keys and values at a time, unless one head needs more
 MAX_K = 200  # keys of a query in `topk` and `dci`
-KERNELS = ("auto", "torch", "native")
+Kernel = Literal["auto", "torch", "native"]
 ASKED = "kernel=torch"
 """The reason for torch where a method was asked for it."""
-PRODUCTS = ("float32", "bfloat16")
-
-
-def check_choice(kernel: str) -> None:
-    """Raises ValueError where a method's parameter `kernel` is none of KERNELS, or BENCH_KERNELS
-    names no vectors of this CPU."""
-    parameters.check_choice("kernel", kernel, KERNELS)
-    widths.chosen()
+Products = Literal["float32", "bfloat16"]
 
 
 def available(products: str = "float32") -> str | None:

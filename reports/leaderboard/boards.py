@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.errors import RequestError
+from bench.host.host import short_host
 from bench.request import plugins
 from bench.status import Status
 from bench.store.store import PREDICTIONS
@@ -147,7 +148,7 @@ def _titles(group: Sequence[Row], several: Collection[str]) -> tuple[str, str]:
         _threads(row["threads"]) if row["device"] == "cpu" else None,
         f"batch {row['batch']}" if row["batch"] not in (None, 1) else None,
         row["measure"] if "measure" in several else None,
-        f"host {row['host_id'] or 'unknown'}"[:13] if "host_id" in several else None,
+        f"host {short_host(row['host_id'])}" if "host_id" in several else None,
     ]
     first, rest = (" · ".join(str(p) for p in parts if p) for parts in (about, setting))
     return first, rest

@@ -10,9 +10,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from bench.host.host import has_older_id
 from bench.status import QualityComparison
 from bench.store.engine import engine_only, own_engine
 from bench.store.quality_arms import comparison, comparison_text, training_text
+from bench.store.quality_verdict import faster_as_good, quality_verdict
 from reports.leaderboard.boards import Board, BoardEntry, finite
 from reports.looks import looks
 from reports.rows import Row
@@ -25,7 +27,10 @@ MOST_TEXT = 600
 ID = 12
 ROW_ID = 8
 """Characters of a hash, and at least of a row's id, which has to be unique."""
-HOST = ("host_id", "cpu_model", "cores_phys", "gpu_name", "virt", "os_kernel", "python", "torch")
+HOST = (
+    "host_id", "cpu_model", "instruction_sets", "cores_phys", "gpu_name", "virt", "os_kernel",
+    "python", "torch",
+)  # fmt: skip
 
 
 class Pool:
@@ -88,8 +93,8 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
     row = entry.row
     peak, base_peak = peak_bytes(row), peak_bytes(row, "base_")
     texts = (
-        "ratio_reason", "process_reason", "mem_reason", "fid_reason", "noise_reason",
-        "baseline_reason", "ratio_same_engine_reason", "kernel", "engine_kernel",
+        "ratio_reason", "process_reason", "ratio_ci_method", "mem_reason", "fid_reason",
+        "noise_reason", "baseline_reason", "ratio_same_engine_reason", "kernel", "engine_kernel",
     )  # fmt: skip
     text = {
         name: short(row[name])
@@ -140,6 +145,9 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
         "spread": _figures(row["process_sd_pct"], 2),
         "verdict": row["verdict"],
         "engineOnly": engine_only(row) or None,
+        "asGood": faster_as_good(row) or None,
+        "kept": quality_verdict(row),
+        "detectable": _round(row["value_diff_detectable"], 1),
         **_same_engine(row),
         "noise": _figures(row["aa_noise_pct"], 2),
         "ms": _per(row["lat_median_ns"], 1e6),
@@ -159,9 +167,14 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
         "code": code,
         "noisy": bool(row["noisy"]),
         "command": pools["command"](_template(row)),
-        "host": pools["host"]({n: short(row[n]) for n in HOST if row[n] is not None}),
+        "host": pools["host"](_host(row)),
         "text": pools["text"](text or None),
     }
+
+
+def _host(row: Row) -> dict[str, Any]:
+    facts = {name: short(row[name]) for name in HOST if row[name] is not None}
+    return facts | ({"older": True} if has_older_id(row["host_id"]) else {})
 
 
 def _same_engine(row: Row) -> dict[str, Any]:

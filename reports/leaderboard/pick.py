@@ -28,17 +28,17 @@ SHOWN = (
     "chance", "at_chance", "predictions_path", "predictions_sha256",
     "base_value", "base_ci_lo", "base_ci_hi",
     "base_predictions_sha256", "value_diff", "value_diff_ci_lo", "value_diff_ci_hi",
-    "quality_comparison", "training", "base_training",
+    "value_diff_detectable", "quality_comparison", "training", "base_training",
     "lat_samples_ns", "base_samples_ns", "lat_median_ns", "base_median_ns", "ratio",
     "ratio_ci_lo", "ratio_ci_hi", "ratio_p", "ratio_reason", "n_pairs", "verdict", "aa_noise_pct",
-    "n_processes", "process_sd_pct", "process_reason", "kernel", "engine_kernel",
+    "n_processes", "process_sd_pct", "process_reason", "ratio_ci_method", "kernel", "engine_kernel",
     "engine_median_ns", "ratio_same_engine", "ratio_same_engine_ci_lo", "ratio_same_engine_ci_hi",
     "ratio_same_engine_verdict", "ratio_same_engine_reason",
     "mem_ratio", "mem_method", "mem_reason", "rss_peak_delta_bytes", "base_rss_peak_delta_bytes",
     "gpu_alloc_delta_bytes", "base_gpu_alloc_delta_bytes",
     "fid_rel_l2", "fid_top1_agree", "fid_kl_mean", "fid_reason",
-    "cpu_model", "cores_phys", "gpu_name", "os_kernel", "virt", "python", "torch",
-    "noisy", "noise_reason",
+    "cpu_model", "instruction_sets", "cores_phys", "gpu_name", "os_kernel", "virt", "python",
+    "torch", "noisy", "noise_reason",
 )  # fmt: skip
 """What the page needs of a row."""
 

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench.statistics import paired
+from bench.statistics import scores as statistics
+from bench.store.scoring import documents
 from reports.looks import VANILLA
 from reports.rows import Row
 
@@ -25,8 +27,6 @@ Floats = NDArray[np.float64]
 
 Z95 = NormalDist().inv_cdf(0.975)
 SIGNIFICANT = 0.05
-SCALE = 100.0
-"""Scores lie in 0…100."""
 SHARED = 2
 """Samples that two rows must share for a test on them."""
 HOW = ("paired on the same samples", "paired through vanilla", "by their own intervals")
@@ -67,15 +67,12 @@ def rank(rows: Sequence[Row], scores: Sequence[Scores | None]) -> Ranked:
 
 
 def _from_samples(a: Scores | None, b: Scores | None) -> float | None:
-    """p that scores of the same samples have the same mean: McNemar's for right or wrong answers,
-    otherwise that of swapping the two scores of a sample."""
+    """p that scores of the same samples have the same mean; None where they share too few."""
     shared = [sample for sample in a or () if sample in (b or ())]
     if a is None or b is None or len(shared) < SHARED:
         return None
-    ours, theirs = (np.array([scores[sample] for sample in shared]) for scores in (a, b))
-    values = {*ours.tolist(), *theirs.tolist()}
-    binary = values <= {0.0, 1.0} or values <= {0.0, SCALE}
-    return paired.mcnemar(ours > 0, theirs > 0) if binary else paired.sign_flip_p(ours, theirs)
+    ours, theirs = ([scores[sample] for sample in shared] for scores in (a, b))
+    return statistics.paired_p(ours, theirs, documents(shared))
 
 
 def _from_intervals(
@@ -105,8 +102,8 @@ def _ends(rows: Sequence[Row], mid: str, lo: str, hi: str, sign: float) -> Float
     columns = [[math.nan if row[n] is None else sign * row[n] for row in rows]
                for n in (mid, lo, hi)]  # fmt: skip
     middle, one, other = np.array(columns, float)
-    # The bootstrap interval of equal scores has no width, however few the samples are.
-    few = [SCALE * (1 - 0.05 ** (1 / max(1, row["n_scored"] or 1))) for row in rows]
+    # In older rows the interval of equal scores has no width, however few the samples are.
+    few = [statistics.SCALE * (1 - 0.05 ** (1 / max(1, row["n_scored"] or 1))) for row in rows]
     room = np.where(one == other, few, 0.0)
     return np.array(
         [middle, middle - np.fmin(one, other) + room, np.fmax(one, other) - middle + room]

@@ -15,10 +15,11 @@ from markupsafe import Markup
 from bench.status import QualityComparison, Status
 from bench.store.engine import engine_only, own_engine
 from bench.store.quality_arms import comparison
+from bench.store.quality_verdict import faster_as_good
 from reports.leaderboard.boards import ABOUT, KINDS, Board, BoardEntry, finite
 from reports.leaderboard.page_data import peak_bytes, reach, short
 from reports.looks import VANILLA
-from reports.rendering import render
+from reports.rendering import Strong, render
 from reports.rows import Row
 from reports.wording import AT_CHANCE, ENDED, OWN_WEIGHTS
 
@@ -111,11 +112,11 @@ def _latency(row: Row) -> str:
         return ""
     verdict = (row["verdict"] or "") + ("†" if row["noisy"] else "")
     text = " ".join(filter(None, (_ratio(row["ratio"]), verdict, engine_only(row))))
-    if not (engine := own_engine(row)):
-        return text
-    own = row["ratio_same_engine_verdict"]
-    words = (_ratio(row["ratio_same_engine"]), "" if own == row["verdict"] else own, engine)
-    return f"{text}; {' '.join(filter(None, words))}"
+    if engine := own_engine(row):
+        own = row["ratio_same_engine_verdict"]
+        words = (_ratio(row["ratio_same_engine"]), "" if own == row["verdict"] else own, engine)
+        text = f"{text}; {' '.join(filter(None, words))}"
+    return Strong(text) if faster_as_good(row) else text
 
 
 def _ratio(ratio: float | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from bench.host.host import short_host
 from bench.request import plugins
 from bench.status import Status
 from reports import ratios
@@ -24,6 +25,7 @@ LEGEND = (
     "published: as printed, followed by the ratio to vanilla at the same length and size where "
     "ratios are compared; ratios are method / vanilla, below 1 is better; ≈ is read off a "
     "plot; a number in brackets refers to a note.",
+    "bold: faster than vanilla with at least 99 % of its score.",
     "measured: with its 95 % interval. Ratios are to unfused attention (vanilla_eager), the "
     "baseline of the papers. Absolute times of different hardware are never compared.",
     f"reproduced: the whole interval lies within ±{SCORE_POINTS:g} points of a score, or within a "
@@ -271,8 +273,8 @@ def _measured_hardware(rows: Iterable[Row]) -> list[Labelled]:
             f"{memory:.0f} GiB" if memory else None,
             f"torch {row['torch']}" if row["torch"] else None,
         )
-        hosts[row["host_id"] or "?"] = ", ".join(filter(None, facts)) or "not recorded"
-    labelled = [(f"measured, host {host[:8]}", facts) for host, facts in hosts.items()]
+        hosts[short_host(row["host_id"])] = ", ".join(filter(None, facts)) or "not recorded"
+    labelled = [(f"measured, host {host}", facts) for host, facts in hosts.items()]
     return labelled or [("measured", "nothing yet")]
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tasks.base import Data, DataError, Task
+from tasks.base import Data, DataError, Row, Task
 from tasks.loading import records
 
 COLUMNS = ("Task", "ID", "Prediction")
@@ -89,18 +89,19 @@ def verify(predictions: Mapping[str, Any], ids: Iterable[str]) -> list[str]:
 
 def paired(
     task: Task, data: Data, path: Path, n: int | None = None
-) -> tuple[list[Any], list[Sequence[str]]]:
-    """Predictions and references: those in the file itself if it has both, otherwise the references
-    of the first n rows (None: all) of `data`. Raises DataError if the ids don't match the rows."""
+) -> tuple[list[Any], list[Sequence[str]], Sequence[Row] | None]:
+    """Predictions, references and rows: predictions and references of the file itself if it has
+    both, otherwise the references of the first n rows (None: all) of `data`. Raises DataError if
+    the ids don't match the rows."""
     if pairs := _own_pairs(task, path):
-        return pairs
+        return *pairs, None
     rows = task.load(data, n, task.length, 0).rows
     predictions = read_predictions(path, getattr(task, "member", None))
     if task.labels is not None:
         predictions = {row_id: _class(value) for row_id, value in predictions.items()}
     if errors := verify(predictions, (row.id for row in rows)):
         raise DataError(f"{path}: {'; '.join(errors)}")
-    return [predictions[row.id] for row in rows], [row.references for row in rows]
+    return [predictions[row.id] for row in rows], [row.references for row in rows], rows
 
 
 def _class(value: Any) -> Any:

@@ -45,12 +45,13 @@ def test_new_says_where_it_cannot_write(tmp_path, monkeypatch, capsys):
     assert line.startswith("bench: can't write ") and "methods/nearest.py" in line
 
 
-def test_one_pair_has_a_score_and_no_interval(tmp_path, capsys):
+def test_the_score_of_one_pair_says_next_to_nothing(tmp_path, capsys):
     pair = tmp_path / "pair.jsonl"
     pair.write_text('{"prediction": "in the mill", "reference": "the mill"}\n')
     assert dispatch(["score", "narrativeqa", str(pair)]) == 0
     lines = dict(line.split() for line in capsys.readouterr().out.splitlines())
-    assert float(lines["f1"]) > 0 and lines["ci_lo"] == "–" and lines["n_scored"] == "1"
+    assert float(lines["f1"]) > 0 and lines["standard_error"] == "–" and lines["n_scored"] == "1"
+    assert float(lines["ci_hi"]) - float(lines["ci_lo"]) > 80
 
 
 def test_an_error_nobody_thought_of_is_one_line(monkeypatch, capsys):

@@ -13,10 +13,11 @@ import bench
 from bench.compare import row_checks
 from bench.execution import stages
 from bench.execution.supervisor import Outcome
-from bench.measure import pair_shares
+from bench.measure.pair_shares import PairCost, plan_shares
 from bench.request.schema import MEASURES
 from bench.status import Status
 from bench.store import derived_columns
+from bench.store.columns import WIDENED_TO_ALONE
 from bench.terminal import row_table
 from tests import made
 
@@ -31,30 +32,48 @@ def timed(sd: float, seed: int, n: int = 4, pairs: int = 10, true: float = 1.0):
     return 1e8 * np.exp(logs), np.full(n * pairs, 1e8), process
 
 
+QUICK = MEASURES["quick"]
+
+
 def test_four_processes_share_the_pairs_and_the_budget():
-    shares = pair_shares.plan_shares(MEASURES["quick"], 0.6, 4.0, 1)
+    shares = plan_shares(QUICK, PairCost(0.6, 4.0), 1)
     assert [one.pairs for one in shares] == [8, 8, 7, 7]
     assert [one.done for one in shares] == [0, 8, 16, 23] and shares[0].reason is None
-    assert sum(one.pairs for one in pair_shares.plan_shares(MEASURES["quick"], 0.01, 1.0, 1)) == 40
+    assert sum(one.pairs for one in plan_shares(QUICK, PairCost(0.01, 1.0), 1)) == 40
 
 
 @pytest.mark.parametrize(
-    ("measure", "pair_s", "begin_s", "pairs", "reason"),
+    ("pair_s", "startup_s", "twin_s", "pairs", "twin_pairs"),
     [
-        ("glance", 0.01, 0.1, 12, "the measure asks for one process"),
-        ("quick", 8.0, 1.0, 3, "a pair takes 8.0 s of a budget of 30 s"),
-        (
-            "quick",
-            1.0,
-            5.0,
-            30,
-            "more processes would take 15 s of a budget of 30 s",
-        ),
+        (0.1, 1.0, 0.2, [10, 10, 10, 10], [5, 5, 5, 5]),  # half as many with the twin
+        (0.6, 5.0, 0.3, [5, 5, 5, 5], [3, 3, 2, 2]),  # enough for an interval of their own
+        (0.8, 5.0, 1.0, [4, 3, 3, 3], [1, 1, 1, 1]),  # before all pairs come from one process
     ],
 )
-def test_one_process_times_all_pairs_and_says_why(measure, pair_s, begin_s, pairs, reason):
-    [alone] = pair_shares.plan_shares(MEASURES[measure], pair_s, begin_s, 1)
-    assert (alone.pairs, alone.total) == (pairs, pairs) and alone.reason.startswith(reason)
+def test_pairs_with_the_twin_leave_room_for_processes(pair_s, startup_s, twin_s, pairs, twin_pairs):
+    shares = plan_shares(QUICK, PairCost(pair_s, startup_s, twin_s), 1)
+    assert [one.pairs for one in shares] == pairs
+    assert [one.twin_pairs for one in shares] == twin_pairs
+    assert {one.total for one in shares} == {sum(pairs) + sum(twin_pairs)}
+    assert shares[2].ahead == sum(pairs[:2]) + sum(twin_pairs[:2])
+    spent_s = 3 * startup_s + sum(pairs) * pair_s + sum(twin_pairs) * twin_s
+    assert spent_s <= QUICK.budget_s
+
+
+@pytest.mark.parametrize(
+    ("measure", "cost", "pairs", "twin_pairs", "reason"),
+    [
+        ("glance", PairCost(0.01, 0.1), 12, 0, "the measure asks for one process"),
+        ("quick", PairCost(8.0, 1.0), 3, 0, "a pair takes 8.0 s of a budget of 30 s"),
+        ("quick", PairCost(8.0, 1.0, 4.0), 2, 2, "a pair takes 8.0 s of a budget of 30 s"),
+        ("quick", PairCost(90.0, 1.0), 1, 0, "a pair takes 90.0 s of a budget of 30 s"),
+        ("quick", PairCost(1.0, 7.0), 30, 0, "more processes would take 21 s of a budget of 30 s"),
+    ],
+)
+def test_one_process_times_all_pairs_and_says_why(measure, cost, pairs, twin_pairs, reason):
+    [alone] = plan_shares(MEASURES[measure], cost, 1)
+    assert (alone.pairs, alone.twin_pairs) == (pairs, twin_pairs)
+    assert alone.total == pairs + twin_pairs and alone.reason.startswith(reason)
 
 
 def part(number: int, **more):
@@ -79,7 +98,7 @@ def latency(monkeypatch):
 
 
 def test_the_samples_of_all_processes_come_into_one_row(latency):
-    shares = [asdict(one) for one in pair_shares.plan_shares(MEASURES["quick"], 0.1, 0.1, 1)[1:3]]
+    shares = [asdict(one) for one in plan_shares(QUICK, PairCost(0.1, 0.1), 1)[1:3]]
     requests, reported = [], []
 
     def child(request, progress):
@@ -130,11 +149,32 @@ def test_a_row_of_several_processes_is_consistent_and_says_how_they_differ():
     assert fault[0] == "wrong"
 
 
-def test_an_older_row_keeps_its_interval_and_says_that_it_is_of_one_process():
-    row = made.full(**made.timing(0.8))
-    assert row["n_processes"] == 1
-    older = row | {"n_processes": None}
-    assert not list(row_checks._derived(older))
-    assert row_table.between(older) == "not seen: an older row, of one process"
+def test_one_process_says_what_is_assumed_of_others():
+    row = made.full(**made.timing(0.8, processes=1))
+    assert row["n_processes"] == 1 and not list(row_checks._derived(row))
+    assert row["ratio_ci_method"] == "one process, and 10 % between processes"
+    assert row["verdict"] == "faster" and row["ratio_ci_hi"] > 0.95
     text = row_table.between(row | {"process_reason": "a pair takes 8.0 s of a budget of 30 s"})
-    assert text == "not seen: a pair takes 8.0 s of a budget of 30 s"
+    assert text == "±10 % assumed: a pair takes 8.0 s of a budget of 30 s"
+
+
+def test_an_older_row_keeps_its_interval_and_says_that_it_is_of_one_process():
+    row = made.full(**made.timing(0.8, processes=1))
+    samples = {name: row[name] for name in row_checks.SAMPLES}
+    older = row | derived_columns.latency(samples, 0, widen=False)
+    older |= {"n_processes": None, "ratio_ci_method": None}
+    assert older["ratio_ci_hi"] < 0.82 and not list(row_checks._derived(older))
+    assert row_table.between(older) == "not seen: an older row, of one process"
+
+
+@pytest.mark.parametrize(("alone", "verdict"), [(1.0, "faster"), (2.5, "undecided")])
+def test_a_method_that_takes_another_time_alone_widens_its_interval(alone, verdict):
+    samples = made.timing(0.6, noise=0.05)
+    samples["solo_median_ns"] = int(alone * np.median(samples["lat_samples_ns"][:10]))
+    row = made.full(**samples | derived_columns.latency(samples, 0))
+    assert row["verdict"] == verdict and not list(row_checks._derived(row))
+    assert (WIDENED_TO_ALONE in row["ratio_ci_method"]) == (alone > 1)
+    assert row["ratio_ci_hi"] == pytest.approx(0.6 * alone, rel=0.1)
+    assert bool([line for line in row_table._latency(row) if "interval widened" in line]) == (
+        alone > 1
+    )

@@ -143,12 +143,13 @@ def test_another_architecture_is_a_wrong_request(tiny_t5, bench_run, tmp_path):
     assert code == 2 and "holds a model of type 'mamba'" in error
 
 
-def test_one_row_has_a_score_and_no_interval(bench_run, tmp_path):
+def test_the_score_of_one_row_says_next_to_nothing(bench_run, tmp_path):
     code, output, error = bench_run(tmp_path, "n=1", "measure=quality")
     assert code == 0, error
     assert "f1 (n=1)" in output
     [row] = Store(tmp_path).rows().to_pylist()
-    assert row["ci_lo"] is None and row["at_chance"] is None and row["value"] is not None
+    assert row["value"] is not None and row["ci_hi"] - row["ci_lo"] > 90
+    assert row["at_chance"] in (True, None) and row["quality_verdict"] != "kept"
 
 
 def test_times_taken_beside_other_work_are_noisy(tiny_t5, tmp_path, monkeypatch):

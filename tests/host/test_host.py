@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.host import host, linux
+from bench.host import host, linux, processor
 from bench.status import Verdict
 from bench.store import columns
 
@@ -40,7 +40,7 @@ def test_every_fact_is_a_column_of_the_right_type() -> None:
         assert value is None or type(value) is kinds[columns.COLUMNS[name].type], name
     names = list(columns.COLUMNS)
     of_host = names[names.index("host_id") : names.index("packages_sha") + 1]
-    assert len(of_host) == 28 and not set(of_host) - set(facts)
+    assert len(of_host) == 29 and not set(of_host) - set(facts)
 
 
 def test_fingerprint_stays_the_same() -> None:
@@ -55,6 +55,48 @@ def test_host_id_does_not_depend_on_the_cores_granted(monkeypatch: pytest.Monkey
     host._machine.cache_clear()
     monkeypatch.setattr(linux, "usable_cpus", lambda: [0])
     assert host.fingerprint(threads=1, device="cpu")["host_id"] == expected
+
+
+CPU = """model name\t: Some CPU
+cpu family\t: 6
+model\t\t: 85
+flags\t\t: fpu sse2 avx avx2 fma {more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "same"), [("", True), ("md_clear ibrs", True), ("avx512f avx512_vnni", False)]
+)
+def test_host_id_tells_instruction_sets_apart(more, same, monkeypatch, tmp_path) -> None:
+    found = []
+    for number, text in enumerate((CPU.format(more=""), CPU.format(more=more))):
+        path = tmp_path / str(number)
+        path.write_text(text)
+        monkeypatch.setattr(processor, "CPUINFO", path)
+        host._machine.cache_clear()
+        found.append(host.fingerprint(threads=1, device="cpu"))
+    host._machine.cache_clear()
+    assert (found[0]["host_id"] == found[1]["host_id"]) == same
+    assert found[0]["instruction_sets"] == "avx avx2 fma sse2"
+    assert not host.has_older_id(found[0]["host_id"])
+
+
+@pytest.mark.parametrize(("other", "same"), [("model\t\t: 85", True), ("model\t\t: 106", False)])
+def test_host_id_tells_microarchitectures_of_one_name_apart(other, same, monkeypatch, tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text(CPU.format(more=""))
+    second.write_text(CPU.format(more="").replace("model\t\t: 85", other))
+    monkeypatch.setattr(processor, "CACHES", tmp_path)
+    found = []
+    for path in (first, second):
+        monkeypatch.setattr(processor, "CPUINFO", path)
+        found.append(processor.microarchitecture())
+    assert found[0][:3] == ["", "6", "85"] and (found[0] == found[1]) == same
+
+
+def test_an_older_id_is_marked() -> None:
+    assert host.short_host("47129493f1c37c18") == "47129493 (older id)"
+    assert host.short_host("h2-47129493f1c37") == "h2-47129493" and host.short_host(None)
 
 
 def test_a_machine_that_reports_nothing_gives_nulls(bare: None) -> None:

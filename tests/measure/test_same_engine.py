@@ -77,7 +77,7 @@ def test_a_fast_engine_alone_is_never_a_faster_method(monkeypatch):
 
     monkeypatch.setattr(paired_timing.Arm, "__call__", call)
     monkeypatch.setattr(integrity, "check_untimed_share", lambda timed_ns, wall_ns: None)
-    cell, share = SimpleNamespace(seed=0), PairShare(40, 40, 1)
+    cell, share = SimpleNamespace(seed=0), PairShare(40, 60, 1, twin_pairs=20)
     arms = [arm(one) for one in (HasTwin(), Vanilla(), Twin())]
     for one in arms:
         one.faults.append(0)
@@ -87,10 +87,10 @@ def test_a_fast_engine_alone_is_never_a_faster_method(monkeypatch):
     def report(stage: str, done: int, total: int) -> None:
         reported.append((done, total))
 
-    columns = paired_timing.time_pairs(*arms[:2], cell, report, share, parts=2)
+    columns = paired_timing.time_pairs(*arms[:2], cell, report, share)
     columns |= same_engine.time_pairs(arms[0], arms[2], cell, report, share)
     columns |= {"engine_kernel": "native avx512 float32"}
-    assert reported[-1] == (79, 80) and sorted(reported) == reported
+    assert reported[-1] == (59, 60) and sorted(reported) == reported
     assert set(columns["engine_pair_order"]) == {"M", "V"}
     row = columns | derived_columns.latency(columns, 0)
     assert row["verdict"] == Verdict.FASTER

@@ -33,9 +33,9 @@ TASKS = {
     "longeval_lines": ("longeval", "accuracy", 88.0),
 }
 HOSTS = {
-    "cpu": {"host_id": "a3f0c1d2e4b5a697", "cpu_model": "AMD EPYC 9454P", "cores_phys": 2,
+    "cpu": {"host_id": "h2-a3f0c1d2e4b5a697", "cpu_model": "AMD EPYC 9454P", "cores_phys": 2,
             "virt": "virtual machine", "os_kernel": "6.1.0"},
-    "h200": {"host_id": "77d0be12aa05c3f1", "cpu_model": "Intel Xeon 8480C", "cores_phys": 16,
+    "h200": {"host_id": "h2-77d0be12aa05c3f1", "cpu_model": "Intel Xeon 8480C", "cores_phys": 16,
              "gpu_name": "NVIDIA H200", "virt": "container", "os_kernel": "6.8.0"},
 }  # fmt: skip
 KINDS = (("hub", "pretrained-swap"), ("local", "finetuned"), ("embedded", "embedded"),

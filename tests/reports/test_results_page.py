@@ -59,6 +59,17 @@ def test_the_frontier_says_how_far_each_method_goes(tmp_path):
     ]
 
 
+def test_a_table_has_the_rows_of_one_host(tmp_path):
+    rows = made.rows(tasks=("narrativeqa",), lengths=(512, 1024), devices=("cpu",),
+                     kinds=(("hub", "finetuned"),), methods=("vcc",))  # fmt: skip
+    command = {"command": "bench run experiment=frontier scale=small", "verdict": "faster"}
+    rows = [row | command | {"ratio": 0.5} for row in rows]
+    far = rows[0] | {"host_id": "h2-far", "row_id": "far", "ratio": 0.1}
+    Store(tmp_path).append([*rows, far | {"created_utc": "2027-01-01T00:00:00+00:00"}])
+    text = results_page.results_page(tmp_path)
+    assert "×0.50" in text and "×0.10" not in text
+
+
 def test_scores_of_the_same_weights_stand_apart_from_trainings(tmp_path):
     kinds = (("hub", "finetuned"),)
     both = made.rows(tasks=("narrativeqa",), lengths=(512,), devices=("cpu",), kinds=kinds,

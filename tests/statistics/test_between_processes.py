@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from bench.statistics import between_processes, paired
+from bench.status import Verdict
 
 
 def timed(sd: float, seed: int, n: int = 4, pairs: int = 10, true: float = 1.0):
@@ -18,21 +19,54 @@ def timed(sd: float, seed: int, n: int = 4, pairs: int = 10, true: float = 1.0):
     return 1e8 * np.exp(logs), np.full(n * pairs, 1e8), process
 
 
-@pytest.mark.parametrize("sd", [0.0, 0.01, 0.05])
-def test_the_interval_holds_the_truth_whatever_the_spread_between_processes(sd, monkeypatch):
-    def none(method, base, seed=0):  # what all pairs give can only make the interval wider
-        middle = math.exp(np.median(np.log(method / base)))
-        return paired.Ratio(middle, math.inf, 0.0, 0.0, len(method))
-
-    monkeypatch.setattr(paired, "paired_ratio", none)
-    found = [between_processes.paired_ratio(*timed(sd, seed)).ratio for seed in range(1500)]
-    assert np.mean([ratio.ci_lo <= 1 <= ratio.ci_hi for ratio in found]) >= 0.93
-    assert np.mean([ratio.p < 0.05 for ratio in found]) <= 0.07
+def held(sd: float, n: int, trials: int) -> list[paired.Ratio]:
+    return [between_processes.paired_ratio(*timed(sd, seed, n)).ratio for seed in range(trials)]
 
 
-def test_one_process_s_interval_would_not_hold_it():
-    found = [paired.paired_ratio(*timed(0.05, seed)[:2]) for seed in range(40)]
-    assert sum(ratio.ci_lo <= 1 <= ratio.ci_hi for ratio in found) < 30
+@pytest.fixture
+def quickly(monkeypatch):
+    """The pairs' own interval by their standard error: a sign-flip test takes too long here."""
+
+    def normal(method, base, seed=0):
+        logs = np.log(method / base)
+        middle = float(np.median(logs))
+        reach = 1.96 * 1.2533 * float(logs.std(ddof=1)) / math.sqrt(len(logs))
+        ends = (math.exp(middle - reach), math.exp(middle + reach))
+        p = math.erfc(abs(middle) / reach * 1.96 / math.sqrt(2))
+        return paired.Ratio(math.exp(middle), *ends, p, len(method))
+
+    monkeypatch.setattr(paired, "paired_ratio", normal)
+
+
+@pytest.mark.parametrize("n", [4, 1])
+@pytest.mark.parametrize("sd", [0.0, 0.01, 0.05, math.log(1.1)])
+def test_the_interval_holds_the_truth_whatever_the_spread_between_processes(sd, n, quickly):
+    found = held(sd, n, 3000)
+    assert np.mean([ratio.ci_lo <= 1 <= ratio.ci_hi for ratio in found]) >= 0.94
+    assert np.mean([ratio.p < 0.05 for ratio in found]) <= 0.06
+    if n == 1 and sd <= 0.05:
+        decided = [paired.verdict(ratio) != Verdict.UNDECIDED for ratio in found]
+        assert not any(decided)
+
+
+@pytest.mark.parametrize(("true", "word"), [(0.5, Verdict.FASTER), (0.9, Verdict.UNDECIDED)])
+def test_one_process_decides_only_what_no_other_would_change(true, word):
+    ratio = between_processes.paired_ratio(*timed(0.0, 1, n=1, true=true)).ratio
+    assert paired.verdict(ratio) == word
+    assert ratio.ci_hi / ratio.ratio >= 1.1**1.9
+
+
+def test_too_few_pairs_bound_nothing_in_one_process_either():
+    ratio = between_processes.paired_ratio(*timed(0.0, 0, n=1, pairs=5, true=0.2)).ratio
+    assert (ratio.ci_lo, ratio.ci_hi) == (0.0, math.inf)
+    assert paired.verdict(ratio) == Verdict.UNDECIDED
+
+
+def test_an_interval_is_widened_to_what_another_way_gives():
+    ratio = paired.Ratio(0.8, 0.7, 0.9, 0.001, 40)
+    assert between_processes.widened(ratio, 0.75) == ratio
+    assert between_processes.widened(ratio, 0.95) == ratio._replace(ci_hi=0.95)
+    assert between_processes.widened(ratio, 1.2) == ratio._replace(ci_hi=1.2, p=1.0)
 
 
 @pytest.mark.parametrize("sd", [0.0, 0.05])
@@ -59,10 +93,10 @@ def test_the_spread_is_that_of_the_processes_medians():
         between_processes.paired_ratio(method, [100] * 10, [0, 1, 2])
 
 
-def test_without_processes_nothing_changes():
+def test_one_process_alone_without_what_is_assumed():
     method, base, _ = timed(0.01, 0)
     for process in (None, np.zeros(40)):
-        shared = between_processes.paired_ratio(method, base, process)
+        shared = between_processes.paired_ratio(method, base, process, assumed_sd_pct=0)
         assert shared == (paired.paired_ratio(method, base), 1, None)
 
 

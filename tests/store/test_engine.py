@@ -22,6 +22,7 @@ def timed(ratio: float, own: float | None, kernel: str = NATIVE):
         noise = np.exp(np.random.default_rng(5).normal(0, 0.005, (2, 40)))
         mine, twin = (1e8 * ratio * noise / [[1], [own]]).round().astype(int).tolist()
         columns |= {"engine_lat_samples_ns": mine, "engine_samples_ns": twin}
+        columns["engine_pair_process"] = columns["pair_process"]
     columns |= {"kernel": kernel, "engine_kernel": kernel}
     return columns | derived_columns.latency(columns, 0)
 

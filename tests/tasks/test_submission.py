@@ -73,7 +73,7 @@ def test_a_missing_file_is_named(tmp_path):
 
 
 def scored(task, data, path, n=None):
-    given, references = submission.paired(task, data, path, n)
+    given, references, _ = submission.paired(task, data, path, n)
     return {**task.score(given, references), "n": len(given)}
 
 

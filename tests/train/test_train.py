@@ -241,7 +241,7 @@ def test_a_model_that_writes_text_is_finetuned_with_a_method_in_it(tmp_path, tin
 @pytest.fixture
 def steps(monkeypatch):
     """A function that measures training steps as the child does, in this process."""
-    monkeypatch.setattr(arms, "prepare", lambda cell, timed: torch.set_num_threads(1))
+    monkeypatch.setattr(arms, "prepare", lambda cell, **how: torch.set_num_threads(1))
     monkeypatch.setattr(training_step.worker, "return_freed_memory", lambda: None)
     monkeypatch.setattr(training_step.worker, "keep_freed_memory", lambda: None)
 

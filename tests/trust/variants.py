@@ -14,7 +14,7 @@ from bench.request.cell import Cell
 def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     """For each of `request["methods"]` the check that it failed, or None."""
     cell = Cell.from_json(request["cell"])
-    arms.prepare(cell)
+    arms.prepare(cell, costs=True)
     family = arms.load(cell, arms.vanilla())
     failures: dict[str, Any] = {}
     for name, conf in request["methods"].items():

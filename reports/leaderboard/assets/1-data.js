@@ -60,14 +60,14 @@ const failed = (row) => row.status !== 'ok';
 
 const sameEngine = (row) => (row.engine == null ? '' : `; ${times(row.engine)}${row.engineVerdict === row.verdict ? '' : ` ${row.engineVerdict}`} ${row.more.engine_kernel.split(' ')[0]}`);
 
-// `of` is what a column sorts by; `show` its [main text, smaller text, class].
+// `of` is what a column sorts by; `show` its [main text, smaller text, class, bold].
 const COLUMNS = {
   rank: { head: 'Rank', of: (r) => r.first && r.first + r.last / 1e4, show: (r) => [rank(r)] },
   method: { head: 'Method', of: (r) => r.label, show: (r) => [r.label] },
   quality: { head: 'Quality', of: (r) => r.value, down: true,
     show: (r) => (r.value == null ? ['–'] : [points(r.value), `${reach(r)} ${r.atChance ? '‡' : ''}${r.ownWeights ? '§' : ''}`.trim()]) },
   latency: { head: 'Latency', of: (r) => r.ratio,
-    show: (r) => (r.isBase && r.ms != null ? ['baseline'] : r.ratio == null ? ['–'] : [times(r.ratio), `${r.verdict || ''}${r.noisy ? '†' : ''}${r.engineOnly ? ` ${r.engineOnly}` : ''}${sameEngine(r)}`, r.engineOnly ? 'undecided' : r.verdict]) },
+    show: (r) => (r.isBase && r.ms != null ? ['baseline'] : r.ratio == null ? ['–'] : [times(r.ratio), `${r.verdict || ''}${r.noisy ? '†' : ''}${r.engineOnly ? ` ${r.engineOnly}` : ''}${sameEngine(r)}`, r.engineOnly ? 'undecided' : r.verdict, r.asGood]) },
   memory: { head: 'Memory', of: (r) => r.memory, show: (r) => (r.isBase && r.mib != null ? ['baseline'] : [times(r.memory)]) },
   error: { head: 'Output error', of: (r) => r.error, show: (r) => [small(r.error)] },
   n: { head: 'n', of: (r) => r.n, down: true, show: (r) => [r.n == null ? '–' : `${r.n}`] },

@@ -34,11 +34,11 @@ const refocus = (kind, name) => document.querySelector(`table[data-kind="${kind}
 
 function rowOf(row) {
   const cells = Object.entries(COLUMNS).map(([name, column]) => {
-    const [main, small, look] = column.show(row);
+    const [main, small, look, bold] = column.show(row);
     const method = name === 'method';
     const inside = main === '–' ? [main] : [
       h('button', { type: 'button', class: 'number', tabindex: method ? 0 : -1, click: () => openOrigin(row, name) },
-        method ? marker(row) : null, method ? breakable(main) : main, small ? ' ' : null, small ? h('small', { class: look }, small) : null),
+        method ? marker(row) : null, method ? breakable(main) : bold ? h('strong', {}, main) : main, small ? ' ' : null, small ? h('small', { class: look }, small) : null),
       method && ending(row) ? h('b', { class: failed(row) ? 'ended' : 'fits' }, ending(row)) : null];
     return h(method ? 'th' : 'td', { class: name, scope: method && 'row' }, inside);
   });

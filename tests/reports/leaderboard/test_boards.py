@@ -35,7 +35,8 @@ def test_a_row_in_two_folders_is_shown_once_and_hosts_are_apart(tmp_path):
     picked = pick([one, two], [], 2000)
     made_boards = boarding.boards(picked.rows, lambda done, total: None)
     assert (picked.n_rows, len(made_boards)) == (2, 2)
-    assert sorted(b.title.rpartition("host ")[2] for b in made_boards) == ["a3f0c1d2", "another"]
+    hosts = sorted(b.title.rpartition("host ")[2] for b in made_boards)
+    assert hosts == ["another (older id)", "h2-a3f0c1d2"]
 
 
 def test_words_choose_rows(tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from reports.leaderboard.ranks import HOW, beaten, rank
+from tasks.base import Row
 
 SAMPLES = 60
 
@@ -65,8 +66,9 @@ def test_differences_from_vanilla_tell_apart_what_wide_intervals_do_not():
     assert alone(*other).how == HOW[2]
 
 
-def scores(values):
-    return dict(enumerate(np.asarray(values, float).tolist()))
+def scores(values, name="sample"):
+    values = np.asarray(values, float).tolist()
+    return {Row(f"{name} {i}", "", "", ("",)): value for i, value in enumerate(values)}
 
 
 def test_the_same_samples_are_tested_where_they_are_known():
@@ -82,7 +84,7 @@ def test_the_same_samples_are_tested_where_they_are_known():
 
 def test_rows_without_shared_samples_are_not_paired():
     rows = [row(50, 45, 55), row(47, 42, 52)]
-    there = {f"other {i}": 0.0 for i in range(SAMPLES)}
+    there = scores(np.zeros(SAMPLES), "other")
     assert rank(rows, [scores(np.ones(SAMPLES)), there]).how == HOW[2]
 
 

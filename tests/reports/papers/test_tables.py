@@ -102,7 +102,7 @@ def test_beneath_a_table_stand_hardware_configuration_and_rows_without_a_cell(tm
     Store(tmp_path).append([row, other])
     found = view(table("vcc_table1", tmp_path))
     assert ("published", "NVIDIA A100 (1 sequence)") in found.hardware
-    assert ("measured, host abcdef01", "Test CPU, torch 2.9") in found.hardware
+    assert ("measured, host abcdef01 (older id)", "Test CPU, torch 2.9") in found.hardware
     ours = found.configuration.lines[1]
     assert ours[0] == row["row_id"][:8] and "my-roberta-base" in ours and "float16" in ours
     assert found.others.lines[0][0] == other["row_id"][:8]
