@@ -41,6 +41,13 @@ def load() -> tuple[ctypes.CDLL, Width] | str:
         return f"it can't be built or loaded: {_line(error)}"
 
 
+def loaded() -> tuple[ctypes.CDLL, Width]:
+    """What `load` gives where it gives no reason."""
+    found = load()
+    assert not isinstance(found, str)
+    return found
+
+
 def folder() -> Path:
     """The cache of builds."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
