@@ -22,8 +22,8 @@ took up to 1.8 times torch's time, from 256 on no more than torch."""
 @dataclass(frozen=True)
 class NativeMethod(Method):
     """A method that may run on the native kernels, and records with `kernels.note` where it did.
-    Raises ValueError for a value that its field's annotation doesn't accept, and for a BENCH_KERNELS
-    that names no vectors of this CPU."""
+    Raises ValueError for a value that its field's annotation doesn't accept, and where the variable
+    BENCH_KERNELS names no vectors of this CPU."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -15,7 +15,7 @@ def name(products: str = "float32") -> str:
 
 def note(method: object, result: object, products: str = "float32") -> None:
     """Records in `method.kernel_used` which kernels ran, several where calls differed. `result` is
-    what a function of `methods.kernels` returned: a reason (torch ran), or output with these products."""
+    what a kernel's function returned: a reason (torch ran), or output with these products."""
     if isinstance(result, str):
         used = "torch" if result == ASKED else f"torch ({result})"
     else:
