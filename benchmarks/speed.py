@@ -236,7 +236,7 @@ def main() -> None:
     reason, rates = kernels.available(), ceiling()
     machine = platform.processor() or platform.machine()
     print(f"{machine}, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")
-    print(f"native kernels: {'yes' if reason is None else reason}")
+    print(f"native kernels: {kernels.name() if reason is None else reason}")
     print("GEMM ceiling, 1 thread: " + ", ".join(f"{r:.0f} GF/s {n}" for n, r in rates.items()))
     parts = [(name, n) for n in options.lengths for name in options.only if n in SECTIONS[name][1]]
     facts = {"gemm_gflops": rates["float32"], "command": shlex.join(sys.argv)}

@@ -27,7 +27,7 @@ from torch.nn.functional import pad
 
 from methods.kernels import build, structs
 from methods.kernels.blocks import BLOCK, Blocks
-from methods.kernels.widths import Width
+from methods.kernels.used import ASKED, name, note, ran_natively
 
 __all__ = [
     "ASKED", "BLOCK", "Blocks", "Kernel", "Products", "available", "block_sparse", "dci", "dense",
@@ -37,8 +37,6 @@ __all__ = [
 PACKED_BYTES = 8 << 20  # of packed keys and values at a time, unless one head needs more
 MAX_K = 200  # keys of a query in `topk` and `dci`
 Kernel = Literal["auto", "torch", "native"]
-ASKED = "kernel=torch"
-"""The reason for torch where a method was asked for it."""
 Products = Literal["float32", "bfloat16"]
 
 
@@ -52,29 +50,6 @@ def available(products: str = "float32") -> str | None:
     if products == "bfloat16" and width.bf16 is None:
         return f"this CPU has no {width.name} instructions for bfloat16 products"
     return None
-
-
-def name(products: str = "float32") -> str:
-    """The kernels of this machine, as `kernel_used` has them: "native avx512 float32"."""
-    return f"native {_loaded()[1].name} {products}"
-
-
-def note(method: object, result: object, products: str = "float32") -> None:
-    """Records in `method.kernel_used` which kernels ran, several where calls differed. `result` is
-    what a function of this module returned: a reason (torch ran), or output with these products."""
-    if isinstance(result, str):
-        used = "torch" if result == ASKED else f"torch ({result})"
-    else:
-        used = name(products)
-    before = getattr(method, "kernel_used", "")
-    if used not in before.split("; "):
-        # Not a dataclass field: it is no part of a cell.
-        object.__setattr__(method, "kernel_used", f"{before}; {used}" if before else used)
-
-
-def ran_natively(method: object) -> bool:
-    """Whether a native kernel ran any of the method's calls that were noted."""
-    return any(used.startswith("native") for used in getattr(method, "kernel_used", "").split("; "))
 
 
 def dense(
@@ -240,7 +215,7 @@ def _topk_call(
         threads=torch.get_num_threads(),
         **rest,
     )
-    getattr(_loaded()[0], name)(ctypes.byref(arguments))
+    getattr(_library(), name)(ctypes.byref(arguments))
     return call.result(), ids
 
 
@@ -295,7 +270,7 @@ def _attend(
             for name, x in (("key_bias", key_bias), ("starts", starts), ("columns", columns))
         },
     )
-    getattr(_loaded()[0], f"dense_{products}")(ctypes.byref(arguments))
+    getattr(_library(), f"dense_{products}")(ctypes.byref(arguments))
     return call.result()
 
 
@@ -312,7 +287,5 @@ def _cannot_take(*tensors: Tensor | None) -> str | None:
     return None
 
 
-def _loaded() -> tuple[ctypes.CDLL, Width]:
-    loaded = build.load()
-    assert not isinstance(loaded, str)
-    return loaded
+def _library() -> ctypes.CDLL:
+    return build.loaded()[0]

@@ -1,4 +1,4 @@
-"""Compiles the native source at its first use, for the widest vectors that this CPU has, and loads it."""
+"""Compiles the native source at its first use, for the vectors of this CPU, and loads it."""
 
 from __future__ import annotations
 
@@ -41,6 +41,13 @@ def load() -> tuple[ctypes.CDLL, Width] | str:
         return f"it can't be built or loaded: {_line(error)}"
 
 
+def loaded() -> tuple[ctypes.CDLL, Width]:
+    """What `load` gives where it gives no reason."""
+    found = load()
+    assert not isinstance(found, str)
+    return found
+
+
 def folder() -> Path:
     """The cache of builds."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -64,7 +71,10 @@ def built(command: list[str], width: Width) -> Path:
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     print(
-        f"kernels: compiling attention.cpp for {width.name} (once, a few seconds) …", end="", file=sys.stderr)
+        f"kernels: compiling attention.cpp for {width.name} (once, a few seconds) …",
+        end="",
+        file=sys.stderr,
+    )
     start = time.monotonic()
     descriptor, unfinished = tempfile.mkstemp(suffix=".so", dir=path.parent)
     os.close(descriptor)

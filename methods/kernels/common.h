@@ -140,16 +140,17 @@ template <bool ROUGH = false> INLINE Floats exp2(Floats x) {
 
 // ---- transposed blocks -------------------------------------------------------------------------
 
-// Four rows of LANES units become columns of four, at out[unit · BLOCK].
+// Four rows of LANES units become columns of four, at out[unit · PANEL].
 INLINE void transpose(Floats a, Floats b, Floats c, Floats d, int64_t units, float* out) {
   const Floats low = zip_low(a, b), high = zip_high(a, b), low2 = zip_low(c, d), high2 = zip_high(c, d);
   const Floats turned[4] = {zip_low_pairs(low, low2), zip_high_pairs(low, low2),
                             zip_low_pairs(high, high2), zip_high_pairs(high, high2)};
   UNROLL for (int t = 0; t < LANES; t++)
-    if (t < units) memcpy(out + t * BLOCK, (float*)(turned + t % 4) + t / 4 * 4, 16);
+    if (t < units) memcpy(out + t * PANEL, (float*)(turned + t % 4) + t / 4 * 4, 16);
 }
 
-// A block of keys for the micro-kernel, out [units][64 keys] of 32 bits; 0 where there is no key.
+// A block of keys for the micro-kernel, out [64 / PANEL][units][PANEL keys] of 32 bits; 0 where there
+// is no key.
 // rows: key j's units at j · stride, in 32-bit units; LANES of them are readable from any.
 INLINE void pack(const void* rows, int64_t stride, int count, int64_t units, void* out) {
   for (int64_t u = 0; u < units; u += LANES)
@@ -157,6 +158,6 @@ INLINE void pack(const void* rows, int64_t stride, int count, int64_t units, voi
       Floats row[4];
       UNROLL for (int i = 0; i < 4; i++)
         row[i] = j + i < count ? load<Floats>((const float*)rows + (j + i) * stride + u) : Floats{};
-      transpose(row[0], row[1], row[2], row[3], units - u, (float*)out + u * BLOCK + j);
+      transpose(row[0], row[1], row[2], row[3], units - u, (float*)out + (j / PANEL * units + u) * PANEL + j % PANEL);
     }
 }

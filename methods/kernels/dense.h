@@ -19,7 +19,7 @@ static void pack_values(const float* value, int64_t stride, int count, int64_t d
     for (int64_t x = 0; x < dv; x += LANES) store(out + j * dv + x * 2, half(j, x) | half(j + 1, x) << 16);
 }
 
-constexpr int TILE = 8;  // blocks whose scores are stored at once
+constexpr int TILE = 2;  // blocks read at once: their keys and values stay in a first-level cache
 
 struct Dense {
   Shape shape;
@@ -56,8 +56,8 @@ INLINE void read_tile(const Dense& o, const Reading& to, int64_t h, int64_t firs
   const int vectors = tiles * BLOCK / LANES;
   for (int u = 0; u < tiles; u++)
     for (int64_t part = 0; part < BLOCK; part += PANEL) {
-      const Piece panel = {(const float*)keys[u].columns + part, steps};
-      product<Kind, R, COLUMNS>(to.rows + r * steps * 4, steps * 4, &panel, 1, 0, BLOCK * 4,
+      const Piece panel = {(const float*)keys[u].columns + part * steps, steps};
+      product<Kind, R, COLUMNS>(to.rows + r * steps * 4, steps * 4, &panel, 1, 0, PANEL * 4,
                                 to.scores + u * BLOCK + part, width * 4);
     }
   for (int i = 0; i < some; i++) {

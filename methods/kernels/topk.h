@@ -93,7 +93,7 @@ static COLD void scan(const Six& six, int64_t block, const uint8_t* keys, const 
     const int8_t* rows = six.rows;
     for (int64_t x = 0; x < d; x += Eight::unit) {
       Ints vector[COLUMNS];
-      UNROLL for (int c = 0; c < COLUMNS; c++) vector[c] = load<Ints>(keys + x * BLOCK + part * 4 + BYTES * c);
+      UNROLL for (int c = 0; c < COLUMNS; c++) vector[c] = load<Ints>(keys + part * d + x * PANEL + BYTES * c);
       UNROLL for (int r = 0; r < ROWS; r++) {
         const Ints unit = unit_of(rows + r * d + x);
         UNROLL for (int c = 0; c < COLUMNS; c++) sum[r][c] = Eight::add(sum[r][c], unit, vector[c]);

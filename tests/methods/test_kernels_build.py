@@ -6,7 +6,7 @@ import torch
 from methods import kernels
 from methods.base import AttentionCall, SequenceInfo
 from methods.iceformer.iceformer import IceFormer
-from methods.kernels import build
+from methods.kernels import build, widths
 from methods.vanilla import Vanilla
 from tests.methods.native import inputs, native
 
@@ -82,3 +82,19 @@ def test_calls_that_differ_are_all_noted():
         assert first == kernels.name() and others == ["torch (not float32)"]
     else:
         assert first == f"torch ({kernels.available()})" and not others
+
+
+@native
+def test_a_lower_width_is_forced_by_name(monkeypatch, request):
+    lowest = widths.available()[-1].name
+    monkeypatch.setenv("BENCH_KERNELS", lowest)
+    build.load.cache_clear()
+    request.addfinalizer(build.load.cache_clear)
+    _, used = run()
+    assert used == [f"native {lowest} {products}" for products in ("int8", "float32", "float32")]
+
+
+def test_a_width_that_this_cpu_has_not_is_refused(environment):
+    environment(BENCH_KERNELS="avx1024")
+    with pytest.raises(ValueError, match=r"^BENCH_KERNELS is 'avx1024'; it takes "):
+        Vanilla(kernel="native")
