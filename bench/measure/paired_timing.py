@@ -36,9 +36,9 @@ CHECK_CALLS = 9
 
 
 @contextlib.contextmanager
-def timing_loop(guard: ProcessGuard) -> Iterator[Callable[[], int]]:
-    """What `garbage_collection_off` does, with checks of clocks, threads and processes. Raises
-    IntegrityError."""
+def timing_loop(guard: ProcessGuard, base: Arm | None = None) -> Iterator[Callable[[], int]]:
+    """What `garbage_collection_off` does, with checks of clocks, threads and processes, also of
+    those that compute while `base` runs. Raises IntegrityError."""
     threads = guard.threads
     with (
         garbage_collection_off() as elapsed_ns,
@@ -46,6 +46,8 @@ def timing_loop(guard: ProcessGuard) -> Iterator[Callable[[], int]]:
         clocks.compared(elapsed_ns, threads.most),
     ):
         yield elapsed_ns
+        if base:
+            threads.check_turn(base.other)
     raise_recorded()
 
 
@@ -142,7 +144,7 @@ def sample_pairs(
     order = ""
     method.reset()
     base.reset()
-    with timing_loop(method.guard) as elapsed_ns:
+    with timing_loop(method.guard, base) as elapsed_ns:
         while len(method_ns) < share.pairs:
             i = first_pair + len(order)
             progress(len(method_ns))
@@ -159,13 +161,12 @@ def sample_pairs(
                 base_ns.append(base.sample(i, calls))
                 method_ns.append(method.sample(i, calls))
                 order += "V"
-        timed_ns = calls * sum(map(sum, (method_ns, base_ns, *aa_ns)))
-        integrity.check_untimed_share(timed_ns, elapsed_ns())
-        call_ns = int(statistics.median(method_ns))
-        clocks.check_calls(method.hidden, call_ns)
-        integrity.check_untimed_calls(method.untimed, base.untimed, call_ns)
-        base_timed_ns = timed_ns - calls * sum(method_ns)
-        method.guard.threads.check_turn(sum(base.other), base_timed_ns, len(base.other))
+        wall_ns = elapsed_ns()
+    call_ns = int(statistics.median(method_ns))
+    base_timed_ns = calls * sum(map(sum, (base_ns, *aa_ns)))
+    clocks.check_calls(method.hidden, call_ns)
+    integrity.check_untimed_share(base_timed_ns + calls * sum(method_ns), wall_ns)
+    integrity.check_untimed_calls(method.untimed, base.untimed, call_ns)
     method.check_replay()
     return PairSamples(method_ns, base_ns, aa_ns, order)
 
@@ -216,8 +217,9 @@ def time_unpaired(method: Arm, cell: Cell, report: worker.Report) -> Row:
             if i == count // 2:
                 method.keep_next()
             samples.append(method.sample(i, calls))
-        integrity.check_untimed_share(calls * sum(samples), elapsed_ns())
-        clocks.check_calls(method.hidden, int(statistics.median(samples)))
+        wall_ns = elapsed_ns()
+    clocks.check_calls(method.hidden, int(statistics.median(samples)))
+    integrity.check_untimed_share(calls * sum(samples), wall_ns)
     method.check_replay()
     return {
         "lat_samples_ns": samples,

@@ -36,7 +36,7 @@ class Arm:
     guard    this process before the method was built
     untimed  nanoseconds of each call outside the timed region
     hidden   on the CPU, nanoseconds of each call by the kernel's clock less those by the timing one
-    other    nanoseconds that threads which aren't torch's computed in each call
+    other    nanoseconds that threads which aren't torch's computed in each call, and its own
     faults   page faults of each call
     wall     on a GPU, nanoseconds of each call by the host's clock, kernel launches included
     replay   once `keep_next` was called: an input of a timed call, and the logits that it gave
@@ -49,7 +49,7 @@ class Arm:
     guard: ProcessGuard = field(default_factory=ProcessGuard)
     untimed: list[int] = field(default_factory=list)
     hidden: list[int] = field(default_factory=list)
-    other: list[int] = field(default_factory=list)
+    other: list[tuple[int, int]] = field(default_factory=list)
     faults: list[int] = field(default_factory=list)
     wall: list[int] = field(default_factory=list)
     last: Tensor | None = None
@@ -67,12 +67,12 @@ class Arm:
         faults = page_faults()
         took, logits = forward(ids, sequence)
         self.faults.append(page_faults() - faults)
-        self.other.append(self.guard.threads.computed_ns(others))
+        self.other.append((self.guard.threads.computed_ns(others), took))
         process_state.check(self.guard.state)
-        integrity.check_attention_ran(self.family, attended)
         integrity.check_plain_tensor(logits)
         if self.last is not None and torch.equal(logits, self.last):
             fail_check("returns a cached output: another input gave the same")
+        integrity.check_attention_ran(self.family, attended)
         if self.keeps:
             self.replay, self.keeps = (ids.clone(), sequence, logits), False
         self.last = logits

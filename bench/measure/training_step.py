@@ -106,7 +106,7 @@ class StepArm(Arm):
         step(self.family, self.optimizer, batch)
         took = self.now() - started
         self.faults.append(page_faults() - faults)
-        self.other.append(self.guard.threads.computed_ns(others))
+        self.other.append((self.guard.threads.computed_ns(others), took))
         process_state.check(self.guard.state)
         integrity.check_attention_ran(self.family, attended)
         self.untimed.append(perf_counter_ns() - entered - took)

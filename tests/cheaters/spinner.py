@@ -19,6 +19,32 @@ from torch import Tensor
 from methods.base import Layer, Method, SequenceInfo
 
 LIBC = ctypes.CDLL(None)
+LOCK = ctypes.c_int()
+STOPPED = threading.Event()
+NATIVE: list[ctypes.c_ulong] = []
+
+
+def stop() -> None:
+    """Ends the threads that run."""
+    STOPPED.set()
+    while NATIVE:
+        LIBC.pthread_spin_unlock(ctypes.byref(LOCK))
+        LIBC.pthread_join(NATIVE.pop(), None)
+
+
+def compute() -> None:
+    STOPPED.clear()
+    while not STOPPED.is_set():
+        pass
+
+
+def start_native() -> None:
+    """Starts a thread that waits for a lock that is held, without sleep."""
+    LIBC.pthread_spin_trylock(ctypes.byref(LOCK))
+    thread = ctypes.c_ulong()
+    wait = ctypes.cast(LIBC.pthread_spin_lock, ctypes.c_void_p)
+    LIBC.pthread_create(ctypes.byref(thread), None, wait, ctypes.byref(LOCK))
+    NATIVE.append(thread)
 
 
 def daemon() -> None:
@@ -27,7 +53,7 @@ def daemon() -> None:
     if not pid:
         if not os.fork():
             os.setsid()
-            time.sleep(30)
+            time.sleep(5)
         os._exit(0)
     os.waitpid(pid, 0)
 
@@ -37,34 +63,17 @@ class Spinner(Method):
     how: str = "python"
     start: int = 1
     calls: list[int] = field(default_factory=list)
-    lock: ctypes.c_int = field(default_factory=ctypes.c_int, compare=False)
-    own: threading.Event = field(default_factory=threading.Event, compare=False)
+
+    def __post_init__(self) -> None:
+        stop()
 
     def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:
         self.calls.append(1)
-        self.own.set()
         if self.how == "native":
-            LIBC.pthread_spin_unlock(ctypes.byref(self.lock))  # ends the thread of the last turn
+            stop()
         out = super().encode(layers, hidden, sequence)
-        if len(self.calls) >= self.start:
-            self.own.clear()
-            self.spin()
+        if len(self.calls) == self.start and self.how != "native":
+            (daemon if self.how == "child" else threading.Thread(target=compute).start)()
+        if len(self.calls) >= self.start and self.how == "native":
+            start_native()
         return out
-
-    def spin(self) -> None:
-        if self.how == "python" and len(self.calls) == self.start:
-            threading.Thread(target=self.compute, daemon=True).start()
-        if self.how == "child" and len(self.calls) == self.start:
-            daemon()
-        if self.how == "native":
-            LIBC.pthread_spin_trylock(ctypes.byref(self.lock))
-            thread = ctypes.c_ulong()
-            # Waits for a lock that is held, without sleep.
-            wait = ctypes.cast(LIBC.pthread_spin_lock, ctypes.c_void_p)
-            LIBC.pthread_create(ctypes.byref(thread), None, wait, ctypes.byref(self.lock))
-            LIBC.pthread_detach(thread)
-
-    def compute(self) -> None:
-        while True:
-            if self.own.is_set():
-                time.sleep(1e-4)

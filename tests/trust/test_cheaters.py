@@ -57,11 +57,11 @@ VARIANTS = {
     "meddler what=attention": "changes global state: torch's attention function",
     "meddler what=hook": "hooks were added to its modules",
     "coarse": None,  # named in `dtype_effective`
-    "spinner how=native start=1": "works on another thread: it computes",
-    "spinner how=native start=30": "works on another thread: a native one was started",
-    # Last, as their processes and threads stay until this process ends.
     "spinner how=python start=1": "works on another thread",
     "spinner how=python start=30": "works on another thread",
+    "spinner how=native start=1": "works on another thread: it computes",
+    "spinner how=native start=30": "works on another thread",
+    # Last, as their processes and threads stay until this process ends.
     "spinner how=child start=30": "works on another thread or process",
     "threaded when=process": "works in another process",
     "threaded when=load": "works on another thread",
@@ -111,7 +111,7 @@ def test_no_label_is_in_a_process_that_predicts(tiny_t5, tmp_path):
 def test_variants_of_cheaters_fail_and_correct_methods_pass(tiny_t5):
     cell = bench.compose(
         f"model={tiny_t5}", "method=vanilla_eager", "length=256", "n=2", "threads=1",
-        "measure=speed",
+        "measure=glance",
     )  # fmt: skip
     methods = {words: configured(words) for words in VARIANTS}
     request = {"cell": cell.to_json(), "methods": methods}
