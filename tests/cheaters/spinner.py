@@ -22,18 +22,26 @@ LIBC = ctypes.CDLL(None)
 LOCK = ctypes.c_int()
 STOPPED = threading.Event()
 NATIVE: list[ctypes.c_ulong] = []
+PYTHON: list[threading.Thread] = []
 
 
 def stop() -> None:
     """Ends the threads that run."""
     STOPPED.set()
+    while PYTHON:
+        PYTHON.pop().join()
     while NATIVE:
         LIBC.pthread_spin_unlock(ctypes.byref(LOCK))
         LIBC.pthread_join(NATIVE.pop(), None)
 
 
-def compute() -> None:
+def start_python() -> None:
     STOPPED.clear()
+    PYTHON.append(threading.Thread(target=compute, daemon=True))
+    PYTHON[0].start()
+
+
+def compute() -> None:
     while not STOPPED.is_set():
         pass
 
@@ -73,7 +81,7 @@ class Spinner(Method):
             stop()
         out = super().encode(layers, hidden, sequence)
         if len(self.calls) == self.start and self.how != "native":
-            (daemon if self.how == "child" else threading.Thread(target=compute).start)()
+            (daemon if self.how == "child" else start_python)()
         if len(self.calls) >= self.start and self.how == "native":
             start_native()
         return out

@@ -33,7 +33,7 @@ VARIANTS = {
     "cached by=address": "returns a cached output",
     "cached by=first": "returns a cached output",
     "cached by=noisy": "returns a cached output",
-    "cached by=late": "returns a cached output",
+    "cached by=late": "never calls its own attention",
     # A cache by every token has no effect, as no input is repeated, so it passes.
     "cached by=all": None,
     "in_place what=query": "changes its input in place",
@@ -58,11 +58,11 @@ VARIANTS = {
     "meddler what=hook": "hooks were added to its modules",
     "coarse": None,  # named in `dtype_effective`
     "spinner how=python start=1": "works on another thread",
-    "spinner how=python start=30": "works on another thread",
+    "spinner how=python start=20": "works on another thread",
     "spinner how=native start=1": "works on another thread: it computes",
-    "spinner how=native start=30": "works on another thread",
+    "spinner how=native start=20": "works on another thread",
     # Last, as their processes and threads stay until this process ends.
-    "spinner how=child start=30": "works on another thread or process",
+    "spinner how=child start=20": "process",
     "threaded when=process": "works in another process",
     "threaded when=load": "works on another thread",
 }
