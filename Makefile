@@ -13,6 +13,7 @@ NAMES_leaderboard := RESULTS OUT
 NAMES_plots := FIGURES RESULTS OUT ARGS
 NAMES_selfbench := MODEL
 NAMES_speed := ARGS
+NAMES_speed-compare := OFFICIAL ARGS
 NAMES_embedded := OUT ONLY SHARE FORCE
 NAMES_lra-small := LRA_ARGS
 NAMES_lra-embedded := LRA_ARGS
@@ -33,7 +34,7 @@ REQUEST = $(call given,method,METHOD) $(call given,task,TASK) $(call given,model
   $(call given,seed,SEED) $(call given,measure,MEASURE) $(call given,results,RESULTS) \
   $(if $(FORCE),force=true) $(ARGS)
 
-.PHONY: help setup bench report plots support leaderboard browser test trust cluster selfbench lint speed \
+.PHONY: help setup bench report plots support leaderboard browser test trust cluster selfbench lint speed speed-compare \
   embedded lra-small lra-embedded lra-full clean
 
 help:  ## this list
@@ -82,8 +83,11 @@ plots: $(READY)  ## figures of stored rows, as PNG, SVG and PDF [FIGURES= RESULT
 lint: $(DEV)  ## ruff and mypy
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy
 
-speed: $(READY)  ## every method against fused SDPA on this machine (to 16k tokens: 4 minutes)
+speed: $(READY)  ## every method against fused SDPA on this machine (at most 4 minutes; rows in results/speed)
 	@$(VENV)/bin/python -m benchmarks.speed $(ARGS)
+
+speed-compare: $(READY)  ## official codes beside ours, those that are installed [OFFICIAL=DIR ARGS=]
+	@$(VENV)/bin/python -m benchmarks.speed_compare $(if $(OFFICIAL),--official $(OFFICIAL)) $(ARGS)
 
 embedded: $(DEV)  ## train the embedded models again, into results/embedded [OUT= ONLY='t5 …' SHARE=0.02 FORCE=1] (cost and expected score: tools/embedded/recipes/*.yaml)
 	@$(VENV)/bin/python -m tools.embedded.make $(ONLY) $(if $(OUT),--out $(OUT)) $(if $(SHARE),--share $(SHARE)) $(if $(FORCE),--force)

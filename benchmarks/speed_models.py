@@ -7,7 +7,7 @@ import importlib.resources
 import importlib.util
 import math
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from bench.models.checkpoints import random_weights
 from bench.models.lra import LRAFamily
 from bench.models.t5 import T5Family
 from bench.request.plugins import ROOT
-from benchmarks.speed_table import rounds_of, row
+from benchmarks.speed_rows import Part
+from benchmarks.speed_table import Session
 from methods.attention import exact_attention
 from methods.base import AttentionCall, Method, SequenceInfo, Workload
 from methods.fourier.fourier import Fourier
@@ -41,68 +42,89 @@ def attention_shape(n: int, heads: int, size: int) -> Workload:
     return Workload(n, 1, heads, size, layers=1, hidden_size=heads * size)
 
 
-def official() -> str:
-    """The installed packages with IceFormer's official search, which is built from its own
-    repository."""
-    names = [name for name in ("mdci", "dciknn", "iceformer") if importlib.util.find_spec(name)]
-    return ", ".join(names) if names else "not installed, not measured"
-
-
-def vcc(n: int, rounds: int) -> None:
+def vcc(session: Session, n: int, rate: float) -> None:
     """One layer of 768, and the whole encoder of 12 (4 on segments, 8 of VCC's)."""
     hidden = torch.randn(1, n, WIDE, generator=torch.Generator().manual_seed(0))
-    sequence = SequenceInfo(vip=torch.arange(n)[None] < VIP)
-    methods: dict[str, Method] = {
-        "vanilla": Vanilla(),
-        "vanilla of r tokens": Vanilla(),
-        "vanilla of r tokens, native": Vanilla("native"),
-        "vcc": VCC(plain_layers=0),
-        "vcc native": VCC(plain_layers=0, kernel="native"),
-        "vanilla native": Vanilla("native"),
-    }
-    small = methods["vcc"]
-    assert isinstance(small, VCC)
+    small = VCC(plain_layers=0)
     blocks = -(-(n - VIP) // small.k)
     r = VIP + small.h * small.k + max(0, blocks - small.h)
-    runs = {}
-    for name, method in methods.items():
-        family = _roberta(method, 1)
-        states = hidden[:, :r] if "of r tokens" in name else hidden
-        info = SequenceInfo() if name.startswith("vanilla") else sequence
-        runs[name] = _encodes(family, states, info)
-        runs[name]()
-    cpu = rounds_of(runs, rounds if n <= LONGEST_VANILLA else 1)
-    ideals = {
-        arm: _ratio(cpu["vanilla"], cpu[f"vanilla of r tokens{kernel}"])
-        for arm, kernel in (("vcc", ""), ("vcc native", ", native"))
+
+    def arm(method: Method, layers: int, most: int = n) -> Callable[[int], object]:
+        family = _roberta(method, layers)
+
+        def run(tokens: int) -> object:
+            count = min(tokens, most)
+            vip = torch.arange(count)[None] < VIP if isinstance(method, VCC) else None
+            states, sequence = hidden[:, :count], SequenceInfo(vip=vip)
+            return family.method.encode(family.layers, states, sequence)
+
+        return run
+
+    methods: dict[str, Method] = {
+        "vanilla": Vanilla(),
+        "vcc": small,
+        "vcc native": VCC(plain_layers=0, kernel="native"),
+        "vanilla native": Vanilla("native"),
+        "vanilla of r tokens": Vanilla(),
+        "vanilla of r tokens, native": Vanilla("native"),
     }
+    runs = {
+        name: arm(method, 1, r if "of r tokens" in name else n) for name, method in methods.items()
+    }
+    layer = Part("layer", f"RoBERTa, {WIDE} wide", n, WIDE // 64)
+    cpu, wall_s, skipped = session.measure(layer, runs, _against_vanilla(runs), 0.6)
+    goals = {"vcc": LAYER_GOAL.get(n), "vcc native": {16384: 50}.get(n)}
+    ideals = {"vcc": "vanilla of r tokens", "vcc native": "vanilla of r tokens, native"}
     for name, method in methods.items():
-        goals = LAYER_GOAL if name == "vcc" else {16384: 50} if name == "vcc native" else {}
-        row(
-            n,
+        if "of r tokens" in name:
+            continue  # it is `ideal`
+        if name in skipped:
+            session.skip(layer, f"{name}, layer of {WIDE}", method, skipped[name])
+            continue
+        session.row(
+            layer,
             f"{name}, layer of {WIDE}",
+            method,
             cpu=cpu[name],
             base=cpu["vanilla"],
-            ideal=ideals.get(name),
-            goal=goals.get(n),
-            used=str(getattr(method, "kernel_used", "torch")),
+            wall_s=wall_s[name],
+            ideal=_ideal(cpu, ideals.get(name)),
+            goal=goals.get(name),
             note=f"r = {r}" if name == "vcc" else "",
         )
-    whole = {
-        name: _roberta(m, 12) for name, m in (("vcc", VCC()), ("vcc native", VCC(kernel="native")))
-    }
-    runs = {name: _encodes(family, hidden, sequence) for name, family in whole.items()}
+    if "vanilla" not in skipped:
+        _vcc_encoder(session, n, arm, cpu["vanilla"])
+
+
+def _vcc_encoder(
+    session: Session, n: int, arm: Callable[[Method, int], Callable[[int], object]],
+    vanilla_layer: list[float],
+) -> None:  # fmt: skip
+    """`vanilla_layer`: CPU seconds of one layer, in each round."""
+    whole = Part("encoder", f"RoBERTa, {WIDE} wide, 12 layers", n, WIDE // 64)
+    methods: dict[str, Method] = {"vcc": VCC(), "vcc native": VCC(kernel="native")}
     if n <= LONGEST_VANILLA:
-        runs["vanilla"] = _encodes(_roberta(Vanilla(), 12), hidden, SequenceInfo())
-    taken = rounds_of(runs, 1)
-    base = taken.get("vanilla") or [12 * statistics.median(cpu["vanilla"])]
-    note = "" if n <= LONGEST_VANILLA else "against 12 times one vanilla layer"
-    for name in whole:
-        goal = ENCODER_GOAL.get(n) if name == "vcc" else None
-        row(n, f"{name}, 12 layers", cpu=taken[name], base=base, goal=goal, note=note)
+        methods = {"vanilla": Vanilla(), **methods}
+    runs = {name: arm(method, 12) for name, method in methods.items()}
+    cpu, wall_s, skipped = session.measure(whole, runs, _against_vanilla(runs))
+    for name, method in methods.items():
+        if name in skipped:
+            session.skip(whole, f"{name}, 12 layers", method, skipped[name])
+        elif name != "vanilla":
+            base = cpu.get("vanilla") or [12 * statistics.median(vanilla_layer)] * len(cpu[name])
+            session.row(
+                whole,
+                f"{name}, 12 layers",
+                method,
+                cpu=cpu[name],
+                base=base,
+                wall_s=wall_s[name],
+                goal=ENCODER_GOAL.get(n) if name == "vcc" else None,
+                note="" if n <= LONGEST_VANILLA else "against 12 times one vanilla layer",
+            )
 
 
-def fourier(n: int, rounds: int) -> None:
+def fourier(session: Session, n: int, rate: float) -> None:
     """The harness's encoder (2 layers of 64, 2 heads), filter before layer 0, r = 0.2. It pools its
     states, so their length needs no restoring."""
     config = {"model_type": "lra", "vocab_size": 512, "max_position_embeddings": n, "dropout": 0.0}
@@ -122,34 +144,37 @@ def fourier(n: int, rounds: int) -> None:
         for name, method in methods.items()
     }
     ideals = {"fourier": "vanilla of rn tokens", "fourier native": "vanilla of rn tokens, native"}
-    short = ids[:, : math.ceil(n * Fourier().r)]
     goals = FOURIER_GOAL.get(n, (None, None))
 
-    def forward(family: LRAFamily, tokens: Tensor) -> Callable[[], object]:
-        return torch.no_grad()(lambda: family.logits(tokens, SequenceInfo(), target))
+    def forward(family: LRAFamily, tokens: Tensor) -> object:
+        return family.logits(tokens, SequenceInfo(), target)
 
-    def training(family: LRAFamily, tokens: Tensor) -> Callable[[], object]:
-        return lambda: family.loss(tokens, SequenceInfo(), target).backward()
+    @torch.enable_grad()
+    def training(family: LRAFamily, tokens: Tensor) -> None:
+        family.loss(tokens, SequenceInfo(), target).backward()
 
-    for index, (what, make) in enumerate((("forward", forward), ("forward+backward", training))):
-        runs = {
-            name: make(family, short if "of rn tokens" in name else ids)
-            for name, family in families.items()
-        }
-        for run in runs.values():
-            run()
-        cpu = rounds_of(runs, rounds)
+    def arm(name: str, run: Callable[[LRAFamily, Tensor], object]) -> Callable[[int], object]:
+        share = Fourier().r if "of rn tokens" in name else 1.0
+        return lambda count: run(families[name], ids[:, : math.ceil(count * share)])
+
+    for index, (what, run) in enumerate((("forward", forward), ("forward+backward", training))):
+        part = Part(what, "LRA encoder", n, 2)
+        runs = {name: arm(name, run) for name in families}
+        cpu, wall_s, skipped = session.measure(part, runs, _against_vanilla(runs), 0.4 + index)
         for name in ("fourier", "fourier upsampled", "fourier native"):
-            row(
-                n,
+            if name in skipped:
+                session.skip(part, f"{name}, {what}", methods[name], skipped[name])
+                continue
+            session.row(
+                part,
                 f"{name}, {what}",
+                methods[name],
                 cpu=cpu[name],
                 base=cpu["vanilla"],
-                eager=cpu["vanilla_eager"],
-                run=runs[name],
-                ideal=_ratio(cpu["vanilla"], cpu[ideals[name]]) if name in ideals else None,
+                wall_s=wall_s[name],
+                eager=cpu.get("vanilla_eager"),
+                ideal=_ideal(cpu, ideals.get(name)),
                 goal=goals[index] if name in ideals else None,
-                used=str(getattr(methods[name], "kernel_used", "torch")),
             )
 
 
@@ -204,9 +229,12 @@ def _roberta(method: Method, layers: int) -> RobertaFamily:
     return RobertaFamily(random_weights(RobertaFamily.architecture, config, 0), None, method)
 
 
-def _encodes(family: RobertaFamily, hidden: Tensor, sequence: SequenceInfo) -> Callable[[], Tensor]:
-    return lambda: family.method.encode(family.layers, hidden, sequence)
+def _against_vanilla(runs: Mapping[str, object]) -> dict[str, str]:
+    return {name: "vanilla" for name in runs if name != "vanilla"}
 
 
-def _ratio(over: list[float], under: list[float]) -> float:
-    return statistics.median(a / b for a, b in zip(over, under, strict=True))
+def _ideal(cpu: Mapping[str, list[float]], shorter: str | None) -> float | None:
+    """× of vanilla on as many tokens as a method's layers read."""
+    if shorter is None or shorter not in cpu:
+        return None
+    return statistics.median(a / b for a, b in zip(cpu["vanilla"], cpu[shorter], strict=True))

@@ -1,20 +1,22 @@
 """The contract of a long-context method.
 
-A method may replace two things: the attention inside a layer (`attend`) and how the stack of
-layers is run (`encode`). The defaults are exact attention, layer after layer.
+A method may replace three things: the attention inside a layer, given queries, keys and values
+(`attend`); the whole attention sub-layer, given the hidden states before the projections (`mix`);
+and how the stack of layers is run (`encode`). The defaults are exact attention, layer after layer.
 Shapes: B batch, H heads, n tokens, d head size, D model size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from methods.attention import exact_attention
 from methods.errors import Unsupported
-from methods.protocols import DecodingState, Layer, NormedLayer, PostNormLayer
+from methods.own_parameters import OwnParameter
+from methods.protocols import DecodingState, Layer, NormedLayer, PostNormLayer, Sublayer
 from methods.sequence import AttentionCall, PositionBias, SequenceInfo
 
 __all__ = [
@@ -23,9 +25,11 @@ __all__ = [
     "Layer",
     "Method",
     "NormedLayer",
+    "OwnParameter",
     "PositionBias",
     "PostNormLayer",
     "SequenceInfo",
+    "Sublayer",
     "Unsupported",
     "Workload",
 ]
@@ -57,6 +61,12 @@ class Method:
         → [B, H, n, d]."""
         return exact_attention(query, key, value, call)
 
+    def mix(self, hidden: Tensor, sublayer: Sublayer, call: AttentionCall) -> Tensor:
+        """The attention sub-layer: hidden [B, n, D] as its projections get them (after the norm of
+        a pre-norm layer) → [B, n, D], before dropout and residual connection. The default is the
+        layer's own sub-layer, whose attention is `attend`."""
+        return sublayer(hidden)
+
     def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:
         """All layers of the stack: hidden [B, n, D] → [B, n, D], before the stack's last norm."""
         for layer in layers:
@@ -69,6 +79,17 @@ class Method:
         """`encode` for families that pool the output and so need no state for each token: hidden
         [B, m, D] with any m, and the metadata of its m tokens (order kept, CLS first)."""
         return self.encode(layers, hidden, sequence), sequence
+
+    def own_parameters(self, workload: Workload, layer: int) -> Mapping[str, OwnParameter]:
+        """The parameters that the method has of its own in one layer, by name. The model family
+        makes them; they are trained, stored and counted with the model's weights, and each call
+        has their values in `call.parameters`."""
+        return {}
+
+    def unused(self) -> frozenset[str]:
+        """Which projections of a layer this method does without, of "query", "key", "value" and
+        "output": training leaves them as they are."""
+        return frozenset()
 
     def unsupported(self, workload: Workload) -> str | None:
         """Why this method can't run the workload, or None. Called before anything runs."""

@@ -11,7 +11,8 @@ from torch import Tensor
 from methods import kernels
 from methods.attention import bias_by_distance, exact_attention
 from methods.base import AttentionCall, Method
-from methods.parameters import check_choice
+from methods.kernels import widths
+from methods.parameters import check_fields
 
 SHORTEST = 256
 """Tokens from which kernel="auto" is native. With fewer a call's fixed cost counts: at 64 tokens it
@@ -20,10 +21,16 @@ took up to 1.8 times torch's time, from 256 on no more than torch."""
 
 @dataclass(frozen=True)
 class NativeMethod(Method):
-    """A method that may run on the native kernels, and records with `kernels.note` where it did."""
+    """A method that may run on the native kernels, and records with `kernels.note` where it did.
+    Raises ValueError for a value that its field's annotation doesn't accept, and where the variable
+    BENCH_KERNELS names no vectors of this CPU."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        widths.chosen()
 
     def exact_twin(self) -> Method | None:
-        products = getattr(self, "products", "float32")
+        products: kernels.Products = getattr(self, "products", "float32")
         return DenseAttention("native", products) if kernels.ran_natively(self) else None
 
 
@@ -36,12 +43,11 @@ class DenseAttention(NativeMethod):
     products  of the native kernel: "float32", or "bfloat16" (rounded, accumulated in float32)
     """
 
-    kernel: str = "auto"
-    products: str = "float32"
+    kernel: kernels.Kernel = "auto"
+    products: kernels.Products = "float32"
 
     def __post_init__(self) -> None:
-        check_choice("kernel", self.kernel, kernels.KERNELS)
-        check_choice("products", self.products, kernels.PRODUCTS)
+        super().__post_init__()
         if self.products != "float32" and self.kernel == "torch":
             raise ValueError(f"products={self.products} needs kernel=auto or native")
 

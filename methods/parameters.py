@@ -1,29 +1,127 @@
-"""Checks of hyper-parameters, for `__post_init__`."""
+"""What hyper-parameters accept. It is declared once, by the annotation of the field: a type, a
+`Literal` of choices, or `Annotated` with a `Range` or a `Text`. A method's class checks it
+(`check_fields`), and so does a request when it is composed, which reads the annotations from the
+source: the arguments of a `Range` or a `Text` are literals."""
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+TYPES = {
+    int: "a whole number",
+    float: "a finite number",
+    bool: "true or false",
+    str: "text",
+    NoneType: "null",
+}
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `least`, or above `above`, to `most`; with `step`, every step-th of them."""
+
+    least: float | None = None
+    above: float | None = None
+    most: float | None = None
+    step: int | None = None
+
+    def __contains__(self, value: float) -> bool:
+        return (
+            (self.least is None or value >= self.least)
+            and (self.above is None or value > self.above)
+            and (self.most is None or value <= self.most)
+            and (self.step is None or (value - (self.least or 0)) % self.step == 0)
+        )
+
+    def __str__(self) -> str:
+        if self.step is not None:
+            first = self.least or 0
+            return ", ".join(f"{first + i * self.step:g}" for i in range(3)) + ", …"
+        if self.least is not None:
+            return f"{self.least:g} " + ("or more" if self.most is None else f"to {self.most:g}")
+        ends = (("above", self.above), ("at most", self.most))
+        return " and ".join(f"{name} {end:g}" for name, end in ends if end is not None)
+
+
+@dataclass(frozen=True)
+class Text:
+    """Texts that match all of `pattern`; `such_as` says so to a person."""
+
+    pattern: str
+    such_as: str
+
+    def __contains__(self, value: str) -> bool:
+        return re.fullmatch(self.pattern, value) is not None
+
+    def __str__(self) -> str:
+        return self.such_as
+
+
+Positive = Annotated[int, Range(least=1)]
+NonNegative = Annotated[int, Range(least=0)]
+LayerRanges = (
+    Annotated[str, Text(r"all|\d+(-\d+)?(,\d+(-\d+)?)*", "'all', or such as '16-31' or '0,2,8-11'")]
+    | NonNegative
+)
+"""Which layers: all, one by its index, or several."""
+
+
+def check_fields(method: object) -> None:
+    """Raises ValueError for a field of a dataclass whose value its annotation doesn't accept."""
+    for name, hint in get_type_hints(type(method), include_extras=True).items():
+        value = getattr(method, name)
+        if not accepts(hint, value):
+            raise ValueError(f"{name} is {value!r}; it takes {described(hint)}")
+
+
+def accepts(hint: Any, value: Any) -> bool:
+    """Whether an annotation accepts a value. One of other types than TYPES accepts all."""
+    match get_origin(hint) or hint:
+        case origin if origin in (Union, UnionType):
+            return any(accepts(part, value) for part in get_args(hint))
+        case origin if origin is Literal:
+            return any(type(value) is type(p) and value == p for p in get_args(hint))
+        case origin if origin is Annotated:
+            kind, limit, *_ = get_args(hint)
+            return accepts(kind, value) and value in limit
+        case origin if origin is float:
+            most = sys.float_info.max
+            return type(value) in (int, float) and -most <= value <= most
+        case origin if origin in TYPES:
+            return type(value) is origin
+    return True
+
+
+def described(hint: Any) -> str:
+    """What an annotation accepts, in words."""
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(map(described, get_args(hint)))
+    if get_origin(hint) is Literal:
+        return ", ".join(map(repr, get_args(hint)))
+    if get_origin(hint) is Annotated:
+        kind, limit, *_ = get_args(hint)
+        return str(limit) if isinstance(limit, Text) else f"{described(kind)}, {limit}"
+    return TYPES.get(hint, str(hint))
 
 
 def check_choice(name: str, value: object, accepted: Sequence[object]) -> None:
-    """Raises ValueError where a parameter has none of the accepted values."""
+    """Raises ValueError where a value, such as one that depends on another, isn't accepted."""
     if value not in accepted:
         raise ValueError(f"{name} is {value!r}; it takes {', '.join(map(repr, accepted))}")
 
 
 def check_least(name: str, value: float | None, least: float) -> None:
-    """Raises ValueError where a parameter is given and below `least`."""
+    """Raises ValueError where a value is given and below `least`."""
     if value is not None and value < least:
         raise ValueError(f"{name} is {value}; the least is {least}")
 
 
-def in_layer_ranges(ranges: str | int, layer: int) -> bool:
-    """Whether "all", one layer, or ranges such as "16-31" or "0,2,8-11" name this layer."""
-    try:
-        spans = [[int(end) for end in span.split("-")] for span in str(ranges).split(",")]
-    except ValueError:
-        if ranges == "all":
-            return True
-        accepted = "'all', a layer, or such as '16-31' or '0,2,8-11'"
-        raise ValueError(f"layers is {ranges!r}; it takes {accepted}") from None
-    return any(span[0] <= layer <= span[-1] for span in spans)
+def in_layer_ranges(ranges: LayerRanges, layer: int) -> bool:
+    """Whether these layers include this one."""
+    spans = [[int(end) for end in s.split("-")] for s in str(ranges).split(",") if s != "all"]
+    return not spans or any(span[0] <= layer <= span[-1] for span in spans)

@@ -31,6 +31,35 @@ class Layer(Protocol):
         ...
 
 
+class Sublayer(Protocol):
+    """The attention sub-layer of a layer, without its norm, dropout and residual connection.
+
+    attended  whether it was called, and so the method's `attend`
+    """
+
+    attended: bool
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """hidden [B, n, D] → [B, n, D]: projections, the method's `attend`, output projection."""
+        ...
+
+    def query(self, hidden: Tensor) -> Tensor:
+        """hidden [B, n, D] → [B, H, n, d]"""
+        ...
+
+    def key(self, hidden: Tensor) -> Tensor:
+        """hidden [B, m, D] → [B, H or a divisor, m, d]"""
+        ...
+
+    def value(self, hidden: Tensor) -> Tensor:
+        """hidden [B, m, D] → [B, H or a divisor, m, d]"""
+        ...
+
+    def output(self, read: Tensor) -> Tensor:
+        """read [B, H, n, d] → [B, n, D]: the output projection."""
+        ...
+
+
 class NormedLayer(Layer, Protocol):
     """A pre-norm layer that can also be entered after its first norm."""
 

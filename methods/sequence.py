@@ -10,7 +10,8 @@ attention takes that layout (`enable_gqa`); `methods.attention.per_head` repeats
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -68,7 +69,8 @@ class PositionBias(Protocol):
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """The settings of one call of `Method.attend`: self-attention over the tokens of `sequence`.
+    """The settings of one call of `Method.attend` or `Method.mix`: self-attention over the tokens
+    of `sequence`. `parameters` are the layer's values of `Method.own_parameters`, by name.
 
     While a model decodes, each new token is one call too: `sequence` then describes all keys, is
     not causal, and the query [B, H, 1, d] is its last token.
@@ -79,3 +81,4 @@ class AttentionCall:
     layer: int
     bias: PositionBias | None = None
     dropout: float = 0.0
+    parameters: Mapping[str, Tensor] = field(default_factory=dict)

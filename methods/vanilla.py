@@ -19,6 +19,7 @@ from torch.nn.functional import dropout
 from methods.attention import add_key_bias, mask_future, per_head, positions_of
 from methods.base import AttentionCall, Method, Workload
 from methods.dense import DenseAttention
+from methods.kernels import Kernel
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class Vanilla(DenseAttention):
     """Exact attention, layer after layer. By default it is the baseline of every ratio: torch's
     fused attention, whatever kernel the methods take."""
 
-    kernel: str = "torch"
+    kernel: Kernel = "torch"
 
     def exact_limit(self) -> Method | None:
         return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -102,12 +102,19 @@ def verify(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     from bench.compare.verify import Agreement, overall
     from bench.store import query
+    from bench.terminal import comparison_table
 
     selection = query.side(options.row, options.results)
     if not selection.one:
         raise RequestError(f"'{options.row}' is no row's id; bench results lists rows")
-    checks = _measure_again(query.best(selection.rows), options)
-    return 1 if overall(checks) == Agreement.DISAGREES else 0
+    row = query.best(selection.rows)
+    checks = _measure_again(row, options)
+    comparison_table.show_checks(row, checks, options.format)
+    verdict = overall(checks)
+    host = "this host " if verdict == Agreement.CANT_TELL else ""
+    out = sys.stdout if options.format == "table" else sys.stderr
+    print(f"row {row['row_id'][:12]}: {host}{verdict}", file=out)
+    return 1 if verdict == Agreement.DISAGREES else 0
 
 
 def _add_measuring(parser: argparse.ArgumentParser) -> None:
@@ -119,19 +126,13 @@ def _add_measuring(parser: argparse.ArgumentParser) -> None:
 
 
 def _measure_again(row: Row, options: argparse.Namespace) -> list[FigureCheck]:
-    """Measure a row again and print how it compares."""
+    """How a second measurement of a row compares."""
     from bench.compare import verify as verifying
-    from bench.terminal import comparison_table, run_progress
+    from bench.terminal import run_progress
 
     title = f"{row['method']} × {row['task']} × {row['model']}"
     with run_progress.progress(title) as progress:
-        checks = verifying.verify(row, options.data_dir, options.deadline_s, progress)
-    comparison_table.show_checks(row, checks, options.format)
-    verdict = verifying.overall(checks)
-    host = "this host " if verdict == verifying.Agreement.CANT_TELL else ""
-    out = sys.stdout if options.format == "table" else sys.stderr
-    print(f"row {row['row_id'][:12]}: {host}{verdict}", file=out)
-    return checks
+        return verifying.verify(row, options.data_dir, options.deadline_s, progress)
 
 
 def submit_check(arguments: Sequence[str]) -> int:
@@ -140,14 +141,15 @@ def submit_check(arguments: Sequence[str]) -> int:
         "submit-check",
         "check a contributed folder of rows: docs/submitting.md says what for",
         "bench submit-check results/reference\n"
-        "bench submit-check contributed --base origin/main --sample 4\n",
+        "bench submit-check contributed --base origin/main --sample 4\n\n"
+        "Rows that are in the base already stay: they aren't measured again, and refuse nothing.",
     )
     parser.add_argument("folder", type=Path, metavar="DIR")
     add = parser.add_argument
     add("--base", metavar="REF", help="branch that it's to be merged into (origin/main, main)")
     add("--against", type=Path, action="append", metavar="DIR",
         help=f"other hosts' rows ({REFERENCE})")  # fmt: skip
-    add("--sample", type=int, default=2, metavar="N", help="cells to measure again here (2)")
+    add("--sample", type=int, default=2, metavar="N", help="new cells to measure again (2)")
     parser.add_argument("--max-mib", type=float, default=10.0, metavar="MIB")
     _add_measuring(parser)
     options = parser.parse_args(arguments)
@@ -157,21 +159,32 @@ def submit_check(arguments: Sequence[str]) -> int:
         )
     from bench.compare import submission
     from bench.compare.row_checks import Level
+    from bench.terminal import comparison_table, run_progress, text_table
 
     folder, against = options.folder, options.against or [p for p in (REFERENCE,) if p.exists()]
-    print(f"checking {folder} …", file=sys.stderr)
-    checks = submission.stored_checks(folder, options.base, against, options.max_mib)
-    remarks = list(_printed(checks))
+    accepted = submission.accepted_rows(folder, options.base)
+    with run_progress.progress(f"checking {folder}") as progress:
+        remarks = list(
+            submission.stored_checks(folder, accepted, against, options.max_mib, progress)
+        )
+    is_text = options.format == "table"
+    _print_remarks(remarks if is_text else ())
     rows = submission.stored_rows(folder)
-    for row in submission.draw_sample(rows, max(0, options.sample), remarks):
-        remarks += _printed([submission.measured_again(row, _measure_again(row, options))])
+    for row in submission.draw_sample(rows, max(0, options.sample), remarks, accepted):
+        checks = _measure_again(row, options)
+        remarks.append(submission.measured_again(row, checks))
+        if is_text:
+            comparison_table.show_checks(row, checks)
+            _print_remarks(remarks[-1:])
+    if not is_text:
+        names = ("level", "where", "text")
+        text_table.write(options.format, names, [remark._asdict() for remark in remarks])
     wrong, look = (sum(r.level == level for r in remarks) for level in (Level.WRONG, Level.LOOK))
-    print(f"{folder}: {len(rows)} rows, {wrong} wrong, {look} to look at")
+    out = sys.stdout if is_text else sys.stderr
+    print(f"{folder}: {len(rows)} rows, {wrong} wrong, {look} to look at", file=out)
     return 1 if wrong or not rows else 0
 
 
-def _printed(remarks: Iterable[Remark]) -> Iterator[Remark]:
-    """Each remark, printed as soon as it is known."""
+def _print_remarks(remarks: Iterable[Remark]) -> None:
     for remark in remarks:
         print(f"{remark.level:<6} {remark.where}: {remark.text}", flush=True)
-        yield remark

@@ -71,11 +71,17 @@ def check(arguments: Sequence[str]) -> int:
         "bench check task=qmsum data=local data.dir=/data\nbench check method=vcc method.k=8",
     )
     parser.add_argument("words", nargs="+", metavar="method=NAME|task=NAME")
-    words = parser.parse_args(arguments).words
+    add_json(parser)
+    given = parser.parse_args(arguments)
+    words, is_json = given.words, text_table.tabular(given.format)
     if not words[0].startswith("task="):
-        from bench.conformance.__main__ import main
+        from bench.conformance.__main__ import FamilyCheck, checked, main
 
-        return main(words)
+        if not is_json:
+            return main(words)
+        checks = [each._asdict() for each in checked(words)]
+        text_table.write(given.format, FamilyCheck._fields, checks)
+        return int(any(each["failures"] for each in checks))
     if words == ["task=all"]:
         words = [f"task={name}" for name in plugins.available("task")]
     options = [word.partition("=")[::2] for word in words]
@@ -88,10 +94,13 @@ def check(arguments: Sequence[str]) -> int:
 
     from tasks.check import check as check_task
 
-    failed = False
+    records = []
     tokenizer = AutoTokenizer.from_pretrained(plugins.ROOT / "bench/models/embedded/t5")
     for name in (value for option, value in options if option == "task"):
         report = check_task(task_of(plugins.conf("task", name)), tokenizer, data)
+        records.append({"task": name, **vars(report)})
+        if is_json:
+            continue
         not_checked = [f"not checked: {missing}" for missing in report.not_checked]
         for line in (*report.failures, *not_checked):
             print(f"task={name}: {line}")
@@ -100,8 +109,9 @@ def check(arguments: Sequence[str]) -> int:
         if report.load_s is not None:
             verdict += f" (embedded rows loaded in {report.load_s:.1f} s)"
         print(f"task={name}: {verdict}")
-        failed |= bool(report.failures)
-    return int(failed)
+    if is_json:
+        text_table.write(given.format, list(records[0]), records)
+    return int(any(record["failures"] for record in records))
 
 
 def new(arguments: Sequence[str]) -> int:

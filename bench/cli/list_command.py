@@ -9,11 +9,12 @@ from typing import Any
 from bench.errors import RequestError, unknown
 from bench.request import plugins
 from bench.request.compose import GROUPS
-from bench.terminal import task_table, text_table
+from bench.terminal import method_table, task_table, text_table
 from bench.terminal.arguments import add_json, parser_for
 
 METRICS = "metrics"
 PLURALS = {group if group == "data" else f"{group}s": group for group in GROUPS}
+TABLES: dict[str, Any] = {"method": method_table, "task": task_table}
 SHOWN = ("method", "task", "model")
 """Groups that are listed when none is named."""
 
@@ -41,10 +42,10 @@ def ls(arguments: Sequence[str]) -> int:
     groups = [PLURALS.get(chosen, chosen)] if chosen else SHOWN
     records = [record for group in groups for record in _choices(group)]
     if text_table.tabular(form):
-        columns = task_table.COLUMNS if groups == ["task"] else ()
+        columns = TABLES[groups[0]].COLUMNS if len(groups) == 1 and groups[0] in TABLES else ()
         text_table.write(form, ("group", "name", "about", *columns, "problem"), records)
-    elif groups == ["task"]:
-        print(task_table.table(records))
+    elif len(groups) == 1 and groups[0] in TABLES:
+        print(TABLES[groups[0]].table(records))
     else:
         _print(records, titled=len(groups) > 1)
     return 0
@@ -62,7 +63,12 @@ def _record(group: str, name: str) -> dict[str, Any]:
         content = plugins.checked(group, path)
     except RequestError as error:
         return {**record, "problem": str(error)}
-    return {**record, **(task_table.facts(name, content) if group == "task" else {})}
+    match group:
+        case "task":
+            return {**record, **task_table.facts(name, content)}
+        case "method":
+            return {**record, **method_table.facts(content)}
+    return record
 
 
 def _print(records: Sequence[dict[str, Any]], titled: bool) -> None:

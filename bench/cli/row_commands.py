@@ -10,7 +10,18 @@ from bench.errors import RequestError
 from bench.store.columns import COLUMNS, SCHEMA_VERSION
 from bench.store.query import DEFAULT
 from bench.terminal import text_table
-from bench.terminal.arguments import add_format, add_results, parser_for, warn_set_aside
+from bench.terminal.arguments import (
+    add_format,
+    add_json,
+    add_results,
+    parser_for,
+    warn_set_aside,
+)
+
+RESCORED = (
+    "row_id", "method", "task", "metric", "value", "new_value", "metric_version",
+    "new_metric_version", "new_row_id",
+)  # fmt: skip
 
 
 def results(arguments: Sequence[str]) -> int:
@@ -71,17 +82,24 @@ def check(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--repair", action="store_true", help="rename torn files to *.torn, remove leftovers"
     )
+    add_json(parser)
     options = parser.parse_args(arguments)
     _exists(options.folder)
     from bench.store import store
+    from bench.store.shards import Problem
 
     problems = store.check(options.folder, options.repair)
     repairs = {"torn": "set aside as *.torn", "leftover": "removed"} if options.repair else {}
-    for problem in problems:
+    is_json = text_table.tabular(options.format)
+    if is_json:
+        records = [{**p._asdict(), "repaired": p.kind in repairs} for p in problems]
+        text_table.write(options.format, (*Problem._fields, "repaired"), records)
+    for problem in () if is_json else problems:
         print(f"{problem} ({repairs[problem.kind]})" if problem.kind in repairs else problem)
     left = [p for p in problems if p.kind not in (*repairs, "duplicate")]
     kept = store.Store(options.folder).rows(["row_id"]).num_rows
-    print(f"{options.folder}: {kept} rows can be read, {len(left)} files need a look")
+    summary = f"{options.folder}: {kept} rows can be read, {len(left)} files need a look"
+    print(summary, file=sys.stderr if is_json else sys.stdout)
     return 1 if left else 0
 
 
@@ -117,6 +135,7 @@ def rescore(arguments: Sequence[str]) -> int:
     parser.add_argument("words", nargs="*", metavar="NAME=VALUE", help="which rows; all without it")
     add_results(parser)
     parser.add_argument("--all", action="store_true", help="rows of the same metric version too")
+    add_json(parser)
     options = parser.parse_args(arguments)
     from bench.store import query, store
     from bench.store import rescore as scoring
@@ -124,7 +143,8 @@ def rescore(arguments: Sequence[str]) -> int:
     rows, warnings = query.select(options.words, options.results, list(COLUMNS))
     warn_set_aside(warnings)
     scored = [row for row in query.counting(rows) if row["value"] is not None]
-    added, current, failed = 0, 0, 0
+    is_json = text_table.tabular(options.format)
+    current, failed, records = 0, 0, []
     for row in scored:
         title = f"row {row['row_id'][:12]} ({row['method']} × {row['task']})"
         try:
@@ -138,12 +158,21 @@ def rescore(arguments: Sequence[str]) -> int:
             failed += 1
             continue
         store.Store(options.results).append([new])
-        added += 1
-        print(
-            f"{title}: {row['metric']} {row['value']:.2f} → {new['value']:.2f}, metric version "
-            f"{row['metric_version']} → {version}, now row {new['row_id'][:12]}"
-        )
-    print(f"{added} rows added, {current} already of today's metric, {failed} failed")
+        records.append({
+            "row_id": row["row_id"], "method": row["method"], "task": row["task"],
+            "metric": row["metric"], "value": row["value"], "new_value": new["value"],
+            "metric_version": row["metric_version"], "new_metric_version": version,
+            "new_row_id": new["row_id"],
+        })  # fmt: skip
+        if not is_json:
+            print(
+                f"{title}: {row['metric']} {row['value']:.2f} → {new['value']:.2f}, metric version "
+                f"{row['metric_version']} → {version}, now row {new['row_id'][:12]}"
+            )
+    if is_json:
+        text_table.write(options.format, RESCORED, records)
+    summary = f"{len(records)} rows added, {current} already of today's metric, {failed} failed"
+    print(summary, file=sys.stderr if is_json else sys.stdout)
     return 1 if failed else 0
 
 

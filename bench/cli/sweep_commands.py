@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.errors import RequestError
 from bench.terminal import text_table
 from bench.terminal.arguments import add_format, add_results, parser_for
+
+if TYPE_CHECKING:
+    from bench.sweep.planned import Planned
 
 PLAN_COLUMNS = ("state", "overrides", "seconds", "memory_bytes", "reason", "row_id")
 STYLES = {"done": "green", "to do": "cyan", "unsupported": "yellow", "refused": "red",
@@ -65,13 +69,15 @@ def plan(arguments: Sequence[str]) -> int:
     parser.add_argument("words", nargs="*", metavar="NAME=VALUE", help="see bench run --help")
     parser.add_argument("-m", "--multirun", action="store_true", help=argparse.SUPPRESS)
     add_format(parser)
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     from rich.markup import escape
 
+    from bench.request.fitting import models_for
     from bench.sweep import plan as planning
     from bench.sweep.planned import PlanState
     from bench.terminal import sweep_summary
     from bench.units import count_cells, memory, span
+    from tasks.base import ANSWERS
 
     made = planning.plan(options.words)
     if text_table.tabular(options.format):
@@ -91,9 +97,22 @@ def plan(arguments: Sequence[str]) -> int:
         print(f"up to {memory(max(p.bytes for p in made.open))} a process", file=out)
     if left := made.of(PlanState.OVER_BUDGET):
         print(f"the budget leaves {count_cells(len(left))} unmeasured", file=out)
+    for kind in _answers(made.cells):
+        print(f"models that answer with {ANSWERS[kind]}: {', '.join(models_for(kind))}", file=out)
     if made.warning:
         print(f"bench: {made.warning}", file=sys.stderr)
     return 2 if made.of(PlanState.REFUSED) else 0
+
+
+def _answers(cells: Iterable[Planned]) -> list[str]:
+    """The kinds of answers that the tasks of a plan ask for."""
+    from bench.request.cell import task_of
+
+    kinds = []
+    for task in {p.request["task"]["name"]: p.request["task"] for p in cells}.values():
+        with contextlib.suppress(RequestError):
+            kinds.append(task_of(task).answers)
+    return list(dict.fromkeys(kinds))
 
 
 def _record(planned: Any) -> dict[str, Any]:

@@ -18,20 +18,22 @@ class NoHistory(Exception):
     """Why git has nothing to compare with: one line."""
 
 
-def check_checkout(folder: Path) -> None:
-    """Raises NoHistory for a folder outside a checkout."""
-    if _git(folder, "rev-parse", "--show-toplevel") is None:
-        raise NoHistory("not in a git checkout: neither commits nor earlier rows are checked")
-
-
-def has_commit(folder: Path, sha: str) -> bool:
-    """Whether this is the hash of a commit in the folder's repository."""
-    is_hash = re.fullmatch("[0-9a-f]{7,}", sha)
-    return bool(is_hash) and _git(folder, "cat-file", "-e", f"{sha}^{{commit}}") is not None
+def unknown_commits(folder: Path, hashes: set[str]) -> set[str]:
+    """Those that are no hash of a commit in the folder's repository; none outside a checkout."""
+    if not _is_checkout(folder):
+        return set()
+    is_hash = re.compile("[0-9a-f]{7,}").fullmatch
+    return {
+        sha
+        for sha in hashes
+        if not is_hash(sha) or _git(folder, "cat-file", "-e", f"{sha}^{{commit}}") is None
+    }
 
 
 def rows_before(folder: Path, branch: str | None) -> tuple[str, list[Row]]:
     """The merge base with a branch, and the rows that the folder had in it. Raises NoHistory."""
+    if not _is_checkout(folder):
+        raise NoHistory("not in a git checkout: neither commits nor earlier rows are checked")
     names = [branch] if branch else list(BRANCHES)
     bases = (_git(folder, "merge-base", "--", "HEAD", name) for name in names)
     commit = next((base.decode().strip() for base in bases if base), None)
@@ -45,6 +47,10 @@ def rows_before(folder: Path, branch: str | None) -> tuple[str, list[Row]]:
             Path(copy, f"rows-{number:06}.parquet").write_bytes(content or b"")
         rows: list[Row] = Store(copy).rows().to_pylist()
     return commit, rows
+
+
+def _is_checkout(folder: Path) -> bool:
+    return _git(folder, "rev-parse", "--show-toplevel") is not None
 
 
 def _git(folder: Path, *arguments: str) -> bytes | None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from bench.compare import git_history, verify
 from bench.compare.row_checks import Level, faults
 from bench.compare.verify import Agreement, FigureCheck
+from bench.execution.supervisor import Progress
 from bench.host.host import short_host
 from bench.status import Status
 from bench.store import query, store
@@ -29,20 +30,52 @@ class Remark(NamedTuple):
     text: str
 
 
+class Accepted(NamedTuple):
+    """The rows of a folder that are in the branch to merge into already: they stay as they are, and
+    what is wrong with one is told and refuses no contribution. `missing` says why there are none
+    to compare with."""
+
+    commit: str = ""
+    rows: Sequence[Row] = ()
+    missing: str = ""
+
+    @property
+    def ids(self) -> set[str]:
+        return {row["row_id"] for row in self.rows}
+
+
+def accepted_rows(folder: Path, base: str | None) -> Accepted:
+    """`base` is the branch to merge into."""
+    try:
+        return Accepted(*git_history.rows_before(folder, base))
+    except git_history.NoHistory as error:
+        return Accepted(missing=str(error))
+
+
 def stored_checks(
-    folder: Path, base: str | None, against: Sequence[Path], max_mib: float
+    folder: Path, accepted: Accepted, against: Sequence[Path], max_mib: float, progress: Progress
 ) -> Iterator[Remark]:
-    """All checks that measure nothing. `base` is the branch to merge into, `against` are folders of
-    other hosts' rows."""
+    """All checks that measure nothing; `against` are folders of other hosts' rows."""
     yield from _files(folder, max_mib)
     yield from _shards(folder)
     rows = stored_rows(folder)
+    history = list(_history(folder, accepted, rows))
+    changed = {remark.where for remark in history if remark.level == Level.WRONG}
+    kept = {row_id for row_id in accepted.ids if row_id[:12] not in changed}
+    unknown = git_history.unknown_commits(folder, {row["code_sha"] or "" for row in rows} - {""})
     if not rows:
         yield Remark(Level.WRONG, str(folder), "no rows; bench run results=DIR makes some")
-    for row in rows:
-        for level, text in faults(row, folder):
+    for number, row in enumerate(rows):
+        progress("rows", number, len(rows))
+        found = [*faults(row, folder)]
+        if row["code_sha"] in unknown:
+            text = f"commit {row['code_sha']:.12} of its code isn't in this repository"
+            found.append((Level.WRONG, text))
+        for level, text in found:
+            if level == Level.WRONG and row["row_id"] in kept:
+                level, text = Level.LOOK, f"{text} (accepted in {accepted.commit[:12]})"
             yield Remark(level, row["row_id"][:12], text)
-    yield from _history(folder, base, rows)
+    yield from history
     yield from _other_hosts(rows, [*against, folder])
 
 
@@ -52,10 +85,13 @@ def stored_rows(folder: Path) -> list[Row]:
     return rows
 
 
-def draw_sample(rows: Sequence[Row], count: int, remarks: Sequence[Remark]) -> list[Row]:
-    """Sound rows to measure again, drawn so that nobody can know before which."""
+def draw_sample(
+    rows: Sequence[Row], count: int, remarks: Sequence[Remark], accepted: Accepted
+) -> list[Row]:
+    """Sound new rows to measure again, drawn so that nobody can know before which."""
     wrong = {remark.where for remark in remarks if remark.level == Level.WRONG}
-    sound = [r for r in rows if r["status"] == Status.OK and r["row_id"][:12] not in wrong]
+    new = [row for row in rows if row["row_id"] not in accepted.ids]
+    sound = [r for r in new if r["status"] == Status.OK and r["row_id"][:12] not in wrong]
     return random.SystemRandom().sample(sound, min(count, len(sound)))
 
 
@@ -106,28 +142,21 @@ def _shards(folder: Path) -> Iterator[Remark]:
             yield Remark(Level.WRONG, where, f"unknown columns: {', '.join(extra)}")
 
 
-def _history(folder: Path, base: str | None, stored: Sequence[Row]) -> Iterator[Remark]:
-    """Commits that exist, and rows of the merge base that are still what they were."""
-    try:
-        git_history.check_checkout(folder)
-        for sha in sorted({row["code_sha"] for row in stored if row["code_sha"]}):
-            if not git_history.has_commit(folder, sha):
-                some = next(row for row in stored if row["code_sha"] == sha)
-                text = f"commit {sha[:12]} of its code isn't in this repository"
-                yield Remark(Level.WRONG, some["row_id"][:12], text)
-        commit, before = git_history.rows_before(folder, base)
-    except git_history.NoHistory as error:
-        yield Remark(Level.LOOK, str(folder), str(error))
+def _history(folder: Path, accepted: Accepted, stored: Sequence[Row]) -> Iterator[Remark]:
+    """Whether the accepted rows are still what they were."""
+    if accepted.missing:
+        yield Remark(Level.LOOK, str(folder), accepted.missing)
         return
-    now = {row["row_id"]: row for row in stored}
-    for row in before:
+    now, commit = {row["row_id"]: row for row in stored}, accepted.commit[:12]
+    for row in accepted.rows:
         name = row["row_id"][:12]
         if row["row_id"] not in now:
-            yield Remark(Level.WRONG, name, f"the row of {commit[:12]} is gone")
+            yield Remark(Level.WRONG, name, f"the row of {commit} is gone")
         elif changed := [c for c in row if value_of(row, c) != value_of(now[row["row_id"]], c)]:
-            text = f"the row of {commit[:12]} was changed in {', '.join(changed[:4])}"
+            text = f"the row of {commit} was changed in {', '.join(changed[:4])}"
             yield Remark(Level.WRONG, name, text)
-    yield Remark(Level.NOTE, str(folder), f"{len(before)} rows are in {commit[:12]} already")
+    text = f"{len(accepted.rows)} rows are in {commit} already, and aren't measured again"
+    yield Remark(Level.NOTE, str(folder), text)
 
 
 def _other_hosts(rows: Sequence[Row], folders: Sequence[Path]) -> Iterator[Remark]:

@@ -3,32 +3,46 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import yaml
 
 from bench.conformance import check, families
 from bench.conformance.subject import LONG, MIXED
 from bench.errors import RequestError, errors_of
-from bench.request import plugins
+from bench.request import parameters, plugins
 from methods.base import Method
+
+
+class FamilyCheck(NamedTuple):
+    """What the checks say of a method in one family; `unsupported` is the method's own reason."""
+
+    family: str
+    unsupported: str | None
+    failures: list[str]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Prints a line for each family, followed by its failures; exit code 1 where there are any.
     Raises RequestError for arguments that are no such request."""
+    failed = False
+    for name, reason, failures in checked(arguments):
+        print(f"{name:<12} {f'unsupported: {reason}' if reason else 'FAILS' if failures else 'ok'}")
+        for line in failures:
+            print(f"  {line}")
+        failed |= bool(failures)
+    return int(failed)
+
+
+def checked(arguments: Sequence[str]) -> Iterator[FamilyCheck]:
+    """The method of such arguments in each family. Raises RequestError."""
     method = requested(arguments)
-    failed = 0
     for name, family in families().items():
         tiny = family.tiny(method)
         with errors_of("unsupported", type(method).__module__):
             reason = method.unsupported(tiny.workload(LONG, len(MIXED)))
-        failures = check(method, tiny)
-        failed += len(failures)
-        print(f"{name:<12} {f'unsupported: {reason}' if reason else 'FAILS' if failures else 'ok'}")
-        for line in failures:
-            print(f"  {line}")
-    return 1 if failed else 0
+        yield FamilyCheck(name, reason, list(check(method, tiny)))
 
 
 def requested(arguments: Sequence[str]) -> Method:
@@ -40,7 +54,7 @@ def requested(arguments: Sequence[str]) -> Method:
     conf = plugins.conf("method", name)
     for key, value in overrides.items():
         conf[key.removeprefix("method.")] = yaml.safe_load(value)
-    method: Method = plugins.build(conf, Method)
+    method: Method = plugins.build(parameters.checked("method", conf), Method)
     return method
 
 

@@ -199,7 +199,8 @@ def bfloat16(subject: Subject) -> Iterator[str]:
 
 def training(subject: Subject) -> Iterator[str]:
     """Gradients agree with finite differences in float64, and reach every weight that vanilla's
-    reach; or training is refused with a reason."""
+    reach but those of `Method.unused`, and the method's own; or training is refused with a reason.
+    """
     family = subject.family
     ids, sequence = batch([13, 13])
     target = torch.zeros(2, 1, dtype=torch.long)
@@ -224,7 +225,7 @@ def training(subject: Subject) -> Iterator[str]:
             if weight.grad is not None and not bool(weight.grad.isfinite().all()):
                 yield f"the gradient of {name} isn't finite"
     family.model.zero_grad(set_to_none=True)
-    if lost := sorted(reached[0] - reached[1]):
+    if lost := sorted((reached[0] | subject.own_weights()) - subject.unused_weights() - reached[1]):
         yield f"no gradient reaches {len(lost)} weights, first {lost[0]}"
 
 

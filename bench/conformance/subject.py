@@ -13,12 +13,13 @@ import torch
 from torch import Tensor
 from torch.utils import deterministic
 
+from bench.models import own_parameters
 from bench.models.base import Family
 from bench.models.checkpoints import cast
 from bench.models.wrappers import Wrapped
 from bench.request import plugins
 from bench.request.schema import BASELINE
-from methods.base import AttentionCall, Method, SequenceInfo
+from methods.base import AttentionCall, Method, SequenceInfo, Sublayer
 
 MIXED = (61, 30, 1, 17)
 """Lengths of the rows of a padded batch."""
@@ -47,6 +48,20 @@ class Subject:
                 if hasattr(module, "variance_epsilon"):
                     module.forward = partial(rms_norm, module)
         return replace(self, family=family)
+
+    def own_weights(self) -> set[str]:
+        """The names of the method's own parameters among the model's."""
+        own = [name for name, _ in self.family.model.named_parameters()]
+        return {name for name in own if name.startswith(f"{own_parameters.NAME}.")}
+
+    def unused_weights(self) -> set[str]:
+        """The names of the projections that the method does without."""
+        unused: set[int] = set()
+        for part in self.method.unused():
+            layers: Any = self.family.layers
+            modules = [getattr(layer.projections(), part) for layer in layers]
+            unused |= {id(weight) for module in modules for weight in module.parameters()}
+        return {name for name, w in self.family.model.named_parameters() if id(w) in unused}
 
     @property
     def causal(self) -> bool:
@@ -131,6 +146,12 @@ class LayerRecorder(Wrapped):
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         self.layers.add(call.layer)
         return super().attend(query, key, value, call)
+
+    def mix(self, hidden: Tensor, sublayer: Sublayer, call: AttentionCall) -> Tensor:
+        out = super().mix(hidden, sublayer, call)
+        if not sublayer.attended:
+            self.layers.add(call.layer)
+        return out
 
 
 class Decoding(Wrapped):

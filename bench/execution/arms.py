@@ -80,6 +80,9 @@ def load_from(
     if training:
         family.model.train()
     reason = method.unsupported(family.workload(cell.length, cell.batch))
+    if family.drawn and not training:
+        lacking = f"these weights lack {len(family.drawn)}, first {family.drawn[0]}"
+        reason = reason or f"has parameters of its own: {lacking}; a recipe trains them"
     if reason:
         raise Unsupported(reason)
     return family

@@ -22,8 +22,10 @@ from bench.store.columns import COLUMNS
 Columns = dict[str, Any]
 """Columns of a row, as children give them in JSON, and raw samples that others are derived from."""
 
-PRELOAD = ("bench.measure.latency", "bench.measure.memory", "bench.models.hf")
-"""What the fork server imports: what most children need."""
+PRELOAD = ("bench.measure.quality", "bench.measure.latency", "bench.measure.memory",
+           "bench.models.t5")  # fmt: skip
+"""What the fork server imports: what most children need. The default model's family brings what
+all Hugging Face families need."""
 CHILD_ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "HF_DATASETS_OFFLINE": "1",

@@ -20,7 +20,7 @@ from bench.measure.perturbed_inputs import Input
 from bench.models.base import Family
 from bench.models.wrappers import Wrapped
 from bench.store.columns import Row
-from methods.base import AttentionCall, Method
+from methods.base import AttentionCall, Method, Sublayer
 
 DECODED_TOKENS = 16
 REPEATS = 3
@@ -124,6 +124,14 @@ class AttentionTimer(Wrapped):
         started = self.now()
         out = super().attend(query, key, value, call)
         self.attend_ns.append(self.now() - started)
+        return out
+
+    def mix(self, hidden: Tensor, sublayer: Sublayer, call: AttentionCall) -> Tensor:
+        """All of a sub-layer that the method computes without the layer's own attention."""
+        started = self.now()
+        out = super().mix(hidden, sublayer, call)
+        if not sublayer.attended:
+            self.attend_ns.append(self.now() - started)
         return out
 
 

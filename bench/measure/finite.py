@@ -14,7 +14,7 @@ from torch import Tensor
 from bench.errors import RunError
 from bench.models.base import Family
 from bench.models.wrappers import Wrapped
-from methods.base import AttentionCall, DecodingState, Layer, SequenceInfo
+from methods.base import AttentionCall, DecodingState, Layer, SequenceInfo, Sublayer
 
 
 class NotFiniteError(RunError):
@@ -48,6 +48,12 @@ class FiniteWatcher(Wrapped):
         self.check_attention(out, (query, key, value), call)
         return out
 
+    def mix(self, hidden: Tensor, sublayer: Sublayer, call: AttentionCall) -> Tensor:
+        out = super().mix(hidden, sublayer, call)
+        if not sublayer.attended:
+            self._check(out, (hidden,), call.sequence.valid, self._where(call))
+        return out
+
     def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:
         out = super().encode(layers, hidden, sequence)
         self._check(out, (hidden,), sequence.valid, "in its walk over the layers")
@@ -66,9 +72,11 @@ class FiniteWatcher(Wrapped):
 
     def check_attention(self, out: Tensor, given: Sequence[Tensor], call: AttentionCall) -> None:
         """out, and the queries, keys and values that were given: [B, H, n, d]."""
-        where = f"in the attention of layer {call.layer + 1} of {self.layers}"
         tokens = [x.transpose(1, 2) for x in (out, *given)]
-        self._check(tokens[0], tokens[1:], call.sequence.valid, where)
+        self._check(tokens[0], tokens[1:], call.sequence.valid, self._where(call))
+
+    def _where(self, call: AttentionCall) -> str:
+        return f"in the attention of layer {call.layer + 1} of {self.layers}"
 
     def _check(
         self, out: Tensor, given: Sequence[Tensor], valid: Tensor | None, where: str

@@ -23,7 +23,7 @@ from bench.measure.failed_check import fail_check, raise_recorded
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.models.base import Family
 from bench.models.wrappers import Wrapped
-from methods.base import AttentionCall, Layer, SequenceInfo
+from methods.base import AttentionCall, Layer, SequenceInfo, Sublayer
 
 SETTLE_S = 0.05
 UNTIMED_FRAC = 0.1
@@ -150,7 +150,7 @@ def check_same(given: Tensor, expected: Tensor, when: str) -> None:
 
 @dataclass(frozen=True)
 class InputWatcher(Wrapped):
-    """A method whose inputs are compared before and after `attend` and `encode`."""
+    """A method whose inputs are compared before and after `attend`, `mix` and `encode`."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         given = [query, key, value, *_tensors(None, call.sequence)]
@@ -158,6 +158,12 @@ class InputWatcher(Wrapped):
         out = super().attend(query, key, value, call)
         check_plain_tensor(out)
         _check_unchanged(before, given, "a layer's queries, keys or values")
+        return out
+
+    def mix(self, hidden: Tensor, sublayer: Sublayer, call: AttentionCall) -> Tensor:
+        before = hidden.clone()
+        out = super().mix(hidden, sublayer, call)
+        self._check(out, before, hidden)
         return out
 
     def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:

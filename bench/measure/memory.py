@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import math
 import mmap
 import os
 import threading
@@ -36,8 +37,9 @@ WARM_UP_TOKENS = 64  # of the forward that loads code pages and pools before the
 SAMPLE_S = 1e-3
 PAGE = os.sysconf("SC_PAGE_SIZE")
 BATCH = max(32, 2 * (os.cpu_count() or 1))  # pages, as in the kernel's lib/percpu_counter.c
-PHASES = 32
-EXACT_BELOW = 100  # batches a thread: above this, what the batches hide is below 1 %
+HIDDEN_FRAC = 0.005
+"""Of a peak: what the batches may hide. It decides how often the peak is measured."""
+MOST_PHASES = 32
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> Row:
@@ -81,21 +83,28 @@ def first_tokens(ids: torch.Tensor, sequence: SequenceInfo) -> Input:
 def host_peak(forward: Work) -> Row:
     if not can_reset():
         return sampled_peak(forward)
-    files = linux.memory_file_bytes()
+    gc.freeze()  # each measurement collects, and needs only look at what forwards leave behind
     base, cold = peak(forward)
     _, warm = peak(forward)
-    if warm < EXACT_BELOW * BATCH * PAGE * torch.get_num_threads():
-        starts = range(0, BATCH, BATCH // PHASES)
-        warm = max(peak(forward, start)[1] for start in starts)
+    for start in batch_starts(warm):
+        warm = max(warm, peak(forward, start)[1])
     check_high_water_mark(forward, max(cold, warm))
-    in_files = linux.memory_file_bytes() - files
+    in_files = linux.memory_file_bytes()
     return {
-        "mem_method": "VmHWM" if in_files <= 0 else "VmHWM + files in memory",
+        "mem_method": "VmHWM + files in memory" if in_files else "VmHWM",
         "rss_base_bytes": base,
-        "rss_peak_delta_bytes": max(cold, warm) + max(0, in_files),
+        "rss_peak_delta_bytes": max(cold, warm) + in_files,
         "rss_peak_warm_delta_bytes": warm,
         "alloc_peak_bytes": profiled_peak(forward),
     }
+
+
+def batch_starts(peak_bytes: int) -> list[int]:
+    """Pages that the kernel's batch is filled with before each further measurement of a peak of
+    this size: evenly spaced, and as many that at most HIDDEN_FRAC of it stays hidden."""
+    hidden = BATCH * PAGE * torch.get_num_threads()
+    phases = min(MOST_PHASES, math.ceil(hidden / max(1.0, HIDDEN_FRAC * peak_bytes)))
+    return [BATCH * phase // phases for phase in range(1, phases)]
 
 
 def peak(work: Work, start: int = 0) -> tuple[int, int]:

@@ -1,20 +1,24 @@
-"""The attention function that this project registers with transformers.
+"""A block's attention sub-layer, and how it leads to the method: the attention function that this
+project registers with transformers.
 
-A family's layer passes `route=Route(…)` to its Hugging Face block, which passes it on to the
-attention function, which calls the method. Attention without a route (a decoder's, or
+A family's layer passes `route=Route(…)` to its Hugging Face attention module, which passes it on
+to the attention function, which calls the method. Attention without a route (a decoder's, or
 cross-attention) is transformers' own SDPA.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from bench.models import own_parameters
 from bench.models.base import Family
 from methods.base import AttentionCall, DecodingState, PositionBias, SequenceInfo
 
@@ -38,8 +42,117 @@ class Route:
         """query [B, H, n, d], key and value [B, H or a divisor, n, d] → [B, H, n, d]; counts the
         call."""
         self.family.calls += 1
-        call = AttentionCall(self.sequence, scale, self.layer, self.bias, dropout)
+        call = self.call(scale, dropout)
         return (self.state or self.family.method).attend(query, key, value, call)
+
+    def call(self, scale: float, dropout: float) -> AttentionCall:
+        """The settings of a call, with the method's own parameters."""
+        own = own_parameters.of_layer(self.family.model, self.layer)
+        return AttentionCall(self.sequence, scale, self.layer, self.bias, dropout, own)
+
+
+class Projections(NamedTuple):
+    """The linear modules of an attention sub-layer, without the norm before it, [B, n, D] → [B, n,
+    heads·d] and back; the scale of its scores, and the dropout of its weights in training."""
+
+    query: Any
+    key: Any
+    value: Any
+    output: Any
+    head_size: int
+    scale: float
+    dropout: float
+
+
+@dataclass
+class AttentionSublayer:
+    """A `methods.base.Sublayer`. `attention` is all of it, by way of the method's `attend`;
+    `rotated` gives queries and keys [B, H, n, d] their positions; `attended` says whether
+    `attention` was called."""
+
+    projections: Projections
+    attention: Callable[[Tensor], Tensor]
+    rotated: Callable[[Tensor], Tensor]
+    attended: bool = False
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        self.attended = True
+        return self.attention(hidden)
+
+    def query(self, hidden: Tensor) -> Tensor:
+        return self.rotated(heads(self.projections.query(hidden), self.projections.head_size))
+
+    def key(self, hidden: Tensor) -> Tensor:
+        return self.rotated(heads(self.projections.key(hidden), self.projections.head_size))
+
+    def value(self, hidden: Tensor) -> Tensor:
+        return heads(self.projections.value(hidden), self.projections.head_size)
+
+    def output(self, read: Tensor) -> Tensor:
+        output: Tensor = self.projections.output(read.transpose(1, 2).flatten(2))
+        return output
+
+
+def heads(x: Tensor, head_size: int) -> Tensor:
+    """[B, n, H·d] → [B, H, n, d]"""
+    return x.view(*x.shape[:-1], -1, head_size).transpose(1, 2)
+
+
+@dataclass(frozen=True)
+class BlockLayer:
+    """One block of a model as a `methods.base.Layer`; subclasses say how the block is run around
+    its attention sub-layer, and which projections that has."""
+
+    family: Family
+    block: Any
+    index: int
+
+    def __call__(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        raise NotImplementedError
+
+    def projections(self) -> Projections:
+        raise NotImplementedError
+
+    def projected(self, hidden: Tensor) -> Tensor:
+        """hidden [B, n, D] → [B, n, D]: what the projections get; a pre-norm layer's norm."""
+        return hidden
+
+    def attend(self, projected: Tensor, route: Route) -> Tensor:
+        """The block's own attention sub-layer, [B, n, D] → [B, n, D], by the route."""
+        raise NotImplementedError
+
+    def route(self, sequence: SequenceInfo) -> Route:
+        return Route(self.family, sequence, self.index)
+
+    def rotated(self, x: Tensor, route: Route) -> Tensor:
+        """Queries or keys [B, H, n, d] of the last n tokens, with their positions; most models have
+        them elsewhere."""
+        return x
+
+    def mix(self, projected: Tensor, route: Route) -> Tensor:
+        """The attention sub-layer as the method computes it, [B, n, D] → [B, n, D], before dropout
+        and residual connection. It counts as a call, whichever part of the method computes it."""
+        parts = self.projections()
+        sublayer = AttentionSublayer(
+            parts, partial(self.attend, route=route), partial(self.rotated, route=route)
+        )
+        call = route.call(parts.scale, parts.dropout if self.family.model.training else 0.0)
+        mixed: Tensor = self.family.method.mix(projected, sublayer, call)
+        self.family.calls += not sublayer.attended
+        return mixed
+
+    def scores(
+        self,
+        queries: Tensor,
+        query_sequence: SequenceInfo,
+        keys: Tensor,
+        key_sequence: SequenceInfo,
+    ) -> Tensor:
+        parts = self.projections()
+        query = heads(parts.query(self.projected(queries)), parts.head_size)
+        key = heads(parts.key(self.projected(keys)), parts.head_size)
+        scores: Tensor = query @ key.transpose(-1, -2) * parts.scale
+        return scores
 
 
 def attend(

@@ -15,7 +15,8 @@ from torch import Tensor
 from torch.nn.functional import dropout, embedding
 from transformers import BartForConditionalGeneration
 
-from bench.models.hf import BlockLayer, EncoderDecoder, Projections, counted
+from bench.models.attention import BlockLayer, Projections, Route
+from bench.models.hf import EncoderDecoder, clamped, counted
 from methods.base import Layer, SequenceInfo
 
 
@@ -24,12 +25,15 @@ class BartLayer(BlockLayer):
     """One post-norm encoder block: a `methods.base.PostNormLayer`."""
 
     def __call__(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
-        output: Tensor = self.block(hidden, attention_mask=None, route=self.route(sequence))
+        return clamped(self.final_norm(self.before_norm(hidden, sequence)))
+
+    def attend(self, projected: Tensor, route: Route) -> Tensor:
+        output: Tensor = self.block.self_attn(projected, attention_mask=None, route=route)[0]
         return output
 
     def before_norm(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
         block, training = self.block, self.block.training
-        read, _ = block.self_attn(hidden, attention_mask=None, route=self.route(sequence))
+        read = self.mix(hidden, self.route(sequence))
         hidden = block.self_attn_layer_norm(hidden + dropout(read, block.dropout, training))
         inner = dropout(block.activation_fn(block.fc1(hidden)), block.activation_dropout, training)
         return hidden + dropout(block.fc2(inner), block.dropout, training)
@@ -41,8 +45,9 @@ class BartLayer(BlockLayer):
     def projections(self) -> Projections:
         attention = self.block.self_attn
         return Projections(
-            attention.q_proj, attention.k_proj, attention.num_heads, attention.scaling
-        )
+            attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj,
+            attention.head_dim, attention.scaling, attention.dropout,
+        )  # fmt: skip
 
 
 class BartFamily(EncoderDecoder):

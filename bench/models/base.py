@@ -1,7 +1,8 @@
 """The contract of a model family: how a method is plugged into one kind of model.
 
-A family passes the model's layers to `Method.encode` and routes their attention to
-`Method.attend`. It counts the calls, so that a method that never ran is an error and not fast.
+A family passes the model's layers to `Method.encode`, their attention sub-layers to `Method.mix`
+and the attention inside these to `Method.attend`. It counts the calls, so that a method that never
+ran is an error and not fast.
 """
 
 from __future__ import annotations
@@ -41,10 +42,13 @@ class Family:
     model       the Hugging Face module, in eval mode
     tokenizer   its tokenizer
     method      the method; assign another to compare at the same weights
+    drawn       names of the method's own parameters that were drawn at random, as the checkpoint
+                has none
     calls       attention calls of the method since this was last set to 0
     """
 
     answers: ClassVar[str] = "text"
+    drawn: Sequence[str] = ()
 
     model: nn.Module
     tokenizer: Any

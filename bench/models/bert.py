@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from transformers import BertForSequenceClassification, RobertaForSequenceClassification
 
-from bench.models.hf import BlockLayer, Classifier, Projections, counted
+from bench.models.attention import BlockLayer, Projections, Route
+from bench.models.hf import Classifier, counted
 from methods.base import Layer, SequenceInfo
 
 
@@ -24,12 +25,16 @@ class BertLayer(BlockLayer):
     """One post-norm encoder block: a `methods.base.PostNormLayer`."""
 
     def __call__(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
-        output: Tensor = self.block(hidden, route=self.route(sequence))
+        return self.final_norm(self.before_norm(hidden, sequence))
+
+    def attend(self, projected: Tensor, route: Route) -> Tensor:
+        attention = self.block.attention
+        output: Tensor = attention.output.dense(attention.self(projected, route=route)[0])
         return output
 
     def before_norm(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
-        read, _ = self.block.attention(hidden, route=self.route(sequence))
-        last = self.block.output
+        first, last = self.block.attention.output, self.block.output
+        read = first.LayerNorm(first.dropout(self.mix(hidden, self.route(sequence))) + hidden)
         output: Tensor = read + last.dropout(last.dense(self.block.intermediate(read)))
         return output
 
@@ -40,8 +45,9 @@ class BertLayer(BlockLayer):
     def projections(self) -> Projections:
         attention = self.block.attention.self
         return Projections(
-            attention.query, attention.key, attention.num_attention_heads, attention.scaling
-        )
+            attention.query, attention.key, attention.value, self.block.attention.output.dense,
+            attention.attention_head_size, attention.scaling, attention.dropout.p,
+        )  # fmt: skip
 
 
 class BertFamily(Classifier):

@@ -10,8 +10,13 @@ from typing import Any
 
 import torch
 from transformers import CONFIG_MAPPING, AutoTokenizer
+from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
 from bench.models.base import Spec
+from bench.models.own_parameters import NAME as METHOD_PARAMETERS
+
+# The first call compiles a thousand patterns: here it is the fork server's, once for all children.
+get_checkpoint_conversion_mapping("")
 
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
@@ -60,6 +65,9 @@ def load_weights(
 ) -> tuple[Any, Sequence[str]]:
     """The model, and the names of the weights that the checkpoint lacks. Only names that begin with
     one of `may_lack` may be missing; these weights are drawn from the seed."""
+    # What a method learned of its own is loaded by own_parameters.restore.
+    ignored = {*(architecture._keys_to_ignore_on_load_unexpected or ()), rf"^{METHOD_PARAMETERS}\."}
+    architecture._keys_to_ignore_on_load_unexpected = sorted(ignored)
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(spec.seed)

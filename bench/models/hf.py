@@ -1,21 +1,22 @@
-"""The parts that the families of Hugging Face models share: loading, layers, generation.
+"""The parts that the families of Hugging Face models share: loading and generation.
 
-A family names its `model_type`s and its model class; its layer class says how a block is called.
+A family names its `model_type`s and its model class; its layer class, on
+`bench.models.attention.BlockLayer`, says how a block is run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers.modeling_outputs import BaseModelOutput
 
-from bench.models.attention import NAME, Route
+from bench.models import own_parameters
+from bench.models.attention import NAME
 from bench.models.base import Family, Spec
 from bench.models.checkpoints import (
     cast,
@@ -49,12 +50,24 @@ class HubFamily(Family):
     model: Any
     lacks: Sequence[str] = ()
 
-    def __init__(self, model: nn.Module, tokenizer: Any, method: Method) -> None:
+    def __init__(self, model: nn.Module, tokenizer: Any, method: Method, seed: int = 0) -> None:
         self.model = model.eval()
         self.tokenizer = tokenizer
+        self.seed = seed
         self.method = method
         self.calls = 0
         self.routed().set_attn_implementation(NAME)
+
+    @property
+    def method(self) -> Method:
+        return self._method
+
+    @method.setter
+    def method(self, method: Method) -> None:
+        """A method's own parameters become a part of the model, drawn from the seed."""
+        self._method = method
+        workload = self.workload(1, 1)
+        own_parameters.install(self.model, self.layers, method, workload, self.seed)
 
     def routed(self) -> Any:
         """The module whose attention layers are given a route."""
@@ -91,8 +104,12 @@ class HubFamily(Family):
             model, lacks = load_weights(cls.architecture, spec, kind, cls.may_lack)
         else:
             model, lacks = random_weights(cls.architecture, config, spec.seed), ()
-        family = cls(cast(model, kind).to(device), tokenizer, method)
+        family = cls(cast(model, kind).to(device), tokenizer, method, spec.seed)
         family.lacks = lacks
+        if spec.config is None:
+            family.drawn = own_parameters.restore(
+                family.model, method, family.workload(1, 1), spec.path
+            )
         return family
 
     @classmethod
@@ -105,7 +122,7 @@ class HubFamily(Family):
         for weight in model.parameters():
             if weight.ndim > 1:
                 weight.data.normal_(std=0.3, generator=draw)
-        return cls(model, None, method)
+        return cls(model, None, method, seed)
 
     @classmethod
     def read_tokenizer(cls, folder: Path) -> Any:
@@ -130,45 +147,6 @@ class HubFamily(Family):
         tokens = self.generate_ids(ids, sequence, max_new_tokens)
         answers: list[str] = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
         return answers
-
-
-class Projections(NamedTuple):
-    """The query and key projections of a layer, [B, n, D] → [B, n, H·d], with its number of heads
-    and the scale of its scores."""
-
-    query: Callable[[Tensor], Tensor]
-    key: Callable[[Tensor], Tensor]
-    heads: int
-    scale: float
-
-
-@dataclass(frozen=True)
-class BlockLayer:
-    """One block of a model as a `methods.base.Layer`; subclasses say how the block is called and
-    which projections its scores come from."""
-
-    family: Family
-    block: Any
-    index: int
-
-    def __call__(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
-        raise NotImplementedError
-
-    def projections(self) -> Projections:
-        raise NotImplementedError
-
-    def route(self, sequence: SequenceInfo) -> Route:
-        return Route(self.family, sequence, self.index)
-
-    def scores(
-        self,
-        queries: Tensor,
-        query_sequence: SequenceInfo,
-        keys: Tensor,
-        key_sequence: SequenceInfo,
-    ) -> Tensor:
-        query, key, heads, scale = self.projections()
-        return dots(query(queries), key(keys), heads, scale)
 
 
 class EncoderDecoder(HubFamily):
@@ -240,15 +218,12 @@ class Classifier(HubFamily):
         return [labels[number] for number in self.generate_ids(ids, sequence, 1)[:, 0].tolist()]
 
 
-def heads(x: Tensor, count: int) -> Tensor:
-    """[B, n, H·d] → [B, H, n, d]"""
-    return x.view(*x.shape[:2], count, -1).transpose(1, 2)
-
-
-def dots(queries: Tensor, keys: Tensor, count: int, scale: float) -> Tensor:
-    """Projected queries [B, q, H·d] and keys [B, k, H·d] → their scores [B, H, q, k]."""
-    scores: Tensor = heads(queries, count) @ heads(keys, count).transpose(-1, -2) * scale
-    return scores
+def clamped(hidden: Tensor) -> Tensor:
+    """As transformers does in T5 and BART, so that float16 does not overflow."""
+    if hidden.dtype != torch.float16:
+        return hidden
+    most = torch.finfo(torch.float16).max - 1000
+    return hidden.clamp(-most, most)
 
 
 def all_valid(ids: Tensor, sequence: SequenceInfo) -> Tensor:

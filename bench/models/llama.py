@@ -17,7 +17,8 @@ from torch.nn.functional import cross_entropy
 from transformers import DynamicCache, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb, repeat_kv
 
-from bench.models.hf import BlockLayer, HubFamily, counted, heads, positions
+from bench.models.attention import BlockLayer, Projections, Route, heads
+from bench.models.hf import HubFamily, counted, positions
 from methods.base import DecodingState, Layer, SequenceInfo, Unsupported
 
 
@@ -29,28 +30,53 @@ class LlamaLayer(BlockLayer):
     cache: Any = None
 
     def __call__(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
-        return self.run(hidden, positions(sequence, hidden), sequence)
+        return self.run(hidden, self.mix(self.projected(hidden), self.route(sequence)))
 
-    def run(
-        self,
-        hidden: Tensor,
-        places: Tensor,
-        sequence: SequenceInfo,
-        exact: bool = False,
-        state: DecodingState | None = None,
+    def step(
+        self, hidden: Tensor, sequence: SequenceInfo, exact: bool, state: DecodingState | None
     ) -> Tensor:
-        """hidden [B, q, D] at positions [B or 1, q], attending to the tokens of `sequence`; exact:
-        without the method; state: the method's own of the tokens before."""
+        """hidden [B, q, D] of the last tokens of `sequence`; exact: without the method; state: the
+        method's own of the tokens before."""
+        route, projected = replace(self.route(sequence), state=state), self.projected(hidden)
+        if not exact:
+            return self.run(hidden, self.mix(projected, route))
         valid = sequence.valid
-        mask = {"attention_mask": None if valid is None else valid[:, None, None]}
-        route = replace(self.route(sequence), state=state)
-        output: Tensor = self.block(
-            hidden,
-            position_embeddings=self.rotary(hidden, places),
-            past_key_values=self.cache,
-            **(mask if exact else {"route": route}),
-        )
+        mask = None if valid is None else valid[:, None, None]
+        return self.run(hidden, self._attend(projected, sequence, attention_mask=mask))
+
+    def run(self, hidden: Tensor, mixed: Tensor) -> Tensor:
+        """The block around its attention sub-layer's output [B, q, D]."""
+        hidden = hidden + mixed
+        output: Tensor = hidden + self.block.mlp(self.block.post_attention_layernorm(hidden))
         return output
+
+    def projected(self, hidden: Tensor) -> Tensor:
+        output: Tensor = self.block.input_layernorm(hidden)
+        return output
+
+    def attend(self, projected: Tensor, route: Route) -> Tensor:
+        return self._attend(projected, route.sequence, route=route)
+
+    def _attend(self, projected: Tensor, sequence: SequenceInfo, **more: Any) -> Tensor:
+        places = positions(sequence, projected)[:, -projected.shape[1] :]
+        output: Tensor = self.block.self_attn(
+            projected,
+            position_embeddings=self.rotary(projected, places),
+            past_key_values=self.cache,
+            **{"attention_mask": None, **more},
+        )[0]
+        return output
+
+    def rotated(self, x: Tensor, route: Route) -> Tensor:
+        places = positions(route.sequence, x.transpose(1, 2))[:, -x.shape[2] :]
+        return self._rotated(x, places)
+
+    def projections(self) -> Projections:
+        attention = self.block.self_attn
+        return Projections(
+            attention.q_proj, attention.k_proj, attention.v_proj, attention.o_proj,
+            attention.head_dim, attention.scaling, attention.attention_dropout,
+        )  # fmt: skip
 
     def scores(
         self,
@@ -59,19 +85,18 @@ class LlamaLayer(BlockLayer):
         keys: Tensor,
         key_sequence: SequenceInfo,
     ) -> Tensor:
-        attention, norm = self.block.self_attn, self.block.input_layernorm
-        size, groups = attention.head_dim, attention.num_key_value_groups
-        query, key = attention.q_proj(norm(queries)), attention.k_proj(norm(keys))
-        query = self._rotated(heads(query, query.shape[-1] // size), query_sequence, queries)
-        key = self._rotated(heads(key, key.shape[-1] // size), key_sequence, keys)
-        scores: Tensor = query @ repeat_kv(key, groups).transpose(-1, -2) * attention.scaling
+        attention = self.block.self_attn
+        query = heads(attention.q_proj(self.projected(queries)), attention.head_dim)
+        key = heads(attention.k_proj(self.projected(keys)), attention.head_dim)
+        query = self._rotated(query, positions(query_sequence, queries))
+        key = self._rotated(key, positions(key_sequence, keys))
+        key = repeat_kv(key, attention.num_key_value_groups)
+        scores: Tensor = query @ key.transpose(-1, -2) * attention.scaling
         return scores
 
-    def _rotated(self, x: Tensor, sequence: SequenceInfo, tokens: Tensor) -> Tensor:
-        """x [B, H, n, d] with the rotary position embedding of its tokens."""
-        rotated: Tensor = apply_rotary_pos_emb(
-            x, x, *self.rotary(tokens, positions(sequence, tokens))
-        )[0]
+    def _rotated(self, x: Tensor, places: Tensor) -> Tensor:
+        """x [B, H, n, d] with the rotary embedding of positions [B or 1, n]."""
+        rotated: Tensor = apply_rotary_pos_emb(x, x, *self.rotary(x, places))[0]
         return rotated
 
 
@@ -158,8 +183,7 @@ class LlamaFamily(HubFamily):
         sequence = sequence.replace(positions=places, causal=False)
         hidden = self.model.model.embed_tokens(ids[:, -1:])
         for layer in layers:
-            exact = not self.method.decodes()
-            hidden = layer.run(hidden, places[:, -1:], sequence, exact, state)
+            hidden = layer.step(hidden, sequence, not self.method.decodes(), state)
         output: Tensor = self.model.model.norm(hidden)
         return output
 

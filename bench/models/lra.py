@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, initialization
 
+from bench.models.attention import BlockLayer, Projections, Route, heads
 from bench.models.checkpoints import load_tokenizer
-from bench.models.hf import BlockLayer, Classifier, Projections, all_valid, counted, heads
+from bench.models.hf import Classifier, all_valid, counted
 from methods.base import Layer, SequenceInfo
 
 PICTURE_SCALE, GREY_WAVES = 0.3, 8
@@ -82,7 +83,7 @@ class LRABlock(nn.Module):
     def __init__(self, config: LRAConfig) -> None:
         super().__init__()
         inner = config.num_attention_heads * config.head_size
-        self.heads, self.scale = config.num_attention_heads, config.head_size**-0.5
+        self.head_size, self.scale = config.head_size, config.head_size**-0.5
         self.norm1 = nn.LayerNorm(config.hidden_size)
         self.query, self.key, self.value = (nn.Linear(config.hidden_size, inner) for _ in range(3))
         if config.near:
@@ -108,16 +109,21 @@ class LRABlock(nn.Module):
         self.key.bias.zero_()
 
     def forward(self, hidden: Tensor, attend: Attend) -> Tensor:
-        return self.after_norm(hidden, self.norm1(hidden), attend)
+        return self.around(hidden, self.attention(self.norm1(hidden), attend))
 
-    def after_norm(self, hidden: Tensor, normed: Tensor, attend: Attend) -> Tensor:
-        """The layer from its first norm on, whose output is `normed`; `hidden` is the residual."""
+    def attention(self, normed: Tensor, attend: Attend) -> Tensor:
+        """The attention sub-layer, [B, n, D] → [B, n, D]."""
         query, key, value = (
-            heads(project(normed), self.heads) for project in (self.query, self.key, self.value)
+            heads(project(normed), self.head_size) for project in (self.query, self.key, self.value)
         )
         dropout = self.attention_dropout if self.training else 0.0
         read = attend(query, key, value, self.scale, dropout).transpose(1, 2).flatten(2)
-        hidden = hidden + self.dropout(self.output(read))
+        output: Tensor = self.output(read)
+        return output
+
+    def around(self, hidden: Tensor, mixed: Tensor) -> Tensor:
+        """The layer around its attention sub-layer's output; `hidden` is the residual."""
+        hidden = hidden + self.dropout(mixed)
         output: Tensor = hidden + self.mlp(self.norm2(hidden))
         return output
 
@@ -199,7 +205,8 @@ class LRALayer(BlockLayer):
     """One pre-norm block: a `methods.base.NormedLayer`."""
 
     def __call__(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
-        output: Tensor = self.block(hidden, self.route(sequence))
+        mixed = self.mix(self.normed(hidden), self.route(sequence))
+        output: Tensor = self.block.around(hidden, mixed)
         return output
 
     def normed(self, hidden: Tensor) -> Tensor:
@@ -207,17 +214,19 @@ class LRALayer(BlockLayer):
         return output
 
     def from_normed(self, normed: Tensor, sequence: SequenceInfo) -> Tensor:
-        output: Tensor = self.block.after_norm(normed, normed, self.route(sequence))
+        output: Tensor = self.block.around(normed, self.mix(normed, self.route(sequence)))
+        return output
+
+    projected = normed
+
+    def attend(self, projected: Tensor, route: Route) -> Tensor:
+        output: Tensor = self.block.attention(projected, route)
         return output
 
     def projections(self) -> Projections:
         block = self.block
-        return Projections(
-            lambda x: block.query(block.norm1(x)),
-            lambda x: block.key(block.norm1(x)),
-            block.heads,
-            block.scale,
-        )
+        return Projections(block.query, block.key, block.value, block.output, block.head_size,
+                           block.scale, block.attention_dropout)  # fmt: skip
 
 
 class LRAFamily(Classifier):

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 from transformers import T5ForConditionalGeneration
 
-from bench.models.hf import BlockLayer, EncoderDecoder, Projections, positions
+from bench.models.attention import BlockLayer, Projections, Route
+from bench.models.hf import EncoderDecoder, clamped, positions
 from methods.base import Layer, SequenceInfo
 
 
@@ -86,8 +87,18 @@ class T5Layer(BlockLayer):
 
     def __call__(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
         route = replace(self.route(sequence), bias=self.bias)
+        mixed = self.mix(self.projected(hidden), route)
+        hidden = clamped(hidden + self.block.layer[0].dropout(mixed))
+        return clamped(self.block.layer[-1](hidden))
+
+    def projected(self, hidden: Tensor) -> Tensor:
+        output: Tensor = self.block.layer[0].layer_norm(hidden)
+        return output
+
+    def attend(self, projected: Tensor, route: Route) -> Tensor:
         # With a position bias that isn't None the block builds no n×n tensor of its own.
-        output: Tensor = self.block(hidden, position_bias=self.bias, route=route)[0]
+        attention = self.block.layer[0].SelfAttention
+        output: Tensor = attention(projected, position_bias=self.bias, route=route)[0]
         return output
 
     def scores(
@@ -101,13 +112,11 @@ class T5Layer(BlockLayer):
         return super().scores(queries, query_sequence, keys, key_sequence) + bias
 
     def projections(self) -> Projections:
-        attention, norm = self.block.layer[0].SelfAttention, self.block.layer[0].layer_norm
+        attention = self.block.layer[0].SelfAttention
         return Projections(
-            lambda x: attention.q(norm(x)),
-            lambda x: attention.k(norm(x)),
-            attention.n_heads,
-            attention.scaling,
-        )
+            attention.q, attention.k, attention.v, attention.o,
+            attention.key_value_proj_dim, attention.scaling, attention.dropout,
+        )  # fmt: skip
 
 
 class T5Family(EncoderDecoder):

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from methods.base import AttentionCall, DecodingState, Layer, Method, SequenceInfo
+from methods.base import (
+    AttentionCall,
+    DecodingState,
+    Layer,
+    Method,
+    OwnParameter,
+    SequenceInfo,
+    Sublayer,
+    Workload,
+)
 
 
 @dataclass(frozen=True)
@@ -19,6 +28,9 @@ class Wrapped(Method):
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         return self.method.attend(query, key, value, call)
 
+    def mix(self, hidden: Tensor, sublayer: Sublayer, call: AttentionCall) -> Tensor:
+        return self.method.mix(hidden, sublayer, call)
+
     def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:
         return self.method.encode(layers, hidden, sequence)
 
@@ -26,6 +38,9 @@ class Wrapped(Method):
         self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo
     ) -> tuple[Tensor, SequenceInfo]:
         return self.method.encode_shorter(layers, hidden, sequence)
+
+    def own_parameters(self, workload: Workload, layer: int) -> Mapping[str, OwnParameter]:
+        return self.method.own_parameters(workload, layer)
 
     def decodes(self) -> bool:
         return self.method.decodes()

@@ -147,7 +147,7 @@ class Cell:
 
     def baseline(self) -> Cell:
         """The vanilla cell of the same request, on the weights that vanilla uses."""
-        method = plugins.conf("method", BASELINE)
+        method = _baseline()
         adapted = uses_adapted(self.protocol, self.recipe)
         model = protocol.weights_of(self.model, BASELINE, adapted)
         code = code_of(method, self.task, self.model)
@@ -186,7 +186,7 @@ class Cell:
     def training_method(self) -> Mapping[str, Any]:
         """The method that the weights are trained with."""
         is_swap = self.protocol == WeightsProtocol.SWAP
-        return plugins.conf("method", BASELINE) if is_swap else self.method
+        return _baseline() if is_swap else self.method
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
@@ -274,13 +274,13 @@ def load_rows(request: Mapping[str, Any]) -> Loaded:
 
 def code_of(method: Mapping[str, Any], task: Mapping[str, Any], model: Mapping[str, Any]) -> str:
     """Hash of the code that a cell's numbers depend on: its method, task, family and vanilla."""
-    targets = [method["target"], task["target"], model["family"], _baseline_target()]
+    targets = [method["target"], task["target"], model["family"], _baseline()["target"]]
     return code_hash.code_sha256(targets, without=[METRICS])
 
 
 @functools.cache
-def _baseline_target() -> str:
-    return str(plugins.conf("method", BASELINE)["target"])
+def _baseline() -> dict[str, Any]:
+    return plugins.undescribed(plugins.conf("method", BASELINE))
 
 
 def data_of(data: Mapping[str, Any]) -> Data:

@@ -14,7 +14,7 @@ import functools
 import hashlib
 import importlib.util
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,7 +102,7 @@ def _module(name: str) -> _Module | None:
         return None
     is_package = path.name == "__init__.py"
     tree = _parsed(path)
-    texts = ["".join(_tokens(tree.body))]
+    texts = [_text(tree.body)]
     if is_package:
         sources = (file for file in sorted(path.parent.iterdir()) if file.suffix in NATIVE)
         texts += sorted(_without_comments(file.read_text()) for file in sources)
@@ -187,25 +187,32 @@ def _imports(tree: ast.Module, package: str) -> Iterator[_Import]:
                 yield _Import(origin, alias.name, alias.asname or alias.name)
 
 
-def _tokens(value: Any) -> Iterator[str]:
+def _text(tree: Sequence[ast.stmt]) -> str:
     """A syntax tree as text that is the same in every version of Python: the classes of its nodes
     and their non-empty fields, which later versions only add to."""
+    tokens: list[str] = []
+    _add_tokens(tree, tokens.append)
+    return "".join(tokens)
+
+
+def _add_tokens(value: Any, add: Callable[[str], None]) -> None:
+    # Nested generators would take twice as long, before every cell.
     if isinstance(value, ast.AST):
-        yield f"{type(value).__name__}("
+        add(f"{type(value).__name__}(")
         for name in value._fields:
             content = getattr(value, name, None)
             if isinstance(content, list):
                 content = _statements(content)
             if name not in SKIPPED_FIELDS and content is not None and content != []:
-                yield f"{name}="
-                yield from _tokens(content)
-        yield ")"
+                add(f"{name}=")
+                _add_tokens(content, add)
+        add(")")
     elif isinstance(value, list):
         for item in _statements(value):
-            yield from _tokens(item)
-            yield ","
+            _add_tokens(item, add)
+            add(",")
     else:
-        yield repr(value)
+        add(repr(value))
 
 
 def _statements(nodes: Sequence[Any]) -> list[Any]:

@@ -5,6 +5,7 @@ act on. Names are checked before Hydra composes, because Hydra's messages give n
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import subprocess
@@ -110,7 +111,6 @@ def parse(overrides: Sequence[str]) -> list[Any]:
 def _parsed(override: str) -> Any:
     """A value that Hydra's grammar can't read, such as ~/ä, and a path that exists, such as /a,b,
     are taken as they are written."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
     key, given, value = override.partition("=")
@@ -118,8 +118,16 @@ def _parsed(override: str) -> Any:
     texts = [override, quoted(key, value)] if given else [override]
     for text in reversed(texts) if exists else texts:
         with contextlib.suppress(HydraException):
-            return OverridesParser.create().parse_override(text)
+            return _read(text)
     raise RequestError(f"can't read '{override}': a request is made of NAME=VALUE")
+
+
+@functools.cache
+def _read(override: str) -> Any:
+    """Raises HydraException."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    return OverridesParser.create().parse_override(override)
 
 
 def quoted(key: str, value: str) -> str:
@@ -156,7 +164,9 @@ def check_overrides(overrides: Sequence[str]) -> list[str]:
                     _check_experiment(choice)
         if group == "method":
             methods = choices
-        result.append(line)
+        # A mapping that a recipe may leave out: Hydra would refuse its keys as unknown.
+        is_open = group.startswith("recipe.trained_with") and not line.startswith("+")
+        result.append(f"++{line}" if is_open else line)
     keys = [override.key_or_group for override in parsed]
     _check_keys(keys, methods)
     _check_scale(parsed)
@@ -260,7 +270,7 @@ def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
     trained_with = {}
     if request.get("protocol") not in ("swap", "zero-shot"):
         trained_with = (by_method or {}).get(request["method"]["name"], {})
-    method = {key: value for key, value in request["method"].items() if key != "label"}
+    method = plugins.undescribed(request["method"])
     method |= {key: value for key, value in trained_with.items() if f"method.{key}" not in keys}
     return {
         **{k: v for k, v in request.items() if k not in ("n_by_task", "task_by_answers")},

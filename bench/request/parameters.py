@@ -1,62 +1,60 @@
-"""The types of a method's or a task's parameters, checked when a request is composed. They are read
-from the source of its dataclass: to import a method loads torch. What a value means is checked by
-the dataclass itself, before anything is measured."""
+"""The parameters of a method or a task, checked when a request is composed. What they accept is
+read from the annotations in the source of its dataclass: to import a method loads torch. What
+concerns several fields is checked by the dataclass itself, before anything is measured."""
 
 from __future__ import annotations
 
 import ast
 import functools
-import math
-from collections.abc import Mapping
-from typing import Any
+import re
+from collections.abc import Iterator, Mapping
+from types import NoneType
+from typing import Annotated, Any, Literal
 
 from bench.errors import RequestError
 from bench.request import code_hash
+from methods.parameters import TYPES, Range, Text, accepts, described
 
-KINDS = {
-    "int": "a whole number",
-    "float": "a finite number",
-    "bool": "true or false",
-    "str": "text",
-    "None": "null",
-}
+NAMES = {kind.__name__: kind for kind in TYPES if kind is not NoneType}
+LIMITS = {limit.__name__: limit for limit in (Range, Text)}
 
 
 def checked(group: str, conf: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration of a method or task; a whole number for a text, such as layers=3, as text.
-    Raises RequestError for a value of another type than its field. Fields whose types aren't among
-    KINDS, or literals, take anything."""
-    types = field_types(conf["target"])
+    """The configuration of a method or task, each value in the form that its field has: 3 for '3'
+    where that is a number, '3' for 3 where it is text. Raises RequestError for a value that its
+    field doesn't accept. Fields of other types than TYPES take anything."""
+    hints = field_types(conf["target"])
     return {
-        name: _checked(f"{group}.{name}", value, types[name]) if name in types else value
+        name: _checked(f"{group}.{name}", value, hints[name]) if name in hints else value
         for name, value in conf.items()
     }
 
 
-def _checked(key: str, value: Any, kinds: tuple[Any, ...]) -> Any:
-    if any(_is(value, kind) for kind in kinds):
-        return value
-    if type(value) is int and "str" in kinds:
-        return str(value)
-    accepted = " or ".join(KINDS.get(kind, repr(kind)) for kind in kinds)
+def _checked(key: str, value: Any, hint: Any) -> Any:
+    for form in _forms(value):
+        if accepts(hint, form):
+            return form
     shown = "null" if value is None else str(value)
-    raise RequestError(f"{key}={shown} is not accepted: it takes {accepted}")
+    raise RequestError(f"{key}={shown} is not accepted: it takes {described(hint)}")
 
 
-def _is(value: Any, kind: Any) -> bool:
-    match kind:
-        case "float":
-            return type(value) in (int, float) and math.isfinite(value)
-        case "None" | "int" | "bool" | "str":
-            return bool((type(value).__name__ if value is not None else "None") == kind)
-    return bool(value == kind)
+def _forms(value: Any) -> Iterator[Any]:
+    """What a value that was written may mean; equal values come to one form."""
+    if type(value) is str and re.fullmatch("[0-9]{1,18}", value):
+        yield from _forms(int(value))
+    if type(value) is int and abs(value) < 1 << 53:
+        yield float(value)
+    yield value
+    if type(value) is int:
+        yield str(value)
 
 
 @functools.cache
-def field_types(target: str) -> dict[str, tuple[Any, ...]]:
-    """Field → its accepted kinds, of the dataclass 'package.module:Name' and those it extends."""
+def field_types(target: str) -> dict[str, Any]:
+    """Field → its annotation, of the dataclass 'package.module:Name' and those it extends, as
+    `typing.get_type_hints` has it; without those of other types than TYPES."""
     definition, module = _definition(target)
-    found: dict[str, tuple[Any, ...]] = {}
+    found: dict[str, Any] = {}
     if not isinstance(definition, ast.ClassDef):
         return found
     for base in definition.bases:
@@ -64,8 +62,8 @@ def field_types(target: str) -> dict[str, tuple[Any, ...]]:
     for line in definition.body:
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
             found.pop(line.target.id, None)
-            if kinds := _kinds(line.annotation, module):
-                found[line.target.id] = kinds
+            if hint := _hint(line.annotation, module):
+                found[line.target.id] = hint
     return found
 
 
@@ -93,19 +91,35 @@ def _definition(target: str) -> tuple[ast.AST | None, str]:
     return None, module
 
 
-def _kinds(annotation: Any, module: str) -> tuple[Any, ...] | None:
-    """The kinds of an annotation; a literal's are its values. None where some aren't known."""
+def _hint(annotation: Any, module: str) -> Any:
+    """The value of an annotation that stands in a module; None where some of it isn't known."""
     match annotation:
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
-            one, other = _kinds(left, module), _kinds(right, module)
-            return one + other if one and other else None
-        case ast.Subscript(value=ast.Name(id="Literal"), slice=ast.Tuple(elts=values)):
-            return tuple(ast.literal_eval(value) for value in values)
+            one, other = _hint(left, module), _hint(right, module)
+            return one | other if one and other else None
+        case ast.Subscript(value=ast.Name(id="Literal"), slice=values):
+            return Literal[ast.literal_eval(values)]
+        case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[kind, limit])):
+            hint, value = _hint(kind, module), _limit(limit)
+            return Annotated[hint, value] if hint and value else hint
         case ast.Constant(value=None):
-            return ("None",)
-        case ast.Name(id=name) if name in KINDS:
-            return (name,)
-        case ast.Name(id=name):
-            definition, origin = _definition(f"{module}:{name}")
-            return _kinds(definition, origin)
+            return NoneType
+        case ast.Name(id=name) if name in NAMES:
+            return NAMES[name]
+        case ast.Name() | ast.Attribute():
+            definition, origin = _definition(f"{module}:{ast.unparse(annotation)}")
+            return _hint(definition, origin)
+    return None
+
+
+def _limit(call: Any) -> Range | Text | None:
+    """The `Range` or `Text` that an annotation has; None for what it is to other libraries."""
+    match call:
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in LIMITS:
+            try:
+                arguments = map(ast.literal_eval, call.args)
+                named = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+                return LIMITS[name](*arguments, **named)
+            except (TypeError, ValueError) as error:
+                raise RequestError(f"{ast.unparse(call)}: it takes literals: {error}") from error
     return None

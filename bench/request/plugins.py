@@ -24,7 +24,9 @@ from bench.request import code_hash
 
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout, or the folder that the package is installed in."""
-NOT_PARAMETERS = ("name", "target", "label")
+DESCRIPTION = ("label", "facts")
+"""What a method's YAML says of it for tables and listings: no part of a request."""
+NOT_PARAMETERS = ("name", "target", *DESCRIPTION)
 """What a method's YAML holds besides its parameters."""
 IS_CHECKOUT = (ROOT / "conf" / "config.yaml").is_file()
 CONF = ROOT / ("conf" if IS_CHECKOUT else "bench/conf")
@@ -95,6 +97,11 @@ def conf(group: str, name: str) -> dict[str, Any]:
         error = unknown(group, name, choices)
         raise RequestError("; ".join([str(error), *problems()]))
     return checked(group, choices[name])
+
+
+def undescribed(method: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's configuration as a request has it."""
+    return {key: value for key, value in method.items() if key not in DESCRIPTION}
 
 
 def usable(group: str) -> dict[str, dict[str, Any]]:

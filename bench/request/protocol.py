@@ -20,6 +20,7 @@ from typing import Any
 from bench.errors import RequestError, unknown
 from bench.models import auto
 from bench.request import plugins
+from bench.request.fitting import models_for
 from bench.request.schema import RecipeConf, uses_adapted
 from bench.status import WeightsProtocol
 from tasks.base import ANSWERS, Data, Task
@@ -203,10 +204,12 @@ def task_for(model: Mapping[str, Any], by_answers: Mapping[str, list[str]]) -> l
 def check_answers(model: Mapping[str, Any], task: str) -> None:
     """Raises RequestError for a model without a trained head for what its task asks for."""
     if kind := model.get("untrained"):
+        models = models_for(kind, task)
+        named = ", ".join(models[:6]) + (", …" if len(models) > 6 else "")
         raise RequestError(
             f"task {task} asks for {ANSWERS[kind]}, and model {model['name']} has no trained "
             "head for that: without task= it gets one that it answers (bench ls tasks lists all), "
-            "and measure=speed needs no answer"
+            f"measure=speed needs no answer, and these models have one: {named}"
         )
 
 

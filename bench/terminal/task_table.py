@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench.errors import RequestError
+from bench.request.cell import task_of
+from bench.request.fitting import models_for
+from tasks.base import ANSWERS
+
 COLUMNS = (
-    "benchmark", "n_train", "n_validation", "n_test", "length", "metric", "sources", "licence",
+    "benchmark", "n_train", "n_validation", "n_test", "length", "metric", "answers", "sources",
+    "licence", "models",
 )  # fmt: skip
 """What a listing for a program has of a task."""
-HEAD = ("task", "n: train / dev / test", "tokens", "metric", "rows from", "licence")
+HEAD = ("task", "n: train / dev / test", "tokens", "metric", "answer", "rows from", "licence")
 RIGHT = (1, 2)
+WIDTH = 100
 SPLITS = ("train", "validation", "test")
 ALONE = "benchmarks of one task"
 BROKEN = "can't be used"
@@ -18,11 +26,12 @@ NOTE = """\
 n is what the benchmark says of itself; tokens the length that it is measured at: a run reads 4,096
 unless length=… says so. Embedded rows are always there; local rows are read with data=local
 data.dir=FOLDER, those of the hub with data=hub after `bench fetch TASK`. hub? is one whose commit
-and files nobody has checked yet: `bench fetch --probe` does. What each task is says `bench ls`."""
+and files nobody has checked yet: `bench fetch --probe` does. What each task is says `bench ls`.
+model=embedded takes the shipped model of a task; any checkpoint of these families answers too."""
 
 
 def facts(name: str, conf: Mapping[str, Any]) -> dict[str, Any]:
-    """COLUMNS of a task, from its YAML."""
+    """COLUMNS of a task, from its YAML; what kind of answers one of this project takes."""
     n, hub = (value if isinstance(value, dict) else {} for value in map(conf.get, ("n", "hub")))
     sources = []
     if conf.get("files") or conf.get("member"):
@@ -32,9 +41,25 @@ def facts(name: str, conf: Mapping[str, Any]) -> dict[str, Any]:
     counts = {f"n_{split}": n.get(split) for split in SPLITS}
     given = {key: conf.get(key) for key in ("length", "metric", "licence")}
     benchmark = str(conf.get("benchmark", name))
+    answers = _answers(conf)
     return {
-        **counts, **given, "benchmark": benchmark, "sources": " ".join(sources) or "embedded"
-    }  # fmt: skip
+        **counts,
+        **given,
+        "benchmark": benchmark,
+        "sources": " ".join(sources) or "embedded",
+        "answers": answers,
+        "models": " ".join(models_for(answers, name)) if answers else None,
+    }
+
+
+def _answers(conf: Mapping[str, Any]) -> str | None:
+    """None for a task of a plugin, which isn't imported, and for one that can't be built."""
+    if not str(conf.get("target", "")).startswith("tasks."):
+        return None
+    try:
+        return task_of(conf).answers
+    except RequestError:
+        return None
 
 
 def table(records: Sequence[Mapping[str, Any]]) -> str:
@@ -53,6 +78,10 @@ def table(records: Sequence[Mapping[str, Any]]) -> str:
         text += ["", benchmark, *(_joined(line, widths) for line in group)]
     if broken := [record for record in records if record.get("problem")]:
         text += ["", BROKEN, *(f"  {record['name']}  {record['problem']}" for record in broken)]
+    kinds = dict.fromkeys(record["answers"] for record in usable if record["answers"])
+    for kind in kinds:
+        models = f"Models that answer with {ANSWERS[kind]}: {', '.join(models_for(kind))}"
+        text += ["", textwrap.fill(models, WIDTH, break_on_hyphens=False)]
     return "\n".join([*text, "", NOTE])
 
 
@@ -63,6 +92,7 @@ def _line(record: Mapping[str, Any]) -> tuple[str, ...]:
         " / ".join(map(_number, counts)),
         _number(record["length"]),
         str(record["metric"] or "–"),
+        record["answers"] or "–",
         record["sources"],
         str(record["licence"] or "–"),
     )

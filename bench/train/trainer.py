@@ -11,7 +11,6 @@ import json
 import math
 import os
 import time
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from bench.request.cell import Cell
 from bench.train import checkpoint
 from bench.train.batches import Batch, BatchLoader
 from bench.train.optimizer import adamw, learning_rate, load_for_training
+from bench.units import span
 from tasks.base import Data
 
 LOG = "log.jsonl"
@@ -117,7 +117,7 @@ class Trainer:
                 self._evaluate()
             self.spent["wall_ns"] += time.monotonic_ns() - step_began
             self.save_due |= evaluate or step % self.recipe["save_every"] == 0
-            left = timedelta(seconds=(time.monotonic() - began) // (step - first) * (total - step))
+            left = span((time.monotonic() - began) / (step - first) * (total - step))
             tokens_per_s = self.spent["tokens"] / max(self.spent["wall_ns"], 1) * 1e9
             self.report(
                 "training", step, total,

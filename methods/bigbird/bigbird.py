@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -30,9 +31,9 @@ from methods.attention import bias_by_distance
 from methods.base import AttentionCall, Method, Unsupported, Workload
 from methods.bigbird.block_attention import BlockBias, block_attention, in_slots, key_bias_of
 from methods.bigbird.block_pattern import BlockGrid, BlockPattern, layout_of, lists_of
-from methods.bigbird.rows import without_padding
 from methods.dense import NativeMethod, attend_exactly
-from methods.parameters import check_choice, check_least
+from methods.parameters import NonNegative, Positive, Range
+from methods.rows import without_padding
 
 CAUSAL = "BigBird is for encoders: its global blocks would show a causal model its future"
 
@@ -58,24 +59,14 @@ class BigBird(NativeMethod):
     has fewer than r blocks.
     """
 
-    block_size: int = 64
-    window: int = 3
-    random: int = 3
-    random_region: str = "uniform"
-    multiplicity: str = "once"
-    seed: int = 0
-    kernel: str = "auto"
-    products: str = "float32"
-
-    def __post_init__(self) -> None:
-        check_choice("random_region", self.random_region, ("uniform", "official"))
-        check_choice("multiplicity", self.multiplicity, ("once", "counted"))
-        check_choice("kernel", self.kernel, kernels.KERNELS)
-        check_choice("products", self.products, kernels.PRODUCTS)
-        if self.window < 1 or self.window % 2 == 0:
-            raise ValueError(f"window is {self.window}; it is an odd number of blocks")
-        for name, least in (("block_size", 1), ("random", 0), ("seed", 0)):
-            check_least(name, getattr(self, name), least)
+    block_size: Positive = 64
+    window: Annotated[int, Range(least=1, step=2)] = 3
+    random: NonNegative = 3
+    random_region: Literal["uniform", "official"] = "uniform"
+    multiplicity: Literal["once", "counted"] = "once"
+    seed: NonNegative = 0
+    kernel: kernels.Kernel = "auto"
+    products: kernels.Products = "float32"
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         if call.sequence.causal:
@@ -121,7 +112,7 @@ class BigBird(NativeMethod):
     def _unpadded(
         self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, valid: Tensor | None
     ) -> Tensor:
-        """[B, H, n, d] → [B, H, n, d]: see `methods.bigbird.rows.Attend`."""
+        """[B, H, n, d] → [B, H, n, d]: see `methods.rows.Attend`."""
         batch, heads, n, _ = query.shape
         extra = self._extra(valid)
         grid = self._grid(n, extra)

@@ -21,6 +21,7 @@ from torch import Tensor
 from methods.base import Layer, Method, SequenceInfo
 from methods.bigbird.bigbird import BigBird
 from methods.bigbird.block_pattern import BlockGrid
+from methods.parameters import NonNegative, Positive
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,11 @@ class BigBirdETC(BigBird):
     tokens, and ETC a radius of as many around each token; the native kernel takes blocks of 64.)
     """
 
-    random: int = 0
-    g: int = 256
+    random: NonNegative = 0
+    g: Positive = 256
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.g < 1:
-            raise ValueError(f"g is {self.g}; the least is 1")
         if self.random_region == "official":
             raise ValueError("random_region is 'official'; ETC has no official random blocks")
 

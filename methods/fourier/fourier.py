@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import Annotated, Literal, cast
 
 from torch import Tensor
 
@@ -33,9 +33,8 @@ from methods.base import (
 from methods.dense import DenseAttention
 from methods.fourier.filter import SpectralFilter
 from methods.packed import Packed
-from methods.parameters import check_choice
+from methods.parameters import NonNegative, Range, Text
 
-CHOICES = {"pooling": ("mean", "cls"), "residual": ("raw", "normed")}
 CAUSAL = "a filtered state depends on all tokens: it would show a causal model its future (§7)"
 SHORT = "upsample is false, and this model needs a state for every token"
 NO_NORM = "residual is 'normed', and this model's layers can't be entered after their first norm"
@@ -61,22 +60,13 @@ class Fourier(DenseAttention):
     are no `NormedLayer`s.
     """
 
-    layers: int | str = 0
-    r: float = 0.2
-    pooling: str = "mean"
+    layers: NonNegative | Annotated[str, Text(r"\d+(, *\d+)*", "such as '2,4'")] = 0
+    r: Annotated[float, Range(above=0, most=1)] = 0.2
+    pooling: Literal["mean", "cls"] = "mean"
     upsample: bool = True
     global_residual: bool = True
     rescale: bool = False
-    residual: str = "raw"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, accepted in CHOICES.items():
-            check_choice(name, getattr(self, name), accepted)
-        if not 0 < self.r <= 1:
-            raise ValueError(f"r is {self.r}; it is above 0 and at most 1")
-        if any(index < 0 for index in self._filters()):
-            raise ValueError(f"layers is {self.layers!r}; layers are counted from 0")
+    residual: Literal["raw", "normed"] = "raw"
 
     def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:
         if not self.upsample:
@@ -108,10 +98,7 @@ class Fourier(DenseAttention):
         return SpectralFilter(self.r, int(self.pooling == "cls"), self.rescale)
 
     def _filters(self) -> list[int]:
-        try:
-            return sorted({int(index) for index in str(self.layers).split(",")})
-        except ValueError:
-            raise ValueError(f"layers is {self.layers!r}; it is such as 0 or '2,4'") from None
+        return sorted({int(index) for index in str(self.layers).split(",")})
 
     def _missing(self, layers: int) -> str | None:
         last = self._filters()[-1]

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import math
 from itertools import pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from methods import kernels
 from methods.iceformer.inputs import TopKInputs, append, unseen
+from methods.iceformer.knn import Bias
 
-DIRECTIONS = ("independent", "orthogonal")
+Directions = Literal["independent", "orthogonal"]
 REACH = 4.0  # projections of unit vectors are clamped to this many standard deviations
 FAR = 255  # more than any difference of two projections
 TINY = 1e-30
@@ -29,7 +31,7 @@ def embed_queries(query: Tensor) -> Tensor:
     return torch.cat((query / norm, torch.zeros_like(norm)), -1)
 
 
-def draw_directions(size: int, count: int, kind: str, seed: int) -> Tensor:
+def draw_directions(size: int, count: int, kind: Directions, seed: int) -> Tensor:
     """Random unit vectors [size, count]: independent (algorithm 2), or as many as possible at right
     angles, which separate keys better."""
     draw = torch.randn(size, count, generator=torch.Generator().manual_seed(seed))
@@ -45,11 +47,11 @@ class Dci:
     k0    keys to retrieve in each composite index; below 1: as a share of the keys seen
     k1    keys to visit in the lists of each, every list's visits counted; below 1: as a share of
           all m·n visits; None: until k0 are retrieved
-    kind  of the directions, one of DIRECTIONS
+    kind  of the directions
     """
 
     def __init__(
-        self, d: int, m: int, L: int, k0: float, k1: float | None, seed: int, kind: str
+        self, d: int, m: int, L: int, k0: float, k1: float | None, seed: int, kind: Directions
     ) -> None:
         self.d, self.m, self.L, self.k0, self.k1 = d, m, L, k0, k1
         # The last of the d+1 coordinates is the one that T_K adds.
@@ -68,7 +70,9 @@ class Dci:
         self.square = append(self.square, square)
         self.highest = append(self.highest, highest)
 
-    def candidates(self, query: Tensor, seen: Tensor, k: int, bias: Tensor | None = None) -> Tensor:
+    def candidates(
+        self, query: Tensor, seen: Tensor, k: int, scale: float = 1, bias: Bias | None = None
+    ) -> Tensor:
         c, lists = self.bounds(seen), self.query_lists(query)
         n = int(seen.max())
         hidden = unseen(seen, n)

@@ -12,14 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Annotated
 
 from torch import Tensor
 
 from methods.base import Layer, Method, SequenceInfo, Unsupported, Workload
 from methods.dense import DenseAttention
 from methods.packed import Packed
-from methods.parameters import check_choice, check_least
+from methods.parameters import NonNegative, Positive, Range
 from methods.vcc.compression import compressed_layer, root_mean_square
 from methods.vcc.segments import GROUP_TOKENS, in_segments
 from methods.vcc.selection import Ranking, Selection, rank_blocks
@@ -58,28 +58,18 @@ class VCC(DenseAttention):
     Padding comes out as zeros. Raises ValueError for a row with no VIP token, or more than n_p.
     """
 
-    k: int = 16
-    h: int = 90
-    segment: int = 512
-    plain_layers: int | None = None
-    n_p: int | None = None
+    k: Positive = 16
+    h: NonNegative = 90
+    segment: Positive = 512
+    plain_layers: NonNegative | None = None
+    n_p: Positive | None = None
     multiplicity: Multiplicity = "valid"
     selection: Selection = "attention"
-    explore: float = 0.0
+    explore: Annotated[float, Range(least=0, most=1)] = 0.0
     straight_through: bool = False
     rounding: Rounding = "up"
     filled_seats: bool = False
     renormalise: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name, least in (("k", 1), ("h", 0), ("segment", 1), ("plain_layers", 0), ("n_p", 1)):
-            check_least(f"vcc: {name}", getattr(self, name), least)
-        check_choice("vcc: multiplicity", self.multiplicity, get_args(Multiplicity))
-        check_choice("vcc: rounding", self.rounding, get_args(Rounding))
-        check_choice("vcc: selection", self.selection, get_args(Selection))
-        if not 0 <= self.explore <= 1:
-            raise ValueError(f"vcc: explore is {self.explore}; it is a probability, 0 to 1")
 
     def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:
         if sequence.causal:

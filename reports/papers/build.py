@@ -75,9 +75,17 @@ class PaperTable:
 
     def summary(self) -> str:
         """How many cells there are, and how many have each verdict."""
-        counts = Counter(cell.verdict for cell in self.cells)
-        parts = (f"{counts[verdict]} {verdict}" for verdict in PaperVerdict)
+        parts = (f"{count} {verdict}" for verdict, count in self._counts().items())
         return f"{len(self.cells)} cells: {', '.join(parts)}"
+
+    def record(self) -> dict[str, Any]:
+        """The table in the list of tables for a program."""
+        names = {"name": self.definition.name, "title": self.definition.heading}
+        return {**names, "cells": len(self.cells), **self._counts()}
+
+    def _counts(self) -> dict[str, int]:
+        counts = Counter(cell.verdict for cell in self.cells)
+        return {str(verdict): counts[verdict] for verdict in PaperVerdict}
 
 
 def build_table(definition: Definition, printed: Sequence[Printed], rows: StoredRows) -> PaperTable:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bench.errors import RequestError, unknown
+from bench.terminal import text_table
 from bench.terminal.arguments import parser_for
 from reports.papers.build import PaperTable, build_table
 from reports.papers.cells_csv import cells_csv
@@ -52,13 +53,17 @@ def report(arguments: Sequence[str]) -> int:
     )  # fmt: skip
     parser.add_argument("--format", metavar="md,tex,csv,html", help="md; with --out all four")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write files into")
+    parser.add_argument("--json", action="store_true", help="the list of tables as JSON")
     options = parser.parse_args(arguments)
     definitions = load_definitions(options.tables)
     formats = _formats(options.format, options.out)
     if not options.out and formats == ["html"] and len(definitions) > 1:
         raise RequestError(f"{len(definitions)} HTML pages need a folder: --out DIR")
     tables = _built(definitions, _rows(options.results, definitions))
-    if options.out:
+    if options.json:
+        records = [table.record() for table in tables]
+        text_table.write("json", list(records[0]), records)
+    elif options.out:
         _write(list(tables), formats, options.out)
     elif formats == ["csv"]:
         sys.stdout.write(cells_csv(tables))

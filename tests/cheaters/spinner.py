@@ -30,6 +30,7 @@ def stop() -> None:
     STOPPED.set()
     while PYTHON:
         PYTHON.pop().join()
+        time.sleep(0.05)  # the kernel's thread ends a little later
     while NATIVE:
         LIBC.pthread_spin_unlock(ctypes.byref(LOCK))
         LIBC.pthread_join(NATIVE.pop(), None)

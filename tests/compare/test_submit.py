@@ -189,6 +189,26 @@ def test_rows_of_the_merge_base_that_stay_are_noted(capsys, branched):
     assert code == 0 and any("1 rows are in" in line for line in out), out
 
 
+def test_an_accepted_row_refuses_nothing_and_is_not_measured_again(capsys, branched, monkeypatch):
+    monkeypatch.setattr(runner, "run", lambda *_, **__: pytest.fail("measured again"))
+    rewrite(branched, code_dirty=True)
+    git(branched.parent, "checkout", "-q", "main")
+    git(branched.parent, "add", ".")
+    git(branched.parent, "commit", "-q", "-m", "accepted as it is")
+    code, out, _ = submit(capsys, branched, "--sample", "2")
+    [told] = [line for line in out if "uncommitted changes" in line]
+    assert code == 0 and told.startswith("look") and "(accepted in " in told
+
+
+def test_remarks_are_one_list_of_json(capsys, folder, measured_here):
+    [measured_here["row"]] = Store(folder).rows().to_pylist()
+    code, out, err = submit(capsys, folder, "--json", "--sample", "1")
+    remarks = json.loads("\n".join(out))
+    assert code == 0 and {"level", "where", "text"} == remarks[0].keys()
+    assert remarks[-1]["text"].startswith("measured again: agrees")
+    assert "1 rows, 0 wrong" in err
+
+
 def test_a_row_of_the_merge_base_that_changed_is_refused(capsys, branched):
     rewrite(branched, wall_total_ns=7)
     code, out, _ = submit(capsys, branched)

@@ -21,6 +21,15 @@ from methods.iceformer.iceformer import IceFormer
 from methods.vanilla import Vanilla
 
 
+def test_a_peak_is_measured_until_at_most_half_a_percent_stays_hidden():
+    batches = memory.BATCH * memory.PAGE * torch.get_num_threads()
+    for peak_bytes in (1, batches, 20 * batches, 199 * batches, 200 * batches, 1 << 40):
+        measured = 1 + len(memory.batch_starts(peak_bytes))
+        assert measured == memory.MOST_PHASES or batches / measured <= 0.005 * peak_bytes
+    assert not memory.batch_starts(200 * batches)
+    assert set(memory.batch_starts(1)) < set(range(memory.BATCH))
+
+
 def test_without_clear_refs_the_peak_is_sampled(monkeypatch):
     monkeypatch.setattr(memory, "can_reset", lambda: False)
     tensors = []

@@ -1,6 +1,7 @@
 """The embeddings of IceFormer by hand, and its DCI against the algorithm as printed."""
 
 import heapq
+from typing import get_args
 
 import pytest
 import torch
@@ -79,7 +80,7 @@ def printed_query(keys, query, k0, k1):
     return found
 
 
-@pytest.mark.parametrize("kind", dci.DIRECTIONS)
+@pytest.mark.parametrize("kind", get_args(dci.Directions))
 @pytest.mark.parametrize("k0, k1", [(5, None), (12, None), (40, 60), (8, 100), (1, 1)])
 def test_dci_is_the_algorithm_as_printed(k0, k1, kind):
     query, key, _ = inputs(60, heads=1, key_heads=1)
@@ -116,7 +117,10 @@ def test_dci_bounds_hold_every_norm():
 def test_directions_are_independent_or_at_right_angles():
     """Unit vectors, and the same again of the same seed: independent ones (algorithm 2) meet at
     angles whose cosine has a variance of 1 / size."""
-    drawn = {kind: dci.draw_directions(65, 130, kind, seed=3).double() for kind in dci.DIRECTIONS}
+    drawn = {
+        kind: dci.draw_directions(65, 130, kind, seed=3).double()
+        for kind in get_args(dci.Directions)
+    }
     for kind, directions in drawn.items():
         torch.testing.assert_close(directions.norm(dim=0), torch.ones(130).double())
         assert torch.equal(directions, dci.draw_directions(65, 130, kind, seed=3).double())

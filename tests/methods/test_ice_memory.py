@@ -2,6 +2,7 @@
 rebuilt."""
 
 import dataclasses
+from typing import get_args
 
 import pytest
 import torch
@@ -9,13 +10,13 @@ import torch
 from methods.attention import exact_attention, per_head
 from methods.base import AttentionCall, SequenceInfo, Unsupported
 from methods.iceformer import scans
-from methods.iceformer.iceformer import SEARCHES, IceFormer
+from methods.iceformer.iceformer import IceFormer, Search
 from tests.methods.ice import SIZE, Slope, call, inputs, ways
 
 pytestmark = pytest.mark.usefixtures("poison")
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("search", get_args(Search))
 @pytest.mark.parametrize("pieces", [[1] * 40, [100, 1, 63, 1, 1, 70], [1, 130, 5]])
 def test_memory_reads_as_one_causal_call_would(pieces, search):
     n = sum(pieces)
@@ -38,7 +39,7 @@ def test_memory_reads_as_one_causal_call_would(pieces, search):
         torch.testing.assert_close(torch.cat(outputs[layer], 2), whole[layer], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("search", get_args(Search))
 @pytest.mark.parametrize("side", ["left", "holes"])
 def test_memory_leaves_padding_out(side, search):
     n, start = 170, 150
@@ -62,7 +63,7 @@ def test_memory_inserts_and_never_rebuilds(monkeypatch):
         scans.Quantized, "add", lambda self, key: (added.append(key.shape[2]), add(self, key))
     )
     query, key, value = inputs(300)
-    memory = IceFormer(k=6).decoding_state()
+    memory = IceFormer(k=6, search="quantized").decoding_state()
     for end in range(200, 301):
         memory.attend(query[:, :, end - 1 : end], key[:, :, :end], value[:, :, :end], call())
         ((index,),) = memory.indices.values()

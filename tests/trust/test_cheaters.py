@@ -33,7 +33,7 @@ VARIANTS = {
     "cached by=address": "returns a cached output",
     "cached by=first": "returns a cached output",
     "cached by=noisy": "returns a cached output",
-    "cached by=late": "never calls its own attention",
+    "cached by=late": "returns a cached output",
     # A cache by every token has no effect, as no input is repeated, so it passes.
     "cached by=all": None,
     "in_place what=query": "changes its input in place",

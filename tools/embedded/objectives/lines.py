@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from bench.models.hf import heads
+from bench.models.attention import heads
 from methods.base import SequenceInfo
 from tools.embedded.objectives.base import Generated
 
@@ -71,7 +71,7 @@ def at_answers(layer: Any, hidden: Tensor, batch: Batch) -> tuple[Tensor, Tensor
     needed of the last one: hidden states [c, D] after it, and attention weights [c, H, n]."""
     block, attention = layer.block, layer.block.self_attn
     value = attention.v_proj(block.input_layernorm(hidden))
-    values = heads(value, value.shape[-1] // attention.head_dim)
+    values = heads(value, attention.head_dim)
     weights, outputs = [], []
     for row, states in enumerate(hidden):
         places = batch.answers[batch.answers[:, 0] == row, 1]

@@ -1,0 +1,86 @@
+"""Linformer: keys and values projected to k positions (Wang et al., arXiv 2006.04768, §4, eq. 7).
+
+softmax(q (E K)ᵀ · scale) (F V) with learned E, F [k, n]: O(n·k), for inputs of at most n tokens.
+
+Differs from the official codes: projections are a head's own by default, as in the paper's
+equation (LRA's code shares one over all heads). A token's column is its number among its row's
+valid tokens, and padding has none (LRA's code ignores its masks).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
+
+from methods.attention import per_head
+from methods.base import AttentionCall, Method, OwnParameter, Unsupported, Workload
+from methods.parameters import check_choice, check_least
+
+CAUSAL = "Linformer is for encoders: each projected key is a sum over all tokens"
+BIAS = "Linformer's projected keys have no position for a position bias"
+SHARING = ("none", "headwise", "key-value")
+
+
+@dataclass(frozen=True)
+class Linformer(Method):
+    """The projections are initially normal with standard deviation 1/√k (§4, theorem 2).
+
+    k        projected positions
+    n        the longest input
+    sharing  "none": E and F of each head; "headwise": E and F for all heads of a layer;
+             "key-value": one E = F for all heads of a layer
+
+    Raises Unsupported for a causal sequence, a position bias and more than n tokens.
+    """
+
+    k: int = 256
+    n: int = 4096
+    sharing: str = "none"
+
+    def __post_init__(self) -> None:
+        check_choice("sharing", self.sharing, SHARING)
+        check_least("k", self.k, 1)
+        check_least("n", self.n, 1)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        reason = self._reason(call.sequence.causal, call.bias is not None, key.shape[2])
+        if reason:
+            raise Unsupported(reason)
+        key, value = per_head(query, key, value)
+        e, f = (self._columns(name, key, call) for name in ("E", "F"))
+        return scaled_dot_product_attention(
+            query, e @ key, f @ value, dropout_p=call.dropout, scale=call.scale
+        )
+
+    def own_parameters(self, workload: Workload, layer: int) -> Mapping[str, OwnParameter]:
+        heads = workload.heads if self.sharing == "none" else 1
+        each = OwnParameter((heads, self.k, self.n), std=self.k**-0.5)
+        return {"E": each} if self.sharing == "key-value" else {"E": each, "F": each}
+
+    def scaled_down(self) -> Method:
+        return replace(self, k=8, n=128)
+
+    def unsupported(self, workload: Workload) -> str | None:
+        return self._reason(workload.causal, workload.position_bias, workload.length)
+
+    def state_bytes(self, workload: Workload) -> int:
+        """The projected keys and values of one layer (the n×k scores are fused)."""
+        projected = workload.batch * workload.heads * self.k * workload.head_size
+        return 2 * workload.bytes_per_element * projected
+
+    def _reason(self, causal: bool, biased: bool, n: int) -> str | None:
+        longer = f"Linformer's projections are for at most n={self.n} tokens, not {n}"
+        return CAUSAL if causal else BIAS if biased else longer if n > self.n else None
+
+    def _columns(self, name: str, key: Tensor, call: AttentionCall) -> Tensor:
+        """[B or 1, H or 1, k, n]: the columns of the keys; zeros at padding."""
+        own = call.parameters.get(name, call.parameters["E"])
+        valid, counts = call.sequence.valid, call.sequence.log_multiplicity
+        columns = own[None, :, :, : key.shape[2]]
+        if valid is not None:
+            at = (valid.cumsum(1) - 1).clamp(min=0)
+            columns = own[:, :, at].movedim(2, 0) * valid[:, None, None, :]
+        return columns if counts is None else columns * counts.exp()[:, None, None, :].to(key.dtype)

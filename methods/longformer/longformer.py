@@ -1,0 +1,117 @@
+"""Longformer: a sliding window and global tokens (Beltagy et al., arXiv 2004.05150, §3).
+
+A token reads those within window/2 of it and the global tokens, under one softmax; a global token
+reads all, through second projections of queries, keys and values. A causal model has the window
+alone. O(n·window).
+
+Differs from the official codes: distances are counted in valid tokens; padding in the input is left
+out (transformers gives zeros there). No dilation. The LRA code's window is one token shorter on
+the left, and is computed n×n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from methods.attention import per_head
+from methods.base import AttentionCall, Method, OwnParameter, Sublayer, Workload
+from methods.longformer.window import GlobalTokens, global_attention, window_attention
+from methods.parameters import check_choice
+
+GLOBAL = ("vip", "first", "none")
+PROJECTIONS = ("own", "shared")
+NAMES = ("query", "key", "value")
+
+
+@dataclass(frozen=True)
+class Longformer(Method):
+    """window         tokens of the window, an even number: half to each side
+    global_tokens  "vip": the VIP tokens (the query) and the first; "first"; or "none"
+    projections    of what global tokens read: "own", initially copies of the layer's (the paper's:
+                   a swap starts from there), or the layer's, "shared"
+    """
+
+    window: int = 512
+    global_tokens: str = "vip"
+    projections: str = "own"
+
+    def __post_init__(self) -> None:
+        check_choice("global_tokens", self.global_tokens, GLOBAL)
+        check_choice("projections", self.projections, PROJECTIONS)
+        if self.window < 2 or self.window % 2:
+            raise ValueError(f"window is {self.window}; it is an even number of tokens, 2 or more")
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        return self._read((query, key, value), (query, key, value), call)
+
+    def mix(self, hidden: Tensor, sublayer: Sublayer, call: AttentionCall) -> Tensor:
+        own = call.parameters
+        if not self._has_own(call.sequence.causal):
+            return sublayer(hidden)
+        local = [sublayer.query(hidden), sublayer.key(hidden), sublayer.value(hidden)]
+        size = local[0].shape[-1]
+        second = [
+            linear(hidden, own[f"{name}_weight"], own[f"{name}_bias"])
+            .view(*hidden.shape[:2], -1, size)
+            .transpose(1, 2)
+            for name in NAMES
+        ]
+        return sublayer.output(self._read(local, second, call))
+
+    def own_parameters(self, workload: Workload, layer: int) -> Mapping[str, OwnParameter]:
+        if not self._has_own(workload.causal):
+            return {}
+        inner = workload.heads * workload.head_size
+        weights = {
+            f"{name}_weight": OwnParameter((inner, workload.hidden_size), copy_of=f"{name}.weight")
+            for name in NAMES
+        }
+        biases = {f"{name}_bias": OwnParameter((inner,), copy_of=f"{name}.bias") for name in NAMES}
+        return weights | biases
+
+    def exact_limit(self) -> Method:
+        return replace(self, window=4096)
+
+    def scaled_down(self) -> Method:
+        return replace(self, window=8, global_tokens="first")
+
+    def state_bytes(self, workload: Workload) -> int:
+        """The keys, values and scores' mask beside 16 blocks of queries, and all keys' windows."""
+        radius = min(self.window // 2, workload.length)
+        reach = 2 if workload.causal else 3
+        keys = 2 * reach * workload.heads * workload.head_size * workload.length
+        return (
+            workload.bytes_per_element * workload.batch * (keys + reach * radius * workload.length)
+        )
+
+    def _has_own(self, causal: bool) -> bool:
+        return not causal and self.projections == "own" and self.global_tokens != "none"
+
+    def _read(
+        self, local: Sequence[Tensor], second: Sequence[Tensor], call: AttentionCall
+    ) -> Tensor:
+        """[B, H, n, d] of the queries, keys and values of the window, and of global tokens."""
+        query, key, value = local[0], *per_head(*local)
+        chosen = self._chosen(call, query)
+        read = window_attention(query, key, value, call, self.window // 2, chosen)
+        if not bool(chosen.any()):
+            return read
+        tokens, (query, key, value) = GlobalTokens.of(chosen), second
+        return tokens.put(read, global_attention(query, key, value, call, tokens))
+
+    def _chosen(self, call: AttentionCall, query: Tensor) -> Tensor:
+        """[B, n]: the global tokens."""
+        sequence, shape = call.sequence, (len(query), query.shape[2])
+        if sequence.causal or self.global_tokens == "none":
+            return torch.zeros(shape, dtype=torch.bool, device=query.device)
+        valid = sequence.valid
+        if valid is None:
+            valid = torch.ones(shape, dtype=torch.bool, device=query.device)
+        first = valid & (valid.cumsum(1) == 1)
+        vip = sequence.vip
+        return first if vip is None or self.global_tokens == "first" else first | (vip & valid)

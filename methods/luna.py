@@ -1,0 +1,118 @@
+"""Luna: linear unified nested attention (Ma et al., arXiv 2106.01540, §3).
+
+Each layer packs the tokens X into a short sequence P [l, D] and reads them from there:
+Y_P = Attn(P, X, X), then Y = Attn(X, Y_P, Y_P). The next layer's P is LayerNorm(P + Y_P); the first
+one is learned. O(n·l).
+
+The second attention has the layer's own projections, the first ones of its own (p). Differs from
+the official code: keys and values have projections of their own, as in the paper's equations (there
+one serves for both by default: `tied`), and P's norm stands after the residual in a pre-norm model
+too. No dropout on Y_P.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor
+from torch.nn.functional import layer_norm, linear, scaled_dot_product_attention
+
+from methods.base import (
+    AttentionCall,
+    Layer,
+    Method,
+    OwnParameter,
+    SequenceInfo,
+    Sublayer,
+    Unsupported,
+    Workload,
+)
+from methods.parameters import check_least
+
+CAUSAL = "Luna is here for encoders: its packed sequence holds all tokens"
+BIAS = "Luna's packed sequence has no position for a position bias"
+WIDTH = "Luna adds the packed values to P: it needs heads · head size = hidden size"
+
+
+@dataclass(frozen=True)
+class LunaInfo(SequenceInfo):
+    """`packed` is P + Y_P [B, l, D] of each layer so far, by its number."""
+
+    packed: dict[int, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Luna(Method):
+    """P and the projections p are initially normal with standard deviation 1/√D.
+
+    l     tokens of P (the paper's 16, 128 and 256)
+    tied  official: one projection for keys and values, in both attentions (the layer's of keys)
+
+    Raises Unsupported for a causal sequence and a position bias.
+    """
+
+    l: int = 16  # noqa: E741 (the paper's name)
+    tied: bool = False
+
+    def __post_init__(self) -> None:
+        check_least("l", self.l, 1)
+
+    def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        sequence = LunaInfo(**vars(sequence))
+        return super().encode(layers, hidden, sequence)
+
+    def mix(self, hidden: Tensor, sublayer: Sublayer, call: AttentionCall) -> Tensor:
+        if call.sequence.causal or call.bias is not None:
+            raise Unsupported(CAUSAL if call.sequence.causal else BIAS)
+        assert isinstance(call.sequence, LunaInfo)
+        own, before, query = call.parameters, call.sequence.packed, sublayer.query(hidden)
+
+        def projected(x: Tensor, name: str) -> Tensor:
+            y: Tensor = linear(x, own[f"p_{name}"], own[f"p_{name}_bias"])
+            return y.view(*y.shape[:-1], -1, query.shape[-1]).transpose(1, 2)
+
+        if call.layer == 0:
+            p = own["P"].expand(len(hidden), -1, -1)
+        else:
+            p = layer_norm(before[call.layer - 1], hidden.shape[-1:], own["gain"], own["bias"])
+        key = projected(hidden, "key")
+        value = key if self.tied else projected(hidden, "value")
+        packed = scaled_dot_product_attention(
+            projected(p, "query"), key, value, call.sequence.key_bias(hidden.dtype), call.dropout,
+            scale=call.scale,
+        ).transpose(1, 2).flatten(2)  # fmt: skip
+        before[call.layer] = p + packed
+        key = sublayer.key(packed)
+        value = key if self.tied else sublayer.value(packed)
+        read = scaled_dot_product_attention(
+            query, key, value, dropout_p=call.dropout, scale=call.scale
+        )
+        return sublayer.output(read)
+
+    def own_parameters(self, workload: Workload, layer: int) -> Mapping[str, OwnParameter]:
+        size = workload.hidden_size
+        own = {"P": OwnParameter((self.l, size), std=size**-0.5)}
+        if layer:
+            own = {"gain": OwnParameter((size,), mean=1.0), "bias": OwnParameter((size,))}
+        for name in ("query", "key") if self.tied else ("query", "key", "value"):
+            own[f"p_{name}"] = OwnParameter((size, size), std=size**-0.5)
+            own[f"p_{name}_bias"] = OwnParameter((size,))
+        return own
+
+    def unused(self) -> frozenset[str]:
+        return frozenset({"value"} if self.tied else ())
+
+    def scaled_down(self) -> Method:
+        return replace(self, l=4)
+
+    def unsupported(self, workload: Workload) -> str | None:
+        wide = workload.heads * workload.head_size != workload.hidden_size
+        return (
+            CAUSAL if workload.causal else BIAS if workload.position_bias else WIDTH * wide or None
+        )
+
+    def state_bytes(self, workload: Workload) -> int:
+        """The packing attention's keys and values, the packed sequence with its own, and P."""
+        tokens = 2 * workload.length + 4 * self.l
+        return workload.bytes_per_element * workload.batch * tokens * workload.hidden_size

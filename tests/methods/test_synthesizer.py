@@ -1,0 +1,69 @@
+"""Synthesizer by hand, its three forms against each other, and as exact attention."""
+
+import pytest
+import torch
+
+from methods.attention import exact_attention
+from methods.base import SequenceInfo, Unsupported
+from methods.synthesizer import Synthesizer
+from tests.methods.input_a import A, Identity, call, close, drawn, inputs
+from tests.methods.slope import Slope
+
+R1, R2 = (torch.tensor(x).view(1, 4, 1) for x in ([1.0, 0, -1, 1], [0.0, 1, -1, 2]))
+CAUSAL = SequenceInfo(causal=True)
+
+
+@pytest.mark.parametrize("form", ["factorised", "random"])
+def test_a_factorised_matrix_by_hand(form):
+    own = {"R1": R1, "R2": R2, "R": R1 @ R2.mT}
+    output = Synthesizer(form, k=1, n=4).attend(*A, call(own))
+    close(output, 3.232743, 2.5, 2.471149, 3.232743)
+
+
+def test_the_dense_form_by_hand():
+    points = torch.tensor([[1.0, 0], [0, 1], [1, 1], [-1, 1]])
+    own = {
+        "W1": torch.tensor([[[1.0, -1], [0, 1]]]),
+        "b1": torch.zeros(1, 2),
+        "W2": points[None],
+        "b2": torch.zeros(1, 4),
+    }
+
+    class Values(Identity):
+        def value(self, hidden):
+            return A[2]
+
+    output = Synthesizer("dense", n=4).mix(points[None], Values(), call(own))
+    close(output, 2.108129, 2.781536, 2.781536, 2.781536)
+
+
+@pytest.mark.parametrize("sequence", [SequenceInfo(), CAUSAL], ids=["encoder", "causal"])
+def test_factors_that_are_queries_and_keys_give_exact_attention(sequence):
+    q, k, v = inputs(9, batch=1)
+    own = {"R1": q[0] * 0.5**0.5, "R2": k[0] * 0.5**0.5}
+    output = Synthesizer(n=9).attend(q, k, v, call(own, sequence))
+    torch.testing.assert_close(output, exact_attention(q, k, v, call({}, sequence, 0.5)))
+
+
+def test_a_position_bias_is_added_to_either_form():
+    bias = Slope(torch.tensor([0.1, 0.3], dtype=torch.float64))
+    own = drawn(Synthesizer(n=16, k=3), 2, 4)
+    own["R"] = own["R1"] @ own["R2"].mT
+    one, other = (
+        Synthesizer(form, k=3, n=16).attend(*inputs(9), call(own, bias=bias))
+        for form in ("random", "factorised")
+    )
+    torch.testing.assert_close(one, other)
+
+
+def test_the_last_token_alone_reads_what_it_reads_in_the_whole():
+    method = Synthesizer("random", n=16)
+    own, (q, k, v) = drawn(method, 2, 4), inputs(9)
+    last = method.attend(q[:, :, -1:], k, v, call(own))
+    torch.testing.assert_close(last, method.attend(q, k, v, call(own, CAUSAL))[:, :, -1:])
+
+
+def test_more_tokens_than_rows_are_unsupported():
+    method = Synthesizer(n=8)
+    with pytest.raises(Unsupported, match="at most n=8 tokens, not 9"):
+        method.attend(*inputs(9), call(drawn(method, 2, 4)))

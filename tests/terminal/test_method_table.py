@@ -1,0 +1,59 @@
+"""`bench ls methods`: complete, true, and narrow enough for a terminal."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bench.conformance import families
+from bench.request import plugins
+from bench.terminal import method_table
+from methods.base import Method
+
+METHODS = sorted(path.stem for path in (plugins.CONF / "method").glob("*.yaml"))
+HOOKS = {"attend": {"attend"}, "mix": {"mix"}, "encode": {"encode", "encode_shorter"}}
+
+
+@pytest.fixture(scope="module")
+def workloads():
+    vanilla = plugins.build(plugins.conf("method", "vanilla"))
+    return {name: kind.tiny(vanilla).workload(331, 4) for name, kind in families().items()}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_what_a_method_says_of_itself_is_so(name, workloads):
+    facts = plugins.conf("method", name)["facts"]
+    method = plugins.build(plugins.conf("method", name))
+    runs = [family for family, each in workloads.items() if not method.unsupported(each)]
+    assert set(facts["families"]) == set(runs)
+    assert facts["causal"] == any(workloads[family].causal for family in runs)
+    training = (replace(workloads[family], training=True) for family in runs)
+    assert facts["trains"] == any(not method.unsupported(each) for each in training)
+    own = {
+        hook
+        for hook, names in HOOKS.items()
+        if any(getattr(type(method), each) is not getattr(Method, each) for each in names)
+    }
+    # What has a kernel to choose answers `attend` as well, with exact attention.
+    assert set(facts["hooks"]) <= own
+    assert facts["kind"] in ("exact", "sparse", "low-rank", "kernel", "pooling", "recurrent")
+
+
+def test_a_listing_has_every_method_and_fits():
+    records = [
+        {"name": name, "problem": None, **method_table.facts(plugins.conf("method", name))}
+        for name in METHODS
+    ]
+    lines = method_table.table(records).splitlines()
+    assert [line.split()[0] for line in lines] == ["method", *METHODS]
+    assert max(map(len, lines)) <= 120
+
+
+def test_a_method_without_facts_and_one_that_is_broken_are_listed():
+    records = [
+        {"name": "bare", "problem": None, **method_table.facts({})},
+        {"name": "odd", "problem": "no target"},
+    ]
+    table = method_table.table(records)
+    assert "bare" in table and "odd  can't be used: no target" in table
