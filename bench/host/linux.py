@@ -136,6 +136,19 @@ def meminfo_bytes(name: str) -> int | None:
     return None if kib is None else kib * 1024
 
 
+def memory_file_bytes() -> int:
+    """Memory of the files in memory (memfd, tmpfs) that this process has open, without their pages
+    that it has mapped and that its resident memory therefore counts."""
+    sizes = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            status, target = os.fstat(int(name)), os.readlink(f"/proc/self/fd/{name}")
+            if target.startswith(("/memfd:", "/dev/shm/")):
+                sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
+    mapped = first_int(line(Path("/proc/self/status"), "RssShmem:").split()[1:2]) or 0
+    return max(0, sum(sizes.values()) - mapped * 1024)
+
+
 def text(path: Path) -> str | None:
     try:
         return path.read_text(errors="replace").strip()
