@@ -91,9 +91,12 @@ def _limiting_groups(controller: str) -> list[Path]:
     return [one for one in (group, *group.parents) if one.is_relative_to(CGROUPS)]
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends, for whatever reason."""
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the process `parent` ends, for whatever reason. Where
+    it has ended already, this process exits."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def age_s() -> float:
