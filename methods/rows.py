@@ -42,4 +42,5 @@ def _only(sequence: SequenceInfo, row: int, kept: Tensor) -> SequenceInfo:
     return SequenceInfo(
         positions=kept[None] if positions is None else positions[row % len(positions), kept][None],
         log_multiplicity=None if counts is None else counts[row : row + 1, kept],
+        causal=sequence.causal,
     )

@@ -1,0 +1,118 @@
+"""H-Transformer-1D (Zhu and Soricut, arXiv 2107.11906): attention as a hierarchical matrix.
+
+Neighbouring blocks of `rank` tokens attend exactly. Farther away, level l = 1, 2, … has queries and
+keys averaged over 2^l tokens and values summed (§6.1); two neighbouring blocks of rank · 2^l tokens
+are read there, but for what a finer level has read (§6.2). One softmax runs over all levels. O(n
+rank d): its coarse blocks have rank/2 averages each.
+
+In a causal model queries are never averaged: an average would hold later queries, and so give an
+output that they change.
+
+The official code wasn't found. lucidrains' h-transformer-1d 0.1.9 departs from the paper: each
+level's maximum is taken away and never restored; only sibling blocks read each other, not all
+neighbours; the coarsest level is missing, or in a causal model has holes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from methods.attention import per_head
+from methods.base import AttentionCall, Method, SequenceInfo, Unsupported, Workload
+from methods.groups import attend_in_groups, fused_in_groups
+from methods.h_transformer_1d.levels import Level, levels_of
+from methods.parameters import check_choice, check_least
+from methods.partial import Partial, widened
+from methods.rows import without_padding
+
+BIAS = "averaged queries and keys have no position that a position bias could be computed for"
+
+
+@dataclass(frozen=True)
+class HTransformer1D(Method):
+    """Hierarchical attention; exact up to 2 · rank tokens.
+
+    rank     tokens in a block (N_r); even, or 1
+    queries  "coarse", averaged as keys are (the paper's), or "fine", which is nearer to exact; a
+             causal sequence has fine ones
+
+    No attention dropout. Raises Unsupported where scores have a position bias.
+    """
+
+    rank: int = 16
+    queries: str = "coarse"
+
+    def __post_init__(self) -> None:
+        check_choice("queries", self.queries, ("coarse", "fine"))
+        check_least("rank", self.rank, 1)
+        if self.rank % 2 and self.rank > 1:
+            raise ValueError(f"rank is {self.rank}; it is even, or 1")
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        if call.bias is not None:
+            raise Unsupported(BIAS)
+        return without_padding(self._unpadded, query, key, value, call)
+
+    def unsupported(self, workload: Workload) -> str | None:
+        return BIAS if workload.position_bias else None
+
+    def exact_limit(self) -> Method | None:
+        return replace(self, rank=1024)
+
+    def scaled_down(self) -> Method:
+        return replace(self, rank=4)
+
+    def state_bytes(self, workload: Workload) -> int:
+        """The scores of one layer's finest level, the largest."""
+        pairs = workload.length * min(3 * self.rank, workload.length)
+        return workload.bytes_per_element * workload.batch * workload.heads * pairs
+
+    def _unpadded(
+        self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, valid: Tensor | None
+    ) -> Tensor:
+        inputs = [widened(x) for x in (query, *per_head(query, key, value))]
+        n = query.shape[2]
+        rank = min(self.rank, n + n % 2)  # more would be empty
+        finest, *coarser = levels_of(inputs, call.sequence, rank)
+        if call.sequence.causal or self.queries == "fine":
+            return self._of_fine_queries(finest, coarser, call).to(query.dtype)
+        merged: Partial | None = None
+        for level in (*reversed(coarser), finest):
+            length, size = level.query.shape[2], level.key_tokens.shape[1] // 3
+            groups = torch.arange(len(level.key_tokens) * size, device=query.device).view(-1, size)
+            own = dataclasses.replace(call, sequence=level.sequence)
+            part = attend_in_groups(
+                level.query, level.key, level.value, own, groups, level.key_tokens
+            )
+            if merged is not None and merged.output.shape[2] != length:
+                merged = merged.repeated(2, length)
+            merged = part if merged is None else part.merged(merged)
+        assert merged is not None
+        return merged.output.to(query.dtype)
+
+    def _of_fine_queries(self, finest: Level, coarser: list[Level], call: AttentionCall) -> Tensor:
+        """Each block of tokens reads its keys of all levels at once."""
+        levels, blocks = [finest, *coarser], len(finest.key_tokens)
+        place = torch.arange(blocks, device=finest.query.device)
+        starts = itertools.accumulate((level.key.shape[2] for level in levels), initial=0)
+        key_tokens = []
+        for index, (level, start) in enumerate(zip(levels, starts, strict=False)):
+            read = level.key_tokens[place >> max(0, index - 1)]
+            exists = (read >= 0) & (read < level.key.shape[2])
+            key_tokens.append((read + start).masked_fill(~exists, -1))
+        rank = finest.key_tokens.shape[1] // 3
+        tokens = torch.arange(blocks * rank, device=place.device).view(blocks, rank)
+        keys, visible = torch.cat(key_tokens, 1), None
+        if call.sequence.causal:  # coarse keys are all of earlier tokens
+            later = keys[:, None, :] > tokens[:, :, None]
+            visible = ~(later & (keys < finest.key.shape[2])[:, None, :])
+        counts = torch.cat([level.log_counts for level in levels], 1)
+        all_keys = dataclasses.replace(call, sequence=SequenceInfo(log_multiplicity=counts))
+        key = torch.cat([level.key for level in levels], 2)
+        value = torch.cat([level.value for level in levels], 2)
+        return fused_in_groups(finest.query, key, value, all_keys, tokens, keys, visible)

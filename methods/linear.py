@@ -1,0 +1,165 @@
+"""Linear attention: softmax's exp(q·k) replaced by φ(q)·φ(k) with positive features φ.
+
+Features are given as their logs, and sums are kept relative to the largest key of each feature. So
+nothing overflows, no denominator is zero, and none needs a small number added, which in a causal
+model would show through it the largest of the keys to come. O(n m d) time; tokens are walked in
+chunks over one running state of m (d + 1) numbers.
+Shapes: B batch, H heads, n tokens, m features, d value size.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from methods.attention import per_head
+from methods.base import AttentionCall, DecodingState, Method, Unsupported, Workload
+from methods.partial import Partial, widened
+
+BIAS = "linear attention computes no scores that a position bias could be added to"
+CHUNK = 128
+"""Tokens at a time."""
+
+
+@dataclass(frozen=True)
+class FeatureSums:
+    """Sums over keys, for each feature relative to exp(largest).
+
+    largest  [B, H, 1, m]: log of the largest key
+    sums     [B, H, m, d + 1]: Σ φ(k) (v, 1)ᵀ / exp(largest)
+    """
+
+    largest: Tensor
+    sums: Tensor
+
+    @classmethod
+    def of(cls, log_key: Tensor, value: Tensor) -> FeatureSums:
+        """log_key [B, H, k, m] and value [B, H, k, d]."""
+        largest = log_key.detach().amax(2, keepdim=True)
+        features = (log_key - largest).exp_()
+        return cls(largest, features.transpose(2, 3) @ pad(value, (0, 1), value=1))
+
+    def plus(self, other: FeatureSums | None) -> FeatureSums:
+        """The sums over the keys of both."""
+        if other is None:
+            return self
+        largest = torch.maximum(self.largest, other.largest)
+        mine, its = ((x.largest - largest).exp().transpose(2, 3) for x in (self, other))
+        return FeatureSums(largest, mine * self.sums + its * other.sums)
+
+    def read(self, log_query: Tensor) -> Partial:
+        """What queries with these features [B, H, q, m] read."""
+        logs = log_query + self.largest
+        most = logs.detach().amax(-1, keepdim=True)
+        read = logs.sub_(most).exp_() @ self.sums
+        output, total = read[..., :-1], read[..., -1:]
+        return Partial(output / total, most + total.log())
+
+
+@dataclass(frozen=True)
+class LinearMethod(Method):
+    """A method given by its features. New tokens of a causal model read the running state. Raises
+    Unsupported where scores have a position bias; no attention dropout."""
+
+    def log_features(self, x: Tensor, call: AttentionCall) -> Tensor:
+        """The logs of the features of queries or keys [B, H, k, d]: [B, H, k, m]."""
+        raise NotImplementedError
+
+    def feature_count(self, head_size: int) -> int:
+        raise NotImplementedError
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        return self.attend_after(None, query, key, value, call)[0]
+
+    def attend_after(
+        self,
+        past: FeatureSums | None,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        call: AttentionCall,
+    ) -> tuple[Tensor, FeatureSums]:
+        """Attention to `past` and to key, value [B, H or a divisor, k, d], the last k tokens of
+        the call: [B, H, q, d], and the sums over all of them. Keys count by their multiplicity,
+        padding not at all; causal queries are the last q tokens and read no later key."""
+        if call.bias is not None:
+            raise Unsupported(BIAS)
+        q, k, v = (widened(x) for x in (query, *per_head(query, key, value)))
+        key_bias = call.sequence.key_bias(k.dtype)
+        if key_bias is not None:
+            key_bias = key_bias[..., -k.shape[2] :].transpose(2, 3)
+        causal, outputs = call.sequence.causal, []
+        before = k.shape[2] - q.shape[2] if causal else k.shape[2]  # keys that all queries read
+
+        def logs(tokens: slice) -> Tensor:
+            features = self.log_features(k[:, :, tokens], call)
+            return features if key_bias is None else features + key_bias[:, :, tokens]
+
+        for tokens in _chunks(before):
+            past = FeatureSums.of(logs(tokens), v[:, :, tokens]).plus(past)
+        for rows in _chunks(q.shape[2]):
+            log_query = self.log_features(q[:, :, rows], call)
+            part = past.read(log_query) if past is not None else None
+            if causal:
+                tokens = slice(rows.start + before, rows.stop + before)
+                log_key, values = logs(tokens), v[:, :, tokens]
+                own = _within(log_query, log_key, values)
+                part = own if part is None else own.merged(part)
+                past = FeatureSums.of(log_key, values).plus(past)
+            assert part is not None
+            outputs.append(part.output)
+        assert past is not None
+        return torch.cat(outputs, 2).to(query.dtype), past
+
+    def unsupported(self, workload: Workload) -> str | None:
+        return BIAS if workload.position_bias else None
+
+    def state_bytes(self, workload: Workload) -> int:
+        """One layer's sums, and a chunk's features, and scores in a causal model."""
+        m, d = self.feature_count(workload.head_size), workload.head_size
+        tokens = min(CHUNK, workload.length)
+        numbers = m * (d + 1) + 2 * tokens * m + workload.causal * tokens**2
+        return workload.bytes_per_element * workload.batch * workload.heads * numbers
+
+    def decodes(self) -> bool:
+        return True
+
+    def decoding_state(self) -> DecodingState:
+        return LinearState(self)
+
+
+class LinearState:
+    """A decoder's past in m (d + 1) numbers a head, for each layer."""
+
+    def __init__(self, method: LinearMethod) -> None:
+        self.method = method
+        self.sums: dict[int, FeatureSums] = {}
+        self.tokens: dict[int, int] = {}
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        """query [B, H, t, d], the last t tokens; key and value [B, H or a divisor, n, d], all."""
+        first = self.tokens.get(call.layer, 0)
+        causal = dataclasses.replace(call, sequence=call.sequence.replace(causal=True))
+        output, self.sums[call.layer] = self.method.attend_after(
+            self.sums.get(call.layer), query, key[:, :, first:], value[:, :, first:], causal
+        )
+        self.tokens[call.layer] = key.shape[2]
+        return output
+
+
+def _within(log_query: Tensor, log_key: Tensor, value: Tensor) -> Partial:
+    """Causal attention within a chunk, with each pair's φ(q)·φ(k)."""
+    sizes = [x.detach().amax(-1, keepdim=True) for x in (log_query, log_key)]
+    queries, keys = (log_query - sizes[0]).exp(), (log_key - sizes[1]).exp()
+    products = (queries @ keys.transpose(2, 3)).clamp(min=torch.finfo(queries.dtype).tiny)
+    scores = products.log() + sizes[0] + sizes[1].transpose(2, 3)
+    future = torch.ones(scores.shape[2:], dtype=torch.bool, device=value.device).triu(1)
+    return Partial.from_scores(scores.masked_fill(future, torch.finfo(scores.dtype).min), value)
+
+
+def _chunks(n: int) -> list[slice]:
+    return [slice(start, min(start + CHUNK, n)) for start in range(0, n, CHUNK)]

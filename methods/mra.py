@@ -1,0 +1,142 @@
+"""MRA-2 (Zeng et al., arXiv 2207.10284): the largest blocks of attention exactly, the others by
+their means.
+
+Queries and keys are averaged in blocks of b; μ = exp(q̄ k̄ᵀ) stands for every pair of two blocks
+(§4.1), and the m pairs of blocks with the largest μ are replaced by their own exponentials (§4.3);
+all are normalised together (§4.4). MRA-2-s drops the others. O(m b² d + (n/b)² d).
+
+Differs from official code:
+- Pairs of blocks are ranked by μ over the whole sequence, as in the paper; there after each row's
+  largest was taken away (`ranking`), so that every row's best tie.
+- In MRA-2-s a row of blocks of which none is chosen keeps its means; there its output is 0.
+- A row is cut into blocks without its padding.
+- transformers' version without its CUDA kernel returns zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from methods.attention import per_head
+from methods.base import AttentionCall, Method, Unsupported, Workload
+from methods.parameters import check_choice, check_least
+from methods.partial import Partial, widened
+from methods.pooling import block_means, counts_of
+from methods.rows import without_padding
+
+CAUSAL = "a block's mean would show a causal model its future"
+BIAS = "blocks' means have no position that a position bias could be computed for"
+
+
+@dataclass(frozen=True)
+class MRA(Method):
+    """Attention at two resolutions.
+
+    b         tokens in a block
+    per_row   exact pairs of blocks, for each block of queries on average: m = per_row · n/b
+    first     blocks at the front that every block of queries reads exactly, before any other
+    diagonal  and this many around its own
+    sparse    MRA-2-s: the pairs that aren't exact are dropped
+    ranking   "global", or "rows" as in the official code
+
+    No attention dropout. Raises Unsupported for a causal sequence or a position bias.
+    """
+
+    b: int = 32
+    per_row: float = 4
+    first: int = 0
+    diagonal: int = 0
+    sparse: bool = False
+    ranking: str = "global"
+
+    def __post_init__(self) -> None:
+        check_choice("ranking", self.ranking, ("global", "rows"))
+        for name, least in (("b", 1), ("per_row", 0), ("first", 0), ("diagonal", 0)):
+            check_least(name, getattr(self, name), least)
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        if call.sequence.causal or call.bias is not None:
+            raise Unsupported(CAUSAL if call.sequence.causal else BIAS)
+        return without_padding(self._unpadded, query, key, value, call)
+
+    def unsupported(self, workload: Workload) -> str | None:
+        return CAUSAL if workload.causal else BIAS if workload.position_bias else None
+
+    def exact_limit(self) -> Method | None:
+        return replace(self, per_row=2048)
+
+    def scaled_down(self) -> Method:
+        return replace(self, b=4, per_row=2)
+
+    def state_bytes(self, workload: Workload) -> int:
+        """The scores of one layer, of blocks and of the exact pairs."""
+        blocks = -(-workload.length // self.b)
+        scores = blocks**2 + self._exact_pairs(blocks) * self.b**2
+        return workload.bytes_per_element * workload.batch * workload.heads * scores
+
+    def _exact_pairs(self, blocks: int) -> int:
+        return min(round(self.per_row * blocks), blocks**2)
+
+    def _unpadded(
+        self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, valid: Tensor | None
+    ) -> Tensor:
+        q, k, v = (widened(x) for x in (query, *per_head(query, key, value)))
+        counts = counts_of(call.sequence, q)
+        totals, (q_means, k_means, v_means) = block_means(counts, self.b, q, k, v)
+        coarse = q_means @ k_means.transpose(2, 3) * call.scale
+        chosen = self._largest(coarse.detach())
+        dropped = torch.zeros_like(coarse, dtype=torch.bool).flatten(2).scatter(2, chosen, True)
+        dropped = dropped.view_as(coarse)
+        if self.sparse:
+            dropped = dropped.any(-1, keepdim=True).expand_as(dropped)
+        scores = coarse + totals.log().transpose(2, 3)
+        scores = scores.masked_fill(dropped, torch.finfo(scores.dtype).min)
+        exact = self._exact(q, k, v, counts.log(), call.scale, chosen)
+        means = Partial.from_scores(scores, v_means).repeated(self.b, exact.output.shape[2])
+        output = exact.merged(means).output
+        return output[:, :, : query.shape[2]].to(query.dtype)
+
+    def _largest(self, coarse: Tensor) -> Tensor:
+        """[B, H, m]: the chosen pairs of blocks, as places in [N, N]."""
+        blocks = coarse.shape[-1]
+        if self.ranking == "rows":
+            coarse = coarse - coarse.amax(-1, keepdim=True)
+        place = torch.arange(blocks, device=coarse.device)
+        prior = place[None, :] < self.first
+        if self.diagonal:
+            prior = prior | ((place[:, None] - place[None, :]).abs() <= self.diagonal // 2)
+        ranked = coarse.masked_fill(prior, torch.finfo(coarse.dtype).max)
+        return ranked.flatten(2).topk(self._exact_pairs(blocks), sorted=False).indices
+
+    def _exact(
+        self, query: Tensor, key: Tensor, value: Tensor, log_counts: Tensor, scale: float,
+        chosen: Tensor,
+    ) -> Partial:  # fmt: skip
+        """Attention over the chosen pairs of blocks, of tokens up to a multiple of b."""
+        batch, heads, n, _ = query.shape
+        missing, blocks = -n % self.b, -(-n // self.b)
+
+        def in_blocks(x: Tensor, empty: float = 0) -> Tensor:
+            x = pad(x, (0, 0, 0, missing), value=empty).expand(batch, heads, -1, -1)
+            return x.reshape(-1, self.b, x.shape[3])
+
+        first = torch.arange(batch * heads, device=query.device).view(batch, heads, 1) * blocks
+        rows, columns = ((first + x).flatten() for x in (chosen // blocks, chosen % blocks))
+        bias = in_blocks(log_counts, torch.finfo(query.dtype).min)[columns].transpose(1, 2)
+        scores = in_blocks(query)[rows] @ in_blocks(key)[columns].transpose(1, 2) * scale + bias
+
+        size = (batch * heads * blocks, self.b)
+        largest = scores.detach().amax(-1)
+        most = scores.new_full(size, torch.finfo(scores.dtype).min)
+        most = most.scatter_reduce(0, rows[:, None].expand_as(largest), largest, "amax")
+        weights = (scores - most[rows][..., None]).exp()
+        total = weights.new_zeros(size).index_add(0, rows, weights.sum(-1))
+        total = total.clamp(min=torch.finfo(total.dtype).tiny)[..., None]
+        read = weights @ in_blocks(value)[columns]
+        output = read.new_zeros(*size, read.shape[2]).index_add(0, rows, read) / total
+        parts = output, most[..., None] + total.log()
+        return Partial(*(x.view(batch, heads, -1, x.shape[2]) for x in parts))

@@ -1,0 +1,98 @@
+"""One round of Reformer's attention: tokens sorted by their hashes, in chunks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from methods.attention import positions_of
+from methods.base import AttentionCall
+
+Pair = tuple[Tensor, Tensor]
+
+
+@lru_cache(maxsize=64)
+def rotations(size: tuple[int, ...], seed: int) -> Tensor:
+    """Normal random numbers, float64, of that size."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(size, generator=generator, dtype=torch.float64)
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """The tokens of every chunk, and those that it reads, for each row and head; -1: none.
+
+    queries  [B, H, C, chunk]
+    keys     [B, H, C, 2 chunk], of the chunk before, cyclic, and of itself; of a single chunk only
+             itself
+    """
+
+    queries: Tensor
+    keys: Tensor
+
+    @classmethod
+    def of(cls, order: Tensor, chunk: int) -> Chunks:
+        """order [B, H, n]: the sorted tokens."""
+        missing = -order.shape[2] % chunk
+        queries = pad(order, (0, missing), value=-1).unflatten(2, (-1, chunk))
+        if queries.shape[2] == 1:
+            return cls(queries, queries)
+        return cls(queries, torch.cat((queries.roll(1, 2), queries), 3))
+
+    @property
+    def count(self) -> int:
+        return self.queries.shape[2]
+
+    def of_queries(self, x: Tensor) -> Tensor:
+        """[B, H, n, …] → [B, H, C, chunk, …]"""
+        return _gathered(x, self.queries)
+
+    def of_keys(self, x: Tensor) -> Tensor:
+        """[B, H, n, …] → [B, H, C, 2 chunk, …]"""
+        return _gathered(x, self.keys)
+
+    def pairs(self, x: Tensor) -> Pair:
+        """A number of each token [B, H, n], to be compared: [B, H, C, chunk, 1] and
+        [B, H, C, 1, 2 chunk]."""
+        return self.of_queries(x)[..., :, None], self.of_keys(x)[..., None, :]
+
+    def in_bucket(self, buckets: Tensor) -> Tensor:
+        """[B, H, C, chunk, 2 chunk]: whether a round with these buckets [B, H, n] of the tokens
+        puts both tokens of a pair into one."""
+        query, key = self.pairs(buckets)
+        return query == key
+
+    def in_reach(self, places: Tensor) -> Tensor:
+        """[B, H, C, chunk, 2 chunk]: whether a round with these chunks [B, H, n] of the tokens has
+        a pair's key in the query's chunk, or in the one before."""
+        query, key = self.pairs(places)
+        return (query == key) | ((query - 1) % self.count == key)
+
+    def bias(self, call: AttentionCall, like: Tensor) -> Tensor:
+        """What the call adds to the scores, broadcast to [B, H, C, chunk, 2 chunk]; like: [B, H,
+        n, d]."""
+        (batch, heads, n, _), counts = like.shape, call.sequence.log_multiplicity
+        bias = like.new_zeros(())
+        if counts is not None:
+            bias = self.of_keys(counts[:, None].expand(-1, heads, -1).to(like))[..., None, :]
+        if call.bias is not None:
+            positions = positions_of(call.sequence, n, like.device)[0]
+            positions = positions - positions.amin(1, keepdim=True)
+            diagonals = call.bias.diagonals(int(positions.max()) + 1).to(like.dtype)
+            query, key = self.pairs(positions[:, None].expand(batch, heads, n))
+            span = diagonals.shape[1]
+            head = torch.arange(heads, device=like.device).view(-1, 1, 1, 1)
+            index = key - query + span // 2 + head * span
+            bias = bias + diagonals.flatten()[index.flatten()].view(index.shape)
+        return bias
+
+
+def _gathered(x: Tensor, tokens: Tensor) -> Tensor:
+    index = tokens.clamp(min=0).flatten(2)
+    if x.dim() == 4:
+        index = index[..., None].expand(-1, -1, -1, x.shape[3])
+    return x.gather(2, index).view(*tokens.shape, *x.shape[3:])

@@ -1,0 +1,128 @@
+"""Reformer (Kitaev et al., arXiv 2001.04451): attention among tokens that hash to the same bucket.
+
+Queries and keys are one vector x, keys of length 1 (§2, "shared-QK"). h(x) = argmax [xR; -xR] for a
+random R; tokens are sorted by bucket and position and cut into chunks, and a token reads those of
+its bucket in its own chunk and the one before (§2, eqs. 4-5; cyclic), itself only where it is
+alone. Several rounds of hashing are merged in one softmax. O(n · rounds · chunk · d + n log n).
+
+x is the mean of query and key: for weights trained with W_q = W_k it is both; other weights become
+such a model with (W_q + W_k)/2, and need training. Scores have no scale, as in the official code.
+
+Differs from official codes:
+- transformers' reads other buckets in the two chunks (`own_bucket`), and counts a pair in each
+  round that shows it (`multiplicity`); its hashes change with every forward pass.
+- LRA's multiplies scores by √d, keeps keys' lengths, masks neither padding nor the token itself,
+  and always has 10 chunks, so that it is quadratic.
+- A causal sequence is refused: chunks move with later tokens, so their masks alone let an output
+  depend on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from methods.attention import per_head
+from methods.base import AttentionCall, Method, Unsupported, Workload
+from methods.parameters import check_choice, check_least
+from methods.partial import Partial, widened
+from methods.reformer.lsh import Chunks, rotations
+from methods.rows import without_padding
+
+CAUSAL = "chunks of sorted tokens move with later tokens, so a causal model would see its future"
+SELF = -1e5
+"""The score of a token for itself: it counts only where there is no other."""
+DRAWN = 1_000_003  # seeds of layers are this far apart
+
+
+@dataclass(frozen=True)
+class Reformer(Method):
+    """LSH attention.
+
+    chunk         tokens in a chunk
+    rounds        of hashing
+    buckets       an even number; None: 2 · ⌈n / chunk⌉, so that a chunk holds two (§2)
+    own_bucket    whether tokens of other buckets in the two chunks are not read
+    multiplicity  a pair that several rounds show counts "once" (the paper's), or is "counted"
+    seed          of the hashes, drawn for each layer, head and round
+
+    No attention dropout. Raises Unsupported for a causal sequence.
+    """
+
+    chunk: int = 64
+    rounds: int = 1
+    buckets: int | None = None
+    own_bucket: bool = True
+    multiplicity: str = "once"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_choice("multiplicity", self.multiplicity, ("once", "counted"))
+        for name, least in (("chunk", 1), ("rounds", 1), ("buckets", 2), ("seed", 0)):
+            check_least(name, getattr(self, name), least)
+        if self.buckets is not None and self.buckets % 2:
+            raise ValueError(f"buckets is {self.buckets}; it is even")
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        if call.sequence.causal:
+            raise Unsupported(CAUSAL)
+        return without_padding(self._unpadded, query, key, value, call)
+
+    def unsupported(self, workload: Workload) -> str | None:
+        return CAUSAL if workload.causal else None
+
+    def scaled_down(self) -> Method:
+        return replace(self, chunk=8, buckets=2)
+
+    def state_bytes(self, workload: Workload) -> int:
+        """The scores of one layer."""
+        pairs = workload.length * min(2 * self.chunk, workload.length) * self.rounds
+        return workload.bytes_per_element * workload.batch * workload.heads * pairs
+
+    def hashes(self, x: Tensor, layer: int) -> Tensor:
+        """[rounds, B, H, n]: the buckets of x [B, H, n, d]."""
+        buckets = self.buckets or 2 * -(-x.shape[2] // self.chunk)
+        size = (self.rounds, x.shape[1], x.shape[3], buckets // 2)
+        turned = x.detach() @ rotations(size, self.seed + DRAWN * layer).to(x)[:, None]
+        return torch.cat((turned, -turned), -1).argmax(-1)
+
+    def _unpadded(
+        self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, valid: Tensor | None
+    ) -> Tensor:
+        q, k, v = (widened(x) for x in (query, *per_head(query, key, value)))
+        x, n, chunk = (q + k) / 2, query.shape[2], min(self.chunk, query.shape[2])
+        buckets = self.hashes(x, call.layer)
+        orders = (buckets * n + torch.arange(n, device=x.device)).argsort(-1)
+        ranks = orders.argsort(-1)  # of each token in that order
+        merged: Partial | None = None
+        for index, order in enumerate(orders):
+            chunks = Chunks.of(order, chunk)
+            keys = chunks.of_keys(normalize(x, dim=-1))
+            scores = chunks.of_queries(x) @ keys.transpose(3, 4) + chunks.bias(call, x)
+            visible = (chunks.keys >= 0)[..., None, :]
+            if self.own_bucket:
+                visible = visible & chunks.in_bucket(buckets[index].int())
+            if self.multiplicity == "once" and self.rounds > 1:
+                scores = scores - self._times(chunks, buckets, ranks // chunk).log()
+            itself = chunks.queries[..., :, None] == chunks.keys[..., None, :]
+            scores = scores.masked_fill(itself, SELF)
+            scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
+            part = Partial.from_scores(scores, chunks.of_keys(v))
+            back = ranks[index][..., None]
+            output = part.output.flatten(2, 3).gather(2, back.expand_as(v))
+            part = Partial(output, part.log_sum.flatten(2, 3).gather(2, back))
+            merged = part if merged is None else merged.merged(part)
+        assert merged is not None
+        return merged.output.to(query.dtype)
+
+    def _times(self, chunks: Chunks, buckets: Tensor, places: Tensor) -> Tensor:
+        """[B, H, C, chunk, 2 chunk] float32: how many rounds, by their buckets and chunks of the
+        tokens [rounds, B, H, n], show a pair; at least 1."""
+        times = torch.zeros((), device=buckets.device)
+        for bucket, place in zip(buckets.int(), places.int(), strict=True):
+            shown = chunks.in_reach(place)
+            times = times + (shown & chunks.in_bucket(bucket) if self.own_bucket else shown)
+        return times.clamp(min=1)

@@ -1,0 +1,67 @@
+"""Inputs of methods without parameters of their own, and dense attention to compare with."""
+
+import torch
+
+from methods.base import AttentionCall, SequenceInfo
+from tests.methods import input_a
+
+
+def heads(*numbers):
+    """One head: [1, 1, n, d] float64 of n numbers, or of n rows of d."""
+    x = torch.tensor(numbers, dtype=torch.float64)
+    return x.view(1, 1, len(numbers), -1)
+
+
+A = [x.double() for x in input_a.A]
+
+
+def read(method, query, key, value, causal=False, scale=1.0, **sequence):
+    """The outputs of one head, flat."""
+    call = AttentionCall(SequenceInfo(causal=causal, **sequence), scale, 0)
+    return method.attend(query, key, value, call).flatten().tolist()
+
+
+def inputs(n, batch=1, heads=2, d=6, seed=0):
+    """Query, key and value [batch, heads, n, d] float64."""
+    make = torch.Generator().manual_seed(seed)
+    size = (batch, heads, n, d)
+    return [torch.randn(size, generator=make, dtype=torch.float64) for _ in range(3)]
+
+
+def call_of(layer=0, bias=None, **sequence):
+    return AttentionCall(SequenceInfo(**sequence), 0.4, layer, bias)
+
+
+def padded(n):
+    """[3, n]: rows with n, n - 9 and 1 valid tokens, on the right, the left and in the middle."""
+    place = torch.arange(n)
+    return torch.stack((place >= 0, place >= 9, place == n // 2))
+
+
+def row_by_row(twin, query, key, value, call):
+    """What `twin`, which knows no padding, gives each row's valid tokens; zeros elsewhere."""
+    sequence, output = call.sequence, torch.zeros_like(query)
+    for row, valid in enumerate(sequence.valid):
+        counts = sequence.log_multiplicity
+        own = SequenceInfo(
+            positions=valid.nonzero()[:, 0][None],
+            log_multiplicity=None if counts is None else counts[row : row + 1, valid],
+            causal=sequence.causal,
+        )
+        one = AttentionCall(own, call.scale, call.layer, call.bias)
+        parts = (x[row : row + 1, :, valid] for x in (query, key, value))
+        output[row, :, valid] = twin(*parts, one)[0]
+    return output
+
+
+def masked(query, key, value, call, seen):
+    """Dense attention to the pairs `seen` [n, n], with the call's bias and multiplicities."""
+    scores = query @ key.mT * call.scale
+    if call.bias is not None:
+        positions = call.sequence.positions
+        if positions is None:
+            positions = torch.arange(query.shape[2])[None]
+        scores = scores + call.bias(positions, positions)
+    if call.sequence.log_multiplicity is not None:
+        scores = scores + call.sequence.log_multiplicity[:, None, None]
+    return scores.masked_fill(~seen, -torch.inf).softmax(-1) @ value

@@ -1,0 +1,82 @@
+"""H-Transformer-1D against the n × n weights written out pair by pair, and by hand."""
+
+import pytest
+import torch
+
+from methods.base import Unsupported
+from methods.h_transformer_1d.h_transformer_1d import HTransformer1D
+from methods.vanilla import VanillaEager
+from tests.methods.hand import A, call_of, inputs, padded, read, row_by_row
+from tests.methods.slope import Slope
+
+
+def level_of(i, j, rank):
+    """The first level at which the blocks of tokens i and j are neighbours, or one block."""
+    level = 0
+    while abs(i // (rank << level) - j // (rank << level)) > 1:
+        level += 1
+    return level
+
+
+def twin(method):
+    def attend(query, key, value, call):
+        n, causal = query.shape[2], call.sequence.causal
+        counts = torch.ones(n, dtype=torch.float64)
+        if call.sequence.log_multiplicity is not None:
+            counts = call.sequence.log_multiplicity[0].exp()
+
+        def mean(x, i, level):
+            own = slice(i >> level << level, min(((i >> level) + 1) << level, n))
+            return counts[own] @ x[:, own] / counts[own].sum()
+
+        weights = torch.zeros(query.shape[1], n, n, dtype=torch.float64)
+        for i in range(n):
+            for j in range(i + 1 if causal else n):
+                level = level_of(i, j, method.rank)
+                fine = causal or method.queries == "fine"
+                q = mean(query[0], i, 0 if fine else level)
+                score = (q * mean(key[0], j, level)).sum(-1) * call.scale
+                weights[:, i, j] = score.exp() * counts[j]
+        return (weights @ value[0] / weights.sum(-1, keepdim=True))[None]
+
+    return attend
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["encoder", "causal"])
+@pytest.mark.parametrize("rank, queries", [(1, "coarse"), (2, "coarse"), (4, "fine")])
+def test_equals_its_twin(rank, queries, causal):
+    method, n = HTransformer1D(rank, queries), 37
+    counts = torch.arange(1.0, 2 * n + 1, dtype=torch.float64).view(2, n).sqrt().log()
+    counts = None if causal else counts
+    call = call_of(valid=padded(n)[:2], log_multiplicity=counts, causal=causal)
+    expected = row_by_row(twin(method), *inputs(n, 2), call)
+    torch.testing.assert_close(method.attend(*inputs(n, 2), call), expected)
+
+
+def test_by_hand():
+    paper = [2.023268, 3.030536, 1.801958, 1.767658]
+    assert read(HTransformer1D(1), *A) == pytest.approx(paper, abs=1e-6)
+    causal = [1.0, 1.268941, 2.0, 1.565438]
+    assert read(HTransformer1D(1), *A, causal=True) == pytest.approx(causal, abs=1e-6)
+
+
+def test_inputs_that_are_constant_on_the_coarsest_cells_are_exact():
+    query, key, value = (x.repeat_interleave(16, 2) for x in inputs(4))
+    output = HTransformer1D(4).attend(query, key, value, call_of())
+    torch.testing.assert_close(output, VanillaEager().attend(query, key, value, call_of()))
+
+
+def test_fine_queries_come_closer():
+    exact = VanillaEager().attend(*inputs(64), call_of())
+    coarse, fine = (
+        (HTransformer1D(4, queries).attend(*inputs(64), call_of()) - exact).norm()
+        for queries in ("coarse", "fine")
+    )
+    assert fine < coarse
+
+
+def test_what_cant_be_done_is_said_in_words():
+    with pytest.raises(Unsupported, match="position bias"):
+        HTransformer1D().attend(*inputs(5), call_of(bias=Slope(torch.ones(2))))
+    with pytest.raises(ValueError, match="rank is 3; it is even, or 1"):
+        HTransformer1D(3)

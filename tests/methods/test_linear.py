@@ -1,0 +1,126 @@
+"""Linear Transformer and Performer against the n × n weights written out, and by hand."""
+
+import math
+
+import pytest
+import torch
+
+from methods import performer
+from methods.base import Unsupported, Workload
+from methods.linear_transformer import LinearTransformer
+from methods.performer import Performer, directions
+from methods.vanilla import VanillaEager
+from tests.methods.hand import A, call_of, heads, inputs, padded, read, row_by_row
+from tests.methods.slope import Slope
+
+KEYS = heads((0, 1), (-1, 0))
+METHODS = [LinearTransformer(), Performer(m=16), Performer("relu", 16), Performer("relu", None)]
+
+
+def features(method, x, call):
+    if isinstance(method, LinearTransformer):
+        return torch.nn.functional.elu(x) + 1
+    x = x * math.sqrt(call.scale)
+    projected = x
+    if method.m:
+        projected = x @ directions(method.m, 6, method.seed + performer.DRAWN * call.layer).T
+    if method.features == "relu":
+        return projected.relu() + method.offset
+    return (projected - x.square().sum(-1, keepdim=True) / 2).exp() / math.sqrt(method.m)
+
+
+def twin(method):
+    def attend(query, key, value, call):
+        weights = features(method, query, call) @ features(method, key, call).mT
+        if call.sequence.log_multiplicity is not None:
+            weights = weights * call.sequence.log_multiplicity.exp()[:, None, None]
+        if call.sequence.causal:
+            weights = weights.tril()
+        return weights @ value / weights.sum(-1, keepdim=True)
+
+    return attend
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("method", METHODS, ids=str)
+def test_equals_its_twin(method, causal):
+    n = 300  # more than two chunks
+    counts = torch.arange(1.0, 3 * n + 1, dtype=torch.float64).view(3, n).log()
+    call = call_of(1, valid=padded(n), log_multiplicity=counts, causal=causal)
+    output = method.attend(*inputs(n, 3), call) * padded(n)[:, None, :, None]
+    torch.testing.assert_close(output, row_by_row(twin(method), *inputs(n, 3), call))
+
+
+def test_linear_transformer_by_hand():
+    example = heads((1, -1), (0, 1)), KEYS, heads(1, 2)
+    assert read(LinearTransformer(), *example) == pytest.approx([1.287451, 1.321379], abs=1e-6)
+    causal = read(LinearTransformer(), *example, causal=True)
+    assert causal == pytest.approx([1.0, 1.321379], abs=1e-6)
+
+
+def test_performer_by_hand(monkeypatch):
+    """Two directions, 1 and -1."""
+    monkeypatch.setattr(performer, "directions", lambda m, d, seed: torch.tensor([[1.0], [-1]]))
+    exact = [2.243494, 3.026116, 2.591539, 2.162340]
+    assert read(Performer(m=2), *A) == pytest.approx(exact, abs=1e-6)
+    causal = [1.0, 1.256123, 2.0, 2.162340]
+    assert read(Performer(m=2), *A, causal=True) == pytest.approx(causal, abs=1e-6)
+
+
+def test_directions_are_orthogonal_within_each_block_and_of_normal_lengths():
+    drawn = directions(600, 6, 0)
+    for block in drawn.split(6):
+        product = block @ block.T
+        torch.testing.assert_close(product, product.diag().diag())
+    assert drawn.square().sum(1).mean().item() == pytest.approx(6, rel=0.1)
+
+
+def test_performer_comes_closer_with_more_features():
+    query, key, value = (x / 2 for x in inputs(64))
+    exact = VanillaEager().attend(query, key, value, call_of())
+    errors = []
+    for m in (16, 256, 4096):
+        outputs = (Performer(m=m, seed=i).attend(query, key, value, call_of()) for i in range(4))
+        errors.append(sum((output - exact).norm().item() for output in outputs))
+    assert errors[0] > 2 * errors[1] > 4 * errors[2]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_large_inputs_stay_finite_and_rows_sum_to_1(causal):
+    query, key, value = (50 * x for x in inputs(200))
+    for method in METHODS:
+        output = method.attend(query, key, torch.ones_like(value), call_of(causal=causal))
+        torch.testing.assert_close(output, torch.ones_like(value))
+
+
+def test_a_later_key_changes_nothing_before_it():
+    query, key, value = inputs(200)
+    for method in METHODS:
+        before = method.attend(query, key, value, call_of(causal=True))
+        changed = key.index_fill(2, torch.tensor([190]), 30.0)
+        after = method.attend(query, changed, value, call_of(causal=True))
+        torch.testing.assert_close(after[:, :, :190], before[:, :, :190], rtol=1e-9, atol=1e-9)
+
+
+def test_a_state_reads_new_tokens_as_one_causal_call_does():
+    query, key, value = inputs(140, 3)
+    for method in METHODS:
+        call = call_of(valid=padded(140)[:2], causal=True)
+        whole = method.attend(query[:2], key[:2], value[:2], call)
+        state = method.decoding_state()
+        for n, t in ((135, 1), (136, 1), (140, 4)):
+            parts = query[:2, :, n - t : n], key[:2, :, :n], value[:2, :, :n]
+            output = state.attend(*parts, call_of(valid=padded(140)[:2, :n]))
+            torch.testing.assert_close(output, whole[:, :, n - t : n])
+        assert state.sums[0].sums.shape[2:] == (method.feature_count(6), 7)
+
+
+def test_what_cant_be_done_is_said_in_words():
+    workload = Workload(4096, 1, 2, 64, 1, 128, position_bias=True)
+    assert "position bias" in Performer().unsupported(workload)
+    with pytest.raises(Unsupported, match="position bias"):
+        Performer().attend(*inputs(5), call_of(bias=Slope(torch.ones(2))))
+    with pytest.raises(ValueError, match="m=null needs features=relu"):
+        Performer(m=None)
+    with pytest.raises(ValueError, match="offset is 0"):
+        Performer(offset=0)

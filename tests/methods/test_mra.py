@@ -1,0 +1,94 @@
+"""MRA-2 against the n × n weights written out block by block, and by hand."""
+
+import pytest
+import torch
+
+from methods.base import Unsupported
+from methods.mra import MRA
+from methods.vanilla import VanillaEager
+from tests.methods.hand import A, call_of, inputs, padded, read, row_by_row
+from tests.methods.slope import Slope
+
+
+def twin(method):
+    def attend(query, key, value, call):
+        n, output = query.shape[2], torch.zeros_like(query)
+        counts = torch.ones(n, dtype=torch.float64)
+        if call.sequence.log_multiplicity is not None:
+            counts = call.sequence.log_multiplicity[0].exp()
+        blocks = [slice(i, min(i + method.b, n)) for i in range(0, n, method.b)]
+        size, m = len(blocks), min(round(method.per_row * len(blocks)), len(blocks) ** 2)
+        for head in range(query.shape[1]):
+            q, k, v = (x[0, head] for x in (query, key, value))
+
+            def mean(x, block):
+                return counts[block] @ x[block] / counts[block].sum()
+
+            coarse = torch.tensor([[mean(q, i) @ mean(k, j) for j in blocks] for i in blocks])
+            coarse, ranks = coarse * call.scale, coarse * call.scale
+            if method.ranking == "rows":
+                ranks = ranks - ranks.amax(1, keepdim=True)
+            first = [i * size + j for i in range(size) for j in range(size)]
+            near = method.diagonal // 2 if method.diagonal else -1
+            prior = [p % size < method.first or abs(p // size - p % size) <= near for p in first]
+            first.sort(key=lambda p: (prior[p], ranks.flatten()[p].item()), reverse=True)
+            weights = coarse.exp()[:, :, None, None] * torch.ones(method.b, method.b)
+            weights = weights.transpose(1, 2).flatten(0, 1).flatten(1)[:n, :n].clone()
+            exact, chosen = (q @ k.T * call.scale).exp(), first[:m]
+            if method.sparse:
+                for row in {p // size for p in chosen}:
+                    weights[blocks[row]] = 0
+            for p in chosen:
+                pair = blocks[p // size], blocks[p % size]
+                weights[pair] = exact[pair]
+            weights = weights * counts
+            output[0, head] = weights @ v / weights.sum(1, keepdim=True)
+        return output
+
+    return attend
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        MRA(4, 2.5), MRA(4, 0.5, sparse=True), MRA(4, 2, sparse=True),
+        MRA(4, 4, first=1, diagonal=3), MRA(4, 3.3, ranking="rows"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_equals_its_twin(method):
+    n = 53
+    for counted in (False, True):
+        counts = torch.arange(1.0, 3 * n + 1, dtype=torch.float64).view(3, n).sqrt().log()
+        call = call_of(valid=padded(n), log_multiplicity=counts if counted else None)
+        expected = row_by_row(twin(method), *inputs(n, 3), call)
+        torch.testing.assert_close(method.attend(*inputs(n, 3), call), expected)
+
+
+def test_by_hand():
+    assert read(MRA(2, 0.5), *A) == pytest.approx([2.5, 2.5, 2.255081, 1.911876], abs=1e-6)
+    three = [1.969464, 3.030536, 2.255081, 1.911876]
+    assert read(MRA(2, 1.5), *A) == pytest.approx(three, abs=1e-6)
+
+
+def test_constant_blocks_are_exact():
+    query, key, value = (x.repeat_interleave(4, 2) for x in inputs(12))
+    exact = VanillaEager().attend(query, key, value, call_of())
+    torch.testing.assert_close(MRA(4, 0).attend(query, key, value, call_of()), exact)
+
+
+def test_gradients_are_those_of_exact_attention_where_all_is_exact():
+    def gradients(method):
+        leaves = [x.requires_grad_() for x in inputs(21)]
+        method.attend(*leaves, call_of()).square().sum().backward()
+        return [x.grad for x in leaves]
+
+    for ours, exact in zip(gradients(MRA(4, 6)), gradients(VanillaEager()), strict=True):
+        torch.testing.assert_close(ours, exact)
+
+
+def test_what_cant_be_done_is_said_in_words():
+    with pytest.raises(Unsupported, match="future"):
+        read(MRA(), *A, causal=True)
+    with pytest.raises(Unsupported, match="position bias"):
+        MRA().attend(*inputs(5), call_of(bias=Slope(torch.ones(2))))
