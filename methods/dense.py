@@ -11,7 +11,6 @@ from torch import Tensor
 from methods import kernels
 from methods.attention import bias_by_distance, exact_attention
 from methods.base import AttentionCall, Method
-from methods.parameters import check_fields
 
 SHORTEST = 256
 """Tokens from which kernel="auto" is native. With fewer a call's fixed cost counts: at 64 tokens it
@@ -20,11 +19,7 @@ took up to 1.8 times torch's time, from 256 on no more than torch."""
 
 @dataclass(frozen=True)
 class NativeMethod(Method):
-    """A method that may run on the native kernels, and records with `kernels.note` where it did.
-    Raises ValueError for a value that its field's annotation doesn't accept."""
-
-    def __post_init__(self) -> None:
-        check_fields(self)
+    """A method that may run on the native kernels, and records with `kernels.note` where it did."""
 
     def exact_twin(self) -> Method | None:
         products: kernels.Products = getattr(self, "products", "float32")
