@@ -133,14 +133,15 @@ lra_cell = $(BENCH) run -m seed=$(SEEDS) recipe=$(1)_$$task method=$(2) $($(3)_$
 lra_cells = $(foreach m,$(lra_trained),$(call lra_cell,$(1),$(m),$(2),$(3))) \
   $(foreach m,$(lra_swapped),$(call lra_cell,$(1),$(m),$(2),$(3) protocol=swap))
 
-lra-small: $(READY)  ## small LRA encoders, trained for each method and swapped into (goes on after a stop; recipes' headers have costs) [METHODS='vanilla luna …' SEEDS=0,1,2 LRA_ARGS=]
+lra-small: $(READY)  ## small LRA encoders, trained for each method and swapped into (a seed: about 4 h 30 min of one core, an estimate; goes on after a stop) [METHODS='vanilla luna …' SEEDS=0,1,2 LRA_ARGS=]
 	@failed=0; for task in text image listops pathfinder; do block=16; test $$task != listops || block=4; \
 	$(call lra_cells,lra_small,SMALL,results=results/lra-small measure=quality) done; exit $$failed
 
 lra_ship = $(VENV)/bin/python -m tools.embedded.ship bench/models/embedded/lra-$$task$(2) \
   recipe=lra_small_$$task method=$(1) $(SMALL_$(1)) $(LRA_ARGS) &&
 
-lra-embedded: lra-small  ## what that trained, as the shipped models embedded-lra-…
+lra-embedded: METHODS = vanilla bigbird fourier
+lra-embedded: lra-small  ## what that trained for three methods, as the shipped models embedded-lra-…
 	@for task in text image listops pathfinder; do block=16; test $$task != listops || block=4; \
 	$(call lra_ship,vanilla) $(call lra_ship,bigbird,-bigbird) $(call lra_ship,fourier,-fourier) true \
 	|| exit 1; done
