@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -106,6 +107,12 @@ def described(hint: Any) -> str:
         kind, limit, *_ = get_args(hint)
         return str(limit) if isinstance(limit, Text) else f"{described(kind)}, {limit}"
     return TYPES.get(hint, str(hint))
+
+
+def check_choice(name: str, value: object, accepted: Sequence[object]) -> None:
+    """Raises ValueError where a value that is no field, or depends on one, isn't accepted."""
+    if value not in accepted:
+        raise ValueError(f"{name} is {value!r}; it takes {', '.join(map(repr, accepted))}")
 
 
 def in_layer_ranges(ranges: LayerRanges, layer: int) -> bool:
