@@ -16,9 +16,9 @@ NAMES_speed := ARGS
 NAMES_trust-aa := ARGS
 NAMES_speed-compare := OFFICIAL ARGS
 NAMES_embedded := OUT ONLY SHARE FORCE
-NAMES_lra-small := LRA_ARGS
+NAMES_lra-small := METHODS SEEDS LRA_ARGS
 NAMES_lra-embedded := LRA_ARGS
-NAMES_lra-full := LRA_ARGS
+NAMES_lra-full := METHODS SEEDS LRA_ARGS
 GOALS := $(or $(MAKECMDGOALS),help)
 KNOWN := $(foreach goal,$(GOALS),$(NAMES_$(goal))) PYTHON VENV SHELL
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
@@ -96,33 +96,61 @@ speed-compare: $(READY)  ## official codes beside ours, those that are installed
 embedded: $(DEV)  ## train the embedded models again, into results/embedded [OUT= ONLY='t5 …' SHARE=0.02 FORCE=1] (cost and expected score: tools/embedded/recipes/*.yaml)
 	@$(VENV)/bin/python -m tools.embedded.make $(ONLY) $(if $(OUT),--out $(OUT)) $(if $(SHARE),--share $(SHARE)) $(if $(FORCE),--force)
 
-# Methods' own parameters: at the short lengths of lra-small, and at those of lra-full.
+# An LRA encoder is trained with each of them that can be; vanilla's weights are run with some too.
+METHODS ?= vanilla bigbird fourier vcc iceformer longformer nystromformer performer linformer \
+  reformer sparse_transformer local_attention linear_transformer synthesizer sinkhorn \
+  h_transformer_1d lara mra fnet luna
+lra_trained = $(filter-out iceformer,$(METHODS))
+lra_swapped = $(filter bigbird fourier vcc iceformer nystromformer h_transformer_1d lara mra,$(METHODS))
+SEEDS ?= 0
+LRA_ARGS ?= n=512 batch=8
+# Methods' own parameters: at the short lengths of lra-small ($$block is 16 tokens, 4 in ListOps),
+# and at those of lra-full, which are LRA's where it has them.
 SMALL_bigbird = method.block_size=$$block method.random=1
 SMALL_fourier = method.upsample=false
 SMALL_vcc = method.k=4 method.h=$$block method.segment=64
 SMALL_iceformer = method.k=10
+SMALL_longformer = method.window=$$((2 * block)) method.global_tokens=none
+SMALL_nystromformer = method.m=$$((2 * block))
+SMALL_performer = method.m=$$((4 * block))
+SMALL_linformer = method.k=$$((2 * block)) method.n=256
+SMALL_reformer = method.chunk=$$block
+SMALL_sparse_transformer = method.l=$$block method.c=$$((block / 4))
+SMALL_local_attention = method.b=$$((2 * block))
+SMALL_synthesizer = method.n=256
+SMALL_sinkhorn = method.b=$$block method.n=256
+SMALL_h_transformer_1d = method.rank=$$block
+SMALL_lara = method.c=$$((2 * block))
+SMALL_mra = method.b=$$((block / 2))
+SMALL_luna = method.l=$$block
 FULL_fourier = method.upsample=false
 FULL_vcc = method.h=16
-LRA_ARGS ?= n=512 batch=8
+FULL_longformer = method.global_tokens=none
+FULL_performer = method.features=relu method.m=null
+FULL_linformer = method.k=16 method.sharing=key-value
+FULL_sparse_transformer = method.l=50 method.c=10
+FULL_synthesizer = method.k=32
+FULL_sinkhorn = method.b=50
 # Of recipes, method, kind (SMALL, FULL), more words: a cell that fails doesn't stop the rest.
-lra_cell = $(BENCH) run recipe=$(1)_$$task method=$(2) $($(3)_$(2)) $(4) $(LRA_ARGS) \
+lra_cell = $(BENCH) run -m seed=$(SEEDS) recipe=$(1)_$$task method=$(2) $($(3)_$(2)) $(4) $(LRA_ARGS) \
   || { code=$$?; test $$code = 130 && exit 130; failed=$$code; };
-lra_cells = $(foreach m,vanilla bigbird fourier,$(call lra_cell,$(1),$(m),$(2),$(3))) \
-  $(foreach m,bigbird fourier vcc iceformer,$(call lra_cell,$(1),$(m),$(2),$(3) protocol=swap))
+lra_cells = $(foreach m,$(lra_trained),$(call lra_cell,$(1),$(m),$(2),$(3))) \
+  $(foreach m,$(lra_swapped),$(call lra_cell,$(1),$(m),$(2),$(3) protocol=swap))
 
-lra-small: $(READY)  ## small LRA encoders, trained for three methods and swapped into for all (goes on after a stop; recipes' headers have costs) [LRA_ARGS=]
+lra-small: $(READY)  ## small LRA encoders, trained for each method and swapped into (a seed: about 4 h 30 min of one core, an estimate; goes on after a stop) [METHODS='vanilla luna …' SEEDS=0,1,2 LRA_ARGS=]
 	@failed=0; for task in text image listops pathfinder; do block=16; test $$task != listops || block=4; \
 	$(call lra_cells,lra_small,SMALL,results=results/lra-small measure=quality) done; exit $$failed
 
 lra_ship = $(VENV)/bin/python -m tools.embedded.ship bench/models/embedded/lra-$$task$(2) \
   recipe=lra_small_$$task method=$(1) $(SMALL_$(1)) $(LRA_ARGS) &&
 
-lra-embedded: lra-small  ## what that trained, as the shipped models embedded-lra-…
+lra-embedded: METHODS = vanilla bigbird fourier
+lra-embedded: lra-small  ## what that trained for three methods, as the shipped models embedded-lra-…
 	@for task in text image listops pathfinder; do block=16; test $$task != listops || block=4; \
 	$(call lra_ship,vanilla) $(call lra_ship,bigbird,-bigbird) $(call lra_ship,fourier,-fourier) true \
 	|| exit 1; done
 
-lra-full: $(READY)  ## the same at the published sizes, ListOps and Pathfinder, on a GPU [LRA_ARGS=]
+lra-full: $(READY)  ## the same at the published sizes, ListOps and Pathfinder, on a GPU [METHODS= SEEDS= LRA_ARGS=]
 	@failed=0; for task in listops pathfinder; do \
 	$(call lra_cells,lra,FULL,results=results/lra-full device=cuda measure=quality recipe.rows=20000) done; exit $$failed
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from methods.attention import exact_attention
 from methods.errors import Unsupported
 from methods.own_parameters import OwnParameter
+from methods.parameters import check_fields
 from methods.protocols import DecodingState, Layer, NormedLayer, PostNormLayer, Sublayer
 from methods.sequence import AttentionCall, PositionBias, SequenceInfo
 
@@ -54,7 +55,11 @@ class Workload:
 @dataclass(frozen=True)
 class Method:
     """Exact attention, layer after layer. Subclasses are frozen dataclasses whose fields are the
-    hyper-parameters; a changed field makes another cell."""
+    hyper-parameters; a changed field makes another cell. Raises ValueError for a value that its
+    field's annotation doesn't accept."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         """The attention of one layer: query [B, H, n, d], key and value [B, H or a divisor, n, d]

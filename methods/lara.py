@@ -22,7 +22,7 @@ from torch import Tensor
 
 from methods.attention import per_head
 from methods.base import AttentionCall, Method, SequenceInfo, Unsupported, Workload
-from methods.parameters import check_least
+from methods.parameters import Positive
 
 CAUSAL = "LARA is here for encoders: its proposals are means over all tokens"
 BIAS = "LARA computes no score that a position bias could be added to"
@@ -36,10 +36,7 @@ class LARA(Method):
     Raises Unsupported for a causal sequence and a position bias.
     """
 
-    c: int = 49
-
-    def __post_init__(self) -> None:
-        check_least("c", self.c, 1)
+    c: Positive = 49
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         if call.sequence.causal or call.bias is not None:

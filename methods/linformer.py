@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from methods.attention import per_head
 from methods.base import AttentionCall, Method, OwnParameter, Unsupported, Workload
-from methods.parameters import check_choice, check_least
+from methods.parameters import Positive
 
 CAUSAL = "Linformer is for encoders: each projected key is a sum over all tokens"
 BIAS = "Linformer's projected keys have no position for a position bias"
-SHARING = ("none", "headwise", "key-value")
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,9 @@ class Linformer(Method):
     Raises Unsupported for a causal sequence, a position bias and more than n tokens.
     """
 
-    k: int = 256
-    n: int = 4096
-    sharing: str = "none"
-
-    def __post_init__(self) -> None:
-        check_choice("sharing", self.sharing, SHARING)
-        check_least("k", self.k, 1)
-        check_least("n", self.n, 1)
+    k: Positive = 256
+    n: Positive = 4096
+    sharing: Literal["none", "headwise", "key-value"] = "none"
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         reason = self._reason(call.sequence.causal, call.bias is not None, key.shape[2])

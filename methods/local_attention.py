@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -20,7 +21,7 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from methods.attention import per_head, positions_of
 from methods.base import AttentionCall, Method, Unsupported, Workload
-from methods.parameters import check_choice, check_least
+from methods.parameters import Positive
 from methods.rows import without_padding
 
 CAUSAL = "the first token of each block would read nothing but itself in a causal model"
@@ -35,12 +36,8 @@ class LocalAttention(Method):
             i + ⌈n/b⌉, i + 2⌈n/b⌉, …, as in LRA's code
     """
 
-    b: int = 50
-    layout: str = "contiguous"
-
-    def __post_init__(self) -> None:
-        check_least("b", self.b, 1)
-        check_choice("layout", self.layout, ("contiguous", "strided"))
+    b: Positive = 50
+    layout: Literal["contiguous", "strided"] = "contiguous"
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         if call.sequence.causal:

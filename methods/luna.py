@@ -28,7 +28,7 @@ from methods.base import (
     Unsupported,
     Workload,
 )
-from methods.parameters import check_least
+from methods.parameters import Positive
 
 CAUSAL = "Luna is here for encoders: its packed sequence holds all tokens"
 BIAS = "Luna's packed sequence has no position for a position bias"
@@ -52,11 +52,8 @@ class Luna(Method):
     Raises Unsupported for a causal sequence and a position bias.
     """
 
-    l: int = 16  # noqa: E741 (the paper's name)
+    l: Positive = 16  # noqa: E741 (the paper's name)
     tied: bool = False
-
-    def __post_init__(self) -> None:
-        check_least("l", self.l, 1)
 
     def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:
         sequence = LunaInfo(**vars(sequence))

@@ -16,6 +16,7 @@ Differs from official code:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ from torch.nn.functional import pad
 
 from methods.attention import per_head
 from methods.base import AttentionCall, Method, Unsupported, Workload
-from methods.parameters import check_choice, check_least
+from methods.parameters import NonNegative, Positive, Range
 from methods.partial import Partial, widened
 from methods.pooling import block_means, counts_of
 from methods.rows import without_padding
@@ -46,17 +47,12 @@ class MRA(Method):
     No attention dropout. Raises Unsupported for a causal sequence or a position bias.
     """
 
-    b: int = 32
-    per_row: float = 4
-    first: int = 0
-    diagonal: int = 0
+    b: Positive = 32
+    per_row: Annotated[float, Range(least=0)] = 4
+    first: NonNegative = 0
+    diagonal: NonNegative = 0
     sparse: bool = False
-    ranking: str = "global"
-
-    def __post_init__(self) -> None:
-        check_choice("ranking", self.ranking, ("global", "rows"))
-        for name, least in (("b", 1), ("per_row", 0), ("first", 0), ("diagonal", 0)):
-            check_least(name, getattr(self, name), least)
+    ranking: Literal["global", "rows"] = "global"
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         if call.sequence.causal or call.bias is not None:

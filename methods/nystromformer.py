@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ from torch.nn.functional import conv2d, scaled_dot_product_attention
 
 from methods.attention import exact_attention, per_head
 from methods.base import AttentionCall, Method, OwnParameter, Unsupported, Workload
-from methods.parameters import check_least
+from methods.parameters import NonNegative, Positive, Range
 from methods.partial import widened
 from methods.pooling import counts_of, segment_means
 from methods.rows import without_padding
@@ -46,15 +47,9 @@ class Nystromformer(Method):
     No attention dropout. Raises Unsupported for a causal sequence or a position bias.
     """
 
-    m: int = 64
-    iterations: int = 6
-    convolution: int = 0
-
-    def __post_init__(self) -> None:
-        check_least("m", self.m, 1)
-        check_least("iterations", self.iterations, 0)
-        if self.convolution < 0 or self.convolution % 2 == 0 < self.convolution:
-            raise ValueError(f"convolution is {self.convolution}; it is 0 or an odd number")
+    m: Positive = 64
+    iterations: NonNegative = 6
+    convolution: Literal[0] | Annotated[int, Range(least=1, step=2)] = 0
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         if call.sequence.causal or call.bias is not None:

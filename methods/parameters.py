@@ -110,15 +110,9 @@ def described(hint: Any) -> str:
 
 
 def check_choice(name: str, value: object, accepted: Sequence[object]) -> None:
-    """Raises ValueError where a value, such as one that depends on another, isn't accepted."""
+    """Raises ValueError where a value that is no field, or depends on one, isn't accepted."""
     if value not in accepted:
         raise ValueError(f"{name} is {value!r}; it takes {', '.join(map(repr, accepted))}")
-
-
-def check_least(name: str, value: float | None, least: float) -> None:
-    """Raises ValueError where a value is given and below `least`."""
-    if value is not None and value < least:
-        raise ValueError(f"{name} is {value}; the least is {least}")
 
 
 def in_layer_ranges(ranges: LayerRanges, layer: int) -> bool:

@@ -18,13 +18,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 
 from methods.base import AttentionCall, Method
 from methods.linear import LinearMethod
-from methods.parameters import check_choice, check_least
+from methods.parameters import NonNegative, Positive, Range
 
 DRAWN = 1_000_003  # seeds of layers are this far apart
 
@@ -40,19 +41,15 @@ class Performer(LinearMethod):
     seed      of the directions, drawn for each layer
     """
 
-    features: str = "softmax"
-    m: int | None = 256
-    offset: float = 1e-3
-    seed: int = 0
+    features: Literal["softmax", "relu"] = "softmax"
+    m: Positive | None = 256
+    offset: Annotated[float, Range(above=0)] = 1e-3
+    seed: NonNegative = 0
 
     def __post_init__(self) -> None:
-        check_choice("features", self.features, ("softmax", "relu"))
-        check_least("m", self.m, 1)
-        check_least("seed", self.seed, 0)
+        super().__post_init__()
         if self.m is None and self.features == "softmax":
             raise ValueError("m=null needs features=relu")
-        if self.offset <= 0:
-            raise ValueError(f"offset is {self.offset}; it is above 0")
 
     def log_features(self, x: Tensor, call: AttentionCall) -> Tensor:
         x = x * math.sqrt(call.scale)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ from torch.nn.functional import linear, relu, scaled_dot_product_attention
 from methods.attention import per_head
 from methods.base import AttentionCall, Method, OwnParameter, Sublayer, Unsupported, Workload
 from methods.blocks import Blocks
-from methods.parameters import check_least
+from methods.parameters import Positive, Range
 
 CAUSAL = (
     "Sinkhorn attention sorts blocks to before those they come after; the causal form is absent"
@@ -44,16 +45,10 @@ class Sinkhorn(Method):
     position bias and more than n tokens.
     """
 
-    b: int = 32
-    n: int = 4096
-    iterations: int = 8
-    tau: float = 0.75
-
-    def __post_init__(self) -> None:
-        for name in ("b", "n", "iterations"):
-            check_least(name, getattr(self, name), 1)
-        if self.tau <= 0:
-            raise ValueError(f"tau is {self.tau}; it is above 0")
+    b: Positive = 32
+    n: Positive = 4096
+    iterations: Positive = 8
+    tau: Annotated[float, Range(above=0)] = 0.75
 
     def mix(self, hidden: Tensor, sublayer: Sublayer, call: AttentionCall) -> Tensor:
         reason = self._reason(call.sequence.causal, call.bias is not None, hidden.shape[1])

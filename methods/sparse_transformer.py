@@ -17,6 +17,7 @@ Differs from official codes:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ from torch import Tensor
 from methods.attention import per_head
 from methods.base import AttentionCall, Method, Workload
 from methods.groups import attend_in_groups, fused_in_groups
-from methods.parameters import check_choice, check_least
+from methods.parameters import Positive
 from methods.rows import without_padding
 
 
@@ -39,14 +40,12 @@ class SparseTransformer(Method):
     Rows are cut into blocks without their padding. No attention dropout.
     """
 
-    pattern: str = "fixed"
-    l: int = 128  # noqa: E741
-    c: int = 8
+    pattern: Literal["fixed", "strided"] = "fixed"
+    l: Positive = 128  # noqa: E741
+    c: Positive = 8
 
     def __post_init__(self) -> None:
-        check_choice("pattern", self.pattern, ("fixed", "strided"))
-        check_least("l", self.l, 1)
-        check_least("c", self.c, 1)
+        super().__post_init__()
         if self.c > self.l:
             raise ValueError(f"c is {self.c}; a block has l={self.l} tokens")
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -22,9 +23,8 @@ from torch.nn.functional import dropout, relu
 
 from methods.attention import add_key_bias, exact_attention, mask_future, per_head, positions_of
 from methods.base import AttentionCall, Method, OwnParameter, Sublayer, Unsupported, Workload
-from methods.parameters import check_choice, check_least
+from methods.parameters import Positive
 
-FORMS = ("random", "factorised", "dense")
 DECODING = "a dense Synthesizer's weights need the hidden states, which a KV cache has not"
 
 
@@ -39,14 +39,9 @@ class Synthesizer(Method):
     A decoder's new token has the last row of R. Raises Unsupported for more than n tokens.
     """
 
-    form: str = "factorised"
-    k: int = 8
-    n: int = 4096
-
-    def __post_init__(self) -> None:
-        check_choice("form", self.form, FORMS)
-        check_least("k", self.k, 1)
-        check_least("n", self.n, 1)
+    form: Literal["random", "factorised", "dense"] = "factorised"
+    k: Positive = 8
+    n: Positive = 4096
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         """Of the last tokens, as many as there are queries."""

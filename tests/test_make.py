@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 
 import pytest
 
+from bench.request import compose, plugins
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.skipif(not shutil.which("make"), reason="no make here")
@@ -43,6 +45,25 @@ def test_values_reach_bench_as_they_are_given():
     assert words[1:] == [
         "run", "model=it's a b/ü", "data.dir=~/x y", "length=256", "n=3", "seed=1",
     ]  # fmt: skip
+
+
+def test_lra_small_trains_every_method_that_can_be_trained():
+    printed = make("-n", "lra-small", "SEEDS=0,1").stdout.splitlines()[-1]
+    cells = re.findall(r"bench run -m seed=0,1 (recipe=.*?) \|\|", printed)
+    swapped = {cell for cell in cells if "protocol=swap" in cell}
+    echo = "; ".join(f"echo {cell}" for cell in cells if cell not in swapped)
+    words = ["bash", "-c", f"task=text; block=16; {echo}"]
+    lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert all(compose.check_overrides(line.split()) for line in lines)
+    names = [line.split()[1].removeprefix("method=") for line in lines]
+    trained = {plugins.conf("method", name)["target"] for name in names}
+    methods = [plugins.conf("method", name) for name in plugins.available("method")]
+    expected = {m["target"] for m in methods if m["facts"]["trains"]}
+    elsewhere = {"methods.vanilla:VanillaEager", "methods.bigbird.etc:BigBirdETC"}
+    assert trained == expected - elsewhere and len(names) == len(trained)
+    assert {re.search("method=([a-z0-9_]+)", cell)[1] for cell in swapped} == {
+        "bigbird", "fourier", "vcc", "iceformer", "nystromformer", "h_transformer_1d", "lara", "mra"
+    }  # fmt: skip
 
 
 def test_setup_looks_at_the_version_of_python_first(tmp_path):

@@ -32,13 +32,14 @@ def results(arguments: Sequence[str]) -> int:
     parser = parser_for(
         "results",
         "list rows, newest last; or: bench results merge | check | migrate (each with --help)",
-        "bench results method=vcc length=1024,4096\nbench results 3f2a",
+        "bench results method=vcc length=1024,4096\nbench results 3f2a\nbench results --seeds",
     )
     parser.add_argument("words", nargs="*", metavar="NAME=VALUE", help="a filter, or a row's id")
+    parser.add_argument("--seeds", action="store_true", help="scores: mean and spread over seeds")
     add_results(parser)
     add_format(parser)
     options = parser.parse_args(arguments)
-    from bench.store import query
+    from bench.store import over_seeds, query
     from bench.terminal import rows_table
 
     rows, warnings = query.select(options.words, options.results)
@@ -48,6 +49,12 @@ def results(arguments: Sequence[str]) -> int:
         raise RequestError(f"no row of {options.results} has an id that begins with '{ids[0]}'")
     if not rows:
         print(f"no rows in {options.results} that fit", file=sys.stderr)
+    elif options.seeds and not (records := over_seeds.over_seeds(rows)):
+        print(f"no scores in {options.results} that fit", file=sys.stderr)
+    elif options.seeds and text_table.tabular(options.format):
+        text_table.write(options.format, over_seeds.COLUMNS, records)
+    elif options.seeds:
+        rows_table.show_seeds(records)
     elif text_table.tabular(options.format):
         text_table.write(options.format, rows_table.COLUMNS, rows)
     else:

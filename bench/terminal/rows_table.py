@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.markup import escape
@@ -50,6 +50,26 @@ def show(rows: Sequence[Row]) -> None:
     left = ("row", "UTC", "method", "task", "model", "device", "status", "same engine", "kernel")
     title = " · ".join(_titled(name, lines[0][name]) for name in shared)
     text_table.draw(title, names, ([line[name] for name in names] for line in lines), left)
+
+
+def show_seeds(records: Sequence[Mapping[str, Any]]) -> None:
+    """The scores of `bench.store.over_seeds`."""
+    names = ("method", "task", "tokens", "weights", "seeds", "mean", "sd", "range", "at chance")
+    lines = [
+        (
+            escape(plugins.method_label(record["method"], record["method_params"]) or "–"),
+            escape(record["task"]),
+            f"{record['length']:,d}",
+            record["weights_kind"],
+            record["seeds"],
+            f"{record['mean']:.1f}",
+            _number(record["sd"], ".1f"),
+            f"{record['lowest']:.1f} … {record['highest']:.1f}",
+            str(record["seeds_at_chance"] or ""),
+        )
+        for record in records
+    ]
+    text_table.draw("scores over seeds", names, lines, ("method", "task", "weights", "seeds"))
 
 
 def _line(row: Row) -> dict[str, str]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -26,7 +27,7 @@ from methods.attention import per_head
 from methods.base import AttentionCall, Method, SequenceInfo, Unsupported, Workload
 from methods.groups import attend_in_groups, fused_in_groups
 from methods.h_transformer_1d.levels import Level, levels_of
-from methods.parameters import check_choice, check_least
+from methods.parameters import Range
 from methods.partial import Partial, widened
 from methods.rows import without_padding
 
@@ -44,14 +45,8 @@ class HTransformer1D(Method):
     No attention dropout. Raises Unsupported where scores have a position bias.
     """
 
-    rank: int = 16
-    queries: str = "coarse"
-
-    def __post_init__(self) -> None:
-        check_choice("queries", self.queries, ("coarse", "fine"))
-        check_least("rank", self.rank, 1)
-        if self.rank % 2 and self.rank > 1:
-            raise ValueError(f"rank is {self.rank}; it is even, or 1")
+    rank: Literal[1] | Annotated[int, Range(least=2, step=2)] = 16
+    queries: Literal["coarse", "fine"] = "coarse"
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         if call.bias is not None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -21,10 +22,8 @@ from torch.nn.functional import linear
 from methods.attention import per_head
 from methods.base import AttentionCall, Method, OwnParameter, Sublayer, Workload
 from methods.longformer.window import GlobalTokens, global_attention, window_attention
-from methods.parameters import check_choice
+from methods.parameters import Range
 
-GLOBAL = ("vip", "first", "none")
-PROJECTIONS = ("own", "shared")
 NAMES = ("query", "key", "value")
 
 
@@ -36,15 +35,9 @@ class Longformer(Method):
                    a swap starts from there), or the layer's, "shared"
     """
 
-    window: int = 512
-    global_tokens: str = "vip"
-    projections: str = "own"
-
-    def __post_init__(self) -> None:
-        check_choice("global_tokens", self.global_tokens, GLOBAL)
-        check_choice("projections", self.projections, PROJECTIONS)
-        if self.window < 2 or self.window % 2:
-            raise ValueError(f"window is {self.window}; it is an even number of tokens, 2 or more")
+    window: Annotated[int, Range(least=2, step=2)] = 512
+    global_tokens: Literal["vip", "first", "none"] = "vip"
+    projections: Literal["own", "shared"] = "own"
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         return self._read((query, key, value), (query, key, value), call)

@@ -20,6 +20,7 @@ Differs from official codes:
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ from torch.nn.functional import normalize
 
 from methods.attention import per_head
 from methods.base import AttentionCall, Method, Unsupported, Workload
-from methods.parameters import check_choice, check_least
+from methods.parameters import NonNegative, Positive, Range
 from methods.partial import Partial, widened
 from methods.reformer.lsh import Chunks, rotations
 from methods.rows import without_padding
@@ -52,19 +53,12 @@ class Reformer(Method):
     No attention dropout. Raises Unsupported for a causal sequence.
     """
 
-    chunk: int = 64
-    rounds: int = 1
-    buckets: int | None = None
+    chunk: Positive = 64
+    rounds: Positive = 1
+    buckets: Annotated[int, Range(least=2, step=2)] | None = None
     own_bucket: bool = True
-    multiplicity: str = "once"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_choice("multiplicity", self.multiplicity, ("once", "counted"))
-        for name, least in (("chunk", 1), ("rounds", 1), ("buckets", 2), ("seed", 0)):
-            check_least(name, getattr(self, name), least)
-        if self.buckets is not None and self.buckets % 2:
-            raise ValueError(f"buckets is {self.buckets}; it is even")
+    multiplicity: Literal["once", "counted"] = "once"
+    seed: NonNegative = 0
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         if call.sequence.causal:

@@ -15,8 +15,11 @@ from reports.papers.objections import task_length
 Labelled = tuple[str, str]
 """What a command is for, and the command."""
 Key = tuple[str, ...]
-"""The parts of a command without its tasks: label, method, then the other overrides."""
+"""The parts of a command without its tasks: label, what the tasks are given as ("task" or
+"recipe"), method, then the other overrides."""
 DEFAULT_LENGTH = 4096
+SCORES_ONLY = {*SCORES, None}
+"""What a table measures whose commands need no time and no memory."""
 
 
 def preparation(table: PaperTable) -> list[Labelled]:
@@ -60,7 +63,10 @@ def _keys(table: PaperTable, cell: PaperCell) -> Iterator[tuple[Key, str]]:
     if _runs(definition, cell):
         measures = {definition.metric(c.printed.metric).measure for c in table.cells}
         for name, task in _tasks(definition, cell):
-            yield (_label(definition, cell), *_overrides(definition, measures, cell, name)), task
+            recipe = definition.task(name).recipe if measures <= SCORES_ONLY else None
+            given = "recipe" if recipe else "task"
+            overrides = _overrides(definition, measures, cell, name)
+            yield (_label(definition, cell), given, *overrides), recipe or task
 
 
 def _grouped(keys: Iterable[tuple[Key, str]]) -> dict[Key, list[str]]:
@@ -71,9 +77,9 @@ def _grouped(keys: Iterable[tuple[Key, str]]) -> dict[Key, list[str]]:
 
 
 def _command(key: Key, tasks: list[str]) -> str:
-    _, method, *overrides = key
+    _, given, method, *overrides = key
     sweep = "-m " if len(tasks) > 1 or "," in method else ""
-    return f"bench run {sweep}{method} task={','.join(tasks)} {' '.join(overrides)}"
+    return f"bench run {sweep}{method} {given}={','.join(tasks)} {' '.join(overrides)}"
 
 
 def _runs(definition: Definition, cell: PaperCell) -> bool:
@@ -110,11 +116,12 @@ def _overrides(
     printed_length = None if definition.any_length else printed.length
     length = printed_length or task_length(definition.task(task).task) or DEFAULT_LENGTH
     batch = printed.extra.get("batch", definition.batch)
-    measure = "quality" if measures <= {*SCORES, None} else definition.measure
+    scores_only = measures <= SCORES_ONLY
+    measure = "quality" if scores_only else definition.measure
+    sizes = [f"model={_model(definition, cell)}", f"length={length}"]
     return (
         f"method={name}" + "".join(f" method.{k}={_value(v)}" for k, v in parameters.items()),
-        f"model={_model(definition, cell)}",
-        f"length={length}",
+        *([] if scores_only and definition.task(task).recipe else sizes),
         *(["n=null"] if measures & set(SCORES) else []),
         *([f"batch={batch}"] if batch else []),
         *definition.overrides,

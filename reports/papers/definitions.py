@@ -29,12 +29,13 @@ SETUP = ("model", "weights", "data", "precision", "batch", "device")
 class PaperMethod:
     """A printed method in the project's names.
 
-    by_task  additional parameters for a printed task
-    by_size  additional parameters for a printed size
-    unlike   NAME=VALUE of a parameter that isn't the paper's → what it does instead
-    size     size of its model, where the paper prints none
-    cannot   why nothing of it can be measured
-    scores   why its scores can't be compared
+    by_task   additional parameters for a printed task
+    by_size   additional parameters for a printed size
+    unlike    NAME=VALUE of a parameter that isn't the paper's → what it does instead
+    size      size of its model, where the paper prints none
+    cannot    why nothing of it can be measured
+    scores    why its scores can't be compared
+    unstated  what of its settings isn't known, so that none of its figures can be compared
     """
 
     label: str
@@ -46,6 +47,7 @@ class PaperMethod:
     size: str = ""
     cannot: str | None = None
     scores: str | None = None
+    unstated: str | None = None
 
     def parameters(self, task: str, size: str) -> dict[str, Any]:
         return {**self.params, **self.by_task.get(task, {}), **self.by_size.get(size, {})}
@@ -53,9 +55,11 @@ class PaperMethod:
 
 @dataclass(frozen=True)
 class PaperTask:
-    """A printed task in the project's names; `cannot` and `scores` as in PaperMethod."""
+    """A printed task in the project's names; `cannot` and `scores` as in PaperMethod.
+    `recipe` trains for it: in a command for scores it stands for task, model and length."""
 
     task: str | None = None
+    recipe: str | None = None
     cannot: str | None = None
     scores: str | None = None
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.request import plugins
 from bench.statistics import paired
 from bench.status import Status
 from bench.store.quality_arms import comparison_text
@@ -61,7 +63,8 @@ class StoredRows:
     """The rows of the given methods and tasks in some folders, one row for each cell and host."""
 
     def __init__(self, folders: Iterable[Path], methods: set[str], tasks: set[str]) -> None:
-        where = {"method": sorted(methods | {UNFUSED}), "task": sorted(tasks)}
+        names = {name for method in methods | {UNFUSED} for name in same_class(method)}
+        where = {"method": sorted(names), "task": sorted(tasks)}
         rows: list[Row] = []
         self.warnings: list[str] = []
         for folder in folders:
@@ -77,11 +80,21 @@ class StoredRows:
                 self._unfused[tuple(row[name] for name in SAME_CELL)] = row
 
     def of(self, method: str, task: str) -> Sequence[Row]:
-        return self._by_cell.get((method, task), ())
+        """The rows of a method, under each name that its class has."""
+        names = same_class(method)
+        return [row for name in names for row in self._by_cell.get((name, task), ())]
 
     def unfused(self, row: Row) -> Row | None:
         """The row of unfused attention at the same cell, on the same host."""
         return self._unfused.get(tuple(row[name] for name in SAME_CELL))
+
+
+@cache
+def same_class(method: str) -> tuple[str, ...]:
+    """The method, and what other names its class has, such as that of a benchmark's settings."""
+    targets = {name: plugins.conf("method", name)["target"] for name in plugins.available("method")}
+    others = [name for name in targets if targets[name] == targets.get(method) and name != method]
+    return (method, *others)
 
 
 def parameters(row: Row) -> dict[str, Any]:

@@ -23,6 +23,8 @@ def objections(
         yield from _of_scores(definition, row, printed, method)
     if metric.cannot:
         yield metric.cannot
+    if method.unstated:
+        yield method.unstated
     size = definition.size(printed)
     model = definition.models.get(size)
     if model is None or not measured.of_size(row, model.like):

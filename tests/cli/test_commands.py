@@ -75,6 +75,29 @@ def test_results_is_spelled_alike_everywhere(said, tmp_path):
     assert code == 2 and "scrolls/qmsum.zip" in err
 
 
+def test_scores_are_averaged_over_seeds_and_nothing_else(said, tmp_path):
+    scores = {0: 40.0, 1: 44.0, 2: 48.0}
+    rows = [made.row(method="luna", seed=seed, value=score) for seed, score in scores.items()]
+    rows[2]["at_chance"] = True
+    rows.append(made.row(method="luna", seed=3, value=None, status="error"))
+    rows.append(made.row(method="luna", seed=0, value=90.0, length=1024))
+    Store(tmp_path).append(rows)
+    code, out, _ = said("results", "--seeds", f"results={tmp_path}", "--json")
+    three, one = json.loads(out)
+    assert code == 0 and three["seeds"] == "0 1 2" and three["mean"] == 44.0
+    assert three["sd"] == pytest.approx(4.0) and three["seeds_at_chance"] == 1
+    assert (three["lowest"], three["highest"]) == (40.0, 48.0)
+    assert one["mean"] == 90.0 and one["sd"] is None and one["seeds"] == "0"
+    shown = said("results", "--seeds", "--format=table", f"results={tmp_path}")[1]
+    assert "40.0 … 48.0" in shown and "44.0" in shown
+
+
+def test_rows_without_a_score_have_no_mean(said, tmp_path):
+    Store(tmp_path).append([made.row(value=None)])
+    code, out, err = said("results", "--seeds", f"results={tmp_path}")
+    assert code == 0 and not out and "no scores" in err
+
+
 def test_tables_are_json_on_request(said, tmp_path):
     Store(tmp_path).append([made.row(row_id="aa11", ratio_ci_hi=float("inf"))])
     (row,) = json.loads(said("results", f"results={tmp_path}", "--json")[1])

@@ -78,5 +78,3 @@ def test_fine_queries_come_closer():
 def test_what_cant_be_done_is_said_in_words():
     with pytest.raises(Unsupported, match="position bias"):
         HTransformer1D().attend(*inputs(5), call_of(bias=Slope(torch.ones(2))))
-    with pytest.raises(ValueError, match="rank is 3; it is even, or 1"):
-        HTransformer1D(3)

@@ -122,5 +122,3 @@ def test_what_cant_be_done_is_said_in_words():
         Performer().attend(*inputs(5), call_of(bias=Slope(torch.ones(2))))
     with pytest.raises(ValueError, match="m=null needs features=relu"):
         Performer(m=None)
-    with pytest.raises(ValueError, match="offset is 0"):
-        Performer(offset=0)

@@ -89,5 +89,3 @@ def test_hashes_follow_seed_layer_head_and_round():
 def test_what_cant_be_done_is_said_in_words():
     with pytest.raises(Unsupported, match="future"):
         read(Reformer(), *A, causal=True)
-    with pytest.raises(ValueError, match="buckets is 3; it is even"):
-        Reformer(buckets=3)

@@ -61,6 +61,20 @@ WRONG = [
     ("fourier", "r=0", "a finite number, above 0 and at most 1"),
     ("fourier", "layers=-1", "such as '2,4'"),
     ("vanilla", "products=int8", "'float32', 'bfloat16'"),
+    ("h_transformer_1d", "rank=3", "1 or a whole number, 2, 4, 6, …"),
+    ("lara", "c=0", "a whole number, 1 or more"),
+    ("linformer", "k=0", "a whole number, 1 or more"),
+    ("linformer_lra", "sharing=layerwise", "'none', 'headwise', 'key-value'"),
+    ("local_attention", "layout=blocks", "'contiguous', 'strided'"),
+    ("longformer", "window=7", "a whole number, 2, 4, 6, …"),
+    ("luna", "l=0", "a whole number, 1 or more"),
+    ("mra_s", "per_row=-1", "a finite number, 0 or more"),
+    ("nystromformer", "convolution=4", "0 or a whole number, 1, 3, 5, …"),
+    ("performer", "offset=0", "a finite number, above 0"),
+    ("reformer", "buckets=3", "a whole number, 2, 4, 6, … or null"),
+    ("sinkhorn", "tau=0", "a finite number, above 0"),
+    ("sparse_transformer", "pattern=random", "'fixed', 'strided'"),
+    ("synthesizer", "form=sparse", "'random', 'factorised', 'dense'"),
 ]  # fmt: skip
 
 

@@ -51,6 +51,31 @@ def test_what_is_not_the_papers_cell_is_shown_and_never_compared(judged, more, r
     assert cell.measured.value == 74.6 and cell.judgement.delta is None
 
 
+def test_settings_with_a_name_of_their_own_count_by_their_parameters(judged):
+    linformer = {"method": "linformer", "task": "text", "model_size": "lra-base"}
+    row = {
+        "task": "lra_text", "split": "test", "data_source": "local", "weights_kind": "from-scratch",
+        "model": "my-lra-base", "length": 4000, "metric": "accuracy", "n_scored": 25000,
+    }  # fmt: skip
+    params = {"k": 16, "n": 4096, "sharing": "key-value"}
+    given = {"method": "linformer_lra", "method_params": json.dumps(params | {"k": 256})}
+    cell = judged(scored(54.0, **row, **given), name="fourier_table1", **linformer)
+    assert cell.reason == "k=256; the paper's is 16"
+    given["method_params"] = json.dumps(params)
+    cell = judged(scored(54.0, **row, **given), name="fourier_table1", **linformer)
+    assert cell.verdict == "reproduced" and cell.row["method"] == "linformer_lra"
+
+
+def test_settings_that_nobody_knows_are_shown_and_never_compared(judged):
+    row = scored(77.0, method="mra_4k", method_params="{}")
+    cell = judged(row, **{**F1, "method": "mra"})
+    assert cell.verdict == "not comparable" and cell.measured.value == 77.0
+    assert cell.reason == (
+        "the paper prints no number of exact blocks; 16 a row is that of MRA's authors at 4,096 "
+        "tokens"
+    )
+
+
 @pytest.mark.parametrize(
     ("layers", "reason"), [(8, "plain_layers=8; the paper's is 6"), (6, ""), (None, "")]
 )

@@ -37,6 +37,9 @@ def test_a_table_names_what_there_is(name):
         assert bool(task.task) != bool(task.cannot), task
         if task.task:
             plugins.conf("task", task.task)
+        if task.recipe:
+            overridden = plugins.conf("recipe", task.recipe)["defaults"]
+            assert {"override /task": task.task} in overridden
     assert set(definition.reference) <= set(definition.methods)
     for names in definition.averages.values():
         assert set(names) <= set(definition.tasks)
@@ -76,6 +79,14 @@ def test_one_command_composes_whole():
     words = dict(commands(table("fourier_table3")))["BART-large"].split()[2:]
     request = compose.compose([word for word in words if word != "-m"])
     assert request["method"]["name"] == "vanilla" and request["n"] is None
+
+
+def test_weights_that_are_trained_from_scratch_come_from_a_recipe():
+    [words] = [c for _, c in commands(table("lra_leaderboard")) if "recipe=lra_listops " in c]
+    request = compose.compose(words.split()[2:])
+    assert request["recipe"]["name"] == "lra_listops" and request["method"]["m"] == 2
+    assert request["task"]["name"] == "lra_listops" and request["length"] == 2000
+    assert all("task=" in command for _, command in commands(table("lra_speed")))
 
 
 def test_every_table_is_there():
