@@ -82,6 +82,7 @@ def _runs(definition: Definition, cell: PaperCell) -> bool:
     method = definition.method(cell.printed.method)
     unprinted = cell.printed.value is None and not definition.unsourced
     impossible = method.cannot or (metric.cannot and not metric.measure) or unprinted
+    impossible = impossible or (method.models and metric.measure in RATIOS)
     return not impossible and bool(_tasks(definition, cell))
 
 
@@ -92,7 +93,7 @@ def _tasks(definition: Definition, cell: PaperCell) -> list[tuple[str, str]]:
 
 
 def _model(definition: Definition, cell: PaperCell) -> str:
-    sizes = definition.models
+    sizes = definition.models_of(definition.method(cell.printed.method))
     return (sizes.get(definition.size(cell.printed)) or next(iter(sizes.values()))).run
 
 

@@ -24,7 +24,7 @@ def objections(
     if metric.cannot:
         yield metric.cannot
     size = definition.size(printed)
-    model = definition.models.get(size)
+    model = definition.models_of(method).get(size)
     if model is None or not measured.of_size(row, model.like):
         expected = size or "of another size"
         yield f"model {row['model']}; the paper's is {expected}"
