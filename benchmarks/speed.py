@@ -87,13 +87,22 @@ def arms(n: int) -> list[Arm]:
             Vanilla("native", "bfloat16"),
             {1024: 3.8, 4096: 3.8, 16384: 4},
         ),
-        Arm("iceformer quantized", IceFormer(), {1024: 4, 4096: 6, 16384: 9, 131072: 20}),
+        Arm(
+            "iceformer quantized",
+            IceFormer(search="quantized"),
+            {1024: 4, 4096: 6, 16384: 9, 131072: 20},
+        ),
         Arm("iceformer dci", DCI, {4096: 1, 16384: 1.3}),
         Arm("iceformer exact", IceFormer(search="exact")),
         Arm("bigbird torch", BigBird(kernel="torch"), {1024: 1.5, 4096: 5.4, 16384: 20}),
         *(Arm(f"bigbird native {p}", BigBird(products=p), goal) for p, goal in BIGBIRD.items()),
         CAUSAL,
-        Arm("iceformer quantized causal", IceFormer(), {1024: 3, 4096: 5, 16384: 7}, causal=True),
+        Arm(
+            "iceformer quantized causal",
+            IceFormer(search="quantized"),
+            {1024: 3, 4096: 5, 16384: 7},
+            causal=True,
+        ),
     ]
     long = {"vanilla_eager": LONGEST_EAGER, "iceformer exact": LONGEST_EXACT}
     long["iceformer dci"] = LONGEST_WHOLE
@@ -195,7 +204,7 @@ def trained_attention(session: Session, n: int, rate: float) -> None:
     name, inputs = speed_models.trained_attention(n)
     heads, size = inputs[0].shape[1], inputs[0].shape[3]
     print(f"keys of {name}: {heads} heads of {size}")
-    compared = [FUSED, Arm("iceformer quantized", IceFormer())]
+    compared = [FUSED, Arm("iceformer quantized", IceFormer(search="quantized"))]
     compared += [
         Arm(f"iceformer dci k0={k0:g}", replace(DCI, k0=k0), {4096: 1, 16384: 1.3})
         for k0 in (0.06, 0.1, 0.14)
@@ -227,7 +236,7 @@ def main() -> None:
     reason, rates = kernels.available(), ceiling()
     machine = platform.processor() or platform.machine()
     print(f"{machine}, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")
-    print(f"native kernels: {'yes' if reason is None else reason}")
+    print(f"native kernels: {kernels.name() if reason is None else reason}")
     print("GEMM ceiling, 1 thread: " + ", ".join(f"{r:.0f} GF/s {n}" for n, r in rates.items()))
     parts = [(name, n) for n in options.lengths for name in options.only if n in SECTIONS[name][1]]
     facts = {"gemm_gflops": rates["float32"], "command": shlex.join(sys.argv)}

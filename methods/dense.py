@@ -11,6 +11,7 @@ from torch import Tensor
 from methods import kernels
 from methods.attention import bias_by_distance, exact_attention
 from methods.base import AttentionCall, Method
+from methods.kernels import widths
 from methods.parameters import check_fields
 
 SHORTEST = 256
@@ -21,10 +22,12 @@ took up to 1.8 times torch's time, from 256 on no more than torch."""
 @dataclass(frozen=True)
 class NativeMethod(Method):
     """A method that may run on the native kernels, and records with `kernels.note` where it did.
-    Raises ValueError for a value that its field's annotation doesn't accept."""
+    Raises ValueError for a value that its field's annotation doesn't accept, and where the variable
+    BENCH_KERNELS names no vectors of this CPU."""
 
     def __post_init__(self) -> None:
         check_fields(self)
+        widths.chosen()
 
     def exact_twin(self) -> Method | None:
         products: kernels.Products = getattr(self, "products", "float32")

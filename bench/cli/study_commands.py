@@ -34,7 +34,7 @@ def recall(arguments: Sequence[str]) -> int:
     parser = parser_for(
         "recall",
         "recall of k-NN searches against their time: ours, exact top-k, and those of faiss, "
-        "hnswlib and annoy that are installed",
+        "hnswlib, annoy and scann that are installed",
         "bench recall --keys 4000 --queries 500\n"
         "bench recall --data fashion-mnist --keys 60000 --queries 10000   # the paper's",
     )

@@ -131,7 +131,8 @@ def _faiss(k: int, metric: str, threads: int, seed: int) -> Iterator[Search]:
 
     def build(keys: Tensor, recipe: str, **effort: int) -> Query:
         clusters = max(1, min(int(len(keys) ** 0.5), len(keys) // 39))
-        index = faiss.index_factory(keys.shape[1], recipe.format(clusters), kind)
+        codes = keys.shape[1] // (2 if keys.shape[1] % 2 == 0 else 1)
+        index = faiss.index_factory(keys.shape[1], recipe.format(clusters, codes), kind)
         index.train(keys.numpy())
         index.add(keys.numpy())
         for parameter, value in effort.items():
@@ -142,6 +143,10 @@ def _faiss(k: int, metric: str, threads: int, seed: int) -> Iterator[Search]:
     for nprobe in (1, 4, 16, 64):
         ivf = partial(build, recipe="IVF{},Flat", nprobe=nprobe)
         yield Search("faiss:ivf", {"nprobe": nprobe}, ivf)
+    # 4-bit product quantisation with look-ups in registers, two dimensions a code.
+    for factor in (2, 8, 32):
+        fast = partial(build, recipe="PQ{1}x4fs,RFlat", k_factor_rf=factor)
+        yield Search("faiss:fastscan", {"k_factor": factor}, fast)
     for ef in (16, 64, 256):
         hnsw = partial(build, recipe="HNSW16,Flat", efSearch=ef)
         yield Search("faiss:hnsw", {"M": 16, "efSearch": ef}, hnsw)
@@ -179,4 +184,21 @@ def _annoy(k: int, metric: str, threads: int, seed: int) -> Iterator[Search]:
         yield Search("annoy", {"trees": trees}, partial(build, trees=trees))
 
 
-PEERS = {"faiss": _faiss, "hnswlib": _hnswlib, "annoy": _annoy}
+def _scann(k: int, metric: str, threads: int, seed: int) -> Iterator[Search]:
+    ops: Any = importlib.import_module("scann").scann_ops_pybind
+    distance = "squared_l2" if metric == "l2" else "dot_product"
+
+    def build(keys: Tensor, leaves: int, reorder: int) -> Query:
+        clusters = max(1, int(len(keys) ** 0.5))
+        builder = ops.builder(keys.numpy(), k, distance).set_n_training_threads(threads)
+        builder = builder.tree(clusters, min(leaves, clusters), training_sample_size=len(keys))
+        searcher = builder.score_ah(2).reorder(min(reorder * k, len(keys))).build()
+        search = searcher.search_batched if threads == 1 else searcher.search_batched_parallel
+        return lambda queries: search(queries.numpy())[0].astype(np.int64)
+
+    for leaves, reorder in ((4, 2), (16, 4), (64, 8)):
+        searched = partial(build, leaves=leaves, reorder=reorder)
+        yield Search("scann", {"leaves": leaves, "reorder": reorder}, searched)
+
+
+PEERS = {"faiss": _faiss, "hnswlib": _hnswlib, "annoy": _annoy, "scann": _scann}

@@ -29,7 +29,7 @@ QUALITY_STYLE: dict[str, str] = {
     QualityVerdict.KEPT: "[green]{}[/]",
     QualityVerdict.HIGHER: "[green]{}[/]",
     QualityVerdict.LOWER: "[red]{}[/]",
-    QualityVerdict.UNTELLABLE: "[yellow]{}[/]",
+    QualityVerdict.UNTELLABLE: f"[yellow]{{}} at {BASELINE}'s score[/]",
     QualityVerdict.UNDECIDED: "[yellow]{}[/]",
 }
 
@@ -94,9 +94,9 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     elif r.get("base_value") is not None:
         yield "  weights", "", "", quality_arms.comparison_text(r)
     if found := quality_verdict(r):
-        yield f"  {BASELINE}'s quality", "", "", QUALITY_STYLE[found].format(found)
+        yield "  verdict", "", "", QUALITY_STYLE[found].format(found)
     if r.get("value_diff_detectable") is not None:
-        yield "  smallest difference shown", "", "", f"±{r['value_diff_detectable']:.1f}"
+        yield "  detectable difference", "", "", f"±{r['value_diff_detectable']:.1f}"
     by_length = json.loads(r.get("score_by_length") or "{}")
     if len(by_length) > 1:
         vanilla = json.loads(r.get("base_score_by_length") or "{}")

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from methods import kernels
 from methods.iceformer.inputs import TopKInputs, append, unseen
+from methods.iceformer.knn import Bias
 
 Directions = Literal["independent", "orthogonal"]
 REACH = 4.0  # projections of unit vectors are clamped to this many standard deviations
@@ -69,7 +70,9 @@ class Dci:
         self.square = append(self.square, square)
         self.highest = append(self.highest, highest)
 
-    def candidates(self, query: Tensor, seen: Tensor, k: int, bias: Tensor | None = None) -> Tensor:
+    def candidates(
+        self, query: Tensor, seen: Tensor, k: int, scale: float = 1, bias: Bias | None = None
+    ) -> Tensor:
         c, lists = self.bounds(seen), self.query_lists(query)
         n = int(seen.max())
         hidden = unseen(seen, n)

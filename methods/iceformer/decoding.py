@@ -72,7 +72,7 @@ class IndexedState:
                 k=method.k_for(count) if sparse else count,
                 scale=call.scale,
             )
-            output, _ = topk_attention(inputs, index)
+            output = topk_attention(inputs, index)
             outputs.append(unfold_groups(output, query[row].shape))
         self.tokens[layer] = n
         return torch.cat(outputs).to(query.dtype)

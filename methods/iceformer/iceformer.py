@@ -5,8 +5,10 @@ A query's k nearest keys under the embeddings T_Q and T_K are those with the lar
 weights (§4.1); the softmax runs over them alone (algorithm 1). Weights stay frozen: inference only.
 The search decides which keys are scored:
 
-    quantized  all n² pairs, in 8 bits, and the best few exactly (`scans.py`): not the paper's, the
-               default because it is the fastest here and loses the fewest keys
+    auto       the fastest that loses next to no key: `quantized` on the native kernel, `exact`
+               where it can't run; a row's `kernel` tells which it was. Not the paper's
+    quantized  all n² pairs, in 8 bits, and the best few exactly (`scans.py`); in torch it is slow,
+               the reference of the kernel
     dci        the paper's, Prioritized DCI (`dci.py`): m, L, k0, k1 as in algorithms 2 and 3, their
                defaults as in the official README; with k0=0.8 nearly all keys are scored too
     exact      all keys: recall 1, the reference of the others
@@ -28,6 +30,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated, Literal
 
 import torch
@@ -40,7 +43,7 @@ from methods.iceformer import dci, inputs, knn, scans
 from methods.iceformer.decoding import IndexedState
 from methods.parameters import LayerRanges, Positive, Range, in_layer_ranges
 
-Search = Literal["exact", "dci", "quantized"]
+Search = Literal["auto", "exact", "dci", "quantized"]
 AboveZero = Annotated[float, Range(above=0)]
 TRAINING = "IceFormer needs frozen weights: the selection of keys has no gradient"
 
@@ -49,7 +52,7 @@ TRAINING = "IceFormer needs frozen weights: the selection of keys has no gradien
 class IceFormer(NativeMethod):
     """k         keys that a query attends to
     k_rule    "fixed", or "alpha": k = max(min(⌊n·alpha⌋, 50), 30) for n valid tokens (eq. 29)
-    search    "exact", "dci" or "quantized"
+    search    "auto", "exact", "dci" or "quantized"
     layers    "all", one such as 1, or ranges such as "16-31" or "0,2,8-11"; the others are exact
     m, L      simple indices in a composite one, composite indices
     k0, k1    keys to retrieve and to visit in a composite index (below 1: shares of all)
@@ -63,7 +66,7 @@ class IceFormer(NativeMethod):
     k: Positive = 20
     k_rule: Literal["fixed", "alpha"] = "fixed"
     alpha: AboveZero = 5e-3
-    search: Search = "quantized"
+    search: Search = "auto"
     layers: LayerRanges = "all"
     m: Positive = 4
     L: Positive = 2
@@ -82,7 +85,7 @@ class IceFormer(NativeMethod):
         if not self.is_sparse(call.layer):
             return attend_exactly(self, query, key, value, call, self.kernel)
         rows = inputs.inputs_by_row(query, key, value, call, self.k_for)
-        outputs = [self.select(row, call.layer)[0] for row, _ in rows]
+        outputs = [self._attend_row(row, call.layer) for row, _ in rows]
         output = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
         return inputs.unfold_groups(output, query.shape).to(query.dtype)
 
@@ -105,10 +108,11 @@ class IceFormer(NativeMethod):
         """One layer's index: 8-bit projections, or 8-bit keys and a scale for each; `exact`: the
         scores of a chunk."""
         sizes = {
-            "exact": 4 * min(inputs.ROWS, workload.length),
+            "exact": 4 * min(inputs.LEAST, workload.length),
             "dci": self.m * self.L,
             "quantized": workload.head_size + 4,
         }
+        sizes["auto"] = sizes["quantized"]
         return workload.batch * workload.heads * workload.length * sizes[self.search]
 
     def is_sparse(self, layer: int) -> bool:
@@ -122,8 +126,8 @@ class IceFormer(NativeMethod):
         return max(min(math.floor(n * self.alpha + 1e-9), 50), 30)  # eq. 29
 
     def new_index(self, d: int, layer: int) -> knn.Index:
-        """An empty index for keys of size d."""
-        if self.search == "exact":
+        """An empty index for keys of size d, for the torch path."""
+        if self.search in ("auto", "exact"):
             return scans.Exact()
         if self.search == "quantized":
             return scans.Quantized()
@@ -131,16 +135,23 @@ class IceFormer(NativeMethod):
         return dci.Dci(d, self.m, self.L, self.k0, self.k1, seed, self.directions)
 
     def select(self, row: inputs.TopKInputs, layer: int) -> tuple[Tensor, Tensor]:
-        """The output and the ids of the selected keys: see `knn.topk_attention`."""
-        index = self.new_index(row.key.shape[-1], layer)
+        """The output [B, H, q, d] and the ids of the selected keys [B, H, q, k]: see
+        `knn.topk_attention`."""
+        ids = row.seen.new_empty(*row.query.shape[:3], row.k)
+        return self._attend_row(row, layer, ids), ids
+
+    def _attend_row(self, row: inputs.TopKInputs, layer: int, ids: Tensor | None = None) -> Tensor:
+        new_index = partial(self.new_index, row.key.shape[-1], layer)
+        native = scans.Quantized() if self.search == "auto" else new_index()
         result: tuple[Tensor, Tensor] | str = kernels.ASKED
         if self.kernel != "torch":
-            result = index.native(row) if row.key.numel() else "nothing to read"
-        kernels.note(self, result, "int8" if self.search == "quantized" else "float32")
+            result = native.native(row) if row.key.numel() else "nothing to read"
+        kernels.note(self, result, "float32" if self.search == "dci" else "int8")
         if not isinstance(result, str):
-            return result
-        index.add(row.key)
-        return knn.topk_attention(row, index)
+            if ids is not None:
+                ids.copy_(result[1])
+            return result[0]
+        return knn.attend_by_head(row, new_index, ids)
 
     def diagnose(
         self, query: Tensor, key: Tensor, call: AttentionCall, queries: int = 512

@@ -5,6 +5,7 @@ Shapes: B batch, H heads, q queries, n keys, d head size.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +16,8 @@ from torch import Tensor
 from methods.attention import per_head
 from methods.sequence import AttentionCall, PositionBias
 
-ROWS = 256  # queries whose scores are computed at once
+SCORES = 1 << 19  # computed at once: more cost memory, and fewer the speed of the products
+LEAST, MOST = 16, 256  # queries of a head whose scores are computed at once
 
 
 @dataclass(frozen=True)
@@ -52,12 +54,34 @@ class ScoreBias:
         reach = torch.stack((places.max(), self.keys.shape[1] - places.min()))
         return self.positions.diagonals(int(reach.max()) + 1).float(), places
 
+    def by_head(self) -> list[HeadBias] | None:
+        """The bias of each head, or None where it depends on more than distance."""
+        result = self.by_distance()
+        if isinstance(result, str):
+            return None
+        table, places = result
+        return [HeadBias(row, places) for row in table]
+
     def __call__(self, rows: slice, n: int) -> Tensor:
         """[1, H or 1, rows, n], for the first n keys."""
         bias = torch.zeros(1, device=self.keys.device)
         if self.positions is not None:
             bias = self.positions(self.queries[:, rows], self.keys[:, :n])
         return bias if self.for_keys is None else bias + self.for_keys[..., :n]
+
+
+@dataclass(frozen=True)
+class HeadBias:
+    """What is added to the scores of one head: table [2m-1], at distance -(m-1) … m-1, key j minus
+    the query's place [q]."""
+
+    table: Tensor
+    places: Tensor
+
+    def __call__(self, rows: slice, n: int) -> Tensor:
+        """[1, 1, rows, n], for the first n keys."""
+        first = len(self.table) // 2 - self.places[rows]
+        return self.table.unfold(0, n, 1)[first][None, None]
 
 
 @dataclass(frozen=True)
@@ -75,27 +99,57 @@ class TopKInputs:
     seen: Tensor
     k: int
     scale: float
-    bias: ScoreBias | None = None
+    bias: ScoreBias | HeadBias | None = None
 
-    def scores(self, rows: slice, n: int) -> Tensor:
-        """[B, H, rows, n] with the first n keys; -inf for keys that a query does not see."""
-        scores = self.query[:, :, rows].float() @ self.key[:, :, :n].float().mT * self.scale
+    def scores(self, rows: slice, n: int, room: Tensor | None = None) -> Tensor:
+        """[B, H, rows, n] with the first n keys; -inf for keys that a query does not see. `room`
+        [B·H·rows·n or more]: memory for them, for new one would cost as much as the products."""
+        query = self.query[:, :, rows].float() * self.scale
+        shape = (*query.shape[:3], n)
+        out = None if room is None else room[: math.prod(shape)].view(-1, *shape[2:])
+        keys = self.key[:, :, :n].float().mT
+        scores = torch.bmm(query.flatten(0, 1), keys.flatten(0, 1), out=out).view(shape)
         if self.bias is not None:
-            scores = scores + self.bias(rows, n)
-        return scores.masked_fill(unseen(self.seen[rows], n), -math.inf)
+            scores += self.bias(rows, n)
+        if int(self.seen[rows].min()) < n:
+            scores = scores.masked_fill_(unseen(self.seen[rows], n), -math.inf)
+        return scores
 
     def bias_by_distance(self) -> tuple[Tensor | None, Tensor | None] | str:
         """`ScoreBias.by_distance`; two None where there is no bias."""
-        return (None, None) if self.bias is None else self.bias.by_distance()
+        if self.bias is None:
+            return None, None
+        assert isinstance(self.bias, ScoreBias)
+        return self.bias.by_distance()
 
     def of(self, queries: Tensor) -> TopKInputs:
         """The same for some of the queries, [j] int64."""
-        bias = self.bias and replace(self.bias, queries=self.bias.queries[:, queries])
+        bias = self.bias
+        if isinstance(bias, ScoreBias):
+            bias = replace(bias, queries=bias.queries[:, queries])
         return replace(self, query=self.query[:, :, queries], seen=self.seen[queries], bias=bias)
 
+    def heads(self) -> Iterator[tuple[slice, slice, TopKInputs]]:
+        """The rows and the heads one by one; all of them at once where the bias doesn't depend on
+        distance alone."""
+        batch, count = self.key.shape[:2]
+        biases: list[HeadBias] | list[None] | None = [None] * count
+        if self.bias is not None:
+            assert isinstance(self.bias, ScoreBias)
+            biases = self.bias.by_head()
+        if biases is None:
+            yield slice(None), slice(None), self
+            return
+        for b, h in itertools.product(range(batch), range(count)):
+            row, head = slice(b, b + 1), slice(h, h + 1)
+            query, key, value = (x[row, head] for x in (self.query, self.key, self.value))
+            yield row, head, replace(self, query=query, key=key, value=value, bias=biases[h])
+
     def chunks(self) -> list[slice]:
-        q = len(self.seen)
-        return [slice(start, min(start + ROWS, q)) for start in range(0, q, ROWS)]
+        """The queries in slices whose scores are few enough."""
+        q, of_a_query = len(self.seen), self.key[..., 0].numel()
+        size = max(LEAST, min(MOST, SCORES // max(of_a_query, 1)))
+        return [slice(start, min(start + size, q)) for start in range(0, q, size)]
 
 
 def inputs_by_row(

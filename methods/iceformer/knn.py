@@ -11,12 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag
 
+from methods.iceformer.best import best_of
 from methods.iceformer.inputs import TopKInputs
+
+Bias = Callable[[], Tensor]
 
 
 class Index(Protocol):
@@ -27,52 +32,73 @@ class Index(Protocol):
         ...
 
     def candidates(
-        self, query: Tensor, seen: Tensor, k: int, bias: Tensor | None = None
+        self, query: Tensor, seen: Tensor, k: int, scale: float = 1, bias: Bias | None = None
     ) -> Tensor | None:
         """bool [B, H, q, n], True where one of the first seen[i] keys is a candidate for query i;
-        query [B, H, q, d], seen [q] int64, n = max(seen), k the keys wanted; bias [1, H or 1, q,
-        n] is added to inner products by indices that rank by these. None: all are."""
+        query [B, H, q, d], seen [q] int64, n = max(seen), k the keys wanted. Indices that rank by
+        inner products add bias() [1, H or 1, q, n] to these times the scale. None: all are."""
         ...
 
     def native(self, inputs: TopKInputs) -> tuple[Tensor, Tensor] | str:
-        """The result of `topk_attention` by the native kernel, called without and before `add`; or
-        the reason why it can't run."""
+        """The output of `topk_attention` and the ids, by the native kernel, called without and
+        before `add`; or the reason why it can't run."""
         ...
 
 
-def topk_attention(inputs: TopKInputs, index: Index) -> tuple[Tensor, Tensor]:
-    """Softmax over the best k candidates: the output [B, H, q, d] in float32, 0 where a query sees
-    no key, and the ids of the selected keys [B, H, q, k], -1 where there are fewer."""
+def topk_attention(inputs: TopKInputs, index: Index, ids: Tensor | None = None) -> Tensor:
+    """Softmax over the best k candidates: [B, H, q, d] in float32, 0 where a query sees no key.
+    `ids` [B, H, q, k] int64 gets the ids of the selected keys, -1 where there are fewer."""
     query, value = inputs.query, inputs.value.float()
     output = query.new_zeros(*query.shape[:3], value.shape[-1], dtype=torch.float32)
-    ids = torch.full((*query.shape[:3], inputs.k), -1, device=query.device)
-    for rows in inputs.chunks():
+    if ids is not None:
+        ids.fill_(-1)
+    heads = torch.arange(value.shape[0] * value.shape[1], device=query.device)
+    first = (heads * value.shape[2]).view(*value.shape[:2], 1, 1)
+    table = value.reshape(-1, value.shape[-1])
+    chunks = inputs.chunks()
+    room = output.new_empty(
+        max((c.stop - c.start for c in chunks), default=0) * inputs.key[..., 0].numel()
+    )
+    for rows in chunks:
         seen = inputs.seen[rows]
         n = int(seen.max())
         if not n:
             continue
-        scores = inputs.scores(rows, n)
-        bias = None if inputs.bias is None else inputs.bias(rows, n) / inputs.scale
-        candidates = index.candidates(query[:, :, rows], seen, inputs.k, bias)
+        scores = inputs.scores(rows, n, room)
+        bias = None if inputs.bias is None else partial(inputs.bias, rows, n)
+        candidates = index.candidates(query[:, :, rows], seen, inputs.k, inputs.scale, bias)
         if candidates is not None:
             scores = scores.masked_fill_(~candidates, -math.inf)
-        best = scores.topk(min(inputs.k, n))
-        none = best.values == -math.inf
+        values, places = best_of(scores, min(inputs.k, n))
+        none = values == -math.inf
         # The softmax of a row without keys would be NaN: it is taken of zeros, then masked out.
-        weights = best.values.masked_fill(none.all(-1, keepdim=True), 0).softmax(-1)
-        weights = weights.masked_fill(none, 0)
-        first = torch.arange(0, value[..., 0].numel(), value.shape[2], device=query.device)
-        flat = best.indices + first.view(*value.shape[:2], 1, 1)
-        selected = value.reshape(-1, value.shape[-1]).index_select(0, flat.flatten())
-        selected = selected.view(*flat.shape, -1)
-        output[:, :, rows] = (weights[..., None, :] @ selected)[..., 0, :]
-        ids[:, :, rows, : none.shape[-1]] = best.indices.masked_fill(none, -1)
-    return output, ids
+        weights = values.masked_fill(none.all(-1, keepdim=True), 0).softmax(-1)
+        weights = weights.masked_fill_(none, 0).flatten(0, 2)
+        flat = (places + first).flatten(0, 2)
+        read = embedding_bag(flat, table, mode="sum", per_sample_weights=weights)
+        output[:, :, rows] = read.view(*none.shape[:3], -1)
+        if ids is not None:
+            ids[:, :, rows, : none.shape[-1]] = places.masked_fill(none, -1)
+    return output
+
+
+def attend_by_head(
+    inputs: TopKInputs, new_index: Callable[[], Index], ids: Tensor | None = None
+) -> Tensor:
+    """`topk_attention` with new indices: no head's scores are larger than a core's cache."""
+    value = inputs.value
+    output = value.new_empty(*inputs.query.shape[:3], value.shape[-1], dtype=torch.float32)
+    for row, head, own in inputs.heads():
+        index = new_index()
+        index.add(own.key)
+        own_ids = None if ids is None else ids[row, head]
+        output[row, head] = topk_attention(own, index, own_ids)
+    return output
 
 
 def selection_quality(inputs: TopKInputs, ids: Tensor) -> dict[str, Tensor]:
     """The figures of `Method.diagnose` against brute force, each [B, H, q]; ids as
-    `topk_attention` returns them."""
+    `topk_attention` has them."""
     parts: dict[str, list[Tensor]] = {"recall": [], "mass": [], "mass_best": []}
     for rows in inputs.chunks():
         scores, selected = inputs.scores(rows, inputs.key.shape[2]).double(), ids[:, :, rows]

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from methods import kernels
 from methods.iceformer.inputs import TopKInputs, append, unseen
+from methods.iceformer.knn import Bias
 
 BLOCK = kernels.BLOCK  # keys that share a mean
 RANGE = 4096  # of the sizes of channels
@@ -29,7 +30,7 @@ class Exact:
         pass
 
     def candidates(
-        self, query: Tensor, seen: Tensor, k: int, bias: Tensor | None = None
+        self, query: Tensor, seen: Tensor, k: int, scale: float = 1, bias: Bias | None = None
     ) -> Tensor | None:
         return None
 
@@ -87,7 +88,7 @@ class Quantized:
             yield range(start, stop), root / root.mean(-1, keepdim=True)
 
     def candidates(
-        self, query: Tensor, seen: Tensor, k: int, bias: Tensor | None = None
+        self, query: Tensor, seen: Tensor, k: int, scale: float = 1, bias: Bias | None = None
     ) -> Tensor | None:
         n = int(seen.max())
         wanted = rescored(k)
@@ -112,7 +113,7 @@ class Quantized:
         )
         scores += (query @ self.mean[:, :, : whole // BLOCK].mT).repeat_interleave(BLOCK, -1)
         if bias is not None:
-            scores += bias[..., :whole]
+            scores += bias()[..., :whole] / scale
         in_part = unseen(seen // BLOCK * BLOCK, whole)
         scores.masked_fill_(in_part, -math.inf)
         floor = scores.topk(min(wanted, whole)).values[..., -1:]

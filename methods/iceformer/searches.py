@@ -38,9 +38,11 @@ def _search(index: knn.Index, keys: Tensor, k: int) -> Query:
         key, many = keys[None, None].contiguous(), queries[None, None].contiguous()
         inputs = TopKInputs(many, key, key, seen, k, scale=1.0)
         result = index.native(inputs)
-        if isinstance(result, str):
-            index.add(key)
-            result = knn.topk_attention(inputs, index)
-        return result[1][0, 0]
+        if not isinstance(result, str):
+            return result[1][0, 0]
+        index.add(key)
+        ids = torch.empty(1, 1, len(queries), k, dtype=torch.int64)
+        knn.topk_attention(inputs, index, ids)
+        return ids[0, 0]
 
     return query

@@ -1,7 +1,8 @@
 """Native attention kernels: exact (dense or block-sparse), and over the best k keys.
 
-C++ for CPUs with AVX-512, forward only, float32 in and out. It is compiled at its first use and
-cached under $XDG_CACHE_HOME or ~/.cache. Where a function can't run (no compiler, another CPU, a
+C++ for CPUs with AVX-512, AVX2 or NEON, forward only, float32 in and out. It is compiled at its
+first use, for the widest vectors that the CPU has (BENCH_KERNELS=avx2 forces others), and cached
+under $XDG_CACHE_HOME or ~/.cache. Where a function can't run (no compiler, another CPU, a
 gradient is needed, another dtype, …) it returns the reason as a string; the caller then takes its
 torch path, which gives the same result within rounding:
 
@@ -26,47 +27,29 @@ from torch.nn.functional import pad
 
 from methods.kernels import build, structs
 from methods.kernels.blocks import BLOCK, Blocks
+from methods.kernels.used import ASKED, name, note, ran_natively
 
 __all__ = [
     "ASKED", "BLOCK", "Blocks", "Kernel", "Products", "available", "block_sparse", "dci", "dense",
-    "note", "ran_natively", "topk",
+    "name", "note", "ran_natively", "topk",
 ]  # fmt: skip
 
 PACKED_BYTES = 8 << 20  # of packed keys and values at a time, unless one head needs more
 MAX_K = 200  # keys of a query in `topk` and `dci`
 Kernel = Literal["auto", "torch", "native"]
-ASKED = "kernel=torch"
-"""The reason for torch where a method was asked for it."""
 Products = Literal["float32", "bfloat16"]
 
 
 def available(products: str = "float32") -> str | None:
     """Why the kernels can't run on this machine, or None; compiles them if they are not cached.
     `products`: "float32", "bfloat16", or "int8" for the scan of `topk`."""
-    library = build.load()
-    if isinstance(library, str):
-        return library
-    needed = {"float32": build.BASE, "bfloat16": build.BF16, "int8": build.VNNI}[products]
-    if not library.features() & needed:
-        return f"this CPU has no AVX-512 instructions for {products} products"
+    loaded = build.load()
+    if isinstance(loaded, str):
+        return loaded
+    _, width = loaded
+    if products == "bfloat16" and width.bf16 is None:
+        return f"this CPU has no {width.name} instructions for bfloat16 products"
     return None
-
-
-def note(method: object, result: object, products: str = "float32") -> None:
-    """Records in `method.kernel_used` which kernels ran, several where calls differed. `result` is
-    what a function of this module returned: a reason (torch ran), or output with these products."""
-    used = f"native avx512 {products}"
-    if isinstance(result, str):
-        used = "torch" if result == ASKED else f"torch ({result})"
-    before = getattr(method, "kernel_used", "")
-    if used not in before.split("; "):
-        # Not a dataclass field: it is no part of a cell.
-        object.__setattr__(method, "kernel_used", f"{before}; {used}" if before else used)
-
-
-def ran_natively(method: object) -> bool:
-    """Whether a native kernel ran any of the method's calls that were noted."""
-    return any(used.startswith("native") for used in getattr(method, "kernel_used", "").split("; "))
 
 
 def dense(
@@ -304,7 +287,5 @@ def _cannot_take(*tensors: Tensor | None) -> str | None:
     return None
 
 
-def _library() -> Any:
-    library = build.load()
-    assert not isinstance(library, str)
-    return library
+def _library() -> ctypes.CDLL:
+    return build.loaded()[0]

@@ -44,58 +44,59 @@ INLINE float from_ordered(int bits) {
   return x;
 }
 
+// Keeps the candidates of a vector whose bits are set, after those that are kept already.
+INLINE int keep(Found& found, int kept, Floats score, Ints key, uint32_t bits) {
+  compress(found.score + kept, (Ints)score, bits);
+  compress(found.key + kept, key, bits);
+  return kept + __builtin_popcount(bits);
+}
+
 // Keeps the candidates above a limit, in order.
 static void keep_above(Found& found, float limit) {
-  float* score = found.score;
-  int32_t* key = found.key;
   const int count = found.count;
-  const __m512 least = _mm512_set1_ps(limit);
+  const Floats least = fill(limit);
   int kept = 0;
   for (int j = 0; j < count; j += LANES) {
-    __m512 some = _mm512_loadu_ps(score + j);
-    __m512i its = _mm512_loadu_si512(key + j);
-    __mmask16 better = _mm512_cmp_ps_mask(some, least, _CMP_GT_OQ);
-    if (j + LANES > count) better &= (1 << (count - j)) - 1;
-    _mm512_storeu_ps(score + kept, _mm512_maskz_compress_ps(better, some));
-    _mm512_storeu_si512(key + kept, _mm512_maskz_compress_epi32(better, its));
-    kept += __builtin_popcount(better);
+    const Floats score = load<Floats>(found.score + j);
+    kept = keep(found, kept, score, load<Ints>(found.key + j), above(score, least) & lanes(count - j));
   }
   found.count = kept;
 }
 
+// How many numbers of V vectors are above a limit.
+template <int V> INLINE int count_above(const Floats* score, Floats limit) {
+  int count = 0;
+  UNROLL for (int v = 0; v < V; v++) count += __builtin_popcount(above(score[v], limit));
+  return count;
+}
+
+INLINE Floats lowest_there(Floats low, Floats score) { return score > -INFINITY ? lowest(low, score) : low; }
+
 // Largest of `count` numbers in each of V vectors, which take the numbers in rotation.
-template <int V> INLINE void fold(const float* score, int count, __m512* largest) {
-  UNROLL for (int v = 0; v < V; v++) largest[v] = _mm512_set1_ps(-INFINITY);
+template <int V> INLINE void fold(const float* score, int count, Floats* largest) {
+  const Floats none = fill(-INFINITY);
+  UNROLL for (int v = 0; v < V; v++) largest[v] = none;
   int j = 0;
   for (; j + V * LANES <= count; j += V * LANES)
-    UNROLL for (int v = 0; v < V; v++)
-      largest[v] = _mm512_max_ps(largest[v], _mm512_loadu_ps(score + j + v * LANES));
-  UNROLL for (int v = 0; v < V; v++) {
-    const int left = count - j - v * LANES;
-    const __mmask16 there = left >= LANES ? 0xffff : left > 0 ? (1 << left) - 1 : 0;
-    largest[v] = _mm512_mask_max_ps(largest[v], there, largest[v],
-                                    _mm512_maskz_loadu_ps(there, score + j + v * LANES));
-  }
+    UNROLL for (int v = 0; v < V; v++) largest[v] = highest(largest[v], load<Floats>(score + j + v * LANES));
+  UNROLL for (int v = 0; v < V; v++)
+    largest[v] = highest(largest[v], first(count - j - v * LANES, load<Floats>(score + j + v * LANES), none));
 }
 
 // A limit that at least `wanted` of these pass, and not many more. Where these are the maxima of
 // groups of candidates, at least as many candidates pass.
-template <int V> INLINE float limit_of(const __m512* largest, int wanted) {
-  __m512 most = largest[0], least = _mm512_set1_ps(INFINITY);
+template <int V> INLINE float limit_of(const Floats* largest, int wanted) {
+  Floats most = largest[0], least = fill(INFINITY);
   UNROLL for (int v = 0; v < V; v++) {
-    most = _mm512_max_ps(most, largest[v]);
-    __mmask16 there = _mm512_cmp_ps_mask(largest[v], _mm512_set1_ps(-INFINITY), _CMP_GT_OQ);
-    least = _mm512_mask_min_ps(least, there, least, largest[v]);
+    most = highest(most, largest[v]);
+    least = lowest_there(least, largest[v]);
   }
-  float fail = _mm512_reduce_max_ps(most), pass = _mm512_reduce_min_ps(least);
+  float fail = top(most), pass = bottom(least);
   pass -= 1e-3f * (fail - pass) + 1e-6f * fabsf(pass) + TINY;  // even where all are 0
   // An outlier may dominate for some steps: continue until the limit is useful.
   for (int step = 0, passing = INT_MAX; step < 24 && passing > wanted + wanted / 8; step++) {
     const float middle = 0.5f * (pass + fail);
-    const __m512 limit = _mm512_set1_ps(middle);
-    int count = 0;
-    UNROLL for (int v = 0; v < V; v++)
-      count += __builtin_popcount(_mm512_cmp_ps_mask(largest[v], limit, _CMP_GT_OQ));
+    const int count = count_above<V>(largest, fill(middle));
     passing = count >= wanted ? count : passing;
     pass = count >= wanted ? middle : pass;
     fail = count >= wanted ? fail : middle;
@@ -104,32 +105,61 @@ template <int V> INLINE float limit_of(const __m512* largest, int wanted) {
 }
 
 // The same for groups of `count` numbers; with more groups, fewer numbers pass.
-template <int V> INLINE float limit_among(const float* score, int count, int wanted) {
-  __m512 largest[V];
-  fold<V>(score, count, largest);
-  return limit_of<V>(largest, wanted);
+template <int GROUPS> INLINE float limit_among(const float* score, int count, int wanted) {
+  Floats largest[GROUPS / LANES];
+  fold<GROUPS / LANES>(score, count, largest);
+  return limit_of<GROUPS / LANES>(largest, wanted);
 }
 static float limit_for(const float* score, int count, int wanted) {
-  return wanted <= 40   ? limit_among<4>(score, count, wanted)
-         : wanted <= 96 ? limit_among<8>(score, count, wanted)
-                        : limit_among<16>(score, count, wanted);
+  return wanted <= 40   ? limit_among<64>(score, count, wanted)
+         : wanted <= 96 ? limit_among<128>(score, count, wanted)
+                        : limit_among<256>(score, count, wanted);
 }
 
 // Keeps the `better` candidates above the lowest, and the first of those equal to it, k in all.
 static void keep_with_equals(Found& found, float lowest, int better, int k) {
-  const __m512 edge = _mm512_set1_ps(lowest);
+  const Floats edge = fill(lowest);
   const int count = found.count;
   int kept = 0, equals = k - better;
   for (int j = 0; j < count; j += LANES) {
-    const __m512 some = _mm512_loadu_ps(found.score + j);
-    const __m512i its = _mm512_loadu_si512(found.key + j);
-    const __mmask16 there = count - j < LANES ? (1 << (count - j)) - 1 : 0xffff;
-    __mmask16 stay = _mm512_mask_cmp_ps_mask(there, some, edge, _CMP_GT_OQ);
-    for (uint32_t equal = _mm512_mask_cmp_ps_mask(there, some, edge, _CMP_EQ_OQ); equal && equals; equal &= equal - 1, equals--)
+    const Floats score = load<Floats>(found.score + j);
+    uint32_t stay = above(score, edge) & lanes(count - j);
+    for (uint32_t equal = same(score, edge) & lanes(count - j); equal && equals; equal &= equal - 1, equals--)
       stay |= equal & -equal;
-    _mm512_storeu_ps(found.score + kept, _mm512_maskz_compress_ps(stay, some));
-    _mm512_storeu_si512(found.key + kept, _mm512_maskz_compress_epi32(stay, its));
-    kept += __builtin_popcount(stay);
+    kept = keep(found, kept, score, load<Ints>(found.key + j), stay);
+  }
+  found.count = kept;
+}
+
+// The best k of at most 64.
+static void keep_exactly_few(Found& found, int k) {
+  constexpr int V = 64 / LANES;
+  Floats all[V], low = fill(INFINITY), high = fill(-INFINITY);
+  UNROLL for (int v = 0; v < V; v++) {
+    all[v] = first(found.count - v * LANES, load<Floats>(found.score + v * LANES), fill(-INFINITY));
+    high = highest(high, all[v]);
+    low = lowest_there(low, all[v]);
+  }
+  // Bisection soon finds a limit, unless two at the edge are almost equal.
+  float pass = bottom(low), fail = top(high);
+  for (int step = 0; step < 16; step++) {
+    const float middle = 0.5f * (pass + fail);
+    const int count = count_above<V>(all, fill(middle));
+    if (count == k) return keep_above(found, middle);
+    pass = count > k ? middle : pass;
+    fail = count > k ? fail : middle;
+  }
+  int kept = 0;  // the number of better ones of each
+  for (int j = 0; j < found.count; j++) {
+    const Floats one = fill(found.score[j]);
+    uint64_t better = 0, equal = 0;
+    UNROLL for (int v = 0; v < V; v++) {
+      better |= (uint64_t)above(all[v], one) << (v * LANES);
+      equal |= (uint64_t)same(all[v], one) << (v * LANES);
+    }
+    const int rank = __builtin_popcountll(better) + __builtin_popcountll(equal & ((1ull << j) - 1));
+    found.score[kept] = found.score[j], found.key[kept] = found.key[j];
+    kept += rank < k;
   }
   found.count = kept;
 }
@@ -137,62 +167,31 @@ static void keep_with_equals(Found& found, float lowest, int better, int k) {
 // Exactly the best k; of equal ones the first.
 static void keep_exactly(Found& found, int k) {
   if (found.count <= k) return;
+  if (found.count <= 64) return keep_exactly_few(found, k);
   const int vectors = (found.count + LANES - 1) / LANES;
-  _mm512_storeu_ps(found.score + found.count, _mm512_set1_ps(-INFINITY));
-  if (found.count <= 4 * LANES) {
-    __m512 all[4], low = _mm512_set1_ps(INFINITY), high = _mm512_set1_ps(-INFINITY);
-    UNROLL for (int v = 0; v < 4; v++) {
-      all[v] = v < vectors ? _mm512_loadu_ps(found.score + v * LANES) : _mm512_set1_ps(-INFINITY);
-      high = _mm512_max_ps(high, all[v]);
-      low = _mm512_mask_min_ps(low, _mm512_cmp_ps_mask(all[v], _mm512_set1_ps(-INFINITY), _CMP_GT_OQ), low, all[v]);
-    }
-    // Bisection soon finds a limit, unless two at the edge are almost equal.
-    float pass = _mm512_reduce_min_ps(low), fail = _mm512_reduce_max_ps(high);
-    for (int step = 0; step < 16; step++) {
-      const float middle = 0.5f * (pass + fail);
-      const __m512 limit = _mm512_set1_ps(middle);
-      int count = 0;
-      UNROLL for (int v = 0; v < 4; v++) count += __builtin_popcount(_mm512_cmp_ps_mask(all[v], limit, _CMP_GT_OQ));
-      if (count == k) return keep_above(found, middle);
-      pass = count > k ? middle : pass;
-      fail = count > k ? fail : middle;
-    }
-    int kept = 0;  // the number of better ones of each
-    for (int j = 0; j < found.count; j++) {
-      const __m512 one = _mm512_set1_ps(found.score[j]);
-      uint64_t better = 0, equal = 0;
-      UNROLL for (int v = 0; v < 4; v++) {
-        better |= (uint64_t)_mm512_cmp_ps_mask(all[v], one, _CMP_GT_OQ) << (v * LANES);
-        equal |= (uint64_t)_mm512_cmp_ps_mask(all[v], one, _CMP_EQ_OQ) << (v * LANES);
-      }
-      const int rank = __builtin_popcountll(better) + __builtin_popcountll(equal & ((1ull << j) - 1));
-      found.score[kept] = found.score[j], found.key[kept] = found.key[j];
-      kept += rank < k;
-    }
-    found.count = kept;
-    return;
-  }
+  store(found.score + found.count, fill(-INFINITY));
   // Bisect the integer representations of the lowest and the highest: exact for any values.
-  __m512 low = _mm512_set1_ps(INFINITY), high = _mm512_set1_ps(-INFINITY);
+  Floats low = fill(INFINITY), high = fill(-INFINITY);
   for (int v = 0; v < vectors; v++) {
-    __m512 score = _mm512_loadu_ps(found.score + v * LANES);
-    high = _mm512_max_ps(high, score);
-    low = _mm512_mask_min_ps(low, _mm512_cmp_ps_mask(score, _mm512_set1_ps(-INFINITY), _CMP_GT_OQ), low, score);
+    const Floats score = load<Floats>(found.score + v * LANES);
+    high = highest(high, score);
+    low = lowest_there(low, score);
   }
-  const float lowest = _mm512_reduce_min_ps(low);  // what passes must be less, and -0 isn't less than 0
+  auto passing_of = [&](float limit) {
+    int count = 0;
+    for (int v = 0; v < vectors; v++)
+      count += __builtin_popcount(above(load<Floats>(found.score + v * LANES), fill(limit)));
+    return count;
+  };
+  const float least = bottom(low);  // what passes must be less, and -0 isn't less than 0
   // Where most are equal, as for a query whose scores depend on distance alone, no search is needed.
-  int better = 0;
-  for (int v = 0; v < vectors; v++)
-    better += __builtin_popcount(_mm512_cmp_ps_mask(_mm512_loadu_ps(found.score + v * LANES), _mm512_set1_ps(lowest), _CMP_GT_OQ));
-  if (better < k) return keep_with_equals(found, lowest, better, k);
-  int64_t pass = ordered(lowest - max(TINY, 1e-6f * fabsf(lowest))), fail = ordered(_mm512_reduce_max_ps(high));
+  const int better = passing_of(least);
+  if (better < k) return keep_with_equals(found, least, better, k);
+  int64_t pass = ordered(least - max(TINY, 1e-6f * fabsf(least))), fail = ordered(top(high));
   int passing = found.count;
   while (passing > k && fail - pass > 1) {
     const int middle = (int)((pass + fail) >> 1);
-    const __m512 score = _mm512_set1_ps(from_ordered(middle));
-    int count = 0;
-    for (int v = 0; v < vectors; v++)
-      count += __builtin_popcount(_mm512_cmp_ps_mask(_mm512_loadu_ps(found.score + v * LANES), score, _CMP_GT_OQ));
+    const int count = passing_of(from_ordered(middle));
     if (count >= k) pass = middle, passing = count;
     else fail = middle;
   }
@@ -216,17 +215,13 @@ static float tighten(Found& found, int wanted, int enough) {
   return limit;
 }
 
-INLINE __m128 sum_of_each(__m512 a, __m512 b, __m512 c, __m512 d) {
-  __m512 ab = _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b));
-  __m512 cd = _mm512_add_ps(_mm512_unpacklo_ps(c, d), _mm512_unpackhi_ps(c, d));
-  __m512 all = _mm512_add_ps(
-      _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))),
-      _mm512_castpd_ps(_mm512_unpackhi_pd(_mm512_castps_pd(ab), _mm512_castps_pd(cd))));
-  __m256 half = _mm256_add_ps(_mm512_castps512_ps256(all), _mm512_extractf32x8_ps(all, 1));
-  return _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1));
+INLINE Four sum_of_each(Floats a, Floats b, Floats c, Floats d) {
+  const Floats ab = zip_low(a, b) + zip_high(a, b), cd = zip_low(c, d) + zip_high(c, d);
+  return groups(zip_low_pairs(ab, cd) + zip_high_pairs(ab, cd));
 }
 
 constexpr int64_t NEAR = 1 << 19;  // bytes that stay in a core's second-level cache
+constexpr int LINE = 16;          // floats in a line of a cache
 
 // Exact scores in units of log2, and the best k.
 static void score_exactly(const TopK& o, int64_t b, int64_t h, int64_t i, Found& found) {
@@ -236,25 +231,20 @@ static void score_exactly(const TopK& o, int64_t b, int64_t h, int64_t i, Found&
   // Prefetched keys; from a near cache no prefetch is needed.
   const int ahead = o.shape.keys * step * 4 > NEAR ? 16 : 0;
   auto fetch = [&](int j) {
-    for (int64_t x = 0; x < d; x += LANES)
-      _mm_prefetch((const char*)(key + found.key[j] * step + x), _MM_HINT_T0);
+    for (int64_t x = 0; x < d; x += LINE) __builtin_prefetch(key + found.key[j] * step + x);
   };
   for (int j = 0; j < min(count, ahead); j++) fetch(j);
   for (int j = count; j < (count + 3) / 4 * 4; j++) found.key[j] = found.key[0];
-  const __m128 unit = _mm_set1_ps(o.scale * LOG2E);
   for (int j = 0; j < count; j += 4) {
     if (ahead) for (int next = j + ahead; next < min(count, j + ahead + 4); next++) fetch(next);
     const float* row[4];
-    __m512 sum[4];
-    UNROLL for (int u = 0; u < 4; u++) {
-      row[u] = key + found.key[j + u] * step;
-      sum[u] = _mm512_setzero_ps();
-    }
+    Floats sum[4] = {};
+    UNROLL for (int u = 0; u < 4; u++) row[u] = key + found.key[j + u] * step;
     for (int64_t x = 0; x < d; x += LANES) {
-      const __m512 q = _mm512_loadu_ps(query + x);
-      UNROLL for (int u = 0; u < 4; u++) sum[u] = _mm512_fmadd_ps(q, _mm512_loadu_ps(row[u] + x), sum[u]);
+      const Floats q = load<Floats>(query + x);
+      UNROLL for (int u = 0; u < 4; u++) sum[u] += q * load<Floats>(row[u] + x);
     }
-    _mm_storeu_ps(found.score + j, _mm_mul_ps(sum_of_each(sum[0], sum[1], sum[2], sum[3]), unit));
+    store(found.score + j, sum_of_each(sum[0], sum[1], sum[2], sum[3]) * (o.scale * LOG2E));
   }
   if (o.bias.table)
     for (int j = 0; j < count; j++) found.score[j] += *o.bias.from(h, found.key[j] - o.places[i]) * LOG2E;
@@ -268,37 +258,30 @@ static void read_best(const TopK& o, int64_t b, int64_t h, int64_t i, Found& fou
   const float* value = o.value.at(b, h, 0);
   const int kept = found.count, vectors = (kept + LANES - 1) / LANES;
   for (int j = 0; j < (o.shape.keys * vstep * 4 > NEAR ? kept : 0); j++)
-    for (int64_t x = 0; x < dv; x += LANES)
-      _mm_prefetch((const char*)(value + found.key[j] * vstep + x), _MM_HINT_T0);
+    for (int64_t x = 0; x < dv; x += LINE) __builtin_prefetch(value + found.key[j] * vstep + x);
   for (int j = kept; j < vectors * LANES; j++) found.score[j] = NONE;
-  __m512 top = _mm512_set1_ps(NONE), total = _mm512_setzero_ps();
-  for (int v = 0; v < vectors; v++) top = _mm512_max_ps(top, _mm512_loadu_ps(found.score + v * LANES));
-  top = _mm512_set1_ps(_mm512_reduce_max_ps(top));
+  Floats most = fill(NONE), total = {};
+  for (int v = 0; v < vectors; v++) most = highest(most, load<Floats>(found.score + v * LANES));
+  most = fill(top(most));
   for (int v = 0; v < vectors; v++) {
-    __m512 weight = exp2(_mm512_sub_ps(_mm512_loadu_ps(found.score + v * LANES), top));
-    total = _mm512_add_ps(total, weight);
-    _mm512_storeu_ps(found.score + v * LANES, weight);
+    const Floats weight = exp2(load<Floats>(found.score + v * LANES) - most);
+    total += weight;
+    store(found.score + v * LANES, weight);
   }
-  const float share = kept ? 1 / _mm512_reduce_add_ps(total) : 0;
+  const float share = kept ? 1 / sum(total) : 0;
   float* out = o.output.at(b, h, i);
-  for (int64_t x = 0; x < dv; x += 4 * LANES) {
-    const int columns = min<int64_t>(4, (dv - x) / LANES);
-    __m512 sum[4];
-    UNROLL for (int c = 0; c < 4; c++) sum[c] = _mm512_setzero_ps();
+  for (int64_t x = 0; x < dv; x += BLOCK) {
+    const int columns = min<int64_t>(PARTS, (dv - x) / LANES);
+    Floats sum[PARTS] = {};
     for (int j = 0; j < kept; j++) {
-      const __m512 weight = _mm512_set1_ps(found.score[j]);
-      const float* from = value + found.key[j] * vstep + x;
-      UNROLL for (int c = 0; c < 4; c++)
-        if (c < columns) sum[c] = _mm512_fmadd_ps(weight, _mm512_loadu_ps(from + c * LANES), sum[c]);
+      const float weight = found.score[j], *from = value + found.key[j] * vstep + x;
+      UNROLL for (int c = 0; c < PARTS; c++)
+        if (c < columns) sum[c] += weight * load<Floats>(from + c * LANES);
     }
-    UNROLL for (int c = 0; c < 4; c++)
-      if (c < columns) _mm512_storeu_ps(out + x + c * LANES, _mm512_mul_ps(sum[c], _mm512_set1_ps(share)));
+    UNROLL for (int c = 0; c < PARTS; c++)
+      if (c < columns) store(out + x + c * LANES, sum[c] * share);
   }
   int64_t* ids = o.ids + ((b * o.shape.heads + h) * o.shape.queries + i) * o.k;
-  for (int j = 0; j < o.k; j += 8) {
-    const __mmask8 write = o.k - j >= 8 ? 0xff : (1 << (o.k - j)) - 1;
-    const __mmask8 there = kept - j >= 8 ? 0xff : kept > j ? (1 << (kept - j)) - 1 : 0;
-    const __m512i key = _mm512_cvtepi32_epi64(_mm256_loadu_si256((const __m256i*)(found.key + j)));
-    _mm512_mask_storeu_epi64(ids + j, write, _mm512_mask_mov_epi64(_mm512_set1_epi64(-1), there, key));
-  }
+  for (int j = 0; j < kept; j++) ids[j] = found.key[j];
+  for (int j = kept; j < o.k; j++) ids[j] = -1;
 }

@@ -1,4 +1,4 @@
-"""Compiles the native source at its first use, with the machine's compiler, and loads it."""
+"""Compiles the native source at its first use, for the vectors of this CPU, and loads it."""
 
 from __future__ import annotations
 
@@ -15,32 +15,37 @@ import tempfile
 import time
 from pathlib import Path
 
+from methods.kernels.widths import Width, chosen
+
 SOURCE = Path(__file__).with_name("attention.cpp")
-FLAGS = ("-std=c++17", "-O2", "-shared", "-fPIC", "-fopenmp")
-BASE, BF16, VNNI = 1, 2, 4  # bits of `features()` in the source: what the CPU supports
+FLAGS = ("-std=c++17", "-O2", "-ffp-contract=fast", "-shared", "-fPIC", "-fopenmp")
 
 
 @functools.cache
-def load() -> ctypes.CDLL | str:
-    """The library, or the reason why there is none. It links OpenMP under the name of torch's own
-    runtime, which is loaded first, so that both share one thread pool."""
+def load() -> tuple[ctypes.CDLL, Width] | str:
+    """The library and what it is built for, or the reason why there is none. It links OpenMP under
+    the name of torch's own runtime, which is loaded first, so that both share one thread pool."""
     import torch  # noqa: F401
 
-    if platform.machine().lower() not in ("x86_64", "amd64"):
-        return f"it is for x86-64, and this is {platform.machine()}"
+    width = chosen()
+    if isinstance(width, str):
+        return width
     compiler = os.environ.get("CXX", "")
     compilers = [compiler] if compiler else ["g++", "c++", "clang++"]
     command = next((shlex.split(c) for c in compilers if shutil.which(shlex.split(c)[0])), None)
     if command is None:
         return f"no compiler ({' or '.join(compilers)} is not in PATH)"
     try:
-        library = ctypes.CDLL(str(_built(command)))
+        return ctypes.CDLL(str(built(command, width))), width
     except (OSError, subprocess.SubprocessError) as error:
         return f"it can't be built or loaded: {_line(error)}"
-    features = library.features()
-    if not features & BASE:
-        return "this CPU has no AVX-512"
-    return library
+
+
+def loaded() -> tuple[ctypes.CDLL, Width]:
+    """What `load` gives where it gives no reason."""
+    found = load()
+    assert not isinstance(found, str)
+    return found
 
 
 def folder() -> Path:
@@ -49,30 +54,33 @@ def folder() -> Path:
     return Path(base) / "longctx-bench"
 
 
-def _built(command: list[str]) -> Path:
+def built(command: list[str], width: Width) -> Path:
     """The library of this source, compiler and flags. Several processes may build it at once: each
     writes its own file, which then replaces the target atomically."""
+    flags = (*FLAGS, *width.flags)
     sources = sorted(SOURCE.parent.glob("*.h"))
     ingredients = [
         *(path.read_text() for path in (SOURCE, *sources)),
         *command,
-        *FLAGS,
+        *flags,
         platform.platform(),
     ]
-    path = (
-        folder()
-        / f"attention-{hashlib.sha256(chr(0).join(ingredients).encode()).hexdigest()[:16]}.so"
-    )
+    digest = hashlib.sha256(chr(0).join(ingredients).encode()).hexdigest()[:16]
+    path = folder() / f"attention-{width.name}-{digest}.so"
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
-    print("kernels: compiling attention.cpp (once, a few seconds) …", end="", file=sys.stderr)
+    print(
+        f"kernels: compiling attention.cpp for {width.name} (once, a few seconds) …",
+        end="",
+        file=sys.stderr,
+    )
     start = time.monotonic()
     descriptor, unfinished = tempfile.mkstemp(suffix=".so", dir=path.parent)
     os.close(descriptor)
     try:
         subprocess.run(
-            [*command, *FLAGS, str(SOURCE), "-o", unfinished],
+            [*command, *flags, str(SOURCE), "-o", unfinished],
             check=True,
             capture_output=True,
             text=True,

@@ -1,20 +1,11 @@
 // Shared by the kernels: tensor views, the micro-kernel of all products, 2^x, transposed blocks.
-//
-// The micro-kernel multiplies R rows with C vectors of 16 columns, R·C sums in registers: 6×4 sums,
-// 4 vectors and a broadcast are 29 of the 32 registers.
 
 #pragma once
-
-#define INLINE static inline __attribute__((always_inline))
-#define COLD __attribute__((noinline))
-#define UNROLL _Pragma("GCC unroll 16")
-
-using std::max;
-using std::min;
+#include "vector.h"
 
 constexpr int BLOCK = 64;              // keys in a block
-constexpr int LANES = 16;              // 32-bit numbers in a vector
-constexpr int ROWS = 6, COLUMNS = 4;   // of the micro-kernel
+constexpr int PARTS = BLOCK / LANES;   // vectors of a number for each key of a block
+constexpr int PANEL = COLUMNS * LANES; // columns of the micro-kernel
 constexpr float NONE = -FLT_MAX;       // the score of a missing key
 constexpr float TINY = 1e-30f;         // the smallest divisor
 constexpr float LOG2E = 1.44269504088896341f;
@@ -54,39 +45,24 @@ struct Buffer {
 };
 
 // ---- the micro-kernel --------------------------------------------------------------------------
+//
+// It multiplies R rows with C vectors of columns, R·C sums in registers.
 
 // A step multiplies one 32-bit unit of each row: a float, two bfloat16, or four 8-bit numbers.
-// `load` makes 16 units from float32 numbers, of which there are 16 or more.
 struct Float {
-  using Sum = __m512;
+  using Sum = Floats;
   static constexpr int unit = 1;
-  INLINE Sum add(Sum sum, __m512i row, __m512i column) {
-    return _mm512_fmadd_ps(_mm512_castsi512_ps(row), _mm512_castsi512_ps(column), sum);
-  }
-  INLINE __m512i load(const float* from, int64_t, float scale) {
-    return _mm512_castps_si512(_mm512_mul_ps(_mm512_loadu_ps(from), _mm512_set1_ps(scale)));
-  }
+  INLINE Sum add(Sum sum, Ints row, Ints column) { return sum + (Floats)row * (Floats)column; }
 };
 struct Bfloat {
-  using Sum = __m512;
+  using Sum = Floats;
   static constexpr int unit = 2;
-  INLINE Sum add(Sum sum, __m512i row, __m512i column) {
-    return _mm512_dpbf16_ps(sum, (__m512bh)row, (__m512bh)column);
-  }
-  INLINE __m512i load(const float* from, int64_t left, float scale) {
-    const __m512 by = _mm512_set1_ps(scale);
-    const __m512 more = left > LANES ? _mm512_loadu_ps(from + LANES) : _mm512_setzero_ps();
-    return (__m512i)_mm512_cvtne2ps_pbh(_mm512_mul_ps(more, by), _mm512_mul_ps(_mm512_loadu_ps(from), by));
-  }
+  INLINE Sum add(Sum sum, Ints row, Ints column) { return dot_halves(sum, row, column); }
 };
-struct Eight {  // signed rows, unsigned columns
-  using Sum = __m512i;
+struct Eight {  // signed rows; columns with COLUMN_OFFSET added
+  using Sum = Ints;
   static constexpr int unit = 4;
-  INLINE Sum add(Sum sum, __m512i row, __m512i column) {
-    // Not the intrinsic: with it GCC copies the sums, and spills them.
-    __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(column), "v"(row));
-    return sum;
-  }
+  INLINE Sum add(Sum sum, Ints row, Ints column) { return dot(sum, row, column); }
 };
 
 // Columns of a product, and their number of steps.
@@ -95,26 +71,31 @@ struct Piece {
   int64_t steps;
 };
 
+// One row's unit in every lane.
+INLINE Ints unit_of(const void* row) {
+  int32_t unit;
+  memcpy(&unit, row, 4);
+  return fill(unit);
+}
+
 // sums[r][c] (+)= Σ over pieces of rows[r] · columns[c]; the pieces' rows are piece_stride apart.
 // Strides in bytes.
 template <class Kind, int R, int C, bool ADD = false>
 INLINE void product(const void* rows, int64_t row_stride, const Piece* pieces, int count,
                     int64_t piece_stride, int64_t column_stride, void* sums, int64_t sum_stride) {
-  typename Kind::Sum sum[R][C];
+  using Sum = typename Kind::Sum;
+  Sum sum[R][C];
   UNROLL for (int r = 0; r < R; r++)
-    UNROLL for (int c = 0; c < C; c++) {
-      auto old = ADD ? _mm512_loadu_si512((char*)sums + r * sum_stride + 64 * c)
-                     : _mm512_setzero_si512();
-      sum[r][c] = (typename Kind::Sum)old;
-    }
+    UNROLL for (int c = 0; c < C; c++)
+      sum[r][c] = ADD ? load<Sum>((char*)sums + r * sum_stride + BYTES * c) : Sum{};
   for (int piece = 0; piece < count; piece++) {
     auto row = (const char*)rows + piece * piece_stride;
     auto column = (const char*)pieces[piece].columns;
     for (int64_t step = pieces[piece].steps; step; step--) {
-      __m512i vector[C];
-      UNROLL for (int c = 0; c < C; c++) vector[c] = _mm512_loadu_si512(column + 64 * c);
+      Ints vector[C];
+      UNROLL for (int c = 0; c < C; c++) vector[c] = load<Ints>(column + BYTES * c);
       UNROLL for (int r = 0; r < R; r++) {
-        __m512i unit = _mm512_set1_epi32(*(const int*)(row + r * row_stride));
+        const Ints unit = unit_of(row + r * row_stride);
         UNROLL for (int c = 0; c < C; c++) sum[r][c] = Kind::add(sum[r][c], unit, vector[c]);
       }
       row += 4;
@@ -122,78 +103,61 @@ INLINE void product(const void* rows, int64_t row_stride, const Piece* pieces, i
     }
   }
   UNROLL for (int r = 0; r < R; r++)
-    UNROLL for (int c = 0; c < C; c++)
-      _mm512_storeu_si512((char*)sums + r * sum_stride + 64 * c, (__m512i)sum[r][c]);
+    UNROLL for (int c = 0; c < C; c++) store((char*)sums + r * sum_stride + BYTES * c, sum[r][c]);
 }
 
-// The same for up to four vectors of columns; all R rows must be readable, and sums writable.
-template <class Kind, int R, bool ADD = false>
-INLINE void products(int vectors, const void* rows, int64_t row_stride, const Piece* pieces, int count,
-                     int64_t piece_stride, int64_t column_stride, void* sums, int64_t sum_stride) {
-#define PRODUCT(C) \
-  product<Kind, R, C, ADD>(rows, row_stride, pieces, count, piece_stride, column_stride, sums, sum_stride)
-  if (vectors >= 4) PRODUCT(4);
-  else if (vectors == 3) PRODUCT(3);
-  else if (vectors == 2) PRODUCT(2);
-  else PRODUCT(1);
-#undef PRODUCT
+// The same for up to COLUMNS vectors; all R rows must be readable, and sums writable.
+template <class Kind, int R, bool ADD = false, int C = COLUMNS, class... Rest>
+INLINE void products(int64_t vectors, Rest... rest) {
+  if constexpr (C > 1)
+    if (vectors < C) return products<Kind, R, ADD, C - 1>(vectors, rest...);
+  product<Kind, R, C, ADD>(rest...);
 }
 
-// 2^x for x ≤ 0; 0 below 2^-126. Relative error 2e-7 (polynomial: Cephes, exp2f), or 1e-4 where
+// 2^x for x ≤ 0; 0 up to 2^-126. Relative error 2e-7 (polynomial: Cephes, exp2f), or 1e-4 where
 // ROUGH: less than the rounding error of bfloat16.
-template <bool ROUGH = false> INLINE __m512 exp2(__m512 x) {
-  __mmask16 normal = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-126.f), _CMP_GT_OQ);
-  __m512 whole = _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-  __m512 part = _mm512_sub_ps(x, whole), y;
+template <bool ROUGH = false> INLINE Floats exp2(Floats x) {
+  const Floats shifted = x + SHIFTER, part = x - (shifted - SHIFTER);
+  Floats y;
   if (ROUGH) {  // Chebyshev's, of degree 3
-    y = _mm512_set1_ps(5.5171660e-2f);
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(2.4261116e-1f));
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(6.9326099e-1f));
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(9.9992807e-1f));
+    y = fill(5.5171660e-2f);
+    y = y * part + 2.4261116e-1f;
+    y = y * part + 6.9326099e-1f;
+    y = y * part + 9.9992807e-1f;
   } else {
-    y = _mm512_set1_ps(1.535336188319500e-4f);
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(1.339887440266574e-3f));
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(9.618437357674640e-3f));
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(5.550332471162809e-2f));
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(2.402264791363012e-1f));
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(6.931472028550421e-1f));
-    y = _mm512_fmadd_ps(y, part, _mm512_set1_ps(1.f));
+    y = fill(1.535336188319500e-4f);
+    y = y * part + 1.339887440266574e-3f;
+    y = y * part + 9.618437357674640e-3f;
+    y = y * part + 5.550332471162809e-2f;
+    y = y * part + 2.402264791363012e-1f;
+    y = y * part + 6.931472028550421e-1f;
+    y = y * part + 1.f;
   }
-  return _mm512_maskz_scalef_ps(normal, y, whole);
+  // The low bits of `shifted` are the whole part: added to y's exponent.
+  y = (Floats)((Ints)y + ((Ints)shifted << 23));
+  return x > -126.f ? y : Floats{};
 }
 
 // ---- transposed blocks -------------------------------------------------------------------------
 
-// Rows of 16 units become columns.
-INLINE void transpose(__m512i* row) {
-  __m512i half[16];
-  UNROLL for (int g = 0; g < 16; g += 4) {
-    const __m512i a = _mm512_unpacklo_epi32(row[g], row[g + 1]), b = _mm512_unpackhi_epi32(row[g], row[g + 1]);
-    const __m512i c = _mm512_unpacklo_epi32(row[g + 2], row[g + 3]), e = _mm512_unpackhi_epi32(row[g + 2], row[g + 3]);
-    half[g] = _mm512_unpacklo_epi64(a, c), half[g + 1] = _mm512_unpackhi_epi64(a, c);
-    half[g + 2] = _mm512_unpacklo_epi64(b, e), half[g + 3] = _mm512_unpackhi_epi64(b, e);
-  }
-  UNROLL for (int c = 0; c < 4; c++) {
-    const __m512i a = _mm512_shuffle_i32x4(half[c], half[4 + c], 0x88), b = _mm512_shuffle_i32x4(half[c], half[4 + c], 0xdd);
-    const __m512i e = _mm512_shuffle_i32x4(half[8 + c], half[12 + c], 0x88), f = _mm512_shuffle_i32x4(half[8 + c], half[12 + c], 0xdd);
-    row[c] = _mm512_shuffle_i32x4(a, e, 0x88), row[8 + c] = _mm512_shuffle_i32x4(a, e, 0xdd);
-    row[4 + c] = _mm512_shuffle_i32x4(b, f, 0x88), row[12 + c] = _mm512_shuffle_i32x4(b, f, 0xdd);
-  }
+// Four rows of LANES units become columns of four, at out[unit · PANEL].
+INLINE void transpose(Floats a, Floats b, Floats c, Floats d, int64_t units, float* out) {
+  const Floats low = zip_low(a, b), high = zip_high(a, b), low2 = zip_low(c, d), high2 = zip_high(c, d);
+  const Floats turned[4] = {zip_low_pairs(low, low2), zip_high_pairs(low, low2),
+                            zip_low_pairs(high, high2), zip_high_pairs(high, high2)};
+  UNROLL for (int t = 0; t < LANES; t++)
+    if (t < units) memcpy(out + t * PANEL, (float*)(turned + t % 4) + t / 4 * 4, 16);
 }
 
-// A block of keys for the micro-kernel, out [units][64 keys] of 32 bits; 0 where there is no key.
-// load(j, u) gives units u … u+15 of key j.
-template <class Load> INLINE void pack(int count, int64_t units, void* out, Load load) {
-  for (int j = 0; j < BLOCK; j += LANES)
-    for (int64_t u = 0; u < units; u += LANES) {
-      __m512i row[LANES];
-      if (j + LANES <= count) {
-        UNROLL for (int i = 0; i < LANES; i++) row[i] = load(j + i, u);
-      } else {
-        UNROLL for (int i = 0; i < LANES; i++) row[i] = j + i < count ? load(j + i, u) : _mm512_setzero_si512();
-      }
-      transpose(row);
-      UNROLL for (int i = 0; i < LANES; i++)
-        if (u + i < units) _mm512_store_si512((char*)out + ((u + i) * BLOCK + j) * 4, row[i]);
+// A block of keys for the micro-kernel, out [64 / PANEL][units][PANEL keys] of 32 bits; 0 where there
+// is no key.
+// rows: key j's units at j · stride, in 32-bit units; LANES of them are readable from any.
+INLINE void pack(const void* rows, int64_t stride, int count, int64_t units, void* out) {
+  for (int64_t u = 0; u < units; u += LANES)
+    for (int j = 0; j < BLOCK; j += 4) {
+      Floats row[4];
+      UNROLL for (int i = 0; i < 4; i++)
+        row[i] = j + i < count ? load<Floats>((const float*)rows + (j + i) * stride + u) : Floats{};
+      transpose(row[0], row[1], row[2], row[3], units - u, (float*)out + (j / PANEL * units + u) * PANEL + j % PANEL);
     }
 }

@@ -3,18 +3,23 @@
 #pragma once
 #include "common.h"
 
-// Values of a block in pairs of keys: [32][dv][2] bfloat16; 0 where there is none.
-static void pack_values(const float* value, int64_t stride, int count, int64_t dv, uint16_t* out) {
-  auto half = [&](int j, int64_t x) {
-    return j < count ? _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(_mm512_loadu_ps(value + j * stride + x)))
-                     : _mm512_setzero_si512();
-  };
-  for (int j = 0; j < BLOCK; j += 2)
-    for (int64_t x = 0; x < dv; x += LANES)
-      _mm512_store_si512(out + j * dv + x * 2, _mm512_or_si512(half(j, x), _mm512_slli_epi32(half(j + 1, x), 16)));
+// A row of d numbers in units of this kind.
+template <class Kind> INLINE void convert(const float* from, int64_t d, float scale, void* to) {
+  for (int64_t x = 0; x < d; x += LANES) {
+    const Floats some = load<Floats>(from + x) * scale;
+    if (Kind::unit == 2) store_halves((uint16_t*)to + x, some);
+    else store((float*)to + x, some);
+  }
 }
 
-constexpr int TILE = 8;  // blocks whose scores are stored at once
+// Values of a block in pairs of keys: [32][dv][2] bfloat16; 0 where there is none.
+static void pack_values(const float* value, int64_t stride, int count, int64_t dv, uint16_t* out) {
+  auto half = [&](int j, int64_t x) { return j < count ? halves(load<Floats>(value + j * stride + x)) : Ints{}; };
+  for (int j = 0; j < BLOCK; j += 2)
+    for (int64_t x = 0; x < dv; x += LANES) store(out + j * dv + x * 2, half(j, x) | half(j + 1, x) << 16);
+}
+
+constexpr int TILE = 2;  // blocks read at once: their keys and values stay in a first-level cache
 
 struct Dense {
   Shape shape;
@@ -37,7 +42,7 @@ struct Reading {
   float *sums, *scores;     // [64 + 6][dv]; [6][width]
   uint16_t* halves;         // [6][width]: weights in bfloat16
   float* largest;           // [64 + 6]
-  __m512* total;            // [64 + 6]
+  Floats* total;            // [64 + 6]
 };
 
 // The next tile of key blocks, for R rows from row r on.
@@ -47,49 +52,53 @@ INLINE void read_tile(const Dense& o, const Reading& to, int64_t h, int64_t firs
   constexpr bool HALF = Kind::unit == 2;
   constexpr int64_t width = TILE * BLOCK;
   const Shape& s = o.shape;
-  const int64_t steps = (s.d + Kind::unit - 1) / Kind::unit;
+  const int64_t steps = s.d / Kind::unit;
   const int vectors = tiles * BLOCK / LANES;
   for (int u = 0; u < tiles; u++)
-    product<Kind, R, COLUMNS>(to.rows + r * steps * 4, steps * 4, keys + u, 1, 0, BLOCK * 4, to.scores + u * BLOCK, width * 4);
+    for (int64_t part = 0; part < BLOCK; part += PANEL) {
+      const Piece panel = {(const float*)keys[u].columns + part * steps, steps};
+      product<Kind, R, COLUMNS>(to.rows + r * steps * 4, steps * 4, &panel, 1, 0, PANEL * 4,
+                                to.scores + u * BLOCK + part, width * 4);
+    }
   for (int i = 0; i < some; i++) {
     float* row = to.scores + i * width;
+    auto score = [&](int v) { return load<Floats>(row + v * LANES); };
     if (key_bias)
-      for (int v = 0; v < vectors; v++)
-        _mm512_store_ps(row + v * LANES, _mm512_add_ps(_mm512_load_ps(row + v * LANES), _mm512_load_ps(key_bias + v * LANES)));
+      for (int v = 0; v < vectors; v++) store(row + v * LANES, score(v) + load<Floats>(key_bias + v * LANES));
     if (o.bias.table)
       for (int u = 0; u < tiles; u++) {
         const float* bias = o.bias.from(h, block[u] * BLOCK - (first + r + i));
-        UNROLL for (int c = 0; c < COLUMNS; c++) {
-          float* at = row + u * BLOCK + c * LANES;
-          _mm512_store_ps(at, _mm512_fmadd_ps(_mm512_loadu_ps(bias + c * LANES), _mm512_set1_ps(LOG2E), _mm512_load_ps(at)));
+        UNROLL for (int c = 0; c < PARTS; c++) {
+          const int v = u * PARTS + c;
+          store(row + v * LANES, load<Floats>(bias + c * LANES) * LOG2E + score(v));
         }
       }
     const int64_t seen = o.causal ? min(s.keys, first + r + i + 1) : s.keys;
     for (int u = 0; u < tiles; u++)
       for (int64_t j = max<int64_t>(0, seen - block[u] * BLOCK); j < BLOCK; j++) row[u * BLOCK + j] = NONE;
-    __m512 top = _mm512_load_ps(row);
-    for (int v = 1; v < vectors; v++) top = _mm512_max_ps(top, _mm512_load_ps(row + v * LANES));
-    const float highest = _mm512_reduce_max_ps(top), before = to.largest[r + i];
-    __m512 added = to.total[r + i];
-    if (highest > before) {
-      const __m512 shrink = _mm512_set1_ps(::exp2f(before - highest));
-      to.largest[r + i] = highest;
-      added = _mm512_mul_ps(added, shrink);
+    Floats most = score(0);
+    for (int v = 1; v < vectors; v++) most = highest(most, score(v));
+    const float largest = top(most), before = to.largest[r + i];
+    Floats added = to.total[r + i];
+    if (largest > before) {
+      const float shrink = ::exp2f(before - largest);
+      to.largest[r + i] = largest;
+      added *= shrink;
       float* sum = to.sums + (r + i) * s.dv;
-      for (int64_t j = 0; j < s.dv; j += LANES) _mm512_storeu_ps(sum + j, _mm512_mul_ps(_mm512_loadu_ps(sum + j), shrink));
+      for (int64_t j = 0; j < s.dv; j += LANES) store(sum + j, load<Floats>(sum + j) * shrink);
     }
-    const __m512 from = _mm512_set1_ps(to.largest[r + i]);
+    const Floats from = fill(to.largest[r + i]);
     for (int v = 0; v < vectors; v++) {
-      __m512 weight = exp2<HALF>(_mm512_sub_ps(_mm512_load_ps(row + v * LANES), from));
-      added = _mm512_add_ps(added, weight);
-      if (HALF) _mm256_store_si256((__m256i*)(to.halves + i * width + v * LANES), (__m256i)_mm512_cvtneps_pbh(weight));
-      else _mm512_store_ps(row + v * LANES, weight);
+      const Floats weight = exp2<HALF>(score(v) - from);
+      added += weight;
+      if (HALF) store_halves(to.halves + i * width + v * LANES, weight);
+      else store(row + v * LANES, weight);
     }
     to.total[r + i] = added;
   }
   const int64_t apart = HALF ? s.dv * 4 : o.value.row * 4;
   const void* weights = HALF ? (void*)to.halves : (void*)to.scores;
-  for (int64_t j = 0; j < s.dv; j += COLUMNS * LANES) {
+  for (int64_t j = 0; j < s.dv; j += PANEL) {
     Piece part[TILE];
     for (int u = 0; u < tiles; u++) part[u] = {(const char*)values[u].columns + j * 4, values[u].steps};
     products<Kind, R, true>((s.dv - j) / LANES, weights, width * 4 / Kind::unit, part, tiles, BLOCK * 4 / Kind::unit, apart,
@@ -101,13 +110,14 @@ template <class Kind> static void dense(const Dense& o) {
   constexpr bool HALF = Kind::unit == 2;
   const Shape& s = o.shape;
   const int64_t blocks = (s.keys + BLOCK - 1) / BLOCK, tasks = (s.queries + BLOCK - 1) / BLOCK;
-  const int64_t steps = (s.d + Kind::unit - 1) / Kind::unit, width = TILE * BLOCK;
+  const int64_t steps = s.d / Kind::unit, width = TILE * BLOCK;
   const int64_t key_bytes = steps * BLOCK * 4, value_bytes = HALF ? BLOCK * s.dv * 2 : 0;
   const int64_t groups = s.heads / s.key_heads, heads = s.batch * s.key_heads;
 #pragma omp parallel num_threads(o.threads)
   {
     Buffer rows((BLOCK + ROWS) * steps * 4), sums((BLOCK + ROWS) * s.dv * 4), total((BLOCK + ROWS) * LANES * 4);
     Buffer scores(ROWS * width * 4), halves(ROWS * width * 2), bias_room(width * 4);
+    Buffer halved(HALF ? BLOCK * s.d * 2 : 0);  // keys of a block
     float largest[BLOCK + ROWS];
     const Reading to = {rows, sums, scores, halves, largest, total};
     for (int64_t start = 0; start < heads; start += o.together) {
@@ -118,11 +128,13 @@ template <class Kind> static void dense(const Dense& o) {
           const int64_t b = head / s.key_heads, h = head % s.key_heads, at = (head - start) * blocks + block;
           const int count = min<int64_t>(BLOCK, s.keys - block * BLOCK);
           const float* key = o.key.at(b, h, block * BLOCK);
-          pack(count, steps, o.keys + at * key_bytes, [&](int j, int64_t u) {
-            return Kind::load(key + j * o.key.row + u * Kind::unit, s.d - u * Kind::unit, 1);
-          });
-          if (HALF)
-            pack_values(o.value.at(b, h, block * BLOCK), o.value.row, count, s.dv, (uint16_t*)(o.values + at * value_bytes));
+          if (!HALF) {
+            pack(key, o.key.row, count, steps, o.keys + at * key_bytes);
+            continue;
+          }
+          for (int j = 0; j < count; j++) convert<Kind>(key + j * o.key.row, s.d, 1, (uint16_t*)halved + j * s.d);
+          pack(halved, steps, count, steps, o.keys + at * key_bytes);
+          pack_values(o.value.at(b, h, block * BLOCK), o.value.row, count, s.dv, (uint16_t*)(o.values + at * value_bytes));
         }
 #pragma omp for collapse(2) schedule(dynamic, 1)
       for (int64_t reader = start * groups; reader < stop * groups; reader++)
@@ -137,11 +149,9 @@ template <class Kind> static void dense(const Dense& o) {
           const int count = min<int64_t>(BLOCK, s.queries - first);
           for (int i = 0; i < BLOCK + ROWS; i++) {
             const float* from = o.query.at(b, h, first + min(i, count - 1));
-            for (int64_t u = 0; u < steps; u += LANES)
-              _mm512_mask_storeu_epi32(to.rows + (i * steps + u) * 4, steps - u >= LANES ? 0xffff : (1 << (steps - u)) - 1,
-                                       Kind::load(from + u * Kind::unit, s.d - u * Kind::unit, o.scale * LOG2E));
+            convert<Kind>(from, s.d, o.scale * LOG2E, to.rows + i * steps * 4);
             largest[i] = NONE;
-            to.total[i] = _mm512_setzero_ps();
+            to.total[i] = Floats{};
           }
           memset(sums, 0, (BLOCK + ROWS) * s.dv * 4);
           int64_t next = 0, end = o.causal ? min(blocks, query_block + 1) : blocks;
@@ -174,10 +184,9 @@ template <class Kind> static void dense(const Dense& o) {
           }
           for (int i = 0; i < count; i++) {
             const float* sum = to.sums + i * s.dv;
-            const float all = _mm512_reduce_add_ps(to.total[i]);
-            const __m512 share = _mm512_set1_ps(all > 0 ? 1 / all : 0);
+            const float all = ::sum(to.total[i]), share = all > 0 ? 1 / all : 0;
             float* out = o.output.at(b, h, first + i);
-            for (int64_t j = 0; j < s.dv; j += LANES) _mm512_storeu_ps(out + j, _mm512_mul_ps(_mm512_loadu_ps(sum + j), share));
+            for (int64_t j = 0; j < s.dv; j += LANES) store(out + j, load<Floats>(sum + j) * share);
           }
         }
     }

@@ -10,31 +10,27 @@ INLINE int span_of(int64_t block) { return block ? 64 - __builtin_clzll(block) :
 INLINE int64_t first_of(int span) { return span ? int64_t(1) << (span - 1) : 0; }
 
 // The largest number of a key, d numbers from `number` on.
-template <class Load> INLINE float largest(int64_t d, Load number) {
-  __m512 most = _mm512_setzero_ps();
-  for (int64_t x = 0; x < d; x += LANES) most = _mm512_max_ps(most, _mm512_abs_ps(number(x)));
-  return max(_mm512_reduce_max_ps(most), TINY);
+template <class Number> INLINE float largest(int64_t d, Number number) {
+  Floats most = {};
+  for (int64_t x = 0; x < d; x += LANES) most = highest(most, absolute(number(x)));
+  return max(top(most), TINY);
 }
 
 // The weighted mean of a block of keys, in which a key with very large numbers weighs no more than
 // the others, and the sizes of channels: weighted means of the distances from it.
 static void average(const TopK& o, int64_t b, int64_t h, int64_t block, float* means, float* sizes) {
   const int64_t d = o.shape.d;
-  auto number = [&](int j, int64_t x) { return _mm512_loadu_ps(o.key.at(b, h, block * BLOCK + j) + x); };
+  auto number = [&](int j, int64_t x) { return load<Floats>(o.key.at(b, h, block * BLOCK + j) + x); };
   float weight[BLOCK], least = 0, total = 0;
   for (int j = 0; j < BLOCK; j++) least += (weight[j] = largest(d, [&](int64_t x) { return number(j, x); })) / (8 * BLOCK);
   for (int j = 0; j < BLOCK; j++) total += weight[j] = 1 / max(weight[j], least);
   for (int64_t x = 0; x < d; x += LANES) {
-    const __m512 share = _mm512_set1_ps(1 / total);
-    __m512 mean = _mm512_setzero_ps(), size = _mm512_setzero_ps();
-    for (int j = 0; j < BLOCK; j++) mean = _mm512_fmadd_ps(_mm512_set1_ps(weight[j]), number(j, x), mean);
-    mean = _mm512_mul_ps(mean, share);
-    for (int j = 0; j < BLOCK; j++)
-      size = _mm512_fmadd_ps(_mm512_set1_ps(weight[j]), _mm512_abs_ps(_mm512_sub_ps(number(j, x), mean)), size);
-    _mm512_storeu_ps(sizes + block * d + x, _mm512_mul_ps(size, share));
-    alignas(64) float each[LANES];
-    _mm512_store_ps(each, mean);
-    for (int t = 0; t < LANES; t++) means[(block / BLOCK * d + x + t) * BLOCK + block % BLOCK] = each[t];
+    Floats mean = {}, size = {};
+    for (int j = 0; j < BLOCK; j++) mean += weight[j] * number(j, x);
+    mean *= 1 / total;
+    for (int j = 0; j < BLOCK; j++) size += weight[j] * absolute(number(j, x) - mean);
+    store(sizes + block * d + x, size * (1 / total));
+    for (int t = 0; t < LANES; t++) means[(block / BLOCK * d + x + t) * BLOCK + block % BLOCK] = mean[t];
   }
 }
 
@@ -54,37 +50,29 @@ static void scale_channels(int64_t d, int64_t blocks, const float* sizes, float*
 }
 
 // A whole block of keys in 8 bits, relative to the block's mean and by channel; each key has its own
-// scale. mean, inverse: buffers of d numbers.
+// scale. mean, inverse: buffers of d numbers; rows: of a block.
 static void quantize(const TopK& o, int64_t b, int64_t h, int64_t block, uint8_t* eight, const float* means,
-                     const float* channel, float* scales, float* mean, float* inverses) {
+                     const float* channel, float* scales, float* mean, float* inverses, int8_t* rows) {
   const int64_t d = o.shape.d;
   for (int64_t x = 0; x < d; x++) {
     mean[x] = means[(block / BLOCK * d + x) * BLOCK + block % BLOCK];
     inverses[x] = 1 / channel[x];
   }
-  auto rest = [&](int j, int64_t x) {
-    const __m512 number = _mm512_loadu_ps(o.key.at(b, h, block * BLOCK + j) + x);
-    return _mm512_mul_ps(_mm512_sub_ps(number, _mm512_load_ps(mean + x)), _mm512_load_ps(inverses + x));
-  };
-  for (int j = 0; j < BLOCK; j++) scales[j] = largest(d, [&](int64_t x) { return rest(j, x); }) / 127;
-  pack(BLOCK, d / Eight::unit, eight, [&](int j, int64_t u) {
-    const __m512 inverse = _mm512_set1_ps(1 / scales[j]);
-    __m128i sixteen[4];
-    UNROLL for (int c = 0; c < 4; c++) {
-      const int64_t x = 4 * u + c * LANES;
-      sixteen[c] = x < d ? _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(_mm512_mul_ps(rest(j, x), inverse))) : _mm_setzero_si128();
-    }
-    const __m256i low = _mm256_set_m128i(sixteen[1], sixteen[0]), high = _mm256_set_m128i(sixteen[3], sixteen[2]);
-    const __m512i all = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-    return _mm512_xor_si512(all, _mm512_set1_epi8(-128));  // unsigned: 128 is added
-  });
+  for (int j = 0; j < BLOCK; j++) {
+    const float* key = o.key.at(b, h, block * BLOCK + j);
+    auto rest = [&](int64_t x) { return (load<Floats>(key + x) - load<Floats>(mean + x)) * load<Floats>(inverses + x); };
+    scales[j] = largest(d, rest) / 127;
+    for (int64_t x = 0; x < d; x += LANES)
+      store_narrow(rows + j * d + x, rounded(rest(x) * (1 / scales[j])) + COLUMN_OFFSET);
+  }
+  pack(rows, d / Eight::unit, BLOCK, d / Eight::unit, eight);
 }
 
 // Six queries in 8 bits, and their data. The scores of each query are in steps of its own:
 // number = step · (a sum of its 8-bit numbers).
 struct Six {
   const int8_t* rows;     // [6][d], multiplied by a span's channels
-  const int32_t* shift;   // [6]: what the offset 128 of the keys adds to a sum
+  const int32_t* shift;   // [6]: what the keys' offset adds to a sum
   const float* offsets;   // of a block's mean, in steps: [6] rows of `padded`; -inf: not seen
   int64_t padded;
   const float* limit;     // [6], in steps
@@ -97,28 +85,33 @@ template <bool PASSES, bool BIAS>
 static COLD void scan(const Six& six, int64_t block, const uint8_t* keys, const float* scales, int64_t d,
                       const float* const* bias, float* scores, int64_t scores_apart, uint64_t* passes,
                       int64_t passes_apart) {
-  __m512i sum[ROWS][COLUMNS];
-  UNROLL for (int r = 0; r < ROWS; r++)
-    UNROLL for (int c = 0; c < COLUMNS; c++) sum[r][c] = _mm512_set1_epi32(-six.shift[r]);
-  const int8_t* rows = six.rows;
-  for (int64_t x = 0; x < d; x += Eight::unit) {
-    __m512i vector[COLUMNS];
-    UNROLL for (int c = 0; c < COLUMNS; c++) vector[c] = _mm512_load_si512(keys + x * BLOCK + 64 * c);
+  uint64_t passing[ROWS] = {};
+  for (int part = 0; part < BLOCK; part += PANEL) {
+    Ints sum[ROWS][COLUMNS];
+    UNROLL for (int r = 0; r < ROWS; r++)
+      UNROLL for (int c = 0; c < COLUMNS; c++) sum[r][c] = fill(-six.shift[r]);
+    const int8_t* rows = six.rows;
+    for (int64_t x = 0; x < d; x += Eight::unit) {
+      Ints vector[COLUMNS];
+      UNROLL for (int c = 0; c < COLUMNS; c++) vector[c] = load<Ints>(keys + part * d + x * PANEL + BYTES * c);
+      UNROLL for (int r = 0; r < ROWS; r++) {
+        const Ints unit = unit_of(rows + r * d + x);
+        UNROLL for (int c = 0; c < COLUMNS; c++) sum[r][c] = Eight::add(sum[r][c], unit, vector[c]);
+      }
+    }
     UNROLL for (int r = 0; r < ROWS; r++) {
-      __m512i unit = _mm512_set1_epi32(*(const int*)(rows + r * d + x));
-      UNROLL for (int c = 0; c < COLUMNS; c++) sum[r][c] = Eight::add(sum[r][c], unit, vector[c]);
+      const Floats offset = fill(six.offsets[r * six.padded + block]);
+      UNROLL for (int c = 0; c < COLUMNS; c++) {
+        const int at = part + c * LANES;
+        Floats score = floats(sum[r][c]) * load<Floats>(scales + at) + offset;
+        if (BIAS) score += load<Floats>(bias[r] + at) * six.steps[r];
+        store(scores + r * scores_apart + at, score);
+        if (PASSES) passing[r] |= (uint64_t)above(score, fill(six.limit[r])) << at;
+      }
     }
   }
-  UNROLL for (int r = 0; r < ROWS; r++) {
-    const __m512 offset = _mm512_set1_ps(six.offsets[r * six.padded + block]);
-    uint16_t* pass = (uint16_t*)(passes + r * passes_apart);
-    UNROLL for (int c = 0; c < COLUMNS; c++) {
-      __m512 score = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum[r][c]), _mm512_load_ps(scales + c * LANES), offset);
-      if (BIAS) score = _mm512_fmadd_ps(_mm512_loadu_ps(bias[r] + c * LANES), _mm512_set1_ps(six.steps[r]), score);
-      _mm512_store_ps(scores + r * scores_apart + c * LANES, score);
-      if (PASSES) pass[c] = _mm512_cmp_ps_mask(score, _mm512_set1_ps(six.limit[r]), _CMP_GT_OQ);
-    }
-  }
+  if (PASSES)
+    UNROLL for (int r = 0; r < ROWS; r++) passes[r * passes_apart] = passing[r];
 }
 
 constexpr int QUERIES = 48;  // of one task
@@ -136,7 +129,7 @@ extern "C" void topk(const TopK* given) {
   const int wanted = o.wanted, enough = max(ENOUGH, 2 * wanted), room = max(enough + 3 * BLOCK, FIRST * BLOCK + BLOCK);
 #pragma omp parallel num_threads(o.threads)
   {
-    Buffer mean(d * 4), inverses(d * 4);
+    Buffer mean(d * 4), inverses(d * 4), eight_rows(BLOCK * d + BYTES);
 #pragma omp for collapse(3) schedule(static)
     for (int64_t b = 0; b < s.batch; b++)
       for (int64_t h = 0; h < s.heads; h++)
@@ -154,12 +147,11 @@ extern "C" void topk(const TopK* given) {
           const int64_t head = b * s.heads + h;
           quantize(o, b, h, block, o.eight + (head * blocks + block) * BLOCK * d, o.means + head * padded * d,
                    o.channels + (head * spans + span_of(block)) * d, o.scales + (head * blocks + block) * BLOCK, mean,
-                   inverses);
+                   inverses, eight_rows);
         }
     Buffer rows(TASK * d * 4), eight(spans * TASK * d), offsets(TASK * padded * 4);
     Buffer near((QUERIES + 1) * room * 4), keys((QUERIES + 1) * room * 4);
     Buffer scores(ROWS * FIRST * BLOCK * 4), passes(ROWS * RUN * 8);
-    const __m512i iota = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     float limit[TASK], steps[TASK];
     int32_t shift[SPANS * TASK], whole[TASK];
     Found found[QUERIES];
@@ -176,31 +168,30 @@ extern "C" void topk(const TopK* given) {
             whole[i] = min<int64_t>(o.seen[query], s.keys) / BLOCK;
             const int its_spans = whole[i] ? span_of(whole[i] - 1) + 1 : 0;
             auto number = [&](int span, int64_t x) {
-              return _mm512_mul_ps(_mm512_loadu_ps(from + x), _mm512_loadu_ps(channels + span * d + x));
+              return load<Floats>(from + x) * load<Floats>(channels + span * d + x);
             };
             float most = TINY;
             for (int span = 0; span < its_spans; span++)
               most = max(most, largest(d, [&](int64_t x) { return number(span, x); }));
-            const float step = most / 127;
-            const __m512 inverse = _mm512_set1_ps(1 / step);
-            for (int64_t x = 0; x < d; x += LANES)
-              _mm512_store_ps((float*)rows.data + i * d + x, _mm512_mul_ps(_mm512_loadu_ps(from + x), inverse));
+            const float step = most / 127, inverse = 1 / step;
+            for (int64_t x = 0; x < d; x += LANES) store((float*)rows.data + i * d + x, load<Floats>(from + x) * inverse);
             for (int span = 0; span < its_spans; span++) {
-              __m512i sum = _mm512_setzero_si512();
+              Ints total = {};
               for (int64_t x = 0; x < d; x += LANES) {
-                const __m512i in_steps = _mm512_cvtps_epi32(_mm512_mul_ps(number(span, x), inverse));
-                sum = _mm512_add_epi32(sum, in_steps);
-                _mm_storeu_si128((__m128i*)((int8_t*)eight.data + (span * TASK + i) * d + x), _mm512_cvtepi32_epi8(in_steps));
+                const Ints in_steps = rounded(number(span, x) * inverse);
+                total += in_steps;
+                store_narrow((int8_t*)eight.data + (span * TASK + i) * d + x, in_steps);
               }
-              shift[span * TASK + i] = 128 * _mm512_reduce_add_epi32(sum);  // keys are stored with 128 added
+              shift[span * TASK + i] = 0;
+              for (int t = 0; t < LANES; t++) shift[span * TASK + i] += COLUMN_OFFSET * total[t];
             }
             steps[i] = 1 / (step * o.scale);
             limit[i] = -INFINITY;
             if (i < count) found[i] = {(float*)near.data + i * room, (int32_t*)keys.data + i * room, 0};
           }
           for (int r = 0; r < count; r += ROWS)
-            for (int64_t part = 0; part < padded; part += BLOCK) {
-              const Piece piece = {o.means + head * padded * d + part * d, d};
+            for (int64_t part = 0; part < blocks; part += PANEL) {
+              const Piece piece = {o.means + head * padded * d + part / BLOCK * BLOCK * d + part % BLOCK, d};
               products<Float, ROWS>((blocks - part + LANES - 1) / LANES, (float*)rows.data + r * d, d * 4, &piece, 1, 0,
                                     BLOCK * 4, (float*)offsets.data + r * padded + part, padded * 4);
             }
@@ -236,19 +227,14 @@ extern "C" void topk(const TopK* given) {
               const int numbers = min(several, whole[r + i]) * BLOCK;
               const float* score = (float*)scores.data + i * FIRST * BLOCK;
               if (numbers > enough) limit[r + i] = limit_for(score, numbers, wanted);
-              const __m512 least = _mm512_set1_ps(limit[r + i]);
-              int32_t* key = f.key;
               for (int j = 0; j < numbers; j += LANES) {
-                const __mmask16 pass = _mm512_cmp_ps_mask(_mm512_load_ps(score + j), least, _CMP_GT_OQ);
-                _mm512_storeu_si512(key, _mm512_maskz_compress_epi32(pass, _mm512_add_epi32(iota, _mm512_set1_epi32(j))));
-                key += __builtin_popcount(pass);
+                const uint32_t pass = above(load<Floats>(score + j), fill(limit[r + i]));
+                compress(f.key + f.count, iota() + j, pass);
+                f.count += __builtin_popcount(pass);
               }
-              f.count = key - f.key;
               // Where no more blocks follow, most of these are kept as they are.
               if (f.count > wanted + wanted / 2 || several < whole[count - 1])
-                for (int j = 0; j < f.count; j += LANES)
-                  _mm512_storeu_ps(f.score + j, _mm512_i32gather_ps(_mm512_maskz_loadu_epi32(
-                      f.count - j < LANES ? (1 << (f.count - j)) - 1 : 0xffff, f.key + j), score, 4));
+                for (int j = 0; j < f.count; j++) f.score[j] = score[f.key[j]];
               if (f.count > enough) limit[r + i] = tighten(f, wanted, enough);
             }
           }
@@ -274,13 +260,16 @@ extern "C" void topk(const TopK* given) {
                 Found& f = found[r + i];
                 const float* score = (float*)scores.data + i * RUN * BLOCK;
                 const uint64_t* pass = (uint64_t*)passes.data + i * RUN;
-                uint32_t words = _mm512_test_epi64_mask(_mm512_loadu_si512(pass), _mm512_loadu_si512(pass));
-                if (end - begin < RUN) words &= (1u << max(end - begin, 0)) - 1;
+                uint32_t words = 0;  // of 32 keys
+                UNROLL for (int v = 0; v < 2 * RUN / LANES; v++)
+                  words |= nonzero(load<Ints>((const int32_t*)pass + v * LANES)) << (v * LANES);
+                words &= (1u << 2 * max(end - begin, 0)) - 1;
                 for (; words; words &= words - 1) {
                   const int word = __builtin_ctz(words);
-                  uint64_t bits = pass[word];
+                  uint32_t bits;
+                  memcpy(&bits, (const uint32_t*)pass + word, 4);
                   do {
-                    const int j = word * BLOCK + __builtin_ctzll(bits);
+                    const int j = word * 32 + __builtin_ctz(bits);
                     f.score[f.count] = score[j];
                     f.key[f.count++] = begin * BLOCK + j;
                   } while (bits &= bits - 1);

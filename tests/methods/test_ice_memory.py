@@ -63,7 +63,7 @@ def test_memory_inserts_and_never_rebuilds(monkeypatch):
         scans.Quantized, "add", lambda self, key: (added.append(key.shape[2]), add(self, key))
     )
     query, key, value = inputs(300)
-    memory = IceFormer(k=6).decoding_state()
+    memory = IceFormer(k=6, search="quantized").decoding_state()
     for end in range(200, 301):
         memory.attend(query[:, :, end - 1 : end], key[:, :, :end], value[:, :, :end], call())
         ((index,),) = memory.indices.values()

@@ -57,7 +57,7 @@ def test_vanilla_native_equals_vanilla(side, causal):
     call = AttentionCall(SequenceInfo(valid=valid, causal=causal, log_multiplicity=counts), 0.25, 0)
     method = Vanilla(kernel="native")
     got, expected = (m.attend(query, key, value, call) for m in (method, Vanilla()))
-    assert method.kernel_used == "native avx512 float32"
+    assert method.kernel_used == kernels.name()
     assert got.isfinite().all()
     for b in range(2):
         kept = valid[b].nonzero()[:, 0]
@@ -118,7 +118,7 @@ def test_vanilla_native_takes_a_position_bias(n, reach, causal, products):
     call = AttentionCall(SequenceInfo(shifted, valid, causal=causal), 0.2, 0, Buckets(4, reach))
     method = Vanilla("native", products)
     got, expected = (m.attend(query, key, value, call) for m in (method, VanillaEager()))
-    assert method.kernel_used == f"native avx512 {products}"
+    assert method.kernel_used == kernels.name(products)
     for b, first in enumerate((0, n // 3)):
         assert error(got[b, :, first:], expected[b, :, first:]) < TOLERANCE[products]
 
@@ -142,7 +142,7 @@ def test_bigbird_native_takes_a_position_bias(n, reach):
     methods = [BigBird(kernel=kernel) for kernel in ("native", "torch")]
     got, expected = (m.attend(query, key, value, call) for m in methods)
     assert error(got, expected) < 1e-6
-    assert methods[0].kernel_used == "native avx512 float32"
+    assert methods[0].kernel_used == kernels.name()
 
 
 @native
@@ -193,7 +193,7 @@ def test_training_takes_the_torch_path():
 @native
 def test_auto_is_native_where_that_is_no_slower():
     method = DenseAttention()
-    for n, used in ((255, "torch (fewer than 256 tokens)"), (256, "native avx512 float32")):
+    for n, used in ((255, "torch (fewer than 256 tokens)"), (256, kernels.name())):
         object.__setattr__(method, "kernel_used", "")
         method.attend(*inputs(1, n, 16), AttentionCall(SequenceInfo(), 0.25, 0))
         assert method.kernel_used == used

@@ -6,11 +6,9 @@ import torch
 from methods import kernels
 from methods.base import AttentionCall, SequenceInfo
 from methods.iceformer.iceformer import IceFormer
-from methods.kernels import build
+from methods.kernels import build, widths
 from methods.vanilla import Vanilla
 from tests.methods.native import inputs, native
-
-NATIVE = ["native avx512 int8", "native avx512 float32", "native avx512 float32"]
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ def test_without_a_compiler_torch_runs_and_says_so(environment, tmp_path):
     environment(PATH=str(tmp_path), CXX="")
     outputs, used = run()
     assert all(one.startswith("torch (") for one in used)
-    if "x86-64" not in used[0]:
+    if "this CPU" not in used[0]:
         assert all("no compiler" in one for one in used)
     for output, expected in zip(outputs, with_compiler, strict=True):
         torch.testing.assert_close(output, expected, rtol=1e-4, atol=1e-5)
@@ -56,7 +54,8 @@ def test_it_is_built_once_and_says_so(environment, tmp_path, capsys):
     assert built.suffix == ".so"
     environment()
     _, used = run()
-    assert "compiling" not in capsys.readouterr().err and used == NATIVE
+    assert "compiling" not in capsys.readouterr().err
+    assert used == [kernels.name("int8"), kernels.name(), kernels.name()]
 
 
 @native
@@ -80,6 +79,22 @@ def test_calls_that_differ_are_all_noted():
         )
     first, *others = method.kernel_used.split("; ")
     if kernels.available() is None:
-        assert first == "native avx512 float32" and others == ["torch (not float32)"]
+        assert first == kernels.name() and others == ["torch (not float32)"]
     else:
         assert first == f"torch ({kernels.available()})" and not others
+
+
+@native
+def test_a_lower_width_is_forced_by_name(monkeypatch, request):
+    lowest = widths.available()[-1].name
+    monkeypatch.setenv("BENCH_KERNELS", lowest)
+    build.load.cache_clear()
+    request.addfinalizer(build.load.cache_clear)
+    _, used = run()
+    assert used == [f"native {lowest} {products}" for products in ("int8", "float32", "float32")]
+
+
+def test_a_width_that_this_cpu_has_not_is_refused(environment):
+    environment(BENCH_KERNELS="avx1024")
+    with pytest.raises(ValueError, match=r"^BENCH_KERNELS is 'avx1024'; it takes "):
+        Vanilla(kernel="native")

@@ -35,8 +35,10 @@ LOOKS = {
     "faiss:flat": (looks.BLUE, "o"),
     "faiss:ivf": (looks.BLUE, "^"),
     "faiss:hnsw": (looks.BLUE, "P"),
+    "faiss:fastscan": (looks.BLUE, "s"),
     "hnswlib": (looks.GREEN, "v"),
     "annoy": (looks.PINK, "X"),
+    "scann": (looks.ORANGE, "*"),
 }
 NAMES = {
     "topk": "exact top-k",

@@ -1,0 +1,31 @@
+"""Which kernels ran a method: its `kernel_used`."""
+
+from __future__ import annotations
+
+from methods.kernels import build
+
+ASKED = "kernel=torch"
+"""The reason for torch where a method was asked for it."""
+
+
+def name(products: str = "float32") -> str:
+    """The kernels of this machine, as `kernel_used` has them: "native avx512 float32"."""
+    return f"native {build.loaded()[1].name} {products}"
+
+
+def note(method: object, result: object, products: str = "float32") -> None:
+    """Records in `method.kernel_used` which kernels ran, several where calls differed. `result` is
+    what a kernel's function returned: a reason (torch ran), or output with these products."""
+    if isinstance(result, str):
+        used = "torch" if result == ASKED else f"torch ({result})"
+    else:
+        used = name(products)
+    before = getattr(method, "kernel_used", "")
+    if used not in before.split("; "):
+        # Not a dataclass field: it is no part of a cell.
+        object.__setattr__(method, "kernel_used", f"{before}; {used}" if before else used)
+
+
+def ran_natively(method: object) -> bool:
+    """Whether a native kernel ran any of the method's calls that were noted."""
+    return any(used.startswith("native") for used in getattr(method, "kernel_used", "").split("; "))

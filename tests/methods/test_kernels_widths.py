@@ -1,0 +1,97 @@
+"""One source, every vector width: the kernels equal their torch twins with vectors of each kind,
+also of those that this CPU hasn't: as vectors that the compiler splits, or under an emulator."""
+
+import ctypes
+import functools
+import shutil
+from dataclasses import replace
+
+import pytest
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from methods import kernels
+from methods.base import AttentionCall, SequenceInfo
+from methods.kernels import build, widths
+from methods.vanilla import Vanilla, VanillaEager
+from tests.methods.emulated import Emulated
+from tests.methods.native import TOLERANCE, Buckets, check_best_keys, error, inputs
+
+CROSS, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
+BY_NAME = {width.name: width for width in widths.WIDTHS}
+PORTABLE = ("-DPORTABLE_BYTES=64", "-Wno-psabi", "-O0")  # the compiler is slower than the test
+
+
+@functools.cache
+def loaded(kind, folder):
+    """The library of a kind of vectors, and its width, or why it can't run here."""
+    if kind.startswith("neon"):
+        if not (shutil.which(CROSS) and shutil.which(EMULATOR)):
+            return f"{CROSS} or {EMULATOR} is not installed"
+        width = BY_NAME["neon"].on(() if kind.endswith("alone") else {"asimddp"})
+        return Emulated(CROSS, width.flags, EMULATOR, folder / kind), width
+    if not shutil.which("g++"):
+        return "g++ is not installed"
+    if kind == "avx512 by the compiler":
+        width = replace(BY_NAME["avx512"], flags=PORTABLE)
+    else:
+        of_this_cpu = {width.name: width for width in widths.available()}
+        name = kind.split()[0]
+        if name not in of_this_cpu:
+            return f"this CPU has no {name}"
+        width = of_this_cpu[name]
+        if kind.endswith("alone"):
+            width = BY_NAME[width.name]
+    return ctypes.CDLL(str(build.built(["g++"], width))), width
+
+
+@pytest.fixture(params=["avx512", "avx512 by the compiler", "avx2", "neon"])
+def width(request, tmp_path_factory, monkeypatch):
+    """Has the kernels run with vectors of this kind."""
+    found = loaded(request.param, tmp_path_factory.getbasetemp())
+    if isinstance(found, str):
+        pytest.skip(found)
+    monkeypatch.setattr(build, "load", lambda: found)
+    return found[1]
+
+
+@pytest.mark.parametrize("products", ["float32", "bfloat16"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_dense_equals_torch(width, causal, products, monkeypatch):
+    monkeypatch.setattr(kernels, "available", lambda products="": None)  # bfloat16 by other means
+    query, key, value = inputs(1, 131, 48)
+    valid = torch.ones(1, 131, dtype=torch.bool)
+    valid[0, :20] = False
+    call = AttentionCall(SequenceInfo(valid=valid, causal=causal), 0.2, 0, Buckets(4, 3))
+    method = Vanilla("native", products)
+    got, expected = (m.attend(query, key, value, call) for m in (method, VanillaEager()))
+    assert error(got[:, :, 20:], expected[:, :, 20:]) < TOLERANCE[products]
+    assert method.kernel_used == f"native {width.name} {products}"
+
+
+def test_block_sparse_equals_a_mask(width):
+    query, key, value = inputs(1, 200, 32)
+    blocks = [[0, 2], [1], [3, 0, 1], [2]]
+    mask = torch.zeros(4, 4, dtype=torch.bool)
+    for i, row in enumerate(blocks):
+        mask[i, row] = True
+    mask = mask.repeat_interleave(64, 0).repeat_interleave(64, 1)[:200, :200]
+    output = kernels.block_sparse(query, key, value, 0.2, kernels.Blocks.of([blocks]))
+    exact = scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=0.2)
+    assert error(output, exact) < 1e-6
+
+
+@pytest.mark.parametrize("search", ["quantized", "dci"])
+@pytest.mark.parametrize("n, d", [(1, 16), (63, 16), (700, 48)])
+def test_best_keys_equal_torch(width, n, d, search):
+    query, key, value = inputs(1, n, d, heads=2)
+    for bias in (None, Buckets(2, 3)):
+        call = AttentionCall(SequenceInfo(causal=True), 0.2, 0, bias)
+        check_best_keys(search, query, key, value, call, step=1 if n < 99 else 5)
+
+
+@pytest.mark.parametrize("width", ["avx512 alone", "neon alone"], indirect=True)
+def test_8_bit_products_without_their_instruction(width):
+    query, key, value = inputs(1, 200, 16, heads=1)
+    call = AttentionCall(SequenceInfo(causal=True), 0.2, 0)
+    check_best_keys("quantized", query, key, value, call, step=5)
