@@ -13,6 +13,7 @@ NAMES_leaderboard := RESULTS OUT
 NAMES_plots := FIGURES RESULTS OUT ARGS
 NAMES_selfbench := MODEL
 NAMES_speed := ARGS
+NAMES_trust-aa := ARGS
 NAMES_speed-compare := OFFICIAL ARGS
 NAMES_embedded := OUT ONLY SHARE FORCE
 NAMES_lra-small := LRA_ARGS
@@ -34,7 +35,7 @@ REQUEST = $(call given,method,METHOD) $(call given,task,TASK) $(call given,model
   $(call given,seed,SEED) $(call given,measure,MEASURE) $(call given,results,RESULTS) \
   $(if $(FORCE),force=true) $(ARGS)
 
-.PHONY: help setup bench report plots support leaderboard browser test trust cluster selfbench lint speed speed-compare \
+.PHONY: help setup bench report plots support leaderboard browser test trust trust-aa cluster selfbench lint speed speed-compare \
   embedded lra-small lra-embedded lra-full clean
 
 help:  ## this list
@@ -70,6 +71,9 @@ browser: $(DEV)  ## what the tests of the page need beside a Chromium on this ma
 
 trust: $(DEV)  ## the tests of measurement itself: integrity checks, 40 kills, memory
 	@$(VENV)/bin/python -m pytest -n 2 tests/trust
+
+trust-aa: $(READY)  ## 200 cells of vanilla against itself: how many verdicts are false, in docs/trust-aa.md (an hour, goes on after a stop) [ARGS='--minutes 10']
+	@$(VENV)/bin/python -m benchmarks.trust_aa $(ARGS)
 
 cluster: $(DEV)  ## sweeps on a real one-node Slurm that is started and stopped for it (3 minutes)
 	@tests/cluster/run

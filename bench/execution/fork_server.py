@@ -1,7 +1,7 @@
-"""`python -m bench.execution.fork_server DESCRIPTOR MODULE …`: the process that children are forked
-from (bench.execution.spawn.ForkServer).
+"""`python -m bench.execution.fork_server PARENT DESCRIPTOR MODULE …`: the process that children are
+forked from (bench.execution.spawn.ForkServer).
 
-It imports the modules and waits at a socket. For each request, which comes with the child's two
+It imports the modules and waits at a socket. For each request, which comes with the child's
 descriptors, it sends the child's process id, and the exit code once the child has ended. It never
 computes, so torch has no thread here that a fork would lose.
 """
@@ -16,32 +16,33 @@ import os
 import socket
 import sys
 import traceback
-from pathlib import Path
 from typing import Any, NoReturn
 
 from bench.execution import worker
+from bench.execution.channels import Channels
 from bench.host import linux
 
 MESSAGE_BYTES = 1 << 20
 
 
 def main() -> None:
-    linux.die_with_parent()
-    link = socket.socket(fileno=int(sys.argv[1]))
+    supervisor, socket_number, *modules = sys.argv[1:]
+    linux.die_with_parent(int(supervisor))  # before the imports, which take seconds
+    link = socket.socket(fileno=int(socket_number))
     with linux.kept_affinity():
-        for module in sys.argv[2:]:
+        for module in modules:
             importlib.import_module(module)
     gc.collect()
     gc.freeze()  # a collection in a child would copy the pages that it shares with this process
     while True:
-        message, descriptors, *_ = socket.recv_fds(link, MESSAGE_BYTES, 2)
+        message, descriptors, *_ = socket.recv_fds(link, MESSAGE_BYTES, len(Channels._fields))
         if not message:
             return
         parent = os.getpid()
         pid = os.fork()
         if not pid:
             link.close()
-            run_child(json.loads(message), descriptors[0], descriptors[1], parent)
+            run_child(json.loads(message), Channels(*descriptors), parent)
         for descriptor in descriptors:
             os.close(descriptor)
         link.send(str(pid).encode())
@@ -49,16 +50,16 @@ def main() -> None:
         link.send(str(os.waitstatus_to_exitcode(status)).encode())
 
 
-def run_child(request: dict[str, Any], output: int, progress: int, parent: int) -> NoReturn:
+def run_child(request: dict[str, Any], channels: Channels, parent: int) -> NoReturn:
     """Run the request in this fork, and exit as a fresh interpreter would."""
     code = 1
     try:
         os.setsid()
         for descriptor in (1, 2):
-            os.dup2(output, descriptor)
+            os.dup2(channels.output, descriptor)
         os.environ.clear()
         os.environ.update(request["environment"])
-        worker.run(request["module"], Path(request["work"]), progress, parent)
+        worker.run(request["module"], channels, parent)
         code = 0
     except BaseException:
         traceback.print_exc()

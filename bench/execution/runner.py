@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bench.errors import RequestError
-from bench.execution import stages
+from bench.execution import cell_lock, stages
 from bench.execution.spawn import run_in_fork
 from bench.execution.stages import CellRun, Columns
 from bench.execution.supervisor import Outcome, Progress
@@ -57,34 +57,58 @@ def run(
     progress: Progress | None = None,
     command: str | None = None,
 ) -> ReturnedRow:
-    """Run one cell and store its row; a finished cell's row is returned as it is.
+    """Run one cell and store its row; a finished cell's row is returned as it is. While another
+    process runs the cell into the same folder, wait for its row.
 
     However a child ends there is a row: its `status` says how. Raises RequestError for a usage
     error, StoreError when the row can't be written, JobPreempted when Slurm ends the cell's job.
     """
     results = Path(results).expanduser().resolve()
-    store = Store(results)
-    earlier = run_in_fork(lambda: store.find(cell.key))
-    if not force and earlier and earlier["status"] in FINISHED:
-        return cast(ReturnedRow, earlier | {"reused": True})
+    shards = Store(results).shards()
+    finished, attempts = _stored(results, cell, force)
+    if finished:
+        return finished
     check_writable(results)
+
+    def report(line: str) -> None:
+        if progress:
+            progress(line, 0, 0)
+        else:
+            print(line, file=sys.stderr)
+
+    with cell_lock.held(results, cell.key, report):
+        if Store(results).shards() != shards:  # another run may have ended meanwhile
+            finished, attempts = _stored(results, cell, force)
+        return finished or _run(CellRun(cell, results, deadline_s, progress), attempts, command)
+
+
+def _stored(results: Path, cell: Cell, force: bool) -> tuple[ReturnedRow | None, int]:
+    """The cell's finished row, unless a new one is forced, and the number of its last attempt."""
+    store = Store(results)
+    row, attempts = run_in_fork(lambda: (store.find(cell.key), store.last_attempt(cell.key)))
+    if force or row is None or row["status"] not in FINISHED:
+        return None, attempts
+    return cast(ReturnedRow, row | {"reused": True}), attempts
+
+
+def _run(run: CellRun, attempts: int, command: str | None) -> ReturnedRow:
+    """Measure the cell, of which there were so many attempts, and store its row."""
     began = time.monotonic_ns()
     since = host.counters()
     neighbours = job.neighbours()
-    cell, columns = _measure(CellRun(cell, results, deadline_s, progress))
+    cell, columns = _measure(run)
     columns = host.fingerprint(cell.threads, cell.device["kind"], since) | columns
     columns |= _concurrency(cell, columns.get("noise_reason"), neighbours | job.neighbours())
     row = identity(cell, command)
-    if earlier:
-        row["attempt"] += earlier["attempt"] or 1
+    row["attempt"] += attempts
     row["wall_total_ns"] = time.monotonic_ns() - began
 
     def store_row() -> Row:
         from bench.store import derived_columns
 
-        derived = derived_columns.derive({**row, **columns}, cell, results)
+        derived = derived_columns.derive({**row, **columns}, cell, run.results)
         sys.meta_path.insert(0, _NoPandas())
-        store.append([derived])
+        Store(run.results).append([derived])
         return derived
 
     return {**run_in_fork(store_row), "reused": False}

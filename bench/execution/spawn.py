@@ -19,9 +19,9 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import NoReturn, TypeVar
 
+from bench.execution.channels import Channels
 from bench.host import linux
 from bench.request.plugins import ROOT
 from bench.store.shards import StoreError
@@ -46,10 +46,10 @@ class SubprocessChild:
 class ForkedChild:
     """A child that a fork server forks, otherwise like a SubprocessChild."""
 
-    def __init__(self, server: ForkServer, content: object, output: int, progress: int):
+    def __init__(self, server: ForkServer, content: object, channels: Channels):
         self.server = server
         self.code: int | None = None
-        socket.send_fds(server.link, [json.dumps(content).encode()], [output, progress])
+        socket.send_fds(server.link, [json.dumps(content).encode()], channels)
         self.pid = int(server.receive())
         self.ended = server.link.fileno()
 
@@ -75,8 +75,9 @@ class ForkServer:
         self.link, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.owner = os.getpid()
         with remote:
-            arguments = ["bench.execution.fork_server", str(remote.fileno()), *preload]
-            self.process = _run_python(arguments, environment, subprocess.DEVNULL, remote.fileno())
+            link = remote.fileno()
+            arguments = ["fork_server", str(self.owner), str(link), *preload]
+            self.process = _run_python(arguments, environment, subprocess.DEVNULL, [link])
 
     def receive(self) -> bytes:
         """The server's next message. Raises EOFError when the server has ended."""
@@ -117,17 +118,19 @@ def kill(child: Child) -> int:
 
 
 def _run_python(
-    arguments: Sequence[str], environment: Mapping[str, str], output: int, inherited: int
+    arguments: Sequence[str], environment: Mapping[str, str], output: int, inherited: Sequence[int]
 ) -> subprocess.Popen[bytes]:
-    """`python -m` with a session of its own, and a further descriptor that it inherits."""
+    """A module of bench.execution with a session of its own, and further descriptors that it
+    inherits."""
+    module, *rest = arguments
     return subprocess.Popen(
-        [sys.executable, "-m", *arguments],
+        [sys.executable, "-m", f"bench.execution.{module}", *rest],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
         cwd=ROOT,
         env={**os.environ, **environment},
-        pass_fds=[inherited],
+        pass_fds=inherited,
         start_new_session=True,
     )
 
@@ -138,26 +141,19 @@ fork_servers: dict[tuple[object, ...], ForkServer] = {}
 
 def start(
     module: str,
-    work: Path,
     environment: Mapping[str, str],
-    output: int,
-    progress: int,
+    channels: Channels,
     preload: Sequence[str] = (),
 ) -> Child:
-    """Run `measure` of a module on the request in the folder `work`. The child writes its output
-    and its progress to two descriptors, which stay open in this process."""
+    """Run `measure` of a module in a child. The descriptors stay open in this process."""
     if preload:
         # Fall back to a fresh interpreter, whose output says what is wrong.
         with contextlib.suppress(EOFError, OSError):
             server = _fork_server(environment, preload)
-            content = {
-                "module": module,
-                "work": str(work),
-                "environment": {**os.environ, **environment},
-            }
-            return ForkedChild(server, content, output, progress)
-    arguments = ["bench.execution.worker", module, str(work), str(progress)]
-    return SubprocessChild(_run_python(arguments, environment, output, progress))
+            content = {"module": module, "environment": {**os.environ, **environment}}
+            return ForkedChild(server, content, channels)
+    arguments = ["worker", module, str(os.getpid()), *map(str, channels)]
+    return SubprocessChild(_run_python(arguments, environment, channels.output, channels[1:]))
 
 
 def _fork_server(environment: Mapping[str, str], preload: Sequence[str]) -> ForkServer:
@@ -229,9 +225,7 @@ def run_in_fork(work: Callable[[], T]) -> T:
 def _send_result(work: Callable[[], T], write: int, parent: int) -> NoReturn:
     code = 1
     try:
-        linux.die_with_parent()
-        if os.getppid() != parent:  # the parent died before die_with_parent took effect
-            os._exit(1)
+        linux.die_with_parent(parent)
         try:
             content = pickle.dumps((True, work()))
         except BaseException as error:

@@ -22,6 +22,7 @@ from typing import Any
 
 from bench.errors import RequestError
 from bench.execution import spawn
+from bench.execution.channels import Channels
 from bench.host import linux
 from bench.status import Status
 
@@ -63,16 +64,16 @@ def supervise(
     began = time.monotonic()
     kills = _oom_kills()
     with contextlib.ExitStack() as opened:
-        work = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="bench-")))
+        asked, answer = (opened.enter_context(tempfile.TemporaryFile()) for _ in range(2))
         (output, output_end), (messages, messages_end) = (
             (opened.enter_context(read), opened.enter_context(write))
             for read, write in (_pipe(), _pipe())
         )
-        content = {**request, "memory_bytes": memory_bytes, "supervisor": os.getpid()}
-        (work / "request.json").write_text(json.dumps(content))
-        child = spawn.start(
-            module, work, environment or {}, output_end.fileno(), messages_end.fileno(), preload
-        )
+        asked.write(json.dumps({**request, "memory_bytes": memory_bytes}).encode())
+        asked.seek(0)
+        ends = (output_end, messages_end, asked, answer)
+        channels = Channels(*(end.fileno() for end in ends))
+        child = spawn.start(module, environment or {}, channels, preload)
         try:
             output_end.close()
             messages_end.close()
@@ -86,7 +87,8 @@ def supervise(
         if not in_time:
             detail = f"still in stage {watch.stage} after {deadline_s:.0f} s"
             return Outcome(Status.TIMEOUT, watch.stage, detail, wall_ns=wall_ns)
-        return _outcome(code, work, watch, wall_ns, _oom_kills() > kills)
+        answer.seek(0)
+        return _outcome(code, answer.read(), watch, wall_ns, _oom_kills() > kills)
 
 
 def _pipe() -> tuple[io.FileIO, io.FileIO]:
@@ -154,10 +156,11 @@ class _Watch:
             self.progress(self.stage, done, total, *filter(None, note))
 
 
-def _outcome(code: int, work: Path, watch: _Watch, wall_ns: int, kernel_killed: bool) -> Outcome:
-    path = work / "result.json"
-    if code == 0 and path.is_file():
-        answer = json.loads(path.read_text())
+def _outcome(
+    code: int, written: bytes, watch: _Watch, wall_ns: int, kernel_killed: bool
+) -> Outcome:
+    if code == 0 and written:
+        answer = json.loads(written)
         if "request_error" in answer:
             raise RequestError(answer["request_error"])
         return Outcome(

@@ -1,5 +1,5 @@
 """What all children have in common: read the request, limit memory, report progress, write one
-result. A child is `python -m bench.execution.worker MODULE FOLDER DESCRIPTOR`, or is forked from
+result. A child is `python -m bench.execution.worker MODULE PARENT DESCRIPTOR …`, or is forked from
 the fork server. Imports no torch: the memory limit is set before anything large is loaded.
 """
 
@@ -14,10 +14,10 @@ import resource
 import sys
 import time
 import traceback
-from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, RunError
+from bench.execution.channels import Channels
 from bench.host import linux
 from bench.status import Status
 from methods.errors import Unsupported
@@ -47,21 +47,20 @@ class Report:
 
 
 def main() -> None:
-    module, work, progress = sys.argv[1:]
-    run(module, Path(work), int(progress))
+    module, parent, *descriptors = sys.argv[1:]
+    run(module, Channels(*map(int, descriptors)), int(parent))
 
 
-def run(module: str, work: Path, progress: int, parent: int | None = None) -> None:
-    """Run `measure` of a module on request.json in the folder `work` and write result.json there.
-    This process is killed when `parent` ends (default: the supervisor)."""
-    linux.die_with_parent()
-    request = json.loads((work / "request.json").read_text())
-    if os.getppid() != (parent or request["supervisor"]):
-        sys.exit(1)  # the parent died before die_with_parent took effect
+def run(module: str, channels: Channels, parent: int) -> None:
+    """Run `measure` of a module on the request and write its result. This process is killed when
+    `parent` ends."""
+    linux.die_with_parent(parent)
+    with open(channels.request, "rb") as file:
+        request = json.load(file)
     if request["memory_bytes"]:
         # A larger allocation fails in this process, long before the machine runs out of memory.
         resource.setrlimit(resource.RLIMIT_DATA, (request["memory_bytes"],) * 2)
-    report = Report(progress)
+    report = Report(channels.progress)
     answer: dict[str, Any]
     try:
         with linux.kept_affinity():
@@ -81,9 +80,8 @@ def run(module: str, work: Path, progress: int, parent: int | None = None) -> No
         lines = [f"{type(error).__name__}: {error}\n", *traceback.format_exception(error)[-6:]]
         detail = "".join(lines).strip()
         answer = {"status": status or Status.ERROR, "detail": detail, "stage": report.stage}
-    temporary = work / "result.json.part"
-    temporary.write_text(json.dumps(answer))
-    temporary.rename(work / "result.json")
+    with open(channels.result, "wb") as file:
+        file.write(json.dumps(answer).encode())
 
 
 def memory_status(error: BaseException) -> Status | None:

@@ -91,9 +91,12 @@ def _limiting_groups(controller: str) -> list[Path]:
     return [one for one in (group, *group.parents) if one.is_relative_to(CGROUPS)]
 
 
-def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends, for whatever reason."""
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the process `parent` ends, for whatever reason. Where
+    it has ended already, this process exits."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def age_s() -> float:
@@ -131,6 +134,19 @@ def meminfo_bytes(name: str) -> int | None:
     """A figure of /proc/meminfo, in bytes."""
     kib = first_int(line(Path("/proc/meminfo"), f"{name}:").split()[1:2])
     return None if kib is None else kib * 1024
+
+
+def memory_file_bytes() -> int:
+    """Memory of the files in memory (memfd, tmpfs) that this process has open, without their pages
+    that it has mapped and that its resident memory therefore counts."""
+    sizes = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            status, target = os.fstat(int(name)), os.readlink(f"/proc/self/fd/{name}")
+            if target.startswith(("/memfd:", "/dev/shm/")):
+                sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
+    mapped = first_int(line(Path("/proc/self/status"), "RssShmem:").split()[1:2]) or 0
+    return max(0, sum(sizes.values()) - mapped * 1024)
 
 
 def text(path: Path) -> str | None:

@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from bench.execution import arms
 from bench.host import torch_host
-from bench.measure import integrity
 from bench.measure.paired_timing import garbage_collection_off
+from bench.measure.perturbed_inputs import Input
 from bench.models.base import Family
 from bench.models.wrappers import Wrapped
 from bench.store.columns import Row
@@ -28,7 +28,7 @@ SOLO_CALLS = 10
 ENOUGH_NS = 3_000_000_000
 
 
-def fidelity(family: Family, exact: Method, batch: integrity.Input) -> dict[str, Any]:
+def fidelity(family: Family, exact: Method, batch: Input) -> dict[str, Any]:
     """Errors against exact attention at the same weights and input, over the valid tokens of the
     last hidden states and over the first logits; means over layers of `Method.diagnose`.
     The family's method is left as it was."""
@@ -74,7 +74,7 @@ class Diagnosed(Wrapped):
         return super().attend(query, key, value, call)
 
 
-def stage_times(family: Family, batch: integrity.Input) -> Row:
+def stage_times(family: Family, batch: Input) -> Row:
     """Nanoseconds inside the method's attention, in its walk over the layers, in the prefill, and
     for each decoded token after the first (None where noise exceeds it)."""
     ids, sequence = batch

@@ -6,30 +6,24 @@ what they cannot detect from within the method's own process.
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import os
-import random
 import statistics
-import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules import module as torch_modules
 
 from bench.execution import arms
-from bench.measure import finite
+from bench.measure import finite, other_work
+from bench.measure.failed_check import fail_check, raise_recorded
+from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.models.base import Family
 from bench.models.wrappers import Wrapped
 from methods.base import AttentionCall, Layer, SequenceInfo, Sublayer
-
-Input = tuple[Tensor, SequenceInfo]
 
 SETTLE_S = 0.05
 UNTIMED_FRAC = 0.1
@@ -42,82 +36,16 @@ ANSWER_TOLERANCE = 0.05
 """Of the answer's norm; summation order changes at most about a thousandth of it."""
 
 
-class IntegrityError(Exception):
-    """A method failed a check."""
-
-
-_failures: list[str] = []
-
-
-def fail_check(reason: str) -> NoReturn:
-    """Raises IntegrityError and records it, as a method may catch what is raised below it."""
-    _failures.append(f"integrity check failed: {reason}")
-    raise IntegrityError(_failures[-1])
-
-
-def raise_recorded() -> None:
-    """Raises the first IntegrityError that was raised earlier and caught by the method."""
-    if _failures:
-        raise IntegrityError(_failures[0])
-
-
-class PerturbedInputs:
-    """Batches whose document tokens are rotated anew at each use: the same tokens at the same cost,
-    but no call sees an earlier call's input. The memory is reused, as in a served model."""
-
-    def __init__(self, batches: Sequence[Input], seed: int):
-        self.batches = batches
-        self.random = random.Random(f"inputs {seed}")
-        self.original = [ids.clone() for ids, _ in batches]
-        self.free = [_free_positions(ids, sequence) for ids, sequence in batches]
-
-    def __len__(self) -> int:
-        return len(self.batches)
-
-    def current(self, i: int) -> Input:
-        """Batch i as it was last used."""
-        return self.batches[i % len(self)]
-
-    def restored(self, i: int) -> Input:
-        """Batch i with its original tokens."""
-        i %= len(self)
-        self.batches[i][0].copy_(self.original[i])
-        return self.batches[i]
-
-    def perturbed(self, i: int) -> Input:
-        """Batch i with its document tokens rotated, and one of them replaced by another."""
-        i %= len(self)
-        ids, _ = self.batches[i]
-        for row, positions in enumerate(self.free[i]):
-            if len(positions) > 2:
-                tokens = self.original[i][row, positions].roll(
-                    self.random.randrange(len(positions))
-                )
-                # A rotation may be drawn twice; with another token replaced it still differs.
-                target, source = self.random.sample(range(len(positions)), 2)
-                tokens[target] = tokens[source]
-                ids[row, positions] = tokens
-        return self.batches[i]
-
-
-def _free_positions(ids: Tensor, sequence: SequenceInfo) -> list[Tensor]:
-    """For each row the positions that are neither padding, nor VIP, nor last."""
-    free = torch.ones_like(ids, dtype=torch.bool)
-    free[:, -1] = False
-    for mask in (sequence.valid, None if sequence.vip is None else ~sequence.vip):
-        if mask is not None:
-            free &= mask
-    return [row.nonzero()[:, 0] for row in free]
-
-
 @contextmanager
 def rechecked(family: Family, inputs: PerturbedInputs) -> Iterator[None]:
     """Sets `calls` to 0. After what runs inside, sets the family's method again and raises
-    IntegrityError when it has changed weights or answers from a cache."""
-    method, weights = family.method, _weight_sums(family)
+    IntegrityError when it has changed weights or hooks, or answers from a cache."""
+    method, weights, hooks = family.method, _weight_sums(family), _hooks(family)
     family.calls = 0
     yield
     family.method = method
+    if hooks != _hooks(family):
+        fail_check("changes the model: hooks were added to its modules or removed")
     check_not_cached(family, inputs)
     if weights != _weight_sums(family):
         fail_check("changes the model's weights")
@@ -139,14 +67,14 @@ def check_method(family: Family, inputs: PerturbedInputs) -> None:
     inputs_copy = [x.clone() for x in _tensors(ids, sequence)]
     family.method = InputWatcher(method)
     try:
-        with _recorded_starts() as started:
+        with other_work.recorded_starts() as started:
             second = family.encode(ids, sequence)
     finally:
         family.method = method
     raise_recorded()
     if started:
         fail_check(f"works on another thread or process: {started[0]} inside a call")
-    _check_single_thread()
+    other_work.check_single_thread()
     second_copy = second.clone()
     time.sleep(SETTLE_S)
     if not torch.equal(second_copy, second):
@@ -157,9 +85,9 @@ def check_method(family: Family, inputs: PerturbedInputs) -> None:
     check_not_cached(family, inputs)
 
 
-def check_attention_ran(family: Family) -> None:
-    """Raises IntegrityError when the method hasn't been called since `calls` was set to 0."""
-    if not family.calls:
+def check_attention_ran(family: Family, before: int = 0) -> None:
+    """Raises IntegrityError when the method hasn't been called since `calls` was `before`."""
+    if family.calls <= before:
         fail_check("never calls its own attention: the model ignores the method")
 
 
@@ -209,10 +137,15 @@ def answer(family: Family, inputs: PerturbedInputs) -> list[float]:
     return [float(x) for x in signs @ logits / PROJECTIONS**0.5]
 
 
-def check_answer(given: Sequence[float], expected: Sequence[float]) -> None:
-    one, other = torch.tensor(given), torch.tensor(expected)
-    if not bool((one - other).norm() <= ANSWER_TOLERANCE * other.norm()):
-        fail_check("gives another answer than in the first process to the same input")
+def check_answer(given: Sequence[float], expected: Sequence[float], when: str) -> None:
+    """Raises IntegrityError when an answer differs from that to the same input at another time."""
+    check_same(torch.tensor(given), torch.tensor(expected), when)
+
+
+def check_same(given: Tensor, expected: Tensor, when: str) -> None:
+    difference = (given.float() - expected.float()).norm()
+    if not bool(difference <= ANSWER_TOLERANCE * expected.float().norm()):
+        fail_check(f"gives another answer than {when} to the same input")
 
 
 @dataclass(frozen=True)
@@ -256,6 +189,13 @@ def _weight_sums(family: Family) -> list[float]:
     return [float(weight.float().sum()) for weight in family.model.parameters()]
 
 
+def _hooks(family: Family) -> list[int]:
+    """How many hooks each module runs before and after its forward."""
+    modules = list(family.model.modules())
+    hooks = [len(one._forward_hooks) + len(one._forward_pre_hooks) for one in modules]
+    return [len(torch_modules._global_forward_hooks), *hooks]
+
+
 def _tensors(ids: Tensor | None, sequence: SequenceInfo) -> list[Tensor]:
     tensors = (ids, sequence.positions, sequence.valid, sequence.vip, sequence.log_multiplicity)
     return [x for x in tensors if x is not None]
@@ -264,60 +204,3 @@ def _tensors(ids: Tensor | None, sequence: SequenceInfo) -> list[Tensor]:
 def _check_unchanged(before: Sequence[Tensor], after: Sequence[Tensor], what: str) -> None:
     if not all(torch.equal(a, b) for a, b in zip(before, after, strict=True)):
         fail_check(f"changes its input in place: {what}")
-
-
-def _check_single_thread() -> None:
-    """Raises IntegrityError when another Python thread or a child process is alive."""
-    main = threading.main_thread().ident
-    # A progress bar's thread only wakes to redraw it.
-    bars = {t.ident for t in threading.enumerate() if type(t).__module__.startswith("tqdm.")}
-    if set(sys._current_frames()) - {main} - bars:
-        fail_check("works on another thread: one is alive besides the main one")
-    if _children():
-        fail_check("works in another process: this one has children")
-
-
-def _children() -> list[int]:
-    pids = []
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            if int(path.read_text().rpartition(")")[2].split()[1]) == os.getpid():
-                pids.append(int(path.parent.name))
-    return pids
-
-
-START_EVENTS = {
-    "_thread.start_new_thread": "a thread was started",
-    "_thread.start_joinable_thread": "a thread was started",
-    "os.fork": "a process was forked",
-    "os.posix_spawn": "a process was started",
-    "subprocess.Popen": "a process was started",
-}
-_starts: list[str] = []
-
-
-@functools.cache
-def _add_audit_hook() -> None:
-    def record(event: str, arguments: tuple[Any, ...]) -> None:
-        if event in START_EVENTS:
-            _starts.append(START_EVENTS[event])
-
-    sys.addaudithook(record)  # an audit hook can't be removed
-
-
-@contextmanager
-def _recorded_starts() -> Iterator[list[str]]:
-    """Collects a line for each thread and process that Python code starts inside."""
-
-    def start(thread: threading.Thread) -> None:
-        _starts.append("a thread was started")
-        original(thread)
-
-    _add_audit_hook()
-    _starts.clear()
-    # Before Python 3.12 no audit event is raised for a thread.
-    original, threading.Thread.start = threading.Thread.start, start  # type: ignore
-    try:
-        yield _starts
-    finally:
-        threading.Thread.start = original  # type: ignore

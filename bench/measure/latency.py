@@ -12,13 +12,25 @@ import torch
 
 from bench.execution import arms, worker
 from bench.host import linux, torch_host
-from bench.measure import diagnostics, integrity, paired_timing, same_engine
+from bench.measure import (
+    diagnostics,
+    integrity,
+    other_work,
+    paired_timing,
+    physical_floor,
+    precision,
+    same_engine,
+)
 from bench.measure.pair_shares import PairShare
-from bench.measure.paired_timing import INPUTS, Arm, warm_up
+from bench.measure.paired_timing import INPUTS, warm_up
+from bench.measure.perturbed_inputs import PerturbedInputs
+from bench.measure.timed_call import Arm, ProcessGuard
 from bench.models.base import Family
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from bench.store.columns import Row
+
+FIRST_PROCESS = "in the first process"
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]:
@@ -27,29 +39,41 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     cell = Cell.from_json(request["cell"])
     worker.keep_freed_memory()
     arms.prepare(cell, timed=True)
+    other_work.adopt_orphans()
+    guard = ProcessGuard(cell.device["kind"])
     started = perf_counter_ns()
     family = arms.load(cell, arms.method_of(cell))
     load_ns = perf_counter_ns() - started
     if "share" in request:
         share = PairShare(**request["share"])
-        return time_share(family, cell, share, request["answer"], report)
+        return time_share(family, cell, share, request["answer"], report, guard)
     facts = torch_host.facts(cell.dtype, cell.device["kind"])
-    return {"load_ns": load_ns, **facts, **time_method(family, cell, report)}
+    result = time_method(family, cell, report, guard)
+    if cell.device["kind"] == "cpu":
+        # Measured once more, as the first time may have been a busy moment.
+        peak = max(facts["gemm_gflops"], torch_host.gemm_gflops(cell.dtype, "cpu"))
+        physical_floor.check(result["lat_samples_ns"], result.pop("dense_flops"), peak)
+    return {"load_ns": load_ns, **facts, **result}
 
 
 @torch.inference_mode()
-def time_method(family: Family, cell: Cell, report: worker.Report) -> dict[str, Any]:
+def time_method(
+    family: Family, cell: Cell, report: worker.Report, guard: ProcessGuard
+) -> dict[str, Any]:
     """Samples of the family's method and of vanilla in its place, with checks before and after.
-    `shares` are for further processes to time, `answer` is what they must answer. Raises
-    IntegrityError."""
-    inputs = integrity.PerturbedInputs(arms.longest_inputs(cell, family, INPUTS), cell.seed)
+    `shares` are for further processes to time, `answer` is what they must answer, `dense_flops`
+    what a call's linear layers compute. Raises IntegrityError."""
+    inputs = PerturbedInputs(arms.longest_inputs(cell, family, INPUTS), cell.seed)
     ready_ns = int(linux.age_s() * 1e9)
     own, device = family.method, cell.device["kind"]
-    method, base = (Arm(family, one, inputs, device) for one in (own, arms.vanilla()))
+    method, base = (Arm(family, one, inputs, device, guard) for one in (own, arms.vanilla()))
     report("warmup")
     with integrity.rechecked(family, inputs):
         result: dict[str, Any] = {"first_call_ns": method(0)}
         integrity.check_method(family, inputs)
+        with physical_floor.counted() as dense:
+            answer = integrity.answer(family, inputs)
+        result["dense_flops"] = dense.flops
         is_baseline = cell.method["name"] == BASELINE
         failure = {} if is_baseline else paired_timing.vanilla_failure(base, cell.plan.budget_s)
         result |= failure | warm_up(method)
@@ -58,14 +82,16 @@ def time_method(family: Family, cell: Cell, report: worker.Report) -> dict[str, 
         else:
             family.method = own
             result |= diagnostics.fidelity(family, arms.vanilla(), inputs.current(0))
+            result |= precision.estimate(family, inputs.current(0), cell.dtype)
             warm_up(base)
             twin, columns = same_engine.twin_arm(method)
             share, *others = paired_timing.plan_pairs(method, base, cell, ready_ns, twin)
             result |= columns | _time_pairs(method, base, twin, cell, report, share)
-            family.method = own
             if others:
                 result["shares"] = [asdict(one) for one in others]
-                result["answer"] = integrity.answer(family, inputs)
+                result["answer"] = answer
+        family.method = own
+        integrity.check_answer(integrity.answer(family, inputs), answer, "before the timing")
         result |= diagnostics.solo_time(method, device)
         result |= diagnostics.stage_times(family, inputs.current(0))
     return result | {"kernel": same_engine.kernel_of(own)}
@@ -73,20 +99,26 @@ def time_method(family: Family, cell: Cell, report: worker.Report) -> dict[str, 
 
 @torch.inference_mode()
 def time_share(
-    family: Family, cell: Cell, share: PairShare, expected: Sequence[float], report: worker.Report
+    family: Family,
+    cell: Cell,
+    share: PairShare,
+    expected: Sequence[float],
+    report: worker.Report,
+    guard: ProcessGuard,
 ) -> Row:
     """A further process's share of the pairs, with checks. Raises IntegrityError."""
-    inputs = integrity.PerturbedInputs(arms.longest_inputs(cell, family, INPUTS), cell.seed)
+    inputs = PerturbedInputs(arms.longest_inputs(cell, family, INPUTS), cell.seed)
     own, device = family.method, cell.device["kind"]
-    method, base = (Arm(family, one, inputs, device) for one in (own, arms.vanilla()))
+    method, base = (Arm(family, one, inputs, device, guard) for one in (own, arms.vanilla()))
     with integrity.rechecked(family, inputs):
         integrity.check_method(family, inputs)
+        integrity.check_answer(integrity.answer(family, inputs), expected, FIRST_PROCESS)
         warm_up(method, paired_timing.WARM_METHOD)
         warm_up(base, paired_timing.WARM_BASE)
         twin, _ = same_engine.twin_arm(method, paired_timing.WARM_BASE)
         result = _time_pairs(method, base, twin, cell, report, share)
         family.method = own
-        integrity.check_answer(integrity.answer(family, inputs), expected)
+        integrity.check_answer(integrity.answer(family, inputs), expected, FIRST_PROCESS)
     return result
 
 

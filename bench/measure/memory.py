@@ -23,7 +23,8 @@ import torch
 
 from bench.execution import arms, worker
 from bench.host import linux
-from bench.measure import integrity
+from bench.measure.failed_check import fail_check
+from bench.measure.perturbed_inputs import Input
 from bench.models.base import Family
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
@@ -69,7 +70,7 @@ def touch_weights(family: Family) -> None:
         weight.sum()
 
 
-def first_tokens(ids: torch.Tensor, sequence: SequenceInfo) -> integrity.Input:
+def first_tokens(ids: torch.Tensor, sequence: SequenceInfo) -> Input:
     """The first tokens of each row. The first one is made VIP where no VIP token is among them."""
     valid, vip = (
         None if x is None else x[:, :WARM_UP_TOKENS].clone() for x in (sequence.valid, sequence.vip)
@@ -88,10 +89,11 @@ def host_peak(forward: Work) -> Row:
     for start in batch_starts(warm):
         warm = max(warm, peak(forward, start)[1])
     check_high_water_mark(forward, max(cold, warm))
+    in_files = linux.memory_file_bytes()
     return {
-        "mem_method": "VmHWM",
+        "mem_method": "VmHWM + files in memory" if in_files else "VmHWM",
         "rss_base_bytes": base,
-        "rss_peak_delta_bytes": max(cold, warm),
+        "rss_peak_delta_bytes": max(cold, warm) + in_files,
         "rss_peak_warm_delta_bytes": warm,
         "alloc_peak_bytes": profiled_peak(forward),
     }
@@ -152,9 +154,7 @@ def check_high_water_mark(forward: Work, peak_bytes: int) -> None:
         pass
     forward()
     if status_bytes("VmHWM") < base + (before - slack) * PAGE:
-        integrity.fail_check(
-            "frees memory before it is read: the high-water mark was reset within a call"
-        )
+        fail_check("frees memory before it is read: the high-water mark was reset within a call")
 
 
 def cuda_peak(forward: Work) -> Row:

@@ -8,25 +8,20 @@ import contextlib
 import gc
 import math
 import random
-import resource
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
-from bench.execution import arms, worker
-from bench.measure import integrity
+from bench.execution import worker
+from bench.measure import clocks, integrity
+from bench.measure.failed_check import raise_recorded
 from bench.measure.pair_shares import PairCost, PairShare, plan_shares
-from bench.models.base import Family
+from bench.measure.timed_call import Arm, ProcessGuard
 from bench.request.cell import Cell
 from bench.status import Status
 from bench.store.columns import Row
-from methods.base import Method, SequenceInfo
 
 INPUTS = 4
 AA_EVERY = 4
@@ -36,74 +31,24 @@ WARM_CALLS, WARM_SECONDS, WARM_SETTLED = 20, 10.0, 0.03
 WARM_METHOD, WARM_BASE = 2, 2
 """Calls of the method, and of what it is paired with, before the first sample of a further process;
 its checks have called the method before."""
-CHECK_CALLS = 5
-"""Calls of the method that the checks make: two before the pairs, three after them."""
+CHECK_CALLS = 9
+"""Calls of the method that the checks make: five before the pairs, four after them."""
 
 
-@dataclass
-class Arm:
-    """One timed call of the model with `method` in it: monotonic clock on the CPU, events and one
-    synchronisation on a GPU. Called with the number of an input, it returns nanoseconds.
-
-    untimed  nanoseconds of each call outside the timed region
-    faults   page faults of each call
-    wall     on a GPU, nanoseconds of each call by the host's clock, kernel launches included
-    """
-
-    family: Family
-    method: Method
-    inputs: integrity.PerturbedInputs
-    device: str
-    untimed: list[int] = field(default_factory=list)
-    faults: list[int] = field(default_factory=list)
-    wall: list[int] = field(default_factory=list)
-    last: Tensor | None = None
-
-    def __call__(self, i: int) -> int:
-        entered = perf_counter_ns()
-        self.family.method = self.method
-        ids, sequence = self.inputs.perturbed(i)
-        forward = self._on_cuda if self.device == "cuda" else self._on_cpu
-        faults = page_faults()
-        took, logits = forward(ids, sequence)
-        self.faults.append(page_faults() - faults)
-        integrity.check_plain_tensor(logits)
-        if self.last is not None and torch.equal(logits, self.last):
-            integrity.fail_check("returns a cached output: another input gave the same")
-        self.last = logits
-        del logits
-        self.untimed.append(perf_counter_ns() - entered - took)
-        return took
-
-    def sample(self, i: int, calls: int) -> int:
-        """Sample i: the mean nanoseconds of `calls` calls."""
-        return sum(self(i * calls + j) for j in range(calls)) // calls
-
-    def reset(self) -> None:
-        """Forget what was recorded of the calls so far."""
-        for recorded in (self.untimed, self.faults, self.wall):
-            recorded.clear()
-
-    def walls(self, calls: int) -> list[int] | None:
-        """The wall times, grouped like the samples; None where the clock is the host's."""
-        starts = range(0, len(self.wall), calls)
-        return [sum(self.wall[i : i + calls]) // calls for i in starts] or None
-
-    def _on_cpu(self, ids: Tensor, sequence: SequenceInfo) -> tuple[int, Tensor]:
-        started = perf_counter_ns()
-        logits = arms.first_token(self.family, ids, sequence)
-        return perf_counter_ns() - started, logits
-
-    def _on_cuda(self, ids: Tensor, sequence: SequenceInfo) -> tuple[int, Tensor]:
-        start, end = (torch.Event("cuda", enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        started = perf_counter_ns()
-        start.record()
-        logits = arms.first_token(self.family, ids, sequence)
-        end.record()
-        torch.cuda.synchronize()
-        self.wall.append(perf_counter_ns() - started)
-        return int(start.elapsed_time(end) * 1e6), logits
+@contextlib.contextmanager
+def timing_loop(guard: ProcessGuard, base: Arm | None = None) -> Iterator[Callable[[], int]]:
+    """What `garbage_collection_off` does, with checks of clocks, threads and processes, also of
+    those that compute while `base` runs. Raises IntegrityError."""
+    threads = guard.threads
+    with (
+        garbage_collection_off() as elapsed_ns,
+        threads.watched(),
+        clocks.compared(elapsed_ns, threads.most),
+    ):
+        yield elapsed_ns
+        if base:
+            threads.check_turn(base.other)
+    raise_recorded()
 
 
 @contextlib.contextmanager
@@ -197,12 +142,14 @@ def sample_pairs(
     base_ns: list[int] = []
     aa_ns: list[tuple[int, int]] = []
     order = ""
-    with garbage_collection_off() as elapsed_ns:
-        method.reset()
-        base.reset()
+    method.reset()
+    base.reset()
+    with timing_loop(method.guard, base) as elapsed_ns:
         while len(method_ns) < share.pairs:
             i = first_pair + len(order)
             progress(len(method_ns))
+            if len(method_ns) == share.pairs // 2:
+                method.keep_next()
             if i % aa_every == aa_every - 1:
                 aa_ns.append((base.sample(i, calls), base.sample(i, calls)))
                 order += "A"
@@ -214,12 +161,13 @@ def sample_pairs(
                 base_ns.append(base.sample(i, calls))
                 method_ns.append(method.sample(i, calls))
                 order += "V"
-        timed_ns = calls * sum(map(sum, (method_ns, base_ns, *aa_ns)))
-        integrity.check_untimed_share(timed_ns, elapsed_ns())
-        integrity.check_untimed_calls(
-            method.untimed, base.untimed, int(statistics.median(method_ns))
-        )
-    integrity.raise_recorded()
+        wall_ns = elapsed_ns()
+    call_ns = int(statistics.median(method_ns))
+    base_timed_ns = calls * sum(map(sum, (base_ns, *aa_ns)))
+    clocks.check_calls(method.hidden, call_ns)
+    integrity.check_untimed_share(base_timed_ns + calls * sum(method_ns), wall_ns)
+    integrity.check_untimed_calls(method.untimed, base.untimed, call_ns)
+    method.check_replay()
     return PairSamples(method_ns, base_ns, aa_ns, order)
 
 
@@ -263,19 +211,19 @@ def time_unpaired(method: Arm, cell: Cell, report: worker.Report) -> Row:
     count = max(3, min(cell.plan.pairs, int(cell.plan.budget_s * 1e9 / (calls * call_ns))))
     samples = []
     method.reset()
-    with garbage_collection_off() as elapsed_ns:
+    with timing_loop(method.guard) as elapsed_ns:
         for i in range(count):
             report("latency", i, count)
+            if i == count // 2:
+                method.keep_next()
             samples.append(method.sample(i, calls))
-        integrity.check_untimed_share(calls * sum(samples), elapsed_ns())
-    integrity.raise_recorded()
+        wall_ns = elapsed_ns()
+    clocks.check_calls(method.hidden, int(statistics.median(samples)))
+    integrity.check_untimed_share(calls * sum(samples), wall_ns)
+    method.check_replay()
     return {
         "lat_samples_ns": samples,
         "wall_samples_ns": method.walls(calls),
         "lat_page_faults": round(statistics.mean(method.faults)),
         "calls_per_sample": calls,
     }
-
-
-def page_faults() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt

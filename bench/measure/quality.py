@@ -74,11 +74,12 @@ def predict(
     missing.sort(key=lambda i: len(encoded[i].ids))
     answered = len(rows) - len(missing)
     report(stage, answered, len(rows))
-    family.calls = 0
     for group in arms.batches(missing, cell.batch):
+        family.calls = 0
         ids, sequence = arms.collate([encoded[i] for i in group], cell.device["kind"])
         with torch.inference_mode(), finite.watched(family):
             answers = family.generate(ids, sequence, task.max_new_tokens)
+        integrity.check_attention_ran(family)
         stored.append(
             {
                 "id": rows[i].id,
@@ -90,8 +91,6 @@ def predict(
         )
         answered += len(group)
         report(stage, answered, len(rows))
-    if missing:
-        integrity.check_attention_ran(family)
     tokens_in = sum(row.tokens_in for row in encoded)
     tokens_seen = sum(len(row.ids) for row in encoded)
     return known_words(task, rows, encoded, family.tokenizer) | {

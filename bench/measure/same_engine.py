@@ -7,7 +7,8 @@ from dataclasses import replace
 from bench.execution import worker
 from bench.measure import paired_timing
 from bench.measure.pair_shares import PairShare
-from bench.measure.paired_timing import WARM_CALLS, Arm
+from bench.measure.paired_timing import WARM_CALLS
+from bench.measure.timed_call import Arm
 from bench.request.cell import Cell
 from bench.store.columns import FUSED_KERNEL, Row
 from methods.base import Method
@@ -25,7 +26,7 @@ def twin_arm(method: Arm, most_calls: int = WARM_CALLS) -> tuple[Arm | None, Row
     twin = method.method.exact_twin()
     if twin is None:
         return None, {"engine_kernel": FUSED_KERNEL}
-    arm = Arm(method.family, twin, method.inputs, method.device)
+    arm = Arm(method.family, twin, method.inputs, method.device, method.guard)
     paired_timing.warm_up(arm, most_calls)
     if twin.exact_twin() is None:
         used, own = kernel_of(twin), kernel_of(method.method)

@@ -14,8 +14,10 @@ from torch import Tensor
 
 from bench.execution import arms, worker
 from bench.host import torch_host
-from bench.measure import integrity, memory, paired_timing
-from bench.measure.paired_timing import INPUTS, Arm, warm_up
+from bench.measure import integrity, memory, paired_timing, process_state
+from bench.measure.paired_timing import INPUTS, warm_up
+from bench.measure.perturbed_inputs import PerturbedInputs
+from bench.measure.timed_call import Arm, ProcessGuard, page_faults
 from bench.models.base import Family
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
@@ -32,6 +34,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     arm, device = request.get("arm"), cell.device["kind"]
     (worker.return_freed_memory if arm else worker.keep_freed_memory)()
     arms.prepare(cell, timed=arm is None, costs=True)
+    guard = ProcessGuard(device)
     family = start(cell)
     if arm == BASELINE:
         family.method = arms.vanilla()
@@ -40,10 +43,10 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
         report("memory of training")
         return {"train_peak_bytes": peak(family, batches[0], device)}
     report("warmup")
-    inputs = integrity.PerturbedInputs([(b.ids, b.sequence) for b in batches], cell.seed)
+    inputs = PerturbedInputs([(b.ids, b.sequence) for b in batches], cell.seed)
     targets = [batch.target for batch in batches]
     method, base = (
-        StepArm(family, one, inputs, device, targets=targets)
+        StepArm(family, one, inputs, device, guard, targets=targets)
         for one in (family.method, arms.vanilla())
     )
     result = warm_up(method)
@@ -98,10 +101,14 @@ class StepArm(Arm):
         entered = perf_counter_ns()
         self.family.method = self.method
         batch = Batch(*self.inputs.perturbed(i), self.targets[i % len(self.targets)])
-        faults, started = paired_timing.page_faults(), self.now()
+        attended, others = self.family.calls, self.guard.threads.cpu_ns()
+        faults, started = page_faults(), self.now()
         step(self.family, self.optimizer, batch)
         took = self.now() - started
-        self.faults.append(paired_timing.page_faults() - faults)
+        self.faults.append(page_faults() - faults)
+        self.other.append((self.guard.threads.computed_ns(others), took))
+        process_state.check(self.guard.state)
+        integrity.check_attention_ran(self.family, attended)
         self.untimed.append(perf_counter_ns() - entered - took)
         return took
 

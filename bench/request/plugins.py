@@ -148,6 +148,8 @@ def read(path: Path) -> dict[str, Any]:
         content = yaml.load(_text(path), loader)
     except yaml.YAMLError as error:
         raise RequestError(f"{path}{yaml_problem(error)}") from error
+    except (ValueError, RecursionError) as error:  # a date or a number that Python refuses
+        raise RequestError(f"{path}: not YAML: {str(error).splitlines()[0]}") from error
     content = {} if content is None else content
     if not isinstance(content, dict):
         raise RequestError(f"{path}:1: a {type(content).__name__}; expected lines NAME: VALUE")

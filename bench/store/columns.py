@@ -200,6 +200,8 @@ class Row(TypedDict, total=False):
     fid_cos_min: Annotated[float | None, "cosine of the worst token"]
     fid_kl_mean: Annotated[float | None, "mean KL divergence of the predictions"]
     fid_top1_agree: Annotated[float | None, "share of equal first choices, 0 to 1"]
+    fid_rounding: Annotated[float | None, "relative error of rounding inside the method, estimated"]
+    dtype_effective: Annotated[str | None, "number format that has that error; only for float32"]
     fid_recall: Annotated[float | None, "share of the heaviest keys that the method read, 0 to 1"]
     fid_mass: Annotated[float | None, "share of exact attention's weight on the keys that it read"]
     fid_mass_best: Annotated[float | None, "the same for the heaviest keys: no choice has more"]

@@ -6,7 +6,6 @@ resumes from the last shard.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -24,6 +23,7 @@ class Predictions:
         if not key or "/" in key or key.startswith("."):
             raise ValueError(f"a key of predictions is a plain name, got '{key}'")
         self.folder = Path(folder) / key
+        self.warnings: list[str] = []
 
     def append(self, records: Iterable[Mapping[str, Any]]) -> Path | None:
         """Store records as one new shard and give its path; None when there are none.
@@ -45,14 +45,20 @@ class Predictions:
     def done(self) -> dict[str | int, dict[str, Any]]:
         """Id → record over all shards; of two records of one sample, the later one.
 
-        A line that isn't a record, as at the end of a torn file, is left out.
+        A line that isn't a record, as at the end of a torn file, is left out, and `warnings` names
+        the first of each shard.
         """
         records = {}
+        warnings: dict[Path, str] = {}
         for path in sorted(self.folder.glob("part-*.jsonl")):
-            for line in path.read_bytes().splitlines():
-                with contextlib.suppress(ValueError, KeyError, TypeError):
+            for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+                try:
                     record = json.loads(line)
                     records[record["id"]] = record
+                except (ValueError, KeyError, TypeError, RecursionError) as error:
+                    reason = f"{type(error).__name__}: {error}"
+                    warnings.setdefault(path, f"{path} line {number} is no prediction: {reason}")
+        self.warnings = list(warnings.values())
         return records
 
     def sha256(self, ids: Collection[str | int] | None = None) -> str:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from bench.errors import RequestError, unknown
 from bench.status import Status
 from bench.store.columns import COLUMNS, SCHEMA_VERSION, Column, Row, value_of
-from bench.store.shards import VERSION_KEY, column_named, write_whole
+from bench.store.shards import column_named, schema_version, write_whole
 from bench.store.store import LIGHT, PREDICTIONS, Store
 
 AnyRow = TypeVar("AnyRow", bound=Mapping[str, Any])
@@ -77,7 +77,7 @@ def select(
         raise RequestError(f"no folder {folder}; rows are made by bench run")
     store = Store(folder)
     stored: list[Row] = store.rows(columns).to_pylist()
-    rows = sorted(stored, key=lambda row: row["created_utc"] or "")
+    rows = oldest_first(stored)
     for name, values in named(words).items():
         fits = _test(name, values)
         rows = [row for row in rows if fits(row)]
@@ -147,10 +147,22 @@ def _value(column: Column, text: str) -> Any:
         raise RequestError(f"{column.name}={text}: this column holds {column.type}") from error
 
 
+def oldest_first(rows: Iterable[AnyRow]) -> list[AnyRow]:
+    """Rows by the time at which they were stored. The attempts of a cell on a host are in their
+    order, whatever its clock said: each is as new as the newest before it, if not newer."""
+    newest: dict[tuple[Any, Any], str] = {}
+    timed: list[tuple[str, AnyRow]] = []
+    for row in sorted(rows, key=lambda row: (row.get("attempt") or 1, row["created_utc"] or "")):
+        cell = row["cell_key"], row.get("host_id")
+        newest[cell] = max(newest.get(cell, ""), row["created_utc"] or "")
+        timed.append((newest[cell], row))
+    return [row for _, row in sorted(timed, key=lambda each: each[0])]
+
+
 def best(rows: Iterable[AnyRow]) -> AnyRow:
     """The row that counts of several of one cell: an ok one before any other, then the newest."""
-    newest_first = list(rows)[::-1]
-    return max(newest_first, key=lambda row: (row["status"] == Status.OK, row["created_utc"] or ""))
+    newest_first = oldest_first(rows)[::-1]
+    return max(newest_first, key=lambda row: row["status"] == Status.OK)
 
 
 def counting(rows: Iterable[AnyRow]) -> list[AnyRow]:
@@ -172,10 +184,10 @@ def versions(folder: Path) -> dict[int, tuple[int, int]]:
             metadata = pq.read_metadata(path)
         except (pa.ArrowException, OSError):
             continue
-        stamp = (metadata.metadata or {}).get(VERSION_KEY, b"")
-        if stamp.isdigit() and int(stamp) <= SCHEMA_VERSION:
-            files, rows = counts.get(int(stamp), (0, 0))
-            counts[int(stamp)] = (files + 1, rows + metadata.num_rows)
+        version = schema_version(metadata.metadata)
+        if version is not None and version <= SCHEMA_VERSION:
+            files, rows = counts.get(version, (0, 0))
+            counts[version] = (files + 1, rows + metadata.num_rows)
     return dict(sorted(counts.items()))
 
 

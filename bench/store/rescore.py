@@ -124,8 +124,10 @@ def _folder(row: Mapping[str, Any], results: Path, ids: list[str], arm: str) -> 
             return folder
     if arm:
         raise ScoreError(f"vanilla's predictions are missing in {results / PREDICTIONS}")
+    predictions = Predictions(stored.parent, stored.name)
+    predictions.done()
     changed = "no longer those of the row" if stored.is_dir() else "missing"
-    raise ScoreError(f"its predictions are {changed}: {stored}")
+    raise ScoreError("; ".join([f"its predictions are {changed}: {stored}", *predictions.warnings]))
 
 
 @functools.cache

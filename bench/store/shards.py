@@ -16,6 +16,7 @@ from bench.store import columns
 from bench.store.columns import COLUMNS, Column, arrow_schema
 
 VERSION_KEY = b"longctx_bench_schema"
+VERSION_DIGITS = 9
 KEY_LETTERS = 16
 SINGLE = re.compile(rf"rows-\d{{8}}T\d+Z-[0-9a-f]{{8}}-([0-9a-f]{{{KEY_LETTERS}}})\.parquet")
 ROW_GROUP = 5_000
@@ -209,14 +210,21 @@ def read_shard(path: Path, names: Collection[str], row: int | None = None) -> An
         raise ShardError(_damage(path, error)) from error
 
 
-def _version(path: Path, metadata: Mapping[bytes, bytes] | None) -> int:
+def schema_version(metadata: Mapping[bytes, bytes] | None) -> int | None:
+    """The schema of a file's rows by its metadata; None for a file that isn't ours."""
     stamp = (metadata or {}).get(VERSION_KEY, b"")
-    if not stamp.isdigit():
+    # Python refuses to read numbers of some thousand digits.
+    return int(stamp) if stamp.isdigit() and len(stamp) <= VERSION_DIGITS else None
+
+
+def _version(path: Path, metadata: Mapping[bytes, bytes] | None) -> int:
+    version = schema_version(metadata)
+    if version is None:
         raise ShardError(Problem(path, "foreign", "not a file of rows"))
-    if int(stamp) > columns.SCHEMA_VERSION:
-        detail = f"schema {int(stamp)}, this version reads up to {columns.SCHEMA_VERSION}; update"
+    if version > columns.SCHEMA_VERSION:
+        detail = f"schema {version}, this version reads up to {columns.SCHEMA_VERSION}; update"
         raise ShardError(Problem(path, "newer", f"{detail} longctx-bench to read it"))
-    return int(stamp)
+    return version
 
 
 def _read(file: Any, names: list[str] | None, row: int | None) -> Any:

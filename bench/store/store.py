@@ -37,6 +37,7 @@ class _Place(NamedTuple):
     """Where a row is stored; the greatest of a cell is the row to use."""
 
     ok: bool
+    attempt: int
     created_utc: str
     path: Path
     row: int
@@ -96,7 +97,8 @@ class Store:
         return _distinct(pa.concat_tables([empty, *tables])).select(names)
 
     def find(self, cell_key: str) -> Row | None:
-        """The newest row of a cell, an ok one before any other, without its lists of samples."""
+        """The last attempt at a cell, an ok one before any other, without its lists of samples.
+        Of rows of one attempt it is the newest."""
         self._update_index(cell_key)
         for place in sorted(self._places.get(cell_key, ()), reverse=True):
             try:
@@ -105,6 +107,11 @@ class Store:
             except ShardError as error:
                 self.problems.append(error.problem)
         return None
+
+    def last_attempt(self, cell_key: str) -> int:
+        """The number of the last attempt at a cell; 0 where there is none."""
+        self._update_index(cell_key)
+        return max((place.attempt for place in self._places.get(cell_key, ())), default=0)
 
     def shards(self) -> list[Path]:
         """The parquet files, oldest first; names that begin with a dot are passed over."""
@@ -130,11 +137,11 @@ class Store:
         if not self._indexed <= set(paths):
             self._places, self._indexed = {}, set()
         new = [p for p in paths if p not in self._indexed and may_hold(p, cell_key)]
-        for path, table in self._read(new, ["cell_key", "status", "created_utc"]):
+        for path, table in self._read(new, ["cell_key", "status", "attempt", "created_utc"]):
             self._indexed.add(path)
             values = (column.to_pylist() for column in table.columns)
-            for row, (key, status, created) in enumerate(zip(*values, strict=True)):
-                place = _Place(status == "ok", created or "", path, row)
+            for row, (key, status, attempt, created) in enumerate(zip(*values, strict=True)):
+                place = _Place(status == "ok", attempt or 1, created or "", path, row)
                 self._places.setdefault(key, []).append(place)
 
 

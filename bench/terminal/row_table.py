@@ -188,6 +188,9 @@ def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         equal = r.get("fid_top1_agree")
         agree = "" if equal is None else f"first choice equal {equal:.0%}"
         yield "output error (rel. L2)", f"{r['fid_rel_l2']:.3g}", "0", agree
+    if r.get("dtype_effective") not in (None, r["dtype"]):
+        precise = f"[yellow]computes in {r['dtype_effective']}[/]"
+        yield "rounding error inside", f"{r['fid_rounding']:.3g}", "", precise
     if r.get("fid_recall") is not None:
         read = f"of {r['fid_mass_best']:.1%} that as many keys can hold"
         yield "heaviest keys found", f"{r['fid_recall']:.1%}", "", ""

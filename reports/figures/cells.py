@@ -43,9 +43,8 @@ FIGURES = (
     "value_diff_ci_hi", "quality_comparison", "chance", "at_chance", "ratio", "ratio_ci_lo",
     "ratio_ci_hi", "attend_ns", "mem_ratio", "fid_rel_l2", "cpu_model", "gpu_name",
 )  # fmt: skip
-READ = tuple(
-    dict.fromkeys((*CELL, *FIGURES, *BASE, "baseline_status", "status", "created_utc", "row_id"))
-)
+_ENDING = ("baseline_status", "status", "created_utc", "attempt", "cell_key", "row_id")
+READ = tuple(dict.fromkeys((*CELL, *FIGURES, *BASE, *_ENDING)))
 Panel = pd.DataFrame
 
 
@@ -191,7 +190,7 @@ def load(folder: Path, words: Sequence[str] = ()) -> FigureRows:
     frame = frame.assign(method=pd.Series(list(labels), frame.index, object))
     names = tuple(sorted({VANILLA, *frame["method"].dropna()}))
     if wanted:
-        read = [*READ, "cell_key", *(name for name in wanted if name in COLUMNS)]
+        read = [*READ, *(name for name in wanted if name in COLUMNS)]
         ids = {row["row_id"] for row in select(words, folder, list(dict.fromkeys(read)))[0]}
         frame = frame[frame["row_id"].isin(ids)]
         if frame.empty:
@@ -204,7 +203,8 @@ def cells(frame: pd.DataFrame) -> pd.DataFrame:
     rows and, for vanilla, from the rows of other methods."""
     frame = frame.dropna(subset=["method", "task", "length"])
     method_params = frame["method_params"].fillna("{}")
-    frame = frame.assign(method_params=method_params, bad=~frame["status"].eq("ok"))
+    bad = ~frame["status"].eq("ok")
+    frame = frame.assign(method_params=method_params, bad=bad, newest=_newest(frame))
     base = frame[(frame["method"] != VANILLA) & _has_vanilla(frame)]
     base = base.drop(columns=[name for name in FIGURES if name not in _KEPT]).rename(columns=BASE)
     base = base.assign(
@@ -214,9 +214,9 @@ def cells(frame: pd.DataFrame) -> pd.DataFrame:
         ratio=None, ratio_ci_lo=None, ratio_ci_hi=None,
     )  # fmt: skip
     frame = frame.drop(columns=list(BASE)).sort_values(
-        ["bad", "created_utc"], ascending=[True, False], kind="stable"
+        ["bad", *NEWEST], ascending=[True, False, False], kind="stable"
     )
-    base = base.sort_values("created_utc", ascending=False, kind="stable")
+    base = base.sort_values(NEWEST, ascending=False, kind="stable")
     known = [name for name in frame.columns if name in base.columns]
     frame = pd.concat([frame, base[known]], ignore_index=True) if len(base) else frame
     frame["failed"] = frame["status"].where(frame["status"].isin(FAILED))
@@ -232,12 +232,22 @@ def cells(frame: pd.DataFrame) -> pd.DataFrame:
     return kept
 
 
+NEWEST = ["newest", "attempt"]
 _KEPT = ("metric", "higher_is_better", "cpu_model", "gpu_name")
 
 
 def _has_vanilla(frame: pd.DataFrame) -> pd.Series[bool]:
     measured = frame[list(BASE)].notna().any(axis=1)
     return measured | frame["baseline_status"].isin(FAILED)
+
+
+def _newest(frame: pd.DataFrame) -> pd.Series[int]:
+    """A rank by time, in which an attempt isn't older than those before it at the same cell (as in
+    bench.store.query.oldest_first)."""
+    times = pd.Series(pd.factorize(frame["created_utc"], sort=True)[0], frame.index)
+    attempts = pd.DataFrame({"attempt": frame["attempt"].fillna(1), "time": times})
+    cell = [frame[name].fillna("") for name in ("cell_key", "host_id")]
+    return attempts.sort_values(["attempt", "time"])["time"].groupby(cell, sort=False).cummax()
 
 
 def _vanilla_params(frame: pd.DataFrame) -> str:

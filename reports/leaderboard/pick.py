@@ -19,7 +19,7 @@ BOARD = (
 """What rows share that are ranked against each other: everything but the method, its weights
 (which may have been trained further with it) and the version of the code."""
 CELL = (*BOARD, "method", "method_params", "weights_sha256")
-ORDER = ("row_id", "status", "created_utc", PROBE)
+ORDER = ("row_id", "cell_key", "status", "attempt", "created_utc", PROBE)
 
 SHOWN = (
     *CELL, *ORDER, "cell", "command", "code_sha", "code_dirty", "run_id", "launcher",

@@ -18,12 +18,12 @@ from reports.rows import Row
 
 UNFUSED = "vanilla_eager"
 WANTED = (
-    "row_id", "cell_key", "created_utc", "status", "status_stage", "status_detail", "method",
-    "method_params", "task", "split", "data_source", "n_samples_planned", "n_samples_official",
-    "n_scored", "at_chance", "model", "weights_kind", "length", "batch", "dtype", "device",
-    "threads", "seed", "measure", "metric", "metrics", "value", "ci_lo", "ci_hi", "base_value",
-    "base_ci_lo", "value_diff_ci_lo", "value_diff_ci_hi", "higher_is_better", "chance",
-    "quality_comparison", "cell", "ratio", "ratio_ci_lo",
+    "row_id", "cell_key", "attempt", "created_utc", "status", "status_stage", "status_detail",
+    "method", "method_params", "task", "split", "data_source", "n_samples_planned",
+    "n_samples_official", "n_scored", "at_chance", "model", "weights_kind", "length", "batch",
+    "dtype", "device", "threads", "seed", "measure", "metric", "metrics", "value", "ci_lo", "ci_hi",
+    "base_value", "base_ci_lo", "value_diff_ci_lo", "value_diff_ci_hi", "higher_is_better",
+    "chance", "quality_comparison", "cell", "ratio", "ratio_ci_lo",
     "ratio_ci_hi", "ratio_p", "n_pairs", "noisy", "attend_ns", "fid_rel_l2", "rss_base_bytes",
     "rss_peak_delta_bytes",
     "base_rss_base_bytes", "base_rss_peak_delta_bytes", "gpu_alloc_delta_bytes",

@@ -8,6 +8,7 @@ SCROLLS' largest is 8 GB.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import lzma
 import stat
@@ -23,6 +24,12 @@ from tasks.loading.sources import first_line
 
 Record = dict[str, Any]
 SUFFIXES = (".zip", ".jsonl", ".jsonl.gz", ".json", ".json.gz", ".parquet")
+MAX_LINE_BYTES = 32 << 20
+"""Of one record: about eight million tokens of English, which take several times that in memory."""
+MAX_RATIO = 250
+"""Unpacked bytes for each packed one: English text has 3 to 5, repeated text more, and deflate's
+limit is 1032."""
+ALWAYS_UNPACKED_BYTES = 64 << 20
 # What zipfile and gzip raise in the middle of a truncated or damaged file.
 BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
 
@@ -54,11 +61,16 @@ def size(path: Path, member: str = "") -> int:
 
 
 def lines(path: Path, member: str = "") -> Iterator[tuple[str, bytes]]:
-    """(location, line) of a text file, plain, gzipped or a zip's member. Lines end at \\n only."""
+    """(location, line) of a text file, plain, gzipped or a zip's member. Lines end at \\n only.
+    Raises DataError for a line of more than MAX_LINE_BYTES, before it is in memory."""
     name, line = f"{path}: {member}" if member else str(path), 0
     try:
         with _open(path, member) as file:
-            for line, raw in enumerate(file, start=1):
+            while raw := file.readline(MAX_LINE_BYTES + 1):
+                line += 1
+                if len(raw) > MAX_LINE_BYTES:
+                    most = f"{MAX_LINE_BYTES >> 20} MiB"
+                    raise DataError(f"{name} line {line} is longer than {most}")
                 yield f"{name} line {line}", raw
     except BROKEN_ARCHIVE as error:
         raise DataError(
@@ -70,10 +82,34 @@ def lines(path: Path, member: str = "") -> Iterator[tuple[str, bytes]]:
 def _open(path: Path, member: str = "") -> Iterator[Any]:
     if path.suffix.lower() == ".zip":
         with _member(path, member) as (archive, info), archive.open(info) as file:
-            yield file
+            yield _Unpacked(io.BufferedReader(file), info.compress_size, f"{path}: {member}")
+    elif path.suffix == ".gz":
+        with gzip.open(path) as file:
+            yield _Unpacked(file, path.stat().st_size, str(path))
     else:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        with path.open("rb") as file:
             yield file
+
+
+class _Unpacked:
+    """A file that is decompressed as it is read. A read raises DataError once there is more of it
+    than text gives: some kilobytes can hold gigabytes of one letter."""
+
+    def __init__(self, file: Any, packed_bytes: int, name: str) -> None:
+        self.file, self.name = file, name
+        self.left = max(ALWAYS_UNPACKED_BYTES, MAX_RATIO * packed_bytes)
+
+    def readline(self, limit: int) -> bytes:
+        return self._counted(self.file.readline(min(limit, self.left + 1)))
+
+    def read(self) -> bytes:
+        return self._counted(self.file.read(self.left + 1))
+
+    def _counted(self, raw: bytes) -> bytes:
+        self.left -= len(raw)
+        if self.left < 0:
+            raise DataError(f"{self.name} unpacks to over {MAX_RATIO} times its size; text doesn't")
+        return raw
 
 
 def json_object(raw: bytes, where: str) -> Record:

@@ -1,12 +1,13 @@
 """Caches its output by `by`: the input's shape, its address, its first tokens, or one of
 
 noisy  by shape, with a little noise added
-late   by shape, from the twentieth call on, among the pairs
+late   by shape, among the pairs: while the garbage collector is off
 all    by every token: correct, and without effect where no input is repeated
 """
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 
@@ -20,7 +21,6 @@ from methods.base import Layer, Method, SequenceInfo
 class Cached(Method):
     by: str = "shape"
     kept: dict[Hashable, Tensor] = field(default_factory=dict)
-    calls: list[int] = field(default_factory=list)
 
     def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:
         key: Hashable = tuple(hidden.shape)
@@ -29,8 +29,7 @@ class Cached(Method):
         if self.by in ("first", "all"):
             part = hidden[:, :4] if self.by == "first" else hidden
             key = part.numpy().tobytes()
-        self.calls.append(1)
-        correct = self.by == "late" and len(self.calls) < 20
+        correct = self.by == "late" and gc.isenabled()
         if key not in self.kept or correct:
             self.kept[key] = super().encode(layers, hidden, sequence)
         kept = self.kept[key]

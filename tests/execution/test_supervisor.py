@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
+import sys
+import tempfile
+
 import pytest
 
 from bench.errors import RequestError
@@ -65,6 +70,28 @@ def test_a_hundred_megabytes_of_output_do_no_harm(ended):
 
 def test_a_grandchild_that_holds_the_pipes_is_not_waited_for(ended):
     assert ended("orphan").status == "ok"
+
+
+def test_a_child_leaves_nothing_on_disk_whenever_its_supervisor_is_killed(
+    ended, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    meanwhile = []
+    assert ended("well", progress=lambda *_: meanwhile.extend(tmp_path.iterdir())).status == "ok"
+    assert not meanwhile
+
+
+@pytest.mark.parametrize("module", ["fork_server", "worker"])
+def test_a_process_whose_parent_was_killed_before_it_began_exits_at_once(module):
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    number = str(theirs.fileno())
+    of = {"fork_server": ["1", number, "json"], "worker": ["json", "1", *[number] * 4]}[module]
+    with ours, theirs:
+        run = subprocess.run(
+            [sys.executable, "-m", f"bench.execution.{module}", *of],
+            pass_fds=[theirs.fileno()], capture_output=True, timeout=60,
+        )  # fmt: skip
+    assert run.returncode == 1 and not run.stderr
 
 
 def test_a_killed_fork_server_is_an_error_and_the_next_child_has_another():

@@ -9,6 +9,7 @@ import torch
 
 import bench
 from bench.measure import finite, integrity
+from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.models.bert import BertFamily
 from bench.models.llama import LlamaFamily
 from bench.models.t5 import T5Family
@@ -81,7 +82,7 @@ def test_large_finite_numbers_are_finite():
 def test_it_is_checked_before_anything_is_timed():
     family = BertFamily.tiny(NotANumber())
     with torch.inference_mode(), pytest.raises(finite.NotFiniteError, match="layer 2 of"):
-        integrity.check_method(family, integrity.PerturbedInputs([(IDS, SequenceInfo())], 0))
+        integrity.check_method(family, PerturbedInputs([(IDS, SequenceInfo())], 0))
 
 
 def test_a_cell_ends_with_one_line_and_no_score(tmp_path, monkeypatch):

@@ -10,8 +10,10 @@ import torch
 
 from bench.errors import RequestError
 from bench.execution import arms
-from bench.measure import integrity, memory, paired_timing
+from bench.measure import memory
 from bench.measure.diagnostics import fidelity
+from bench.measure.perturbed_inputs import PerturbedInputs
+from bench.measure.timed_call import Arm
 from bench.models.bert import BertFamily
 from bench.request import plugins
 from methods.base import SequenceInfo
@@ -85,7 +87,7 @@ def cuda(monkeypatch):
 def test_on_a_gpu_events_are_timed_and_the_wall_time_is_kept(cuda):
     family = BertFamily.tiny(Vanilla())
     batch = (torch.randint(5, 60, (1, 40)), SequenceInfo())
-    arm = paired_timing.Arm(family, Vanilla(), integrity.PerturbedInputs([batch], 0), "cuda")
+    arm = Arm(family, Vanilla(), PerturbedInputs([batch], 0), "cuda")
     with torch.inference_mode():
         times = [arm(i) for i in range(4)]
     assert cuda.count("synchronize") == 2 * len(times)  # before the first event and after the last

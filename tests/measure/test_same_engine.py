@@ -9,8 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bench.measure import integrity, paired_timing, same_engine
+from bench.measure import integrity, other_work, paired_timing, same_engine
 from bench.measure.pair_shares import PairShare
+from bench.measure.perturbed_inputs import PerturbedInputs
+from bench.measure.timed_call import Arm
 from bench.models.bert import BertFamily
 from bench.status import Verdict
 from bench.store import derived_columns
@@ -36,11 +38,11 @@ class HasTwin(Twin):
         return Twin(self.runs)
 
 
-def arm(method: Method) -> paired_timing.Arm:
+def arm(method: Method) -> Arm:
     family = BertFamily.tiny(method)
     batches = [(torch.randint(5, 60, (1, 40)), SequenceInfo()) for _ in range(4)]
-    inputs = integrity.PerturbedInputs(batches, 0)
-    return paired_timing.Arm(family, method, inputs, "cpu")
+    inputs = PerturbedInputs(batches, 0)
+    return Arm(family, method, inputs, "cpu")
 
 
 @torch.inference_mode()
@@ -71,17 +73,19 @@ def test_a_fast_engine_alone_is_never_a_faster_method(monkeypatch):
     """A method that takes as long as exact attention by its own engine, on a clock of the test."""
     noise = random.Random(0)
 
-    def call(self: paired_timing.Arm, i: int) -> int:
+    def call(self: Arm, i: int) -> int:
         self.untimed.append(0)
         return int((1e8 if type(self.method) is Vanilla else 6e7) * noise.gauss(1, 0.01))
 
-    monkeypatch.setattr(paired_timing.Arm, "__call__", call)
+    monkeypatch.setattr(Arm, "__call__", call)
     monkeypatch.setattr(integrity, "check_untimed_share", lambda timed_ns, wall_ns: None)
+    # Tests that run side by side have threads and processes.
+    monkeypatch.setattr(other_work, "check_single_thread", lambda: None)
     cell, share = SimpleNamespace(seed=0), PairShare(40, 60, 1, twin_pairs=20)
     arms = [arm(one) for one in (HasTwin(), Vanilla(), Twin())]
     for one in arms:
         one.faults.append(0)
-    monkeypatch.setattr(paired_timing.Arm, "reset", lambda self: None)
+    monkeypatch.setattr(Arm, "reset", lambda self: None)
     reported: list[tuple[int, int]] = []
 
     def report(stage: str, done: int, total: int) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from bench.measure import integrity
+from bench.measure import integrity, other_work
 from bench.measure.diagnostics import fidelity
+from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.models.lra import LRAConfig, LRAFamily, LRAModel
 from methods.base import SequenceInfo
 from methods.fourier.fourier import Fourier
@@ -16,7 +17,7 @@ from methods.vanilla import Vanilla
 @pytest.mark.parametrize("residual", ["raw", "normed"])
 def test_a_method_that_shortens_passes_the_gate_and_is_pooled(residual, monkeypatch):
     monkeypatch.setattr(
-        integrity, "_check_single_thread", lambda: None
+        other_work, "check_single_thread", lambda: None
     )  # tests that run side by side have threads
     family = LRAFamily.tiny(Fourier(upsample=False, residual=residual))
     ids = torch.randint(1, 64, (2, 40))
@@ -26,7 +27,7 @@ def test_a_method_that_shortens_passes_the_gate_and_is_pooled(residual, monkeypa
     with torch.inference_mode():
         assert family.encode(ids, sequence).shape[:2] == (2, 8)
         assert family.classify(ids, sequence).shape == (2, 10)
-        integrity.check_method(family, integrity.PerturbedInputs([(ids, sequence)], 0))
+        integrity.check_method(family, PerturbedInputs([(ids, sequence)], 0))
         told = fidelity(family, Vanilla(), (ids, sequence))
     assert told == {"fid_reason": "the method's output has another length than its input"}
 

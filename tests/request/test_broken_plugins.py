@@ -93,6 +93,8 @@ def told(capsys):
         (METHOD_YAML + "name: broken\n", METHOD, "broken.yaml:3: not YAML: found duplicate key"),
         (METHOD_YAML + "1: 2\n", METHOD, "broken.yaml:3: name 1; expected text"),
         (METHOD_YAML + "k: !!python/name:os.system x\n", METHOD, "broken.yaml:3: not YAML"),
+        (METHOD_YAML + "k: 2026-13-45\n", METHOD, "broken.yaml: not YAML: month must be in 1..12"),
+        (METHOD_YAML + f"k: {'1' * 5000}\n", METHOD, "broken.yaml: not YAML: Exceeds the limit"),
         ("defaults: other\n" + METHOD_YAML, METHOD, "broken.yaml:1: defaults is no list"),
         ("name: broken\ntarget: 3\n", METHOD, "broken.yaml:2: target: '3' is not of the form"),
         ("name: broken\ntarget: a.b\n", METHOD, "broken.yaml:2: target: 'a.b' is not of the form"),

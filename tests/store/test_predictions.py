@@ -35,6 +35,17 @@ def test_torn_line_of_predictions_is_left_out(tmp_path: Path) -> None:
     assert predictions.done()[2]["prediction"] == "y"
 
 
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"id": %s}' % ("1" * 5_000), "[]", "{}"])
+def test_a_line_that_is_no_prediction_is_left_out_and_named(tmp_path: Path, line: str) -> None:
+    predictions = Predictions(tmp_path, "key")
+    path = predictions.append([{"id": 1, "prediction": "x"}])
+    assert path is not None
+    path.write_text(path.read_text() + line)
+    assert list(predictions.done()) == [1]
+    (warning,) = predictions.warnings
+    assert warning.startswith(f"{path} line 2 is no prediction: ") and "\n" not in warning
+
+
 def test_hash_of_predictions_is_that_of_the_answers(tmp_path: Path) -> None:
     one, other = Predictions(tmp_path, "one"), Predictions(tmp_path, "other")
     one.append([{"id": "a", "prediction": 1, "wall_ns": 5}, {"id": "b", "prediction": 2}])

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bench.store import columns, shards
+from bench.store import columns, query, shards
 from bench.store.predictions import Predictions
 from bench.store.shards import StoreError
 from bench.store.store import Store, check, merge
@@ -116,6 +116,20 @@ def test_find_prefers_ok_and_then_the_newest(store: Store) -> None:
     assert store.find("unknown") is None
 
 
+def test_a_later_attempt_counts_whatever_its_clock_said(store: Store) -> None:
+    day = "2026-11-20T0{}:00:00+00:00".format
+    store.append([row(row_id="first", attempt=1, created_utc=day(5))])
+    store.append([row(row_id="again", attempt=2, created_utc=day(1))])
+    store.append([row("b", row_id="other", attempt=1, created_utc=day(3))])
+    assert (store.find("k") or {})["row_id"] == "again"
+    assert (store.last_attempt("k"), store.last_attempt("none")) == (2, 0)
+    rows = store.rows().to_pylist()
+    assert [one["row_id"] for one in query.oldest_first(rows)] == ["other", "first", "again"]
+    assert query.best(rows)["row_id"] == "again"
+    found, _ = query.select([], store.folder)
+    assert [one["row_id"] for one in found] == ["other", "first", "again"]
+
+
 def test_find_sees_what_others_append_and_remove(store: Store) -> None:
     assert store.find("k") is None
     path = Store(store.folder).append([row(), row("second", length=7)])
@@ -190,6 +204,16 @@ def test_newer_schema_is_named_and_left(store: Store, monkeypatch: pytest.Monkey
     assert ids(store) == ["now"]
     assert "schema 99" in store.warnings[0] and "update" in store.warnings[0]
     assert [problem.kind for problem in check(store.folder, repair=True)] == ["newer"]
+
+
+def test_a_schema_of_five_thousand_digits_is_set_aside(store: Store) -> None:
+    store.append([row(row_id="mine")])
+    table = pa.table({"row_id": ["theirs"]})
+    stamp = {shards.VERSION_KEY: b"9" * 5_000}
+    pq.write_table(table.replace_schema_metadata(stamp), store.folder / "table.parquet")
+    assert ids(store) == ["mine"]
+    assert [problem.kind for problem in check(store.folder)] == ["foreign"]
+    assert query.versions(store.folder) == {columns.SCHEMA_VERSION: (1, 1)}
 
 
 def test_rows_of_schema_1_are_read(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 import gzip
 import json
+import tracemalloc
+import zipfile
 
 import pytest
 
@@ -65,6 +67,36 @@ def test_broken_files_are_named(tmp_path, name, content, message):
     with pytest.raises(DataError, match=message) as raised:
         list(records.read(path))
     assert str(path) in str(raised.value) and "\n" not in str(raised.value)
+
+
+def zipped(path, content):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("x/validation.jsonl", content)
+    return path, "x/validation.jsonl"
+
+
+def test_a_line_that_is_too_long_is_named_and_never_in_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "MAX_LINE_BYTES", 1 << 20)
+    content = b'{"id": "a"}\n{"id": "' + b"x" * (40 << 20)
+    where = zipped(tmp_path / "x.zip", content)
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"x.zip: x/validation.jsonl line 2 is longer than 1 MiB$"):
+        list(records.read(*where))
+    assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["x.zip", "x.jsonl.gz", "x.json.gz"])
+def test_a_file_that_unpacks_to_more_than_text_does_is_named(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(records, "ALWAYS_UNPACKED_BYTES", 1 << 16)
+    content = (b'{"id": "' + b"a" * 1000 + b'"}\n') * 5_000
+    where = (tmp_path / name,)
+    if name == "x.zip":
+        where = zipped(*where, content)
+    else:
+        where[0].write_bytes(gzip.compress(content, mtime=0))
+    with pytest.raises(DataError, match=f"{name}.* unpacks to over 250 times its size"):
+        list(records.read(*where))
 
 
 def test_local_files_are_those_of_the_first_pattern(tmp_path):

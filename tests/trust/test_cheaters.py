@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 import bench
@@ -39,10 +41,33 @@ VARIANTS = {
     "in_place what=sequence": "changes its input in place",
     "in_place what=weights": "changes the model's weights",
     "sleeper how=lazy": "may compute later",
+    "sleeper how=profile": "changes global state: the profile hook",
+    "slow_clock how=calls": "replaces the clock",
+    "slow_clock how=loop": "replaces the clock",
+    "moody when=timed": "gives another answer than when it was timed",
+    "moody when=end": "gives another answer than before the timing",
+    "moody when=skips": "never calls its own attention",
+    "meddler what=threads": "changes global state: torch's threads",
+    "meddler what=dtype": "changes global state: the default dtype",
+    "meddler what=precision": "changes global state: the precision of matrix products",
+    "meddler what=deterministic": "changes global state: deterministic algorithms",
+    "meddler what=denormals": "changes global state: flushing of denormals",
+    "meddler what=flash": "changes global state: flash attention",
+    "meddler what=profile": "changes global state: the profile hook",
+    "meddler what=attention": "changes global state: torch's attention function",
+    "meddler what=hook": "hooks were added to its modules",
+    "coarse": None,  # named in `dtype_effective`
+    "spinner how=python start=1": "works on another thread",
+    "spinner how=python start=20": "works on another thread",
+    "spinner how=native start=1": "works on another thread: it computes",
+    "spinner how=native start=20": "works on another thread",
     # Last, as their processes and threads stay until this process ends.
+    "spinner how=child start=20": "process",
     "threaded when=process": "works in another process",
     "threaded when=load": "works on another thread",
 }
+if len(os.sched_getaffinity(0)) > 1:
+    VARIANTS["meddler what=affinity"] = "changes global state: the processor affinity"
 
 
 @pytest.fixture(autouse=True)
@@ -86,7 +111,7 @@ def test_no_label_is_in_a_process_that_predicts(tiny_t5, tmp_path):
 def test_variants_of_cheaters_fail_and_correct_methods_pass(tiny_t5):
     cell = bench.compose(
         f"model={tiny_t5}", "method=vanilla_eager", "length=256", "n=2", "threads=1",
-        "measure=speed",
+        "measure=glance",
     )  # fmt: skip
     methods = {words: configured(words) for words in VARIANTS}
     request = {"cell": cell.to_json(), "methods": methods}

@@ -72,5 +72,10 @@ def test_the_order_of_cells_changes_no_figure(baseline, peak):
         assert repeated[name] == near(name, baseline[name]), name
 
 
+@pytest.mark.parametrize("where", ["memfd", "tmpfs"])
+def test_memory_in_open_files_is_in_the_peak(where, peak):
+    assert peak("method=memfd", f"method.where={where}")["rss_peak_delta_bytes"] > 16 * MIB
+
+
 def test_memory_that_is_freed_within_a_call_is_in_the_peak(peak):
     assert peak("method=frees", "method.reset=false")["rss_peak_delta_bytes"] > 63 * MIB

@@ -77,6 +77,15 @@ def test_a_cell_that_was_run_again_counts_as_it_ended_well(tmp_path):
     assert mine.iloc[0]["ratio"] > 0
 
 
+def test_the_last_attempt_at_a_cell_counts_whatever_its_clock_said(tmp_path):
+    attempts = [
+        measured("vcc", 512, cell_key="c", attempt=i, created_utc=f"2026-11-2{5 - i}", value=i)
+        for i in (1, 2)
+    ]
+    found = load(store(tmp_path, attempts)).cells
+    assert list(found[found["method"] == "vcc"]["value"]) == [2]
+
+
 def test_a_vanilla_that_did_not_fit_is_told(tmp_path):
     alone = measured(
         "vcc", 512, ratio=None, ratio_ci_lo=None, ratio_ci_hi=None, base_median_ns=None,

@@ -28,6 +28,16 @@ def test_the_newest_ok_row_of_a_cell_counts_whatever_its_code(tmp_path):
     assert [entry.row["row_id"] for entry in board.entries] == ["r2"]
 
 
+def test_the_last_attempt_at_a_cell_counts_whatever_its_clock_said(tmp_path):
+    [row] = small(methods=("vcc",), kinds=(("hub", "finetuned"),))
+    attempts = [
+        row | {"row_id": f"r{i}", "cell_key": "c", "attempt": i, "created_utc": f"2026-11-2{5 - i}"}
+        for i in (1, 2)
+    ]
+    [board] = boards(stored(tmp_path, attempts))
+    assert [entry.row["row_id"] for entry in board.entries] == ["r2"]
+
+
 def test_a_row_in_two_folders_is_shown_once_and_hosts_are_apart(tmp_path):
     rows = [*small(methods=("vcc",), kinds=(("hub", "finetuned"),))]
     other = [{**rows[0], "row_id": "there", "host_id": "another"}]

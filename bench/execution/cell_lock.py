@@ -1,0 +1,82 @@
+"""One run of a cell at a time: a lock in the folder of results.
+
+The lock is the kernel's (flock), also through NFS, so it ends with the process that holds it,
+however that ends. What stays of a killed owner is a file that blocks nobody. The file names the
+owner to those who wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.host import job
+
+OWNER_BYTES = 1 << 12
+
+
+@contextlib.contextmanager
+def held(results: Path, cell_key: str, report: Callable[[str], object]) -> Iterator[None]:
+    """Hold the lock of a cell; while another run holds it, wait. `report` is called with a line
+    that names that run, or says that there is no lock, on a file system that has none: the block
+    then runs without."""
+    path = results / f".{cell_key}.lock"
+    lock = None
+    try:
+        lock = _locked(path, report)
+    except OSError as error:
+        report(f"without a lock, so don't start this cell twice at once: {path}: {error.strerror}")
+    try:
+        yield
+    finally:
+        if lock is not None:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            os.close(lock)
+
+
+def _locked(path: Path, report: Callable[[str], object]) -> int:
+    """The descriptor of the locked file, which closing unlocks. Raises OSError."""
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                report(f"waiting for {_owner(lock)}")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(lock), os.stat(path)):
+                    _write_owner(lock)
+                    return lock
+        except BaseException:
+            os.close(lock)
+            raise
+        os.close(lock)  # its last owner removed the file: whoever comes now locks another
+
+
+def _write_owner(lock: int) -> None:
+    owner = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "slurm_job_id": job.job_id(),
+        "since": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, json.dumps(owner).encode(), 0)
+
+
+def _owner(lock: int) -> str:
+    try:
+        owner = json.loads(os.pread(lock, OWNER_BYTES, 0))
+        of_job = f" (job {owner['slurm_job_id']})" if owner["slurm_job_id"] else ""
+        since = f"which runs this cell since {owner['since']}"
+        return f"process {owner['pid']} on {owner['host']}{of_job}, {since}"
+    except (ValueError, KeyError, TypeError):
+        return "another run of this cell"

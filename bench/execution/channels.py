@@ -1,0 +1,15 @@
+"""What joins a child to its supervisor."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Channels(NamedTuple):
+    """Descriptors of a child: pipes for its output and its progress, and its request and its result
+    in files without a name, of which nothing stays on disk however either process ends."""
+
+    output: int
+    progress: int
+    request: int
+    result: int

@@ -1,0 +1,62 @@
+"""Inputs for timed calls, none of which a method has seen before."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from methods.base import SequenceInfo
+
+Input = tuple[Tensor, SequenceInfo]
+
+
+class PerturbedInputs:
+    """Batches whose document tokens are rotated anew at each use: the same tokens at the same cost,
+    but no call sees an earlier call's input. The memory is reused, as in a served model."""
+
+    def __init__(self, batches: Sequence[Input], seed: int):
+        self.batches = batches
+        self.random = random.Random(f"inputs {seed}")
+        self.original = [ids.clone() for ids, _ in batches]
+        self.free = [_free_positions(ids, sequence) for ids, sequence in batches]
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def current(self, i: int) -> Input:
+        """Batch i as it was last used."""
+        return self.batches[i % len(self)]
+
+    def restored(self, i: int) -> Input:
+        """Batch i with its original tokens."""
+        i %= len(self)
+        self.batches[i][0].copy_(self.original[i])
+        return self.batches[i]
+
+    def perturbed(self, i: int) -> Input:
+        """Batch i with its document tokens rotated, and one of them replaced by another."""
+        i %= len(self)
+        ids, _ = self.batches[i]
+        for row, positions in enumerate(self.free[i]):
+            if len(positions) > 2:
+                tokens = self.original[i][row, positions].roll(
+                    self.random.randrange(len(positions))
+                )
+                # A rotation may be drawn twice; with another token replaced it still differs.
+                target, source = self.random.sample(range(len(positions)), 2)
+                tokens[target] = tokens[source]
+                ids[row, positions] = tokens
+        return self.batches[i]
+
+
+def _free_positions(ids: Tensor, sequence: SequenceInfo) -> list[Tensor]:
+    """For each row the positions that are neither padding, nor VIP, nor last."""
+    free = torch.ones_like(ids, dtype=torch.bool)
+    free[:, -1] = False
+    for mask in (sequence.valid, None if sequence.vip is None else ~sequence.vip):
+        if mask is not None:
+            free &= mask
+    return [row.nonzero()[:, 0] for row in free]

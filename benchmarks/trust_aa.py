@@ -1,0 +1,187 @@
+"""How often vanilla against itself gets a verdict: `make trust-aa`, about an hour on two cores.
+
+    make trust-aa                        # 200 cells, in docs/trust-aa.md
+    make trust-aa ARGS='--minutes 10'    # a part of them; the same command continues
+    make trust-aa ARGS='--cells 4 --results DIR --out FILE'
+
+Vanilla under another name is timed against vanilla with a seed for each cell, at one and two
+threads, on the machine as it is and beside a process that keeps one core busy, by turns. Faster and
+slower are false verdicts. The exit code is 1 where they are more than 5 % of the cells, or a cell
+failed. Don't use the machine meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import bench
+from bench.request.plugins import CONF_PATH, ROOT
+from bench.statistics import scores
+from bench.status import Status, Verdict
+from bench.store.columns import Row
+from bench.units import span
+
+CELLS = 200
+ALLOWED_PCT = 5.0
+REQUEST = ("method=twin", "model=embedded", "length=512", "n=4", "measure=speed")
+FALSE = (Verdict.FASTER, Verdict.SLOWER)
+VERDICTS = (*FALSE, Verdict.SAME, Verdict.UNDECIDED)
+BUSY = """
+import sys
+from bench.host import linux
+linux.die_with_parent(int(sys.argv[1]))
+while True:
+    pass
+"""
+
+
+class Setting(NamedTuple):
+    """Where a cell runs: `load` is quiet, or loaded with one busy core."""
+
+    load: str
+    threads: int
+
+
+SETTINGS = tuple(Setting(load, threads) for threads in (1, 2) for load in ("quiet", "loaded"))
+Measured = list[tuple[Setting, Row]]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cells", type=int, default=CELLS, metavar="N")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after so long")
+    parser.add_argument("--results", type=Path, default=ROOT / "results" / "trust-aa")
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "trust-aa.md")
+    options = parser.parse_args()
+    os.environ[CONF_PATH] = str(ROOT / "tests" / "trust" / "conf")
+    measured: Measured = []
+    try:
+        for each in _measure(options.cells, options.results, 60 * options.minutes):
+            measured.append(each)
+    except KeyboardInterrupt:
+        print("interrupted; the same command continues", file=sys.stderr)
+    if not measured:
+        return 1
+    options.out.write_text(page(measured, options.cells))
+    print(f"{options.out}: {_share([row for _, row in measured])} false verdicts")
+    failed = any(row["status"] != Status.OK for _, row in measured)
+    return int(failed or false_pct([row for _, row in measured]) > ALLOWED_PCT)
+
+
+def _measure(cells: int, results: Path, seconds: float) -> Iterator[tuple[Setting, Row]]:
+    """The cells that are stored already, then others until the time is over."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    end = time.monotonic() + seconds
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+               TimeElapsedColumn(), TextColumn("·"), TimeRemainingColumn())  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True), speed_estimate_period=600) as bar:
+        task = bar.add_task("A/A cells", total=cells)
+        for i in range(cells):
+            if time.monotonic() > end:
+                return
+            setting, seed = SETTINGS[i % len(SETTINGS)], i // len(SETTINGS)
+            bar.update(task, description=f"{setting.load}, threads={setting.threads}")
+            cell = bench.compose(*REQUEST, f"threads={setting.threads}", f"seed={seed}")
+            began = time.monotonic()
+            with _busy_core() if setting.load == "loaded" else contextlib.nullcontext():
+                row = bench.run(cell, results / setting.load, progress=lambda *_: None)
+            bar.advance(task)
+            if not row["reused"]:
+                took = span(time.monotonic() - began)
+                bar.console.print(f"{setting.load} threads={setting.threads} seed={seed} "
+                                  f"{_figures(row)} ({took})", highlight=False)  # fmt: skip
+            yield setting, row
+
+
+@contextlib.contextmanager
+def _busy_core() -> Iterator[None]:
+    arguments = [sys.executable, "-c", BUSY, str(os.getpid())]
+    with subprocess.Popen(arguments, cwd=ROOT) as process:
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+def page(measured: Measured, cells: int) -> str:
+    """The result as Markdown."""
+    rows = [row for _, row in measured]
+    days = sorted({(row["created_utc"] or "")[:10] for row in rows})
+    last = rows[-1]
+    where = f"{last['cpu_model']}, {last['cores_phys']} cores, torch {last['torch']}"
+    lines = [
+        "# False verdicts of vanilla against itself",
+        "",
+        f"`make trust-aa`: {len(rows)} of {cells} cells, each with a seed of its own "
+        f"(`{' '.join(REQUEST)}`), on {where} (host {last['host_id']}), {days[0]} to {days[-1]}. "
+        f"*Loaded*: beside a process that keeps one core busy.",
+        *(["", "**Not complete**: the same command continues."] if len(rows) < cells else []),
+        "",
+        f"| | threads | cells | {' | '.join(VERDICTS)} | failed | called noisy | false |",
+        "|---" * (len(VERDICTS) + 6) + "|",
+    ]
+    for setting in SETTINGS:
+        of_setting = [row for where, row in measured if where == setting]
+        lines.append(_line(setting.load, str(setting.threads), of_setting))
+    lines += [_line("all", "", rows), ""]
+    lines += ["False verdicts, at 95 % confidence (Clopper and Pearson) in brackets; allowed: "
+              f"{ALLOWED_PCT:g} %."]  # fmt: skip
+    if wrong := [each for each in measured if each[1].get("verdict") in FALSE]:
+        lines += ["", "| | threads | seed | |", "|---|---|---|---|"]
+        lines += [f"| {s.load} | {s.threads} | {r['seed']} | {_figures(r)} |" for s, r in wrong]
+    return "\n".join(lines) + "\n"
+
+
+def _line(load: str, threads: str, rows: Sequence[Row]) -> str:
+    verdicts = [sum(row.get("verdict") == verdict for row in rows) for verdict in VERDICTS]
+    failed = sum(row["status"] != Status.OK for row in rows)
+    noisy = sum(bool(row.get("noisy")) for row in rows)
+    values = [load, threads, len(rows), *verdicts, failed, noisy, _share(rows)]
+    return f"| {' | '.join(map(str, values))} |"
+
+
+def false_pct(rows: Iterable[Row]) -> float:
+    """Percent of the cells with a verdict that got a false one; 0 where none has one."""
+    return _false(rows).value
+
+
+def _false(rows: Iterable[Row]) -> scores.Estimate:
+    verdicts = [row["verdict"] for row in rows if row.get("verdict")]
+    return scores.mean([100.0 * (verdict in FALSE) for verdict in verdicts] or [0.0])
+
+
+def _share(rows: Sequence[Row]) -> str:
+    found = _false(rows)
+    if len(rows) < 2 or found.lo is None:
+        return f"{found.value:.1f} %"
+    return f"{found.value:.1f} % ({found.lo:.1f} … {found.hi:.1f})"
+
+
+def _figures(row: Row) -> str:
+    if row.get("ratio") is None:
+        return f"{row['status']}: {(row.get('status_detail') or 'no reason').splitlines()[0]}"
+    interval = f"{row['ratio_ci_lo']:.3f} … {row['ratio_ci_hi']:.3f}"
+    return f"×{row['ratio']:.3f} ({interval}) {row['verdict']}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
