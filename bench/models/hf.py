@@ -76,6 +76,7 @@ class HubFamily(Family):
 
     @property
     def model_attention(self) -> str:
+        """What the model has in place of exact attention, in words; "": nothing."""
         return ""
 
     @property

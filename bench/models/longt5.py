@@ -65,8 +65,8 @@ class LongT5Layer(T5Layer):
             blocks = torch.minimum(ranks // size, full - 1)
             return add_key_bias(table(blocks, at[None]), absent[:, None, None])
 
-        size_ = attention.key_value_proj_dim
-        key, value = (heads(project(hidden), size_) for project in (attention.k, attention.v))
+        head_size = attention.key_value_proj_dim
+        key, value = (heads(project(hidden), head_size) for project in (attention.k, attention.v))
         return FurtherKeys(key, value, bias)
 
 
