@@ -1,5 +1,5 @@
-"""Exact attention through torch's fused kernel; position biases and padding masks never become an
-n×n tensor."""
+"""Exact attention through torch's fused kernel, or what a model has in its place; position biases
+and padding masks never become an n×n tensor."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ def exact_attention(query: Tensor, key: Tensor, value: Tensor, call: AttentionCa
     """softmax(q kᵀ · scale + bias + key bias) v, fused, without an n×n tensor.
 
     query [B, H, n, d], key and value [B, H or a divisor, n, d] → [B, H, n, d]; differentiable.
+    A model that has another attention (`call.model_attention`) computes that.
     (Where the position bias itself is trained, torch has no fused kernel, and the backward pass
     keeps what it needs, n×n in all.) Rows without a single valid key come out finite.
     """
+    if call.model_attention is not None:
+        return call.model_attention(query, key, value, call)
     sequence, n = call.sequence, query.shape[2]
     key_bias = sequence.key_bias(query.dtype)
     attend = _Fused(key, value, call)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -33,12 +34,14 @@ __all__ = [
     "Sublayer",
     "Unsupported",
     "Workload",
+    "refusal",
 ]
 
 
 @dataclass(frozen=True)
 class Workload:
-    """The model, sizes and mode that a method is to run with; known before anything runs."""
+    """The model, sizes and mode that a method is to run with; known before anything runs.
+    `model_attention` says what the model has in place of exact attention; "": nothing."""
 
     length: int
     batch: int
@@ -50,13 +53,20 @@ class Workload:
     position_bias: bool = False
     training: bool = False
     bytes_per_element: int = 4
+    model_attention: str = ""
 
 
 @dataclass(frozen=True)
 class Method:
     """Exact attention, layer after layer. Subclasses are frozen dataclasses whose fields are the
     hyper-parameters; a changed field makes another cell. Raises ValueError for a value that its
-    field's annotation doesn't accept."""
+    field's annotation doesn't accept.
+
+    keeps_attention  whether the method runs a model whose attention isn't exact as it is, by
+                     `exact_attention`; others have nothing to replace there
+    """
+
+    keeps_attention: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -137,3 +147,11 @@ class Method:
     def decoding_state(self) -> DecodingState | None:
         """An empty state for one batch to decode; None: `attend` gets all keys for each token."""
         return None
+
+
+def refusal(method: Method, workload: Workload) -> str | None:
+    """Why the method can't run the workload, or None: its own reason, or that of a model which has
+    no exact attention to replace."""
+    if workload.model_attention and not method.keeps_attention:
+        return f"this model has {workload.model_attention}: it runs as it is, with vanilla alone"
+    return method.unsupported(workload)

@@ -72,6 +72,8 @@ def _native(
     query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, products: str
 ) -> Tensor | str:
     """`exact_attention` by the native kernel, or the reason why it can't run."""
+    if call.model_attention is not None:
+        return "the model's attention isn't exact"
     bias = bias_by_distance(call, query.shape[2], query.device)
     if isinstance(bias, str):
         return bias

@@ -10,7 +10,7 @@ attention takes that layout (`enable_gqa`); `methods.attention.per_head` repeats
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -70,7 +70,8 @@ class PositionBias(Protocol):
 @dataclass(frozen=True)
 class AttentionCall:
     """The settings of one call of `Method.attend` or `Method.mix`: self-attention over the tokens
-    of `sequence`. `parameters` are the layer's values of `Method.own_parameters`, by name.
+    of `sequence`. `parameters` are the layer's values of `Method.own_parameters`, by name;
+    `model_attention` is what a model has in place of exact attention, called as `Method.attend` is.
 
     While a model decodes, each new token is one call too: `sequence` then describes all keys, is
     not causal, and the query [B, H, 1, d] is its last token.
@@ -82,3 +83,4 @@ class AttentionCall:
     bias: PositionBias | None = None
     dropout: float = 0.0
     parameters: Mapping[str, Tensor] = field(default_factory=dict)
+    model_attention: Callable[[Tensor, Tensor, Tensor, AttentionCall], Tensor] | None = None

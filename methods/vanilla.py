@@ -12,6 +12,7 @@ scores, where here their weight is exactly 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 from torch.nn.functional import dropout
@@ -25,8 +26,10 @@ from methods.kernels import Kernel
 @dataclass(frozen=True)
 class Vanilla(DenseAttention):
     """Exact attention, layer after layer. By default it is the baseline of every ratio: torch's
-    fused attention, whatever kernel the methods take."""
+    fused attention, whatever kernel the methods take. A model that has another attention than exact
+    (LongT5, LED) runs as it is."""
 
+    keeps_attention: ClassVar[bool] = True
     kernel: Kernel = "torch"
 
     def exact_limit(self) -> Method | None:

@@ -22,13 +22,13 @@ from bench.errors import RequestError
 from bench.models.auto import AUTO, FAMILIES
 from bench.models.base import Family
 from bench.request import plugins
-from methods.base import Method
+from methods.base import Method, refusal
 
 
 def check(method: Method, family: Family) -> list[str]:
     """One line for each property that `method` lacks in `family` (a `Family.tiny`); none where the
     method says that it does not support the family. The global random state is restored."""
-    if method.unsupported(family.workload(LONG, len(MIXED))):
+    if refusal(method, family.workload(LONG, len(MIXED))):
         return []
     failures: list[str] = []
     for one in checks.CHECKS:

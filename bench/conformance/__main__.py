@@ -12,7 +12,7 @@ from bench.conformance import check, families
 from bench.conformance.subject import LONG, MIXED
 from bench.errors import RequestError, errors_of
 from bench.request import parameters, plugins
-from methods.base import Method
+from methods.base import Method, refusal
 
 
 class FamilyCheck(NamedTuple):
@@ -41,7 +41,7 @@ def checked(arguments: Sequence[str]) -> Iterator[FamilyCheck]:
     for name, family in families().items():
         tiny = family.tiny(method)
         with errors_of("unsupported", type(method).__module__):
-            reason = method.unsupported(tiny.workload(LONG, len(MIXED)))
+            reason = refusal(method, tiny.workload(LONG, len(MIXED)))
         yield FamilyCheck(name, reason, list(check(method, tiny)))
 
 

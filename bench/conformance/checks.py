@@ -23,7 +23,7 @@ from bench.conformance.subject import (
     rows,
     vanilla,
 )  # fmt: skip
-from methods.base import Method, Unsupported
+from methods.base import Method, Unsupported, refusal
 
 LENGTHS = (1, 2, 3, 13, 61, 97)
 CLOSE = 1e-4
@@ -206,7 +206,7 @@ def training(subject: Subject) -> Iterator[str]:
     target = torch.zeros(2, 1, dtype=torch.long)
     family.method = subject.method
     family.model.train()
-    if subject.method.unsupported(family.workload(13, 2)):
+    if refusal(subject.method, family.workload(13, 2)):
         try:
             torch.autograd.backward(family.loss(ids, sequence, target))
         except Unsupported:

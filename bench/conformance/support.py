@@ -8,6 +8,7 @@ from dataclasses import replace
 from bench.conformance import families
 from bench.conformance.subject import vanilla
 from bench.request import plugins
+from methods.base import refusal
 
 PAGE = plugins.ROOT / "docs" / "support.md"
 LENGTH = 4096
@@ -41,7 +42,7 @@ def page() -> str:
         ]
         for name, method in built.items():
             cells = [
-                _cell(method.unsupported(replace(workload, training=training)), reasons)
+                _cell(refusal(method, replace(workload, training=training)), reasons)
                 for workload in workloads.values()
             ]
             lines.append(f"| {name} | " + " | ".join(cells) + " |")

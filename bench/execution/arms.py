@@ -17,7 +17,7 @@ from bench.models.base import Family, Spec
 from bench.request import plugins
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
-from methods.base import Method, SequenceInfo, Unsupported
+from methods.base import Method, SequenceInfo, Unsupported, refusal
 from tasks.base import ANSWERS, Encoded, Task
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ def load_from(
         raise RequestError(str(error).splitlines()[0]) from error
     if training:
         family.model.train()
-    reason = method.unsupported(family.workload(cell.length, cell.batch))
+    reason = refusal(method, family.workload(cell.length, cell.batch))
     if family.drawn and not training:
         lacking = f"these weights lack {len(family.drawn)}, first {family.drawn[0]}"
         reason = reason or f"has parameters of its own: {lacking}; a recipe trains them"

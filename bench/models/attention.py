@@ -24,6 +24,9 @@ from methods.base import AttentionCall, DecodingState, PositionBias, SequenceInf
 
 NAME = "bench"  # for `set_attn_implementation`
 
+ModelAttention = Callable[[Tensor, Tensor, Tensor, AttentionCall], Tensor]
+"""What a model has in place of exact attention: see methods.base.AttentionCall."""
+
 
 @dataclass(frozen=True)
 class Route:
@@ -35,6 +38,7 @@ class Route:
     layer: int
     bias: PositionBias | None = None
     state: DecodingState | None = None
+    model_attention: ModelAttention | None = None
 
     def __call__(
         self, query: Tensor, key: Tensor, value: Tensor, scale: float, dropout: float
@@ -48,7 +52,9 @@ class Route:
     def call(self, scale: float, dropout: float) -> AttentionCall:
         """The settings of a call, with the method's own parameters."""
         own = own_parameters.of_layer(self.family.model, self.layer)
-        return AttentionCall(self.sequence, scale, self.layer, self.bias, dropout, own)
+        return AttentionCall(
+            self.sequence, scale, self.layer, self.bias, dropout, own, self.model_attention
+        )
 
 
 class Projections(NamedTuple):
@@ -120,6 +126,15 @@ class BlockLayer:
     def attend(self, projected: Tensor, route: Route) -> Tensor:
         """The block's own attention sub-layer, [B, n, D] → [B, n, D], by the route."""
         raise NotImplementedError
+
+    def attend_by_parts(self, projected: Tensor, route: Route) -> Tensor:
+        """`attend` where transformers' own sub-layer takes no route."""
+        parts = self.projections()
+        query, key, value = (heads(each(projected), parts.head_size) for each in parts[:3])
+        dropout = parts.dropout if self.family.model.training else 0.0
+        read = route(query, key, value, parts.scale, dropout)
+        output: Tensor = parts.output(read.transpose(1, 2).flatten(2))
+        return output
 
     def route(self, sequence: SequenceInfo) -> Route:
         return Route(self.family, sequence, self.index)

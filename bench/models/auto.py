@@ -14,7 +14,9 @@ AUTO = "bench.models.auto:AutoFamily"
 FAMILIES = {
     "bart": "bench.models.bart:BartFamily",
     "bert": "bench.models.bert:BertFamily",
+    "led": "bench.models.led:LEDFamily",
     "llama": "bench.models.llama:LlamaFamily",
+    "longt5": "bench.models.longt5:LongT5Family",
     "lra": "bench.models.lra:LRAFamily",
     "roberta": "bench.models.bert:RobertaFamily",
     "t5": "bench.models.t5:T5Family",
@@ -22,13 +24,15 @@ FAMILIES = {
 }
 ANSWERS_OF = {
     FAMILIES["bart"]: ("text",),
+    FAMILIES["led"]: ("text",),
     FAMILIES["llama"]: ("text",),
+    FAMILIES["longt5"]: ("text",),
     FAMILIES["lra"]: ("class",),
     FAMILIES["t5"]: ("text",),
 }
 """What the families answer with that have one kind of head."""
 BERT, ROBERTA = FAMILIES["bert"], FAMILIES["roberta"]
-TILED = ("bart", "bert", "roberta", "xlm-roberta")
+TILED = ("bart", "bert", "led", "roberta", "xlm-roberta")
 """Types of models whose families read the table of positions again past its end."""
 OWN_HEADS = {
     (ROBERTA, "choice"): "bench.models.heads:RobertaChoice",
@@ -81,11 +85,14 @@ def answers_with(target: str, folder: Path | None) -> Collection[str]:
 
 def learned_positions(folder: Path, config: Mapping[str, Any] | None = None) -> int | None:
     """Positions in the table of a model whose longer inputs read the table again from its start
-    (BERT, RoBERTa, BART); None for other models."""
+    (BERT, RoBERTa, BART, LED); None for other models."""
     values = dict(config or {})
     if "model_type" not in values:
         values = read_config(folder) | values
-    kind, size = values["model_type"], values.get("max_position_embeddings")
+    kind, size = (
+        values["model_type"],
+        values.get("max_encoder_position_embeddings", values.get("max_position_embeddings")),
+    )
     if kind not in TILED or size is None:
         return None
     before = int(values.get("pad_token_id") or 0) + 1 if FAMILIES[kind] == ROBERTA else 0

@@ -82,8 +82,9 @@ class BartFamily(EncoderDecoder):
         """ids [B, n] → [B, n, D]"""
         encoder = self.model.get_encoder()
         table = encoder.embed_positions
-        tiled = counted(sequence, ids) % (table.num_embeddings - table.offset)
-        hidden = encoder.embed_tokens(ids) + embedding(tiled + table.offset, table.weight)
+        offset = getattr(table, "offset", 0)  # rows before that of position 0
+        tiled = counted(sequence, ids) % (table.num_embeddings - offset)
+        hidden = encoder.embed_tokens(ids) + embedding(tiled + offset, table.weight)
         hidden = encoder.layernorm_embedding(hidden)
         hidden = dropout(hidden, p=encoder.dropout, training=encoder.training)
         return self.method.encode(self.layers, hidden, sequence)

@@ -74,7 +74,7 @@ def load_weights(
             model, report = architecture.from_pretrained(
                 spec.path,
                 dtype=dtype,
-                attn_implementation="sdpa",
+                attn_implementation=_attention_of(architecture),
                 local_files_only=True,
                 use_safetensors=True,
                 trust_remote_code=False,
@@ -105,10 +105,15 @@ def random_weights(architecture: Any, config: dict[str, Any], seed: int) -> Any:
     """A model of this size with random weights; the global random state is restored."""
     fields = {name: value for name, value in config.items() if name != "model_type"}
     built = CONFIG_MAPPING[config["model_type"]](**fields)
-    built._attn_implementation = "sdpa"
+    built._attn_implementation = _attention_of(architecture)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return architecture(built)
+
+
+def _attention_of(architecture: Any) -> str:
+    """Fused attention where transformers has it for this architecture."""
+    return "sdpa" if architecture._supports_sdpa else "eager"
 
 
 def _line(error: Exception) -> str:

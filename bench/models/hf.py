@@ -37,7 +37,7 @@ class HubFamily(Family):
     architecture  the model class
     may_lack      prefixes of weights that a checkpoint may lack; they are drawn from the seed
     tiny_config   the smallest model of the family, for tests
-    causal, position_bias  see methods.base.Workload
+    causal, position_bias, model_attention  see methods.base.Workload
     """
 
     kinds: ClassVar[tuple[str, ...]]
@@ -56,7 +56,8 @@ class HubFamily(Family):
         self.seed = seed
         self.method = method
         self.calls = 0
-        self.routed().set_attn_implementation(NAME)
+        if not self.model_attention:  # there the layers call the route themselves
+            self.routed().set_attn_implementation(NAME)
 
     @property
     def method(self) -> Method:
@@ -72,6 +73,11 @@ class HubFamily(Family):
     def routed(self) -> Any:
         """The module whose attention layers are given a route."""
         return self.model
+
+    @property
+    def model_attention(self) -> str:
+        """What the model has in place of exact attention, in words; "": nothing."""
+        return ""
 
     @property
     def head_size(self) -> int:
@@ -91,6 +97,7 @@ class HubFamily(Family):
             position_bias=self.position_bias,
             training=self.model.training,
             bytes_per_element=self.model.dtype.itemsize,
+            model_attention=self.model_attention,
         )
 
     @classmethod

@@ -18,6 +18,9 @@ from bench.models.attention import BlockLayer, Projections, Route
 from bench.models.hf import EncoderDecoder, clamped, positions
 from methods.base import Layer, SequenceInfo
 
+SCALE = 1.0
+"""Of the scores: the initial weights make up for it (T5, §2.1)."""
+
 
 @dataclass(frozen=True)
 class RelativeBias:
@@ -30,10 +33,11 @@ class RelativeBias:
     table: Tensor
 
     @classmethod
-    def of(cls, attention: Any) -> RelativeBias:
-        """From the T5Attention that holds the bucket embedding (a stack's first layer)."""
+    def of(cls, attention: Any, table: Tensor | None = None) -> RelativeBias:
+        """From the T5Attention that holds the bucket embedding (a stack's first layer), or from
+        another `table` [buckets, H]."""
         reach = attention.relative_attention_max_distance
-        weight = attention.relative_attention_bias.weight
+        weight = attention.relative_attention_bias.weight if table is None else table
         buckets = attention._relative_position_bucket(
             torch.arange(-reach, reach + 1, device=weight.device),
             bidirectional=True,
@@ -85,6 +89,10 @@ class T5Layer(BlockLayer):
 
     bias: RelativeBias
 
+    @property
+    def attention(self) -> Any:
+        return self.block.layer[0].SelfAttention
+
     def __call__(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
         route = replace(self.route(sequence), bias=self.bias)
         mixed = self.mix(self.projected(hidden), route)
@@ -97,8 +105,7 @@ class T5Layer(BlockLayer):
 
     def attend(self, projected: Tensor, route: Route) -> Tensor:
         # With a position bias that isn't None the block builds no n×n tensor of its own.
-        attention = self.block.layer[0].SelfAttention
-        output: Tensor = attention(projected, position_bias=self.bias, route=route)[0]
+        output: Tensor = self.attention(projected, position_bias=self.bias, route=route)[0]
         return output
 
     def scores(
@@ -112,10 +119,10 @@ class T5Layer(BlockLayer):
         return super().scores(queries, query_sequence, keys, key_sequence) + bias
 
     def projections(self) -> Projections:
-        attention = self.block.layer[0].SelfAttention
+        attention = self.attention
         return Projections(
             attention.q, attention.k, attention.v, attention.o,
-            attention.key_value_proj_dim, attention.scaling, attention.dropout,
+            attention.key_value_proj_dim, SCALE, attention.dropout,
         )  # fmt: skip
 
 

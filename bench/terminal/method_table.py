@@ -10,7 +10,7 @@ COLUMNS = ("kind", "hooks", "families", "trains", "causal", "paper", "year")
 
 kind      exact, sparse, low-rank, kernel, pooling or recurrent
 hooks     which parts of a model it replaces: attend, mix, encode
-families  the model families that it runs in
+families  the model families that it runs in, or all
 trains    whether it can be trained; causal: whether it runs in a causal model
 """
 NAMES = ("method", *COLUMNS)

@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from methods.attention import per_head
-from methods.base import AttentionCall, Method, OwnParameter, Sublayer, Workload
-from methods.longformer.window import GlobalTokens, global_attention, window_attention
+from methods.base import AttentionCall, Method, OwnParameter, SequenceInfo, Sublayer, Workload
 from methods.parameters import Range
+from methods.window import first_tokens, window_and_global_attention
 
 NAMES = ("query", "key", "value")
 
@@ -90,21 +90,20 @@ class Longformer(Method):
     ) -> Tensor:
         """[B, H, n, d] of the queries, keys and values of the window, and of global tokens."""
         query, key, value = local[0], *per_head(*local)
-        chosen = self._chosen(call, query)
-        read = window_attention(query, key, value, call, self.window // 2, chosen)
-        if not bool(chosen.any()):
-            return read
-        tokens, (query, key, value) = GlobalTokens.of(chosen), second
-        return tokens.put(read, global_attention(query, key, value, call, tokens))
+        chosen = self._chosen(call.sequence, query)
+        return window_and_global_attention(
+            (query, key, value),
+            lambda tokens: (tokens.take(second[0]), *second[1:]),
+            call,
+            self.window // 2,
+            chosen,
+        )
 
-    def _chosen(self, call: AttentionCall, query: Tensor) -> Tensor:
+    def _chosen(self, sequence: SequenceInfo, query: Tensor) -> Tensor:
         """[B, n]: the global tokens."""
-        sequence, shape = call.sequence, (len(query), query.shape[2])
+        first = first_tokens(sequence, query)
         if sequence.causal or self.global_tokens == "none":
-            return torch.zeros(shape, dtype=torch.bool, device=query.device)
-        valid = sequence.valid
-        if valid is None:
-            valid = torch.ones(shape, dtype=torch.bool, device=query.device)
-        first = valid & (valid.cumsum(1) == 1)
-        vip = sequence.vip
-        return first if vip is None or self.global_tokens == "first" else first | (vip & valid)
+            return torch.zeros_like(first)
+        if sequence.vip is None or self.global_tokens == "first":
+            return first
+        return first | (sequence.vip if sequence.valid is None else sequence.vip & sequence.valid)

@@ -21,6 +21,7 @@ from reports.rows import Row
 
 NO_VANILLA = "the paper prints no vanilla at this length and size"
 IS_REFERENCE = "what ratios are formed against"
+OWN_MODEL = "a model of its own: no row has its ratio to the table's model"
 
 
 class LineKey(NamedTuple):
@@ -187,6 +188,8 @@ class _Builder:
         if printed.value is None and not definition.unsourced:
             return f"the paper prints no number ({printed.meaning})"
         relative = metric.measure in measured.RATIOS or metric.measure == "score_kept"
+        if relative and method.models:
+            return OWN_MODEL
         if relative and printed.method in definition.reference:
             return IS_REFERENCE
         return None
@@ -224,9 +227,9 @@ class _Builder:
         candidates for the first size."""
         definition = self.definition
         task = definition.task(printed.task).task or ""
-        sizes = definition.models
+        sizes = definition.models_of(method)
         size = definition.size(printed)
-        home = size in ("", next(iter(sizes), ""))
+        home = not method.models and size in ("", next(iter(sizes), ""))
         strict = printed.length is not None and not definition.any_length
         like = sizes[size].like if size in sizes else ()
         settings = dict(line.settings) if definition.settings else {}

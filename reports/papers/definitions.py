@@ -33,6 +33,7 @@ class PaperMethod:
     by_size   additional parameters for a printed size
     unlike    NAME=VALUE of a parameter that isn't the paper's → what it does instead
     size      size of its model, where the paper prints none
+    models    printed size → its own models, of a system that is no method in the table's models
     cannot    why nothing of it can be measured
     scores    why its scores can't be compared
     unstated  what of its settings isn't known, so that none of its figures can be compared
@@ -45,6 +46,7 @@ class PaperMethod:
     by_size: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     unlike: Mapping[str, str] = field(default_factory=dict)
     size: str = ""
+    models: Mapping[str, PaperModel] = field(default_factory=dict)
     cannot: str | None = None
     scores: str | None = None
     unstated: str | None = None
@@ -148,6 +150,10 @@ class Definition:
         """The size that the paper prints, or that its method is known to have."""
         return printed.model_size or self.method(printed.method).size
 
+    def models_of(self, method: PaperMethod) -> Mapping[str, PaperModel]:
+        """Printed size → the models of that size that the method's rows are of."""
+        return method.models or self.models
+
     def task(self, name: str) -> PaperTask:
         return self.tasks.get(name, PaperTask(cannot=self.other_tasks or "no such task here"))
 
@@ -195,7 +201,10 @@ def _all_definitions(folder: Path) -> list[Definition]:
 def _definition(name: str, fields: Mapping[str, Any]) -> Definition:
     unsourced = fields.get("unsourced")
     parts: dict[str, Any] = {
-        "methods": _each(PaperMethod, fields["methods"]),
+        "methods": {
+            key: PaperMethod(**{**entry, "models": _each(PaperModel, entry.get("models", {}))})
+            for key, entry in fields["methods"].items()
+        },
         "tasks": _each(PaperTask, fields["tasks"]),
         "metrics": _each(PaperMetric, fields["metrics"]),
         "models": _each(PaperModel, fields["models"]),

@@ -26,7 +26,7 @@ def objections(
     if method.unstated:
         yield method.unstated
     size = definition.size(printed)
-    model = definition.models.get(size)
+    model = definition.models_of(method).get(size)
     if model is None or not measured.of_size(row, model.like):
         expected = size or "of another size"
         yield f"model {row['model']}; the paper's is {expected}"

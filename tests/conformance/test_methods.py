@@ -10,6 +10,7 @@ from bench.conformance.checks import mixed_lengths
 from bench.conformance.subject import LONG, Subject, vanilla
 from bench.conformance.support import page
 from bench.request import plugins
+from methods.base import refusal
 
 METHODS = sorted(plugins.available("method"))
 CLASSES = sorted(
@@ -37,7 +38,7 @@ def test_rows_of_mixed_lengths_are_as_alone_by_each_kernel(kernel, family):
         method = plugins.build({**conf, "kernel": kernel} if "kernel" in conf else conf)
         tiny = FAMILIES[family].tiny(method)
         tiny.model.eval()
-        if not method.unsupported(tiny.workload(LONG, 2)):
+        if not refusal(method, tiny.workload(LONG, 2)):
             assert [*mixed_lengths(Subject(method, tiny))] == [], name
 
 

@@ -1,4 +1,5 @@
-"""Every family but T5 (test_t5.py): with vanilla it is Hugging Face's own model, padded or not."""
+"""Every family but T5 (test_t5.py), LongT5 and LED (test_model_attention.py): with vanilla it is
+Hugging Face's own model, padded or not."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from bench.models.bart import BartFamily
 from bench.models.base import Spec
 from bench.models.bert import BertFamily, RobertaFamily
 from bench.models.checkpoints import cast
+from bench.models.led import LEDFamily
 from bench.models.llama import LlamaFamily
+from bench.models.longt5 import LongT5Family
 from bench.models.lra import LRAConfig, LRAFamily, LRAModel
 from bench.models.t5 import T5Family
 from bench.request import plugins
@@ -25,8 +28,17 @@ from methods.iceformer.iceformer import IceFormer
 from methods.vanilla import Vanilla, VanillaEager
 from methods.vcc.vcc import VCC
 
-ALL = [BartFamily, BertFamily, LlamaFamily, LRAFamily, RobertaFamily, T5Family]
-PAD = {BartFamily: 1, RobertaFamily: 1}
+ALL = [
+    BartFamily,
+    BertFamily,
+    LEDFamily,
+    LlamaFamily,
+    LongT5Family,
+    LRAFamily,
+    RobertaFamily,
+    T5Family,
+]
+PAD = {BartFamily: 1, LEDFamily: 1, RobertaFamily: 1}
 
 
 def request(kind, padding, n=13):

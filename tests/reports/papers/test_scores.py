@@ -150,3 +150,13 @@ def test_a_row_that_lacks_what_others_have_stops_nothing(tmp_path, more):
     assert "reproduced" not in {c.verdict for c in found.cells if "length" in more}
     for write in command.FORMATS.values():
         assert write(found)
+
+
+def test_a_system_of_its_own_is_read_from_rows_of_its_models(judged):
+    f1 = {"method": "longt5", "model_size": "base", "length": 4096, "task": "hotpotqa"}
+    row = {"method": "vanilla", "method_params": "{}", "dtype": "bfloat16", "length": 4096}
+    rows = [scored(5.0, **row, model="t5-base"), scored(73.3, **row, model="my-long-t5-local-base")]
+    cell = judged(*rows, name="vcc_table2", **f1, metric="f1")
+    assert cell.measured.value == 73.3 and not cell.objections
+    encoder = judged(name="vcc_table2", **f1, metric="runtime_encoder_ms")
+    assert encoder.measured is None and "a model of its own" in encoder.judgement.reason

@@ -1,0 +1,126 @@
+"""LongT5 and LED, whose encoders' attention isn't exact: with vanilla they are Hugging Face's own
+models, and no other method runs in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pytest
+import torch
+
+from bench.models.led import LEDFamily
+from bench.models.longt5 import LongT5Family
+from methods.base import Method, SequenceInfo, refusal
+from methods.longformer.longformer import Longformer
+from methods.vanilla import Vanilla, VanillaEager
+
+TARGET = torch.tensor([[5, 6, 7], [8, 9, -100], [4, -100, -100]])
+
+
+class LocalLongT5(LongT5Family):
+    tiny_config: ClassVar = {**LongT5Family.tiny_config, "encoder_attention_type": "local"}
+
+
+KINDS = {"local": LocalLongT5, "transient-global": LongT5Family, "led": LEDFamily}
+
+
+@pytest.fixture(params=KINDS)
+def family(request):
+    return KINDS[request.param].tiny(Vanilla())
+
+
+def inputs(family, n, padded):
+    """Three rows of n tokens; padded: of n, about half, and about a third, padding on the right."""
+    ids = torch.randint(3, 64, (3, n), generator=torch.Generator().manual_seed(n))
+    lengths = torch.tensor([[n], [n // 2 + 1], [n // 3 + 1]] if padded else [[n]] * 3)
+    valid = torch.arange(n) < lengths
+    return ids.masked_fill(~valid, family.model.config.pad_token_id), valid
+
+
+def theirs_of(family, valid):
+    """What transformers' own LED is told of the global token."""
+    if not isinstance(family, LEDFamily):
+        return {}
+    first = torch.zeros_like(valid, dtype=torch.long)
+    first[:, 0] = 1
+    return {"global_attention_mask": first}
+
+
+def close(ours, theirs):
+    torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-5 * float(theirs.abs().max()))
+
+
+@pytest.mark.parametrize("padded", [False, True])
+@pytest.mark.parametrize("n", [1, 3, 13, 64, 97])
+@torch.no_grad()
+def test_the_encoder_is_hugging_faces(family, n, padded):
+    ids, valid = inputs(family, n, padded)
+    theirs = family.model.get_encoder()(
+        input_ids=ids, attention_mask=valid.long(), **theirs_of(family, valid)
+    ).last_hidden_state
+    ours = family.encode(ids, SequenceInfo(valid=valid if padded else None))
+    close(ours[valid], theirs[valid])
+
+
+@torch.no_grad()
+def test_logits_loss_and_answers_are_hugging_faces(family):
+    ids, valid = inputs(family, 29, padded=True)
+    sequence, extra = SequenceInfo(valid=valid), theirs_of(family, valid)
+    given = {"input_ids": ids, "attention_mask": valid.long(), **extra}
+    theirs = family.model(**given, labels=TARGET)
+    close(family.logits(ids, sequence, TARGET), theirs.logits)
+    close(family.loss(ids, sequence, TARGET), theirs.loss)
+    family.calls = 0
+    tokens = family.model.generate(**given, max_new_tokens=6, do_sample=False, num_beams=1)
+    assert torch.equal(family.generate_ids(ids, sequence, 6), tokens)
+    assert family.calls == 3  # one of each encoder layer
+
+
+def test_gradients_are_hugging_faces(family):
+    ids, valid = inputs(family, 29, padded=True)
+    given = {"input_ids": ids, "attention_mask": valid.long(), **theirs_of(family, valid)}
+    grads = []
+    for loss in (
+        family.loss(ids, SequenceInfo(valid=valid), TARGET),
+        family.model(**given, labels=TARGET).loss,
+    ):
+        family.model.zero_grad(set_to_none=True)
+        loss.backward()
+        grads.append({k: p.grad for k, p in family.model.named_parameters() if p.grad is not None})
+    assert grads[0].keys() == grads[1].keys()
+    for name, grad in grads[0].items():
+        torch.testing.assert_close(grad, grads[1][name], rtol=1e-3, atol=1e-4)
+
+
+@torch.no_grad()
+def test_attention_is_called_through_the_method(family):
+    seen = []
+
+    @dataclass(frozen=True)
+    class Spy(Method):
+        def attend(self, query, key, value, call):
+            seen.append((call.layer, tuple(query.shape), call.model_attention is not None))
+            return super().attend(query, key, value, call)
+
+    ids, _ = inputs(family, 13, padded=False)
+    expected = family.encode(ids, SequenceInfo())
+    family.method = Spy()
+    assert torch.equal(family.encode(ids, SequenceInfo()), expected)
+    assert seen == [(layer, (3, 4, 13, 8), True) for layer in range(3)]
+
+
+@torch.no_grad()
+def test_the_native_kernel_leaves_the_models_attention_alone(family):
+    ids, _ = inputs(family, 64, padded=False)
+    expected = family.encode(ids, SequenceInfo())
+    family.method = Vanilla(kernel="native")
+    assert torch.equal(family.encode(ids, SequenceInfo()), expected)
+
+
+def test_other_methods_are_refused_with_what_the_model_has(family):
+    workload = family.workload(64, 1)
+    assert refusal(Vanilla(), workload) is None
+    for method in (Longformer(), VanillaEager()):
+        reason = refusal(method, workload)
+        assert workload.model_attention in reason and "vanilla" in reason
