@@ -20,6 +20,7 @@ from methods.own_parameters import OwnParameter
 from methods.parameters import check_fields
 from methods.protocols import DecodingState, Layer, NormedLayer, PostNormLayer, Sublayer
 from methods.sequence import AttentionCall, PositionBias, SequenceInfo
+from methods.workload import Workload
 
 __all__ = [
     "AttentionCall",
@@ -36,24 +37,6 @@ __all__ = [
     "Workload",
     "refusal",
 ]
-
-
-@dataclass(frozen=True)
-class Workload:
-    """The model, sizes and mode that a method is to run with; known before anything runs.
-    `model_attention` says what the model has in place of exact attention; "": nothing."""
-
-    length: int
-    batch: int
-    heads: int
-    head_size: int
-    layers: int
-    hidden_size: int
-    causal: bool = False
-    position_bias: bool = False
-    training: bool = False
-    bytes_per_element: int = 4
-    model_attention: str = ""
 
 
 @dataclass(frozen=True)

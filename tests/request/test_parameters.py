@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import fields
 from typing import get_type_hints
 
 import pytest
@@ -37,7 +38,9 @@ def test_what_a_request_reads_is_what_the_class_has():
         for name in plugins.available(group):
             conf = plugins.conf(group, name)
             assert parameters.checked(group, conf) == conf
-            hints = get_type_hints(plugins.load(conf["target"]), include_extras=True)
+            target = plugins.load(conf["target"])
+            hints = get_type_hints(target, include_extras=True)
+            hints = {one.name: hints[one.name] for one in fields(target)}
             found = parameters.field_types(conf["target"])
             assert found.items() <= hints.items()
             assert {field for field in hints if hints[field] in TYPES} <= found.keys()
