@@ -12,6 +12,9 @@ from methods.base import SequenceInfo
 
 Input = tuple[Tensor, SequenceInfo]
 
+TRIES = 16
+"""More find no other arrangement: all tokens are equal."""
+
 
 class PerturbedInputs:
     """Batches whose document tokens are rotated anew at each use: the same tokens at the same cost,
@@ -42,14 +45,23 @@ class PerturbedInputs:
         ids, _ = self.batches[i]
         for row, positions in enumerate(self.free[i]):
             if len(positions) > 2:
-                tokens = self.original[i][row, positions].roll(
-                    self.random.randrange(len(positions))
+                ids[row, positions] = self._new(
+                    self.original[i][row, positions], ids[row, positions]
                 )
-                # A rotation may be drawn twice; with another token replaced it still differs.
-                target, source = self.random.sample(range(len(positions)), 2)
-                tokens[target] = tokens[source]
-                ids[row, positions] = tokens
         return self.batches[i]
+
+    def _new(self, tokens: Tensor, last: Tensor) -> Tensor:
+        """The tokens rotated, and one replaced by one of another value: unlike `last`, even where
+        nearly all are equal, as in an image of a few lines."""
+        for _ in range(TRIES):
+            new = tokens.roll(self.random.randrange(len(tokens)))
+            target = self.random.randrange(len(new))
+            others = new[new != new[target]]
+            if len(others):
+                new[target] = others[self.random.randrange(len(others))]
+            if not torch.equal(new, last):
+                break
+        return new
 
 
 def _free_positions(ids: Tensor, sequence: SequenceInfo) -> list[Tensor]:

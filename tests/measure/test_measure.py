@@ -123,3 +123,14 @@ def test_only_a_trained_head_must_fit_the_task():
     arms.check_fit(cell, task, family)
     with pytest.raises(ValueError, match="no trained head"):
         family.check_trained()
+
+
+def test_no_input_is_like_the_last_even_where_nearly_all_tokens_are_equal():
+    ids = torch.zeros(2, 24, dtype=torch.long)
+    ids[0, 5], ids[1, :] = 1, torch.arange(24)
+    inputs = PerturbedInputs([(ids, SequenceInfo())], 0)
+    last = ids.clone()
+    for _ in range(200):
+        new, _ = inputs.perturbed(0)
+        assert (new != last).any(1).all()
+        last = new.clone()
