@@ -12,12 +12,11 @@ from bench.request import plugins
 from bench.status import QualityComparison, Status, Verdict
 from bench.store.engine import ENGINE_ONLY, engine_only, own_engine
 from bench.store.quality_arms import comparison, comparison_text, training_text
-from bench.store.quality_verdict import faster_as_good
 from bench.store.query import counting
 from bench.store.store import Store
 from reports import ratios
 from reports.looks import VANILLA, looks
-from reports.rendering import Strong, render
+from reports.rendering import render
 from reports.rows import Row
 from reports.wording import AT_CHANCE, ENDED
 
@@ -120,7 +119,7 @@ def _quickstart_line(row: Row) -> tuple[str, ...]:
 def _latency(row: Row) -> str:
     ratio = _within(row["ratio"], row["ratio_ci_lo"], row["ratio_ci_hi"], 3)
     text = " ".join(filter(None, (f"×{ratio}", row["verdict"], engine_only(row))))
-    return Strong(text) if faster_as_good(row) else text
+    return ratios.emphasised(row, text)
 
 
 def _within(value: float | None, lo: float | None, hi: float | None, digits: int) -> str:

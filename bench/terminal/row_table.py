@@ -163,7 +163,7 @@ def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield "  between processes", "", "", escape(between(r))
     solo, to_alone = r.get("solo_median_ns"), WIDENED_TO_ALONE in (r.get("ratio_ci_method") or "")
     if solo and (to_alone or abs(solo / r["lat_median_ns"] - 1) > SOLO_DIFFERS):
-        yield "  without vanilla beside it", _ms(solo), "", "interval widened" if to_alone else ""
+        yield "  without vanilla", _ms(solo), "", "interval widened" if to_alone else ""
 
 
 def between(r: Mapping[str, Any]) -> str:

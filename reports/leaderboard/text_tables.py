@@ -15,11 +15,11 @@ from markupsafe import Markup
 from bench.status import QualityComparison, Status
 from bench.store.engine import engine_only, own_engine
 from bench.store.quality_arms import comparison
-from bench.store.quality_verdict import faster_as_good
 from reports.leaderboard.boards import ABOUT, KINDS, Board, BoardEntry, finite
 from reports.leaderboard.page_data import peak_bytes, reach, short
 from reports.looks import VANILLA
-from reports.rendering import Strong, render
+from reports.ratios import emphasised
+from reports.rendering import render
 from reports.rows import Row
 from reports.wording import AT_CHANCE, ENDED, OWN_WEIGHTS
 
@@ -116,7 +116,7 @@ def _latency(row: Row) -> str:
         own = row["ratio_same_engine_verdict"]
         words = (_ratio(row["ratio_same_engine"]), "" if own == row["verdict"] else own, engine)
         text = f"{text}; {' '.join(filter(None, words))}"
-    return Strong(text) if faster_as_good(row) else text
+    return emphasised(row, text)
 
 
 def _ratio(ratio: float | None) -> str:
