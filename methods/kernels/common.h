@@ -114,8 +114,8 @@ INLINE void products(int64_t vectors, Rest... rest) {
   product<Kind, R, C, ADD>(rest...);
 }
 
-// 2^x for x ≤ 0; 0 up to 2^-126. Relative error 2e-7 (polynomial: Cephes, exp2f), or 1e-4 where
-// ROUGH: less than the rounding error of bfloat16.
+// 2^x for x ≤ 0; 0 up to 2^-126. Relative error 2e-7 (minimax polynomial of degree 5 with 2^0 = 1),
+// or 1e-4 where ROUGH: less than the rounding error of bfloat16.
 template <bool ROUGH = false> INLINE Floats exp2(Floats x) {
   const Floats shifted = x + SHIFTER, part = x - (shifted - SHIFTER);
   Floats y;
@@ -125,12 +125,11 @@ template <bool ROUGH = false> INLINE Floats exp2(Floats x) {
     y = y * part + 6.9326099e-1f;
     y = y * part + 9.9992807e-1f;
   } else {
-    y = fill(1.535336188319500e-4f);
-    y = y * part + 1.339887440266574e-3f;
-    y = y * part + 9.618437357674640e-3f;
-    y = y * part + 5.550332471162809e-2f;
-    y = y * part + 2.402264791363012e-1f;
-    y = y * part + 6.931472028550421e-1f;
+    y = fill(1.326472690e-3f);
+    y = y * part + 9.671512661e-3f;
+    y = y * part + 5.550733744e-2f;
+    y = y * part + 2.402224208e-1f;
+    y = y * part + 6.931469776e-1f;
     y = y * part + 1.f;
   }
   // The low bits of `shifted` are the whole part: added to y's exponent.

@@ -19,7 +19,8 @@ static void pack_values(const float* value, int64_t stride, int count, int64_t d
     for (int64_t x = 0; x < dv; x += LANES) store(out + j * dv + x * 2, half(j, x) | half(j + 1, x) << 16);
 }
 
-constexpr int TILE = 2;  // blocks read at once: their keys and values stay in a first-level cache
+constexpr int TILE = 2;          // key blocks read at once
+constexpr int QUERY_BLOCKS = 4;  // that read a tile one after the other: fewer fetches from beyond the cache
 
 struct Dense {
   Shape shape;
@@ -37,13 +38,13 @@ struct Dense {
   char *keys, *values;      // buffers for their packed keys, and in bfloat16 for their packed values
 };
 
-// The running state of a block of queries.
+// The running state of the queries of a task.
 struct Reading {
-  char* rows;               // [64 + 6][steps] units
-  float *sums, *scores;     // [64 + 6][dv]; [6][width]
+  char* rows;               // [queries + 6][steps] units
+  float *sums, *scores;     // [queries + 6][dv]; [6][width]
   uint16_t* halves;         // [6][width]: weights in bfloat16
-  float* largest;           // [64 + 6]
-  Floats* total;            // [64 + 6]
+  float* largest;           // [queries + 6]
+  Floats* total;            // [queries + 6]
 };
 
 // The next tile of key blocks, for R rows from row r on.
@@ -115,16 +116,20 @@ INLINE void read_tile(const Dense& o, const Reading& to, int64_t h, int64_t firs
 template <class Kind> static void dense(const Dense& o) {
   constexpr bool HALF = Kind::unit == 2;
   const Shape& s = o.shape;
-  const int64_t blocks = (s.keys + BLOCK - 1) / BLOCK, tasks = (s.queries + BLOCK - 1) / BLOCK;
+  const int64_t blocks = (s.keys + BLOCK - 1) / BLOCK;
+  // With lists each query block reads tiles of its own; few queries are rather shared among threads.
+  const bool many = s.batch * s.heads * s.queries >= 4 * QUERY_BLOCKS * BLOCK * o.threads;
+  const int64_t rows_of_task = (!o.starts && many ? QUERY_BLOCKS : 1) * BLOCK;
+  const int64_t tasks = (s.queries + rows_of_task - 1) / rows_of_task;
   const int64_t steps = s.d / Kind::unit, width = TILE * BLOCK;
   const int64_t key_bytes = steps * BLOCK * 4, value_bytes = HALF ? BLOCK * s.dv * 2 : 0;
   const int64_t groups = s.heads / s.key_heads, heads = s.batch * s.key_heads;
 #pragma omp parallel num_threads(o.threads)
   {
-    Buffer rows((BLOCK + ROWS) * steps * 4), sums((BLOCK + ROWS) * s.dv * 4), total((BLOCK + ROWS) * LANES * 4);
+    const int64_t most = rows_of_task + ROWS;
+    Buffer rows(most * steps * 4), sums(most * s.dv * 4), total(most * LANES * 4), largest(most * 4);
     Buffer scores(ROWS * width * 4), halves(ROWS * width * 2), bias_room(width * 4);
     Buffer halved(HALF ? BLOCK * s.d * 2 : 0);  // keys of a block
-    float largest[BLOCK + ROWS];
     const Reading to = {rows, sums, scores, halves, largest, total};
     for (int64_t start = 0; start < heads; start += o.together) {
       const int64_t stop = min(heads, start + o.together);
@@ -149,20 +154,20 @@ template <class Kind> static void dense(const Dense& o) {
           const int64_t h = hk * groups + reader % groups;
           // The most work first, to balance the threads: causal, the last rows; with lists, often
           // the ends of the sequence.
-          int64_t query_block = o.causal ? tasks - 1 - task : task;
-          if (o.starts && !o.causal && task) query_block = task == 1 ? tasks - 1 : task - 1;
-          const int64_t first = query_block * BLOCK;
-          const int count = min<int64_t>(BLOCK, s.queries - first);
-          for (int i = 0; i < BLOCK + ROWS; i++) {
+          int64_t part = o.causal ? tasks - 1 - task : task;
+          if (o.starts && !o.causal && task) part = task == 1 ? tasks - 1 : task - 1;
+          const int64_t first = part * rows_of_task;
+          const int count = min(rows_of_task, s.queries - first);
+          for (int i = 0; i < count + ROWS; i++) {
             const float* from = o.query.at(b, h, first + min(i, count - 1));
             convert<Kind>(from, s.d, o.scale * LOG2E, to.rows + i * steps * 4);
-            largest[i] = NONE;
+            to.largest[i] = NONE;
             to.total[i] = Floats{};
           }
-          memset(sums, 0, (BLOCK + ROWS) * s.dv * 4);
-          int64_t next = 0, end = o.causal ? min(blocks, query_block + 1) : blocks;
+          memset(sums, 0, most * s.dv * 4);
+          int64_t next = 0, end = o.causal ? min(blocks, (first + count + BLOCK - 1) / BLOCK) : blocks;
           if (o.starts) {
-            const int32_t* list = o.starts + (o.list_heads > 1 ? h : 0) * (tasks + 1) + query_block;
+            const int32_t* list = o.starts + (o.list_heads > 1 ? h : 0) * (tasks + 1) + part;
             next = list[0], end = list[1];
           }
           for (; next < end; next += TILE) {
@@ -184,7 +189,8 @@ template <class Kind> static void dense(const Dense& o) {
                 }
             }
             const uint64_t* visible = o.visible ? o.visible + next * BLOCK : nullptr;
-            int r = 0;
+            // The first row that reads a key of this tile.
+            int r = o.causal && !o.columns ? max<int64_t>(0, next * BLOCK - first) / ROWS * ROWS : 0;
             for (; r + 4 < count; r += ROWS)
               read_tile<Kind, ROWS>(o, to, h, first, r, min(ROWS, count - r), block, keys, values, tiles, key_bias, visible);
             if (r < count) read_tile<Kind, 4>(o, to, h, first, r, count - r, block, keys, values, tiles, key_bias, visible);
