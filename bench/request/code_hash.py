@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.errors import RequestError, described
+from bench.request import kept
 
 NATIVE = (".cpp", ".cu", ".h", ".hpp", ".cuh")
 SKIPPED_FIELDS = ("ctx", "kind", "type_comment", "type_ignores")
@@ -60,25 +61,50 @@ def code_sha256(targets: Iterable[str], without: Iterable[str] = ()) -> str:
 
 @functools.cache
 def _code_sha256(targets: tuple[str, ...], without: tuple[str, ...]) -> str:
+    ingredients = [__file__, Path(__file__).read_text(), targets, without]
+    found = kept.read("code", ingredients)
+    if found and all(_sources(name) == digest for name, digest in found["sources"].items()):
+        return str(found["sha256"])
     names = [target.partition(":")[0] for target in targets]
     for name in names:
         if _module(name) is None:
             raise RequestError(f"no module '{name}'")
     scopes = {_scope(name) for name in names}
-    modules: dict[str, _Module] = {}
+    modules: dict[str, _Module | None] = {}
     while names:
         name = names.pop()
         excluded = any(name == package or name.startswith(f"{package}.") for package in without)
         if name in modules or excluded or _scope(name) not in scopes:
             continue
-        if module := _module(name):
-            modules[name] = module
+        modules[name] = module = _module(name)
+        if module:
             names += [part for each in module.imports for part in (each.module, each.submodule)]
             # To import a module is to import the packages that it is in.
             names.append(name.rpartition(".")[0])
+    sha256 = _hash_of({name: module for name, module in modules.items() if module}, scopes)
+    sources = {name: _sources(name) for name in modules}
+    kept.write("code", ingredients, {"sha256": sha256, "sources": sources})
+    return sha256
+
+
+def _hash_of(modules: Mapping[str, _Module], scopes: Iterable[str]) -> str:
     project = {scope.partition(".")[0] for scope in scopes}
     parts = [[m.content, *sorted(_links(m, modules, project))] for m in modules.values()]
     return _sha256("\n".join(sorted(_sha256("\n".join(part)) for part in parts if any(part))))
+
+
+def _sources(name: str) -> str | None:
+    """A digest of a module's files as they are; None where there is no such module."""
+    path = source_file(name)
+    if path is None:
+        return None
+    files = [path, *_natives(path)] if path.name == "__init__.py" else [path]
+    return kept.digest(b"\0".join(file.read_bytes() for file in files))
+
+
+def _natives(path: Path) -> list[Path]:
+    """The C++ sources of a package, given its __init__.py."""
+    return sorted(file for file in path.parent.iterdir() if file.suffix in NATIVE)
 
 
 def _links(module: _Module, modules: Mapping[str, _Module], project: set[str]) -> Iterator[str]:
@@ -108,8 +134,7 @@ def _module(name: str) -> _Module | None:
     tree = parsed(path)
     texts = [_text(tree.body)]
     if is_package:
-        sources = (file for file in sorted(path.parent.iterdir()) if file.suffix in NATIVE)
-        texts += sorted(_without_comments(file.read_text()) for file in sources)
+        texts += sorted(_without_comments(file.read_text()) for file in _natives(path))
     imports = tuple(_imports(tree, name if is_package else name.rpartition(".")[0]))
     return _Module(_sha256("\0".join(texts)) if any(texts) else "", imports)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.metadata
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 
 from bench.errors import RequestError, unknown
 from bench.request import (
+    kept,
     kv_budget,
     limits,
     parameters,
@@ -40,6 +42,17 @@ BY_TASK = ("n_by_task", "method_by_task", "task_by_answers")
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
     """The request that Hydra composes from overrides: bench.request.schema.Config as a plain dict.
     Raises RequestError, also for an experiment that is a sweep."""
+    ingredients = _ingredients(overrides)
+    request = kept.read("request", ingredients) if ingredients else None
+    if request is None:
+        request = _composed(overrides)
+        if ingredients:
+            kept.write("request", ingredients, request)
+    return resolve(request, overrides)
+
+
+def _composed(overrides: Sequence[str]) -> dict[str, Any]:
+    """The unresolved request of one cell."""
     checked = check_overrides(overrides)
     for override in parse(checked):
         if override.is_sweep_override():
@@ -50,7 +63,28 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
     if hydra["sweeper"]["params"]:
         name = hydra["runtime"]["choices"].get("experiment")
         raise RequestError(f"experiment={name} is a sweep: bench run -m, or bench plan")
-    return resolve(request, overrides)
+    return request
+
+
+def _ingredients(overrides: Sequence[str]) -> list[str]:
+    """All that a request is composed from: its words, the YAML files, Hydra and this code. Empty
+    where a word names a file or folder, which is looked into."""
+    given = [(key, value) for key, _, value in (each.partition("=") for each in overrides)]
+    if any(key in PATHS and _is_looked_into(key, value) for key, value in given):
+        return []
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    for folder in plugins.conf_dirs():
+        files += sorted(folder.glob("**/*.yaml"))
+    content = (part for file in files for part in (str(file).encode(), file.read_bytes()))
+    hydra = importlib.metadata.version("hydra-core")
+    return [*overrides, hydra, kept.digest(b"\0".join(content))]
+
+
+def _is_looked_into(key: str, value: str) -> bool:
+    """Results are only written to; a word with a comma in it is read by whether it exists."""
+    if key == "results":
+        return "," in value
+    return key != "model" or "/" in value or os.path.exists(value)
 
 
 def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:

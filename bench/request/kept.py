@@ -1,0 +1,63 @@
+"""Answers that are kept on disk, so that a command that has been given before starts sooner: what
+Hydra composes of a request, and hashes of code. An answer is found by all that it follows from, so
+it is never an old one; a file that is lost or broken is made anew.
+
+They lie under $XDG_CACHE_HOME or ~/.cache; where that can't be written, nothing is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+MOST_FILES = 2000
+"""Of one kind; when there are more, the older half goes."""
+
+
+def read(kind: str, ingredients: Sequence[Any]) -> Any:
+    """What `write` kept for these ingredients; None where there is nothing."""
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads(_path(kind, ingredients).read_text())
+    return None
+
+
+def write(kind: str, ingredients: Sequence[Any], value: Any) -> None:
+    """Keeps a value that JSON gives back as it is; another is not kept."""
+    with contextlib.suppress(OSError, TypeError):
+        text = json.dumps(value)
+        if json.loads(text) != value:
+            return
+        path = _path(kind, ingredients)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_room(path.parent)
+        descriptor, unfinished = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+        os.replace(unfinished, path)
+
+
+def folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "longctx-bench"
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _path(kind: str, ingredients: Sequence[Any]) -> Path:
+    return folder() / kind / f"{digest(json.dumps(list(ingredients)).encode())}.json"
+
+
+def _make_room(kind: Path) -> None:
+    files = list(kind.iterdir())
+    if len(files) < MOST_FILES:
+        return
+    for path in sorted(files, key=lambda path: path.stat().st_mtime_ns)[: len(files) // 2]:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,122 @@
+"""What is kept on disk for the next command is never an old answer."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from bench.request import code_hash, compose, kept, plugins
+
+WORDS = ("method=bigbird", "length=512")
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "longctx-bench"
+
+
+@pytest.fixture
+def composed(monkeypatch):
+    """How often Hydra has composed."""
+    calls, with_hydra = [], compose.compose_with_hydra
+
+    def counted(overrides):
+        calls.append(overrides)
+        return with_hydra(overrides)
+
+    monkeypatch.setattr(compose, "compose_with_hydra", counted)
+    return calls
+
+
+def test_the_same_words_are_composed_once(composed):
+    first = compose.compose(WORDS)
+    assert compose.compose(WORDS) == first
+    assert len(composed) == 1
+    assert compose.compose([*WORDS, "seed=1"])["seed"] == 1
+    assert len(composed) == 2
+
+
+def test_a_changed_file_is_composed_anew(tmp_path, monkeypatch):
+    path = tmp_path / "conf" / "method" / "windowed.yaml"
+    path.parent.mkdir(parents=True)
+    monkeypatch.setenv(plugins.CONF_PATH, str(tmp_path / "conf"))
+    plugins.conf_dirs.cache_clear()
+    try:
+        for window in (5, 7):
+            path.write_text(
+                f"name: windowed\ntarget: methods.bigbird.bigbird:BigBird\nwindow: {window}\n"
+            )
+            for _ in range(2):
+                request = compose.compose(["method=windowed", "length=512"])
+                assert request["method"]["window"] == window
+    finally:
+        monkeypatch.undo()
+        plugins.conf_dirs.cache_clear()
+
+
+def test_a_model_in_a_folder_is_looked_into_each_time(composed, tmp_path):
+    for _ in range(2):
+        compose.compose([*WORDS, f"model={tmp_path}", "task=narrativeqa"])
+    assert len(composed) == 2
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]x"])
+def test_a_broken_file_is_made_anew(composed, cache, content):
+    first = compose.compose(WORDS)
+    for path in (cache / "request").iterdir():
+        path.write_text(content)
+    assert compose.compose(WORDS) == first
+    assert len(composed) == 2
+
+
+def test_nothing_is_kept_where_nothing_can_be_written(composed, cache):
+    cache.parent.mkdir()
+    cache.write_text("a file")
+    assert compose.compose(WORDS) == compose.compose(WORDS)
+    assert len(composed) == 2
+
+
+def test_only_what_json_gives_back_is_kept():
+    for value in ({1: "number as key"}, {"set": {1}}, (1, 2)):
+        kept.write("test", ["a"], value)
+        assert kept.read("test", ["a"]) is None
+    kept.write("test", ["a"], {"none": None, "number": 0.1})
+    assert kept.read("test", ["a"]) == {"none": None, "number": 0.1}
+
+
+def test_the_older_half_goes(cache, monkeypatch):
+    monkeypatch.setattr(kept, "MOST_FILES", 4)
+    for i in range(5):
+        kept.write("test", [i], {"number": i})
+        for path in (cache / "test").iterdir():
+            os.utime(path, (i, i) if path.stat().st_mtime > 100 else None)
+    assert kept.read("test", [4]) == {"number": 4}
+    assert len(list((cache / "test").iterdir())) == 3
+
+
+def test_a_hash_of_code_follows_each_file(tmp_path, monkeypatch):
+    package = tmp_path / "kept_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "first.py").write_text("from kept_package import second\nA = second.B\n")
+    (package / "second.py").write_text("B = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def sha256() -> str:
+        code_hash._code_sha256.cache_clear()
+        code_hash._module.cache_clear()
+        return code_hash.code_sha256(["kept_package.first"])
+
+    before = sha256()
+    assert sha256() == before
+    (package / "second.py").write_text("B = 2\n")
+    changed = sha256()
+    assert changed != before
+    (package / "second.py").unlink()
+    (package / "second").mkdir()
+    (package / "second" / "__init__.py").write_text("B = 1\n")
+    assert sha256() != changed
+    (package / "second" / "kernel.cpp").write_text("int a;\n")
+    assert sha256() not in (before, changed)
