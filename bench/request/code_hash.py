@@ -179,9 +179,13 @@ def check_target(target: Any) -> None:
     path = source_file(module)
     if path is None:
         raise RequestError(f"no module '{module}' for '{target}'")
-    names = set(_defined(parsed(path)))
-    if names.isdisjoint((name, "*", "__getattr__")):
-        classes = ", ".join(sorted(names)) or "nothing"
+    ingredients = [__file__, kept.digest(path.read_bytes())]
+    names = kept.read("names", ingredients)
+    if names is None:
+        names = sorted(set(_defined(parsed(path))))
+        kept.write("names", ingredients, names)
+    if not {name, "*", "__getattr__"}.intersection(names):
+        classes = ", ".join(names) or "nothing"
         raise RequestError(f"no '{name}' in {path}, which defines {classes}")
 
 
