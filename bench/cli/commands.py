@@ -14,6 +14,7 @@ COMMAND_GROUPS = {
         "ls": ("bench.cli.list_command:ls", "list methods, tasks, models, metrics, …"),
         "results": ("bench.cli.row_commands:results", "list rows; results merge | check | migrate"),
         "explain": ("bench.cli.compare_commands:explain", "what differs between two rows"),
+        "doctor": ("bench.cli.doctor_command:doctor", "is this machine ready, and what to do?"),
         "host": ("bench.cli.inspect_commands:host", "this machine and its noise"),
         "recall": ("bench.cli.study_commands:recall", "recall of k-NN searches against their time"),
         "spectrum": ("bench.cli.study_commands:spectrum", "spectrum of a model's hidden states"),
@@ -32,6 +33,7 @@ COMMAND_GROUPS = {
         "submit-check": ("bench.cli.compare_commands:submit_check", "check rows to contribute"),
     },
     "extend": {
+        "completion": ("bench.cli.completion:completion", "complete words in bash, zsh and fish"),
         "new": ("bench.cli.inspect_commands:new", "write the files of a new method or task"),
         "check": ("bench.cli.inspect_commands:check", "does a method or a task keep its contract?"),
     },

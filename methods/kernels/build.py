@@ -7,15 +7,13 @@ import functools
 import hashlib
 import os
 import platform
-import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
-from methods.kernels.widths import Width, chosen
+from methods.widths import Width, chosen, compiler
 
 SOURCE = Path(__file__).with_name("attention.cpp")
 FLAGS = ("-std=c++17", "-O2", "-ffp-contract=fast", "-shared", "-fPIC", "-fopenmp")
@@ -30,11 +28,9 @@ def load() -> tuple[ctypes.CDLL, Width] | str:
     width = chosen()
     if isinstance(width, str):
         return width
-    compiler = os.environ.get("CXX", "")
-    compilers = [compiler] if compiler else ["g++", "c++", "clang++"]
-    command = next((shlex.split(c) for c in compilers if shutil.which(shlex.split(c)[0])), None)
-    if command is None:
-        return f"no compiler ({' or '.join(compilers)} is not in PATH)"
+    command = compiler()
+    if isinstance(command, str):
+        return command
     try:
         return ctypes.CDLL(str(built(command, width))), width
     except (OSError, subprocess.SubprocessError) as error:

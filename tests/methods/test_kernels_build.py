@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from methods import kernels
+from methods import kernels, widths
 from methods.base import AttentionCall, SequenceInfo
 from methods.iceformer.iceformer import IceFormer
-from methods.kernels import build, widths
+from methods.kernels import build
 from methods.vanilla import Vanilla
 from tests.methods.native import inputs, native
 

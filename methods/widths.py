@@ -1,9 +1,12 @@
-"""The vectors that the native source can be compiled for, and which of them this CPU has."""
+"""The vectors that the native source can be compiled for, which of them this CPU has, and the
+compiler. Imports no torch."""
 
 from __future__ import annotations
 
 import os
 import platform
+import shlex
+import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,6 +88,14 @@ def chosen() -> Width | str:
         names = ", ".join(w.name for w in WIDTHS)
         return f"this CPU ({platform.machine()}) has none of {names}"
     return next(w for w in widths if wanted in (None, "", w.name))
+
+
+def compiler() -> list[str] | str:
+    """The command of the C++ compiler: $CXX, or the first in PATH; or a line that there is none."""
+    given = os.environ.get("CXX", "")
+    names = [given] if given else ["g++", "c++", "clang++"]
+    found = next((shlex.split(name) for name in names if shutil.which(shlex.split(name)[0])), None)
+    return found or f"no compiler ({' or '.join(names)} is not in PATH)"
 
 
 def cpu_flags() -> set[str]:

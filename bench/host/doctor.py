@@ -1,0 +1,205 @@
+"""What a run needs of this machine, and what to do where it lacks something. Imports no torch."""
+
+from __future__ import annotations
+
+import enum
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.host import host, linux, processor
+from methods import widths
+
+PROJECT = "longctx-bench"
+LEAST_MEMORY = 4 << 30
+LEAST_DISK = 2 << 30
+SLICES = 150
+"""Short pieces of work, of about a millisecond, whose times are compared."""
+UNSTEADY_PCT = 10.0
+"""More than nine tenths of the pieces take this much longer than the median: noise."""
+
+
+class State(enum.StrEnum):
+    OK = "ok"
+    LOOK = "look"
+    BAD = "bad"
+
+
+class Finding(NamedTuple):
+    """`about`: what was looked at; `found`: what is there; `advice`: what to do, empty where all is
+    well. BAD: no run is possible; LOOK: runs are slower, noisier or can do less."""
+
+    about: str
+    state: State
+    found: str
+    advice: str = ""
+
+
+def examine(results: Path) -> list[Finding]:
+    """All findings, with rows to be stored in the folder `results`. Takes less than a second."""
+    checks: tuple[Callable[[], Finding], ...] = (
+        _python, _torch, _bytecode, _cpu, _kernel, _compiler, _gpu, _memory,
+        lambda: _disk(results), _load, _steadiness, _models,
+    )  # fmt: skip
+    return [check() for check in checks]
+
+
+def _python() -> Finding:
+    return Finding("Python", State.OK, f"{platform.python_version()}, {sys.executable}")
+
+
+def _torch() -> Finding:
+    wanted = next((each for each in importlib.metadata.requires(PROJECT) or () if
+                   each.startswith("torch")), "torch")  # fmt: skip
+    try:
+        version = importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return Finding("torch", State.BAD, "not installed", f"pip install '{wanted}'")
+    build = f"{version} for {_torch_build() or 'processors'}"
+    if not _satisfies(version, wanted):
+        return Finding("torch", State.BAD, build, f"pip install '{wanted}'")
+    if not _torch_build() and _gpus():
+        return Finding("torch", State.LOOK, build, "there is a GPU: install torch's CUDA build")
+    return Finding("torch", State.OK, build)
+
+
+def _satisfies(version: str, requirement: str) -> bool:
+    """Whether a version lies within bounds such as torch>=2.6,<2.14."""
+    bounds = re.findall(r"(>=|<)\s*([\d.]+)", requirement)
+    numbers = _numbers(version)
+    return all((numbers >= _numbers(b)) == (sign == ">=") for sign, b in bounds)
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", version.partition("+")[0])]
+
+
+def _torch_build() -> str:
+    """CUDA or ROCm with its version, as torch's files say; empty for its CPU build."""
+    spec = importlib.util.find_spec("torch")
+    path = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
+    text = linux.text(path) if path else None
+    found = re.findall(r"^(cuda|hip)\b.*=\s*'(.+)'", text or "", re.MULTILINE)
+    return " ".join({"cuda": "CUDA", "hip": "ROCm"}[name] + " " + number for name, number in found)
+
+
+def _bytecode() -> Finding:
+    spec = importlib.util.find_spec("torch")
+    is_compiled = bool(spec and spec.cached and Path(spec.cached).is_file())
+    if is_compiled:
+        return Finding("bytecode", State.OK, "of what is installed is there")
+    advice = "each process compiles torch anew, some 5 s: tools/setup, or python -m compileall"
+    if not os.environ.get("PYTHONDONTWRITEBYTECODE"):
+        return Finding("bytecode", State.OK, "is written at the first run")
+    return Finding("bytecode", State.LOOK, "none, and PYTHONDONTWRITEBYTECODE is set", advice)
+
+
+def _cpu() -> Finding:
+    facts = host.fingerprint(1, "cpu")
+    usable, quota = len(linux.usable_cpus()), linux.cpu_quota()
+    found = f"{facts['cpu_model']}, {usable} of {os.cpu_count()} cores"
+    if quota and quota < usable:
+        advice = f"threads={max(1, int(quota))}: more are held back by the control group"
+        return Finding("processor", State.LOOK, f"{found}, a quota of {quota:g}", advice)
+    return Finding("processor", State.OK, f"{found}, {facts['virt']}")
+
+
+def _kernel() -> Finding:
+    try:
+        width = widths.chosen()
+    except ValueError as error:
+        return Finding("native kernels", State.BAD, str(error), f"unset {widths.VARIABLE}")
+    if isinstance(width, str):
+        return Finding("native kernels", State.LOOK, width, "methods run on torch, slower")
+    extras = f" with {', '.join(width.extras)}" if width.extras else ""
+    sets = processor.instruction_sets() or ""
+    more = "; it has AMX, which isn't used" if "amx_tile" in sets.split() else ""
+    return Finding("native kernels", State.OK, f"for {width.name}{extras}{more}")
+
+
+def _compiler() -> Finding:
+    found = widths.compiler()
+    if isinstance(found, str):
+        return Finding(
+            "compiler", State.LOOK, found, "without it methods run on torch: apt install g++"
+        )
+    return Finding("compiler", State.OK, shutil.which(found[0]) or found[0])
+
+
+def _gpus() -> list[list[str]]:
+    return linux.nvidia_smi("--query-gpu=name,memory.total,driver_version")
+
+
+def _gpu() -> Finding:
+    if gpus := _gpus():
+        return Finding("GPU", State.OK, "; ".join(", ".join(fields) for fields in gpus))
+    return Finding("GPU", State.OK, "none: device=cpu")
+
+
+def _memory() -> Finding:
+    free, total = host.available_memory(), linux.meminfo_bytes("MemTotal") or 0
+    found = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
+    if free < LEAST_MEMORY:
+        advice = "long inputs end for lack of memory, which becomes a row: stop other programs"
+        return Finding("memory", State.LOOK, found, advice)
+    return Finding("memory", State.OK, found)
+
+
+def _disk(results: Path) -> Finding:
+    folder = next(each for each in (results, *results.parents) if each.exists())
+    free = shutil.disk_usage(folder).free
+    found = f"{free / 2**30:.1f} GiB free for {results}"
+    if not os.access(folder, os.W_OK):
+        return Finding("disk", State.BAD, f"{results} can't be written", "give results=FOLDER")
+    if free < LEAST_DISK:
+        return Finding(
+            "disk", State.LOOK, found, "trained weights need some GiB: checkpoints=FOLDER"
+        )
+    return Finding("disk", State.OK, found)
+
+
+def _load() -> Finding:
+    facts = host.fingerprint(len(linux.usable_cpus()), "cpu", host.counters())
+    governor = facts["governor"]
+    found = f"load {facts['load1'] or 0:.1f}" + (f", governor {governor}" if governor else "")
+    if facts["noisy"]:
+        return Finding("other work", State.LOOK, facts["noise_reason"], "intervals get wider")
+    if governor not in (None, "performance"):
+        advice = "clocks vary: cpupower frequency-set -g performance"
+        return Finding("other work", State.LOOK, found, advice)
+    return Finding("other work", State.OK, found)
+
+
+def _steadiness() -> Finding:
+    """How much the same short work varies: its 90th percentile over its median."""
+    times = []
+    for _ in range(SLICES):
+        began = time.perf_counter_ns()
+        sum(range(30_000))
+        times.append(time.perf_counter_ns() - began)
+    excess = 100 * (statistics.quantiles(times, n=10)[-1] / statistics.median(times) - 1)
+    found = f"one of ten short calls takes {excess:.0f} % longer, or more"
+    if excess > UNSTEADY_PCT:
+        advice = "bench host says how small a difference this machine still shows"
+        return Finding("steadiness", State.LOOK, found, advice)
+    return Finding("steadiness", State.OK, found)
+
+
+def _models() -> Finding:
+    base = os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface"
+    hub = Path(os.environ.get("HF_HUB_CACHE") or Path(base) / "hub")
+    names = sorted(
+        path.name[len("models--") :].replace("--", "/") for path in hub.glob("models--*")
+    )
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    found = f"{', '.join(names[:3])}{more} of the hub" if names else "none of the hub"
+    return Finding("cached models", State.OK, f"the shipped ones, {found}")

@@ -1,0 +1,93 @@
+"""bench completion: candidates for a line, and the script in a real bash."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.cli.completion import SHELLS, candidates
+from bench.cli.main import dispatch
+from tests.conftest import ROOT
+
+
+@pytest.mark.parametrize(
+    "line, some",
+    [
+        ("bench pl", {"plan", "plot"}),
+        ("bench run metho", {"method="}),
+        ("bench run method=big", {"method=bigbird"}),
+        ("bench plan -m method=vanilla,ice", {"method=vanilla,iceformer"}),
+        ("bench run method=bigbird method.wi", {"method.window="}),
+        ("bench run measure=qu", {"measure=quick", "measure=quality"}),
+        ("bench run task=lra_li", {"task=lra_listops"}),
+        ("bench results --for", {"--format"}),
+        ("bench ls t", {"tasks"}),
+    ],
+)
+def test_candidates(line, some):
+    found = candidates(line)
+    assert some <= set(found)
+    assert all(each.startswith(line.split(" ")[-1]) for each in found)
+
+
+@pytest.mark.parametrize(
+    "line", ["bench nope x", "bench run method=nope method.x", "bench run nope=", "bench run n=1"]
+)
+def test_what_is_unknown_has_no_candidates(line):
+    assert candidates(line) == []
+
+
+def test_a_name_that_is_given_and_a_value_are_not_offered_again():
+    assert "method=" not in candidates("bench run method=vcc ")
+    assert "method=vcc,vcc" not in candidates("bench run method=vcc,v")
+
+
+def test_folders_are_completed(tmp_path):
+    (tmp_path / "rows").mkdir()
+    assert candidates(f"bench run results={tmp_path}/r") == [f"results={tmp_path}/rows/"]
+
+
+def test_an_unknown_shell_is_refused(capsys):
+    assert dispatch(["completion", "bsh"]) == 2
+    assert "bash" in capsys.readouterr().err
+
+
+def test_every_shell_has_a_script(capsys):
+    for shell in SHELLS:
+        assert dispatch(["completion", shell]) == 0
+        assert "bench completion candidates" in capsys.readouterr().out
+
+
+@pytest.fixture
+def bench_in_path(tmp_path):
+    script = tmp_path / "bench"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m bench "$@"\n')
+    script.chmod(0o755)
+    return {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT)}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "line, replies",
+    [
+        ("bench spec", ["spectrum"]),
+        ("bench run method=bigbird_", ["bigbird_etc"]),
+        ("bench run method=vcc,iceform", ["vcc,iceformer"]),
+    ],
+)
+def test_bash_completes(line, replies, bench_in_path):
+    # readline would set these; in it, a word ends at each "=".
+    script = (
+        'eval "$(bench completion bash)"; compopt() { :; }; '
+        f"COMP_LINE={line!r} COMP_POINT={len(line)} _bench; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+    )
+    done = subprocess.run(
+        ["bash", "--norc", "-c", f"COMP_WORDBREAKS=$' =:'; COMP_LINE={line!r}; "
+         f"COMP_POINT={len(line)}; {script}"],
+        capture_output=True, text=True, env=bench_in_path, cwd=Path(ROOT), check=True,
+    )  # fmt: skip
+    assert done.stdout.split() == replies
