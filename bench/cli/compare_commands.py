@@ -20,15 +20,18 @@ REFERENCE = Path("results/reference")
 
 
 def compare(arguments: Sequence[str]) -> int:
-    """Exit code 1 when a change exceeds a limit of --fail-if."""
+    """Exit code 1 when a change exceeds a limit of --fail-if, 0 without limits."""
     parser = parser_for(
         "compare",
         "is B better than A? quality, latency (ratio of ratios to vanilla) and memory",
         "bench compare method=vanilla method=vcc\n"
         "bench compare method=vcc,method.k=8 method=vcc,method.k=16\n"
-        "bench compare results/before results/after --fail-if 'latency > 5%'\n\n"
+        "bench compare results/before results/after --fail-if 'latency > 5%'\n"
+        "bench compare before after --fail-if 'latency > 5%' --format github > comment.md\n\n"
         "A and B: a row's id, a folder of rows, or a filter over --results. Cells are matched on\n"
-        "everything that the two filters don't give differently. Changes are those of B against A.",
+        "everything that the two filters don't give differently. Changes: B against A.\n"
+        "Exit code: 1 beyond a limit of --fail-if, 2 for a wrong request, otherwise 0.\n"
+        "--format github: a comment for a pull request, docs/ci.md.",
     )
     parser.add_argument("a", metavar="A")
     parser.add_argument("b", metavar="B")
@@ -45,23 +48,28 @@ def compare(arguments: Sequence[str]) -> int:
         "when a change is beyond it and sure (its interval, and p after Holm, exclude no change), "
         "when B failed where A is ok, or when no cell has the figure",
     )
-    add_format(parser)
+    add_format(parser, "github")
     options = parser.parse_args(arguments)
     from bench.compare import compare_report
     from bench.compare.compare import parse_limit
     from bench.store import query
-    from bench.terminal import comparison_table
+    from bench.terminal import comparison_markdown, comparison_table
 
     limits = [parse_limit(text) for text in options.fail_if]
     a, b = (query.side(text, options.results) for text in (options.a, options.b))
     warn_set_aside([*a.warnings, *b.warnings])
     cells, matched = compare_report.compare_selections(a, b, options.on, options.margin)
-    title = f"B: {options.b}, against A: {options.a}"
-    comparison_table.show_cells(title, cells, options.format)
+    lines = [line for limit in limits for line in compare_report.exceeded(limit, cells)]
+    if options.format == "github":
+        texts = [limit.text for limit in limits]
+        sides = (options.a, options.b)
+        print(comparison_markdown.comment(sides, cells, matched, texts, lines))
+    else:
+        title = f"B: {options.b}, against A: {options.a}"
+        comparison_table.show_cells(title, cells, options.format)
     for side, rows in (("A", matched.only_a), ("B", matched.only_b)):
         if rows:
             print(f"bench: {len(rows)} cells of {side} have no counterpart", file=sys.stderr)
-    lines = [line for limit in limits for line in compare_report.exceeded(limit, cells)]
     for line in lines:
         print(f"bench: {line}", file=sys.stderr)
     return 1 if lines else 0

@@ -60,10 +60,10 @@ def add_results(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
-    """--format and --json: see `text_table.tabular`."""
+def add_format(parser: argparse.ArgumentParser, *more: str) -> None:
+    """--format and --json: see `text_table.tabular`; `more` are formats of this command alone."""
     about = "auto: a table at a terminal, tab-separated values elsewhere"
-    parser.add_argument("--format", choices=FORMATS, default="auto", help=about)
+    parser.add_argument("--format", choices=(*FORMATS, *more), default="auto", help=about)
     add_json(parser, "auto")
 
 

@@ -37,9 +37,9 @@ def show_cells(title: str, cells: Sequence[CellComparison], form: str) -> None:
         lines.append([f"[bold]{escape(cell.label)}[/]"])
         for each in cell.differences:
             name = f"  {each.figure}" + (f" (n={each.n})" if each.n else "")
-            values = (_value(each.figure, value) for value in (each.a, each.b))
+            values = (value_text(each.figure, value) for value in (each.a, each.b))
             verdict = f"[{STYLE[each.verdict]}]{each.verdict}[/]" if each.verdict else "–"
-            lines.append([name, *values, _change(each), verdict])
+            lines.append([name, *values, change_text(each), verdict])
             if each.figure == "quality" and each.change is not None:
                 lines.append([f"    {each.comparison or UNKNOWN_WEIGHTS}"])
             notes += [f"{cell.label}, {each.figure}: {each.note}"] if each.note else []
@@ -54,14 +54,14 @@ def _record(cell: CellComparison, difference: Difference) -> dict[str, Any]:
     return {"cell": cell.label, **ids, "p_holm": difference.p, **difference._asdict()}
 
 
-def _value(figure: str, value: float | None) -> str:
+def value_text(figure: str, value: float | None) -> str:
     if value is None:
         return "–"
     styles = {"quality": f"{value:.1f}", "latency": f"×{value:.3f}"}
     return styles.get(figure) or f"{value / (1 << 20):,.1f} MiB"
 
 
-def _change(difference: Difference) -> str:
+def change_text(difference: Difference) -> str:
     if difference.change is None:
         return "–"
     change = f"{difference.change:+.1f}{' %' if difference.unit == '%' else ''}"
