@@ -23,7 +23,7 @@ ORDER = (
     ("request", "models", "store"),
     ("execution",),
     ("measure", "train"),
-    ("sweep", "compare"),
+    ("sweep", "compare", "export"),
     ("conformance",),
     ("terminal",),
     ("cli",),

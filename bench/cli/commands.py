@@ -29,7 +29,7 @@ COMMAND_GROUPS = {
         "report": ("reports.papers.command:report", "the papers' tables beside what was measured"),
         "plot": ("reports.figures.command:plot", "draw figures of stored rows"),
         "leaderboard": ("reports.leaderboard.command:leaderboard", "rows as one HTML page, ranked"),
-        "export": ("bench.cli.inspect_commands:export", "write the official submission file"),
+        "export": ("bench.cli.export_command:export", "a submission file; rows for other tools"),
         "submit-check": ("bench.cli.compare_commands:submit_check", "check rows to contribute"),
     },
     "extend": {

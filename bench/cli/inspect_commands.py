@@ -191,11 +191,11 @@ def score(arguments: Sequence[str]) -> int:
     return 0
 
 
-def export(arguments: Sequence[str]) -> int:
+def export_predictions(arguments: Sequence[str]) -> int:
     """The official submission file, checked by the official rules."""
     parser = parser_for(
         "export",
-        "write a task's predictions into the official submission file",
+        "write a task's predictions into the official submission file; or: bench export rows",
         "bench export qmsum predictions.jsonl submission.csv --data hub --split test",
     )
     parser.add_argument("task")

@@ -1,0 +1,48 @@
+"""What rows can be exported to, each a function of a module that is imported when it is asked for.
+
+A function takes the rows, where to write and the folder that they were read from, and returns a
+line that says what it wrote. Raises RequestError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.errors import RequestError, unknown
+from bench.request import plugins
+from bench.store.columns import Row
+from bench.store.shards import StoreError
+
+Writer = Callable[[list[Row], Path, Path], str]
+
+
+class Target(NamedTuple):
+    """`writer` is its function, `into` what it writes, `about` what is in it."""
+
+    writer: str
+    into: str
+    about: str
+
+
+TARGETS = {
+    "csv": Target("bench.export.tables:write_csv", "FILE", "a spreadsheet's lines; no lists"),
+    "jsonl": Target("bench.export.tables:write_jsonl", "FILE", "every column, as JSON lines"),
+}  # fmt: skip
+
+
+def export(name: str, rows: list[Row], into: Path, results: Path) -> str:
+    """Writes the rows to a target. Raises RequestError, also for an unknown name."""
+    writer: Writer = plugins.load(target(name).writer)
+    try:
+        return writer(rows, into, results)
+    except StoreError as error:
+        raise RequestError(f"--into {into}: {error}") from error
+
+
+def target(name: str) -> Target:
+    """Raises RequestError with the nearest name."""
+    if name not in TARGETS:
+        raise unknown("target of export", name, TARGETS)
+    return TARGETS[name]
