@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -92,19 +94,40 @@ def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:
 
 
 def _labels(pairs: Sequence[Pair]) -> list[str]:
-    """What tells the pairs apart: task and length, and every other part that isn't the same."""
+    """What tells the pairs apart: task and length, and every other part that isn't the same; of a
+    method's parameters those that differ between its pairs."""
     names = [
         name
         for name in KEY
-        if not name.endswith(("sha256", "version"))
+        if name != "method_params"
+        and not name.endswith(("sha256", "version"))
         and (name in ("task", "length") or len({value_of(pair.a, name) for pair in pairs}) > 1)
         and all(value_of(pair.a, name) == value_of(pair.b, name) for pair in pairs)
     ]
     return [
-        " ".join(f"{'' if n in BARE_LABELS else f'{n}='}{value_of(pair.a, n)}" for n in names)
+        " ".join(
+            [f"{'' if n in BARE_LABELS else f'{n}='}{value_of(pair.a, n)}" for n in names]
+            + parameters
+        )
         or pair.a["task"]
-        for pair in pairs
+        for pair, parameters in zip(pairs, _parameters(pairs), strict=True)
     ]
+
+
+def _parameters(pairs: Sequence[Pair]) -> Iterator[list[str]]:
+    """For each pair whose sides share them, the parameters that tell it from those of the same
+    method: ['method.k=8']."""
+    given = [
+        json.loads(a["method_params"] or "{}") if a["method_params"] == b["method_params"] else {}
+        for a, b in pairs
+    ]
+    values: dict[tuple[str, str], set[str]] = defaultdict(set)
+    for pair, parameters in zip(pairs, given, strict=True):
+        for name, value in parameters.items():
+            values[pair.a["method"], name].add(str(value))
+    for pair, parameters in zip(pairs, given, strict=True):
+        varying = (n for n in parameters if len(values[pair.a["method"], n]) > 1)
+        yield [f"method.{name}={parameters[name]}" for name in varying]
 
 
 def exceeded(limit: Limit, cells: Sequence[CellComparison]) -> Iterator[str]:

@@ -173,3 +173,16 @@ def test_explain_lists_what_of_the_key_differs_and_what_else(stored, capsys):
 def test_a_wrong_request_is_one_line_and_exit_code_2(stored, words, told, capsys):
     code, _, err = bench(capsys, *words, "--results", stored)
     assert code == 2 and len(err) == 1 and told in err[0]
+
+
+def test_cells_are_told_apart_by_the_parameters_that_differ(tmp_path, capsys):
+    before, after = Store(tmp_path / "before"), Store(tmp_path / "after")
+    for store in (before, after):
+        store.append([made.row(method_params=f'{{"h": 90, "k": {k}}}') for k in (8, 16)])
+        store.append([made.row(method="bigbird", method_params='{"window": 3}')])
+    _, out, _ = bench(capsys, "compare", before.folder, after.folder)
+    assert {line["cell"] for line in listed(out)} == {
+        "vcc narrativeqa length=512 method.k=8",
+        "vcc narrativeqa length=512 method.k=16",
+        "bigbird narrativeqa length=512",
+    }
