@@ -18,6 +18,7 @@ from bench.errors import RequestError
 from bench.request import compose, limits, plugins
 from bench.request.cell import Cell
 from bench.sweep.grid import SweepGrid
+from tests import made
 from tests.conftest import ROOT
 
 
@@ -243,3 +244,12 @@ def test_a_label_is_no_part_of_a_cell(tiny_t5):
     assert "label" not in cell.method
     assert json.loads(cell.columns["method_params"])["search"] == "dci"
     assert cell.title.startswith("iceformer·dci × ")
+
+
+def test_a_model_of_the_current_folder_is_found_by_a_run_in_the_projects(tmp_path, monkeypatch):
+    folder = made.checkpoint(tmp_path / "models" / "own")
+    (tmp_path / "lab").mkdir()
+    monkeypatch.chdir(tmp_path / "lab")
+    cell = bench.compose("model=../models/own", "task=narrativeqa", "length=512", "n=2")
+    assert cell.model["original_path"] == cell.model["path"] == str(folder)
+    assert bench.compose("length=512").model["original_path"] == "bench/models/embedded/t5"
