@@ -29,6 +29,12 @@ class Target(NamedTuple):
 TARGETS = {
     "csv": Target("bench.export.tables:write_csv", "FILE", "a spreadsheet's lines; no lists"),
     "jsonl": Target("bench.export.tables:write_jsonl", "FILE", "every column, as JSON lines"),
+    "every_eval_ever": Target(
+        "bench.export.every_eval_ever:write", "DIR", "a record for each cell, schema 0.3.0"
+    ),
+    "hf-eval-results": Target(
+        "bench.export.hf_eval_results:write", "DIR", ".eval_results/*.yaml of models of the hub"
+    ),
 }  # fmt: skip
 
 
