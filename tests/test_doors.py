@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-PACKAGES = ("bench", "methods", "tasks", "reports", "tools", "benchmarks")
+PACKAGES = ("bench", "methods", "tasks", "reports", "longctx_bench", "tools", "benchmarks")
 ORDER = (
     ("errors", "status", "statistics", "units"),
     ("host",),
@@ -35,6 +35,7 @@ ALLOWED = {
     "tasks": {"tasks"},
     "bench": {"bench", "methods", "tasks"},
     "reports": {"reports", "bench"},
+    "longctx_bench": {"longctx_bench", "bench", "methods"},
     "tools": {"tools", "bench", "methods", "tasks"},
     "benchmarks": {"benchmarks", "bench", "methods", "tasks", "reports"},
 }
