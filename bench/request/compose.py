@@ -22,10 +22,10 @@ from bench.request import (
     parameters,
     parts,
     plugins,
-    press,
     protocol,
     questions,
     schema,
+    short_names,
 )
 from bench.request.other_names import OTHER_NAMES, not_a_word
 
@@ -188,7 +188,7 @@ def check_overrides(overrides: Sequence[str], methods: Sequence[str] | None = No
     are those of a request whose overrides name none: by default those of conf/config.yaml. Raises
     RequestError with the nearest name for a choice or a key that doesn't exist."""
     parsed = parse(
-        press.as_parameters([kv_budget.as_parameter(override) for override in overrides])
+        short_names.as_parameters([kv_budget.as_parameter(override) for override in overrides])
     )
     result: list[str] = []
     if methods is None:

@@ -42,6 +42,8 @@ REQUIRED = {
     "data": ("source",),
 }
 """Keys that a YAML of a group must have, unless it has Hydra `defaults` of its own."""
+MODULE = "module"
+"""The parameter of a method that names other people's code: 'package' or 'package:name'."""
 TARGETS = ("target", "family")
 """Keys whose value is a target."""
 
@@ -252,5 +254,10 @@ def is_part(value: Any) -> bool:
 
 
 def targets(conf: Mapping[str, Any]) -> list[str]:
-    """The targets of a configuration and of its parts."""
-    return [conf["target"], *(part["target"] for part in conf.values() if is_part(part))]
+    """The targets of a configuration and of its parts, and the module of another package that the
+    method runs, where it names an installed one."""
+    others = [part["target"] for part in conf.values() if is_part(part)]
+    module = conf.get(MODULE)
+    if isinstance(module, str) and code_hash.source_file(module.partition(":")[0]):
+        others.append(module)
+    return [conf["target"], *others]

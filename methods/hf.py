@@ -1,0 +1,166 @@
+"""Any function that is registered with transformers' attention interface, as it is: transformers'
+own and those of other packages (`AttentionInterface.register`).
+
+It is called as a model's attention module calls it: with that module, the mask that the mask
+function of its name makes, scale, dropout, window, soft cap and sinks. Prompts and new tokens go
+through it, and all keys and values are kept. Families that compute attention otherwise than through
+the interface hand over no module: there the function gets a `StandIn`.
+
+Nothing is downloaded: kernels of the hub (ORG/NAME) are refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import torch
+from torch import Tensor
+from transformers.masking_utils import (
+    ALL_MASK_ATTENTION_FUNCTIONS,
+    bidirectional_mask_function,
+    causal_mask_function,
+    sliding_window_causal_mask_function,
+)
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.llama import modeling_llama
+
+from methods.attention_module import HARNESS, StandIn, current, note_modules
+from methods.base import AttentionCall, Feature, Method, Unsupported, Workload
+from methods.kv_cache import FullCache
+from methods.parameters import Text
+
+EXACT = {
+    "eager": frozenset(Feature),
+    "flex_attention": frozenset({Feature.WINDOW, Feature.SOFTCAP}),
+    "sdpa": frozenset({Feature.WINDOW}),
+}
+"""transformers' own functions, and what they apply beside exact attention."""
+BIAS = "transformers' attention functions take no position bias or multiplicities from here"
+FLEX = "flex attention has no backward pass on a CPU"
+FLASH = "flash attention asks the model's config which of its kernels to run, and that names none"
+Name = Annotated[str, Text(r"[^/]+", "such as 'sdpa'; a kernel of the hub (a/b) isn't loaded")]
+Module = Annotated[str, Text(r"\w+(\.\w+)*(:\w+)?", "such as 'their_pkg' or 'their_pkg:register'")]
+
+
+@dataclass(frozen=True)
+class HF(Method):
+    """attn    the name that the function is registered under
+    module  the installed module whose import registers it, or one and a function of it that does;
+            None: it is transformers' own
+    """
+
+    attn: Name = "sdpa"
+    module: Module | None = None
+    _masks: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def honours(self) -> frozenset[Feature]:  # type: ignore[override]
+        """Of another package's function a window: its mask function is given it."""
+        return EXACT.get(self.attn, EXACT["sdpa"])
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        """The last t tokens' queries [B, H, t, d], key and value [B, G, n, d] → [B, H, t, d]."""
+        if call.bias is not None or call.sequence.log_multiplicity is not None:
+            raise Unsupported(BIAS)
+        module = current() or StandIn(self.attn, query, key, call)
+        given = {"sliding_window": call.window, "softcap": call.softcap, "s_aux": call.sinks}
+        output, _ = self._function(module)(
+            module,
+            query,
+            key,
+            value,
+            self._mask(query, key, call, getattr(module, "config", None)),
+            dropout=call.dropout,
+            scaling=call.scale,
+            **{name: value for name, value in given.items() if value is not None},
+        )
+        if output.shape != (len(query), query.shape[2], query.shape[1], value.shape[3]):
+            raise Unsupported(
+                f"{self.attn} gives {tuple(output.shape)}; queries {tuple(query.shape)} ask for "
+                "[batch, tokens, heads, size]"
+            )
+        read: Tensor = output.transpose(1, 2)
+        return read
+
+    def kv_cache(self, workload: Workload) -> FullCache:
+        return FullCache(self.attend, self.attend)
+
+    def exact_limit(self) -> Method | None:
+        return self if self.attn in EXACT else None
+
+    def unsupported(self, workload: Workload) -> str | None:
+        if workload.position_bias:
+            return BIAS
+        if self.attn.startswith("flash_attention"):
+            return FLASH
+        if workload.training and self.attn == "flex_attention" and not torch.cuda.is_available():
+            return FLEX
+        if self.module and (reason := imported(self.module)):
+            return reason
+        known = {"eager", *ALL_ATTENTION_FUNCTIONS.valid_keys()} - {HARNESS, "paged|eager"}
+        if self.attn not in known:
+            near = difflib.get_close_matches(self.attn, known, 1, 0)[0]
+            hint = "" if self.module else "; method.module=their_pkg imports what registers others"
+            return f"no attention function {self.attn!r}; nearest: {near}{hint}"
+        note_modules()
+        return None
+
+    def _function(self, module: Any) -> Any:
+        if self.attn != "eager":
+            return ALL_ATTENTION_FUNCTIONS[self.attn]
+        own = sys.modules[type(module).__module__]
+        return getattr(own, "eager_attention_forward", modeling_llama.eager_attention_forward)
+
+    def _mask(self, query: Tensor, key: Tensor, call: AttentionCall, config: Any) -> Any:
+        """As transformers' models make it: once for a forward pass, which begins at layer 0."""
+        if call.layer == 0:
+            self._masks.clear()
+        which = (id(call.sequence), call.window, query.shape[2], key.shape[2])
+        if which not in self._masks:
+            self._masks[which] = self._new_mask(query, key, call, config)
+        return self._masks[which]
+
+    def _new_mask(self, query: Tensor, key: Tensor, call: AttentionCall, config: Any) -> Any:
+        (batch, _, t, _), n, causal = query.shape, key.shape[2], call.sequence.causal
+        window = call.window if call.window is not None and call.window < n else None
+        valid = None if call.sequence.valid is None else call.sequence.valid[:, -n:]
+        if self.attn not in ALL_MASK_ATTENTION_FUNCTIONS:
+            if valid is not None or window or 1 < t < n:
+                raise Unsupported(
+                    f"no mask function is registered as {self.attn!r}: it would read padding, "
+                    "tokens beyond a window, or later ones (AttentionMaskInterface.register)"
+                )
+            return None
+        pattern = causal_mask_function if causal else bidirectional_mask_function
+        return ALL_MASK_ATTENTION_FUNCTIONS[self.attn](
+            batch_size=batch,
+            q_length=t,
+            kv_length=n,
+            q_offset=n - t,
+            kv_offset=0,
+            mask_function=sliding_window_causal_mask_function(window) if window else pattern,
+            attention_mask=valid,
+            allow_is_causal_skip=causal,
+            allow_is_bidirectional_skip=not causal,
+            local_size=window,
+            dtype=query.dtype,
+            device=query.device,
+            config=config,
+        )
+
+
+def imported(module: str) -> str | None:
+    """Imports what registers a function, and calls it where it is one; why it can't, or None."""
+    name, _, function = module.partition(":")
+    try:
+        content = importlib.import_module(name)
+        if function:
+            getattr(content, function)()
+    except Exception as error:  # whatever another package raises
+        line = next(iter(str(error).splitlines()), "")
+        return f"method.module={module}: {type(error).__name__}: {line}"
+    return None
