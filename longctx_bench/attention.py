@@ -28,6 +28,7 @@ from methods.attention import attend_masked, exact_attention
 from methods.base import AttentionCall, Feature, Method, SequenceInfo, Unsupported, Workload
 from methods.base import refusal as refusal_of
 from methods.cache_method import CacheMethod
+from methods.hf import HF
 from methods.kv_cache import FullCache
 
 PREFIX = "longctx:"
@@ -74,10 +75,10 @@ def left_out(name: str, method: Method) -> str | None:
         return "it needs the hidden states, and transformers hands out queries, keys and values"
     if method.own_parameters(SAMPLE, 0):
         return "it has parameters of its own in each layer, which the model lacks"
+    if method.reads_modules or isinstance(method, HF):
+        return "it runs what another package offers to transformers already"
     if isinstance(method, CacheMethod):
         return f"it changes the KV cache alone: longctx_bench.cache({name!r}, model)"
-    if method.reads_modules:
-        return "it runs other packages' functions, which transformers can run itself"
     return None
 
 

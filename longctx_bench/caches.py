@@ -75,9 +75,8 @@ class MethodCache(Cache):  # type: ignore[misc]
 
 def _refused(name: str, method: Method) -> str | None:
     """Why a method has no cache that can be used so, or None."""
-    if method.reads_modules:
-        return "it runs another package's cache, which transformers can run itself"
-    if not isinstance(method, CacheMethod) and (reason := left_out(name, method)):
+    evicts = isinstance(method, CacheMethod) and not method.reads_modules
+    if not evicts and (reason := left_out(name, method)):
         return reason
     if type(method).kv_cache is Method.kv_cache:
         return f"it keeps all keys and values: attn_implementation='{PREFIX}{name}' is enough"

@@ -17,7 +17,6 @@ import sys
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-import torch
 from torch import Tensor
 from transformers.masking_utils import (
     ALL_MASK_ATTENTION_FUNCTIONS,
@@ -35,13 +34,16 @@ from methods.parameters import Text
 
 EXACT = {
     "eager": frozenset(Feature),
-    "flex_attention": frozenset({Feature.WINDOW, Feature.SOFTCAP}),
     "sdpa": frozenset({Feature.WINDOW}),
 }
 """transformers' own functions, and what they apply beside exact attention."""
 BIAS = "transformers' attention functions take no position bias or multiplicities from here"
-FLEX = "flex attention has no backward pass on a CPU"
-FLASH = "flash attention asks the model's config which of its kernels to run, and that names none"
+UNUSABLE = {
+    "flash_attention": "it asks the model's config for its kernel, which names the harness's own",
+    "flex_attention": "torch.compile, which it needs, replaces functions that are measured with",
+    "paged": "it is for transformers' own continuous batching",
+}
+"""Functions of transformers, by how their names begin, that can't run here."""
 Name = Annotated[str, Text(r"[^/]+", "such as 'sdpa'; a kernel of the hub (a/b) isn't loaded")]
 Module = Annotated[str, Text(r"\w+(\.\w+)*(:\w+)?", "such as 'their_pkg' or 'their_pkg:register'")]
 
@@ -95,16 +97,15 @@ class HF(Method):
     def unsupported(self, workload: Workload) -> str | None:
         if workload.position_bias:
             return BIAS
-        if self.attn.startswith("flash_attention"):
-            return FLASH
-        if workload.training and self.attn == "flex_attention" and not torch.cuda.is_available():
-            return FLEX
-        if self.module and (reason := imported(self.module)):
-            return reason
-        known = {"eager", *ALL_ATTENTION_FUNCTIONS.valid_keys()} - {HARNESS, "paged|eager"}
+        for name, reason in UNUSABLE.items():
+            if self.attn.startswith(name):
+                return f"attn={self.attn}: {reason}"
+        if self.module and (problem := imported(self.module)):
+            return problem
+        known = {"eager", *ALL_ATTENTION_FUNCTIONS.valid_keys()} - {HARNESS}
         if self.attn not in known:
             near = difflib.get_close_matches(self.attn, known, 1, 0)[0]
-            hint = "" if self.module else "; method.module=their_pkg imports what registers others"
+            hint = "" if self.module else "; attn.module=their_pkg imports what registers others"
             return f"no attention function {self.attn!r}; nearest: {near}{hint}"
         note_modules()
         return None
@@ -162,5 +163,5 @@ def imported(module: str) -> str | None:
             getattr(content, function)()
     except Exception as error:  # whatever another package raises
         line = next(iter(str(error).splitlines()), "")
-        return f"method.module={module}: {type(error).__name__}: {line}"
+        return f"attn.module={module}: {type(error).__name__}: {line}"
     return None

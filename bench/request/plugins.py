@@ -43,7 +43,7 @@ REQUIRED = {
 }
 """Keys that a YAML of a group must have, unless it has Hydra `defaults` of its own."""
 MODULE = "module"
-"""The parameter of a method that names other people's code: 'package' or 'package:name'."""
+"""The parameter of a method that names a module that it runs: 'package' or 'package:name'."""
 TARGETS = ("target", "family")
 """Keys whose value is a target."""
 
@@ -255,9 +255,9 @@ def is_part(value: Any) -> bool:
 
 def targets(conf: Mapping[str, Any]) -> list[str]:
     """The targets of a configuration and of its parts, and the module of another package that the
-    method runs, where it names an installed one."""
-    others = [part["target"] for part in conf.values() if is_part(part)]
+    method runs. Raises RequestError for one that isn't installed."""
+    parts = [part["target"] for part in conf.values() if is_part(part)]
     module = conf.get(MODULE)
-    if isinstance(module, str) and code_hash.source_file(module.partition(":")[0]):
-        others.append(module)
-    return [conf["target"], *others]
+    if module and code_hash.source_file(str(module).partition(":")[0]) is None:
+        raise RequestError(f"method.{MODULE}={module}: no such module is installed")
+    return [conf["target"], *parts, *([str(module)] if module else [])]

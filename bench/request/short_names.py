@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bench.errors import unknown
+
 PARAMETERS = {
     "press": "press",
     "press.compression_ratio": "compression_ratio",
@@ -17,7 +19,7 @@ OPTIONS = "press."
 
 
 def as_parameters(overrides: Sequence[str]) -> list[str]:
-    """The overrides with the method's parameters under their own names."""
+    """The overrides with the method's parameters under their own names. Raises RequestError."""
     others, options = [], []
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -25,6 +27,8 @@ def as_parameters(overrides: Sequence[str]) -> list[str]:
             others.append(f"method.{PARAMETERS[key]}{equals}{value}")
         elif key.startswith(OPTIONS):
             options.append(f"{key.removeprefix(OPTIONS)}={value}")
+        elif key.startswith("attn."):
+            raise unknown("name", key, PARAMETERS)
         else:
             others.append(override)
     return [*others, *([f"method.options='{', '.join(options)}'"] if options else [])]

@@ -129,7 +129,8 @@ def test_what_cannot_be_used_says_why(usable):
         "fnet": "it needs the hidden states",
         "linformer": "it has parameters of its own",
         "snapkv": "longctx_bench.cache('snapkv', model)",
-        "kvpress": "longctx_bench.cache('kvpress', model)",
+        "kvpress": "what another package offers",
+        "hf": "what another package offers",
     }.items():
         assert why in of(name) and f"longctx:{name}" not in usable
     assert of("bigbird").startswith("longctx:bigbird: BigBird is for encoders")

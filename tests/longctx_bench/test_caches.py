@@ -94,6 +94,8 @@ def test_what_it_cannot_do_is_said():
         longctx_bench.cache("bigbird", model)
     with pytest.raises(Unsupported, match="vcc: it runs the stack of layers itself"):
         longctx_bench.cache("vcc", model)
+    with pytest.raises(Unsupported, match="kvpress: it runs what another package offers"):
+        longctx_bench.cache("kvpress", model)
     with pytest.raises(RequestError, match="Did you mean snapkv"):
         longctx_bench.cache("snap_kv", model)
     with pytest.raises(RequestError, match="Did you mean budget"):
