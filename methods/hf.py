@@ -68,7 +68,9 @@ class HF(Method):
         """The last t tokens' queries [B, H, t, d], key and value [B, G, n, d] → [B, H, t, d]."""
         if call.bias is not None or call.sequence.log_multiplicity is not None:
             raise Unsupported(BIAS)
-        module = current() or StandIn(self.attn, query, key, call)
+        module = current()
+        if module is None:
+            module = StandIn(self.attn, query, key, call)
         given = {"sliding_window": call.window, "softcap": call.softcap, "s_aux": call.sinks}
         output, _ = self._function(module)(
             module,
