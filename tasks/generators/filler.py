@@ -6,8 +6,11 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from random import Random
+from typing import TypeVar
 
 from tasks.generators import stories, story_words
+
+T = TypeVar("T")
 
 NOISE = "The grass is green. The sky is blue. The sun is yellow. Here we go. There and back again."
 """RULER's and InfiniteBench's line of noise."""
@@ -40,7 +43,7 @@ def identifier(rng: Random) -> str:
     return str(uuid.UUID(int=rng.getrandbits(128), version=4))
 
 
-def different(draw: Callable[[], str], taken: set[str]) -> Iterator[str]:
+def different(draw: Callable[[], T], taken: set[T]) -> Iterator[T]:
     """Endless draws, each once and none of `taken`, which grows."""
     while True:
         if (item := draw()) not in taken:
