@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import torch
 
-from bench.execution import arms, worker
+from bench.execution import arms, encoded_rows, worker
 from bench.execution.spawn import run_in_fork
 from bench.measure import finite, integrity
 from bench.measure.perturbed_inputs import Input
@@ -74,7 +74,8 @@ def predict(
     task, family = cell.build_task(), arms.load(cell, arms.method_of(cell))
     arms.check_fit(cell, task, family)
     asked = [*arms.batches(rows, cell.turns)]
-    encoded = [task.encode(first, family.tokenizer, cell.length) for first, *_ in asked]
+    texts = [first for first, *_ in asked]
+    encoded = encoded_rows.encoded(cell, task, texts, family.tokenizer)
     later = [[prompts.question(row, family.tokenizer) for row in others] for _, *others in asked]
     hashes = [_input_hash(*each) for each in zip(encoded, later, strict=True)]
     stored = Predictions(results / "predictions", cell.prediction_key)
@@ -113,7 +114,7 @@ def predict(
         report(stage, answered, len(asked))
     tokens_in = sum(row.tokens_in for row in encoded)
     tokens_seen = sum(len(row.ids) for row in encoded)
-    return known_words(task, rows[:: cell.turns], encoded, family.tokenizer) | {
+    return known_words(task, texts, encoded, family.tokenizer) | {
         "tokens_in_mean": tokens_in / len(asked),
         "tokens_seen_mean": tokens_seen / len(asked),
         "truncated_frac": 1 - tokens_seen / tokens_in,
