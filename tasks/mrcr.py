@@ -12,6 +12,8 @@ from tasks.loading import prompts, records
 from tasks.loading.reader import Reader
 from tasks.metrics.retrieval import References
 
+START = "random_string_to_prepend"
+
 
 @dataclass(frozen=True)
 class Mrcr(Reader):
@@ -22,21 +24,33 @@ class Mrcr(Reader):
     has_embedded: ClassVar = False
 
     def parse(self, record: dict[str, Any], where: str, split: str, at: int) -> Row:
-        try:
-            messages = json.loads(records.text(record, "prompt", where))
-            turns = [f"{message['role']}: {message['content']}" for message in messages]
-        except (ValueError, TypeError, KeyError):
-            raise DataError(
-                f"{where}: column 'prompt' holds no JSON list of messages with role and content"
-            ) from None
-        start = records.text(record, "random_string_to_prepend", where)
+        turns = _turns(records.text(record, "prompt", where), where)
+        start, answer = (records.text(record, name, where) for name in (START, "answer"))
+        if not answer.startswith(start):
+            raise DataError(f"{where}: column 'answer' holds {answer!r:.40}, expected {start}…")
         return prompts.Prompt(
             id=f"{at:04d}",
-            query=f"\n\n{turns[-1]}" if turns else "",
+            query=f"\n\n{turns[-1]}",
             document="\n\n".join(turns[:-1]),
-            references=References((records.text(record, "answer", where),), labels=(start,)),
+            references=References((answer,), labels=(start,)),
             ending="\n\nassistant:",
         )
 
     def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
         return prompts.encode(row, tokenizer, length)
+
+
+def _turns(prompt: str, where: str) -> list[str]:
+    """The messages of a conversation, of which the last one asks, as lines of a transcript."""
+    try:
+        messages = [(one["role"], one["content"]) for one in json.loads(prompt)]
+    except (ValueError, TypeError, KeyError):
+        messages = []
+    if not messages or not all(isinstance(part, str) for one in messages for part in one):
+        raise DataError(
+            f"{where}: column 'prompt' holds {prompt!r:.40}, "
+            "expected a JSON list of messages with role and content"
+        )
+    if messages[-1][0] != "user":
+        raise DataError(f"{where}: the last message is of {messages[-1][0]}, expected user")
+    return [f"{role}: {content}" for role, content in messages]

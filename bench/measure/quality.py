@@ -26,6 +26,7 @@ from bench.request.cell import Cell
 from bench.store import columns
 from bench.store.predictions import Predictions
 from tasks.base import Encoded, Row, Task
+from tasks.generated import GeneratedRow
 from tasks.loading import prompts
 
 
@@ -52,7 +53,7 @@ def known_words(
     """How well the tokenizer knows the rows' words; no columns for a task that has its own ids."""
     if task.vocabulary is not None:
         return {}
-    words = sum(len(row.query.split()) + len(row.document.split()) for row in rows)
+    words = sum(_words(*pair, tokenizer) for pair in zip(rows, encoded, strict=True))
     tokens_in = sum(row.tokens_in for row in encoded)
     found: columns.Row = {"tokens_per_word": tokens_in / words if words else None}
     unknown = getattr(tokenizer, "unk_token_id", None)
@@ -61,6 +62,13 @@ def known_words(
         ids = [token for row in encoded for token in row.ids]
         found["unknown_tokens_frac"] = ids.count(unknown) / len(ids)
     return found
+
+
+def _words(row: Row, encoded: Encoded, tokenizer: Any) -> int:
+    """The words of a row; of one that is written for a length, those of what was written."""
+    if isinstance(row, GeneratedRow):
+        return len(tokenizer.decode(encoded.ids, skip_special_tokens=True).split())
+    return len(row.query.split()) + len(row.document.split())
 
 
 def rows_without_references(cell: Cell) -> list[Row]:

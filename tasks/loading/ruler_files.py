@@ -39,11 +39,12 @@ class Texts:
 
 @dataclass(frozen=True)
 class Kind:
-    """A file of texts: its names, what it is, and how its JSON is read."""
+    """A file of texts: its names, what it is, how its JSON is read, and whether it asks."""
 
     names: tuple[str, ...]
     about: str
     read: Callable[[Any, str], Texts]
+    asks: bool = True
 
     def find(self, folder: Path | None, benchmark: str) -> Path | None:
         """The file in a local folder; None where there is none."""
@@ -58,11 +59,12 @@ class Kind:
         try:
             found = self.read(json.loads(path.read_bytes()), str(path))
         except (ValueError, RecursionError, OSError) as error:
-            if not isinstance(error, DataError):
-                raise DataError(f"{path}: broken json: {sources.first_line(error)}") from None
-            raise DataError(f"{error}; accepted: {self.about}") from None
-        if not found.texts:
-            raise DataError(f"{path} has no texts; accepted: {self.about}")
+            what = "" if isinstance(error, DataError) else f"{path}: broken json: "
+            line = f"{what}{sources.first_line(error)}; accepted: {self.about}"
+            raise DataError(line) from None
+        if not found.texts or (self.asks and not found.asked):
+            lacks = "questions with an answer" if found.texts else "texts"
+            raise DataError(f"{path} has no {lacks}; accepted: {self.about}")
         return found
 
 
@@ -147,7 +149,7 @@ def _each(content: Any, name: str, where: str) -> Iterator[tuple[records.Record,
 
 
 ESSAYS = Kind(
-    ("PaulGrahamEssays.json",), 'PaulGrahamEssays.json of its scripts: {"text": …}', _essays
+    ("PaulGrahamEssays.json",), 'PaulGrahamEssays.json of its scripts: {"text": …}', _essays, False
 )
 SQUAD = Kind(("squad.json", "dev-v2.0.json"), "SQuAD's dev-v2.0.json", _squad)
 HOTPOTQA = Kind(

@@ -147,3 +147,24 @@ def test_the_second_version_fills_its_placeholders(tmp_path):
     (row,) = task.load(Data("local", tmp_path), None, 512, 0).rows
     assert row.document + row.query + row.ending == "c {x}\n{}What: q?\n(A) a\n(B) b"
     assert task.score(["**The correct answer is (B)**"], [row.references])["value"] == 100
+    (tmp_path / "data.json").write_text(json.dumps([{**rows[0], "answer": "E"}]))
+    with pytest.raises(DataError, match="entry 1: column 'answer' holds 'E', expected A, B, C or"):
+        task.load(Data("local", tmp_path), None, 512, 0)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        ('{"trec": "{context}{question}"}', "dataset2prompt.json: longbench_trec: query=input is"),
+        ('{"trec": "{context}{input"}', "dataset2prompt.json: longbench_trec: prompt"),
+        ('{"qasper": "{context}"}', "dataset2prompt.json: no prompt for trec; found qasper"),
+        ("[]", "dataset2prompt.json: found list, expected an object of prompts"),
+        ('{"trec": "é"}', "dataset2prompt.json: not UTF-8 at byte 10"),
+    ],
+)
+def test_prompts_of_another_version_are_one_line(tmp_path, prompts, message):
+    task, data = longbench(tmp_path)
+    (tmp_path / "config" / "dataset2prompt.json").write_bytes(prompts.encode("latin1"))
+    with pytest.raises(DataError, match=message) as caught:
+        task.load(data, None, 512, 0)
+    assert "\n" not in str(caught.value)

@@ -247,6 +247,8 @@ def test_essays_begin_anew_and_documents_come_once(tmp_path):
         ("qa_1", ["x"], r"found list, expected an object; accepted: SQuAD's dev-v2.0.json"),
         ("qa_1", {"data": [{"paragraphs": [{"context": "x", "qas": [{"question": "?"}]}]}]},
          r"data 1 paragraphs 1 qas 1: no column 'is_impossible'; found question; accepted: SQuAD"),
+        ("qa_1", {"data": [{"paragraphs": [{"context": "x", "qas": []}]}]},
+         "has no questions with an answer; accepted: SQuAD's dev-v2.0.json"),
         ("qa_2", {"data": []}, "found dict, expected a list; accepted: hotpot_dev_distractor_v1"),
         ("qa_2", [{"question": "?", "answer": "!", "context": {"title": []}}],
          "entry 1: column 'context' is no list of title, sentences; accepted: hotpot"),
