@@ -4,24 +4,45 @@ conversation, was the n-th. The answer begins with a random text that the questi
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
-from tasks.base import DataError, Encoded, Row, Tokenizer
+from tasks.base import Data, DataError, Encoded, Row, Tokenizer
 from tasks.loading import prompts, records
 from tasks.loading.reader import Reader
 from tasks.metrics.retrieval import References
 
 START = "random_string_to_prepend"
+NUMBER = re.compile(r"(\d+)needle")
 
 
 @dataclass(frozen=True)
 class Mrcr(Reader):
-    """Official rows: {prompt: a JSON list of messages, answer, random_string_to_prepend}."""
+    """Official rows: {prompt: a JSON list of messages, answer, random_string_to_prepend,
+    n_needles}. `needles` takes the files of so many alike requests, such as 8needle_0.parquet;
+    None takes all. The official figures are means for each number."""
 
     default_split: str = "test"
+    needles: int | None = None
 
     has_embedded: ClassVar = False
+
+    def parts(self, data: Data, split: str, length: int) -> list[tuple[Path, str]]:
+        found = super().parts(data, split, length)
+        if self.needles is None:
+            return found
+        numbers = {path: NUMBER.search(path.name) or NUMBER.search(path.parent.name)
+                   for path, _ in found}  # fmt: skip
+        kept = [part for part in found if (n := numbers[part[0]]) and int(n[1]) == self.needles]
+        if not kept:
+            there = sorted({n[1] for n in numbers.values() if n}, key=int)
+            raise DataError(
+                f"{found[0][0].parent}: no file of needles={self.needles}; "
+                f"accepted: {', '.join(there) or 'null, since no name has a number'}"
+            )
+        return kept
 
     def parse(self, record: dict[str, Any], where: str, split: str, at: int) -> Row:
         turns = _turns(records.text(record, "prompt", where), where)
@@ -29,7 +50,7 @@ class Mrcr(Reader):
         if not answer.startswith(start):
             raise DataError(f"{where}: column 'answer' holds {answer!r:.40}, expected {start}…")
         return prompts.Prompt(
-            id=f"{at:04d}",
+            id=f"{record['n_needles']}needle-{at:04d}" if "n_needles" in record else f"{at:04d}",
             query=f"\n\n{turns[-1]}",
             document="\n\n".join(turns[:-1]),
             references=References((answer,), labels=(start,)),

@@ -167,6 +167,22 @@ def test_rows_of_another_version_are_one_line(name, change, message, tmp_path):
     assert "line 1" in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_conversations_of_so_many_needles_are_taken(tmp_path):
+    _, record, *_ = OFFICIAL["mrcr"]
+    for number in (2, 8):
+        (tmp_path / "mrcr" / f"{number}needle").mkdir(parents=True)
+        lines = [json.dumps({**record, "n_needles": number})] * number
+        (tmp_path / "mrcr" / f"{number}needle" / f"{number}needle_mrcr.jsonl").write_text(
+            "\n".join(lines)
+        )
+    data = Data("local", tmp_path)
+    assert len(build("mrcr").load(data, None, 4096, 0).rows) == 10
+    rows = build("mrcr", needles=8).load(data, None, 4096, 0).rows
+    assert [row.id for row in rows] == [f"8needle-{at:04d}" for at in range(8)]
+    with pytest.raises(DataError, match="no file of needles=4; accepted: 2, 8"):
+        build("mrcr", needles=4).load(data, None, 4096, 0)
+
+
 def test_an_answer_must_begin_as_asked():
     task = build("mrcr")
     right = metrics.retrieval.References(["x1Roses are red"], labels=["x1"])

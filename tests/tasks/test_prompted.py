@@ -45,12 +45,28 @@ def test_a_template_makes_the_prompt(tmp_path):
     assert task().score(["france"], [row.references])["value"] == 100
 
 
+def test_the_split_that_there_are_files_of_is_scored(tmp_path):
+    data = folder(tmp_path, {"text": "x", "question": "q", "answer": "1"})
+    given = {"train": "*.none", "validation": "*.jsonl"}
+    assert task(files={"validation": "*.jsonl"}).load(data, None, 512, 0).split == "validation"
+    assert task(files=given, default_split="validation").load(data, None, 512, 0).rows
+    assert task(files=given | {"test": "*.jsonl"}).load(data, None, 512, 0).split == "test"
+
+
+@pytest.mark.parametrize("value", [True, "True", "true", [True]])
+@pytest.mark.parametrize("keys", [(True, False), ("true", "false")])  # a cell is stored as JSON
+def test_truth_has_a_text_however_it_is_written(tmp_path, value, keys):
+    data = folder(tmp_path, {"text": "x", "question": "q", "answer": value})
+    spelled = task(texts={"answer": dict(zip(keys, ("yes", "no"), strict=True))})
+    assert spelled.load(data, None, 512, 0).rows[0].references == ("yes",)
+
+
 def test_values_may_have_texts(tmp_path):
     data = folder(tmp_path, {"text": "x", "question": "q", "answer": 1})
     yes = {"answer": {0: "no", 1: "yes"}}
     (row,) = task(texts=yes).load(data, None, 512, 0).rows
     assert row.references == ("yes",)
-    with pytest.raises(DataError, match="column 'answer' holds '1'; texts has 0"):
+    with pytest.raises(DataError, match="column 'answer' holds 1; texts has 0"):
         task(texts={"answer": {0: "no"}}).load(data, None, 512, 0)
 
 
