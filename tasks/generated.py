@@ -237,7 +237,7 @@ def most_units(
     size: Callable[[int], int] = int,
 ) -> int:
     """As many units as fit into `room` tokens, at most `most`; fewer where less than SHORT_FRAC of
-    the room stays empty. `tokens(units)` is about proportional to `size(units)`, the characters,
+    the room or a unit stays empty. `tokens(units)` grows about as `size(units)`, the characters,
     which cost less to count. Raises ValueError if `least` don't fit."""
     low, low_tokens = least, tokens(least)
     if low_tokens > room:
@@ -248,19 +248,24 @@ def most_units(
     rate = max((tokens(probe) - low_tokens) / max(size(probe) - size(low), 1), 0.01)
     least_rate = rate / 4  # a unit more may even take fewer tokens
     # A first part of the text tells the tokens of a character well enough to meet the room at once.
-    aims = [low_tokens + (room - low_tokens) * FIRST_PART]
-    while room - low_tokens > SHORT_FRAC * room and high - low > 1:
-        aim = aims.pop() if aims else room - SHORT_FRAC / 2 * room
+    part = low_tokens + (room - low_tokens) * FIRST_PART
+    aims = [part] if part < room / 2 else []
+    while high - low > 1:
+        short = max(SHORT_FRAC * room, rate * per_unit)
+        if room - low_tokens <= short:
+            break
+        aim = aims.pop() if aims else room - short / 2
         guess = low
         for _ in range(3):
             target = size(low) + (aim - low_tokens) / rate
-            step = int((target - size(guess)) / per_unit)
-            guess = min(max(guess + step, low + 1), high - 1)
+            step = round((target - size(guess)) / per_unit)
+            # A rate from a few units may be far too low.
+            guess = min(max(guess + step, low + 1), high - 1, 16 * low + 64)
         guessed, more = tokens(guess), size(guess) - size(low)
         per_unit = max(more / (guess - low), 1)
         if guessed > room:
             high = guess
-            rate = max(rate * 1.02, (guessed - low_tokens) / max(more, 1))
+            rate = (guessed - low_tokens) / max(more, 1)
         else:
             rate = max((guessed - low_tokens) / max(more, 1), least_rate)
             low, low_tokens = guess, guessed

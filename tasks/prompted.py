@@ -133,7 +133,7 @@ class Prompted(Reader):
 
 
 def _key(value: Any) -> str:
-    """A value as text. True and false, which Python, YAML and JSON write each its way, as in JSON."""
+    """A value as text, with true and false as in JSON: Python and YAML write them differently."""
     text = str(value)
     return text.lower() if text in ("True", "False") else text
 
