@@ -44,7 +44,7 @@ class BabiLong(Generated):
 
     def generate(self, rng: Random, split: str, length: int) -> Sample:
         facts, question, answer = babi.sample(self.member, rng)
-        sentences = filler.prose(rng, split)
+        sentences = filler.prose(rng)
         state = rng.random()
 
         def document(units: int) -> str:

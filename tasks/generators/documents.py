@@ -23,7 +23,7 @@ def questions(rng: Random, split: str, linked: bool) -> Sample:
     owner, thing = people.pop(), things.pop()
     home = rng.choice(story_words.PLACES)
     places = [place for place in story_words.PLACES if place != home]
-    sentences = filler.prose(rng, split)
+    sentences = filler.prose(rng)
     written = 0
 
     def paragraph(title: str, fact: str) -> str:

@@ -98,7 +98,7 @@ def needles(
     elif kind.haystack == "prose" and sentences:
         lines, between = filler.Endless(cycle(sentences).__next__), " "
     elif kind.haystack == "prose":
-        lines, between = filler.prose(rng, split), " "
+        lines, between = filler.prose(rng), " "
     else:
         lines, between = filler.Endless(lambda: needle(next(keys), next(values))), "\n"
     depths = sorted(rng.sample(DEPTHS, len(facts)))
