@@ -13,6 +13,7 @@ NAMES_leaderboard := RESULTS OUT
 NAMES_plots := FIGURES RESULTS OUT ARGS
 NAMES_selfbench := MODEL
 NAMES_speed := ARGS
+NAMES_prompts := ARGS
 NAMES_trust-aa := ARGS
 NAMES_speed-compare := OFFICIAL ARGS
 NAMES_embedded := OUT ONLY SHARE FORCE
@@ -35,7 +36,7 @@ REQUEST = $(call given,method,METHOD) $(call given,task,TASK) $(call given,model
   $(call given,seed,SEED) $(call given,measure,MEASURE) $(call given,results,RESULTS) \
   $(if $(FORCE),force=true) $(ARGS)
 
-.PHONY: help setup bench report plots support leaderboard browser test trust trust-aa cluster selfbench lint speed speed-compare \
+.PHONY: help setup bench report plots support leaderboard browser test trust trust-aa cluster selfbench lint speed prompts speed-compare \
   embedded lra-small lra-embedded lra-full clean
 
 help:  ## this list
@@ -89,6 +90,9 @@ lint: $(DEV)  ## ruff and mypy
 
 speed: $(READY)  ## every method against fused SDPA on this machine (at most 4 minutes; rows in results/speed)
 	@$(VENV)/bin/python -m benchmarks.speed $(ARGS)
+
+prompts: $(READY)  ## how many prompts a second the generated tasks write, beside the goal (under a minute) [ARGS='TASK … --length 16384']
+	@$(VENV)/bin/python -m benchmarks.prompts $(ARGS)
 
 speed-compare: $(READY)  ## official codes beside ours, those that are installed [OFFICIAL=DIR ARGS=]
 	@$(VENV)/bin/python -m benchmarks.speed_compare $(if $(OFFICIAL),--official $(OFFICIAL)) $(ARGS)

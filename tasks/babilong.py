@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, ClassVar
 
-from tasks.base import Row
+from tasks.base import DataError, Row
 from tasks.generated import Generated, Sample, spread
 from tasks.generators import babi, filler
 from tasks.loading import prompts, records
@@ -44,7 +44,7 @@ class BabiLong(Generated):
 
     def generate(self, rng: Random, split: str, length: int) -> Sample:
         facts, question, answer = babi.sample(self.member, rng)
-        sentences = filler.prose(rng, split)
+        sentences = filler.prose(rng)
         state = rng.random()
 
         def document(units: int) -> str:
@@ -62,6 +62,13 @@ class BabiLong(Generated):
         text, question, target = (
             records.text(record, name, where) for name in ("input", "question", "target")
         )
+        labels = babi.LABELS[self.member]
+        accepted = {label.lower() for label in labels}
+        if not {part.strip() for part in target.lower().split(",")} <= accepted:
+            raise DataError(
+                f"{where}: column 'target' holds {target!r:.40}, which {self.member} doesn't ask "
+                f"for; accepted: {', '.join(labels)}"
+            )
         return prompts.Prompt(
             id=f"{at:04d}",
             query=self._closing(question),

@@ -6,6 +6,8 @@ row has the same answer at every length and for every model.
 
 from __future__ import annotations
 
+import functools
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
@@ -18,6 +20,8 @@ from tasks.loading.reader import Reader
 
 SHORT_FRAC = 0.01
 """Of the length: how much a prompt may fall short of it. It may fall short by one unit too."""
+FIRST_PART = 0.2
+"""Of the filler: what is tokenized to find out how much of it fits."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,7 @@ class Question:
 @dataclass(frozen=True)
 class Sample:
     """What a generator makes. `document(units)` is the text before the query with so many units of
-    filler: sentences, lines, edges."""
+    filler: sentences, lines, edges; there are `least` to `most` of them, None: endlessly many."""
 
     document: Callable[[int], str]
     query: str
@@ -40,6 +44,11 @@ class Sample:
     ending: str = ""
     least: int = 1
     further: tuple[Question, ...] = ()
+    most: int | None = None
+
+
+Generate = Callable[[Random, str, int], Sample]
+"""`Generated.generate` of a task."""
 
 
 @dataclass(frozen=True)
@@ -70,29 +79,38 @@ class Generated(Reader):
         """The sample of this random stream, which is the same for most lengths."""
         raise NotImplementedError
 
+    def sample(self, row: GeneratedRow) -> Sample:
+        """The sample that a row stands for."""
+        return _sample(self.generate, row.stream, row.split, row.length)
+
     def make(self, split: str, index: int, length: int, seed: int) -> list[dict[str, Any]]:
         stream = f"{self.name}/{split}/{seed}/{index}"
-        sample = self.generate(seeds.stream(stream), split, length)
+        sample = _sample(self.generate, stream, split, length)
         answers = {"query": sample.query, "answers": list(sample.answers)}
         return [{"stream": stream, "length": length, **answers}]
 
     def parse(self, record: dict[str, Any], where: str, split: str, at: int) -> Row:
         if "stream" not in record:
             return self.official_row(record, where, at)
-        sample = self.generate(seeds.stream(record["stream"]), split, record["length"])
+        row = GeneratedRow(
+            record["id"], "", "", (),
+            stream=record["stream"], split=split, length=record["length"],
+        )  # fmt: skip
+        return self.written(row)
+
+    def written(self, row: GeneratedRow) -> GeneratedRow:
+        """A row of a stream with what its sample asks, and the shortest text."""
+        sample = self.sample(row)
         document = sample.document(sample.least)
-        return GeneratedRow(
-            id=record["id"],
+        return replace(
+            row,
             query=sample.query,
             document=document,
             references=sample.answers,
             ending=sample.ending,
-            stream=record["stream"],
-            split=split,
-            length=record["length"],
             further=tuple(
                 prompts.Prompt(
-                    f"{record['id']}-turn-{turn}", q.query, document, q.answers, ending=q.ending
+                    f"{row.id}-turn-{turn}", q.query, document, q.answers, ending=q.ending
                 )
                 for turn, q in enumerate(sample.further, start=2)
             ),
@@ -122,17 +140,21 @@ class Generated(Reader):
         if not isinstance(row, GeneratedRow):
             return self._shortened(row, tokenizer, length)
         room = min(length, row.length) - self.max_new_tokens
-        sample = self.generate(seeds.stream(row.stream), row.split, row.length)
+        sample = self.sample(row)
         tokenizer = _Remembering(tokenizer)
 
+        document = functools.cache(sample.document)
+
         def tokens(units: int) -> int:
-            text = sample.document(units) + sample.query + sample.ending
+            text = document(units) + sample.query + sample.ending
             return len(tokenizer(text, add_special_tokens=True)["input_ids"])
 
         if (shortest := tokens(sample.least)) > room:
             raise self.too_short(length, shortest)
-        units = most_units(tokens, room, sample.least)
-        return prompts.encode(replace(row, document=sample.document(units)), tokenizer, room)
+        units = most_units(
+            tokens, room, sample.least, sample.most, size=lambda units: len(document(units))
+        )
+        return prompts.encode(replace(row, document=document(units)), tokenizer, room)
 
     def too_short(self, length: int, shortest: int) -> DataError:
         """The error for a length that doesn't hold a prompt of `shortest` tokens and the answer."""
@@ -164,6 +186,12 @@ class Generated(Reader):
         kept = f"{text[: removed[0]]}\0{text[removed[1] :]}"
         answers = [answer.lower() for answer in row.references]
         return any(answer in text and answer not in kept for answer in answers)
+
+
+@functools.lru_cache(maxsize=1)
+def _sample(generate: Generate, stream: str, split: str, length: int) -> Sample:
+    """A row is made from its record right after the record, from the same sample."""
+    return generate(seeds.stream(stream), split, length)
 
 
 def _text(row: Row) -> str:
@@ -201,25 +229,45 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
-def most_units(tokens: Callable[[int], int], room: int, least: int = 1) -> int:
-    """As many units as fit into `room` tokens, where `tokens(units)` grows about linearly; fewer
-    where less than SHORT_FRAC of the room stays empty. Raises ValueError if `least` don't fit."""
+def most_units(
+    tokens: Callable[[int], int],
+    room: int,
+    least: int = 1,
+    most: int | None = None,
+    size: Callable[[int], int] = int,
+) -> int:
+    """As many units as fit into `room` tokens, at most `most`; fewer where less than SHORT_FRAC of
+    the room or a unit stays empty. `tokens(units)` grows about as `size(units)`, the characters,
+    which cost less to count. Raises ValueError if `least` don't fit."""
     low, low_tokens = least, tokens(least)
     if low_tokens > room:
         raise ValueError(f"it takes {low_tokens} tokens and has room for {room}")
-    high: int | None = None
-    per_unit = max((tokens(least + 16) - low_tokens) / 16, 0.1)
-    least_per_unit = per_unit / 4  # a unit more may even take fewer tokens
-    aim = room - SHORT_FRAC / 2 * room
-    while room - low_tokens > SHORT_FRAC * room and (high is None or high - low > 1):
-        guess = low + max(1, int((aim - low_tokens) / per_unit))
-        guess = guess if high is None else min(guess, high - 1)
-        guessed = tokens(guess)
+    high = sys.maxsize if most is None else most + 1
+    probe = min(least + 4, high - 1)
+    per_unit = max((size(probe) - size(low)) / max(probe - low, 1), 1)
+    rate = max((tokens(probe) - low_tokens) / max(size(probe) - size(low), 1), 0.01)
+    least_rate = rate / 4  # a unit more may even take fewer tokens
+    # A first part of the text tells the tokens of a character well enough to meet the room at once.
+    part = low_tokens + (room - low_tokens) * FIRST_PART
+    aims = [part] if part < room / 2 else []
+    while high - low > 1:
+        short = max(SHORT_FRAC * room, rate * per_unit)
+        if room - low_tokens <= short:
+            break
+        aim = aims.pop() if aims else room - short / 2
+        guess = low
+        for _ in range(3):
+            target = size(low) + (aim - low_tokens) / rate
+            step = round((target - size(guess)) / per_unit)
+            # A rate from a few units may be far too low.
+            guess = min(max(guess + step, low + 1), high - 1, 16 * low + 64)
+        guessed, more = tokens(guess), size(guess) - size(low)
+        per_unit = max(more / (guess - low), 1)
         if guessed > room:
             high = guess
-            per_unit = max(per_unit * 1.02, (guessed - low_tokens) / (guess - low))
+            rate = (guessed - low_tokens) / max(more, 1)
         else:
-            per_unit = max((guessed - low_tokens) / (guess - low), least_per_unit)
+            rate = max((guessed - low_tokens) / max(more, 1), least_rate)
             low, low_tokens = guess, guessed
     return low
 

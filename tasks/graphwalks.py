@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from tasks.base import Row
+from tasks.base import DataError, Row
 from tasks.generated import Generated, Sample, answers_of
 from tasks.generators import graphs
 from tasks.loading import prompts, records
@@ -26,7 +26,8 @@ class GraphWalks(Generated):
     def official_row(self, record: dict[str, Any], where: str, at: int) -> Row:
         kind = str(record.get("problem_type", "row"))
         text = records.text(record, "prompt", where)
-        answers = answers_of(
-            record, "answer_nodes" if "answer_nodes" in record else "answer", where
-        )
+        column = "answer_nodes" if "answer_nodes" in record else "answer"
+        if isinstance(nodes := record.get(column), str):
+            raise DataError(f"{where}: column '{column}' holds {nodes!r:.40}, expected a list")
+        answers = answers_of(record, column, where)
         return prompts.Prompt(f"{kind}-{at:04d}", "", text, answers)

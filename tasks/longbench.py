@@ -13,8 +13,9 @@ import hashlib
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from tasks.base import Data, DataError, Loaded
+from tasks.base import Data, DataError, Loaded, Row
 from tasks.loading import sources
 from tasks.prompted import Prompted
 
@@ -34,10 +35,24 @@ class LongBench(Prompted):
     def load(self, data: Data, n: int | None, length: int, seed: int) -> Loaded:
         if self.prompt or data.source == "embedded":
             return super().load(data, n, length, seed)
-        prompt = self._read_prompt(self._prompt_path(data))
-        loaded = replace(self, prompt=prompt).load(data, n, length, seed)
+        path = self._prompt_path(data)
+        prompt = self._read_prompt(path)
+        try:
+            prompted = replace(self, prompt=prompt)
+        except ValueError as error:
+            raise DataError(f"{path}: {error}") from None
+        loaded = prompted.load(data, n, length, seed)
         digest = hashlib.sha256(f"{loaded.sha256} {prompt}".encode()).hexdigest()
         return replace(loaded, sha256=digest)
+
+    def parse(self, record: dict[str, Any], where: str, split: str, at: int) -> Row:
+        row = super().parse(record, where, split, at)
+        if self.metric == "choice" and not set(row.references) <= set("ABCD"):
+            raise DataError(
+                f"{where}: column '{self.answers_in}' holds {', '.join(row.references)!r:.40}, "
+                "expected A, B, C or D"
+            )
+        return row
 
     def parts(self, data: Data, split: str, length: int) -> list[tuple[Path, str]]:
         return [
@@ -56,7 +71,10 @@ class LongBench(Prompted):
         return path
 
     def _read_prompt(self, path: Path) -> str:
-        text = path.read_text()
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path}: not UTF-8 at byte {error.start}") from None
         if path.suffix != ".json":
             text = text.replace("{", "{{").replace("}", "}}")
             for mark, column in PLACEHOLDERS.items():
@@ -67,5 +85,9 @@ class LongBench(Prompted):
         except json.JSONDecodeError as error:
             raise DataError(f"{path} line {error.lineno}: broken json: {error.msg}") from None
         if not isinstance(found, dict) or not isinstance(found.get(self.member), str):
-            raise DataError(f"{path}: no prompt for {self.member}")
+            raise DataError(
+                f"{path}: no prompt for {self.member}; found {', '.join(found)[:200] or 'none'}"
+                if isinstance(found, dict)
+                else f"{path}: found {type(found).__name__}, expected an object of prompts"
+            )
         return str(found[self.member])

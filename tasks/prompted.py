@@ -36,6 +36,7 @@ class Prompted(Reader):
     labels_in   the column of all possible answers, which some metrics need
     truncate    what a prompt that is too long loses: the end of the text before the query, or
                 the middle of the prompt
+    default_split  "": test, or without files of it the first split that has some
     texts       the text for a value of a column, such as of a class number: column → value →
                 text
     """
@@ -48,13 +49,16 @@ class Prompted(Reader):
     labels_in: str = ""
     truncate: str = "end"
     texts: Mapping[str, Mapping[Any, str]] = field(default_factory=dict, hash=False)
-    default_split: str = "test"
+    default_split: str = ""
 
     has_embedded: ClassVar = False
     kinds: ClassVar = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not self.default_split:
+            split = "test" if "test" in self.files else next(iter(self.files), "test")
+            object.__setattr__(self, "default_split", split)
         self.check_choice("truncate", TRUNCATED)
         if self.prompt and self.query and self.query not in self._columns():
             raise ValueError(
@@ -73,11 +77,11 @@ class Prompted(Reader):
         if not self.query:
             before, asked, after = self.template(), "", ""
         labels = answers_of(record, self.labels_in, where) if self.labels_in else ()
-        answers = answers_of(record, self.answers_in, where)
         if self.answers_in in self.texts:
-            answers = tuple(
-                self._text({self.answers_in: one}, self.answers_in, where) for one in answers
-            )
+            value = records.column(record, self.answers_in, where)
+            listed = value if isinstance(value, list) else [value]
+            record = {self.answers_in: [self._spelled(self.answers_in, v, where) for v in listed]}
+        answers = answers_of(record, self.answers_in, where)
         if self.answer_after:
             answers = tuple(self._after(answer, where) for answer in answers)
         return prompts.Prompt(
@@ -106,14 +110,17 @@ class Prompted(Reader):
 
     def _text(self, record: dict[str, Any], name: str, where: str) -> str:
         value = records.column(record, name, where)
-        texts = self.texts.get(name)
-        if texts is None:
-            return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
-        by_text = {str(key): text for key, text in texts.items()}
-        if str(value) not in by_text:
-            known = ", ".join(by_text)
-            raise DataError(f"{where}: column '{name}' holds {value!r}; texts has {known}")
-        return by_text[str(value)]
+        if name in self.texts:
+            return self._spelled(name, value, where)
+        return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
+
+    def _spelled(self, name: str, value: Any, where: str) -> str:
+        """The text that `texts` has for a value."""
+        by_value = {_key(key): text for key, text in self.texts[name].items()}
+        if (key := _key(value)) not in by_value:
+            known = ", ".join(by_value)
+            raise DataError(f"{where}: column '{name}' holds {value!r:.40}; texts has {known}")
+        return str(by_value[key])
 
     def _after(self, answer: str, where: str) -> str:
         _, mark, right = answer.rpartition(self.answer_after)
@@ -123,6 +130,12 @@ class Prompted(Reader):
                 f"answer_after={self.answer_after}"
             )
         return right.strip()
+
+
+def _key(value: Any) -> str:
+    """A value as text, with true and false as in JSON: Python and YAML write them differently."""
+    text = str(value)
+    return text.lower() if text in ("True", "False") else text
 
 
 def _filled(template: str, values: Mapping[str, str]) -> str:

@@ -2,21 +2,40 @@
 
 Prompts, parameters and metrics are the official repository's (commit of 2025-06: variable tracking
 with names drawn anew in its example). The official essays and question sets can't be shipped: the
-project's own prose stands in for them (`data=embedded`); `data=local` takes official rows, as
-prepare.py writes them. Official prompts have a chat template's turns around them, these have none.
+project's own prose stands in for them (`data=embedded`). `data=local` takes official rows, as
+prepare.py writes them, or generates from the official essays and question sets. Official prompts
+have a chat template's turns around them, these have none.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 from random import Random
 from typing import ClassVar
 
-from tasks.generated import Generated, Sample
-from tasks.generators import ruler
+from tasks.base import Data, DataError, Loaded
+from tasks.generated import Generated, GeneratedRow, Sample
+from tasks.generators import documents, ruler, seeds
 from tasks.generators.ruler import NIAH
+from tasks.loading import ruler_files, sources
 
 KINDS = (*NIAH, "vt", "cwe", "fwe", "qa_1", "qa_2")
+FILES = {
+    **{name: ruler_files.ESSAYS for name, kind in NIAH.items() if kind.haystack == "prose"},
+    "qa_1": ruler_files.SQUAD,
+    "qa_2": ruler_files.HOTPOTQA,
+}
+"""The official texts of a task that has some."""
+OFFICIAL_ROWS = 500
+
+
+@dataclass(frozen=True)
+class TextRow(GeneratedRow):
+    """A row that is made of official texts, which all rows share. `asked` is without answers."""
+
+    texts: tuple[str, ...] = ()
+    asked: ruler_files.Asked | None = None
 
 
 @dataclass(frozen=True)
@@ -35,6 +54,48 @@ class Ruler(Generated):
         if not 1 <= self.turns <= most:
             raise ValueError(f"{self.name}: turns={self.turns}; accepted: 1 to {most}")
 
+    def load(self, data: Data, n: int | None, length: int, seed: int) -> Loaded:
+        split, kind = self.requested_split(data, n), FILES.get(self.member)
+        if data.source != "local" or kind is None or split not in self.files:
+            return super().load(data, n, length, seed)
+        try:
+            self.parts(data, split, length)
+        except DataError as error:
+            path = kind.find(data.dir, self.benchmark)
+            if data.dir is None or path is None:
+                raise DataError(f"{error}, nor {' or '.join(kind.names)}") from None
+            texts, official = kind.load(path), self.n.get(split, OFFICIAL_ROWS)
+            available = len(texts.asked) or official
+            blank = TextRow(
+                "", "", "", (), split=split, length=length, texts=texts.texts
+            )  # fmt: skip
+            rows = [
+                self._of_texts(blank, texts, f"{split}-{seed}-{index:03d}", index)
+                for index in range(min(n or official, available))
+            ]
+            digest = hashlib.sha256(f"{sources.sha256(path)} {split} {seed} {length}".encode())
+            return Loaded(rows, split, digest.hexdigest(), available)
+        return super().load(data, n, length, seed)
+
+    def _of_texts(
+        self, blank: TextRow, texts: ruler_files.Texts, row_id: str, index: int
+    ) -> GeneratedRow:
+        """Sample i of a question set is on its question i, as in the official code."""
+        row = replace(blank, id=row_id, stream=f"{self.name}/{row_id}")
+        if not texts.asked:
+            return self.written(row)
+        asked = texts.asked[index]
+        row = replace(row, asked=replace(asked, answers=()))
+        return replace(self.written(row), references=asked.answers)
+
+    def sample(self, row: GeneratedRow) -> Sample:
+        if not isinstance(row, TextRow):
+            return super().sample(row)
+        rng = seeds.stream(row.stream)
+        if row.asked:
+            return documents.official_questions(rng, row.texts, row.asked)
+        return ruler.needles(NIAH[self.member], rng, row.split, self.turns, row.texts)
+
     def generate(self, rng: Random, split: str, length: int) -> Sample:
         if self.member in NIAH:
             return ruler.needles(NIAH[self.member], rng, split, self.turns)
@@ -44,4 +105,4 @@ class Ruler(Generated):
             return ruler.common_words(rng, length)
         if self.member == "fwe":
             return ruler.frequent_words(rng)
-        return ruler.questions(rng, split, linked=self.member == "qa_2")
+        return documents.questions(rng, split, linked=self.member == "qa_2")

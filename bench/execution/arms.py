@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils import deterministic
 
 from bench.errors import RequestError
+from bench.execution import encoded_rows
 from bench.host import linux
 from bench.models.base import Family, Spec
 from bench.models.conversing import Conversing
@@ -156,7 +157,7 @@ def longest_inputs(cell: Cell, family: Family, count: int) -> list[tuple[Tensor,
     check_vocabulary(cell, task, family)
     needed = count * cell.batch
     rows = cell.rows().rows[:: cell.turns][: max(64, needed)]
-    encoded = [task.encode(row, family.tokenizer, cell.length) for row in rows]
+    encoded = encoded_rows.encoded(cell, task, rows, family.tokenizer)
     encoded.sort(key=lambda row: -len(row.ids))
     encoded = (encoded * -(-needed // len(encoded)))[:needed]
     return [collate(group, cell.device["kind"]) for group in batches(encoded, cell.batch)]

@@ -123,6 +123,11 @@ class DecodingArm(Arm):
         self.step += 1
         return forward
 
+    def check_attended(self, before: int) -> None:
+        # A decoder beside an encoder is the model's own in both arms; the encoder was checked.
+        if self.decoding is None or self.decoding.cache is not None:
+            super().check_attended(before)
+
     def _prefilled(self, number: int) -> Decoding:
         torch.manual_seed(REPLAY_SEED)
         attended = self.family.calls

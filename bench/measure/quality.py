@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import torch
 
-from bench.execution import arms, worker
+from bench.execution import arms, encoded_rows, worker
 from bench.execution.spawn import run_in_fork
 from bench.measure import finite, integrity
 from bench.measure.perturbed_inputs import Input
@@ -26,6 +26,7 @@ from bench.request.cell import Cell
 from bench.store import columns
 from bench.store.predictions import Predictions
 from tasks.base import Encoded, Row, Task
+from tasks.generated import GeneratedRow
 from tasks.loading import prompts
 
 
@@ -52,7 +53,7 @@ def known_words(
     """How well the tokenizer knows the rows' words; no columns for a task that has its own ids."""
     if task.vocabulary is not None:
         return {}
-    words = sum(len(row.query.split()) + len(row.document.split()) for row in rows)
+    words = sum(_words(*pair, tokenizer) for pair in zip(rows, encoded, strict=True))
     tokens_in = sum(row.tokens_in for row in encoded)
     found: columns.Row = {"tokens_per_word": tokens_in / words if words else None}
     unknown = getattr(tokenizer, "unk_token_id", None)
@@ -61,6 +62,13 @@ def known_words(
         ids = [token for row in encoded for token in row.ids]
         found["unknown_tokens_frac"] = ids.count(unknown) / len(ids)
     return found
+
+
+def _words(row: Row, encoded: Encoded, tokenizer: Any) -> int:
+    """The words of a row; of one that is written for a length, those of what was written."""
+    if isinstance(row, GeneratedRow):
+        return len(tokenizer.decode(encoded.ids, skip_special_tokens=True).split())
+    return len(row.query.split()) + len(row.document.split())
 
 
 def rows_without_references(cell: Cell) -> list[Row]:
@@ -74,7 +82,8 @@ def predict(
     task, family = cell.build_task(), arms.load(cell, arms.method_of(cell))
     arms.check_fit(cell, task, family)
     asked = [*arms.batches(rows, cell.turns)]
-    encoded = [task.encode(first, family.tokenizer, cell.length) for first, *_ in asked]
+    texts = [first for first, *_ in asked]
+    encoded = encoded_rows.encoded(cell, task, texts, family.tokenizer)
     later = [[prompts.question(row, family.tokenizer) for row in others] for _, *others in asked]
     hashes = [_input_hash(*each) for each in zip(encoded, later, strict=True)]
     stored = Predictions(results / "predictions", cell.prediction_key)
@@ -113,7 +122,7 @@ def predict(
         report(stage, answered, len(asked))
     tokens_in = sum(row.tokens_in for row in encoded)
     tokens_seen = sum(len(row.ids) for row in encoded)
-    return known_words(task, rows[:: cell.turns], encoded, family.tokenizer) | {
+    return known_words(task, texts, encoded, family.tokenizer) | {
         "tokens_in_mean": tokens_in / len(asked),
         "tokens_seen_mean": tokens_seen / len(asked),
         "truncated_frac": 1 - tokens_seen / tokens_in,

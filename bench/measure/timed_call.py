@@ -98,7 +98,7 @@ class Arm:
         integrity.check_plain_tensor(logits)
         if self.last is not None and torch.equal(logits, self.last):
             fail_check("returns a cached output: another input gave the same")
-        integrity.check_attention_ran(self.family, attended)
+        self.check_attended(attended)
         if self.keeps:
             self.replay, self.keeps = (self.repeated(i), logits), False
         self.last = logits
@@ -107,6 +107,11 @@ class Arm:
         self.waited.append(waited + linux.waited_ns())
         self.untimed.append(perf_counter_ns() - entered - took - needed)
         return took
+
+    def check_attended(self, before: int) -> None:
+        """Raises IntegrityError when the timed call, before which the method had attended so often,
+        didn't run it."""
+        integrity.check_attention_ran(self.family, before)
 
     def active_ns(self) -> list[int]:
         """Nanoseconds of each call outside the timed region, without waiting for a processor."""

@@ -25,6 +25,7 @@ from tasks.base import ANSWERS
 
 TRAININGS = ("training", "base_training")
 SOLO_DIFFERS = 0.1
+MOST_UNKNOWN_FRAC = 0.05
 QUALITY_STYLE: dict[str, str] = {
     QualityVerdict.KEPT: "[green]{}[/]",
     QualityVerdict.HIGHER: "[green]{}[/]",
@@ -133,6 +134,11 @@ def _own_data(r: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"These rows have {r['tokens_per_word']:.1f} tokens a word{share}: the shipped weights "
             "know only the words of this project's own rows."
+        )
+    elif (r.get("unknown_tokens_frac") or 0) > MOST_UNKNOWN_FRAC:
+        yield (
+            f"{r['unknown_tokens_frac']:.1%} of the tokens are unknown to the tokenizer: it is too "
+            "small for the words of these rows."
         )
     if r.get("chance_reason"):
         yield f"Best constant answer not known: {r['chance_reason']}."

@@ -43,7 +43,7 @@ def needle(rng: Random, split: str) -> Sample:
     depths = sorted(rng.random() for _ in facts)
     asked, person = FACTS[chosen[0]], names[0]
     told = rng.sample(facts, len(facts))
-    sentences = filler.prose(rng, split)
+    sentences = filler.prose(rng)
 
     def document(units: int) -> str:
         text = sentences.first(units)

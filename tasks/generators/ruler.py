@@ -9,11 +9,11 @@ import math
 import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import cycle, islice, pairwise
 from random import Random
 
 from tasks.generated import Question, Sample
-from tasks.generators import filler, line_names, linked_paragraphs, stories, story_words
+from tasks.generators import filler, line_names, story_words
 
 NEEDLE = "One of the special magic {kind} for {key} is: {value}."
 ANNOUNCED = (
@@ -56,9 +56,12 @@ NIAH = {
 }
 
 
-def needles(kind: Needles, rng: Random, split: str, turns: int = 1) -> Sample:
+def needles(
+    kind: Needles, rng: Random, split: str, turns: int = 1, sentences: Sequence[str] = ()
+) -> Sample:
     """Values of one or several keys to be found: niah_*. Each of several turns asks for other keys;
-    in a haystack of needles as many are hidden."""
+    in a haystack of needles as many are hidden. Prose is of the `sentences`, where some are given,
+    from the first on and again where they come to an end."""
     words = line_names.line_names("LRT-NL", split, rng, None)
     draw = {
         "words": lambda: next(words),
@@ -92,8 +95,10 @@ def needles(kind: Needles, rng: Random, split: str, turns: int = 1) -> Sample:
 
     if kind.haystack == "noise":
         lines, between = filler.Endless(lambda: filler.NOISE), "\n"
+    elif kind.haystack == "prose" and sentences:
+        lines, between = filler.Endless(cycle(sentences).__next__), " "
     elif kind.haystack == "prose":
-        lines, between = filler.prose(rng, split), " "
+        lines, between = filler.prose(rng), " "
     else:
         lines, between = filler.Endless(lambda: needle(next(keys), next(values))), "\n"
     depths = sorted(rng.sample(DEPTHS, len(facts)))
@@ -240,52 +245,3 @@ def frequent_words(rng: Random) -> Sample:
         " Answer: According to the coded text above, the three most frequently appeared words are:"
     )
     return Sample(document, question, tuple(coined.first(3)), prefix)
-
-
-def questions(rng: Random, split: str, linked: bool) -> Sample:
-    """A question over documents: qa_1 asks for one fact, qa_2 for two that are linked. The
-    paragraphs are the project's own; those around the right ones are of the same kind, with other
-    people and things, and plain prose where these come to an end."""
-    people = rng.sample(stories.names(split), len(stories.names(split)))
-    things = [f"{adjective} {noun}" for noun in story_words.NOUNS
-              for adjective in story_words.ADJECTIVES]  # fmt: skip
-    rng.shuffle(things)
-    owner, thing = people.pop(), things.pop()
-    home = rng.choice(story_words.PLACES)
-    places = [place for place in story_words.PLACES if place != home]
-    sentences = filler.prose(rng, split)
-    written = 0
-
-    def paragraph(title: str, fact: str) -> str:
-        nonlocal written
-        written += 4
-        return f"{title}\n{fact} {' '.join(sentences.first(written)[-4:])}"
-
-    def lives(name: str, place: str) -> str:
-        return paragraph(name, linked_paragraphs.LIVES.format(name, place))
-
-    def owns(what: str, name: str) -> str:
-        return paragraph(f"The {what}", linked_paragraphs.OWNS.format(what, name))
-
-    def other() -> str:
-        if people and rng.random() < 0.5:
-            return lives(people.pop(), rng.choice(places))
-        if people and things:
-            return owns(things.pop(), rng.choice(people))
-        return paragraph("The day", "")
-
-    gold = [lives(owner, home), *([owns(thing, owner)] if linked else [])]
-    others, state = filler.Endless(other), rng.random()
-    order = (
-        "Answer the question based on the given documents. Only give me the answer and do not "
-        "output any other words.\n\n"
-    )
-
-    def document(units: int) -> str:
-        texts = [*gold, *others.first(units)]
-        Random(str(state)).shuffle(texts)
-        listed = (f"Document {i}:\n{text}" for i, text in enumerate(texts, start=1))
-        return f"{order}The following are given documents.\n\n" + "\n\n".join(listed)
-
-    asked = linked_paragraphs.WHERE.format(thing) if linked else f"Where does {owner} live?"
-    return Sample(document, f"\n\n{order}Question: {asked}", (home,), " Answer:")

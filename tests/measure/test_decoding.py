@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -81,6 +82,25 @@ def test_both_arms_read_the_same_tokens_whatever_pairs_there_are():
     assert read["M"][:-replayed] == read["V"], "the steps of vanilla's own pairs, too"
     assert len(read["V"]) == 3 * (10 + 2 * 3)
     assert {number for number, _ in read["V"]} == set(range(6)), "each of 8 steps"
+
+
+@torch.inference_mode()
+def test_the_decoder_beside_an_encoder_is_timed_with_a_method_in_the_encoder():
+    for kind in (T5Family, BartFamily):
+        family, prompts = kind.tiny(Vanilla()), inputs()
+        answers = ForcedAnswers(prompts, torch.arange(NEW)[None] + 5)
+        arm = DecodingArm(family, Vanilla(), prompts, "cpu", answers=answers)
+        assert all(arm(i) > 0 for i in range(NEW + 1)) and arm.number == 1
+        family.prefill = partial(silent, family, family.prefill)
+        with pytest.raises(IntegrityError, match="never calls its own attention"):
+            DecodingArm(family, Vanilla(), prompts, "cpu", answers=answers)(0)
+
+
+def silent(family, prefill, *prompt):
+    """A reading that doesn't run the method."""
+    before, decoding = family.calls, prefill(*prompt)
+    family.calls = before
+    return decoding
 
 
 @torch.inference_mode()

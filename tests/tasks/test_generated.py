@@ -8,7 +8,7 @@ import pytest
 
 from bench.request import plugins
 from tasks import metrics
-from tasks.base import Data
+from tasks.base import Data, DataError
 from tasks.generated import most_units
 from tasks.generators import babi
 from tasks.generators.associations import FACTS
@@ -136,6 +136,51 @@ def test_official_rows(name, tmp_path):
     assert (row.id, tuple(row.references)) == (row_id, answers)
     assert task.score([answers[0]], [row.references])["value"] in (0, 100)
     assert task.encode(row, Text(), 4096).ids
+
+
+ASKED = [{"role": "user", "content": "Write a poem."}]
+WRONG = {
+    "graphwalks": [({"answer_nodes": "[b]"}, r"'answer_nodes' holds '\[b\]', expected a list")],
+    "babilong_qa1": [({"target": "hall"}, "holds 'hall', which qa1 .*; accepted: bathroom")],
+    "infinitebench_passkey": [({"answer": []}, r"'answer' holds \[\], expected a list")],
+    "mrcr": [
+        ({"prompt": "Hello"}, "column 'prompt' holds 'Hello', expected a JSON list of messages"),
+        ({"prompt": "[]"}, r"column 'prompt' holds '\[\]', expected"),
+        ({"prompt": json.dumps([{"role": "user", "content": ["a"]}])}, "expected a JSON list"),
+        ({"prompt": json.dumps([*ASKED, {"role": "assistant", "content": "b"}])},
+         "the last message is of assistant, expected user"),
+        ({"answer": "Roses"}, "column 'answer' holds 'Roses', expected x1…"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"), [(name, *one) for name, many in WRONG.items() for one in many]
+)
+def test_rows_of_another_version_are_one_line(name, change, message, tmp_path):
+    file, record, *_ = OFFICIAL[name]
+    task = build(name)
+    (tmp_path / task.benchmark).mkdir()
+    (tmp_path / task.benchmark / file).write_text(json.dumps({**record, **change}))
+    with pytest.raises(DataError, match=message) as caught:
+        task.load(Data("local", tmp_path), None, 4096, 0)
+    assert "line 1" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_conversations_of_so_many_needles_are_taken(tmp_path):
+    _, record, *_ = OFFICIAL["mrcr"]
+    for number in (2, 8):
+        (tmp_path / "mrcr" / f"{number}needle").mkdir(parents=True)
+        lines = [json.dumps({**record, "n_needles": number})] * number
+        (tmp_path / "mrcr" / f"{number}needle" / f"{number}needle_mrcr.jsonl").write_text(
+            "\n".join(lines)
+        )
+    data = Data("local", tmp_path)
+    assert len(build("mrcr").load(data, None, 4096, 0).rows) == 10
+    rows = build("mrcr", needles=8).load(data, None, 4096, 0).rows
+    assert [row.id for row in rows] == [f"8needle-{at:04d}" for at in range(8)]
+    with pytest.raises(DataError, match="no file of needles=4; accepted: 2, 8"):
+        build("mrcr", needles=4).load(data, None, 4096, 0)
 
 
 def test_an_answer_must_begin_as_asked():

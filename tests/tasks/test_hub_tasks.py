@@ -48,7 +48,7 @@ FILES = {
     "infinitebench_passkey": ("passkey.jsonl", lines_of({"id": 0, "context": "71432",
         "input": "q?", "answer": ["71432"]})),
     "babilong_qa1": ("data/qa1/4k.json", lines_of(*2 * [{"input": "Ann went to the hall.",
-        "question": "Where is Ann?", "target": "hall"}])),
+        "question": "Where is Ann?", "target": "hallway"}])),
 }  # fmt: skip
 
 

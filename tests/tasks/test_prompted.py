@@ -45,12 +45,28 @@ def test_a_template_makes_the_prompt(tmp_path):
     assert task().score(["france"], [row.references])["value"] == 100
 
 
+def test_the_split_that_there_are_files_of_is_scored(tmp_path):
+    data = folder(tmp_path, {"text": "x", "question": "q", "answer": "1"})
+    given = {"train": "*.none", "validation": "*.jsonl"}
+    assert task(files={"validation": "*.jsonl"}).load(data, None, 512, 0).split == "validation"
+    assert task(files=given, default_split="validation").load(data, None, 512, 0).rows
+    assert task(files=given | {"test": "*.jsonl"}).load(data, None, 512, 0).split == "test"
+
+
+@pytest.mark.parametrize("value", [True, "True", "true", [True]])
+@pytest.mark.parametrize("keys", [(True, False), ("true", "false")])  # a cell is stored as JSON
+def test_truth_has_a_text_however_it_is_written(tmp_path, value, keys):
+    data = folder(tmp_path, {"text": "x", "question": "q", "answer": value})
+    spelled = task(texts={"answer": dict(zip(keys, ("yes", "no"), strict=True))})
+    assert spelled.load(data, None, 512, 0).rows[0].references == ("yes",)
+
+
 def test_values_may_have_texts(tmp_path):
     data = folder(tmp_path, {"text": "x", "question": "q", "answer": 1})
     yes = {"answer": {0: "no", 1: "yes"}}
     (row,) = task(texts=yes).load(data, None, 512, 0).rows
     assert row.references == ("yes",)
-    with pytest.raises(DataError, match="column 'answer' holds '1'; texts has 0"):
+    with pytest.raises(DataError, match="column 'answer' holds 1; texts has 0"):
         task(texts={"answer": {0: "no"}}).load(data, None, 512, 0)
 
 
@@ -147,3 +163,24 @@ def test_the_second_version_fills_its_placeholders(tmp_path):
     (row,) = task.load(Data("local", tmp_path), None, 512, 0).rows
     assert row.document + row.query + row.ending == "c {x}\n{}What: q?\n(A) a\n(B) b"
     assert task.score(["**The correct answer is (B)**"], [row.references])["value"] == 100
+    (tmp_path / "data.json").write_text(json.dumps([{**rows[0], "answer": "E"}]))
+    with pytest.raises(DataError, match="entry 1: column 'answer' holds 'E', expected A, B, C or"):
+        task.load(Data("local", tmp_path), None, 512, 0)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        ('{"trec": "{context}{question}"}', "dataset2prompt.json: longbench_trec: query=input is"),
+        ('{"trec": "{context}{input"}', "dataset2prompt.json: longbench_trec: prompt"),
+        ('{"qasper": "{context}"}', "dataset2prompt.json: no prompt for trec; found qasper"),
+        ("[]", "dataset2prompt.json: found list, expected an object of prompts"),
+        ('{"trec": "é"}', "dataset2prompt.json: not UTF-8 at byte 10"),
+    ],
+)
+def test_prompts_of_another_version_are_one_line(tmp_path, prompts, message):
+    task, data = longbench(tmp_path)
+    (tmp_path / "config" / "dataset2prompt.json").write_bytes(prompts.encode("latin1"))
+    with pytest.raises(DataError, match=message) as caught:
+        task.load(data, None, 512, 0)
+    assert "\n" not in str(caught.value)

@@ -178,3 +178,89 @@ def test_a_long_official_row_loses_its_middle_and_says_if_its_needle(tmp_path, d
 def test_an_unknown_member_is_refused():
     with pytest.raises(Exception, match="member=niah; accepted: niah_single_1"):
         plugins.build({**plugins.conf("task", "ruler_vt"), "member": "niah"})
+
+
+ESSAYS = {
+    "text": "The first essay.\n\nIt  says\nthat grass grows. " + "Why does it? It rains. " * 30
+}
+PARAGRAPHS = [f"Town {i} was founded by Ada{i}. It is a town." for i in range(40)]
+SQUAD = {"version": "v2.0", "data": [
+    {"title": "Towns", "paragraphs": [
+        {"context": text, "qas": [
+            {"question": f"Who founded town {i}?", "is_impossible": False,
+             "answers": [{"text": f"Ada{i}"}, {"text": f"Ada{i}."}]},
+            {"question": "Who left?", "is_impossible": True, "answers": []}]}
+        for i, text in list(enumerate(PARAGRAPHS))[at : at + 4]]}
+    for at in range(0, 40, 4)]}  # fmt: skip
+HOTPOTQA = [{"question": f"Where is {i}?", "answer": f"place{i}",
+             "context": [[f"Title {i} {j}", ["One. ", f"In place{i}."]] for j in range(10)]}
+            for i in range(12)]  # fmt: skip
+TEXTS = {
+    "niah_single_2": ("PaulGrahamEssays.json", ESSAYS),
+    "niah_multiquery": ("PaulGrahamEssays.json", ESSAYS),
+    "qa_1": ("squad.json", SQUAD),
+    "qa_2": ("hotpotqa.json", HOTPOTQA),
+}
+
+
+def texts(folder, member, content=None):
+    name, right = TEXTS[member]
+    (folder / "ruler").mkdir(exist_ok=True)
+    (folder / "ruler" / name).write_text(json.dumps(right if content is None else content))
+    return Data("local", folder)
+
+
+@pytest.mark.parametrize("member", TEXTS)
+def test_official_texts_make_rows(tmp_path, member):
+    task, data = ruler(member), texts(tmp_path, member)
+    loaded = task.load(data, 8, 700, 0)
+    assert loaded == task.load(data, 8, 700, 0) != task.load(data, 8, 700, 1)
+    assert loaded.rows[:2] == task.load(data, 2, 700, 0).rows and loaded.split == "test"
+    for row in loaded.rows[-2:]:
+        text, tokens = written(task, row, 700)
+        assert 700 - 100 <= tokens + task.max_new_tokens <= 700
+        found = [text.count(" ".join(Text().cut(answer))) for answer in row.references]
+        assert found[0] > 0 and (member[:2] == "qa" or set(found) == {1})
+        # What a method's process is given holds no answer of a question.
+        if member[:2] == "qa":
+            assert not row.asked.answers
+
+
+def test_essays_begin_anew_and_documents_come_once(tmp_path):
+    task, data = ruler("niah_single_2"), texts(tmp_path, "niah_single_2")
+    text, _ = written(task, task.load(data, 1, 4096, 0).rows[0], 4096)
+    assert text.count("The first essay . It says that grass grows .") > 1
+    task, data = ruler("qa_1"), texts(tmp_path, "qa_1")
+    (row,) = task.load(data, 1, 4096, 0).rows
+    text, _ = written(task, row, 4096)  # all that there are, as in the official code
+    assert text.count("was founded by") == 40 and row.references == ("Ada0", "Ada0.")
+    near, _ = written(task, task.load(data, 1, 230, 0).rows[0], 230)
+    found = set(re.findall(r"by Ada(\d+)", near))
+    assert {"0", "1", "2", "3"} <= found and len(found) < 12  # those of its article come first
+
+
+@pytest.mark.parametrize(
+    ("member", "content", "message"),
+    [
+        ("niah_single_2", {"essays": ""}, "no column 'text'; found essays; accepted: PaulGraham"),
+        ("niah_single_2", {"text": " "}, "has no texts; accepted: PaulGrahamEssays.json"),
+        ("qa_1", ["x"], r"found list, expected an object; accepted: SQuAD's dev-v2.0.json"),
+        ("qa_1", {"data": [{"paragraphs": [{"context": "x", "qas": [{"question": "?"}]}]}]},
+         r"data 1 paragraphs 1 qas 1: no column 'is_impossible'; found question; accepted: SQuAD"),
+        ("qa_1", {"data": [{"paragraphs": [{"context": "x", "qas": []}]}]},
+         "has no questions with an answer; accepted: SQuAD's dev-v2.0.json"),
+        ("qa_2", {"data": []}, "found dict, expected a list; accepted: hotpot_dev_distractor_v1"),
+        ("qa_2", [{"question": "?", "answer": "!", "context": {"title": []}}],
+         "entry 1: column 'context' is no list of title, sentences; accepted: hotpot"),
+    ],
+)  # fmt: skip
+def test_other_texts_are_refused_in_a_line(tmp_path, member, content, message):
+    with pytest.raises(DataError, match=message) as caught:
+        ruler(member).load(texts(tmp_path, member, content), 1, 2048, 0)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_rows_and_texts_both_are_named(tmp_path):
+    wanted = r"no file .*/ruler/.*qa_1/validation.jsonl .* nor squad.json or dev-v2.0.json"
+    with pytest.raises(DataError, match=wanted):
+        ruler("qa_1").load(Data("local", tmp_path), 1, 2048, 0)

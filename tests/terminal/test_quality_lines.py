@@ -48,6 +48,12 @@ def test_own_data_on_shipped_weights_have_a_note_of_what_was_measured(capsys):
     assert "a word" not in shown(capsys, **words, data_source="hub", weights_kind="finetuned")
 
 
+def test_a_tokenizer_that_is_too_small_for_the_words_is_named(capsys):
+    many = shown(capsys, weights_kind="random", unknown_tokens_frac=0.31)
+    assert "31.0% of the tokens are unknown to the tokenizer" in " ".join(many.split())
+    assert "unknown" not in shown(capsys, weights_kind="random", unknown_tokens_frac=0.01)
+
+
 def test_a_chance_level_that_is_not_known_says_why(capsys):
     text = shown(capsys, chance_reason="the data have 3 other rows")
     assert "best constant answer" in text and "not known" in text

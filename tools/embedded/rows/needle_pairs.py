@@ -54,7 +54,7 @@ def asked_needles(rng: Random, kind: ruler.Needles, tokens: int, questions: int)
     hidden = [needle(key) for key in islice(keys, questions * rng.choice((1, 2)))]
     count = max(1, tokens // UNIT_TOKENS[kind.haystack] - len(hidden))
     if kind.haystack == "prose":
-        text = filler.prose(rng, "train").first(count)
+        text = filler.prose(rng).first(count)
     elif kind.haystack == "noise":
         text = [filler.NOISE] * count
     else:
