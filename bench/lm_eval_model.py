@@ -36,15 +36,15 @@ from bench.request.schema import BASELINE
 from methods.base import SequenceInfo, Unsupported
 from methods.eviction import Rolling
 from tasks.base import ANSWERS, Encoded
+from tasks.loading.lm_eval_package import MODEL
 
-NAME = "longctx-bench"
 GREEDY = {"attention_mask", "do_sample", "temperature", "top_k", "top_p"}
 """Arguments of a generation that change nothing where the likeliest token is taken."""
 Scored = tuple[Any, list[int], list[int]]
 """A request of lm_eval: its key in a cache of answers, context and continuation."""
 
 
-@register_model(NAME)
+@register_model(MODEL)
 class LongContextLM(HFLM):  # type: ignore[misc]
     """`pretrained` is a model of conf/model, a checkpoint folder or a hub id that `bench fetch`
     got; further `parameters` are the method's. Raises RequestError."""
