@@ -94,12 +94,10 @@ def conf(group: str, name: str) -> dict[str, Any]:
     RequestError with the nearest name, or with what is wrong with the file."""
     choices = available(group)
     stem, _, member = name.partition(":")
-    if (
-        member
-        and stem in choices
-        and (content := checked(group, choices[stem])).get("member") == ""
-    ):
-        return {**content, "name": name, "member": member}
+    if member and stem in choices:
+        content = checked(group, choices[stem])
+        if content.get("member") == "":
+            return {**content, "name": name, "member": member}
     if name not in choices:
         error = unknown(group, name, choices)
         raise RequestError("; ".join([str(error), *problems()]))
