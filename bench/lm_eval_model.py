@@ -10,6 +10,7 @@ then scored, or generated, over what is kept.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -40,6 +41,7 @@ from tasks.loading.lm_eval_package import MODEL
 
 GREEDY = {"attention_mask", "do_sample", "temperature", "top_k", "top_p"}
 """Arguments of a generation that change nothing where the likeliest token is taken."""
+log = logging.getLogger("lm_eval.bench")
 Scored = tuple[Any, list[int], list[int]]
 """A request of lm_eval: its key in a cache of answers, context and continuation."""
 
@@ -90,9 +92,7 @@ class LongContextLM(HFLM):  # type: ignore[misc]
 
     def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> list[float]:
         """Raises RequestError for a method that only compresses what stands before a text."""
-        method = self.family.method
-        cache = method.kv_cache(self.family.workload(self.max_length, 1))
-        if cache is not None and not isinstance(method, Rolling):
+        if self._compresses and not isinstance(self.family.method, Rolling):
             raise RequestError(
                 f"{self.shown}: the likelihood of a whole text has no context before it whose KV "
                 "cache could be compressed; it takes a method without a KV cache of its own, such "
@@ -106,6 +106,7 @@ class LongContextLM(HFLM):  # type: ignore[misc]
     ) -> list[tuple[float, bool]]:
         """Log-likelihood of each continuation, and whether it is the greedy one. Continuations that
         differ in their last token alone share a forward pass."""
+        self._warn_of_single_tokens(requests)
         inputs: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
         for number, (_, context, continuation) in enumerate(requests):
             if len(continuation) > self.max_length:
@@ -130,6 +131,23 @@ class LongContextLM(HFLM):  # type: ignore[misc]
                             "loglikelihood", requests[number][0], answers[number]
                         )
         return [answers[number] for number in range(len(requests))]
+
+    def _warn_of_single_tokens(self, requests: Sequence[Scored]) -> None:
+        """The prompt's reading gives the first token of a continuation, before its cache is
+        compressed."""
+        single = sum(len(continuation) == 1 for _, _, continuation in requests)
+        if single and self._compresses:
+            log.warning(
+                f"{self.shown}: {single} of {len(requests)} continuations have one token, which "
+                "follows from the context before its KV cache is compressed: their scores are "
+                "those of the method that reads the prompt"
+            )
+
+    @property
+    def _compresses(self) -> bool:
+        """Whether the method has a KV cache of its own."""
+        workload = self.family.workload(self.max_length, 1)
+        return self.family.method.kv_cache(workload) is not None
 
     @torch.inference_mode()
     def _logits(self, group: Sequence[Any], whole: bool) -> Tensor:
