@@ -1,5 +1,5 @@
-"""Methods as a model of lm-evaluation-harness: vanilla scores and answers as its own model `hf` does
-on the same checkpoint; a method's compressed cache is what a continuation is scored over."""
+"""Methods as a model of lm-evaluation-harness: vanilla scores and answers as its own model does on
+the same checkpoint; a continuation is scored over what a method keeps of its context."""
 
 from __future__ import annotations
 

@@ -80,9 +80,9 @@ def test_a_sweep_takes_several_of_them():
 
 
 def test_other_tasks_have_no_members():
-    with pytest.raises(RequestError, match="unknown task 'ruler_vt:x'. Did you mean ruler_vt"):
+    with pytest.raises(RequestError, match=r"unknown task 'ruler_vt:x'\. Did you mean ruler_vt"):
         plugins.conf("task", "ruler_vt:x")
-    with pytest.raises(RequestError, match="unknown task 'lm_evil:x'. Did you mean lm_eval"):
+    with pytest.raises(RequestError, match=r"unknown task 'lm_evil:x'\. Did you mean lm_eval"):
         plugins.conf("task", "lm_evil:x")
 
 
@@ -191,9 +191,9 @@ def test_scores_are_those_of_lm_eval(folder, installed):
 
 
 def test_a_metric_that_is_no_mean_is_refused(folder, installed):
-    with pytest.raises(DataError, match="bleu is no mean over documents.*task.metric=exact_match"):
+    with pytest.raises(DataError, match=r"bleu is no mean.*task\.metric=exact_match"):
         built("lamps", folder, metric="bleu").load(Data("local", folder), 3, 512, 0)
-    with pytest.raises(DataError, match="no metric 'f1'; accepted: task.metric=exact_match, bleu"):
+    with pytest.raises(DataError, match=r"no metric .f1.*task\.metric=exact_match, bleu"):
         built("lamps", folder, metric="f1").load(Data("local", folder), 3, 512, 0)
 
 
