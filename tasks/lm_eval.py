@@ -98,9 +98,8 @@ class LmEval(Reader):
         if data.split not in (None, split):
             raise DataError(f"{self.name} has no split '{data.split}'; lm_eval scores {split}")
         self._aggregation(task, self._key(length))
-        with package.quiet():
-            task.build_all_requests(limit=n, rank=0, world_size=1)
-        rows = [self._row(at, one, task, origin) for at, one in enumerate(task.instances)]
+        requests = package.requests(task, n)
+        rows = [self._row(at, one, task, origin) for at, one in enumerate(requests)]
         digest = package.as_json(package.digest_of(task, rows[0].document))
         sha256 = hashlib.sha256(digest.encode()).hexdigest()
         return Loaded(rows, split, sha256, len(task.eval_docs))

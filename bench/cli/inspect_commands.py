@@ -20,6 +20,9 @@ from bench.terminal import text_table
 from bench.terminal.arguments import add_json, parser_for
 from tasks.base import Data, DataError, FetchError, Task
 
+TOKENIZER = "bench/models/embedded/t5"
+"""What tasks are checked with."""
+
 
 def fetch(arguments: Sequence[str]) -> int:
     """The only command that touches the network."""
@@ -107,7 +110,7 @@ def check(arguments: Sequence[str]) -> int:
     from tasks.check import check as check_task
 
     records = []
-    tokenizer = AutoTokenizer.from_pretrained(plugins.ROOT / "bench/models/embedded/t5")
+    tokenizer = AutoTokenizer.from_pretrained(plugins.ROOT / TOKENIZER)
     for name in (value for option, value in options if option == "task"):
         data = _source(source.get("data"), folder, source.get("data.split"), name)
         report = check_task(_task(name, folder), tokenizer, data)
@@ -273,6 +276,8 @@ def _task(name: str, folder: str | Path | None = None) -> Task:
     conf = plugins.conf("task", name)
     if folder and "include_path" in conf:
         conf["include_path"] = str(folder)
+    if "tokenizer" in conf:
+        conf["tokenizer"] = TOKENIZER
     return task_of(conf)
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tasks.base import DataError
+from tasks.base import DataError, FetchError
 from tasks.loading.sources import first_line
 
 PACKAGE, EXTRA = "lm_eval", "lm-eval"
@@ -124,11 +124,27 @@ def _loaded(origin: Origin, online: bool) -> Any:
         about = f"{PREFIX}{origin.name}: can't load its data: {first_line(error)}"
         path = str(config.get("dataset_path") or "")
         got = f"; `bench fetch {PREFIX}{origin.name}` gets {path} from the hub" if path else ""
-        raise DataError(about + ("" if online or Path(path).exists() else got)) from None
-    if origin.num_fewshot is not None or task.get_config("num_fewshot") is None:
+        if online:
+            raise FetchError(about) from None
+        raise DataError(about + ("" if Path(path).exists() else got)) from None
+    own_shots = task.get_config("num_fewshot")
+    if origin.num_fewshot and own_shots == 0:
+        raise DataError(
+            f"{PREFIX}{origin.name} takes no examples, which its YAML says (num_fewshot: 0); given: "
+            f"task.num_fewshot={origin.num_fewshot}"
+        )
+    if origin.num_fewshot is not None or own_shots is None:
         task.set_config("num_fewshot", origin.num_fewshot or 0)
-    task.set_fewshot_seed(SEEDS["few-shot"])
     return task
+
+
+def requests(task: Any, n: int | None) -> list[Any]:
+    """lm_eval's requests for the first n documents of a loaded task (None: all): the same ones
+    each time."""
+    task.set_fewshot_seed(SEEDS["few-shot"])
+    with quiet():
+        task.build_all_requests(limit=n, rank=0, world_size=1)
+    return list(task.instances)
 
 
 def refusal(config: Mapping[str, Any]) -> str:

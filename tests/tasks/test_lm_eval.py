@@ -160,6 +160,7 @@ def test_prompts_limit_and_metric_are_the_tasks_own(folder, installed):
     shots = built("lamps", folder, num_fewshot=1).load(Data("local", folder), 3, 512, 0)
     assert shots.rows[0].document.endswith(loaded.rows[0].document)
     assert shots.rows[0].document.count("Which colour?") == 2 and shots.sha256 != loaded.sha256
+    assert built("lamps", folder, num_fewshot=1).load(Data("local", folder), 3, 512, 0) == shots
     assert built("lamps", folder, max_new_tokens=3).max_new_tokens == 3
 
 
