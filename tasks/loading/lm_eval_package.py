@@ -130,7 +130,7 @@ def _loaded(origin: Origin, online: bool) -> Any:
     own_shots = task.get_config("num_fewshot")
     if origin.num_fewshot and own_shots == 0:
         raise DataError(
-            f"{PREFIX}{origin.name} takes no examples, which its YAML says (num_fewshot: 0); given: "
+            f"{PREFIX}{origin.name} takes no examples: its YAML has num_fewshot: 0; given: "
             f"task.num_fewshot={origin.num_fewshot}"
         )
     if origin.num_fewshot is not None or own_shots is None:
