@@ -89,8 +89,6 @@ class LmEval(Reader):
     # --- rows -----------------------------------------------------------------------------------
 
     def load(self, data: Data, n: int | None, length: int, seed: int) -> Loaded:
-        if not self.member:
-            raise DataError(f"task={self.name}: {WHICH}")
         self._check_data(data, n)
         origin = self._origin(length)
         task = package.load(origin)
@@ -105,6 +103,9 @@ class LmEval(Reader):
         return Loaded(rows, split, sha256, len(task.eval_docs))
 
     def _check_data(self, data: Data, n: int | None) -> None:
+        if not self.member:
+            error = NoEmbeddedRows if data.source == "embedded" else DataError
+            raise error(f"task={self.name}: {WHICH}")
         if data.source == "embedded":
             raise NoEmbeddedRows(
                 f"{self.name} has no embedded rows: use data=hub, or data.dir=FOLDER for YAMLs of "
