@@ -3,30 +3,31 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
 
 from bench.errors import RequestError
+from bench.terminal.arguments import parser_for
 from tasks.loading import lm_eval_package
 
 MODEL, TARGET = lm_eval_package.MODEL, "bench.lm_eval_model:LongContextLM"
-HELP = f"""\
-usage: bench lm_eval ARGUMENT …        the arguments of the command lm_eval
-
-Runs lm-evaluation-harness with the model {MODEL}: any method in any model that answers with
-text. Offline, unless HF_HUB_OFFLINE=0 says otherwise: `bench fetch lm_eval:TASK` gets data.
-
-bench lm_eval run --model {MODEL} \\
-    --model_args pretrained=CHECKPOINT,method=snapkv,budget=0.25 --tasks TASK
-"""
 
 
 def lm_eval(arguments: Sequence[str]) -> int:
     """Raises RequestError where the package isn't installed, and what the model raises."""
+    parser = parser_for(
+        "lm_eval",
+        "lm-evaluation-harness: the arguments of its command lm_eval, and one more model,\n"
+        f"{MODEL}: any method in any model that answers with text. Offline unless\n"
+        "HF_HUB_OFFLINE=0 is set: bench fetch lm_eval:TASK gets a task's data",
+        f"bench lm_eval run --model {MODEL} \\\n"
+        "  --model_args pretrained=CHECKPOINT,method=snapkv,budget=0.25 --tasks TASK",
+    )
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="those of lm_eval")
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(HELP, end="")
-        return 0
+        parser.parse_args(["--help"])
     if missing := lm_eval_package.missing():
         raise RequestError(missing)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
