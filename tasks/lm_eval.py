@@ -248,8 +248,9 @@ class LmEval(Reader):
 
 
 def _name(metric: Any) -> str:
-    """A metric of a YAML; of a function FILE.NAME its name."""
-    return str(metric).rpartition("/")[2].rpartition(".")[2]
+    """A metric of a YAML; of a function /FILE.NAME its name."""
+    name = str(metric)
+    return name.rpartition(".")[2] if "/" in name else name
 
 
 def _average(values: Sequence[float]) -> float:
