@@ -142,12 +142,16 @@ class LmEval(Reader):
 
     def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
         """As lm_eval's model `hf`: the last `length` ids of the prompt with the tokenizer's special
-        tokens, a first one not twice. No token is VIP."""
+        tokens, a first one not twice. The VIP tokens are the query; rows of lm_eval have none."""
+        assert isinstance(row, Prompt)
+        text, asked = row.document + row.query + row.ending, 0
         start = getattr(tokenizer, "bos_token", None)
-        special = not (start and row.document.startswith(start))
-        ids = list(tokenizer(row.document, add_special_tokens=special)["input_ids"])
+        special = not (start and text.startswith(start))
+        ids = list(tokenizer(text, add_special_tokens=special)["input_ids"])
+        if row.query:
+            asked = len(tokenizer(row.query + row.ending, add_special_tokens=False)["input_ids"])
         kept = ids[-length:]
-        return Encoded(kept, [False] * len(kept), len(ids))
+        return Encoded(kept, [at >= len(kept) - asked for at in range(len(kept))], len(ids))
 
     @property
     def metric_version(self) -> int:
