@@ -24,7 +24,7 @@ ORDER = (
     ("execution",),
     ("measure", "train"),
     ("sweep", "compare", "export"),
-    ("conformance",),
+    ("conformance", "lm_eval_model"),
     ("terminal",),
     ("cli",),
 )

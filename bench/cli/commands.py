@@ -9,6 +9,7 @@ COMMAND_GROUPS = {
         "status": ("bench.cli.sweep_commands:status", "how far sweeps are: queue and store"),
         "train": ("bench.cli.train_command:train", "train a method's weights, or find them"),
         "fetch": ("bench.cli.inspect_commands:fetch", "download a task's data or a model"),
+        "lm_eval": ("bench.cli.lm_eval_command:lm_eval", "lm-evaluation-harness with any method"),
     },
     "look": {
         "ls": ("bench.cli.list_command:ls", "list methods, tasks, models, metrics, …"),

@@ -4,6 +4,7 @@ export | host."""
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,10 @@ from bench.request import plugins
 from bench.request.cell import task_of
 from bench.terminal import text_table
 from bench.terminal.arguments import add_json, parser_for
-from tasks.base import Data, DataError, FetchError
+from tasks.base import Data, DataError, FetchError, Task
+
+TOKENIZER = "bench/models/embedded/t5"
+"""What tasks are checked with."""
 
 
 def fetch(arguments: Sequence[str]) -> int:
@@ -33,7 +37,7 @@ def fetch(arguments: Sequence[str]) -> int:
     if not (options.tasks or options.model or options.probe):
         raise RequestError("fetch needs a TASK or --model ORG/NAME; bench ls tasks lists tasks")
     names = options.tasks or (plugins.available("task") if options.probe else [])
-    tasks = [_at(task_of(plugins.conf("task", name)), options) for name in names]
+    tasks = [_at(_task(name), options) for name in names]
     if options.probe:
         from tasks.loading.hub_probe import probe, table
 
@@ -43,7 +47,8 @@ def fetch(arguments: Sequence[str]) -> int:
     from tasks.loading import hub
 
     for task in tasks:
-        print(f"{task.name}: {_data(hub.fetch, task, split=options.split)}")
+        own = getattr(task, "fetch", None) or functools.partial(hub.fetch, task)
+        print(f"{task.name}: {_data(own, split=options.split)}")
     for name in options.model:
         print(f"{name}: {_fetch_model(name)}")
     return 0
@@ -99,15 +104,16 @@ def check(arguments: Sequence[str]) -> int:
     if stray := [word for word in words if word.partition("=")[0] not in accepted]:
         raise RequestError(f"can't read '{stray[0]}'; accepted: {'=…, '.join(accepted)}=…")
     source = dict(options)
-    data = _source(source.get("data"), source.get("data.dir"), source.get("data.split"))
+    folder = source.get("data.dir")
     from transformers import AutoTokenizer
 
     from tasks.check import check as check_task
 
     records = []
-    tokenizer = AutoTokenizer.from_pretrained(plugins.ROOT / "bench/models/embedded/t5")
+    tokenizer = AutoTokenizer.from_pretrained(plugins.ROOT / TOKENIZER)
     for name in (value for option, value in options if option == "task"):
-        report = check_task(task_of(plugins.conf("task", name)), tokenizer, data)
+        data = _source(source.get("data"), folder, source.get("data.split"), name)
+        report = check_task(_task(name, folder), tokenizer, data)
         records.append({"task": name, **vars(report)})
         if is_json:
             continue
@@ -259,14 +265,26 @@ def _submission_options(parser: argparse.ArgumentParser, arguments: Sequence[str
     parser.add_argument("--data-dir", type=Path, metavar="DIR", help="a local folder of the data")
     parser.add_argument("--split")
     options = parser.parse_args(arguments)
-    options.task = task_of(plugins.conf("task", options.task))
-    options.source = _source(options.data, options.data_dir, options.split)
+    name = options.task
+    options.task = _task(name, options.data_dir)
+    options.source = _source(options.data, options.data_dir, options.split, name)
     return options
 
 
-def _source(data: str | None, folder: str | Path | None, split: str | None) -> Data:
-    path = Path(folder) if folder else None
-    return Data(data or ("local" if path else "embedded"), path, split)
+def _task(name: str, folder: str | Path | None = None) -> Task:
+    """The task of this name, with what it takes of a request's data."""
+    conf = plugins.conf("task", name)
+    if folder and "include_path" in conf:
+        conf["include_path"] = str(folder)
+    if "tokenizer" in conf:
+        conf["tokenizer"] = TOKENIZER
+    return task_of(conf)
+
+
+def _source(data: str | None, folder: str | Path | None, split: str | None, name: str = "") -> Data:
+    """Of a task of another package the hub's, as it has no embedded rows."""
+    path = Path(folder).expanduser().resolve() if folder else None
+    return Data(data or ("local" if path else "hub" if ":" in name else "embedded"), path, split)
 
 
 def _data(function: Callable[..., Any], *given: Any, **named: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.errors import RequestError, errors_of
 from bench.request import code_hash, limits, plugins, protocol, questions
-from bench.request.compose import check_device, check_values, decoded_tokens
+from bench.request.compose import FROM_REQUEST, check_device, check_values, decoded_tokens
 from bench.request.protocol import json_sha256, without_module
 from bench.request.schema import BASELINE, MEASURES, MeasurePlan, uses_adapted
 from bench.status import WeightsProtocol
@@ -80,6 +80,8 @@ class Cell:
         if "training" in self.model:
             left_out.add("weights_sha256")
         content["method"], content["task"] = map(without_module, (self.method, self.task))
+        for name in FROM_REQUEST.keys() & content["task"].keys():
+            del content["task"][name]
         content["model"] = {k: v for k, v in self.model.items() if k not in left_out}
         content["model"]["family"] = protocol.class_name(self.model["family"])
         content["data"] = {k: v for k, v in self.data.items() if k != "dir"}

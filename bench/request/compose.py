@@ -37,6 +37,8 @@ RESOLVED = ("by_task", "default_task", "adapted_with", "longest")
 """Keys of a model that `resolve` applies and removes."""
 BY_TASK = ("n_by_task", "method_by_task", "task_by_answers")
 """Keys of a request that do not outlast its resolution."""
+FROM_REQUEST = {"include_path": ("data", "dir"), "tokenizer": ("model", "path")}
+"""Parameters of a task → the part of the request that they are where it gives none."""
 
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
@@ -100,9 +102,10 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
 
     schema.register()
     GlobalHydra.instance().clear()
+    words = [word for override in overrides for word in _member_overrides(override)]
     try:
         with initialize_config_dir(str(plugins.CONF), version_base="1.3"):
-            config = hydra_compose("config", overrides=list(overrides), return_hydra_config=True)
+            config = hydra_compose("config", overrides=words, return_hydra_config=True)
         hydra = {
             name: OmegaConf.to_container(config.hydra[name], resolve=True)
             for name in ("launcher", "sweeper", "runtime")
@@ -221,6 +224,8 @@ def check_overrides(overrides: Sequence[str], methods: Sequence[str] | None = No
     _check_scale(parsed)
     if "data.dir" in keys and "data" not in keys:
         result.append("data=local")
+    elif "data" not in keys and _all_members(parsed):
+        result.append("data=hub")
     if not {"task", "recipe", "experiment"} & set(keys):
         result += _task_overrides(result, keys)
     return result
@@ -235,6 +240,23 @@ def _task_overrides(overrides: Sequence[str], keys: Sequence[str]) -> list[str]:
     model = {**plugins.conf("model", chosen["model"]), **given}
     words = protocol.task_for(model, plugins.conf("", "config")["task_by_answers"])
     return [word for word in words if word.partition("=")[0] not in keys]
+
+
+def _all_members(parsed: Sequence[Any]) -> bool:
+    """Whether every task of a request is one of another package, which has no embedded rows."""
+    given = [o for o in parsed if o.key_or_group == "task"]
+    values = [v for o in given for v in (o.value().list if o.is_choice_sweep() else [o.value()])]
+    return bool(values) and all(":" in str(value) for value in values)
+
+
+def _member_overrides(override: str) -> list[str]:
+    """`task=NAME:MEMBER` as Hydra takes it: the YAML of NAME, and what it leaves open."""
+    key, _, value = override.partition("=")
+    stem, _, member = value.strip("'\"").partition(":")
+    if key != "task" or not member:
+        return [override]
+    name = quoted("task.name", f"{stem}:{member}")
+    return [f"task={stem}", name, quoted("task.member", member)]
 
 
 def _check_scale(parsed: Sequence[Any]) -> None:
@@ -327,13 +349,17 @@ def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
     given = {key: value for key, value in for_task.items() if key in method} | trained_with
     method |= {key: value for key, value in given.items() if f"method.{key}" not in keys}
     method = parts.resolved(method)
+    own = dict(request["task"])
+    for name, (part, key) in FROM_REQUEST.items():
+        if name in own and own[name] is None:
+            own[name] = request[part].get(key)
     return {
         **{k: v for k, v in request.items() if k not in BY_TASK},
         "n": n_by_task.get(task, request["n"]),
         "recipe": recipe,
         "model": {key: value for key, value in model.items() if key not in RESOLVED},
         "method": parameters.checked("method", method),
-        "task": parameters.checked("task", request["task"]),
+        "task": parameters.checked("task", own),
         "length": min(request["length"], longest) if longest else request["length"],
     }
 

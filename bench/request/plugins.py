@@ -92,9 +92,14 @@ def available(group: str) -> dict[str, Path]:
 
 
 def conf(group: str, name: str) -> dict[str, Any]:
-    """The YAML of one choice, as written. Raises RequestError with the nearest name, or with what
-    is wrong with the file."""
+    """The YAML of one choice, as written; of NAME:MEMBER that of NAME with this member. Raises
+    RequestError with the nearest name, or with what is wrong with the file."""
     choices = available(group)
+    stem, _, member = name.partition(":")
+    if member and stem in choices:
+        content = checked(group, choices[stem])
+        if content.get("member") == "":
+            return {**content, "name": name, "member": member}
     if name not in choices:
         error = unknown(group, name, choices)
         raise RequestError("; ".join([str(error), *problems()]))

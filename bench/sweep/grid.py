@@ -167,6 +167,8 @@ def _values(override: Any) -> list[str]:
         return list(override.value().filter(sorted(plugins.available(override.key_or_group))))
     if not override.is_discrete_sweep():
         raise RequestError(f"{override.input_line}: a sweep takes lists, range() and glob()")
+    if override.key_or_group in NODES and override.is_choice_sweep():
+        return [str(name) for name in override.value().list]  # Hydra would escape a colon in one
     return list(override.sweep_string_iterator())
 
 
