@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.execution.supervisor import Outcome, Progress, supervise
-from bench.host import host, job
+from bench.host import gpu, host, job
 from bench.request import protocol
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
@@ -152,6 +152,10 @@ def _pooled(parts: Sequence[Columns]) -> Columns:
         columns[name] = list(chain.from_iterable(samples)) if len(samples) == len(parts) else None
     for name in PAGE_FAULTS:
         columns[name] = round(statistics.mean(part[name] for part in parts))
+    if columns.get("gpu_throttle_reasons"):
+        columns["gpu_throttle_reasons"] = gpu.union(p["gpu_throttle_reasons"] for p in parts)
+        spans = [part["gpu_throttled_ns"] for part in parts]
+        columns["gpu_throttled_ns"] = None if None in spans else sum(spans)
     for prefix in ("", "engine_"):
         if columns[f"{prefix}lat_samples_ns"]:
             columns[f"{prefix}pair_order"] = "".join(part[f"{prefix}pair_order"] for part in parts)
