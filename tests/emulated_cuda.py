@@ -90,6 +90,10 @@ class Functions(TorchFunctionMode):
             raise TypeError("can't convert cuda:0 device type tensor to numpy")
         if func is torch.Tensor.cpu:
             return at(args[0], torch.device("cpu"))
+        if func is torch.nn.functional.scaled_dot_product_attention:
+            # Some of its kernels make masks where they believe the tensors to be.
+            with torch._C.DisableTorchFunction():
+                return compute(func, args, kwargs)
         if func in (torch.tensor, torch.as_tensor):
             wanted = device_of(kwargs.pop("device", None)) or device_of(args[0])
             return at(func(*args, **kwargs), wanted or torch.device("cpu"))

@@ -2,7 +2,8 @@
 process for work whose memory should not stay here.
 
 A fork server has imported torch and the modules that children need, which takes a fresh interpreter
-seconds. CUDA can't be used after a fork: children on a GPU are started in a fresh interpreter.
+seconds. It never starts CUDA, which can't be used after a fork; where an import did, its children
+become fresh interpreters.
 """
 
 from __future__ import annotations

@@ -33,6 +33,8 @@ CHILD_ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONHASHSEED": "0",
 }
+GPU_ENVIRONMENT = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""Asked whether there is a GPU, torch doesn't start CUDA, which would not survive a fork."""
 MEMORY_LIMIT = "BENCH_MEMORY_LIMIT_BYTES"
 """Environment variable: the most bytes a child may allocate. Not part of a cell."""
 SPARE_BYTES = 512 << 20
@@ -60,6 +62,7 @@ class CellRun:
         """Run `measure` of a module of `bench` in a child, on the cell and `request`."""
         cell = self.cell
         on_cpu = cell.device["kind"] == "cpu"
+        environment = CHILD_ENVIRONMENT if on_cpu else {**CHILD_ENVIRONMENT, **GPU_ENVIRONMENT}
         threads = {"OMP_NUM_THREADS": str(cell.threads), "OMP_PROC_BIND": "close"}
         return supervise(
             f"bench.{module}",
@@ -67,9 +70,9 @@ class CellRun:
             deadline_s=self.deadline_s,
             # A GPU's driver maps far more memory than it uses, which the limit would count.
             memory_bytes=child_memory_bytes() if on_cpu else None,
-            environment={**threads, **CHILD_ENVIRONMENT},
+            environment={**threads, **environment},
             progress=self.progress,
-            preload=PRELOAD if on_cpu else (),
+            preload=PRELOAD,
         )
 
 

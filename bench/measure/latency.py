@@ -40,8 +40,8 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     before = gpu.state() if guard.gpu_timer else None
     if "share" in request:
         share = PairShare(**request["share"])
-        result = time_share(family, cell, share, request["answer"], report, guard)
-        return result | _gpu_columns(guard, before)
+        timed = time_share(family, cell, share, request["answer"], report, guard)
+        return timed | _gpu_columns(guard, before)
     facts = torch_host.facts(cell.dtype, cell.device["kind"])
     result = time_method(family, cell, report, guard)
     dense_flops = result.pop("dense_flops")
