@@ -56,6 +56,11 @@ def test_a_wrong_request_that_a_child_finds_is_raised(ended, end, reason):
         ended(end)
 
 
+def test_a_deadline_that_is_over_at_once_stops_a_child_that_has_just_been_forked(ended):
+    for _ in range(5):
+        assert ended("hang", deadline_s=0.0).status == "timeout"
+
+
 def test_a_hanging_child_is_stopped_at_the_deadline(ended):
     outcome = ended("hang", deadline_s=5.0)
     assert outcome.status == "timeout" and outcome.stage == "work"
