@@ -56,7 +56,7 @@ PIECES = (
             "experiment": "frontier", "dtype": "bfloat16", "measure": "glance", "n": "1",
             "method": PAPERS, "length": "16384", "probe": "max_length", "deadline_s": "60",
         },
-        {"model": "embedded", "length": "8192", "deadline_s": "3"},
+        {"model": "embedded", "length": "1024", "deadline_s": "2"},
     ),
     Piece(
         "quickstart",
