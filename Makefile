@@ -16,6 +16,7 @@ NAMES_speed := ARGS
 NAMES_prompts := ARGS
 NAMES_trust-aa := ARGS
 NAMES_speed-compare := OFFICIAL ARGS
+NAMES_gpu := DEVICE OUT FROM PIECES SECONDS DRY SHARE
 NAMES_embedded := OUT ONLY SHARE FORCE
 NAMES_lra-small := METHODS SEEDS LRA_ARGS
 NAMES_lra-embedded := LRA_ARGS
@@ -36,7 +37,7 @@ REQUEST = $(call given,method,METHOD) $(call given,task,TASK) $(call given,model
   $(call given,seed,SEED) $(call given,measure,MEASURE) $(call given,results,RESULTS) \
   $(if $(FORCE),force=true) $(ARGS)
 
-.PHONY: help setup bench report plots support leaderboard browser test trust trust-aa cluster selfbench lint speed prompts speed-compare \
+.PHONY: help setup bench report plots support leaderboard browser test trust trust-aa cluster selfbench lint speed prompts speed-compare gpu \
   embedded lra-small lra-embedded lra-full clean
 
 help:  ## this list
@@ -93,6 +94,11 @@ speed: $(READY)  ## every method against fused SDPA on this machine (at most 4 m
 
 prompts: $(READY)  ## how many prompts a second the generated tasks write, beside the goal (under a minute) [ARGS='TASK … --length 16384']
 	@$(VENV)/bin/python -m benchmarks.prompts $(ARGS)
+# On a machine with a GPU: what is there runs it, and nothing is installed.
+GPU_PYTHON = $(if $(filter command,$(origin PYTHON)),$(PYTHON),$(if $(wildcard $(READY)),$(VENV)/bin/python,$(PYTHON)))
+gpu:  ## all that wants a GPU, in at most 9 minutes; DRY=1 plans it and runs it small on the CPU [DEVICE=cuda|a100|h100|h200 OUT= FROM= PIECES= SECONDS= DRY=1 SHARE=N]
+	@$(GPU_PYTHON) -m benchmarks.gpu $(if $(DEVICE),--device $(DEVICE)) $(if $(OUT),--out $(OUT)) $(if $(FROM),--from $(FROM)) \
+	  $(if $(PIECES),--pieces $(PIECES)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(DRY),--dry) $(if $(SHARE),--share $(SHARE))
 
 speed-compare: $(READY)  ## official codes beside ours, those that are installed [OFFICIAL=DIR ARGS=]
 	@$(VENV)/bin/python -m benchmarks.speed_compare $(if $(OFFICIAL),--official $(OFFICIAL)) $(ARGS)

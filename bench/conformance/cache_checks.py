@@ -23,7 +23,6 @@ from bench.conformance.subject import (
     Subject,
     Uncached,
     alone,
-    batch,
     error,
     vanilla,
 )
@@ -46,8 +45,8 @@ def decoding(subject: Subject) -> Iterator[str]:
         return
     family, expected_of = subject.family, vanilla() if exact else Uncached(method)
     for lengths in ([61], [61, 30]):
-        ids, sequence = batch(lengths)
-        target = _targets(len(lengths))
+        ids, sequence = subject.batch(lengths)
+        target = _targets(len(lengths)).to(subject.device)
         with torch.no_grad():
             family.method = expected_of
             expected = family.logits(ids, sequence, target)
@@ -67,9 +66,9 @@ def decoding_padded(subject: Subject) -> Iterator[str]:
         return
     lengths = (61, 30, 2)
     subject.family.method = subject.method
-    target = _targets(len(lengths))
+    target = _targets(len(lengths)).to(subject.device)
     for side in ("right", "left"):
-        ids, sequence = batch(lengths, side)
+        ids, sequence = subject.batch(lengths, side)
         with torch.no_grad():
             together = subject.family.logits(ids, sequence, target)
             for row, length in enumerate(lengths):

@@ -16,7 +16,6 @@ from bench.conformance.subject import (
     LayerRecorder,
     Subject,
     alone,
-    batch,
     error,
     moved,
     nan_in_new_memory,
@@ -28,6 +27,8 @@ from methods.base import AttentionCall, Method, SequenceInfo, Unsupported, refus
 LENGTHS = (1, 2, 3, 13, 61, 97)
 STEP = 1e-4
 """Step of finite differences: large enough for methods that compute partly in float32."""
+ALLOWED = {torch.float32: CLOSE, torch.bfloat16: 0.01, torch.float16: 0.002}
+"""Relative error of exact attention in each dtype, beside three times vanilla's."""
 
 Check = Callable[[Subject], Iterator[str]]
 
@@ -36,7 +37,7 @@ def called(subject: Subject) -> Iterator[str]:
     """The method computes the attention of every layer."""
     recorder = LayerRecorder(subject.method)
     subject.family.calls = 0
-    subject.encode(*batch([61]), method=recorder)
+    subject.encode(*subject.batch([61]), method=recorder)
     every = set(range(subject.family.workload(61, 1).layers))
     if recorder.layers != every or not subject.family.calls:
         yield f"attention ran in layers {sorted(recorder.layers)} of {sorted(every)}"
@@ -45,10 +46,10 @@ def called(subject: Subject) -> Iterator[str]:
 def any_length(subject: Subject) -> Iterator[str]:
     """Odd, prime and tiny inputs give one finite output per token, in the model's dtype."""
     for n in LENGTHS:
-        ids, sequence = batch([n, n])
+        ids, sequence = subject.batch([n, n])
         output = subject.encode(ids, sequence)
         size = (2, n, subject.family.workload(n, 2).hidden_size)
-        if output.shape != size or output.dtype != torch.float32:
+        if output.shape != size or output.dtype != subject.dtype:
             yield f"{n} tokens give {tuple(output.shape)} of {output.dtype}, not {size}"
         elif not bool(output.isfinite().all()):
             yield f"{n} tokens give numbers that aren't finite"
@@ -65,7 +66,7 @@ def mixing(subject: Subject) -> Iterator[str]:
 
 
 def _mixing(subject: Subject, n: int) -> Iterator[str]:
-    ids, sequence = batch([n])
+    ids, sequence = subject.batch([n])
     before = subject.encode(ids, sequence)
     if not bool(before.isfinite().all()):
         yield f"{n} tokens give numbers that aren't finite"
@@ -91,7 +92,7 @@ def no_future(subject: Subject) -> Iterator[str]:
     if subject.method.chooses_ahead:
         yield from _no_later_value(subject)
         return
-    ids, sequence = batch([61])
+    ids, sequence = subject.batch([61])
     before = subject.encode(ids, sequence)
     for j in (1, 30, 60):
         changed = ids.clone()
@@ -105,7 +106,9 @@ def _no_later_value(subject: Subject) -> Iterator[str]:
     workload = subject.family.workload(61, 1)
     generator = torch.Generator().manual_seed(0)
     size = (1, workload.heads, 61, workload.head_size)
-    query, key, value = (torch.randn(size, generator=generator) for _ in range(3))
+    query, key, value = (
+        torch.randn(size, generator=generator).to(subject.device) for _ in range(3)
+    )
     call = AttentionCall(SequenceInfo(causal=True), workload.head_size**-0.5, 0)
     before = subject.method.attend(query, key, value, call)
     for j in (1, 30, 60):
@@ -119,7 +122,7 @@ def _no_later_value(subject: Subject) -> Iterator[str]:
 def padding(subject: Subject) -> Iterator[str]:
     """Other rows of the batch and padding, wherever it is, change nothing."""
     for side in ("right", "left", "scattered"):
-        ids, sequence = batch(MIXED, side)
+        ids, sequence = subject.batch(MIXED, side)
         together = rows(subject.encode(ids, sequence), sequence)
         for row, (length, output) in enumerate(zip(MIXED, together, strict=True)):
             own = subject.encode(*alone(ids, sequence, row))[0]
@@ -131,7 +134,7 @@ def mixed_lengths(subject: Subject) -> Iterator[str]:
     """With its own parameters: a short row padded to a long one is as it is alone. Most queries are
     padding then, far from every key."""
     lengths = (LONG, LONG // 16)
-    ids, sequence = batch(lengths)
+    ids, sequence = subject.batch(lengths)
     for row, output in enumerate(rows(subject.encode(ids, sequence), sequence)):
         own = subject.encode(*alone(ids, sequence, row))[0]
         if (far := error(output, own)) > CLOSE:
@@ -144,7 +147,7 @@ def exact_limit(subject: Subject) -> Iterator[str]:
     if exact is None:
         return
     for lengths, side in (([1], "right"), ([2], "right"), (MIXED, "right"), (MIXED, "left")):
-        ids, sequence = batch(lengths, side)
+        ids, sequence = subject.batch(lengths, side)
         expected = rows(subject.encode(ids, sequence, vanilla()), sequence)
         output = rows(subject.encode(ids, sequence, exact), sequence)
         far = error(torch.cat(output), torch.cat(expected))
@@ -154,10 +157,11 @@ def exact_limit(subject: Subject) -> Iterator[str]:
 
 def seeded(subject: Subject) -> Iterator[str]:
     """The same input gives the same bits for any global random state, which stays untouched."""
-    ids, sequence = batch(MIXED)
-    state, python = torch.get_rng_state(), random.getstate()
+    ids, sequence = subject.batch(MIXED)
+    states, python = subject.random_states(), random.getstate()
     first = subject.encode(ids, sequence)
-    if not torch.equal(torch.get_rng_state(), state) or random.getstate() != python:
+    same = all(map(torch.equal, subject.random_states(), states))
+    if not same or random.getstate() != python:
         yield "touches the global random state"
     torch.manual_seed(12345)
     if not torch.equal(subject.encode(ids, sequence), first):
@@ -166,15 +170,15 @@ def seeded(subject: Subject) -> Iterator[str]:
 
 def stateless(subject: Subject) -> Iterator[str]:
     """Earlier inputs change nothing, and inputs are not modified."""
-    ids, sequence = batch(MIXED)
+    ids, sequence = subject.batch(MIXED)
     inputs = [x for x in (ids, sequence.valid, sequence.vip) if x is not None]
     copies = [x.clone() for x in inputs]
     first = subject.encode(ids, sequence)
     copied = first.clone()
     if not all(map(torch.equal, inputs, copies)):
         yield "changes its input in place"
-    subject.encode(*batch([3]))
-    other = subject.encode(*batch(MIXED, seed=5))
+    subject.encode(*subject.batch([3]))
+    other = subject.encode(*subject.batch(MIXED, seed=5))
     if not torch.equal(first, copied):
         yield "a later call changes what an earlier one returned"
     if other.shape == first.shape and torch.equal(other, first):
@@ -185,7 +189,7 @@ def stateless(subject: Subject) -> Iterator[str]:
 
 def dirty_memory(subject: Subject) -> Iterator[str]:
     """NaN in uninitialized memory changes nothing."""
-    ids, sequence = batch(MIXED)
+    ids, sequence = subject.batch(MIXED)
     clean = rows(subject.encode(ids, sequence), sequence)
     with nan_in_new_memory():
         output = subject.encode(ids, sequence)
@@ -195,23 +199,31 @@ def dirty_memory(subject: Subject) -> Iterator[str]:
 
 def bfloat16(subject: Subject) -> Iterator[str]:
     """At its exact limit as close to float32 as vanilla; elsewhere finite and similar."""
-    half = subject.recast(torch.bfloat16)
-    ids, sequence = batch(MIXED)
+    yield from recast_like(subject, torch.bfloat16)
+
+
+def recast_like(subject: Subject, dtype: torch.dtype, device: str | None = None) -> Iterator[str]:
+    """In another dtype, and on another device (None: the same): at its exact limit as close to
+    what `subject` gives as vanilla; elsewhere finite and similar."""
+    other = subject.recast(dtype, device)
 
     def both(method: Method) -> tuple[Tensor, Tensor]:
-        pair = (one.encode(ids, sequence, method) for one in (half, subject))
-        output, expected = (torch.cat(rows(x, sequence)) for x in pair)
-        return output, expected
+        pair = ((one, *one.batch(MIXED)) for one in (other, subject))
+        output, expected = (
+            torch.cat(rows(one.encode(ids, sequence, method), sequence))
+            for one, ids, sequence in pair
+        )
+        return output.to(expected.device), expected
 
     output, expected = both(subject.method)
-    far = float((output.double() - expected).norm() / expected.norm())
-    if output.dtype != torch.bfloat16 or not far < 0.5:
-        yield f"{output.dtype} output is {far:.0%} from float32's"
+    far = float((output.double() - expected.double()).norm() / expected.double().norm())
+    if output.dtype != dtype or not far < 0.5:
+        yield f"{output.dtype} output is {far:.0%} from {subject.dtype}'s"
     exact = subject.method.exact_limit()
     if exact is not None:
-        allowed = 3 * error(*both(vanilla())) + 0.01
+        allowed = 3 * error(*both(vanilla())) + ALLOWED[dtype]
         if (far := error(*both(exact))) > allowed:
-            yield f"{exact} is {far:.1e} from float32; {allowed:.1e} is allowed"
+            yield f"{exact} is {far:.1e} from {subject.dtype}; {allowed:.1e} is allowed"
 
 
 def training(subject: Subject) -> Iterator[str]:
@@ -219,8 +231,8 @@ def training(subject: Subject) -> Iterator[str]:
     reach but those of `Method.unused`, and the method's own; or training is refused with a reason.
     """
     family = subject.family
-    ids, sequence = batch([13, 13])
-    target = torch.zeros(2, 1, dtype=torch.long)
+    ids, sequence = subject.batch([13, 13])
+    target = torch.zeros(2, 1, dtype=torch.long, device=subject.device)
     family.method = subject.method
     family.model.train()
     if refusal(subject.method, family.workload(13, 2)):
@@ -251,11 +263,12 @@ def _slopes(double: Subject) -> Iterator[str]:
     family, layers = double.family, double.family.layers
     family.method = double.method
     family.model.eval()
-    sequence = batch([13])[1].replace(causal=double.causal)
+    sequence = double.batch([13])[1].replace(causal=double.causal)
     generator = torch.Generator().manual_seed(0)
     size = (1, 13, family.workload(13, 1).hidden_size)
     hidden, weight, *directions = (
-        torch.randn(size, generator=generator, dtype=torch.float64) for _ in range(5)
+        torch.randn(size, generator=generator, dtype=torch.float64).to(double.device)
+        for _ in range(5)
     )
 
     def value(x: Tensor) -> Tensor:
@@ -274,10 +287,11 @@ def answering(subject: Subject) -> Iterator[str]:
     """The whole model generates answers, and the method is called for them."""
     family = subject.family
     family.method, family.calls = subject.method, 0
-    ids, sequence = batch([17, 9])
+    ids, sequence = subject.batch([17, 9])
     with torch.no_grad():
         tokens = family.generate_ids(ids, sequence, 3)
-        logits = family.logits(ids, sequence, torch.zeros(2, 1, dtype=torch.long))
+        target = torch.zeros(2, 1, dtype=torch.long, device=subject.device)
+        logits = family.logits(ids, sequence, target)
     if tokens.shape[0] != 2 or not 1 <= tokens.shape[1] <= 4:
         yield f"two rows and 3 new tokens give answers of shape {tuple(tokens.shape)}"
     if not bool(logits.isfinite().all()) or not family.calls:

@@ -41,10 +41,36 @@ class Subject:
         with torch.no_grad():
             return self.family.encode(ids, sequence)
 
-    def recast(self, dtype: torch.dtype) -> Subject:
-        """The same weights in another dtype."""
+    @property
+    def device(self) -> torch.device:
+        return next(self.family.model.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.family.model.parameters()).dtype
+
+    def batch(
+        self, lengths: Sequence[int], side: str = "right", seed: int = 0
+    ) -> tuple[Tensor, SequenceInfo]:
+        """The same `batch` on every device."""
+        ids, sequence = batch(lengths, side, seed)
+        positions, valid, vip = (
+            None if x is None else x.to(self.device)
+            for x in (sequence.positions, sequence.valid, sequence.vip)
+        )
+        return ids.to(self.device), SequenceInfo(positions, valid, vip)
+
+    def random_states(self) -> list[Tensor]:
+        """The global random states that a method on this device could draw from."""
+        on_gpu = self.device.type == "cuda"
+        return [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if on_gpu else [])]
+
+    def recast(self, dtype: torch.dtype, device: str | None = None) -> Subject:
+        """The same weights in another dtype, and on another device where one is given."""
         family = copy.copy(self.family)
         family.model = cast(copy.deepcopy(self.family.model), dtype)
+        if device:
+            family.model.to(device)
         if dtype == torch.float64:
             for module in family.model.modules():
                 if hasattr(module, "variance_epsilon"):

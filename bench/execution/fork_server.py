@@ -59,6 +59,8 @@ def run_child(request: dict[str, Any], channels: Channels, parent: int) -> NoRet
             os.dup2(channels.output, descriptor)
         os.environ.clear()
         os.environ.update(request["environment"])
+        if cuda_is_lost():
+            run_afresh(request["module"], channels, parent)
         worker.run(request["module"], channels, parent)
         code = 0
     except BaseException:
@@ -68,6 +70,20 @@ def run_child(request: dict[str, Any], channels: Channels, parent: int) -> NoRet
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
+
+
+def cuda_is_lost() -> bool:
+    """Whether an import has started CUDA in the process that this is a fork of."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda._is_in_bad_fork())
+
+
+def run_afresh(module: str, channels: Channels, parent: int) -> NoReturn:
+    """Run the request in a fresh interpreter in place of this one."""
+    for descriptor in channels:
+        os.set_inheritable(descriptor, True)
+    arguments = ["-m", "bench.execution.worker", module, str(parent), *map(str, channels)]
+    os.execv(sys.executable, [sys.executable, *arguments])
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from bench.execution import cell_lock, stages
 from bench.execution.spawn import run_in_fork
 from bench.execution.stages import CellRun, Columns
 from bench.execution.supervisor import Outcome, Progress
-from bench.host import host, job
+from bench.host import gpu, host, job
 from bench.models import auto
 from bench.request import code_hash, plugins, protocol
 from bench.request.cell import Cell
@@ -98,6 +98,9 @@ def _run(run: CellRun, attempts: int, command: str | None) -> ReturnedRow:
     neighbours = job.neighbours()
     cell, columns = _measure(run)
     columns = host.fingerprint(cell.threads, cell.device["kind"], since) | columns
+    if throttled := gpu.noise(columns):
+        reasons = filter(None, (columns.get("noise_reason"), throttled))
+        columns |= {"noisy": True, "noise_reason": "; ".join(reasons)}
     columns |= _concurrency(cell, columns.get("noise_reason"), neighbours | job.neighbours())
     row = identity(cell, command)
     row["attempt"] += attempts

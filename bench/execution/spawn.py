@@ -2,7 +2,8 @@
 process for work whose memory should not stay here.
 
 A fork server has imported torch and the modules that children need, which takes a fresh interpreter
-seconds. CUDA can't be used after a fork: children on a GPU are started in a fresh interpreter.
+seconds. It never starts CUDA, which can't be used after a fork; where an import did, its children
+become fresh interpreters.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ class SubprocessChild:
         self.pid = process.pid
         self.ended = os.pidfd_open(self.pid)
 
+    @property
+    def running(self) -> bool:
+        return not select.select([self.ended], [], [], 0)[0]
+
     def close(self) -> None:
         os.close(self.ended)
 
@@ -52,6 +57,10 @@ class ForkedChild:
         socket.send_fds(server.link, [json.dumps(content).encode()], channels)
         self.pid = int(server.receive())
         self.ended = server.link.fileno()
+
+    @property
+    def running(self) -> bool:
+        return self.code is None and not select.select([self.ended], [], [], 0)[0]
 
     def wait(self) -> int:
         """Wait for the end; the exit code, or minus the number of the signal that killed it."""
@@ -113,7 +122,12 @@ Child = SubprocessChild | ForkedChild
 def kill(child: Child) -> int:
     """Kill the child's process group, which may have ended already, and return the exit code."""
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
+        try:
+            os.killpg(child.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            if not child.running:
+                raise
+            os.kill(child.pid, signal.SIGKILL)  # a fork that has no group of its own yet
     return child.wait()
 
 

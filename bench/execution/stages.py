@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.execution.supervisor import Outcome, Progress, supervise
-from bench.host import host, job
+from bench.host import gpu, host, job
 from bench.request import protocol
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
@@ -33,6 +33,8 @@ CHILD_ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONHASHSEED": "0",
 }
+GPU_ENVIRONMENT = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""Asked whether there is a GPU, torch doesn't start CUDA, which would not survive a fork."""
 MEMORY_LIMIT = "BENCH_MEMORY_LIMIT_BYTES"
 """Environment variable: the most bytes a child may allocate. Not part of a cell."""
 SPARE_BYTES = 512 << 20
@@ -60,6 +62,7 @@ class CellRun:
         """Run `measure` of a module of `bench` in a child, on the cell and `request`."""
         cell = self.cell
         on_cpu = cell.device["kind"] == "cpu"
+        environment = CHILD_ENVIRONMENT if on_cpu else {**CHILD_ENVIRONMENT, **GPU_ENVIRONMENT}
         threads = {"OMP_NUM_THREADS": str(cell.threads), "OMP_PROC_BIND": "close"}
         return supervise(
             f"bench.{module}",
@@ -67,9 +70,9 @@ class CellRun:
             deadline_s=self.deadline_s,
             # A GPU's driver maps far more memory than it uses, which the limit would count.
             memory_bytes=child_memory_bytes() if on_cpu else None,
-            environment={**threads, **CHILD_ENVIRONMENT},
+            environment={**threads, **environment},
             progress=self.progress,
-            preload=PRELOAD if on_cpu else (),
+            preload=PRELOAD,
         )
 
 
@@ -152,6 +155,10 @@ def _pooled(parts: Sequence[Columns]) -> Columns:
         columns[name] = list(chain.from_iterable(samples)) if len(samples) == len(parts) else None
     for name in PAGE_FAULTS:
         columns[name] = round(statistics.mean(part[name] for part in parts))
+    if columns.get("gpu_throttle_reasons"):
+        columns["gpu_throttle_reasons"] = gpu.union(p["gpu_throttle_reasons"] for p in parts)
+        spans = [part["gpu_throttled_ns"] for part in parts]
+        columns["gpu_throttled_ns"] = None if None in spans else sum(spans)
     for prefix in ("", "engine_"):
         if columns[f"{prefix}lat_samples_ns"]:
             columns[f"{prefix}pair_order"] = "".join(part[f"{prefix}pair_order"] for part in parts)

@@ -59,8 +59,7 @@ def supervise(
 
     The child leads a process group of its own, which is killed at the deadline or on Ctrl-C. Only
     the last lines of its output are kept. With `preload` the child is forked from a process that
-    has imported these modules, which a child that uses a GPU can't be. Raises RequestError when
-    the child did.
+    has imported these modules. Raises RequestError when the child did.
     """
     began = time.monotonic()
     kills = _oom_kills()

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.host import linux, processor
+from bench.host import gpu, linux, processor
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = ("bench", "methods", "tasks", "reports", "conf", "hydra_plugins")
@@ -74,7 +74,6 @@ def fingerprint(threads: int, device: str, since: Counters | None = None) -> Fac
         "affinity": ",".join(map(str, linux.usable_cpus())) or None,
         "cgroup_cpu": linux.cpu_quota(),
         "cgroup_mem_bytes": min((limit for limit, _ in linux.memory_limits()), default=None),
-        "gpu_clock_mhz": linux.first_int(_nvidia("clocks.sm")) if device == "cuda" else None,
         **busy,
         "noisy": bool(reasons),
         "noise_reason": "; ".join(reasons) or None,
@@ -102,7 +101,7 @@ def _machine() -> Facts:
     """What is constant; `host_id` hashes what updates and reboots don't change either."""
     smt = linux.text(linux.CPUS / "smt/active")
     model = linux.line(Path("/proc/cpuinfo"), "model name").partition(":")[2].strip()
-    gpu_name, gpu_driver = _nvidia("name", "driver_version")
+    gpu_name, gpu_driver = gpu.reported("name", "driver_version")
     stable = {
         "cpu_model": model or platform.processor() or None,
         "cores_phys": _physical(range(os.cpu_count() or 0)),
@@ -226,16 +225,6 @@ def _virt() -> str:
     if any(Path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv")):
         layers.append("container")
     return " + ".join(layers) or "none"
-
-
-def _nvidia(*fields: str) -> list[str | None]:
-    """What the driver reports of the first GPU visible to this process; all None without one."""
-    options = [f"--query-gpu={','.join(fields)}"]
-    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
-    if first.isdigit() or first.startswith("GPU-"):
-        options.append(f"--id={first}")
-    gpus = linux.nvidia_smi(*options)
-    return [*gpus[0]] if gpus and len(gpus[0]) == len(fields) else [None] * len(fields)
 
 
 @functools.cache

@@ -55,15 +55,6 @@ def current_cpu() -> int:
     return int(ctypes.CDLL(None).sched_getcpu())
 
 
-def gpu_process_bytes(pid: int) -> int | None:
-    """GPU memory of a process as the driver reports it; None without a driver, or in a container
-    with process ids of its own."""
-    for fields in nvidia_smi("--query-compute-apps=pid,used_memory"):
-        if fields[0] == str(pid) and fields[1].isdigit():
-            return int(fields[1]) << 20
-    return None
-
-
 def nvidia_smi(*options: str) -> list[list[str]]:
     """The fields of each line that nvidia-smi prints; empty without a driver."""
     command = ["nvidia-smi", *options, "--format=csv,noheader,nounits"]

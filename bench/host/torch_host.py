@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from bench.host import linux
+from bench.host import gpu, linux
 
 POWERCAP = Path("/sys/class/powercap")
 SIDE = 1024
@@ -93,7 +93,7 @@ def _nvml() -> tuple[Meter | None, str | None]:
         import pynvml
 
         pynvml.nvmlInit()
-        card = pynvml.nvmlDeviceGetHandleByIndex(torch.cuda.current_device())
+        card = gpu.handle(pynvml)
         pynvml.nvmlDeviceGetTotalEnergyConsumption(card)
     except ImportError:
         return None, "nvidia-ml-py isn't installed"

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from bench.execution import arms, worker
-from bench.host import linux, torch_host
+from bench.host import gpu, linux, torch_host
 from bench.measure import (
     diagnostics,
     integrity,
@@ -37,16 +37,27 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     """Samples of both arms and how they were taken, in nanoseconds. In a further process the
     request has its `share` of the pairs, and the first process's `answer`."""
     cell, family, guard, load_ns = loaded(request, report)
+    before = gpu.state() if guard.gpu_timer else None
     if "share" in request:
         share = PairShare(**request["share"])
-        return time_share(family, cell, share, request["answer"], report, guard)
+        timed = time_share(family, cell, share, request["answer"], report, guard)
+        return timed | _gpu_columns(guard, before)
     facts = torch_host.facts(cell.dtype, cell.device["kind"])
     result = time_method(family, cell, report, guard)
+    dense_flops = result.pop("dense_flops")
     if cell.device["kind"] == "cpu":
         # Measured once more, as the first time may have been a busy moment.
         peak = max(facts["gemm_gflops"], torch_host.gemm_gflops(cell.dtype, "cpu"))
-        physical_floor.check(result["lat_samples_ns"], result.pop("dense_flops"), peak)
-    return {"load_ns": load_ns, **facts, **result}
+        physical_floor.check(result["lat_samples_ns"], dense_flops, peak)
+    return {"load_ns": load_ns, **facts, **result, **_gpu_columns(guard, before)}
+
+
+def _gpu_columns(guard: ProcessGuard, before: gpu.GpuState | None) -> Row:
+    """What a GPU was like during the timing; empty on the CPU."""
+    if before is None or guard.gpu_timer is None:
+        return {}
+    flushed = {"gpu_flushed_bytes": guard.gpu_timer.flushed_bytes}
+    return cast(Row, gpu.clock_columns(before, gpu.state()) | flushed)
 
 
 def loaded(

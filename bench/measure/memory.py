@@ -16,13 +16,14 @@ import mmap
 import os
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from bench.execution import arms, worker
-from bench.host import linux
+from bench.host import gpu, linux
 from bench.measure import kv_memory, other_work
 from bench.measure.failed_check import fail_check
 from bench.measure.perturbed_inputs import Input
@@ -47,6 +48,8 @@ def measure(request: dict[str, Any], report: worker.Report) -> Row:
     """Bytes beyond the loaded model that one forward needs at its peak, and what the cache costs
     that tokens are decoded from."""
     cell = Cell.from_json(request["cell"])
+    on_gpu = cell.device["kind"] == "cuda"
+    used_before = gpu.used_bytes() if on_gpu else None
     worker.return_freed_memory()
     arms.prepare(cell, costs=True)
     other_work.adopt_orphans()
@@ -61,11 +64,11 @@ def measure(request: dict[str, Any], report: worker.Report) -> Row:
         "state_theory_bytes": method.state_bytes(family.workload(ids.shape[1], ids.shape[0])),
     }
     report("memory")
-    measure_peak = cuda_peak if cell.device["kind"] == "cuda" else host_peak
     with torch.inference_mode():
         touch_weights(family)
         arms.first_token(family, *first_tokens(ids, sequence))
-        result |= measure_peak(lambda: arms.first_token(family, ids, sequence))
+        forward = partial(arms.first_token, family, ids, sequence)
+        result |= cuda_peak(forward, used_before) if on_gpu else host_peak(forward)
         if cell.new_tokens:
             result |= kv_memory.columns(family, ids, sequence, cell.new_tokens, _reader(cell))
         other_work.check_no_process()
@@ -171,16 +174,23 @@ def check_high_water_mark(forward: Work, peak_bytes: int) -> None:
         fail_check("frees memory before it is read: the high-water mark was reset within a call")
 
 
-def cuda_peak(forward: Work) -> Row:
-    """Device bytes by torch's allocator above what is allocated before the forward. A forward
-    before it allocates the libraries' workspaces, which stay."""
+def cuda_peak(forward: Work, used_before: int | None = None) -> Row:
+    """Device bytes by torch's allocator above what is allocated before the forward, and those of
+    the process by the driver: torch keeps what it has reserved, so that they are its peak.
+    `used_before`: those of the whole GPU before this process used it, for a driver that can't tell
+    processes apart. A forward before it allocates the libraries' workspaces, which stay."""
     forward()
-    return {
+    columns: Row = {
         "mem_method": "cuda_allocator",
         "gpu_alloc_delta_bytes": cuda_allocated(forward),
         "gpu_reserved_bytes": torch.cuda.max_memory_reserved(),
-        "gpu_nvml_bytes": linux.gpu_process_bytes(os.getpid()),
+        "gpu_nvml_bytes": gpu.process_bytes(os.getpid()),
     }
+    used = gpu.used_bytes()
+    if columns["gpu_nvml_bytes"] is None and used_before is not None and used is not None:
+        columns["gpu_nvml_bytes"] = used - used_before
+        columns["mem_reason"] = "by the driver: growth of the whole GPU's memory in use"
+    return columns
 
 
 def cuda_allocated(work: Work) -> int:

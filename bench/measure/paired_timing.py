@@ -169,7 +169,7 @@ def sample_pairs(
         wall_ns = elapsed_ns()
     call_ns = int(statistics.median(method_ns))
     base_timed_ns = calls * sum(map(sum, (base_ns, *aa_ns)))
-    clocks.check_calls(method.hidden, call_ns)
+    method.check_clocks(call_ns)
     accounted_ns = base_timed_ns + calls * sum(method_ns) + sum((*method.between, *base.between))
     integrity.check_untimed_share(accounted_ns, wall_ns)
     integrity.check_untimed_calls(method.active_ns(), base.active_ns(), call_ns)
@@ -234,7 +234,7 @@ def time_unpaired(
                 method.keep_next()
             samples.append(method.sample(i, calls))
         wall_ns = elapsed_ns()
-    clocks.check_calls(method.hidden, int(statistics.median(samples)))
+    method.check_clocks(int(statistics.median(samples)))
     integrity.check_untimed_share(calls * sum(samples) + sum(method.between), wall_ns)
     method.check_replay()
     return {

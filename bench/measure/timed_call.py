@@ -17,6 +17,7 @@ from bench.execution import arms
 from bench.host import linux
 from bench.measure import clocks, integrity, process_state
 from bench.measure.failed_check import fail_check
+from bench.measure.gpu_call import GpuTimer, check_streams
 from bench.measure.other_work import OtherThreads
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.replaced_functions import Functions
@@ -46,18 +47,21 @@ class ProcessGuard:
         self.state = process_state.snapshot()
         self.claim = claim
         self.keeps_memory = _keeps_memory()
+        self.gpu_timer = GpuTimer() if device == "cuda" else None
 
 
 @dataclass
 class Arm:
-    """One timed call of the model with `method` in it: monotonic clock on the CPU, events and one
-    synchronisation on a GPU. Called with the number of an input, it returns nanoseconds.
+    """One timed call of the model with `method` in it: by the monotonic clock on the CPU, by events
+    on a GPU (bench.measure.gpu_call). Called with the number of an input, it returns nanoseconds.
 
     guard    this process before the method was built
     untimed  nanoseconds of each call outside the timed region
     waited   of these, how long it was ready to run and other work of the machine ran instead
     between  nanoseconds of what the harness needs between timed calls
-    hidden   on the CPU, nanoseconds of each call by the kernel's clock less those by the timing one
+    hidden   nanoseconds of each call by the kernel's clock, on a GPU by the host's, less those by
+             the clock that times it
+    left     on a GPU, nanoseconds from the end of each call until all streams were idle
     other    nanoseconds that threads which aren't torch's computed in each call, and its own
     faults   page faults of each call
     wall     on a GPU, nanoseconds of each call by the host's clock, kernel launches included
@@ -73,6 +77,7 @@ class Arm:
     waited: list[int] = field(default_factory=list)
     between: list[int] = field(default_factory=list)
     hidden: list[int] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
     other: list[tuple[int, int]] = field(default_factory=list)
     faults: list[int] = field(default_factory=list)
     wall: list[int] = field(default_factory=list)
@@ -158,6 +163,11 @@ class Arm:
                 f"gives memory back that vanilla needs: {pages:,.0f} pages in each of its calls"
             )
 
+    def check_clocks(self, call_ns: int) -> None:
+        """Raises IntegrityError when calls of about `call_ns` take longer than they seem to."""
+        clocks.check_calls(self.hidden, call_ns)
+        check_streams(self.left, call_ns)
+
     def sample(self, i: int, calls: int) -> int:
         """Sample i: the mean nanoseconds of `calls` calls."""
         untimed, between = len(self.untimed), len(self.between)
@@ -168,7 +178,7 @@ class Arm:
 
     def reset(self) -> None:
         """Forget what was recorded of the calls so far."""
-        for name in ("untimed", "waited", "between", "hidden", "other", "faults", "wall"):
+        for name in ("untimed", "waited", "between", "hidden", "left", "other", "faults", "wall"):
             getattr(self, name).clear()
 
     def walls(self, calls: int) -> list[int] | None:
@@ -185,15 +195,13 @@ class Arm:
         return took, logits
 
     def _on_cuda(self, forward: Forward) -> tuple[int, Tensor]:
-        start, end = (torch.Event("cuda", enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        started = perf_counter_ns()
-        start.record()
-        logits = forward()
-        end.record()
-        torch.cuda.synchronize()
-        self.wall.append(perf_counter_ns() - started)
-        return int(start.elapsed_time(end) * 1e6), logits
+        assert self.guard.gpu_timer is not None
+        timed = self.guard.gpu_timer(forward)
+        self.wall.append(timed.wall)
+        self.hidden.append(timed.hidden)
+        self.left.append(timed.left)
+        self.between.append(timed.flush)
+        return timed.took, timed.logits
 
 
 def page_faults() -> int:

@@ -9,12 +9,12 @@ import functools
 import importlib.metadata
 import os
 import re
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, unknown
+from bench.host import gpu
 from bench.request import (
     kept,
     kv_budget,
@@ -428,13 +428,13 @@ def check_device(device: Mapping[str, Any]) -> None:
     """Raises RequestError when this machine doesn't have the device."""
     if device["kind"] == "cpu":
         return
-    try:
-        listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=30)
-        gpus = listed.stdout.strip().splitlines() if listed.returncode == 0 else []
-    except (OSError, subprocess.TimeoutExpired):
-        gpus = []
-    if not gpus:
+    found = gpu.name()
+    if not found:
         raise RequestError(f"device={device['name']}: no CUDA GPU on this machine; accepted: cpu")
     required = device.get("require")
-    if required and not any(required.lower() in gpu.lower() for gpu in gpus):
-        raise RequestError(f"device={device['name']} requires a {required}; here: {gpus[0]}")
+    # As a word: a GH200 is no H200.
+    if required and not re.search(rf"\b{re.escape(required)}\b", found, re.IGNORECASE):
+        raise RequestError(
+            f"device={device['name']} requires an {required}; here: {found} "
+            "(device=cuda takes any GPU)"
+        )

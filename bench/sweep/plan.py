@@ -30,8 +30,9 @@ COLUMNS = ["cell_key", "cell", "status", "status_detail", "row_id", "wall_total_
 Row = Mapping[str, Any]
 
 
-def plan(overrides: Sequence[str]) -> Plan:
-    """What `bench run -m` would do with these overrides. Raises RequestError."""
+def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
+    """What `bench run -m` would do with these overrides, on this machine or `elsewhere`: on one
+    whose device and cores can't be looked at. Raises RequestError."""
     grid = SweepGrid.of(overrides)
     base, launcher = grid.base, grid.hydra["launcher"]
     launcher_name = grid.hydra["runtime"]["choices"].get("launcher", "local")
@@ -49,9 +50,9 @@ def plan(overrides: Sequence[str]) -> Plan:
         raise RequestError(cells[0].reason)
     for text in {json.dumps(point.request["device"], sort_keys=True) for point in points}:
         launchers.check_gpus(engine, launcher, json.loads(text))
-        if engine != launchers.SLURM:
+        if engine != launchers.SLURM and not elsewhere:
             check_device(json.loads(text))
-    if engine != launchers.SLURM:
+    if engine != launchers.SLURM and not elsewhere:
         for threads in {point.request["threads"] for point in points}:
             limits.check_threads(threads)
     cells = budget.ordered(cells, budget_s)

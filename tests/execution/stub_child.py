@@ -51,6 +51,8 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
             "datasets": config.HF_DATASETS_OFFLINE,
             "cpus": linux.usable_cpus(),
         }
+    if end == "look":
+        return {"forked": "tests.execution.cuda_started" in sys.modules or "torch" in sys.modules}
     if end == "orphan":
         subprocess.Popen(["sleep", "600"])
     return {"answer": 42}

@@ -14,6 +14,7 @@ from bench.execution import spawn, stages
 from bench.execution.channels import Channels
 from bench.execution.supervisor import supervise
 from bench.host import linux
+from tests.conftest import ROOT
 
 
 @pytest.fixture(params=[(), ("json",)], ids=["subprocess", "forked"])
@@ -53,6 +54,11 @@ def test_a_failure_has_its_status_and_its_reason(ended, end, status, detail):
 def test_a_wrong_request_that_a_child_finds_is_raised(ended, end, reason):
     with pytest.raises(RequestError, match=reason):
         ended(end)
+
+
+def test_a_deadline_that_is_over_at_once_stops_a_child_that_has_just_been_forked(ended):
+    for _ in range(5):
+        assert ended("hang", deadline_s=0.0).status == "timeout"
 
 
 def test_a_hanging_child_is_stopped_at_the_deadline(ended):
@@ -124,6 +130,31 @@ def test_a_fork_server_that_can_not_start_is_replaced_by_a_subprocess():
         preload=("no.such.module",),
     )
     assert outcome.status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("preload", "forked"), [("torch", True), ("tests.execution.cuda_started", False)]
+)
+def test_a_fork_that_cuda_did_not_survive_becomes_a_fresh_interpreter(preload, forked):
+    outcome = supervise(
+        "tests.execution.stub_child", {"end": "look"}, deadline_s=120, preload=(preload,)
+    )
+    assert outcome.result == {"forked": forked}, outcome.detail
+
+
+def test_nothing_that_is_imported_before_a_fork_starts_cuda():
+    code = """
+import importlib, sys, torch
+asked = []
+for name in ("is_available", "device_count", "init", "_lazy_init", "current_device"):
+    setattr(torch.cuda, name, lambda *_, name=name: asked.append(name) or 0)
+for module in sys.argv[1:]:
+    importlib.import_module(module)
+print(*sorted({*asked} - {"is_available", "device_count"}))  # those two ask NVML: GPU_ENVIRONMENT
+"""
+    words = [sys.executable, "-c", code, *stages.PRELOAD]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
 
 @pytest.mark.parametrize("preload", [(), stages.PRELOAD], ids=["subprocess", "forked"])

@@ -40,7 +40,7 @@ def test_every_fact_is_a_column_of_the_right_type() -> None:
         assert value is None or type(value) is kinds[columns.COLUMNS[name].type], name
     names = list(columns.COLUMNS)
     of_host = names[names.index("host_id") : names.index("packages_sha") + 1]
-    assert len(of_host) == 29 and not set(of_host) - set(facts)
+    assert len(of_host) == 28 and not set(of_host) - set(facts)
 
 
 def test_fingerprint_stays_the_same() -> None:

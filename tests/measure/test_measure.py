@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -13,7 +12,6 @@ from bench.execution import arms
 from bench.measure import memory
 from bench.measure.diagnostics import fidelity
 from bench.measure.perturbed_inputs import PerturbedInputs
-from bench.measure.timed_call import Arm
 from bench.models.bert import BertFamily
 from bench.request import plugins
 from methods.base import SequenceInfo
@@ -52,55 +50,6 @@ def test_fidelity_includes_the_recall_of_the_chosen_keys():
         assert 0 < figures["fid_mass"] <= figures["fid_mass_best"] + 1e-6 < 1
         family.method = plugins.build(plugins.conf("method", "bigbird"))
         assert "fid_recall" not in fidelity(family, Vanilla(), (ids, SequenceInfo()))
-
-
-class Event:
-    """A stand-in for torch.Event on the host's clock, in milliseconds."""
-
-    def __init__(self, device: str, enable_timing: bool):
-        assert device == "cuda" and enable_timing
-
-    def record(self) -> None:
-        self.at = time.perf_counter() * 1e3
-
-    def elapsed_time(self, end: Event) -> float:
-        return end.at - self.at
-
-
-@pytest.fixture
-def cuda(monkeypatch):
-    """Stand-ins for functions of torch.cuda; the list of their calls, in order."""
-    calls: list[str] = []
-
-    def stand_in(name, value=None):
-        monkeypatch.setattr(torch.cuda, name, lambda *_: calls.append(name) or value)
-
-    for name in ("synchronize", "empty_cache", "reset_peak_memory_stats"):
-        stand_in(name)
-    stand_in("memory_allocated", 100)
-    stand_in("max_memory_allocated", 740)
-    stand_in("max_memory_reserved", 2048)
-    monkeypatch.setattr(torch, "Event", Event)
-    return calls
-
-
-def test_on_a_gpu_events_are_timed_and_the_wall_time_is_kept(cuda):
-    family = BertFamily.tiny(Vanilla())
-    batch = (torch.randint(5, 60, (1, 40)), SequenceInfo())
-    arm = Arm(family, Vanilla(), PerturbedInputs([batch]), "cuda")
-    with torch.inference_mode():
-        times = [arm(i) for i in range(4)]
-    assert cuda.count("synchronize") == 2 * len(times)  # before the first event and after the last
-    assert all(0 < t <= wall for t, wall in zip(times, arm.wall, strict=True))
-    assert arm.walls(2) == [sum(arm.wall[:2]) // 2, sum(arm.wall[2:]) // 2]
-
-
-def test_gpu_memory_is_reset_after_workspaces_are_allocated(cuda):
-    figures = memory.cuda_peak(lambda: cuda.append("forward"))
-    assert cuda.index("forward") < cuda.index("reset_peak_memory_stats")
-    assert cuda[cuda.index("reset_peak_memory_stats") :].count("forward") == 1
-    assert figures["gpu_alloc_delta_bytes"] == 640 and figures["gpu_reserved_bytes"] == 2048
-    assert figures["gpu_nvml_bytes"] is None  # there is no driver
 
 
 def test_the_warm_up_tokens_have_a_query_even_where_the_row_has_it_later():

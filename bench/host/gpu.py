@@ -1,0 +1,169 @@
+"""What the driver says of the GPU that this process uses: by NVML where nvidia-ml-py is installed,
+by nvidia-smi otherwise. What neither reports is None. No torch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from bench.host import linux
+
+POWER_CAP, NOT_THROTTLED = "power cap", "none"
+THROTTLES = {
+    0x04: POWER_CAP,
+    0x08: "hardware slowdown",
+    0x20: "temperature (driver)",
+    0x40: "temperature (hardware)",
+    0x80: "power brake",
+}
+"""Bits of NVML's reasons why clocks are lower than they could be. The others are a choice of the
+user's, or an idle GPU."""
+
+
+class GpuState(NamedTuple):
+    """Clocks in MHz, `reasons` as NVML's bits, and for how long since the driver was loaded
+    temperature or power have kept the clocks down."""
+
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    reasons: int | None = None
+    throttled_ns: int | None = None
+
+
+def state() -> GpuState:
+    """The GPU now. By nvidia-smi it takes a tenth of a second, and starts a process."""
+    with _nvml() as found:
+        if found:
+            nvml, card = found
+            clock = nvml.nvmlDeviceGetClockInfo
+            return GpuState(
+                _read(nvml, clock, card, nvml.NVML_CLOCK_SM),
+                _read(nvml, clock, card, nvml.NVML_CLOCK_MEM),
+                _read(nvml, nvml.nvmlDeviceGetCurrentClocksThrottleReasons, card),
+                _violated_ns(nvml, card),
+            )
+    sm, memory, mask = reported("clocks.sm", "clocks.mem", "clocks_throttle_reasons.active")
+    reasons_mask = int(mask, 16) if mask and mask.startswith("0x") else None
+    return GpuState(linux.first_int([sm]), linux.first_int([memory]), reasons_mask)
+
+
+def clock_columns(before: GpuState, after: GpuState) -> dict[str, Any]:
+    """The columns of clocks and throttling, of states before and right after a measurement."""
+    masks = [one.reasons for one in (before, after) if one.reasons is not None]
+    reasons = [name for bit, name in THROTTLES.items() if any(mask & bit for mask in masks)]
+    throttled = None
+    if before.throttled_ns is not None and after.throttled_ns is not None:
+        throttled = after.throttled_ns - before.throttled_ns
+    return {
+        "gpu_clock_mhz": after.sm_mhz,
+        "gpu_memory_clock_mhz": after.memory_mhz,
+        "gpu_throttle_reasons": (", ".join(reasons) or NOT_THROTTLED) if masks else None,
+        "gpu_throttled_ns": throttled,
+    }
+
+
+def noise(columns: Mapping[str, Any]) -> str | None:
+    """Why times of a row with these columns are noisy: the GPU was throttled for another reason
+    than its power cap, at which a fully used GPU runs."""
+    reasons = (columns.get("gpu_throttle_reasons") or NOT_THROTTLED).split(", ")
+    bad = [reason for reason in reasons if reason not in (NOT_THROTTLED, POWER_CAP)]
+    return f"the GPU was throttled: {', '.join(bad)}" if bad else None
+
+
+def union(reasons: Iterable[str | None]) -> str:
+    """The throttle reasons of several processes of one cell."""
+    named = {name for each in reasons if each for name in each.split(", ")}
+    return ", ".join(name for name in THROTTLES.values() if name in named) or NOT_THROTTLED
+
+
+def used_bytes() -> int | None:
+    """Memory of the whole GPU that is in use, by all processes."""
+    with _nvml() as found:
+        if found:
+            nvml, card = found
+            info = _read(nvml, nvml.nvmlDeviceGetMemoryInfo, card)
+            return int(info.used) if info else None
+    used = linux.first_int(reported("memory.used"))
+    return None if used is None else used << 20
+
+
+def process_bytes(pid: int) -> int | None:
+    """GPU memory of a process; None in a container with process ids of its own."""
+    with _nvml() as found:
+        if found:
+            nvml, card = found
+            running = _read(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, card) or []
+            return next((p.usedGpuMemory for p in running if p.pid == pid), None)
+    for fields in linux.nvidia_smi("--query-compute-apps=pid,used_memory"):
+        if fields[0] == str(pid) and fields[1].isdigit():
+            return int(fields[1]) << 20
+    return None
+
+
+def name() -> str | None:
+    """Of the first GPU that is visible to this process."""
+    with _nvml() as found:
+        if found:
+            nvml, card = found
+            given = _read(nvml, nvml.nvmlDeviceGetName, card)
+            return given.decode() if isinstance(given, bytes) else given
+    return reported("name")[0]
+
+
+def reported(*fields: str) -> list[str | None]:
+    """What nvidia-smi reports of the first visible GPU; all None without it."""
+    options = [f"--query-gpu={','.join(fields)}"]
+    if first := _first_visible():
+        options.append(f"--id={first}")
+    gpus = linux.nvidia_smi(*options)
+    return [*gpus[0]] if gpus and len(gpus[0]) == len(fields) else [None] * len(fields)
+
+
+@contextlib.contextmanager
+def _nvml() -> Iterator[tuple[Any, Any] | None]:
+    """The module pynvml and the handle of the first visible GPU; None without either."""
+    try:
+        import pynvml
+    except ImportError:
+        yield None
+        return
+    try:
+        pynvml.nvmlInit()
+        found = pynvml, handle(pynvml)
+    except pynvml.NVMLError:
+        yield None
+        return
+    try:
+        yield found
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def handle(nvml: Any) -> Any:
+    """NVML's handle of the first visible GPU, which is not its first where CUDA_VISIBLE_DEVICES
+    names another."""
+    first = _first_visible() or "0"
+    if first.isdigit():
+        return nvml.nvmlDeviceGetHandleByIndex(int(first))
+    return nvml.nvmlDeviceGetHandleByUUID(first)
+
+
+def _first_visible() -> str | None:
+    first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
+    return first if first.isdigit() or first.startswith("GPU-") else None
+
+
+def _read(nvml: Any, function: Any, *arguments: Any) -> Any:
+    try:
+        return function(*arguments)
+    except nvml.NVMLError:
+        return None
+
+
+def _violated_ns(nvml: Any, card: Any) -> int | None:
+    policies = (nvml.NVML_PERF_POLICY_POWER, nvml.NVML_PERF_POLICY_THERMAL)
+    violated = [_read(nvml, nvml.nvmlDeviceGetViolationStatus, card, each) for each in policies]
+    known = [int(each.violationTime) for each in violated if each]
+    return sum(known) if known else None

@@ -1,0 +1,96 @@
+"""One timed call on a GPU: events on the current stream around it, the L2 cache cleared before it,
+and a look at what is still running after it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from time import perf_counter_ns
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from bench.measure import clocks
+from bench.measure.failed_check import fail_check
+
+L2_TIMES = 2
+LEAST_FLUSHED_BYTES = 64 << 20
+EMPTY_CALLS = 20
+
+
+class TimedCall(NamedTuple):
+    """One call's output, and nanoseconds.
+
+    took     between the events, on the GPU's clock
+    wall     by the host's clock until every stream was idle
+    hidden   by the host's clock until the last event, less `took` and what an empty call needs
+    left     after the last event until every stream was idle, less what an empty call needs
+    flush    of clearing the cache, before the call
+    """
+
+    logits: Tensor
+    took: int
+    wall: int
+    hidden: int
+    left: int
+    flush: int
+
+
+class GpuTimer:
+    """Times calls on the current stream. Make it before the method: it measures what an empty call
+    takes, and keeps a buffer of at least twice the L2 cache."""
+
+    def __init__(self) -> None:
+        self.buffer = flush_buffer()
+        self.empty_hidden = self.empty_left = 0
+        empty = [self(lambda: self.buffer) for _ in range(EMPTY_CALLS)]
+        self.empty_hidden = int(statistics.median(call.hidden for call in empty))
+        self.empty_left = int(statistics.median(call.left for call in empty))
+
+    @property
+    def flushed_bytes(self) -> int:
+        return self.buffer.nbytes
+
+    def __call__(self, call: Callable[[], Tensor]) -> TimedCall:
+        """Raises IntegrityError when the call leaves another stream current."""
+        entered = perf_counter_ns()
+        start, end = (torch.Event("cuda", enable_timing=True) for _ in range(2))
+        self.buffer.zero_()
+        torch.cuda.synchronize()
+        stream = torch.cuda.current_stream()
+        started = perf_counter_ns()
+        start.record()
+        logits = call()
+        end.record()
+        end.synchronize()
+        ended = perf_counter_ns()
+        torch.cuda.synchronize()
+        idle = perf_counter_ns()
+        if torch.cuda.current_stream() != stream:
+            torch.cuda.set_stream(stream)
+            fail_check("changes global state: another CUDA stream is current after a call")
+        took = int(start.elapsed_time(end) * 1e6)
+        return TimedCall(
+            logits,
+            took,
+            wall=idle - started,
+            hidden=ended - started - took - self.empty_hidden,
+            left=idle - ended - self.empty_left,
+            flush=started - entered,
+        )
+
+
+def flush_buffer() -> Tensor:
+    """What is overwritten to clear the L2 cache of the current GPU."""
+    cache: int = getattr(torch.cuda.get_device_properties(), "L2_cache_size", 0)
+    size = max(LEAST_FLUSHED_BYTES, L2_TIMES * cache)
+    return torch.empty(size, dtype=torch.uint8, device="cuda")
+
+
+def check_streams(left_ns: Sequence[int], call_ns: int) -> None:
+    """Raises IntegrityError when work goes on after the last event on the current stream: it is on
+    another stream, and in no time. A median, as any call may be interrupted."""
+    left = statistics.median(left_ns or [0])
+    if left > clocks.CALL_SLACK_NS + clocks.CALL_SLACK * call_ns:
+        fail_check(f"works on another CUDA stream: {left / 1e6:.1f} ms after the end of each call")

@@ -1,0 +1,136 @@
+"""Every method in every family on a GPU, in each dtype: a line of JSON for each, as soon as it is
+known. A part of `make gpu`, which starts it again where CUDA didn't survive an error.
+
+    python -m benchmarks.gpu_conformance --device cuda --out results/gpu --seconds 120
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from bench.conformance import families
+from bench.conformance.on_device import DTYPES, check_on_device
+from bench.conformance.subject import LONG, MIXED
+from bench.host import gpu
+from bench.request import code_hash, plugins
+from bench.request.schema import BASELINE
+from methods.base import Method, refusal
+
+FILE, FACTS = "conformance.jsonl", "device.json"
+FIRST = ("decoder", "t5")
+"""The families whose checks differ most: causal with a KV cache, and with a position bias."""
+FAMILIES = families()
+CUDA_LOST = 75
+"""Exit code after an error that CUDA doesn't survive: no later call in this process would."""
+
+
+class Case(NamedTuple):
+    method: str
+    family: str
+    dtype: str
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--share", type=int, default=1, help="every so many cases alone")
+    options = parser.parse_args()
+    end = time.monotonic() + options.seconds
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print(f"gpu: torch {torch.__version__} sees no CUDA GPU", file=sys.stderr)
+        return 2
+    torch.set_num_threads(1)  # tiny models
+    torch.backends.cudnn.allow_tf32 = False
+    where = device_facts(options.device)
+    (options.out / FACTS).write_text(json.dumps(where, indent=1))
+    known = {key(line) for line in lines(options.out)}
+    with open(options.out / FILE, "a") as file:
+        for case in cases()[:: options.share]:
+            line = {**case._asdict(), "device": where["name"], "code": code_of(case)}
+            if key(line) in known:
+                continue
+            if time.monotonic() > end:
+                break
+            line |= checked(case, options.device)
+            print(json.dumps(line), file=file, flush=True)
+            print(*case, line["unsupported"] or line["failures"] or "ok", flush=True)
+            if any("CUDA error" in failure for failure in line["failures"]):
+                return CUDA_LOST
+    return 0
+
+
+def device_facts(device: str) -> dict[str, Any]:
+    """What the checks ran on."""
+    facts: dict[str, Any] = {"name": device, "torch": torch.__version__}
+    if device == "cuda":
+        found = torch.cuda.get_device_properties()
+        driver = gpu.reported("driver_version")[0]
+        facts |= {
+            "name": found.name, "memory_bytes": found.total_memory, "cuda": torch.version.cuda,
+            "driver": driver, "l2_bytes": getattr(found, "L2_cache_size", None),
+        }  # fmt: skip
+    return facts
+
+
+def cases() -> list[Case]:
+    """float32 before half precision, and the families of FIRST before the others."""
+    names = sorted(plugins.usable("method"))
+    others = [name for name in FAMILIES if name not in FIRST]
+    return [
+        Case(method, family, dtype)
+        for group in (FIRST, others)
+        for dtype in DTYPES
+        for family in group
+        for method in names
+    ]
+
+
+def checked(case: Case, device: str) -> dict[str, Any]:
+    """The columns that the checks give: the method's own reason, or its failures."""
+    began = time.monotonic()
+    reason, failures = None, []
+    try:
+        method: Method = plugins.build(plugins.conf("method", case.method))
+        family = FAMILIES[case.family].tiny(method)
+        reason = refusal(method, family.workload(LONG, len(MIXED)))
+        failures = [] if reason else check_on_device(method, family, device, case.dtype)
+    except Exception as error:
+        failures = [f"{type(error).__name__}: {error}"]
+    seconds = round(time.monotonic() - began, 3)
+    return {"unsupported": reason, "failures": failures, "seconds": seconds}
+
+
+def code_of(case: Case) -> str:
+    """A hash of the code of the method, of vanilla, of the family and of the checks."""
+    confs = [plugins.conf("method", name) for name in (case.method, BASELINE)]
+    targets = [target for conf in confs for target in plugins.targets(conf)]
+    others = (FAMILIES[case.family].__module__, "bench.conformance.on_device")
+    return code_hash.code_sha256([*targets, *others])[:12]
+
+
+def lines(out: Path) -> Iterator[dict[str, Any]]:
+    """What is there already; the end of a file whose writer was killed may be cut."""
+    path = out / FILE
+    for text in path.read_text().splitlines() if path.exists() else ():
+        try:
+            yield json.loads(text)
+        except ValueError:
+            continue
+
+
+def key(line: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(line[name] for name in (*Case._fields, "device", "code"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""What `make gpu` measures: pieces in the order of their value, each a sweep of `bench run -m` on
+the GPU and its twin on a processor, the same cells at toy size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PAPERS = "vanilla,vanilla_eager,bigbird,vcc,iceformer,fourier"
+CACHES = "vanilla,streaming_llm,snapkv,h2o,tova,pyramidkv,knorm,expected_attention,kivi,quest,sparq"
+CONFORMANCE = "conformance"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """`words` are those of the sweep, `toy` those that differ in its twin; `share` is its part of
+    the time, relative to the others'. The conformance checks are no sweep and have no words."""
+
+    name: str
+    share: float
+    words: Mapping[str, str]
+    toy: Mapping[str, str]
+
+    def overrides(self, device: str | None) -> list[str]:
+        """Of the sweep on this GPU, of the twin without one."""
+        chosen = {**self.words, "device": device} if device else {**self.words, **self.toy}
+        return [f"{name}={value}" for name, value in chosen.items()]
+
+
+PIECES = (
+    Piece(CONFORMANCE, 3, {}, {}),
+    Piece(
+        "decoding",
+        3,
+        {
+            "experiment": "kv", "model": "random-llama-1b-like", "dtype": "bfloat16",
+            "measure": "glance", "new_tokens": "64", "length": "2048,8192", "method": CACHES,
+            "method.budget": "0.25,0.125", "method.bits": "2", "deadline_s": "120",
+        },
+        {"model": "embedded-llama", "length": "128,192", "new_tokens": "4", "n": "2"},
+    ),
+    Piece(
+        "frontier",
+        3,
+        {
+            "experiment": "frontier", "dtype": "bfloat16", "measure": "glance", "n": "1",
+            "method": PAPERS, "length": "4096,8192,16384,32768,65536,131072,262144",
+            "deadline_s": "120",
+        },
+        {"model": "embedded", "length": "192,256"},
+    ),
+    Piece(
+        "longest",
+        1,
+        {
+            "experiment": "frontier", "dtype": "bfloat16", "measure": "glance", "n": "1",
+            "method": PAPERS, "length": "16384", "probe": "max_length", "deadline_s": "60",
+        },
+        {"model": "embedded", "length": "1024", "deadline_s": "2"},
+    ),
+    Piece(
+        "quickstart",
+        3,
+        {"experiment": "quickstart"},
+        {"length": "256", "n": "2"},
+    ),
+    Piece(
+        "decoding_shipped",
+        2,
+        {
+            "experiment": "kv", "measure": "decoding", "length": "2048,8192", "method": CACHES,
+            "method.budget": "0.25", "method.bits": "2",
+        },
+        {"length": "128,192", "n": "2", "new_tokens": "4"},
+    ),
+)  # fmt: skip

@@ -1,0 +1,81 @@
+"""The checks of a GPU, on the processor and on a stand-in for a GPU (tests/emulated_cuda.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from bench.conformance import checks, families, on_device
+from bench.conformance.on_device import DTYPES, check_on_device
+from bench.request import plugins
+from methods.base import AttentionCall, Method
+from methods.vanilla import Vanilla
+from tests.emulated_cuda import emulated
+
+FAMILIES = families()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("name", "family"), [("vcc", "t5"), ("fourier", "lra"), ("kivi", "decoder")]
+)
+def test_methods_pass_in_each_dtype_on_the_processor(name, family, dtype):
+    method = plugins.build(plugins.conf("method", name))
+    assert check_on_device(method, FAMILIES[family].tiny(method), "cpu", dtype) == []
+
+
+@dataclass(frozen=True)
+class Wrong(Vanilla):
+    """Exact in float32 on the processor alone."""
+
+    wrong: str = "dtype"
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        out = super().attend(query, key, value, call)
+        if self.wrong == "device":
+            return out + torch.zeros(out.shape[-1])
+        return out if out.dtype == torch.float32 else -out
+
+    def exact_limit(self) -> Method | None:
+        return self
+
+    def kv_cache(self, workload):
+        return None
+
+
+def failures(method: Method, device: str, dtype: str) -> list[str]:
+    return check_on_device(method, FAMILIES["bert"].tiny(method), device, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_what_half_precision_breaks_is_named_beside_what_vanilla_loses(dtype):
+    assert failures(Wrong(), "cpu", "float32") == []
+    lines = failures(Wrong(), "cpu", dtype)
+    assert any("from torch.float32; " in line and "is allowed" in line for line in lines)
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """One of the checks, beside the processor: the stand-in is slow."""
+    monkeypatch.setattr(on_device, "SINGLE", (checks.called,))
+
+
+def test_a_tensor_that_stays_on_the_processor_is_found(quick):
+    assert failures(Wrong(wrong="device"), "cpu", "float32") == []
+    with emulated():
+        lines = failures(Wrong(wrong="device"), "cuda", "float32")
+    assert any("Expected all tensors to be on the same device" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [("vcc", "t5"), ("fourier", "lra"), ("quest", "decoder")],
+)
+def test_methods_keep_their_tensors_together(quick, name, family):
+    method = plugins.build(plugins.conf("method", name))
+    tiny = FAMILIES[family].tiny(method)
+    with emulated():
+        assert check_on_device(method, tiny, "cuda", "float32") == []

@@ -1,0 +1,139 @@
+"""What the driver says of a GPU, by stand-ins for NVML and nvidia-smi."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from bench.errors import RequestError
+from bench.host import gpu, linux
+from bench.request.compose import check_device
+
+
+class NVMLError(Exception):
+    pass
+
+
+class Nvml:
+    """As pynvml, of a machine with two GPUs; handles are their numbers."""
+
+    NVMLError = NVMLError
+    NVML_CLOCK_SM, NVML_CLOCK_MEM = 1, 2
+    NVML_PERF_POLICY_POWER, NVML_PERF_POLICY_THERMAL = 0, 1
+    names = ("NVIDIA A100-SXM4-80GB", b"NVIDIA GH200 480GB")
+
+    def __init__(self):
+        self.mask, self.violated, self.opened = 0x1, 10, 0
+
+    def nvmlInit(self):
+        self.opened += 1
+
+    def nvmlShutdown(self):
+        self.opened -= 1
+
+    def nvmlDeviceGetHandleByIndex(self, index):
+        return index
+
+    def nvmlDeviceGetHandleByUUID(self, uuid):
+        return {"GPU-b": 1}[uuid]
+
+    def nvmlDeviceGetName(self, card):
+        return self.names[card]
+
+    def nvmlDeviceGetClockInfo(self, card, kind):
+        return 1000 * kind + card
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, card):
+        return self.mask
+
+    def nvmlDeviceGetViolationStatus(self, card, policy):
+        if policy:
+            raise NVMLError("Not Supported")
+        return SimpleNamespace(violationTime=self.violated)
+
+    def nvmlDeviceGetMemoryInfo(self, card):
+        return SimpleNamespace(used=3 << 30)
+
+    def nvmlDeviceGetComputeRunningProcesses(self, card):
+        return [SimpleNamespace(pid=7, usedGpuMemory=1 << 30)]
+
+
+@pytest.fixture
+def nvml(monkeypatch):
+    nvml = Nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    yield nvml
+    assert not nvml.opened
+
+
+@pytest.fixture
+def smi(monkeypatch):
+    """Options → what nvidia-smi answers, without nvidia-ml-py."""
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    asked: list[tuple[str, ...]] = []
+
+    def answers(rows):
+        monkeypatch.setattr(linux, "nvidia_smi", lambda *words: asked.append(words) or rows)
+        return asked
+
+    return answers
+
+
+def test_clocks_reasons_and_memory_are_read_by_nvml(nvml, monkeypatch):
+    before = gpu.state()
+    nvml.mask, nvml.violated = 0x1 | 0x4 | 0x40, 25
+    columns = gpu.clock_columns(before, gpu.state())
+    assert columns == {
+        "gpu_clock_mhz": 1000, "gpu_memory_clock_mhz": 2000,
+        "gpu_throttle_reasons": "power cap, temperature (hardware)", "gpu_throttled_ns": 15,
+    }  # fmt: skip
+    assert gpu.used_bytes() == 3 << 30
+    assert gpu.process_bytes(7) == 1 << 30 and gpu.process_bytes(8) is None
+    for visible, card in (("1,0", 1), ("GPU-b", 1), ("0", 0), ("", 0)):
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        assert gpu.state().sm_mhz == 1000 + card
+
+
+def test_without_nvml_nvidia_smi_answers(smi):
+    asked = smi([["1980", "2619", "0x0000000000000004"]])
+    assert gpu.state() == (1980, 2619, 0x4, None)
+    assert asked == [("--query-gpu=clocks.sm,clocks.mem,clocks_throttle_reasons.active",)]
+    smi([["4096"]])
+    assert gpu.used_bytes() == 4 << 30
+    smi([["[N/A]", "[N/A]", "[N/A]"]])
+    assert gpu.clock_columns(gpu.state(), gpu.state()) == dict.fromkeys(
+        ("gpu_clock_mhz", "gpu_memory_clock_mhz", "gpu_throttle_reasons", "gpu_throttled_ns")
+    )
+    smi([])
+    assert gpu.state() == gpu.GpuState() and gpu.name() is None and gpu.used_bytes() is None
+
+
+def test_only_throttling_beyond_the_power_cap_is_noise():
+    for reasons in (None, "none", "power cap"):
+        assert gpu.noise({"gpu_throttle_reasons": reasons}) is None
+    noise = gpu.noise({"gpu_throttle_reasons": "power cap, power brake"})
+    assert noise == "the GPU was throttled: power brake"
+    assert gpu.union(["none", "power brake", "power cap"]) == "power cap, power brake"
+    assert gpu.union(["none", None]) == "none"
+
+
+@pytest.mark.parametrize(
+    ("visible", "required", "line"),
+    [
+        ("0", "A100", None),
+        ("0", "H100", "requires an H100; here: NVIDIA A100-SXM4-80GB (device=cuda takes any GPU)"),
+        ("1", "H200", "requires an H200; here: NVIDIA GH200 480GB"),  # an H100's relative
+        ("1", None, None),
+    ],
+)
+def test_a_device_is_the_one_that_is_asked_for(nvml, monkeypatch, visible, required, line):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    device = {"name": "x", "kind": "cuda", "require": required}
+    if line is None:
+        return check_device(device)
+    with pytest.raises(RequestError) as wrong:
+        check_device(device)
+    assert line in str(wrong.value) and "\n" not in str(wrong.value)
