@@ -10,8 +10,10 @@ import os
 import shlex
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from bench.cli.commands import COMMANDS, overview
@@ -91,26 +93,36 @@ def run(arguments: Sequence[str]) -> int:
 
         return run_sweep(overrides)
     from bench.execution import runner
+    from bench.host.job import run_id
     from bench.request.cell import Cell
     from bench.request.compose import check_values, compose
+    from bench.sweep import events, job
     from bench.sweep.estimate import Estimates
     from bench.terminal import next_steps, row_table, run_progress
 
     request = compose(overrides)
     check_values(request)
+    stream = events.EventStream(events.path_of(request), run_id())
+    stream.check_writable()
     if (seconds := limits.generating_s(request)) > WORTH_SAYING_S:
         print(f"generating rows: about {span(seconds)} …", file=sys.stderr)
-    cell = Cell.of(request)
     results = Path(request["results"]).expanduser().resolve()
-    with run_progress.progress(cell.title, Estimates([]).stages(cell)) as progress:
-        row = runner.run(
-            cell,
-            results,
-            force=request["force"],
-            deadline_s=request["deadline_s"],
-            progress=progress,
-            command=shlex.join(["bench", "run", *overrides]),
-        )
+    command = shlex.join(["bench", "run", *(words := events.without(overrides))])
+    began = time.monotonic()
+    with job.one_cell(stream, words, command=command, launcher="local", results=str(results)):
+        cell = Cell.of(request)
+        with run_progress.progress(cell.title, Estimates([]).stages(cell)) as progress:
+            row = runner.run(
+                cell,
+                results,
+                force=request["force"],
+                deadline_s=request["deadline_s"],
+                progress=stream.following(0, progress),
+                command=command,
+            )
+        outcome = replace(job.outcome_of(row), seconds=time.monotonic() - began)
+        job.write_end(stream, 0, outcome)
+        stream.exit_code = outcome.code
     if row["reused"]:
         print(f"done on {row['created_utc']}; FORCE=1 (force=true) runs it again")
     row_table.show(row, results)

@@ -7,7 +7,7 @@ import contextlib
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,8 @@ from bench.terminal import text_table
 from bench.terminal.arguments import add_format, add_results, parser_for
 
 if TYPE_CHECKING:
-    from bench.sweep.planned import Planned
+    from bench.sweep.planned import Plan, Planned
+    from bench.sweep.state import CellOutcome
 
 PLAN_COLUMNS = ("state", "overrides", "seconds", "memory_bytes", "reason", "row_id")
 STYLES = {"done": "green", "to do": "cyan", "unsupported": "yellow", "refused": "red",
@@ -27,24 +28,31 @@ def run_sweep(overrides: Sequence[str]) -> int:
     """Run what isn't done of a request's cells and store a row of each. Exit code 2 when a request
     was refused, 1 when a run failed."""
     from bench.store.shards import StoreError
-    from bench.sweep import budget, launchers, sweep
+    from bench.sweep import budget, events, launchers, state, sweep
     from bench.terminal import next_steps, sweep_summary
     from bench.terminal.sweep_progress import SweepProgress
 
     plan = sweep.settled_plan(overrides)
     command = shlex.join(["bench", "run", "-m", *overrides])
+    stream = events.EventStream(plan.events, state.new_id())
+    stream.check_writable()
     print(sweep_summary.heading(plan))
     if plan.warning:
         print(f"bench: {plan.warning}", file=sys.stderr)
-    outcomes = []
-    if cells := plan.open:
-        display = SweepProgress(
-            [cell.title for cell in cells], [cell.seconds for cell in cells], plan.n_parallel
-        )
-        outcomes = sweep.run(plan, command, display)
+    outcomes: list[CellOutcome] = []
+    with stream.around(**_sweep_facts(plan, command)):
+        for event, planned in _not_started(plan):
+            stream.write(event, overrides=planned.overrides, reason=planned.reason)
+        if cells := plan.open:
+            display = SweepProgress(
+                [cell.title for cell in cells], [cell.seconds for cell in cells], plan.n_parallel
+            )
+            outcomes = sweep.run(plan, command, display, stream.sweep)
+        stream.exit_code = sweep.exit_code(plan, outcomes)
     if unmeasured := budget.left_out(plan, outcomes):
         try:
-            budget.store_rows(plan, unmeasured, command, here=plan.engine != launchers.SLURM)
+            words = shlex.join(["bench", "run", "-m", *events.without(overrides)])
+            budget.store_rows(plan, unmeasured, words, here=plan.engine != launchers.SLURM)
         except (RequestError, StoreError) as error:
             print(f"bench: no rows for what the budget left out: {error}", file=sys.stderr)
     sweep_summary.show(plan, outcomes)
@@ -54,6 +62,25 @@ def run_sweep(overrides: Sequence[str]) -> int:
     if line := next_steps.after_sweep(methods, overrides):
         print(line)
     return sweep.exit_code(plan, outcomes)
+
+
+def _sweep_facts(plan: Plan, command: str) -> dict[str, Any]:
+    from bench.sweep.planned import PlanState
+
+    done = len(plan.of(PlanState.DONE)) + len(plan.of(PlanState.UNSUPPORTED))
+    return {"cells": len(plan.cells), "done": done, "to_run": len(plan.open), "command": command,
+            "launcher": plan.launcher_name, "results": str(plan.results)}  # fmt: skip
+
+
+def _not_started(plan: Plan) -> Iterator[tuple[str, Planned]]:
+    """The cells that a sweep doesn't start, though they aren't done, each with its event."""
+    from bench.sweep.planned import PlanState
+
+    kinds = {PlanState.REFUSED: "cell_refused", PlanState.OVER_BUDGET: "cell_skipped"}
+    started = plan.open
+    for planned in plan.cells:
+        if planned.state in kinds and planned not in started:
+            yield kinds[planned.state], planned
 
 
 def plan(arguments: Sequence[str]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.abc
 import json
-import os
 import sys
 import tempfile
 import time
@@ -165,7 +164,7 @@ def identity(cell: Cell, command: str | None) -> Row:
     columns: Row = {
         "schema_version": SCHEMA_VERSION,
         "row_id": uuid.uuid4().hex,
-        "run_id": os.environ.setdefault(job.RUN_ID, uuid.uuid4().hex[:12]),
+        "run_id": job.run_id(),
         "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "protocol": PROTOCOL,
         "cell_key": cell.key,

@@ -35,6 +35,8 @@ TARGETS = {
     "hf-eval-results": Target(
         "bench.export.hf_eval_results:write", "DIR", ".eval_results/*.yaml of models of the hub"
     ),
+    "mlflow": Target("bench.export.trackers:write_mlflow", "DIR", "runs in DIR/mlflow.db"),
+    "wandb": Target("bench.export.trackers:write_wandb", "DIR", "offline runs, for wandb sync"),
 }  # fmt: skip
 
 
@@ -43,7 +45,7 @@ def export(name: str, rows: list[Row], into: Path, results: Path) -> str:
     writer: Writer = plugins.load(target(name).writer)
     try:
         return writer(rows, into, results)
-    except StoreError as error:
+    except (StoreError, OSError) as error:
         raise RequestError(f"--into {into}: {error}") from error
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+import uuid
 from typing import Any
 
 LAUNCHER = "BENCH_LAUNCHER"
@@ -37,6 +38,11 @@ def columns() -> dict[str, Any]:
         "node": os.environ.get("SLURMD_NODENAME", socket.gethostname()) if job else None,
         "attempt": 1 + int(os.environ.get("SLURM_RESTART_COUNT") or 0),
     }
+
+
+def run_id() -> str:
+    """The id of this command's rows."""
+    return os.environ.setdefault(RUN_ID, uuid.uuid4().hex[:12])
 
 
 def job_id() -> str | None:

@@ -31,7 +31,7 @@ from bench.request.other_names import OTHER_NAMES, not_a_word
 
 GROUPS = ("method", "task", "model", "device", "data", "launcher", "recipe", "experiment",
           "scale")  # fmt: skip
-PATHS = ("model", "model.path", "data.dir", "results", "checkpoints")
+PATHS = ("model", "model.path", "data.dir", "results", "events", "checkpoints")
 """Keys whose values are files or folders."""
 RESOLVED = ("by_task", "default_task", "adapted_with", "longest")
 """Keys of a model that `resolve` applies and removes."""
@@ -83,8 +83,9 @@ def _ingredients(overrides: Sequence[str]) -> list[str]:
 
 
 def _is_looked_into(key: str, value: str) -> bool:
-    """Results are only written to; a word with a comma in it is read by whether it exists."""
-    if key == "results":
+    """Results and events are only written to; a word with a comma in it is read by whether it
+    exists."""
+    if key in ("results", "events"):
         return "," in value
     return key != "model" or "/" in value or os.path.exists(value)
 

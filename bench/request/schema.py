@@ -162,6 +162,7 @@ class Config:
     turns: int = MISSING
     probe: str | None = None
     results: str = MISSING
+    events: str | None = None
     force: bool = MISSING
     deadline_s: int = MISSING
     n_jobs: int = MISSING

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from bench.status import Status
 from bench.store.engine import engine_only
 from bench.store.shards import StoreError
 from bench.sweep import budget
+from bench.sweep.events import EventStream, key_figures
 from bench.sweep.planned import PlanState
 from bench.sweep.state import CellOutcome, Note, Record
 
@@ -42,7 +43,10 @@ def run_job(config: Any) -> int:
     if reason := budget.reason_to_skip(record, content, index):
         return end(record, index, CellOutcome(0, PlanState.OVER_BUDGET, reason), process)
 
+    record.events.write("cell_started", cell=index, overrides=content["cells"][index]["overrides"])
+
     def progress(stage: str, done: int, total: int, note: str = "") -> None:
+        record.events.stage(index, stage, done, total)
         _write(record, index, {**process, "state": "running", "stage": [stage, done, total]})
 
     progress("starts", 0, 0)
@@ -61,8 +65,33 @@ def run_job(config: Any) -> int:
 
 def end(record: Record, index: int, outcome: CellOutcome, note: Note) -> int:
     """Writes how a cell ended, with what its note has of its process. Returns its exit code."""
+    write_end(record.events, index, outcome)
     _write(record, index, {**note, "state": "ended", **asdict(outcome)})
     return outcome.code
+
+
+def write_end(events: EventStream, index: int, outcome: CellOutcome) -> None:
+    """Writes the one event with which a cell ends."""
+    event = "cell_refused" if outcome.code == 2 else "cell_failed" if outcome.code else "row"
+    if outcome.status == PlanState.OVER_BUDGET:
+        event = "cell_skipped"
+    known = {"status": outcome.status, "reason": outcome.reason, "row_id": outcome.row_id}
+    known = {name: value for name, value in known.items() if value}
+    events.write(event, cell=index, **known, seconds=round(outcome.seconds, 3), **outcome.measured)
+
+
+@contextlib.contextmanager
+def one_cell(events: EventStream, overrides: Sequence[str], **content: Any) -> Iterator[None]:
+    """The events of a command that runs one cell; what it writes at the end is the caller's."""
+    with events.around(cells=1, done=0, to_run=1, **content):
+        events.write("cell_started", cell=0, overrides=overrides)
+        try:
+            yield
+        except Exception as error:
+            refused = isinstance(error, RequestError)
+            status = PlanState.REFUSED if refused else Status.ERROR
+            write_end(events, 0, CellOutcome(2 if refused else 1, status, str(error)))
+            raise
 
 
 def _run(request: dict[str, Any], command: str, progress: Callable[..., None]) -> CellOutcome:
@@ -90,9 +119,14 @@ def _run(request: dict[str, Any], command: str, progress: Callable[..., None]) -
             lost = runner.store_unmeasured(cell, results, Status.TIMEOUT, detail, command=command)
             return CellOutcome(1, Status.TIMEOUT, detail, lost["row_id"])
         return CellOutcome(1, Status.ERROR, f"{type(error).__name__}: {error}")
+    return outcome_of(row)
+
+
+def outcome_of(row: Mapping[str, Any]) -> CellOutcome:
+    """How the cell of a row ended."""
     return CellOutcome(
         Status(row["status"]).exit_code, row["status"], row.get("status_detail") or "",
-        row["row_id"], figures(row),
+        row["row_id"], figures(row), measured=key_figures(row),
     )  # fmt: skip
 
 

@@ -19,6 +19,7 @@ from bench.request.cell import Cell
 from bench.status import Status
 from bench.store.shards import StoreError
 from bench.sweep import launchers, slurm
+from bench.sweep.job import write_end
 from bench.sweep.plan import finished, measured
 from bench.sweep.state import CellOutcome, Note, Record, has_ended, sweeps
 
@@ -76,4 +77,5 @@ def settle_record(record: Record, wait: bool = True, among: Container[int] | Non
         seconds = note.get("at", 0.0) - note.get("since", note.get("at", 0.0))
         outcome = CellOutcome(1, status or job.state.lower(), detail, row_id, seconds=seconds)
         record.write_note(i, **{**note, "state": "ended", **asdict(outcome)})
+        write_end(record.events, i, outcome)
     return n_rows

@@ -18,7 +18,7 @@ from bench.request import limits, protocol
 from bench.request.cell import Cell, load_rows, task_of
 from bench.request.compose import check_device, check_values
 from bench.status import Status
-from bench.sweep import budget, launchers
+from bench.sweep import budget, events, launchers
 from bench.sweep.estimate import Estimates
 from bench.sweep.grid import Point, SweepGrid
 from bench.sweep.planned import Plan, Planned, PlanState
@@ -59,8 +59,8 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
     n_timed = sum(1 for p in cells if p.runs and p.cell and (p.cell.plan.speed or p.cell.probe))
     warning = launchers.check_timed(engine, launcher, n_timed)
     return Plan(
-        tuple(grid.fixed), tuple(cells), engine, launcher_name, launcher,
-        results, base["budget"], budget_s, warning,
+        tuple(events.without(grid.fixed)), tuple(cells), engine, launcher_name, launcher,
+        results, base["budget"], budget_s, warning, events.path_of(base),
     )  # fmt: skip
 
 

@@ -50,7 +50,8 @@ class Planned:
 @dataclass(frozen=True)
 class Plan:
     """`fixed` are the overrides that all cells share; `cells` stand in the order in which they run.
-    `engine` is Hydra's name of the launcher, `launcher` Hydra's node of it."""
+    `engine` is Hydra's name of the launcher, `launcher` Hydra's node of it; `events` is the file
+    that is told of what runs."""
 
     fixed: tuple[str, ...]
     cells: tuple[Planned, ...]
@@ -61,6 +62,7 @@ class Plan:
     budget: str | None
     budget_s: float | None
     warning: str | None = None
+    events: Path | None = None
 
     @property
     def open(self) -> list[Planned]:

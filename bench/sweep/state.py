@@ -11,15 +11,19 @@ import os
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from bench.execution.runner import unwritable
+from bench.sweep.events import EventStream
 from bench.sweep.planned import Plan
 
 FOLDER = ".sweeps"
+EVENTS = "events"
+"""A file that names the one that the sweep's events go to, where there is one."""
 NAME = "bench-"
 """Prefix of the name that a sweep's jobs have in a queue; its id follows."""
 
@@ -29,7 +33,8 @@ Note = dict[str, Any]
 
 @dataclass(frozen=True)
 class CellOutcome:
-    """How one cell of a sweep ended: exit code, status, the reason, and the row."""
+    """How one cell of a sweep ended: exit code, status, the reason, the row's id, its main
+    figures in words and the key ones by column."""
 
     code: int
     status: str
@@ -37,6 +42,7 @@ class CellOutcome:
     row_id: str | None = None
     figures: str = ""
     seconds: float = 0.0
+    measured: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -46,11 +52,11 @@ class Record:
     folder: Path
 
     @classmethod
-    def begin(cls, plan: Plan, command: str) -> Record:
-        """A new folder with the open cells of a plan. Raises RequestError when that can't be."""
+    def begin(cls, plan: Plan, command: str, name: str = "") -> Record:
+        """A new folder with the open cells of a plan, under a name of `new_id`. Raises RequestError
+        when that can't be."""
         started = time.time()
-        name = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.urandom(2).hex()}"
-        record = cls(plan.results / FOLDER / name)
+        record = cls(plan.results / FOLDER / (name or new_id()))
         content = {
             "command": command,
             "launcher": plan.launcher_name,
@@ -72,6 +78,8 @@ class Record:
         }
         try:
             (record.folder / "cells").mkdir(parents=True)
+            if plan.events:
+                (record.folder / EVENTS).write_text(str(plan.events))
             _write(record.folder / "sweep.json", content)
         except OSError as error:
             raise unwritable(plan.results, error) from error
@@ -84,6 +92,13 @@ class Record:
     @property
     def queue_name(self) -> str:
         return NAME + self.id
+
+    @cached_property
+    def events(self) -> EventStream:
+        try:
+            return EventStream(Path((self.folder / EVENTS).read_text()), self.id)
+        except OSError:
+            return EventStream(None, self.id)
 
     def content(self) -> dict[str, Any]:
         content: dict[str, Any] = json.loads((self.folder / "sweep.json").read_text())
@@ -114,6 +129,10 @@ class Record:
 
     def _path(self, index: int) -> Path:
         return self.folder / "cells" / f"{index:05}.json"
+
+
+def new_id() -> str:
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{os.urandom(2).hex()}"
 
 
 def sweeps(results: Path) -> Iterator[Record]:

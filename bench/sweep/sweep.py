@@ -65,11 +65,12 @@ def settled_plan(overrides: Sequence[str]) -> Plan:
     return first
 
 
-def run(plan: Plan, command: str, display: Display) -> list[CellOutcome]:
-    """Run the open cells of a plan; one that fails doesn't stop the rest. Raises RequestError."""
+def run(plan: Plan, command: str, display: Display, name: str = "") -> list[CellOutcome]:
+    """Run the open cells of a plan; one that fails doesn't stop the rest. `name` is the sweep's id.
+    Raises RequestError."""
     global _current
     check_writable(plan.results)
-    record = Record.begin(plan, command)
+    record = Record.begin(plan, command, name)
     n_timed = any(planned.cell and planned.cell.plan.speed for planned in plan.open)
     overrides = [*plan.fixed, *plan.open[0].overrides, f"hydra.sweep.dir='{record.folder}'"]
     if plan.engine == launchers.SLURM:

@@ -71,3 +71,12 @@ def test_a_wrong_request_is_one_line(stored, tmp_path, capsys, monkeypatch, to, 
     (tmp_path / "file").write_text("")
     code, _, err = exported(capsys, stored, to, into, *words)
     assert code == 2 and len(err) == 1 and told in err[0]
+
+
+@pytest.mark.parametrize("client", ["mlflow", "wandb"])
+def test_a_tracker_without_its_client_is_named(stored, tmp_path, capsys, monkeypatch, client):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    code, _, err = exported(capsys, stored, client, tmp_path / "out")
+    assert code == 2 and err == [
+        f"bench: --to {client} needs its client, which isn't installed: pip install {client}"
+    ]
