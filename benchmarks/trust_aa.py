@@ -34,6 +34,14 @@ CELLS = 200
 ALLOWED_PCT = 5.0
 REQUEST = ("method=twin", "model=embedded", "length=512", "n=4", "measure=speed")
 FALSE = (Verdict.FASTER, Verdict.SLOWER)
+SECTION = "\n## "
+INTRODUCTION = f"""# False verdicts of vanilla against itself
+
+`make trust-aa`: cells of vanilla against itself, each with a seed of its own
+(`{" ".join(REQUEST)}`).
+*Loaded*: beside a process that keeps one core busy. *False*: of the cells with a verdict, those
+that are faster or slower, with the 95 % interval (Clopper and Pearson). Allowed: {ALLOWED_PCT:g} %.
+"""
 VERDICTS = (*FALSE, Verdict.SAME, Verdict.UNDECIDED)
 BUSY = """
 import sys
@@ -75,7 +83,8 @@ def main() -> int:
         print("interrupted; the same command continues", file=sys.stderr)
     if not measured:
         return 1
-    options.out.write_text(page(measured, options.cells))
+    before = options.out.read_text() if options.out.exists() else ""
+    options.out.write_text(page(measured, options.cells, before))
     print(f"{options.out}: {_share([row for _, row in measured])} false verdicts")
     failed = any(row["status"] != Status.OK for _, row in measured)
     return int(failed or false_pct([row for _, row in measured]) > ALLOWED_PCT)
@@ -128,18 +137,22 @@ def _busy_core() -> Iterator[None]:
             process.kill()
 
 
-def page(measured: Measured, cells: int) -> str:
-    """The result as Markdown."""
+def page(measured: Measured, cells: int, before: str = "") -> str:
+    """The result as Markdown: a section of this machine, and those of others that the page had."""
+    mine = _section(measured, cells)
+    machine = mine.partition("\n")[0]
+    others = [each for each in before.split(SECTION)[1:] if each.partition("\n")[0] != machine]
+    return SECTION.join([INTRODUCTION, mine, *others])
+
+
+def _section(measured: Measured, cells: int) -> str:
     rows = [row for _, row in measured]
     days = sorted({(row["created_utc"] or "")[:10] for row in rows})
     last = rows[-1]
-    where = f"{last['cpu_model']}, {last['cores_phys']} cores, torch {last['torch']}"
     lines = [
-        "# False verdicts of vanilla against itself",
+        f"{last['cpu_model']}, {last['cores_phys']} cores (host {last['host_id']})",
         "",
-        f"`make trust-aa`: {len(rows)} of {cells} cells, each with a seed of its own "
-        f"(`{' '.join(REQUEST)}`), on {where} (host {last['host_id']}), {days[0]} to {days[-1]}. "
-        f"*Loaded*: beside a process that keeps one core busy.",
+        f"{len(rows)} of {cells} cells, torch {last['torch']}, {days[0]} to {days[-1]}.",
         *(["", "**Not complete**: the same command continues."] if len(rows) < cells else []),
         "",
         f"| | threads | cells | {' | '.join(VERDICTS)} | failed | called noisy | false |",
@@ -148,9 +161,7 @@ def page(measured: Measured, cells: int) -> str:
     for setting in SETTINGS:
         of_setting = [row for where, row in measured if where == setting]
         lines.append(_line(setting.load, str(setting.threads), of_setting))
-    lines += [_line("all", "", rows), ""]
-    lines += ["False verdicts, at 95 % confidence (Clopper and Pearson) in brackets; allowed: "
-              f"{ALLOWED_PCT:g} %."]  # fmt: skip
+    lines.append(_line("all", "", rows))
     if wrong := [each for each in measured if each[1].get("verdict") in FALSE]:
         lines += ["", "| | threads | seed | |", "|---|---|---|---|"]
         lines += [f"| {s.load} | {s.threads} | {r['seed']} | {_figures(r)} |" for s, r in wrong]

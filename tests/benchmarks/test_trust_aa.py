@@ -28,3 +28,13 @@ def test_a_part_says_so_and_a_cell_that_failed_has_no_verdict():
     text = page([(SETTINGS[0], row(Verdict.SAME)), (SETTINGS[1], failed)], 200)
     assert "2 of 200 cells" in text and "**Not complete**" in text
     assert "| loaded | 1 | 1 | 0 | 0 | 0 | 0 | 1 | 0 | 0.0 % |" in text
+
+
+def test_other_machines_keep_their_sections():
+    first = page([(SETTINGS[0], row(Verdict.SAME))], 1)
+    other = {**row(Verdict.SAME), "cpu_model": "D", "host_id": "h2-b"}
+    both = page([(SETTINGS[0], other)], 1, first)
+    again = page([(SETTINGS[0], row(Verdict.FASTER))], 1, both)
+    assert again.count("\n## ") == 2 and again.count("# False verdicts") == 1
+    assert again.count("(host h2-a)") == again.count("(host h2-b)") == 1
+    assert "| all |  | 1 | 1 |" in again and "| all |  | 1 | 0 |" in again
