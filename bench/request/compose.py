@@ -77,9 +77,15 @@ def _ingredients(overrides: Sequence[str]) -> list[str]:
     files = sorted(Path(__file__).parent.glob("*.py"))
     for folder in plugins.conf_dirs():
         files += sorted(folder.glob("**/*.yaml"))
-    content = (part for file in files for part in (str(file).encode(), file.read_bytes()))
-    hydra = importlib.metadata.version("hydra-core")
-    return [*overrides, hydra, kept.digest(b"\0".join(content))]
+    stamps = tuple((file, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+    return [*overrides, importlib.metadata.version("hydra-core"), _content_digest(stamps)]
+
+
+@functools.lru_cache(maxsize=1)
+def _content_digest(stamps: tuple[tuple[Path, int, int], ...]) -> str:
+    """Of files that stay as they are while their times and sizes do."""
+    content = (part for file, *_ in stamps for part in (str(file).encode(), file.read_bytes()))
+    return kept.digest(b"\0".join(content))
 
 
 def _is_looked_into(key: str, value: str) -> bool:
@@ -246,8 +252,7 @@ def _task_overrides(overrides: Sequence[str], keys: Sequence[str]) -> list[str]:
 def _all_members(parsed: Sequence[Any]) -> bool:
     """Whether every task of a request is one of another package, which has no embedded rows."""
     given = [o for o in parsed if o.key_or_group == "task"]
-    values = [v for o in given for v in (o.value().list if o.is_choice_sweep() else [o.value()])]
-    return bool(values) and all(":" in str(value) for value in values)
+    return bool(given) and all(":" in name for o in given for name in o.input_line.split(","))
 
 
 def _member_overrides(override: str) -> list[str]:
