@@ -31,7 +31,7 @@ from bench.measure import finite, integrity
 from bench.measure.failed_check import IntegrityError
 from bench.models import auto
 from bench.models.hf import all_valid
-from bench.request import compose, protocol
+from bench.request import compose, protocol, values
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from methods.base import SequenceInfo, Unsupported
@@ -256,8 +256,8 @@ def _cell(words: dict[str, Any], device: str | None, dtype: str, max_length: int
         stored = auto.read_config(Path(folder))
         request["dtype"] = stored.get("dtype") or stored.get("torch_dtype") or request["dtype"]
     request["length"] = max_length or request["length"]
-    compose.check_values(request)
-    compose.check_device(request["device"])
+    values.check_values(request)
+    values.check_device(request["device"])
     return Cell.with_rows(request, "", "")
 
 

@@ -104,12 +104,12 @@ def missing() -> str:
 def checked_device(name: str) -> str:
     """Raises RequestError where this machine doesn't have it."""
     from bench.errors import RequestError
-    from bench.request import compose, plugins
+    from bench.request import plugins, values
 
     device = plugins.conf("device", name)
     if device["kind"] == "cpu":
         raise RequestError(f"device={name} is no GPU")
-    compose.check_device(device)
+    values.check_device(device)
     return name
 
 

@@ -51,13 +51,20 @@ Cost = tuple[float, float, float]
 """Elapsed seconds, CPU seconds, and peak memory in MiB (0: not measured)."""
 
 
-def main() -> None:
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """The parsed command line; `parts` are all of them where none is named."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", choices=PARTS, default=PARTS)
+    parser.add_argument("parts", nargs="*", choices=PARTS)
     parser.add_argument("--model", default="embedded", help="the model of the cell")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
+    options.parts = options.parts or list(PARTS)
+    return options
+
+
+def main() -> None:
+    options = arguments()
     print(f"{os.cpu_count()} CPUs, load {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as folder:
         if "cell" in options.parts:

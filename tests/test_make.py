@@ -9,7 +9,8 @@ import subprocess
 
 import pytest
 
-from bench.request import compose, plugins
+from bench.request import plugins
+from bench.request.overrides import check_overrides
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.skipif(not shutil.which("make"), reason="no make here")
@@ -54,7 +55,7 @@ def test_lra_small_trains_every_method_that_can_be_trained():
     echo = "; ".join(f"echo {cell}" for cell in cells if cell not in swapped)
     words = ["bash", "-c", f"task=text; block=16; {echo}"]
     lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
-    assert all(compose.check_overrides(line.split()) for line in lines)
+    assert all(check_overrides(line.split()) for line in lines)
     names = [line.split()[1].removeprefix("method=") for line in lines]
     trained = {plugins.conf("method", name)["target"] for name in names}
     methods = [plugins.conf("method", name) for name in plugins.available("method")]

@@ -11,7 +11,8 @@ from typing import Any, NoReturn
 from bench.cli.commands import COMMANDS
 from bench.errors import RequestError, unknown
 from bench.request import plugins, schema
-from bench.request.compose import BY_TASK, GROUPS, PATHS
+from bench.request.compose import BY_TASK
+from bench.request.overrides import GROUPS, PATHS
 from bench.terminal.arguments import Parser, parser_for
 
 SCRIPTS = Path(__file__).with_name("templates")

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.errors import RequestError, unknown
 from bench.request import plugins
-from bench.request.compose import GROUPS
+from bench.request.overrides import GROUPS
 from bench.terminal import method_table, task_table, text_table
 from bench.terminal.arguments import add_json, parser_for
 

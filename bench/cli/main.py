@@ -95,7 +95,8 @@ def run(arguments: Sequence[str]) -> int:
     from bench.execution import runner
     from bench.host.job import run_id
     from bench.request.cell import Cell
-    from bench.request.compose import check_values, compose
+    from bench.request.compose import compose
+    from bench.request.values import check_values
     from bench.sweep import events, job
     from bench.sweep.estimate import Estimates
     from bench.terminal import next_steps, row_table, run_progress

@@ -13,9 +13,10 @@ from typing import Any
 
 from bench.errors import RequestError, errors_of
 from bench.request import code_hash, limits, plugins, protocol, questions
-from bench.request.compose import FROM_REQUEST, check_device, check_values, decoded_tokens
+from bench.request.compose import FROM_REQUEST
 from bench.request.protocol import json_sha256, without_module
 from bench.request.schema import BASELINE, MEASURES, MeasurePlan, uses_adapted
+from bench.request.values import check_device, check_values, decoded_tokens
 from bench.status import WeightsProtocol
 from tasks.base import ANSWERS, Data, DataError, Loaded, Task
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from bench.errors import RequestError
 from bench.request import compose, kv_budget, plugins, schema
+from bench.request.overrides import check_overrides, check_parameter, parse
 from bench.sweep import launchers
 
 NODES = {"method", "task", "model", "device", "data"}
@@ -48,7 +49,7 @@ class SweepGrid:
     @classmethod
     def of(cls, overrides: Sequence[str]) -> SweepGrid:
         """Raises RequestError."""
-        fixed, swept, keys = _split(compose.check_overrides(overrides))
+        fixed, swept, keys = _split(check_overrides(overrides))
         for key in SINGLE:
             if key in swept:
                 raise RequestError(f"{key}={','.join(swept[key])}: a sweep takes one {key}")
@@ -84,7 +85,7 @@ class SweepGrid:
         all_swept = {**own, **swept, **parameters}
         grid = cls(fixed, all_swept, base, hydra)
         for key in keys & all_swept.keys():
-            compose.check_parameter(key, grid._parameters)
+            check_parameter(key, grid._parameters)
         return grid
 
     def points(self) -> Iterator[Point]:
@@ -151,7 +152,7 @@ class SweepGrid:
 def _split(overrides: Sequence[str]) -> tuple[list[str], dict[str, list[str]], set[str]]:
     """Overrides with one value, keys with several, and all the keys."""
     fixed, swept, keys = [], {}, set()
-    for override in compose.parse(overrides):
+    for override in parse(overrides):
         keys.add(override.key_or_group)
         if override.is_sweep_override():
             swept[override.key_or_group] = _values(override)
@@ -183,7 +184,7 @@ def _experiment_sweeps(hydra: Mapping[str, Any], keys: Collection[str]) -> dict[
     try:
         overrides = [kv_budget.as_parameter(override) for override in overrides]
         methods = [] if "method" in keys else [str(choices["method"])]
-        fixed, swept, _ = _split(compose.check_overrides(overrides, methods))
+        fixed, swept, _ = _split(check_overrides(overrides, methods))
     except RequestError as error:
         raise RequestError(f"experiment={choices.get('experiment')}: {error}") from error
     single = dict(override.split("=", 1) for override in fixed)
@@ -202,7 +203,7 @@ def _parsed_value(key: str, text: str) -> Any:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    value = compose.parse([f"{key}={text}"])[0].value()
+    value = parse([f"{key}={text}"])[0].value()
     if key not in schema.Config.__dataclass_fields__:
         return value
     try:

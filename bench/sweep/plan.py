@@ -16,7 +16,7 @@ from bench.execution import stages
 from bench.execution.runner import FINISHED
 from bench.request import limits, protocol
 from bench.request.cell import Cell, load_rows, task_of
-from bench.request.compose import check_device, check_values
+from bench.request.values import check_device, check_values
 from bench.status import Status
 from bench.sweep import budget, events, launchers
 from bench.sweep.estimate import Estimates

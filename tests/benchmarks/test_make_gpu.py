@@ -14,7 +14,7 @@ from itertools import islice
 import pytest
 
 from bench.execution.runner import FINISHED
-from bench.request.compose import check_values
+from bench.request.values import check_values
 from bench.status import Status
 from bench.store.columns import COLUMNS
 from bench.store.store import Store

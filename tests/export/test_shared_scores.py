@@ -14,7 +14,7 @@ from tests import made
 from tests.store.test_results import bench
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-MODEL = {"path": f"/home/a/.cache/hub/models--google-t5--t5-base/snapshots/{COMMIT}"}
+MODEL = {"path": f"/cache/hub/models--google-t5--t5-base/snapshots/{COMMIT}"}
 TASK = {"hub": {"repo": "tau/scrolls", "revision": "main"}, "max_new_tokens": 47}
 SCORED = {"metric": "f1", "value": 61.5, "ci_lo": 58.0, "ci_hi": 65.0, "ci_method": "bootstrap",
           "higher_is_better": True, "n_scored": 40, "n_samples_official": 40}  # fmt: skip
@@ -68,7 +68,7 @@ def test_a_record_has_the_score_the_time_and_the_memory_with_their_intervals(exp
 
 
 def test_shipped_rows_are_not_called_the_benchmarks_and_paths_stay_here(export):
-    cell = {"model": {"path": "/home/ann/secret/model"}, "task": TASK}
+    cell = {"model": {"path": "/data/secret/model"}, "task": TASK}
     row = made.row(cell=cell, model="a/b ü", weights_kind="finetuned", **SCORED)
     _, _, _, into = export("every_eval_ever", row)
     [(path, record)] = records(into).items()

@@ -7,7 +7,7 @@ import pytest
 import bench
 from bench.errors import RequestError
 from bench.request import kv_budget, schema
-from bench.request.compose import check_overrides
+from bench.request.overrides import check_overrides
 from bench.sweep.grid import SweepGrid
 
 

@@ -14,6 +14,7 @@ from bench.cli.main import main
 from bench.errors import RequestError
 from bench.request import compose, plugins
 from bench.request.cell import Cell
+from bench.request.overrides import check_overrides
 from bench.store.store import Store
 from bench.sweep.estimate import Estimates, formula_bytes
 from bench.sweep.grid import SweepGrid
@@ -27,9 +28,7 @@ QUICK = ["measure=quality", "n=2"]
 
 def by_hydra(overrides):
     """The request that Hydra composes from all of these overrides."""
-    return compose.resolve(
-        compose.compose_with_hydra(compose.check_overrides(overrides))[0], overrides
-    )
+    return compose.resolve(compose.compose_with_hydra(check_overrides(overrides))[0], overrides)
 
 
 @pytest.mark.parametrize(

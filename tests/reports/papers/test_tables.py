@@ -8,6 +8,7 @@ import pytest
 
 from bench.errors import RequestError
 from bench.request import compose, plugins
+from bench.request.overrides import check_overrides
 from bench.request.schema import MEASURES
 from bench.store.store import Store
 from reports.papers.bench_commands import cell_commands, commands
@@ -69,7 +70,7 @@ def test_each_cell_that_was_not_run_has_a_command_that_composes(name):
         first, second, *words = command.split()
         assert (first, second) == ("bench", "run")
         words = [word for word in words if word != "-m"]
-        assert compose.check_overrides(words)
+        assert check_overrides(words)
         measure = next(w for w in words if w.startswith("measure=")).partition("=")[2]
         assert measure in MEASURES
 
