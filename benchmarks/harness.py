@@ -52,14 +52,15 @@ Cost = tuple[float, float, float]
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
-    """The parsed command line; `parts` are all of them where none is named."""
+    """The parsed command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", choices=PARTS)
+    parser.add_argument("parts", nargs="*", choices=("all", *PARTS), default="all")
     parser.add_argument("--model", default="embedded", help="the model of the cell")
     options = parser.parse_args(words)
-    options.parts = options.parts or list(PARTS)
+    if "all" in options.parts:
+        options.parts = list(PARTS)
     return options
 
 

@@ -54,6 +54,11 @@ class Row:
     second: str | None = None
     support: tuple[tuple[str, int], ...] = ()
 
+    @property
+    def text(self) -> str:
+        """The document and all that a prompt has after it."""
+        return self.document + self.query
+
 
 Constant = Callable[[Row], str]
 """The answer to a row, found without reading its document."""
@@ -92,6 +97,8 @@ class Encoded:
     tokens_in  number of tokens before truncation to the length
     valid      for each id whether it isn't padding; None: none is
     second     the other text of a pair
+    removed    what truncation took of the row's text: the first character that is gone and the
+               first that is there again. None: nothing, or it isn't known
     """
 
     ids: Sequence[int]
@@ -99,6 +106,7 @@ class Encoded:
     tokens_in: int
     valid: Sequence[bool] | None = None
     second: Encoded | None = None
+    removed: tuple[int, int] | None = None
 
 
 class Tokenizer(Protocol):

@@ -62,14 +62,6 @@ class GeneratedRow(prompts.Prompt):
 
 
 @dataclass(frozen=True)
-class Shortened(Encoded):
-    """A prompt whose middle was truncated. `removed` are the first character of its text that is
-    gone, and the first that is there again."""
-
-    removed: tuple[int, int] = (0, 0)
-
-
-@dataclass(frozen=True)
 class Generated(Reader):
     """A task with generated rows, and official ones where `files` names some."""
 
@@ -164,38 +156,22 @@ class Generated(Reader):
         )
 
     def _shortened(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
-        """A row of the benchmark's files: `Shortened` where it is too long. What stays has at least
-        its question, or, where that isn't apart, a token of each half."""
-        room, text = length - self.max_new_tokens, _text(row)
+        """A row of the benchmark's files; one that is too long loses its middle. What stays has at
+        least its question, or, where that isn't apart, a token of each half."""
+        room, text = length - self.max_new_tokens, row.text
         if len(tokenizer(text, add_special_tokens=True)["input_ids"]) <= room:
             return prompts.encode(row, tokenizer, room)
         asked = text[len(row.document) :] if row.query else ""
         least = 2 * len(tokenizer(asked, add_special_tokens=False)["input_ids"]) or 2
         if room < least:
             raise self.too_short(length, least)
-        encoded = prompts.encode_middle(row, tokenizer, room)
-        tokenized = tokenizer(text, add_special_tokens=True, return_offsets_mapping=True)
-        starts = [start for start, _ in tokenized["offset_mapping"]]
-        half = room // 2
-        return Shortened(**vars(encoded), removed=(starts[half], starts[-half]))
-
-    def answer_removed(self, row: Row, removed: tuple[int, int]) -> bool:
-        """Whether a right answer stood in the prompt's text and doesn't where these characters
-        (`Shortened.removed`) are gone."""
-        text = _text(row).lower()
-        kept = f"{text[: removed[0]]}\0{text[removed[1] :]}"
-        answers = [answer.lower() for answer in row.references]
-        return any(answer in text and answer not in kept for answer in answers)
+        return prompts.encode_middle(row, tokenizer, room)
 
 
 @functools.lru_cache(maxsize=1)
 def _sample(generate: Generate, stream: str, split: str, length: int) -> Sample:
     """A row is made from its record right after the record, from the same sample."""
     return generate(seeds.stream(stream), split, length)
-
-
-def _text(row: Row) -> str:
-    return row.document + row.query + (row.ending if isinstance(row, prompts.Prompt) else "")
 
 
 class _Remembering:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from tasks.base import Data, DataError, Encoded, Loaded, NoEmbeddedRows, Row, Tokenizer
 from tasks.loading import lm_eval_package as package
+from tasks.loading import truncation
 from tasks.loading.lm_eval_package import Origin
 from tasks.loading.prompts import Prompt
 from tasks.loading.reader import Reader
@@ -144,14 +145,17 @@ class LmEval(Reader):
         """As lm_eval's model `hf`: the last `length` ids of the prompt with the tokenizer's special
         tokens, a first one not twice. The VIP tokens are the query; rows of lm_eval have none."""
         assert isinstance(row, Prompt)
-        text, asked = row.document + row.query + row.ending, 0
+        text, asked = row.text, 0
         start = getattr(tokenizer, "bos_token", None)
         special = not (start and text.startswith(start))
         ids = list(tokenizer(text, add_special_tokens=special)["input_ids"])
         if row.query:
             asked = len(tokenizer(row.query + row.ending, add_special_tokens=False)["input_ids"])
         kept = ids[-length:]
-        return Encoded(kept, [at >= len(kept) - asked for at in range(len(kept))], len(ids))
+        vip = [at >= len(kept) - asked for at in range(len(kept))]
+        gone = len(kept) < len(ids)
+        removed = truncation.removed(text, tokenizer, 0, length, special) if gone else None
+        return Encoded(kept, vip, len(ids), removed=removed)
 
     @property
     def metric_version(self) -> int:

@@ -42,11 +42,6 @@ def measure(request: dict[str, Any], report: worker.Report) -> columns.Row:
     return tokens
 
 
-def _removed(encoded: Encoded) -> tuple[int, int] | None:
-    """The characters that truncation took from the text, for tasks that can tell."""
-    return getattr(encoded, "removed", None)
-
-
 def known_words(
     task: Task, rows: Sequence[Row], encoded: Sequence[Encoded], tokenizer: Any
 ) -> columns.Row:
@@ -112,8 +107,8 @@ def predict(
                 "input_sha256": hashes[i],
                 "tokens_in": encoded[i].tokens_in,
                 "prediction": task.spell(row, text),
-                # Where an official prompt was too long; the process that scores has the answers.
-                **({"removed": removed} if (removed := _removed(encoded[i])) else {}),
+                # The process that scores has the answers.
+                **({"removed": removed} if (removed := encoded[i].removed) else {}),
             }
             for i, texts in zip(group, answers, strict=True)
             for row, text in zip(asked[i], texts, strict=True)

@@ -77,7 +77,7 @@ class GeneralColumns(TypedDict, total=False):
     tokens_in_mean: Annotated[float | None, "tokens of a sample before truncation"]
     tokens_seen_mean: Annotated[float | None, "tokens of a sample that the model saw"]
     truncated_frac: Annotated[float | None, "share of tokens that truncation removed, 0 to 1"]
-    answer_cut_frac: Annotated[float | None, "share of samples whose answer was truncated away"]
+    answer_cut_frac: Annotated[float | None, "share of samples whose answer truncation removed"]
     truncation_side: Annotated[str | None, "side that was cut"]
     tokens_per_word: Annotated[float | None, "tokens of a sample / words between spaces"]
     unknown_tokens_frac: Annotated[float | None, "share of tokens unknown to the tokenizer, 0 to 1"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -21,6 +21,7 @@ from bench.store.predictions import Predictions
 from bench.store.quality_verdict import quality_verdict
 from bench.store.scoring import documents, scored
 from tasks.base import Task
+from tasks.loading import truncation
 from tasks.metrics import buckets
 
 AGREE_SLACK_BYTES = 16 << 20
@@ -111,19 +112,23 @@ def _scored(cell: Cell, task: Task, rows: Sequence[Any], predictions: Prediction
         estimate=scores.mean(each, documents(rows), cell.seed),
         by_length=by_length,
         sha256=predictions.sha256([row.id for row in rows]),
-        answer_cut_frac=_answer_cut_frac(task, rows, records),
+        answer_cut_frac=_answer_cut_frac(rows, records, cell.length),
     )
 
 
 def _answer_cut_frac(
-    task: Task, rows: Sequence[Any], records: Mapping[Any, Mapping[str, Any]]
+    rows: Sequence[Any], records: Mapping[Any, Mapping[str, Any]], length: int
 ) -> float | None:
-    """The share of rows whose answer truncation removed; None for a task that can't tell."""
-    answer_removed: Callable[[Any, Any], bool] | None = getattr(task, "answer_removed", None)
-    if answer_removed is None:
+    """The share of rows whose answer stood in what truncation removed. None where texts were
+    truncated and of none it is known, or no answer stood in one."""
+    found = [
+        truncation.answer_removed(row, record["removed"]) if "removed" in record else None
+        for row in rows
+        if "removed" in (record := records[row.id]) or (record.get("tokens_in") or 0) > length
+    ]
+    if found and all(each is None for each in found):
         return None
-    cut = [(row, records[row.id]["removed"]) for row in rows if "removed" in records[row.id]]
-    return sum(answer_removed(row, removed) for row, removed in cut) / len(rows)
+    return sum(each is True for each in found) / len(rows)
 
 
 def quality(cell: Cell, results: Path, paired: bool) -> Row:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tasks.base import DataError, Encoded, Row, Tokenizer
+from tasks.loading import truncation
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,10 @@ class Prompt(Row):
     ending: str = ""
     separator: str = ""
     further: tuple[Prompt, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return super().text + self.ending
 
 
 def encode(row: Row, tokenizer: Tokenizer, length: int, instruction: str = "") -> Encoded:
@@ -33,8 +38,8 @@ def encode(row: Row, tokenizer: Tokenizer, length: int, instruction: str = "") -
     def tokenize(text: str, special: bool = True) -> list[int]:
         return list(tokenizer(text, add_special_tokens=special)["input_ids"])
 
-    ids = tokenize(row.document + query + ending)
-    tokens_in = len(ids)
+    ids = tokenize(row.text)
+    tokens_in, removed = len(ids), None
     if tokens_in > length:
         tail = tokenize(row.separator + query + ending)
         if len(tail) > length:
@@ -42,7 +47,9 @@ def encode(row: Row, tokenizer: Tokenizer, length: int, instruction: str = "") -
                 f"row {row.id}: what follows its document has {len(tail)} tokens, "
                 f"more than fit in length={length}"
             )
-        ids = tokenize(row.document)[: length - len(tail)] + tail
+        room = length - len(tail)
+        ids = tokenize(row.document)[:room] + tail
+        removed = truncation.removed(row.document, tokenizer, room, 0)
     has_eos = int(bool(ids) and ids[-1] == tokenizer.eos_token_id)
     if query:
         # Tokenized on its own, a text may begin with one more (blank) token. Then both bounds are
@@ -54,7 +61,7 @@ def encode(row: Row, tokenizer: Tokenizer, length: int, instruction: str = "") -
         start = len(tokenize(instruction)) - size - has_eos
         stop = start + size
     vip = [start <= position < stop for position in range(len(ids))]
-    return Encoded(ids, vip, tokens_in)
+    return Encoded(ids, vip, tokens_in, removed=removed)
 
 
 def question(row: Row, tokenizer: Tokenizer) -> list[int]:
@@ -69,13 +76,14 @@ def encode_middle(row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
     count may then differ by a token or two, and what is over is cut. The VIP tokens are the query,
     where there is one."""
     assert isinstance(row, Prompt)
-    ids = list(tokenizer(row.document + row.query + row.ending)["input_ids"])
+    ids, removed = list(tokenizer(row.text)["input_ids"]), None
     if (tokens_in := len(ids)) > length:
         half = length // 2
-        text = "".join(
+        removed = truncation.removed(row.text, tokenizer, half, half)
+        kept = "".join(
             tokenizer.decode(part, skip_special_tokens=True) for part in (ids[:half], ids[-half:])
         )
-        ids = list(tokenizer(text)["input_ids"])[:length]
+        ids = list(tokenizer(kept)["input_ids"])[:length]
     asked = len(tokenizer(row.query + row.ending, add_special_tokens=False)["input_ids"])
     first = len(ids) - asked if row.query else len(ids)
-    return Encoded(ids, [at >= first for at in range(len(ids))], tokens_in)
+    return Encoded(ids, [at >= first for at in range(len(ids))], tokens_in, removed=removed)

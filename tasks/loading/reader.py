@@ -16,7 +16,7 @@ from typing import Any, ClassVar, TypeVar
 from tasks import metrics
 from tasks.base import Data, DataError, Encoded, Loaded, NoEmbeddedRows, Row, Task, Tokenizer
 from tasks.generators.seeds import SPLITS
-from tasks.loading import records, sources
+from tasks.loading import records, sources, truncation
 from tasks.loading.hub import fetched
 
 EMBEDDED_ROWS = 128
@@ -227,13 +227,16 @@ class Reader(Task):
                 f"row {row.id}: its query has {len(query)} tokens, "
                 f"more than fit in length={length} with {len(end)} for the end"
             )
-        tokens_in = len(query) + len(document) + len(end)
+        tokens_in, removed = len(query) + len(document) + len(end), None
         if (excess := len(document) - room) > 0:
-            document = document[excess:] if self.truncation_side == "left" else document[:room]
+            from_left = self.truncation_side == "left"
+            document = document[excess:] if from_left else document[:room]
+            ends = (0, room) if from_left else (room, 0)
+            removed = truncation.removed(row.document, tokenizer, *ends, special=False)
         ids = query + document + end
         n_vip = min(len(query) + self.vip_after, len(ids))
         vip = [True] * n_vip + [False] * (len(ids) - n_vip)
-        return Encoded(ids, vip, tokens_in)
+        return Encoded(ids, vip, tokens_in, removed=removed)
 
     @property
     def metric_version(self) -> int:
