@@ -31,6 +31,7 @@ from benchmarks.gpu_pieces import CONFORMANCE, PIECES, Piece
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 540.0
+DRY_SECONDS = 3600.0
 ENDING_S = 15.0
 """What a piece that is interrupted needs, and the summary."""
 LOOK_S = 5.0
@@ -47,11 +48,12 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=None, help="results/gpu, or results/gpu-dry")
     parser.add_argument("--from", dest="earlier", type=Path, help="a folder of an earlier run")
     parser.add_argument("--pieces", nargs="+", choices=[p.name for p in PIECES], metavar="PIECE")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="for all")
+    parser.add_argument("--seconds", type=float, help="for all; 540, or an hour for the twins")
     parser.add_argument("--dry", action="store_true", help="plan it, and run the CPU twins")
     parser.add_argument("--share", type=int, default=1, help="every so many cells alone")
     options = parser.parse_args()
-    end = time.monotonic() + options.seconds - ENDING_S
+    seconds = options.seconds or (DRY_SECONDS if options.dry else SECONDS)
+    end = time.monotonic() + seconds - ENDING_S
     if lacking := missing():
         print(f"gpu: {sys.executable}: {lacking}", file=sys.stderr)
         return 2

@@ -37,7 +37,7 @@ PIECES = (
             "measure": "glance", "new_tokens": "64", "length": "2048,8192", "method": CACHES,
             "method.budget": "0.25,0.125", "method.bits": "2", "deadline_s": "120",
         },
-        {"model": "embedded-llama", "length": "128,192", "new_tokens": "4", "n": "2"},
+        {"model": "embedded-llama", "length": "192,256", "new_tokens": "4", "n": "2"},
     ),
     Piece(
         "frontier",
@@ -71,6 +71,6 @@ PIECES = (
             "experiment": "kv", "measure": "decoding", "length": "2048,8192", "method": CACHES,
             "method.budget": "0.25", "method.bits": "2",
         },
-        {"length": "128,192", "n": "2", "new_tokens": "4"},
+        {"length": "192,256", "n": "2", "new_tokens": "4"},
     ),
 )  # fmt: skip

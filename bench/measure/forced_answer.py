@@ -36,7 +36,7 @@ def forced(family: Family, prompt: Input, tokens: Tensor) -> Tensor:
     """[B, N, V]: the logits before each of the tokens [B, N], given those before it. Raises
     NotFiniteError."""
     decoding = family.prefill(*prompt)
-    steps = (decoding.step(token) for token in tokens[:, :-1].split(1, 1))
+    steps = (decoding.step(token[:, None]) for token in tokens[:, :-1].unbind(1))
     logits = torch.stack([decoding.logits, *steps], 1)
     if found := finite.not_finite(logits):
         raise finite.NotFiniteError(f"the model gave {found} as logits of a new token")

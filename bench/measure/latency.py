@@ -46,8 +46,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     result = time_method(family, cell, report, guard)
     dense_flops = result.pop("dense_flops")
     if cell.device["kind"] == "cpu":
-        # Measured once more, as the first time may have been a busy moment.
-        peak = max(facts["gemm_gflops"], torch_host.gemm_gflops(cell.dtype, "cpu"))
+        peak = physical_floor.peak_gflops(cell.dtype, facts["gemm_gflops"])
         physical_floor.check(result["lat_samples_ns"], dense_flops, peak)
     return {"load_ns": load_ns, **facts, **result, **_gpu_columns(guard, before)}
 

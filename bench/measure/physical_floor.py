@@ -10,6 +10,7 @@ from typing import Any
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
+from bench.host import torch_host
 from bench.measure.failed_check import fail_check
 
 PEAK_MARGIN = 3.0
@@ -37,6 +38,14 @@ def counted() -> Iterator[DenseWork]:
         yield work
     finally:
         hook.remove()
+
+
+def peak_gflops(dtype: str, measured: float) -> float:
+    """The CPU's peak: what was measured, or a second measurement, as the first one may have been a
+    busy moment. In half precision also that of float32, in which a CPU without such products
+    computes them: there one of large matrices may be much slower than a layer's."""
+    again = (torch_host.gemm_gflops(each, "cpu") for each in {dtype, "float32"})
+    return max(measured, *again)
 
 
 def check(samples_ns: Sequence[int], flops: int, gemm_gflops: float) -> None:

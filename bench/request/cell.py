@@ -98,7 +98,7 @@ class Cell:
         task = without_module(self.task)
         content = {
             "method": without_module(self.method),
-            "task": {name: task[name] for name in ("name", "target", "version")},
+            "task": {name: task[name] for name in ("name", "target", "version", "max_new_tokens")},
             "model": [self.model["name"], self.model["weights_sha256"]],
             "shape": [self.length, self.batch, self.dtype, self.device["kind"], self.seed],
             "data": [self.data["source"], self.data.get("split")],

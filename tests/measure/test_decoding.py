@@ -62,6 +62,7 @@ def test_a_forced_greedy_answer_has_the_logits_that_chose_it():
         tokens, logits = greedy(family, prompt, NEW)
         assert tokens.shape == (2, NEW) and logits.shape[:2] == (2, NEW)
         assert torch.equal(forced(family, prompt, tokens), logits)
+        assert torch.equal(forced(family, prompt, tokens[:, :1]), logits[:, :1])
         whole = family.logits(*prompt, tokens)
         assert torch.allclose(whole, logits, atol=1e-4)
 

@@ -9,6 +9,7 @@ import threading
 import pytest
 import torch
 
+from bench.host import torch_host
 from bench.measure import failed_check, physical_floor, precision
 from bench.measure.failed_check import IntegrityError
 from bench.measure.other_work import OtherThreads
@@ -48,6 +49,13 @@ def test_a_call_faster_than_its_linear_layers_is_an_error(monkeypatch):
     physical_floor.check([1000], flops=2000, gemm_gflops=1.0)  # 667 ns at three times the peak
     with pytest.raises(IntegrityError, match="is faster than this machine"):
         physical_floor.check([600], flops=2000, gemm_gflops=1.0)
+
+
+def test_half_precision_may_be_as_fast_as_float32(monkeypatch):
+    peaks = {"bfloat16": 1.0, "float32": 100.0}
+    monkeypatch.setattr(torch_host, "gemm_gflops", lambda dtype, device: peaks[dtype])
+    assert physical_floor.peak_gflops("bfloat16", 2.0) == 100.0
+    assert physical_floor.peak_gflops("float32", 120.0) == 120.0
 
 
 def test_no_two_processes_get_the_same_inputs():
