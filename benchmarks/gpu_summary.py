@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.files import replacing
 from bench.request import plugins
 from bench.status import Status
 from bench.store.columns import Row
@@ -35,9 +35,8 @@ def files(out: Path) -> list[str]:
 def write(out: Path) -> None:
     """Replaces the summary as a whole, so that a killed run leaves one."""
     rows = Store(out / ROWS).rows(list(READ)).to_pylist() if (out / ROWS).is_dir() else []
-    draft = out / f".{SUMMARY}"
-    draft.write_text(page(rows, _conformance(out)))
-    os.replace(draft, out / SUMMARY)
+    with replacing(out / SUMMARY) as unfinished:
+        unfinished.write_text(page(rows, _conformance(out)))
 
 
 def _conformance(out: Path) -> list[dict[str, Any]]:

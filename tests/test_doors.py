@@ -18,7 +18,7 @@ from tests.conftest import ROOT
 
 PACKAGES = ("bench", "methods", "tasks", "reports", "longctx_bench", "tools", "benchmarks")
 ORDER = (
-    ("errors", "status", "statistics", "units"),
+    ("errors", "files", "status", "statistics", "units"),
     ("host",),
     ("request", "models", "store"),
     ("execution",),

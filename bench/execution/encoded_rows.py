@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -22,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from bench.request import code_hash
+from bench.files import replacing
+from bench.request import code_hash, kept
 from bench.request.cell import METRICS, Cell
 from bench.request.protocol import json_sha256
-from methods.kernels import build
 from tasks.base import Encoded, Row, Task
 from tasks.generated import GeneratedRow
 
@@ -43,7 +42,7 @@ def encoded(cell: Cell, task: Task, rows: Sequence[Row], tokenizer: Any) -> list
     generated = bool(rows) and isinstance(rows[0], GeneratedRow)
     if not generated or not hasattr(tokenizer, "backend_tokenizer"):
         return [task.encode(row, tokenizer, cell.length) for row in rows]
-    folder = build.folder() / "rows" / _key(cell, tokenizer)
+    folder = kept.folder() / "rows" / _key(cell, tokenizer)
     found = _stored(folder, rows)
     if found is None:
         found = [task.encode(row, tokenizer, cell.length) for row in rows]
@@ -105,27 +104,20 @@ def _read(path: Path, n: int) -> list[tuple[str, Encoded]]:
 
 
 def _store(folder: Path, rows: Sequence[Row], made: Sequence[Encoded]) -> None:
-    """Several processes may store the same rows at once: each writes a file of its own, which then
-    replaces the target atomically."""
     lengths = [len(one.ids) for one in made]
     if 5 * sum(lengths) > MOST_BYTES / 4:
         return
     folder.mkdir(parents=True, exist_ok=True)
-    descriptor, unfinished = tempfile.mkstemp(suffix=".part", dir=folder)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            arrays = (
-                np.concatenate([np.asarray(one.ids, dtype=np.int32) for one in made]),
-                np.concatenate([np.asarray(one.vip, dtype=bool) for one in made]),
-                np.cumsum(lengths),
-                np.array([one.tokens_in for one in made]),
-                np.array([row.id for row in rows]),
-            )
-            named: dict[str, Any] = dict(zip(ARRAYS, arrays, strict=True))
-            np.savez(file, **named)
-        os.replace(unfinished, folder / f"{len(rows)}.npz")
-    finally:
-        Path(unfinished).unlink(missing_ok=True)
+    arrays = (
+        np.concatenate([np.asarray(one.ids, dtype=np.int32) for one in made]),
+        np.concatenate([np.asarray(one.vip, dtype=bool) for one in made]),
+        np.cumsum(lengths),
+        np.array([one.tokens_in for one in made]),
+        np.array([row.id for row in rows]),
+    )
+    named: dict[str, Any] = dict(zip(ARRAYS, arrays, strict=True))
+    with replacing(folder / f"{len(rows)}.npz") as unfinished, unfinished.open("wb") as file:
+        np.savez(file, **named)
     _make_room(folder.parent)
 
 

@@ -11,10 +11,11 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from bench.files import replacing
 
 MOST_FILES = 2000
 """Of one kind; when there are more, the older half goes."""
@@ -36,10 +37,8 @@ def write(kind: str, ingredients: Sequence[Any], value: Any) -> None:
         path = _path(kind, ingredients)
         path.parent.mkdir(parents=True, exist_ok=True)
         _make_room(path.parent)
-        descriptor, unfinished = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(descriptor, "w") as file:
-            file.write(text)
-        os.replace(unfinished, path)
+        with replacing(path) as unfinished:
+            unfinished.write_text(text)
 
 
 def folder() -> Path:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.execution.runner import unwritable
+from bench.files import replacing
 from bench.sweep.events import EventStream
 from bench.sweep.planned import Plan
 
@@ -148,6 +149,5 @@ def has_ended(note: Mapping[str, Any]) -> bool:
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content, indent=1))
-    os.replace(temporary, path)
+    with replacing(path) as unfinished:
+        unfinished.write_text(json.dumps(content, indent=1))

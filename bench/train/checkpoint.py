@@ -15,6 +15,7 @@ import safetensors.torch
 import torch
 
 from bench.errors import RequestError, RunError
+from bench.files import replacing
 from bench.request import protocol
 from bench.request.protocol import checkpoint_sha256
 
@@ -78,9 +79,8 @@ def publish(folder: Path, model: Any, tokenizer: Any, card: dict[str, Any]) -> d
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
     card = card | {"weights_sha256": checkpoint_sha256(folder)}
-    part = folder / f"{protocol.CARD}.part"
-    part.write_text(json.dumps(card, indent=1))
-    os.replace(part, folder / protocol.CARD)
+    with replacing(folder / protocol.CARD) as unfinished:
+        unfinished.write_text(json.dumps(card, indent=1))
     (folder / STATE).unlink(missing_ok=True)
     return card
 
