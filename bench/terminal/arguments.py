@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from bench.errors import RequestError
+from bench.errors import RequestError, unknown
 from bench.request.other_names import our_name
 from bench.store.query import DEFAULT
 from bench.terminal.text_table import FORMATS
+
+CHOICE = re.compile(r"argument (\S+): invalid choice: '(.*)' \(choose from (.*)\)")
+"""argparse's message about a value that is none of an option's choices."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -30,6 +34,8 @@ class Parser(argparse.ArgumentParser):
         return [word] if action is None or action.nargs == 0 else [f"{option}={value}"]
 
     def error(self, message: str) -> NoReturn:
+        if wrong := CHOICE.match(message):
+            raise unknown(wrong[1], wrong[2], re.findall(r"[\w.-]+", wrong[3]))
         given = message.partition("unrecognized arguments: ")[2].partition(" ")[0]
         near = difflib.get_close_matches(given, self._option_string_actions, n=1)
         if near:

@@ -58,6 +58,10 @@ def test_the_version(said):
         (["train", "--batch_size", "3"], "write batch=…"),
         (["plan", "--tasks", "qmsum"], "unrecognized arguments: --tasks; write task=…"),
         (["results", "--resutls", "x"], "did you mean --results?; see bench results --help"),
+        (
+            ["compare", "--format", "githb"],
+            "unknown --format 'githb'. Did you mean github? Known: auto, ",
+        ),
         (["score", "qmsum"], "the following arguments are required: file; see bench score --help"),
     ],
 )
