@@ -221,10 +221,10 @@ def max_length(run: CellRun) -> tuple[Outcome, Columns]:
 
 
 def training_step(run: CellRun) -> tuple[Outcome, Columns]:
-    outcome = run.child("measure.training_step")
+    outcome, samples = _timed(run, "training_step")
     if outcome.status != Status.OK:
         return outcome, {}
-    columns: Columns = {"training_samples": outcome.result}  # for bench.store.derived_columns
+    columns: Columns = {"training_samples": samples}  # for bench.store.derived_columns
     arms = {"": "method", "base_": BASELINE}
     if run.cell.method["name"] == BASELINE:
         del arms["base_"]

@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
 import torch
+import torch._dynamo  # an optimizer's first step imports it, which replaces functions of torch
 from torch import Tensor
 
 from bench.execution import arms, worker
-from bench.host import torch_host
+from bench.host import linux, torch_host
 from bench.measure import integrity, memory, paired_timing, process_state
+from bench.measure.pair_shares import PairShare
 from bench.measure.paired_timing import INPUTS, warm_up
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.timed_call import Arm, ProcessGuard, page_faults
@@ -25,12 +27,14 @@ from bench.request.schema import BASELINE
 from bench.train.batches import IGNORED, Batch, BatchLoader
 from bench.train.optimizer import adamw, load_for_training
 
+STAGE = "training_step"
 ADAMW_OPTIONS = {"lr": 0.0, "weight_decay": 0.01, "beta2": 0.999, "eps": 1e-8}
 """A learning rate of 0 does all the work and leaves the weights as they are for the next pair."""
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]:
-    """Raw samples of both arms; with an `arm` in the request, that arm's peak bytes."""
+    """Raw samples of both arms, in a further process those of its `share` of the pairs; with an
+    `arm` in the request, that arm's peak bytes."""
     cell = Cell.from_json(request["cell"])
     arm, device = request.get("arm"), cell.device["kind"]
     (worker.return_freed_memory if arm else worker.keep_freed_memory)()
@@ -43,6 +47,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     if arm:
         report("memory of training")
         return {"train_peak_bytes": peak(family, batches[0], device)}
+    ready_ns = int(linux.age_s() * 1e9)
     report("warmup")
     inputs = PerturbedInputs([(b.ids, b.sequence) for b in batches])
     targets = [batch.target for batch in batches]
@@ -50,14 +55,21 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
         StepArm(family, one, inputs, device, guard, targets=targets)
         for one in (family.method, arms.vanilla())
     )
+    if "share" in request:
+        warm_up(method, paired_timing.WARM_METHOD)
+        warm_up(base, paired_timing.WARM_BASE)
+        share = PairShare(**request["share"])
+        return paired_timing.time_pairs(method, base, cell, report, share, STAGE)
     result = warm_up(method)
     is_baseline = cell.method["name"] == BASELINE
     failure = {} if is_baseline else paired_timing.vanilla_failure(base)
     if is_baseline or failure:
-        return result | paired_timing.time_unpaired(method, cell, report) | failure
+        unpaired = paired_timing.time_unpaired(method, cell, report, stage=STAGE)
+        return result | unpaired | failure
     warm_up(base)
-    [share, *_] = paired_timing.plan_pairs(method, base, cell)
-    return result | paired_timing.time_pairs(method, base, cell, report, share)
+    share, *others = paired_timing.plan_pairs(method, base, cell, ready_ns)
+    result |= paired_timing.time_pairs(method, base, cell, report, share, STAGE)
+    return result | ({"shares": [asdict(one) for one in others]} if others else {})
 
 
 def start(cell: Cell) -> Family:

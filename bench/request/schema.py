@@ -44,11 +44,11 @@ MEASURES = {
     "speed": MeasurePlan(quality=False),
     "decoding": MeasurePlan(pairs=20, budget_s=12.0, new_tokens=64),
     "glance": MeasurePlan(quality=False, pairs=12, budget_s=8.0, processes=1),
-    "training": MeasurePlan(quality=False, speed=False, training=True, budget_s=120.0, processes=1),
+    "training": MeasurePlan(quality=False, speed=False, training=True, budget_s=120.0),
     # Twelve pairs are enough for an interval, and a pair may take minutes.
     "long_speed": MeasurePlan(quality=False, pairs=12, budget_s=3600.0),
     "long_training": MeasurePlan(
-        quality=False, speed=False, training=True, pairs=12, budget_s=3600.0, processes=1
+        quality=False, speed=False, training=True, pairs=12, budget_s=3600.0
     ),
 }
 

@@ -31,6 +31,9 @@ _SAME_NAME = (
     "ratio", "ratio_ci_lo", "ratio_ci_hi", "ratio_p", "n_pairs", "aa_noise_pct", "verdict",
 )  # fmt: skip
 TRAINING = {name: f"train_{name}" for name in _SAME_NAME} | {
+    "n_processes": "train_n_processes",
+    "process_sd_pct": "train_process_sd_pct",
+    "pair_process": "train_pair_process",
     "lat_median_ns": "train_step_ns",
     "base_median_ns": "base_train_step_ns",
     "lat_samples_ns": "train_samples_ns",

@@ -12,6 +12,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -247,7 +248,7 @@ def steps(monkeypatch):
     monkeypatch.setattr(training_step.worker, "keep_freed_memory", lambda: None)
     monkeypatch.setattr(other_work, "check_single_thread", lambda: None)  # a test runner has more
 
-    def measured(*words: str, **more: str) -> dict:
+    def measured(*words: str, **more: Any) -> dict:
         cell = bench.compose(*TINY, "measure=training", "batch=2", *words)
         return training_step.measure({"cell": cell.to_json(), **more}, Mock())
 
@@ -264,6 +265,15 @@ def test_a_training_step_is_measured_in_pairs_and_its_memory_in_one(steps, monke
     assert "base_samples_ns" not in steps("method=vanilla")
     with pytest.raises(Unsupported, match="frozen weights"):
         steps("method=iceformer")
+
+
+def test_training_steps_are_timed_in_several_processes(steps, monkeypatch):
+    plan = replace(MEASURES["training"], pairs=12, budget_s=600.0)
+    monkeypatch.setitem(MEASURES, "training", plan)
+    first = steps("method=bigbird")
+    assert len(first["lat_samples_ns"]) == 3 and [s["pairs"] for s in first["shares"]] == [3, 3, 3]
+    further = steps("method=bigbird", share=first["shares"][0])
+    assert len(further["lat_samples_ns"]) == 3 and "shares" not in further
 
 
 def test_the_memory_of_a_training_step_is_measured_in_a_process_of_its_own():
