@@ -15,6 +15,7 @@ Differs from official code:
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -105,8 +106,10 @@ class MRA(Method):
         prior = place[None, :] < self.first
         if self.diagonal:
             prior = prior | ((place[:, None] - place[None, :]).abs() <= self.diagonal // 2)
-        ranked = coarse.masked_fill(prior, torch.finfo(coarse.dtype).max)
-        ranked = ranked.masked_fill(~exists, lowest).flatten(2)
+        # Those before any other are ranked among themselves too: there may be more than m.
+        largest = coarse.masked_fill(~exists, 0).abs().amax((-1, -2), keepdim=True)
+        ranked = coarse.double() + prior * (2 * largest.double() + 1)
+        ranked = ranked.masked_fill(~exists, -math.inf).flatten(2)
         pairs = [self._exact_pairs(row) for row in filled.sum(1).tolist()]
         chosen = ranked.topk(max(pairs)).indices
         own = torch.tensor(pairs, device=coarse.device)[:, None, None]

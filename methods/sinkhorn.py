@@ -27,6 +27,7 @@ from methods.attention import per_head
 from methods.base import AttentionCall, Method, OwnParameter, Sublayer, Unsupported, Workload
 from methods.blocks import Blocks
 from methods.parameters import Positive, Range
+from methods.partial import widened
 
 CAUSAL = (
     "Sinkhorn balancing divides a column by what later blocks put there, so a causal model would "
@@ -66,7 +67,8 @@ class Sinkhorn(Method):
         n_blocks = split.shape[1]
         logits = torch.einsum("bne,hme->bhnm", inner, own["W_B"][:, :n_blocks])
         logits = relu(logits + own["b_B"][:, None, :n_blocks])
-        sorting = balanced(logits / self.tau, blocks.count.sum(2) > 0, self.iterations)
+        filled = blocks.count.sum(2) > 0
+        sorting = balanced(widened(logits) / self.tau, filled, self.iterations)
         return sublayer.output(sorted_attention(query, key, value, sorting, blocks, call))
 
     def own_parameters(self, workload: Workload, layer: int) -> Mapping[str, OwnParameter]:
@@ -116,16 +118,17 @@ def sorted_attention(
     """query [B, H, n, d], key and value, and P [B, H, N, N] → [B, H, n, d]. A sorted slot is the
     mean of the tokens that P puts there, weighted by P, and counts as many tokens as they do."""
     query, key, value = map(blocks.split, (query, *per_head(query, key, value)))
-    own = blocks.count[:, None].expand(*key.shape[:4])
+    own = widened(blocks.count)[:, None].expand(*key.shape[:4])
     count = sorting @ own  # [B, H, N, b]
     scale = sorting.sum(-1, keepdim=True) / count.clamp(min=1e-9)
     moved = [
-        (sorting @ (x * own[..., None]).flatten(3)).view_as(x) * scale[..., None]
+        ((sorting @ (x * own[..., None]).flatten(3)).view_as(x) * scale[..., None]).to(x.dtype)
         for x in (key, value)
     ]
     counts = torch.cat((own, count / sorting.sum(-1, keepdim=True).clamp(min=1e-9)), -1)
-    lowest = torch.finfo(counts.dtype).min
+    lowest = torch.finfo(query.dtype).min
     bias = counts.clamp(min=1e-9).log().masked_fill(counts < 1e-6, lowest)[..., None, :]
+    bias = bias.to(query.dtype)
     keys, values = (torch.cat(pair, 3) for pair in zip((key, value), moved, strict=True))
     read = scaled_dot_product_attention(
         query.flatten(0, 2)[:, None], keys.flatten(0, 2)[:, None], values.flatten(0, 2)[:, None],

@@ -55,17 +55,22 @@ class PerturbedInputs:
         return self.batches[i]
 
     def _new(self, tokens: Tensor, last: Tensor) -> Tensor:
-        """The tokens rotated, and REPLACED of them by ones of another value: unlike `last`, even
-        where nearly all are equal, as in an image of a few lines."""
+        """The tokens rotated, and REPLACED of them by ones of another value: most unlike those of
+        `last`, as a model may not see a few; different even where nearly all are equal, as in an
+        image of a few lines."""
+        most, best = 0, tokens
         for _ in range(TRIES):
             new = tokens.roll(self.random.randrange(len(tokens)))
             for target in self.random.sample(range(len(new)), min(REPLACED, len(new))):
                 others = tokens[tokens != new[target]]
                 if len(others):
                     new[target] = others[self.random.randrange(len(others))]
-            if not torch.equal(new, last):
+            changed = int((new != last).sum())
+            if changed > most:
+                most, best = changed, new
+            if 2 * changed > len(new):
                 break
-        return new
+        return best
 
 
 def _free_positions(ids: Tensor, sequence: SequenceInfo) -> list[Tensor]:

@@ -14,9 +14,12 @@ from methods.base import refusal
 
 METHODS = sorted(plugins.available("method"))
 CLASSES = sorted(
-    {plugins.conf("method", name)["target"]: name for name in reversed(METHODS)}.values()
+    {
+        repr(plugins.build(plugins.conf("method", name)).scaled_down()): name
+        for name in reversed(METHODS)
+    }.values()
 )
-"""One method of each class: presets of the same class differ in parameters alone."""
+"""The methods without presets that are another one on inputs as short as those of the checks."""
 FAMILIES = families()
 
 

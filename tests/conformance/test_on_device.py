@@ -10,8 +10,9 @@ from torch import Tensor
 
 from bench.conformance import checks, families, on_device
 from bench.conformance.on_device import DTYPES, check_on_device
+from bench.conformance.subject import LONG, MIXED
 from bench.request import plugins
-from methods.base import AttentionCall, Method
+from methods.base import AttentionCall, Method, refusal
 from methods.vanilla import Vanilla
 from tests.emulated_cuda import emulated
 
@@ -25,6 +26,16 @@ FAMILIES = families()
 def test_methods_pass_in_each_dtype_on_the_processor(name, family, dtype):
     method = plugins.build(plugins.conf("method", name))
     assert check_on_device(method, FAMILIES[family].tiny(method), "cpu", dtype) == []
+
+
+@pytest.mark.parametrize("family", ["bert", "decoder"])
+@pytest.mark.parametrize("name", sorted(plugins.available("method")))
+def test_half_precision_is_near_float32(name, family):
+    method = plugins.build(plugins.conf("method", name))
+    tiny = FAMILIES[family].tiny(method)
+    if refusal(method, tiny.workload(LONG, len(MIXED))):
+        return
+    assert check_on_device(method, tiny, "cpu", "float16") == []
 
 
 @dataclass(frozen=True)

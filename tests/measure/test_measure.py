@@ -83,3 +83,12 @@ def test_no_input_is_like_the_last_even_where_nearly_all_tokens_are_equal():
         new, _ = inputs.perturbed(0)
         assert (new != last).any(1).all()
         last = new.clone()
+
+
+def test_most_tokens_of_an_input_are_not_where_they_were_in_the_last():
+    ids = torch.arange(20)[None].clone()  # a rotation by none is one in 19
+    inputs, last = PerturbedInputs([(ids, SequenceInfo())]), ids.clone()
+    for _ in range(200):
+        new, _ = inputs.perturbed(0)
+        assert (new != last).sum() > 9
+        last = new.clone()

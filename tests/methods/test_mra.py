@@ -52,7 +52,7 @@ def twin(method):
     "method",
     [
         MRA(4, 2.5), MRA(4, 0.5, sparse=True), MRA(4, 2, sparse=True),
-        MRA(4, 4, first=1, diagonal=3), MRA(4, 3.3, ranking="rows"),
+        MRA(4, 4, first=1, diagonal=3), MRA(4, 3.3, ranking="rows"), MRA(4, 2, first=1, diagonal=5),
     ],
     ids=str,
 )  # fmt: skip
