@@ -219,6 +219,9 @@ SECTIONS: dict[str, tuple[Callable[[Session, int, float], None], range]] = {
 """Name → what it measures, and at which lengths. What one leaves of its time, later ones have: the
 one with the most arms comes last."""
 
+HEAVY = {"vcc": 2}
+"""Sections that take more of the time than others of the same length."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
@@ -239,7 +242,10 @@ def main() -> None:
     parts = [(name, n) for n in options.lengths for name in options.only if n in SECTIONS[name][1]]
     facts = {"gemm_gflops": rates["float32"], "command": shlex.join(sys.argv)}
     session = Session(
-        Budget(options.seconds - (time.monotonic() - began), [n**0.75 for _, n in parts]),
+        Budget(
+            options.seconds - (time.monotonic() - began),
+            [HEAVY.get(name, 1) * n**0.75 for name, n in parts],
+        ),
         Rows(options.results, facts),
         Progress(len(parts)),
         options.rounds,

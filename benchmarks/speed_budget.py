@@ -3,6 +3,7 @@ is skipped, so that the whole ends in time on any machine."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -15,6 +16,9 @@ RunAt = Callable[[int], object]
 
 GROWTH = 2
 """Of an arm's time with the length, the exponent: no arm's grows faster than exact attention's."""
+MORE_GROWTH = 0.5
+"""How much greater it may be at the next length than it was between two shorter ones, whose time is
+in part of a call and not of its tokens."""
 STEP = 4  # between a length and the next one that projects the time at it
 FIRST_PROBE = 1024
 PROBE_SHARE = 0.125  # of the time left, the most that a further probe may take
@@ -41,6 +45,7 @@ class Budget:
         self.ends = clock() + seconds
         self.part_ends = self.ends
         self.known: dict[Any, tuple[int, float]] = {}
+        self.growth: dict[Any, float] = {}
 
     def begin_part(self) -> None:
         now = self.clock()
@@ -81,23 +86,34 @@ class Budget:
     def projected(self, key: Hashable, n: int, run_at: RunAt, left: float) -> float:
         """Seconds of one run at n tokens, from the longest shorter length that is known. Longer
         ones are run for it as far as they take little of what is left."""
+        first = min(n // STEP, FIRST_PROBE)
         if key not in self.known:
-            run_at(min(n // STEP, FIRST_PROBE))  # compiles
-            self.learn(key, min(n // STEP, FIRST_PROBE), run_at)
+            run_at(first)  # compiles
+            self.learn(key, max(1, first // STEP), run_at)
+            self.learn(key, first, run_at)
         while True:
             at, seconds = self.known[key]
-            if at * STEP >= n or seconds * STEP**GROWTH > PROBE_SHARE * left:
-                return seconds * (n / at) ** GROWTH
+            growth = self.growth.get(key, GROWTH)
+            if at * STEP >= n or seconds * STEP**growth > PROBE_SHARE * left:
+                return seconds * (n / at) ** growth
             self.learn(key, at * STEP, run_at)
 
     def know(self, group: Hashable, n: int, seconds: Mapping[Any, float]) -> None:
         """What one run of each of these arms took: better than a projection."""
-        self.known |= {(group, arm): (n, taken) for arm, taken in seconds.items()}
+        for arm, taken in seconds.items():
+            self._know((group, arm), n, taken)
 
     def learn(self, key: Hashable, n: int, run_at: RunAt) -> None:
         started = self.clock()
         run_at(n)
-        self.known[key] = n, self.clock() - started
+        self._know(key, n, self.clock() - started)
+
+    def _know(self, key: Hashable, n: int, seconds: float) -> None:
+        at, before = self.known.get(key, (n, seconds))
+        if n > at and before > 0:
+            grew = math.log(max(seconds / before, 1)) / math.log(n / at)
+            self.growth[key] = min(GROWTH, grew + MORE_GROWTH)
+        self.known[key] = n, seconds
 
 
 def _about(seconds: float) -> str:

@@ -72,8 +72,9 @@ def test_a_linear_arm_is_known_from_longer_runs_than_a_quadratic_one(machine):
 def test_what_an_arm_took_projects_its_time_at_the_next_length(machine):
     budget = Budget(100, [1, 1], lambda: machine.now)
     budget.begin_part()
-    arms = {"linear": machine.arm(0.5, growth=1.0)}
-    assert "linear" in budget.plan("layer", 16384, arms, 1).skipped  # as if it grew quadratically
-    budget.know("layer", 4096, {"linear": 2.0})
-    assert budget.projected(("layer", "linear"), 16384, arms["linear"], 1.0) == 32.0
-    assert not budget.plan("layer", 8192, arms, 1).skipped
+    arms = {"linear": machine.arm(0.5, growth=1.0), "quadratic": machine.arm(0.5)}
+    budget.know("layer", 1024, {"linear": 0.5, "quadratic": 0.5})
+    budget.know("layer", 4096, {"linear": 2.0, "quadratic": 8.0})
+    taken = {arm: budget.projected(("layer", arm), 16384, arms[arm], 1.0) for arm in arms}
+    assert taken == {"linear": pytest.approx(16.0), "quadratic": pytest.approx(128.0)}
+    assert budget.plan("layer", 16384, arms, 1).arms == ["linear"]
