@@ -14,7 +14,7 @@ Arm = TypeVar("Arm", bound=Hashable)
 RunAt = Callable[[int], object]
 """Runs an arm on the first tokens of its input: as many as given."""
 
-GROWTH = 2
+GROWTH = 2.0
 """Of an arm's time with the length, the exponent: no arm's grows faster than exact attention's."""
 MORE_GROWTH = 0.5
 """How much greater it may be at the next length than it was between two shorter ones, whose time is
@@ -95,7 +95,7 @@ class Budget:
             at, seconds = self.known[key]
             growth = self.growth.get(key, GROWTH)
             if at * STEP >= n or seconds * STEP**growth > PROBE_SHARE * left:
-                return seconds * (n / at) ** growth
+                return seconds * math.pow(n / at, growth)
             self.learn(key, at * STEP, run_at)
 
     def know(self, group: Hashable, n: int, seconds: Mapping[Any, float]) -> None:
