@@ -1,4 +1,4 @@
-"""Durations, amounts of memory and numbers of cells as text."""
+"""Durations, amounts of memory and numbers of things as text."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ def span(seconds: float) -> str:
     return f"{round(hours / 24)} days"
 
 
-def count_cells(count: int) -> str:
-    return f"{count:,} cell{'' if count == 1 else 's'}"
+def counted(number: int | None, noun: str) -> str:
+    """Such as 1 cell, 1,200 cells or, where the number isn't known, – cells."""
+    if number is None:
+        return f"– {noun}s"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def memory(amount_bytes: int) -> str:

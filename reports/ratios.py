@@ -7,6 +7,7 @@ from decimal import ROUND_HALF_UP, Context
 
 from bench.store.engine import engine_only, kernel_names
 from bench.store.quality_verdict import faster_as_good
+from bench.units import counted
 from reports.rendering import Strong
 from reports.rows import Row
 
@@ -27,13 +28,13 @@ def to_vanilla(row: Row, digits: int = 3) -> str:
 def rounded(ratio: float, pairs: int | None = None) -> str:
     """A ratio of three decimals with three significant figures: 0.493, 1.05, 125; of one pair
     120 (1 pair). A half is rounded up, as the page's script does."""
-    few = pairs is not None and pairs < FEW_PAIRS
+    few = counted(pairs, "pair") if pairs is not None and pairs < FEW_PAIRS else ""
     digits = 2 if few else 3
     rounding = Context(prec=digits, rounding=ROUND_HALF_UP)
     value = float(rounding.create_decimal_from_float(round(ratio, 3)))
     decimals = digits - 1 - math.floor(math.log10(value)) if value > 0 else 0
     text = f"{value:.{max(0, decimals)}f}"
-    return f"{text} ({pairs} pair{'' if pairs == 1 else 's'})" if few else text
+    return f"{text} ({few})" if few else text
 
 
 def emphasised(row: Row, text: str) -> str:

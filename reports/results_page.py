@@ -13,6 +13,7 @@ from bench.store.engine import ENGINE_ONLY, engine_only, own_engine
 from bench.store.quality_arms import comparison, comparison_text, training_text
 from bench.store.query import counting
 from bench.store.store import Store
+from bench.units import counted
 from reports import kv_grid, lra_grids, ratios
 from reports.looks import VANILLA, looks
 from reports.papers.command import claims_text, paper_tables, papers_grid
@@ -81,7 +82,7 @@ def _hosts(rows: Iterable[Row]) -> list[str]:
     """Each machine of the rows, with its software."""
     hosts = {(r["cpu_model"], r["virt"], r["threads"], r["torch"]) for r in rows}
     return [
-        f"{cpu}, {virt}, {threads} threads, torch {torch}"
+        f"{cpu}, {virt}, {counted(threads, 'thread')}, torch {torch}"
         for cpu, virt, threads, torch in sorted(hosts, key=str)
     ]
 
@@ -156,8 +157,7 @@ def _finding(method: str, rows: Sequence[Row]) -> str:
         f"peak memory ×{min(memory):.2f} to ×{max(memory):.2f}" if memory else "",
         *_score_ranges(rows),
     ]
-    several = "s" if len(rows) > 1 else ""
-    return f"{method}, {len(rows)} task{several}: {counts}; {', '.join(filter(None, parts))}."
+    return f"{method}, {counted(len(rows), 'task')}: {counts}; {', '.join(filter(None, parts))}."
 
 
 def _score_ranges(rows: Sequence[Row]) -> Iterator[str]:
@@ -166,9 +166,8 @@ def _score_ranges(rows: Sequence[Row]) -> Iterator[str]:
     both = [r for r in rows if r["value"] is not None and r["base_value"] is not None]
     for compared in sorted({comparison_text(row) for row in both}):
         some = [r["value"] - r["base_value"] for r in both if comparison_text(r) == compared]
-        several = "s" if len(some) > 1 else ""
         points = f"{min(some):+.1f} to {max(some):+.1f} points".replace("-", "−")
-        yield f"score {points} ({compared}, {len(some)} task{several})"
+        yield f"score {points} ({compared}, {counted(len(some), 'task')})"
 
 
 def _trainings(rows: Sequence[Row]) -> list[str]:
@@ -193,7 +192,8 @@ def _frontier(rows: Sequence[Row]) -> ResultGrid:
     lengths = sorted({length for _, length in cells})
     first = rows[0]
     return ResultGrid(
-        f"{first['model']}, {first['device']} {first['dtype']}, {first['threads']} threads",
+        f"{first['model']}, {first['device']} {first['dtype']}, "
+        f"{counted(first['threads'], 'thread')}",
         ["method", *(f"{length:,} tokens" for length in lengths)],
         [
             [method, *(_frontier_cell(cells.get((method, length))) for length in lengths)]

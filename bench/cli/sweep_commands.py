@@ -103,7 +103,7 @@ def plan(arguments: Sequence[str]) -> int:
     from bench.sweep import plan as planning
     from bench.sweep.planned import PlanState
     from bench.terminal import sweep_summary
-    from bench.units import count_cells, memory, span
+    from bench.units import counted, memory, span
     from tasks.base import ANSWERS
 
     made = planning.plan(options.words)
@@ -123,7 +123,7 @@ def plan(arguments: Sequence[str]) -> int:
     if made.open:
         print(f"up to {memory(max(p.bytes for p in made.open))} a process", file=out)
     if left := made.of(PlanState.OVER_BUDGET):
-        print(f"the budget leaves {count_cells(len(left))} unmeasured", file=out)
+        print(f"the budget leaves {counted(len(left), 'cell')} unmeasured", file=out)
     for kind in _answers(made.cells):
         print(f"models that answer with {ANSWERS[kind]}: {', '.join(models_for(kind))}", file=out)
     if made.warning:

@@ -25,7 +25,7 @@ from bench.sweep import job, launchers, orphaned_jobs, slurm
 from bench.sweep.plan import plan
 from bench.sweep.planned import Plan, Planned, PlanState
 from bench.sweep.state import CellOutcome, Note, Record, has_ended
-from bench.units import count_cells
+from bench.units import counted
 
 MAX_ARRAY = 1000
 """Jobs of one array: one less than Slurm's own default of MaxArraySize."""
@@ -228,7 +228,7 @@ def _watched(sweep: _Sweep, every_s: float) -> Iterator[None]:
 
 def _print_interrupted(plan: Plan, record: Record) -> None:
     n_ended = sum(has_ended(record.read_note(i)) for i in range(len(plan.open)))
-    print(f"\n{n_ended} of {count_cells(len(plan.open))} ended", file=sys.stderr)
+    print(f"\n{n_ended} of {counted(len(plan.open), 'cell')} ended", file=sys.stderr)
     if plan.engine == launchers.SLURM:
         print(
             "its jobs stay in the queue: bench status shows them, "

@@ -21,6 +21,7 @@ from bench.store import decoding_columns, engine, quality_arms
 from bench.store.columns import FUSED_KERNEL, WIDENED_TO_ALONE
 from bench.store.quality_verdict import quality_verdict
 from bench.terminal.rows_table import times, verdict
+from bench.units import counted
 from tasks.base import ANSWERS
 
 TRAININGS = ("training", "base_training")
@@ -44,7 +45,7 @@ def show(row: Mapping[str, Any], results: Path) -> None:
     method = str(plugins.method_label(r["method"], r["method_params"]))
     title = (
         f"{method} × {r['task']} × {r['model']} · {r['length']:,} tokens · "
-        f"{r['device']} {r['dtype']} · {r['threads']} threads"
+        f"{r['device']} {r['dtype']} · {counted(r['threads'], 'thread')}"
     )
     title = " · ".join([title, *decoding_columns.question_words(r)])
     table = Table(caption=escape(caption), caption_justify="left", show_edge=False, pad_edge=False)

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from bench.sweep.state import Note
 from bench.terminal.rows_table import STATUS_STYLE
-from bench.units import count_cells, span
+from bench.units import counted, span
 
 N_ENDED = 6
 """Ended cells that stay in sight, and as many failed ones."""
@@ -86,7 +86,7 @@ class SweepProgress:
         failed = {i: note for i, note in ended.items() if note["code"]}
         head = Table.grid(padding=(0, 2))
         head.add_row(
-            f"[bold]{len(ended)}[/] of {count_cells(len(self.titles))}",
+            f"[bold]{len(ended)}[/] of {counted(len(self.titles), 'cell')}",
             ProgressBar(total=len(self.titles), completed=len(ended), width=30),
             f"{span(time.monotonic() - self.began)} elapsed",
             f"about {span(self.left_s())} left",

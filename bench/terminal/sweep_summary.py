@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bench.sweep.budget import left_out
 from bench.sweep.planned import Plan, PlanState
 from bench.sweep.state import CellOutcome
-from bench.units import count_cells, span
+from bench.units import counted, span
 
 REASON_LETTERS = 160
 MAX_ROWS = 60
@@ -17,7 +17,7 @@ MAX_ROWS = 60
 
 def heading(plan: Plan) -> str:
     """The plan in one line."""
-    parts = [count_cells(len(plan.cells))]
+    parts = [counted(len(plan.cells), "cell")]
     parts += [f"{len(plan.of(state))} {state}" for state in PlanState if plan.of(state)]
     if any(planned.runs for planned in plan.cells):
         parts.append(f"about {span(plan.seconds)}")
@@ -46,7 +46,7 @@ def summary(plan: Plan, outcomes: Sequence[CellOutcome]) -> str:
     failed += [(p.title, "before", p.reason) for p in plan.of(PlanState.DONE) if p.reason]
     unmeasured = left_out(plan, outcomes)
     n_done = len(plan.cells) - len(failed) - len(unmeasured)
-    head = f"{count_cells(len(plan.cells))}: {n_done} done, {len(failed)} failed"
+    head = f"{counted(len(plan.cells), 'cell')}: {n_done} done, {len(failed)} failed"
     if before:
         head += f" ({len(before)} of them before)"
     if unmeasured:

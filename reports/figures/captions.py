@@ -9,6 +9,7 @@ import pandas as pd
 
 from bench.store import decoding_columns
 from bench.store.quality_arms import UNKNOWN_WEIGHTS
+from bench.units import counted
 from reports.figures import sheet, style
 from reports.figures.cells import FigureRows
 from reports.looks import VANILLA
@@ -47,7 +48,7 @@ def facts(panel: pd.DataFrame) -> list[str]:
     place = panel["cpu_model" if on_cpu else "gpu_name"].dropna()
     words = [f"{cell['device']} {cell['dtype']}"]
     if on_cpu and pd.notna(cell["threads"]):
-        words.append(f"{cell['threads']:.0f} thread{'s' if cell['threads'] != 1 else ''}")
+        words.append(counted(round(cell["threads"]), "thread"))
     if pd.notna(cell["batch"]) and cell["batch"] != 1:
         words.append(f"batch {cell['batch']:.0f}")
     words += decoding_columns.question_words(

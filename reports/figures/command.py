@@ -8,6 +8,7 @@ from pathlib import Path
 
 from bench.errors import RequestError, unknown
 from bench.terminal.arguments import parser_for
+from bench.units import counted
 from reports.figures.catalogue import figures
 from reports.figures.sheet import FORMATS, save
 from reports.figures.style import WIDTHS
@@ -77,8 +78,7 @@ def _written(files: Sequence[Path], left_out: int) -> str:
     first, *others = files
     line = ", ".join([str(first), *(path.suffix for path in others)])
     if left_out > 0:
-        several = "s" if left_out > 1 else ""
-        line += f" ({left_out} more panel{several}: choose by NAME=VALUE, or --panels N)"
+        line += f" ({counted(left_out, 'more panel')}: choose by NAME=VALUE, or --panels N)"
     return line
 
 

@@ -17,6 +17,7 @@ from bench.status import Status
 from bench.store import decoding_columns
 from bench.store.quality_verdict import vanilla_at_chance
 from bench.store.store import PREDICTIONS
+from bench.units import counted
 from reports.leaderboard import ranks
 from reports.leaderboard.baseline import baseline
 from reports.leaderboard.pick import BOARD, board_of
@@ -190,7 +191,7 @@ def _titles(group: Sequence[Row], several: Collection[str]) -> tuple[str, str]:
         f"{row['model']}, {row['weights_kind']} weights",
         f"{row['data_source']} rows, " + ("all of them" if n is None else f"n = {n:,}"),
         f"{row['device']} {row['dtype']}",
-        _threads(row["threads"]) if row["device"] == "cpu" else None,
+        counted(row["threads"], "thread") if row["device"] == "cpu" and row["threads"] else None,
         f"batch {row['batch']}" if row["batch"] not in (None, 1) else None,
         *decoding_columns.question_words(row),
         row["measure"] if "measure" in several else None,
@@ -198,10 +199,6 @@ def _titles(group: Sequence[Row], several: Collection[str]) -> tuple[str, str]:
     ]
     first, rest = (" · ".join(str(p) for p in parts if p) for parts in (about, setting))
     return first, rest
-
-
-def _threads(count: int | None) -> str | None:
-    return None if count is None else "1 thread" if count == 1 else f"{count} threads"
 
 
 def finite(value: float | None) -> float | None:

@@ -13,6 +13,7 @@ from bench.status import Status
 from bench.store.query import DEFAULT
 from bench.store.shards import StoreError, write_whole
 from bench.terminal.arguments import parser_for
+from bench.units import counted
 from reports.leaderboard.boards import Board, boards
 from reports.leaderboard.page import page
 from reports.leaderboard.pick import Picked, pick
@@ -96,16 +97,12 @@ def summary(picked: Picked, ranked: Sequence[Board]) -> str:
     methods = len({row["method"] for row in rows})
     failed = sum(row["status"] != Status.OK for row in rows)
     parts = [
-        f"{_many(len(rows), 'cell')} of {_many(methods, 'method')} on {_many(len(ranked), 'board')}"
-        f"{when} on {_many(hosts, 'machine')}",
+        f"{counted(len(rows), 'cell')} of {counted(methods, 'method')} "
+        f"on {counted(len(ranked), 'board')}{when} on {counted(hosts, 'machine')}",
         f"{failed:,} ended without a result and are shown as such" if failed else "",
         f"the newest of {picked.n_cells:,} cells" if picked.n_cells > len(rows) else "",
     ]
     return "; ".join(filter(None, parts)) + "."
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bench.host.host import short_host
+from bench.units import counted
 from reports.rows import Row
 
 MOST = 4
@@ -16,7 +17,7 @@ def machine(row: Row) -> str:
     facts = (
         row["gpu_name"],
         row["cpu_model"] or "unknown processor",
-        cores and f"{cores} core{'' if cores == 1 else 's'}",
+        cores and counted(cores, "core"),
         row["virt"] if row["virt"] != "none" else None,
         row["os_kernel"] and f"Linux {row['os_kernel']}",
         row["torch"] and f"torch {row['torch']}",

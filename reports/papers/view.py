@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bench.host.host import short_host
 from bench.request import plugins
 from bench.status import Status
+from bench.units import counted
 from reports import ratios
 from reports.papers.bench_commands import Labelled, commands, preparation
 from reports.papers.measured import SCORES, parameters
@@ -309,7 +310,7 @@ def _configuration(row: Row) -> tuple[str, ...]:
         f"{row['data_source']}, {row['split']}{count}",
         row["dtype"] or "–",
         str(row["batch"]),
-        f"{row['device']}, {row['threads']} threads",
+        f"{row['device']}, {counted(row['threads'], 'thread')}",
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from bench.host.host import short_host
+from bench.units import counted
 from reports.looks import VANILLA
 from reports.papers.names import interval
 from reports.papers.verdicts import Measured
@@ -44,7 +45,7 @@ def facts(found: Results) -> str:
     words = (
         f"{row['weights_kind']} weights", f"{row['data_source']} data",
         f"{row['n_samples_planned']} samples a task", f"seed {row['seed']}",
-        f"{row['device']} {row['dtype']}", f"{row['threads']} threads",
+        f"{row['device']} {row['dtype']}", counted(row["threads"], "thread"),
         f"{machine} ({short_host(row['host_id'])})", f"torch {row['torch']}",
     )  # fmt: skip
     return ", ".join(words)

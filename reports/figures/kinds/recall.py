@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from bench.units import counted
 from reports import looks
 from reports.figures import sheet, studies, style, ticks
 from reports.figures.catalogue import figure
@@ -102,7 +103,7 @@ def _facts(panel: pd.DataFrame) -> list[str]:
         f"{one['queries']:,.0f} queries",
         f"{one['k']:.0f} nearest by {METRICS[one['metric']]}",
     ]
-    found.append(f"{one['threads']:.0f} thread{'s' if one['threads'] != 1 else ''}")
+    found.append(counted(round(one["threads"]), "thread"))
     return [*found, str(one["cpu_model"])] if one["cpu_model"] else found
 
 
