@@ -39,8 +39,8 @@ ALLOWED = {
     "tools": {"tools", "bench", "methods", "tasks"},
     "benchmarks": {"benchmarks", "bench", "methods", "tasks", "reports"},
 }
-REPORTS_READ = {"errors", "status", "statistics", "store", "request", "host", "terminal"}
-"""What reports may use of the harness: rows and numbers, nothing that runs a cell."""
+REPORTS_READ = {"errors", "status", "statistics", "store", "request", "host", "terminal", "units"}
+"""What reports may use of the harness: rows, numbers and words, nothing that runs a cell."""
 
 
 def modules() -> dict[str, Path]:
