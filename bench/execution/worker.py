@@ -87,10 +87,18 @@ def run(module: str, channels: Channels, parent: int) -> None:
         if status:
             traceback.clear_frames(error.__traceback__)  # frees what the failed call holds
         lines = [f"{type(error).__name__}: {error}\n", *traceback.format_exception(error)[-6:]]
-        detail = "".join(lines).strip()
+        detail = _below_import_path("".join(lines).strip())
         answer = {"status": status or Status.ERROR, "detail": detail, "stage": report.stage}
     with open(channels.result, "wb") as file:
         file.write(json.dumps(answer).encode())
+
+
+def _below_import_path(text: str) -> str:
+    """A traceback whose files are named from where modules are found: rows go to other machines,
+    and the folders of this one tell them nothing."""
+    for folder in sorted(filter(None, sys.path), key=len, reverse=True):
+        text = text.replace(f'File "{folder}{os.sep}', 'File "')
+    return text
 
 
 def memory_status(error: BaseException) -> Status | None:

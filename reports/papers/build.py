@@ -24,6 +24,7 @@ NO_VANILLA = (
     "compared"
 )
 IS_REFERENCE = "1 by definition: ratios are formed against it"
+UNFUSED_FAILED = "unfused attention, the paper's vanilla: "
 OWN_MODEL = "a model of its own, which isn't timed in pairs with the table's model"
 
 
@@ -148,6 +149,9 @@ class _Builder:
             if row["status"] != Status.OK:
                 failed = row
                 continue
+            if metric.measure in measured.RATIOS and (unfused := self.rows.failed_unfused(row)):
+                failed = unfused
+                continue
             answer = self.definition.task(printed.task).answer
             reading = measured.figure(row, metric.measure or "", metric.figures, self.rows, answer)
             if reading is None:
@@ -240,12 +244,14 @@ class _Builder:
         self, known: PaperCell, row: Row | None, lacking: str, some: str = ""
     ) -> Judgement:
         """Of a cell that no row has a figure of: `lacking` is what no row can have, `row` one that
-        failed or was passed over, `some` how much of a mean there is."""
+        failed or was passed over, its own or that of unfused vanilla, `some` how much of a mean
+        there is."""
         if row is not None and not lacking:
             first = (row["status_detail"] or "no reason given").splitlines()[0]
             if row["status"] == Status.SKIPPED:
                 return Judgement(PaperVerdict.SKIPPED, first)
-            return Judgement(PaperVerdict.UNDECIDED, f"{row['status']}: {first}")
+            whose = UNFUSED_FAILED if row["method"] == measured.UNFUSED else ""
+            return Judgement(PaperVerdict.UNDECIDED, f"{whose}{row['status']}: {first}")
         if why := lacking or self._missing(known):
             return Judgement(PaperVerdict.CANNOT, why)
         return Judgement(

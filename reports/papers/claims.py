@@ -79,8 +79,9 @@ def _of_cells(claim: Claim, table: PaperTable) -> Finding:
     first = cells[0]
     if len(measured) < len(cells):
         left = next(cell for cell in cells if cell not in measured)
-        some = f"{len(measured)} of {len(cells)} cells are measured" if measured else left.reason
-        return Finding(claim, left.verdict, _printed(cells), is_ratio=first.is_ratio, reason=some)
+        some = [f"{len(measured)} of {len(cells)} cells are measured"] if measured else []
+        why = "; ".join([*some, *filter(None, [left.reason])])
+        return Finding(claim, left.verdict, _printed(cells), is_ratio=first.is_ratio, reason=why)
     printed, found = _printed(cells), _mean(measured)
     assert printed is not None
     margin = max(cell.printed.margin / (cell.printed.value or 1.0) for cell in cells)

@@ -59,10 +59,12 @@ class StoredRows:
         self.rows = counting(rows)
         self._by_cell: dict[tuple[str, str], list[Row]] = {}
         self._unfused: dict[tuple[Any, ...], Row] = {}
+        self._failed_unfused: dict[tuple[Any, ...], Row] = {}
         for row in sorted(self.rows, key=lambda row: row["created_utc"] or ""):
             self._by_cell.setdefault((str(row["method"]), str(row["task"])), []).append(row)
-            if row["method"] == UNFUSED and row["status"] == Status.OK:
-                self._unfused[_cell(row)] = row
+            if row["method"] == UNFUSED:
+                found = self._unfused if row["status"] == Status.OK else self._failed_unfused
+                found[_cell(row)] = row
 
     def of(self, method: str, task: str) -> Sequence[Row]:
         """The rows of a method, under each name that its class has."""
@@ -72,6 +74,11 @@ class StoredRows:
     def unfused(self, row: Row) -> Row | None:
         """The row of unfused attention at the same cell, on the same host."""
         return self._unfused.get(_cell(row))
+
+    def failed_unfused(self, row: Row) -> Row | None:
+        """The row of unfused attention that failed there, as for want of memory, where no other
+        has its figures."""
+        return None if self.unfused(row) else self._failed_unfused.get(_cell(row))
 
 
 def _cell(row: Row) -> tuple[Any, ...]:

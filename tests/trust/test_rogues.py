@@ -40,3 +40,5 @@ def test_a_sweep_over_rogues_has_a_row_for_each_and_says_what_failed(tiny_t5, tm
         assert f"method={name}: {status}: " in line and reason in line
         assert reason in rows[name]["status_detail"]
     assert rows["segfaults"]["exit_signal"] == 11
+    assert 'File "tests/rogues/' in rows["raises"]["status_detail"]
+    assert str(ROOT) not in rows["raises"]["status_detail"]

@@ -33,6 +33,14 @@ def test_unfused_attention_of_another_cell_or_host_is_no_baseline(judged, more):
     assert judged(ratio(0.54), unfused(**more), **TIME).verdict == "no row yet"
 
 
+def test_unfused_attention_that_failed_leaves_no_ratio(judged):
+    failed = unfused(status="oom_host", status_detail="can't allocate memory\nat 23 GiB")
+    cell = judged(ratio(0.54), failed, **TIME)
+    assert cell.verdict == "undecided" and cell.measured is None
+    assert cell.reason.endswith("vanilla: oom_host: can't allocate memory")
+    assert judged(ratio(0.54), failed, unfused(row_id="another"), **TIME).verdict == "reproduced"
+
+
 def test_too_few_pairs_are_told(judged):
     few = {"ratio_ci_lo": 0.0, "ratio_ci_hi": float("inf"), "n_pairs": 4}
     cell = judged(ratio(0.54) | few, unfused(), **TIME)
