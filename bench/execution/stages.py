@@ -196,7 +196,7 @@ def memory(run: CellRun) -> tuple[Outcome, Columns]:
 def max_length(run: CellRun) -> tuple[Outcome, Columns]:
     """The longest input of which one forward fits, to a sixteenth: the length is doubled until
     a forward fails, then bisected."""
-    fits, fails = 0, None
+    fits, fails, end = 0, None, None
     outcome = Outcome(Status.ERROR, "probe")
     length, silent = run.cell.length, replace(run, progress=None)
     while length <= MAX_PROBED_LENGTH:
@@ -206,7 +206,7 @@ def max_length(run: CellRun) -> tuple[Outcome, Columns]:
         if outcome.status == Status.OK:
             fits = length
         elif outcome.status in (Status.OOM_HOST, Status.OOM_DEVICE, Status.TIMEOUT):
-            fails = length
+            fails, end = length, outcome.status
         else:
             return outcome, {}
         if fails is None:
@@ -217,7 +217,9 @@ def max_length(run: CellRun) -> tuple[Outcome, Columns]:
             break
     if not fits:
         return outcome, {}
-    return replace(outcome, status=Status.OK), {"max_length_fit": fits}
+    return replace(outcome, status=Status.OK), {
+        "max_length_fit": fits, "max_length_end": end,
+    }  # fmt: skip
 
 
 def training_step(run: CellRun) -> tuple[Outcome, Columns]:

@@ -82,6 +82,7 @@ class GeneralColumns(TypedDict, total=False):
     tokens_per_word: Annotated[float | None, "tokens of a sample / words between spaces"]
     unknown_tokens_frac: Annotated[float | None, "share of tokens unknown to the tokenizer, 0 to 1"]
     max_length_fit: Annotated[int | None, "longest length that ran within memory"]
+    max_length_end: Annotated[Status | None, "how a sixteenth longer one ended"]
     # status
     status: Annotated[Status, "how the cell ended"]
     status_stage: Annotated[str | None, "stage that ended it: load, warmup, latency, quality, …"]

@@ -16,6 +16,7 @@ from bench.host import job as environment
 from bench.request import compose
 from bench.status import Status
 from bench.store.engine import engine_only
+from bench.store.longest_input import longest_input
 from bench.store.shards import StoreError
 from bench.sweep import budget
 from bench.sweep.events import EventStream, key_figures
@@ -139,8 +140,8 @@ def figures(row: Mapping[str, Any]) -> str:
         parts.append(f"×{row['ratio']:.3f} {row['verdict']} {engine_only(row)}".rstrip())
     if row.get("mem_ratio") is not None:
         parts.append(f"memory ×{row['mem_ratio']:.2f}")
-    if row.get("max_length_fit") is not None:
-        parts.append(f"fits {row['max_length_fit']:,} tokens")
+    if longest := longest_input(row):
+        parts.append(f"fits {longest}")
     return " · ".join(parts)
 
 

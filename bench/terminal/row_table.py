@@ -19,6 +19,7 @@ from bench.statistics.constants import ASSUMED_SD_PCT
 from bench.status import QualityComparison, QualityVerdict, Status
 from bench.store import decoding_columns, engine, quality_arms
 from bench.store.columns import FUSED_KERNEL, WIDENED_TO_ALONE
+from bench.store.longest_input import longest_input
 from bench.store.quality_verdict import quality_verdict
 from bench.terminal.rows_table import times, verdict
 from bench.units import counted
@@ -259,8 +260,8 @@ def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if r.get("positions_learned") is not None:
         again = f"later tokens read the model's {r['positions_learned']:,} again"
         yield "positions", f"{r['positions_learned']:,}", "", again
-    if r.get("max_length_fit") is not None:
-        yield "longest input, tokens", f"{r['max_length_fit']:,}", "", ""
+    if longest := longest_input(r):
+        yield "longest input", longest, "", ""
     if r.get("tokens_in_mean") is not None:
         seen, read = r["tokens_seen_mean"], r["tokens_in_mean"]
         lost = r.get("answer_cut_frac")

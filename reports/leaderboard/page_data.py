@@ -13,6 +13,7 @@ from typing import Any
 from bench.host.host import has_older_id, short_host
 from bench.status import QualityComparison
 from bench.store.engine import engine_only, kernel_names, own_engine
+from bench.store.longest_input import longest_input
 from bench.store.quality_arms import comparison, comparison_text, training_text
 from bench.store.quality_verdict import faster_as_good, keeps_quality, quality_verdict
 from reports.leaderboard.boards import Board, BoardEntry, finite
@@ -165,7 +166,7 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
         "error": _figures(row["fid_rel_l2"], 3),
         "top1": _round(row["fid_top1_agree"], 3),
         "kl": _figures(row["fid_kl_mean"], 3),
-        "longest": row["max_length_fit"],
+        "longest": longest_input(row),
         "cut": _round(row["truncated_frac"], 3),
         "created": (row["created_utc"] or "")[:16],
         "weights": (row["weights_sha256"] or "")[:ID],

@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from bench.status import QualityComparison, Status
 from bench.store.engine import engine_only, own_engine
+from bench.store.longest_input import longest_input
 from bench.store.quality_arms import comparison
 from bench.store.quality_verdict import faster_as_good
 from reports.leaderboard.boards import ABOUT, KINDS, Board, BoardEntry, finite
@@ -116,8 +117,8 @@ def _verdict(ratio: str, verdict: str | None) -> str:
 
 
 def _ending(row: Row) -> str:
-    if row["max_length_fit"] is not None:
-        return f"fits {row['max_length_fit']:,} tokens"
+    if longest := longest_input(row):
+        return f"fits {longest}"
     status = row["status"]
     return "" if status == Status.OK else ENDED.get(status) or str(status)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.status import Status
+from bench.store.longest_input import is_lower_bound, longest_input
 from reports.papers import verdicts
 from reports.papers.measured import UNFUSED
 from reports.papers.table import PaperCell, PaperTable
@@ -142,12 +143,15 @@ def _of_longest(claim: Claim, probes: Sequence[Row]) -> Finding:
         if UNFUSED in beside:
             unfused = beside[UNFUSED]["max_length_fit"] / row["max_length_fit"]
             fused = beside.get("vanilla")
-            ratio = fused["max_length_fit"] / row["max_length_fit"] if fused else None
+            known = fused and not is_lower_bound(row) and not is_lower_bound(fused)
+            ratio = fused["max_length_fit"] / row["max_length_fit"] if fused and known else None
             # Lengths are found by halving: between one and the next there is room.
-            found = Measured(unfused, unfused / STEP, unfused * STEP, 1)
+            lo = 0.0 if is_lower_bound(row) else unfused / STEP
+            found = Measured(unfused, lo, unfused * STEP, 1)
             judgement = verdicts.judge_ratio(printed, 0.0, found)
             rows = (row["row_id"][:12], beside[UNFUSED]["row_id"][:12])
-            return Finding(claim, judgement.verdict, printed, found, ratio, True, rows)
+            reason = f"{row['method']} fits {longest_input(row)}" if lo == 0.0 else ""
+            return Finding(claim, judgement.verdict, printed, found, ratio, True, rows, reason)
     return Finding(claim, PaperVerdict.NO_ROW, printed)
 
 
@@ -155,7 +159,7 @@ STEP = 17 / 16
 """The longest input is searched to a sixteenth."""
 COLUMNS = (
     "row_id", "created_utc", "status", "method", "model", "host_id", "batch", "dtype", "device",
-    "max_length_fit",
+    "max_length_fit", "max_length_end",
 )  # fmt: skip
 
 

@@ -75,7 +75,7 @@ const signed = (value) => (value > 0 ? '+' : '') + value.toFixed(1).replace('-',
 const reach = (row) => (row.reach == null ? '' : `±${row.reach.toFixed(1)}`);
 const rank = (row) => (row.first == null ? '–' : row.first === row.last ? `${row.first}` : `${row.first}–${row.last}`);
 const ending = (row) =>
-  row.longest != null ? `fits ${grouped(row.longest)} tokens` : row.status === 'ok' ? '' : data.ended[row.status] || row.status;
+  row.longest != null ? `fits ${row.longest}` : row.status === 'ok' ? '' : data.ended[row.status] || row.status;
 const failed = (row) => row.status !== 'ok';
 
 const sameEngine = (row) => (row.engine == null ? '' : `; ${times(row.engine)}${row.engineVerdict === row.verdict ? '' : ` ${row.engineVerdict}`} ${row.more.engine_kernel.split(' ')[0]}`);

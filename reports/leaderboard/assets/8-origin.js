@@ -65,7 +65,7 @@ function openOrigin(row, asked) {
       ['Ratio', row.isBase ? null : row.memory == null ? more.mem_reason : `${times(row.memory)} (read once; repeats within 1 %)`],
       ['Peak of one cold forward', row.mib == null ? null : `${some(row.mib)} MiB${row.baseMib == null ? '' : `, vanilla ${some(row.baseMib)} MiB`}`],
       ['Read from', more.mem_method],
-      ['Longest input that fits', row.longest == null ? null : `${grouped(row.longest)} tokens`],
+      ['Longest input that fits', row.longest],
     ]),
     facts('Decoding', 'tpot', ['tpot', 'answer', 'held', 'read'].includes(asked) ? 'tpot' : '', [
       ...['tpot', 'answer'].map((cost) => [COSTS[cost].name, decoded(row, cost)]),

@@ -1,0 +1,48 @@
+"""The claims of the papers beside made rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from reports.papers import claims
+
+LONGEST = next(claim for claim in claims.load_claims() if claim.longest)
+PRINTED = 1 / LONGEST.longest["printed"]
+
+
+def probe(method: str, tokens: int, **more):
+    row = {
+        "row_id": method, "created_utc": "2026-01-01", "status": "ok", "method": method,
+        "model": "random-roberta-base", "host_id": "here", "batch": 1, "dtype": "float32",
+        "device": "cpu", "max_length_fit": tokens, "max_length_end": "oom_host",
+    }  # fmt: skip
+    return row | more
+
+
+def found(*rows):
+    return next(one for one in claims.findings([], rows) if one.claim.longest)
+
+
+@pytest.fixture(autouse=True)
+def only_longest(monkeypatch):
+    monkeypatch.setattr(claims, "load_claims", lambda: [LONGEST])
+
+
+@pytest.mark.parametrize(("tokens", "verdict"), [(8192, "reproduced"), (32768, "differs")])
+def test_the_longest_input_is_compared_with_unfused_attentions(tokens, verdict):
+    finding = found(probe("vanilla_eager", 1024), probe("bigbird", tokens), probe("vanilla", 4096))
+    assert finding.printed == pytest.approx(PRINTED) and finding.verdict == verdict
+    assert finding.measured.value == 1024 / tokens and finding.fused == 4096 / tokens
+
+
+@pytest.mark.parametrize(("tokens", "verdict"), [(4096, "undecided"), (32768, "differs")])
+def test_a_search_that_ran_out_of_time_gives_a_bound(tokens, verdict):
+    stopped = probe("bigbird", tokens, max_length_end="timeout")
+    finding = found(probe("vanilla_eager", 1024), stopped, probe("vanilla", 4096))
+    assert finding.verdict == verdict and finding.measured.lo == 0.0 and finding.fused is None
+    assert finding.reason == f"bigbird fits at least {tokens:,} tokens in time"
+
+
+def test_rows_of_two_machines_are_no_ratio():
+    finding = found(probe("vanilla_eager", 1024, host_id="there"), probe("bigbird", 8192))
+    assert finding.verdict == "no row yet" and finding.measured is None
