@@ -24,7 +24,7 @@ NO_VANILLA = (
     "compared"
 )
 IS_REFERENCE = "1 by definition: ratios are formed against it"
-UNFUSED_FAILED = "unfused attention, the paper's vanilla: "
+UNFUSED_FAILED = "unfused attention, the paper's vanilla, ended with"
 OWN_MODEL = "a model of its own, which isn't timed in pairs with the table's model"
 
 
@@ -149,7 +149,9 @@ class _Builder:
             if row["status"] != Status.OK:
                 failed = row
                 continue
-            if metric.measure in measured.RATIOS and (unfused := self.rows.failed_unfused(row)):
+            of_row = tuple(objections.objections(self.definition, row, printed, method, metric))
+            unfused = self.rows.failed_unfused(row) if metric.measure in measured.RATIOS else None
+            if unfused and not of_row:
                 failed = unfused
                 continue
             answer = self.definition.task(printed.task).answer
@@ -158,7 +160,6 @@ class _Builder:
                 if metric.measure == "score" and row["value"] is not None:
                     lacks = f"the task's metric here, {row['metric']}, has no {printed.metric}"
                 continue
-            of_row = tuple(objections.objections(self.definition, row, printed, method, metric))
             reading = reading._replace(objections=(*of_row, *reading.objections))
             rank = (-len(reading.objections), reading.measured.n or 0, row["created_utc"] or "")
             if best is None or rank > best[0]:
@@ -250,8 +251,9 @@ class _Builder:
             first = (row["status_detail"] or "no reason given").splitlines()[0]
             if row["status"] == Status.SKIPPED:
                 return Judgement(PaperVerdict.SKIPPED, first)
-            whose = UNFUSED_FAILED if row["method"] == measured.UNFUSED else ""
-            return Judgement(PaperVerdict.UNDECIDED, f"{whose}{row['status']}: {first}")
+            if row["method"] == measured.UNFUSED:
+                return Judgement(PaperVerdict.UNDECIDED, f"{UNFUSED_FAILED} {row['status']}")
+            return Judgement(PaperVerdict.UNDECIDED, f"{row['status']}: {first}")
         if why := lacking or self._missing(known):
             return Judgement(PaperVerdict.CANNOT, why)
         return Judgement(

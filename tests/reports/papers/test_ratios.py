@@ -33,12 +33,26 @@ def test_unfused_attention_of_another_cell_or_host_is_no_baseline(judged, more):
     assert judged(ratio(0.54), unfused(**more), **TIME).verdict == "no row yet"
 
 
+FAILED = {"status": "oom_host", "status_detail": "can't allocate memory\nat 23 GiB"}
+
+
 def test_unfused_attention_that_failed_leaves_no_ratio(judged):
-    failed = unfused(status="oom_host", status_detail="can't allocate memory\nat 23 GiB")
+    failed = unfused(**FAILED)
     cell = judged(ratio(0.54), failed, **TIME)
     assert cell.verdict == "undecided" and cell.measured is None
-    assert cell.reason.endswith("vanilla: oom_host: can't allocate memory")
+    assert cell.reason.endswith("the paper's vanilla, ended with oom_host")
     assert judged(ratio(0.54), failed, unfused(row_id="another"), **TIME).verdict == "reproduced"
+
+
+def test_failed_unfused_attention_decides_nothing_of_another_setting(judged):
+    setting = {"task": "lra_text", "model": "random-lra", "length": 4096, "batch": 5}
+    rows = ratio(0.5, method="bigbird", **setting), unfused(**FAILED, **setting)
+    trained = {name: column for name, column in rows[0].items() if name.startswith("ratio")}
+    rows[0].update({f"train_{name}": column for name, column in trained.items()})
+    rows[0].update(train_n_pairs=40, measure="training")
+    wanted = {"method": "bigbird", "metric": "speed_ratio", "length": 4096}
+    cell = judged(*rows, name="lra_speed", **wanted)
+    assert cell.verdict == "no row yet" and "the nearest row" in cell.reason
 
 
 def test_too_few_pairs_are_told(judged):
