@@ -123,10 +123,20 @@ def decoding(run: CellRun) -> tuple[Outcome, Columns]:
 
 
 def _timed(run: CellRun, name: str) -> tuple[Outcome, Columns]:
+    """Pairs timed in processes that keep the memory they free. Where that runs out of memory, once
+    more in processes that give large blocks back, with `large_memory_kept` False."""
+    outcome, columns = _in_processes(run, name, keep_large=True)
+    if Status.OOM_HOST not in (outcome.status, columns.get("baseline_status")):
+        return outcome, columns
+    outcome, columns = _in_processes(run, name, keep_large=False)
+    return outcome, columns | {"large_memory_kept": False}
+
+
+def _in_processes(run: CellRun, name: str, keep_large: bool) -> tuple[Outcome, Columns]:
     """Pairs timed in several processes, one after the other: the first decides how many pairs each
     times. When one fails, so does the stage: the samples taken before are not to be trusted."""
     module = f"measure.{name}"
-    first = run.child(module)
+    first = run.child(module, keep_large=keep_large)
     columns = dict(first.result)
     shares, answer = columns.pop("shares", ()), columns.pop("answer", None)
     parts, wall_ns = [columns], first.wall_ns
@@ -137,7 +147,9 @@ def _timed(run: CellRun, name: str) -> tuple[Outcome, Columns]:
             run.progress(stage, *position)
 
     for share in shares:
-        further = replace(run, progress=report).child(module, share=share, answer=answer)
+        further = replace(run, progress=report).child(
+            module, keep_large=keep_large, share=share, answer=answer
+        )
         wall_ns += further.wall_ns
         if further.status != Status.OK:
             where = f"in process {share['process'] + 1} of {len(shares) + 1}"

@@ -25,7 +25,9 @@ from methods.errors import Unsupported
 from tasks.base import DataError
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -2, -3, -4  # malloc.h
-LARGE_BYTES = 65536
+PEAK_BYTES = 65536
+LARGE_BYTES = 32 << 20
+"""The largest block that malloc can be told to keep, unless it keeps all."""
 
 
 class Report:
@@ -118,13 +120,17 @@ def memory_status(error: BaseException) -> Status | None:
 def return_freed_memory() -> None:
     """Have malloc return freed pages to the kernel at once. Where peak memory is measured, pages
     kept from an earlier peak would hide the next one."""
-    _mallopt({M_MMAP_THRESHOLD: LARGE_BYTES, M_TRIM_THRESHOLD: LARGE_BYTES, M_TOP_PAD: 0})
+    _mallopt({M_MMAP_THRESHOLD: PEAK_BYTES, M_TRIM_THRESHOLD: PEAK_BYTES, M_TOP_PAD: 0})
 
 
-def keep_freed_memory() -> None:
+def keep_freed_memory(large: bool = True) -> None:
     """Have malloc keep freed pages. Where glibc gave them back, fetching them anew in every call
-    made one cell 30 % slower in some processes than in others."""
-    _mallopt({M_MMAP_MAX: 0, M_TRIM_THRESHOLD: -1})
+    made one cell 30 % slower in some processes than in others. Not `large`: blocks of LARGE_BYTES
+    and more go back at once, as they do by default. Kept, they can need far more than the peak:
+    glibc 2.36 fills the holes they leave so badly that unfused attention held 9.6 matrices of n × n
+    where it needs 2.7."""
+    where = {M_MMAP_MAX: 0} if large else {M_MMAP_THRESHOLD: LARGE_BYTES}
+    _mallopt({**where, M_TRIM_THRESHOLD: -1})
 
 
 def _mallopt(options: dict[int, int]) -> None:

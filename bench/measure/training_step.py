@@ -37,7 +37,10 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     `arm` in the request, that arm's peak bytes."""
     cell = Cell.from_json(request["cell"])
     arm, device = request.get("arm"), cell.device["kind"]
-    (worker.return_freed_memory if arm else worker.keep_freed_memory)()
+    if arm:
+        worker.return_freed_memory()
+    else:
+        worker.keep_freed_memory(request["keep_large"])
     arms.prepare(cell, timed=arm is None, costs=True)
     guard = ProcessGuard(device, report.claim)
     family = start(cell)

@@ -27,6 +27,7 @@ TPOT = {
     "n_processes": "tpot_n_processes",
     "process_sd_pct": "tpot_process_sd_pct",
     "process_reason": "tpot_process_reason",
+    "large_memory_kept": "large_memory_kept",
     "calls_per_sample": "steps_per_sample",
     "lat_samples_ns": "tpot_samples_ns",
     "base_samples_ns": "base_tpot_samples_ns",

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
+import textwrap
 from dataclasses import asdict
 from pathlib import Path
 
@@ -105,14 +108,15 @@ def test_the_samples_of_all_processes_come_into_one_row(latency):
         requests.append(request)
         progress("load", 0, 0)
         progress("latency", 1, 4)
-        if not request:
+        if "share" not in request:
             result = part(1, shares=shares, answer=[1.0], load_ns=7)
             return Outcome(Status.OK, "latency", result=result)
         return Outcome(Status.OK, "latency", result=part(2, process_reason=None))
 
     outcome, columns = latency(child, lambda *words: reported.append(words))
     assert outcome.status == "ok"
-    assert requests == [{}, *({"share": one, "answer": [1.0]} for one in shares)]
+    first = {"keep_large": True}
+    assert requests == [first, *({**first, "share": one, "answer": [1.0]} for one in shares)]
     assert [stage for stage, *_ in reported] == ["load", "latency", "latency", "latency"]
     assert columns["pair_process"] == [0, 0, 1, 1, 2, 2] and columns["pair_order"] == "MVMVMV"
     assert columns["lat_samples_ns"] == [1, 1, 2, 2, 2, 2] and columns["wall_samples_ns"] is None
@@ -122,7 +126,7 @@ def test_the_samples_of_all_processes_come_into_one_row(latency):
 
 def test_a_further_process_that_fails_fails_the_cell(latency):
     def child(request, progress):
-        if request:
+        if "share" in request:
             return Outcome(Status.ERROR, "latency", "Cheat: answers otherwise")
         result = part(1, shares=[{"process": 1}], answer=[1.0])
         return Outcome(Status.OK, "latency", result=result)
@@ -130,6 +134,46 @@ def test_a_further_process_that_fails_fails_the_cell(latency):
     outcome, columns = latency(child)
     assert outcome.status == "error" and not columns
     assert outcome.detail == "Cheat: answers otherwise\nin process 2 of 2"
+
+
+def test_what_runs_out_of_memory_is_timed_again_with_large_blocks_given_back(latency):
+    ends = {True: Status.OOM_HOST, False: Status.OK}
+    outcome, columns = latency(
+        lambda request, progress: Outcome(ends[request["keep_large"]], "warmup", result=part(1))
+    )
+    assert outcome.status == "ok"
+    assert columns == {**part(1), "large_memory_kept": False}
+
+    def short_of_vanilla(request, progress):
+        status = Status.OOM_HOST if request["keep_large"] else Status.OK
+        return Outcome(Status.OK, "latency", result=part(1, baseline_status=status))
+
+    _, columns = latency(short_of_vanilla)
+    assert (columns["baseline_status"], columns["large_memory_kept"]) == ("ok", False)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="malloc is told by glibc's mallopt")
+@pytest.mark.parametrize(("large", "fresh_mib"), [(True, ()), (False, (64,))])
+def test_blocks_are_kept_when_they_are_freed(large, fresh_mib):
+    code = f"""
+        import torch
+        from bench.execution import worker
+        from bench.measure.timed_call import page_faults
+        worker.keep_freed_memory({large})
+        for mib in (16, 64):
+            pages = []
+            for _ in range(4):
+                before = page_faults()
+                torch.ones(mib << 18)
+                pages.append(page_faults() - before)
+            print(mib, pages[-1] > 1000)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [
+        word for mib in (16, 64) for word in (str(mib), str(mib in fresh_mib))
+    ]
 
 
 def test_a_row_of_several_processes_is_consistent_and_says_how_they_differ():
