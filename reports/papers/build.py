@@ -99,8 +99,8 @@ class _Builder:
         judgement = self._judge(known, margin, reading, lacking)
         return replace(
             known, judgement=judgement, measured=reading.measured, row=row,
-            objections=reading.objections, at_chance=reading.at_chance,
-            comparison=reading.comparison,
+            objections=reading.objections, doubts=reading.doubts,
+            at_chance=reading.at_chance, comparison=reading.comparison,
         )  # fmt: skip
 
     def _is_baseline(self, printed: Printed, metric: PaperMetric) -> bool:

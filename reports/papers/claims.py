@@ -88,6 +88,8 @@ def _of_cells(claim: Claim, table: PaperTable) -> Finding:
     margin = max(cell.printed.margin / (cell.printed.value or 1.0) for cell in cells)
     judge = verdicts.judge_ratio if first.is_ratio else verdicts.judge_score
     judgement = judge(printed, margin if first.is_ratio else first.printed.margin, found)
+    if doubts := dict.fromkeys(doubt for cell in cells for doubt in cell.doubts):
+        judgement = judgement._replace(verdict=PaperVerdict.UNDECIDED, reason="; ".join(doubts))
     rows = tuple(dict.fromkeys(cell.row["row_id"][:12] for cell in measured if cell.row))
     return Finding(
         claim, judgement.verdict, printed, found, _fused(measured), first.is_ratio, rows,

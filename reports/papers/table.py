@@ -27,8 +27,9 @@ class LineKey(NamedTuple):
 class PaperCell:
     """One printed cell and what was measured. `ratio` is the printed value as method / vanilla,
     where ratios are compared; `row` is the row that was measured, `objections` are all reasons
-    against comparing it. `at_chance`: the score, or one of those that it averages, isn't clearly
-    above the best constant answer's. `comparison`: see reports.papers.measured.Reading."""
+    against comparing it, `doubts` those for which it decides nothing. `at_chance`: the score, or
+    one of those that it averages, isn't clearly above the best constant answer's. `comparison`:
+    see reports.papers.measured.Reading."""
 
     line: LineKey
     printed: Printed
@@ -38,6 +39,7 @@ class PaperCell:
     is_ratio: bool = False
     row: Row | None = None
     objections: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
     at_chance: bool = False
     comparison: str = ""
 

@@ -17,6 +17,9 @@ UNFUSED_MISSING = (
     "method=vanilla_eager is missing"
 )
 
+BUSY = "the host was too busy for a fair measurement"
+PAGE_FAULTS = "its times hold page faults of blocks that were too large for malloc to keep"
+
 
 class Reading(NamedTuple):
     """A figure of a row; the objections, for which it isn't the printed cell's; the doubts, for
@@ -35,11 +38,14 @@ def paired_figure(row: Row, unfused: Row | None, prefix: str, pairs: str) -> Rea
     mine = _ratio(row, prefix, pairs)
     if mine is None:
         return None
-    busy = ("the host was too busy for a fair measurement",) if row["noisy"] else ()
+    pair = [one for one in (row, unfused) if one]
+    doubts = (BUSY,) if any(one["noisy"] for one in pair) else ()
+    if any(one["large_memory_kept"] is False for one in pair):
+        doubts += (PAGE_FAULTS,)
     base = _ratio(unfused, prefix, pairs) if unfused else None
     if base is None:
-        return Reading(_as_measured(mine), (UNFUSED_MISSING,), busy)
-    return Reading(_as_measured(paired.ratio_of_ratios(base, mine)), (), busy)
+        return Reading(_as_measured(mine), (UNFUSED_MISSING,), doubts)
+    return Reading(_as_measured(paired.ratio_of_ratios(base, mine)), (), doubts)
 
 
 def _ratio(row: Row, prefix: str, pairs: str) -> paired.Ratio | None:

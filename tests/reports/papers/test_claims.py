@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from reports.papers import claims
+from bench.store.store import Store
+from reports.papers import claims, to_unfused
+from tests.reports.papers.published_rows import ratio, table, unfused
 
 LONGEST = next(claim for claim in claims.load_claims() if claim.longest)
+ENCODER = next(claim for claim in claims.load_claims() if claim.table == "vcc_table1")
 PRINTED = 1 / LONGEST.longest["printed"]
 
 
@@ -46,3 +49,17 @@ def test_a_search_that_ran_out_of_time_gives_a_bound(tokens, verdict):
 def test_rows_of_two_machines_are_no_ratio():
     finding = found(probe("vanilla_eager", 1024, host_id="there"), probe("bigbird", 8192))
     assert finding.verdict == "no row yet" and finding.measured is None
+
+
+@pytest.mark.parametrize(
+    ("more", "verdict", "reason"),
+    [({}, "reproduced", ""), ({"noisy": True}, "undecided", to_unfused.BUSY)],
+)
+def test_a_doubt_about_one_row_leaves_a_claim_undecided(
+    monkeypatch, tmp_path, more, verdict, reason
+):
+    monkeypatch.setattr(claims, "load_claims", lambda: [ENCODER])
+    Store(tmp_path).append([ratio(0.54), unfused(**more)])
+    [finding] = claims.findings([table(ENCODER.table, tmp_path)], [])
+    assert (finding.verdict, finding.reason) == (verdict, reason)
+    assert finding.measured.value == pytest.approx(0.27)

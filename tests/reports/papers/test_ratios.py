@@ -7,6 +7,7 @@ import json
 import pytest
 
 from reports.papers import build, measured, verdicts
+from reports.papers.to_unfused import PAGE_FAULTS
 from tests.reports.papers.published_rows import TIME, one, ratio, real, scored, table, unfused
 
 
@@ -62,8 +63,16 @@ def test_too_few_pairs_are_told(judged):
 
 
 def test_a_noisy_host_reproduces_nothing(judged):
-    cell = judged(ratio(0.54, noisy=True), unfused(), **TIME)
-    assert cell.verdict == "undecided" and "too busy" in cell.reason
+    for rows in ((ratio(0.54, noisy=True), unfused()), (ratio(0.54), unfused(noisy=True))):
+        cell = judged(*rows, **TIME)
+        assert cell.verdict == "undecided" and "too busy" in cell.reason
+
+
+def test_page_faults_in_a_time_reproduce_nothing(judged):
+    """Malloc's, where large blocks could not be kept: a GPU's allocator keeps its own."""
+    cell = judged(ratio(0.54), unfused(large_memory_kept=False), **TIME)
+    assert cell.verdict == "undecided" and cell.measured.value == pytest.approx(0.27)
+    assert cell.doubts == (PAGE_FAULTS,)
 
 
 def test_speed_counts_with_random_weights_and_embedded_rows(judged):
