@@ -74,6 +74,9 @@ def show(row: Mapping[str, Any], results: Path) -> None:
             console.print(f"  {text}", markup=False, style="dim")
     if r.get("noisy"):
         console.print(f"[yellow]noisy host[/]: {escape(r.get('noise_reason') or '')}")
+    if r.get("large_memory_kept") is False:
+        what = "blocks of 32 MiB and more, which malloc could not keep in this machine's memory"
+        console.print(f"[yellow]page faults[/] are in the times, of {what}", highlight=False)
     for name, reason in engine.kernels(r.get("kernel")):
         if reason and r["device"] == "cpu":
             faster = "native kernels are faster on long inputs"

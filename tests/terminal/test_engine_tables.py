@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from bench.terminal import row_table, rows_table, text_table
 from tests import made
 
@@ -39,3 +41,9 @@ def test_a_list_of_rows_has_both_ratios_and_the_kernel(capsys, monkeypatch):
     assert "faster" in first and first.count("–") >= 2 and "engine only" not in first
     assert "faster by its engine only" in second and "×1.204 slower" in second
     assert "native, torch" in second
+
+
+@pytest.mark.parametrize(("kept", "told"), [(None, False), (False, True)])
+def test_a_row_says_that_page_faults_are_in_its_times(capsys, kept, told):
+    row_table.show(made.full(**made.timing(0.5), large_memory_kept=kept), Path("rows"))
+    assert ("page faults are in the times" in capsys.readouterr().out) == told
