@@ -29,6 +29,9 @@ WALKS = 8
 SOLO_CALLS = 10
 ENOUGH_NS = 3_000_000_000
 ENOUGH_WALKS_NS = 15_000_000_000
+WALKS_FRAC = 0.04
+"""Of a cell's budget, which the walks may take where that is longer: with 20 s each, one told no
+interval of a cell that was timed for 45 minutes."""
 
 
 def fidelity(family: Family, exact: Method, batch: Input) -> dict[str, Any]:
@@ -77,9 +80,10 @@ class Diagnosed(Wrapped):
         return super().attend(query, key, value, call)
 
 
-def stage_times(family: Family, batch: Input) -> Row:
+def stage_times(family: Family, batch: Input, budget_s: float = 0.0) -> Row:
     """Nanoseconds inside the method's attention, in its walk over the layers, in the prefill, and
-    for each decoded token after the first (None where noise exceeds it)."""
+    for each decoded token after the first (None where noise exceeds it). `budget_s` is the
+    cell's."""
     ids, sequence = batch
     now = torch_host.clock(ids.device.type)
     attend: list[int] = []
@@ -91,8 +95,9 @@ def stage_times(family: Family, batch: Input) -> Row:
         attend.append(sum(timed.attend_ns))
         family.method = method
 
+    enough_ns = max(ENOUGH_WALKS_NS, int(WALKS_FRAC * budget_s * 1e9))
     with garbage_collection_off():
-        walks = times_ns(encode, now, WALKS, ENOUGH_WALKS_NS)[0]
+        walks = times_ns(encode, now, WALKS, enough_ns)[0]
         prefill_ns, _ = median_ns(lambda: arms.first_token(family, ids, sequence), now)
         generate = partial(family.generate_ids, ids, sequence, DECODED_TOKENS)
         generate_ns, output = median_ns(generate, now)

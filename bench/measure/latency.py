@@ -111,7 +111,7 @@ def time_method(
         family.method = own
         integrity.check_answer(integrity.answer(family, inputs), answer, "before the timing")
         result |= diagnostics.solo_time(method, device)
-        result |= diagnostics.stage_times(family, inputs.current(0))
+        result |= diagnostics.stage_times(family, inputs.current(0), cell.plan.budget_s)
     return result | {"kernel": same_engine.kernel_of(own)}
 
 

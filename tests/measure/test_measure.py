@@ -9,8 +9,8 @@ import torch
 
 from bench.errors import RequestError
 from bench.execution import arms
-from bench.measure import memory
-from bench.measure.diagnostics import fidelity
+from bench.measure import diagnostics, memory
+from bench.measure.diagnostics import fidelity, stage_times
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.models.bert import BertFamily
 from bench.request import plugins
@@ -50,6 +50,15 @@ def test_fidelity_includes_the_recall_of_the_chosen_keys():
         assert 0 < figures["fid_mass"] <= figures["fid_mass_best"] + 1e-6 < 1
         family.method = plugins.build(plugins.conf("method", "bigbird"))
         assert "fid_recall" not in fidelity(family, Vanilla(), (ids, SequenceInfo()))
+
+
+@pytest.mark.parametrize(("budget_s", "walks"), [(0.0, 1), (3600.0, diagnostics.WALKS)])
+def test_a_long_cell_has_time_for_several_walks(monkeypatch, budget_s, walks):
+    monkeypatch.setattr(diagnostics, "ENOUGH_WALKS_NS", 1)
+    with torch.inference_mode():
+        inputs = torch.randint(5, 60, (1, 40)), SequenceInfo()
+        row = stage_times(BertFamily.tiny(Vanilla()), inputs, budget_s)
+    assert len(row["attend_samples_ns"]) == len(row["encode_samples_ns"]) == walks
 
 
 def test_the_warm_up_tokens_have_a_query_even_where_the_row_has_it_later():
