@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
 from typing import Any, NamedTuple
 
 from bench.statistics import paired
@@ -39,9 +40,9 @@ def paired_figure(row: Row, unfused: Row | None, prefix: str, pairs: str) -> Rea
     if mine is None:
         return None
     pair = [one for one in (row, unfused) if one]
-    doubts = (BUSY,) if any(one["noisy"] for one in pair) else ()
-    if any(one["large_memory_kept"] is False for one in pair):
-        doubts += (PAGE_FAULTS,)
+    busy = any(one["noisy"] for one in pair)
+    faults = any(one["large_memory_kept"] is False for one in pair)
+    doubts = tuple(compress((BUSY, PAGE_FAULTS), (busy, faults)))
     base = _ratio(unfused, prefix, pairs) if unfused else None
     if base is None:
         return Reading(_as_measured(mine), (UNFUSED_MISSING,), doubts)
