@@ -36,6 +36,7 @@ BESIDE = (
     "status", "kernel", "ratio", "ratio_same_engine", "tpot_ratio", "kv_bytes_held",
     "method_version", "metric_version", "predictions_sha256", "code_sha", "host_id", "cpu_model",
     "gpu_name", "gpu_driver", "os_kernel", "python", "torch", "packages_sha", "noisy",
+    "large_memory_kept",
 )  # fmt: skip
 """Not in the key, but may explain why two rows of one cell differ."""
 NOT_IN_KEY = ("model.path", "model.adapted", "data.dir")

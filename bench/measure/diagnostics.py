@@ -80,7 +80,7 @@ class Diagnosed(Wrapped):
         return super().attend(query, key, value, call)
 
 
-def stage_times(family: Family, batch: Input, budget_s: float = 0.0) -> Row:
+def stage_times(family: Family, batch: Input, budget_s: float) -> Row:
     """Nanoseconds inside the method's attention, in its walk over the layers, in the prefill, and
     for each decoded token after the first (None where noise exceeds it). `budget_s` is the
     cell's."""

@@ -74,7 +74,7 @@ def show(row: Mapping[str, Any], results: Path) -> None:
             console.print(f"  {text}", markup=False, style="dim")
     if r.get("noisy"):
         console.print(f"[yellow]noisy host[/]: {escape(r.get('noise_reason') or '')}")
-    if r.get("large_memory_kept") is False:
+    if r["status"] == "ok" and r.get("large_memory_kept") is False:
         what = "blocks of 32 MiB and more, which malloc could not keep in this machine's memory"
         console.print(f"[yellow]page faults[/] are in the times, of {what}", highlight=False)
     for name, reason in engine.kernels(r.get("kernel")):
