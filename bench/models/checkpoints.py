@@ -12,6 +12,7 @@ import torch
 from transformers import CONFIG_MAPPING, AutoTokenizer
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
+from bench.errors import unknown
 from bench.models.base import Spec
 from bench.models.own_parameters import NAME as METHOD_PARAMETERS
 
@@ -99,6 +100,34 @@ def check_numbers(model: Any, path: Path) -> None:
         if bool(weight.detach().sum().isnan()) and bool(weight.isnan().any()):
             count = int(weight.isnan().sum())
             raise ValueError(f"{path}: weight {name} holds NaN ({count} of {weight.numel():,})")
+
+
+def merged_config(folder: Path, given: dict[str, Any] | None) -> dict[str, Any]:
+    """The folder's config.json with the `given` fields in place of its own; of a model_type that
+    isn't the folder's, the given ones alone."""
+    config = read_config(folder)
+    if given is None:
+        return config
+    same = given.get("model_type") in (None, config.get("model_type"))
+    return {**(config if same else {}), **given}
+
+
+def check_config(config: dict[str, Any]) -> None:
+    """Raises ValueError for a field that the configuration of this `model_type` doesn't have, and
+    a value that it refuses."""
+    kind = CONFIG_MAPPING[config["model_type"]]
+    fields = {name: value for name, value in config.items() if name != "model_type"}
+    try:
+        kind(**fields)
+        default = kind()
+    except Exception as error:  # what its validators raise
+        raise ValueError(f"model.config: {str(error).splitlines()[-1].strip()}") from None
+    known = default.to_dict().keys() - {"_name_or_path", "transformers_version"}
+    for name, value in fields.items():
+        if not hasattr(default, name):
+            raise ValueError(str(unknown("field of model.config", name, known)))
+        if isinstance(value, str) and isinstance(getattr(default, name), int | float):
+            raise ValueError(f"model.config.{name} is {value!r}, which is no number")
 
 
 def random_weights(architecture: Any, config: dict[str, Any], seed: int) -> Any:

@@ -23,8 +23,8 @@ from bench.models.checkpoints import (
     cast,
     load_tokenizer,
     load_weights,
+    merged_config,
     random_weights,
-    read_config,
     torch_dtype,
 )
 from methods.base import Method, SequenceInfo, Workload
@@ -107,7 +107,7 @@ class HubFamily(Family):
         """Raises ValueError with one line when the folder is no complete checkpoint of the family.
         With a `config` of another model_type, only the tokenizer is read from the folder."""
         kind = torch_dtype(dtype)
-        config = cls._config(spec)
+        config = merged_config(spec.path, spec.config)
         architecture = cls.architecture_of(config.get("model_type"), spec.path)
         tokenizer = cls.read_tokenizer(spec.path)
         if spec.config is None:
@@ -137,14 +137,6 @@ class HubFamily(Family):
     @classmethod
     def read_tokenizer(cls, folder: Path) -> Any:
         return load_tokenizer(folder)
-
-    @classmethod
-    def _config(cls, spec: Spec) -> dict[str, Any]:
-        config = read_config(spec.path)
-        if spec.config is not None:
-            same = spec.config.get("model_type") in (None, config.get("model_type"))
-            config = {**(config if same else {}), **spec.config}
-        return config
 
     @classmethod
     def architecture_of(cls, kind: str | None, folder: Path | str = "this request") -> Any:

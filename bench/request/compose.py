@@ -11,13 +11,18 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, unknown
+from bench.models import auto
 from bench.request import kept, parameters, parts, plugins, schema
-from bench.request.overrides import PATHS, check_overrides, member_overrides, parse
+from bench.request.overrides import PATHS, check_overrides, hydra_overrides, parse
 
 RESOLVED = ("by_task", "default_task", "adapted_with", "longest")
 """Keys of a model that `resolve` applies and removes."""
 BY_TASK = ("n_by_task", "method_by_task", "task_by_answers")
 """Keys of a request that do not outlast its resolution."""
+NO_CONFIG = (
+    "model.config.… sets the size of a model whose weights are random, such as model=random-lra; "
+    "this model has its checkpoint's size"
+)
 FROM_REQUEST = {"include_path": ("data", "dir"), "tokenizer": ("model", "path")}
 """Parameters of a task → the part of the request that they are where it gives none."""
 
@@ -90,7 +95,7 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
 
     schema.register()
     GlobalHydra.instance().clear()
-    words = [word for override in overrides for word in member_overrides(override)]
+    words = [word for override in overrides for word in hydra_overrides(override)]
     try:
         with initialize_config_dir(str(plugins.CONF), version_base="1.3"):
             config = hydra_compose("config", overrides=words, return_hydra_config=True)
@@ -103,6 +108,8 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise RequestError(f"{getattr(mark, 'name', '')}{plugins.yaml_problem(error)}") from error
+    except AssertionError as error:  # OmegaConf's, for a key below a value that is no mapping
+        raise RequestError(NO_CONFIG) from error
     except (HydraException, OmegaConfBaseException) as error:
         if wrong := re.match(r"Could not override '([^']+)'", str(error)):
             raise _unknown_key(wrong[1], overrides) from error
@@ -150,6 +157,8 @@ def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
     task = request["task"]["name"]
     model = _model_for(request["model"], task)
     n_by_task = {} if "n" in keys else request.get("n_by_task") or {}
+    if any(key.startswith("model.config.") for key in keys):
+        _check_config(model)
     longest = model.get("longest")
     recipe = dict(request["recipe"]) if request.get("recipe") else None
     by_method = model.get("adapted_with") if recipe is None else recipe.pop("trained_with", None)
@@ -174,6 +183,21 @@ def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
         "task": parameters.checked("task", own),
         "length": min(request["length"], longest) if longest else request["length"],
     }
+
+
+def _check_config(model: Mapping[str, Any]) -> None:
+    """Raises RequestError for a field that the model's architecture lacks, or a value that it
+    refuses."""
+    from bench.models.checkpoints import check_config, merged_config
+
+    if model["weights"] != "random":
+        raise RequestError(NO_CONFIG)
+    folder, given = plugins.ROOT / model["path"], dict(model["config"])
+    try:
+        plugins.load(auto.resolve(model["family"], folder, given))  # registers its architecture
+        check_config(merged_config(folder, given))
+    except ValueError as error:
+        raise RequestError(str(error)) from error
 
 
 def _model_for(model: Mapping[str, Any], task: str) -> Mapping[str, Any]:

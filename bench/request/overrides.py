@@ -19,6 +19,8 @@ GROUPS = ("method", "task", "model", "device", "data", "launcher", "recipe", "ex
           "scale")  # fmt: skip
 PATHS = ("model", "model.path", "data.dir", "results", "events", "checkpoints")
 """Keys whose values are files or folders."""
+OPEN = ("recipe.trained_with", "model.config.")
+"""Beginnings of keys that a YAML needn't have."""
 
 
 def parse(overrides: Sequence[str]) -> list[Any]:
@@ -85,9 +87,7 @@ def check_overrides(overrides: Sequence[str], methods: Sequence[str] | None = No
                     _check_experiment(choice)
         if group == "method":
             methods = choices
-        # A mapping that a recipe may leave out: Hydra would refuse its keys as unknown.
-        is_open = group.startswith("recipe.trained_with") and not line.startswith("+")
-        result.append(f"++{line}" if is_open else line)
+        result.append(line)
     keys = [override.key_or_group for override in parsed]
     _check_keys(keys, methods)
     _check_scale(parsed)
@@ -117,9 +117,12 @@ def _all_members(parsed: Sequence[Any]) -> bool:
     return bool(given) and all(":" in name for o in given for name in o.input_line.split(","))
 
 
-def member_overrides(override: str) -> list[str]:
-    """`task=NAME:MEMBER` as Hydra takes it: the YAML of NAME, and what it leaves open."""
+def hydra_overrides(override: str) -> list[str]:
+    """An override as Hydra takes it: `task=NAME:MEMBER` is the YAML of NAME and what it leaves
+    open, and a key that a YAML needn't have is added."""
     key, _, value = override.partition("=")
+    if key.startswith(OPEN):
+        return [f"++{override}"]
     stem, _, member = value.strip("'\"").partition(":")
     if key != "task" or not member:
         return [override]

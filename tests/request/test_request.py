@@ -58,6 +58,14 @@ def composed(tiny_t5: Path, *overrides: str) -> Cell:
         (["method.selection=nan"], "method.selection=nan is not accepted: it takes 'attention',"),
         (["method=fourier", "method.upsample=1"], "it takes true or false"),
         (["task.max_new_tokens=abc"], "it takes a whole number"),
+        (["model.config.hidden_size=8"], "this model has its checkpoint's size"),
+        (["model=random-lra", "model.config.hiden_size=8"], "Did you mean hidden_size?"),
+        (["model=random-lra", "+model.config.hiden_size=8"], "Did you mean hidden_size?"),
+        (
+            ["model=random-lra", "model.config.hidden_size=x"],
+            "hidden_size is 'x', which is no number",
+        ),
+        (["model=random-bert-base", "model.config.hidden_act=3"], "Field 'hidden_act' expected"),
         (["threads=100000"], "threads=100000 is not accepted: this process may use"),
     ],
 )
@@ -68,6 +76,13 @@ def test_a_wrong_request_is_one_clear_line_and_exit_code_2(words, told, tiny_t5,
     lines = capsys.readouterr().err.strip().splitlines()
     assert stop.value.code == 2 and len(lines) == 1
     assert told in lines[0]
+
+
+def test_a_random_models_config_takes_all_fields_of_its_architecture():
+    words = ["model=random-lra", "task=lra_text", "model.config.mean_of_all=true"]
+    assert compose.compose(words)["model"]["config"]["mean_of_all"] is True
+    points = SweepGrid.of([*words, "model.config.hidden_size=32,64"]).points()
+    assert [p.request["model"]["config"]["hidden_size"] for p in points] == [32, 64]
 
 
 @pytest.mark.parametrize("name", ["a b", "mü", "~x", "it's", "a,b", "(1)", "a=b"])
