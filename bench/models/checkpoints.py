@@ -112,9 +112,9 @@ def merged_config(folder: Path, given: dict[str, Any] | None) -> dict[str, Any]:
     return {**(config if same else {}), **given}
 
 
-def check_config(config: dict[str, Any]) -> None:
-    """Raises ValueError for a field that the configuration of this `model_type` doesn't have, and
-    a value that it refuses."""
+def check_config(config: dict[str, Any], given: dict[str, Any]) -> None:
+    """Raises ValueError for a `given` field that the configuration of this `model_type` doesn't
+    have, and a value that it refuses. What a folder's config.json has beside may be older."""
     kind = CONFIG_MAPPING[config["model_type"]]
     fields = {name: value for name, value in config.items() if name != "model_type"}
     try:
@@ -123,7 +123,7 @@ def check_config(config: dict[str, Any]) -> None:
     except Exception as error:  # what its validators raise
         raise ValueError(f"model.config: {str(error).splitlines()[-1].strip()}") from None
     known = default.to_dict().keys() - {"_name_or_path", "transformers_version"}
-    for name, value in fields.items():
+    for name, value in given.items():
         if not hasattr(default, name):
             raise ValueError(str(unknown("field of model.config", name, known)))
         if isinstance(value, str) and isinstance(getattr(default, name), int | float):

@@ -21,6 +21,7 @@ from bench.models.attention import NAME
 from bench.models.base import Decoding, Family, Spec
 from bench.models.checkpoints import (
     cast,
+    check_config,
     load_tokenizer,
     load_weights,
     merged_config,
@@ -113,6 +114,7 @@ class HubFamily(Family):
         if spec.config is None:
             model, lacks = load_weights(architecture, spec, kind, cls.may_lack)
         else:
+            check_config(config, spec.config)
             model, lacks = random_weights(architecture, config, spec.seed), ()
         family = cls(cast(model, kind).to(device), tokenizer, method, spec.seed)
         family.lacks = lacks

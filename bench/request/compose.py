@@ -195,7 +195,7 @@ def _check_config(model: Mapping[str, Any]) -> None:
     folder, given = plugins.ROOT / model["path"], dict(model["config"])
     try:
         plugins.load(auto.resolve(model["family"], folder, given))  # registers its architecture
-        check_config(merged_config(folder, given))
+        check_config(merged_config(folder, given), given)
     except ValueError as error:
         raise RequestError(str(error)) from error
 

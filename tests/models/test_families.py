@@ -301,6 +301,12 @@ def test_random_weights_need_nothing_but_the_tokenizer(tiny_t5):
     assert family.workload(10, 1).bytes_per_element == 2
 
 
+def test_a_wrong_field_of_a_models_own_configuration_is_named(tiny_t5):
+    config = {"model_type": "lra", "hiden_size": 8}
+    with pytest.raises(ValueError, match=r"'hiden_size'.*Did you mean hidden_size"):
+        AutoFamily.load(Spec("x", tiny_t5, config), Vanilla(), "float32", "cpu")
+
+
 def test_rotary_frequencies_stay_in_float32():
     family = DecoderFamily.tiny(Vanilla())
     cast(family.model, torch.bfloat16)

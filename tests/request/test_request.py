@@ -85,6 +85,14 @@ def test_a_random_models_config_takes_all_fields_of_its_architecture():
     assert [p.request["model"]["config"]["hidden_size"] for p in points] == [32, 64]
 
 
+@pytest.mark.parametrize(
+    "name", sorted(p.stem for p in (plugins.CONF / "model").glob("random-*.yaml"))
+)
+def test_every_random_model_takes_a_field(name):
+    request = compose.compose([f"model={name}", "model.config.vocab_size=40000"])
+    assert request["model"]["config"]["vocab_size"] == 40000
+
+
 @pytest.mark.parametrize("name", ["a b", "mü", "~x", "it's", "a,b", "(1)", "a=b"])
 def test_a_path_is_taken_as_it_is_written(name, tmp_path, tiny_t5):
     folder = tmp_path / name
