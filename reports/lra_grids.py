@@ -59,11 +59,14 @@ def _grid(
 
 
 def _score(record: Mapping[str, Any]) -> str:
-    """A mean with its spread, and over how many seeds; of one seed its score."""
-    count = len(record["seeds"].split())
-    spread = "" if record["sd"] is None else f" ± {record['sd']:.1f} ({count} seeds)"
-    chance = f" {AT_CHANCE}" if record["seeds_at_chance"] == count else ""
-    return f"{record['mean']:.1f}{spread}{chance}"
+    """A mean with its spread, over how many seeds, and how many of these stayed at chance; of one
+    seed its score."""
+    count, at_chance = len(record["seeds"].split()), record["seeds_at_chance"]
+    mark = f" {AT_CHANCE}" if at_chance == count else ""
+    if count == 1:
+        return f"{record['mean']:.1f}{mark}"
+    some = f", {at_chance} at chance" if 0 < at_chance < count else ""
+    return f"{record['mean']:.1f} ± {record['sd']:.1f} ({count} seeds{some}){mark}"
 
 
 def _step(row: Mapping[str, Any]) -> str:

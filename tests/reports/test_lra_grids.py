@@ -25,13 +25,19 @@ def test_scores_are_means_over_seeds(tmp_path):
     rows = [
         *seeds("vanilla", 80.0, 82.0),
         *seeds("luna", 50.0, at_chance=True),
+        *seeds("linformer", 80.0),
+        row_of(method="linformer", seed=1, value=50.0, cell_key="linformer1", at_chance=True),
         *seeds("mra", 70.0, weights_kind="pretrained-swap"),
         *seeds("vcc", 99.0, recipe="lra_text"),
     ]
     Store(tmp_path).append({**row, "row_id": row["cell_key"]} for row in rows)
     own, swapped = lra_grids.scores(Store(tmp_path).rows().to_pylist())
     assert own.head == ["method", "lra_text"]
-    assert own.lines == [["vanilla", "81.0 ± 1.4 (2 seeds)"], ["luna", "50.0 ‡"]]
+    assert own.lines == [
+        ["vanilla", "81.0 ± 1.4 (2 seeds)"],
+        ["linformer", "65.0 ± 21.2 (2 seeds, 1 at chance)"],
+        ["luna", "50.0 ‡"],
+    ]
     assert swapped.lines == [["mra", "70.0"]]
 
 
