@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
-from tasks.base import Row, Task
+from tasks.base import Constant, Row, Task
 
 TRIED_ROWS = 32
 WORD_PAIRS = 1 << 19
@@ -16,12 +17,19 @@ def chance(task: Task, rows: Sequence[Row], others: Sequence[Row]) -> float:
 
     The answer is the one that scores best on `others`, which must not be among `rows`: chosen on
     the rows that it is scored on it would be too good, the more so the fewer they are. Texts are
-    chosen on TRIED_ROWS, and fewer long ones are tried, so a better one may be missed."""
+    chosen on TRIED_ROWS, and fewer long ones are tried, so a better one may be missed.
+
+    Of classes it is at least what a guess among them scores: where they are about equally common,
+    other rows may choose the rarer one."""
     is_class = task.labels is not None
     others = others if is_class else others[:TRIED_ROWS]
-    right = [row.references for row in others]
-    words = sum(len(texts[0].split()) for texts in right) // len(right) + 1
-    limit = max(1, WORD_PAIRS // (words * words * len(right)))
+    words = sum(len(row.references[0].split()) for row in others) // len(others) + 1
+    limit = max(1, WORD_PAIRS // (words * words * len(others)))
     tried = task.constants(others)[: None if is_class else limit]
-    best = max(tried, key=lambda answer: task.score(list(map(answer, others)), right)["value"])
-    return task.score(list(map(best, rows)), [row.references for row in rows])["value"]
+    best = max(tried, key=lambda answer: _score(task, answer, others))
+    level = _score(task, best, rows)
+    return max(level, fmean(_score(task, answer, rows) for answer in tried)) if is_class else level
+
+
+def _score(task: Task, answer: Constant, rows: Sequence[Row]) -> float:
+    return task.score([answer(row) for row in rows], [row.references for row in rows])["value"]

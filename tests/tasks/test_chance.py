@@ -42,6 +42,11 @@ def test_of_classes_it_is_the_commonest():
     assert chance(build("lra_text"), rows("0", "0", "1"), pair) == pytest.approx(200 / 3, abs=0.01)
 
 
+def test_of_classes_it_is_at_least_a_guess():
+    assert chance(build("lra_text"), rows("0", "0", "1"), rows("1")) == 50
+    assert chance(build("lra_listops"), rows("9", "9", "0", "1"), rows("5")) == 10
+
+
 def test_of_choices_it_is_a_place():
     queries = ["Who?\n (A) a\n (B) b\n (C) c\n (D) d", "Where?\n (A) k\n (B) l\n (C) m\n (D) n"]
     given = [Row("1", queries[0], "text", ("c",)), Row("2", queries[1], "text", ("m",))]
