@@ -174,15 +174,20 @@ class Task:
             raise NotImplementedError(f"{self.name} answers with {self.answers}")
         return [int(row.references[0])]
 
+    def options(self, rows: Sequence[Row]) -> list[Constant]:
+        """The answers that a guess is made among: each class, or a row's choice at each place; []
+        where answers are free text."""
+        return [partial(_always, str(label)) for label in range(self.labels or 0)]
+
     def constants(self, rows: Sequence[Row]) -> list[Constant]:
-        """Answers that don't depend on the document: each class, or each of the most common right
-        answers of `rows`. The best of them is chance level (tasks.metrics.chance)."""
+        """Answers that don't depend on the document: the options, and where there are no classes
+        the most common right answers of `rows`. The best of them is chance level
+        (tasks.metrics.chance)."""
+        options = self.options(rows)
         if self.labels is not None:
-            answers = [str(label) for label in range(self.labels)]
-        else:
-            counts = Counter(answer for row in rows for answer in dict.fromkeys(row.references))
-            answers = [answer for answer, _ in counts.most_common(COMMON)]
-        return [partial(_always, answer) for answer in answers]
+            return options
+        counts = Counter(answer for row in rows for answer in dict.fromkeys(row.references))
+        return options + [partial(_always, answer) for answer, _ in counts.most_common(COMMON)]
 
     @property
     def metric_version(self) -> int:

@@ -122,10 +122,8 @@ class WikiHop(MultiHop):
     def target(self, row: Row, encoded: Encoded, tokenizer: Tokenizer) -> Sequence[int]:
         return formats.choice_target(row)
 
-    def constants(self, rows: Sequence[Row]) -> list[Constant]:
-        """The candidate at a fixed position, and the most common right answers."""
-        candidates = partial(formats.wikihop_candidates, self.form)
-        return formats.by_position(candidates, rows) + super().constants(rows)
+    def options(self, rows: Sequence[Row]) -> list[Constant]:
+        return formats.by_position(partial(formats.wikihop_candidates, self.form), rows)
 
     def parse(self, record: dict[str, Any], where: str, split: str, at: int) -> Row:
         candidates, supports = (_texts(record, name, where) for name in ("candidates", "supports"))

@@ -94,11 +94,9 @@ class Scrolls(Reader):
     def target(self, row: Row, encoded: Encoded, tokenizer: Tokenizer) -> Sequence[int]:
         return formats.choice_target(row)
 
-    def constants(self, rows: Sequence[Row]) -> list[Constant]:
-        """If there are options, also the one at a fixed position."""
+    def options(self, rows: Sequence[Row]) -> list[Constant]:
         choices = CHOICES.get(self.query)
-        options = formats.by_position(choices, rows) if choices else []
-        return options + super().constants(rows)
+        return formats.by_position(choices, rows) if choices else super().options(rows)
 
     def parts(self, data: Data, split: str, length: int) -> list[tuple[Path, str]]:
         return self.zipped(data, split)

@@ -19,16 +19,16 @@ def chance(task: Task, rows: Sequence[Row], others: Sequence[Row]) -> float:
     the rows that it is scored on it would be too good, the more so the fewer they are. Texts are
     chosen on TRIED_ROWS, and fewer long ones are tried, so a better one may be missed.
 
-    Of classes it is at least what a guess among them scores: where they are about equally common,
-    other rows may choose the rarer one."""
+    Where there are options, it is at least what a guess among them scores: of two classes that are
+    about equally common, other rows may choose the rarer one."""
     is_class = task.labels is not None
     others = others if is_class else others[:TRIED_ROWS]
     words = sum(len(row.references[0].split()) for row in others) // len(others) + 1
     limit = max(1, WORD_PAIRS // (words * words * len(others)))
     tried = task.constants(others)[: None if is_class else limit]
     best = max(tried, key=lambda answer: _score(task, answer, others))
-    level = _score(task, best, rows)
-    return max(level, fmean(_score(task, answer, rows) for answer in tried)) if is_class else level
+    guessed = [_score(task, answer, rows) for answer in task.options(rows)]
+    return max(_score(task, best, rows), fmean(guessed) if guessed else 0.0)
 
 
 def _score(task: Task, answer: Constant, rows: Sequence[Row]) -> float:
