@@ -118,7 +118,7 @@ class GeneralColumns(TypedDict, total=False):
     value_diff_detectable: Annotated[float | None, "difference shown with probability 0.8"]
     quality_verdict: Annotated[QualityVerdict | None, "what `value_diff` says"]
     quality_comparison: Annotated[QualityComparison | None, "weights of `value` and `base_value`"]
-    chance: Annotated[float | None, "score of the best constant answer, or of a guess among options"]
+    chance: Annotated[float | None, "score of the best constant answer, or a guess among options"]
     chance_reason: Annotated[str | None, "why it isn't known"]
     at_chance: Annotated[bool | None, "the interval of `value`, if any, doesn't lie above chance"]
     # latency
