@@ -34,12 +34,12 @@ def scores(rows: Iterable[Row]) -> list[ResultGrid]:
     return grids
 
 
-def steps(rows: Iterable[Mapping[str, Any]]) -> ResultGrid | None:
+def steps(rows: Iterable[Mapping[str, Any]], caption: str) -> ResultGrid:
     """Steps of training a second, and what a step takes of vanilla's time and memory, a column for
     each length."""
     cells = {(row["method"], row["length"]): row for row in rows}
     lengths = sorted({length for _, length in cells})
-    return _grid("", cells, lengths, lambda n: f"{n:,} tokens", _step) if cells else None
+    return _grid(caption, cells, lengths, lambda n: f"{n:,} tokens", _step)
 
 
 def _grid(

@@ -26,6 +26,8 @@ from reports.wording import AT_CHANCE, ENDED
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results" / "reference"
 PAGE = ROOT / "docs" / "results.md"
+VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON"}
+"""Instruction sets of a row → the vectors that they are of, widest first."""
 QUICKSTART_HEAD = (
     "task", "tokens", "method", "n", "score", "vanilla's score", "scores of", "latency ÷ vanilla's",
     "÷ exact, same engine", "kernel", "memory ÷ vanilla's", "output error",
@@ -47,7 +49,7 @@ def results_page(folder: Path = REFERENCE) -> str:
     lra = [row for row in rows if (row["recipe"] or "").startswith(lra_grids.RECIPES)]
     kv = _of_experiment(rows, "kv")
     ruler = [ruler_grids.page(one) for one in ruler_results(_of_experiment(rows, "ruler"))]
-    lra_table2 = _of_experiment(rows, "lra_table2")
+    lra_table2 = [row for row in rows if "experiment=lra_table2" in (row["command"] or "")]
     return render(
         "results.md.j2",
         claims=claims_text([folder]),
@@ -66,8 +68,12 @@ def results_page(folder: Path = REFERENCE) -> str:
         chance_sign=AT_CHANCE,
         lra_scores=lra_grids.scores(lra),
         lra_hosts=_hosts(lra),
-        lra_steps=lra_grids.steps(lra_table2),
-        lra_steps_hosts=_hosts(lra_table2),
+        lra_steps=[
+            lra_grids.steps(group, caption)
+            for host in dict.fromkeys(row["host_id"] for row in lra_table2)
+            if (group := [row for row in lra_table2 if row["host_id"] == host])
+            for caption in _hosts(group)
+        ],
     )
 
 
@@ -80,11 +86,18 @@ def _of_experiment(rows: Iterable[Row], name: str) -> list[Row]:
 
 def _hosts(rows: Iterable[Row]) -> list[str]:
     """Each machine of the rows, with its software."""
-    hosts = {(r["cpu_model"], r["virt"], r["threads"], r["torch"]) for r in rows}
+    hosts = {(_processor(r), r["virt"], r["threads"], r["torch"]) for r in rows}
     return [
         f"{cpu}, {virt}, {counted(threads, 'thread')}, torch {torch}"
         for cpu, virt, threads, torch in sorted(hosts, key=str)
     ]
+
+
+def _processor(row: Row) -> str:
+    """The processor's name and its widest vectors, by which processors of one name differ."""
+    sets = row["instruction_sets"] or ""
+    widest = next((name for prefix, name in VECTORS.items() if prefix in sets), "")
+    return f"{row['cpu_model']} ({widest})" if widest else str(row["cpu_model"])
 
 
 def _ordered(rows: Iterable[Row]) -> list[str]:

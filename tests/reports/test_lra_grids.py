@@ -50,10 +50,9 @@ def test_a_step_is_told_beside_vanillas():
         row_of(method="luna", length=1024, **step),
         row_of(method="luna", length=2048, status="oom_host"),
     ]
-    grid = lra_grids.steps(rows)
+    grid = lra_grids.steps(rows, "a host")
     assert grid.head == ["method", "1,024 tokens", "2,048 tokens"]
     assert grid.lines == [
         ["vanilla", "10/s", ""],
         ["luna", "20/s, ×0.50 faster, memory ×0.25", "out of memory"],
     ]
-    assert lra_grids.steps([]) is None

@@ -93,6 +93,22 @@ def test_a_table_has_the_rows_of_one_host(tmp_path):
     assert "×0.50" in text and "×0.10" not in text
 
 
+def test_each_host_has_its_own_table_of_training_steps(tmp_path):
+    [row] = made.rows(tasks=("lra_text",), lengths=(1024,), devices=("cpu",), methods=("vanilla",),
+                      kinds=(("local", "random"),))  # fmt: skip
+    step = {"command": "bench run -m experiment=lra_table2", "train_ratio": None, "threads": 1}
+    hosts = {"h2-near": "avx avx2 avx512f", "h2-far": "avx avx2"}
+    Store(tmp_path).append(
+        row | step | {"row_id": host, "host_id": host, "cpu_model": "EPYC", "instruction_sets": sets,
+                      "train_step_ns": 10**9 * n}
+        for n, (host, sets) in enumerate(hosts.items(), start=1)
+    )  # fmt: skip
+    lines = lines_of(results_page.results_page(tmp_path), 6)
+    assert [line for line in lines if "/s" in line] == ["| vanilla | 1/s |", "| vanilla | 0.5/s |"]
+    text = results_page.results_page(tmp_path)
+    assert "EPYC (AVX-512), " in text and "EPYC (AVX2), " in text
+
+
 def test_scores_of_the_same_weights_stand_apart_from_trainings(tmp_path):
     kinds = (("hub", "finetuned"),)
     both = made.rows(tasks=("narrativeqa",), lengths=(512,), devices=("cpu",), kinds=kinds,
