@@ -99,8 +99,8 @@ def test_each_host_has_its_own_table_of_training_steps(tmp_path):
     step = {"command": "bench run -m experiment=lra_table2", "train_ratio": None, "threads": 1}
     hosts = {"h2-near": "avx avx2 avx512f", "h2-far": "avx avx2"}
     Store(tmp_path).append(
-        row | step | {"row_id": host, "host_id": host, "cpu_model": "EPYC", "instruction_sets": sets,
-                      "train_step_ns": 10**9 * n}
+        row | step | {"row_id": host, "host_id": host, "instruction_sets": sets,
+                      "cpu_model": "EPYC", "train_step_ns": 10**9 * n}
         for n, (host, sets) in enumerate(hosts.items(), start=1)
     )  # fmt: skip
     lines = lines_of(results_page.results_page(tmp_path), 6)
