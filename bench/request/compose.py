@@ -20,8 +20,8 @@ RESOLVED = ("by_task", "default_task", "adapted_with", "longest")
 BY_TASK = ("n_by_task", "method_by_task", "task_by_answers")
 """Keys of a request that do not outlast its resolution."""
 NO_CONFIG = (
-    "model.config.… sets the size of a model whose weights are random, such as model=random-lra; "
-    "this model has its checkpoint's size"
+    "model.config.NAME=VALUE, or model.config={NAME: VALUE}, sets the size of a model whose "
+    "weights are random, such as model=random-lra"
 )
 FROM_REQUEST = {"include_path": ("data", "dir"), "tokenizer": ("model", "path")}
 """Parameters of a task → the part of the request that they are where it gives none."""
@@ -108,9 +108,13 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise RequestError(f"{getattr(mark, 'name', '')}{plugins.yaml_problem(error)}") from error
-    except AssertionError as error:  # OmegaConf's, for a key below a value that is no mapping
-        raise RequestError(NO_CONFIG) from error
+    except (AssertionError, AttributeError) as error:  # OmegaConf's, for a field of no mapping
+        if not any(override.startswith("model.config") for override in overrides):
+            raise
+        raise RequestError(f"{NO_CONFIG}; this model has its checkpoint's size") from error
     except (HydraException, OmegaConfBaseException) as error:
+        if "model.config=" in str(error) or "full_key: model.config" in str(error):
+            raise RequestError(NO_CONFIG) from error
         if wrong := re.match(r"Could not override '([^']+)'", str(error)):
             raise _unknown_key(wrong[1], overrides) from error
         lines = [line.strip() for line in str(error).splitlines()
@@ -157,7 +161,7 @@ def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
     task = request["task"]["name"]
     model = _model_for(request["model"], task)
     n_by_task = {} if "n" in keys else request.get("n_by_task") or {}
-    if any(key.startswith("model.config.") for key in keys):
+    if any(f"{key}.".startswith("model.config.") for key in keys):
         _check_config(model)
     longest = model.get("longest")
     recipe = dict(request["recipe"]) if request.get("recipe") else None
@@ -191,6 +195,8 @@ def _check_config(model: Mapping[str, Any]) -> None:
     from bench.models.checkpoints import check_config, merged_config
 
     if model["weights"] != "random":
+        raise RequestError(f"{NO_CONFIG}; this model has its checkpoint's size")
+    if model["config"] is None:
         raise RequestError(NO_CONFIG)
     folder, given = plugins.ROOT / model["path"], dict(model["config"])
     try:

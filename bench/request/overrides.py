@@ -19,7 +19,7 @@ GROUPS = ("method", "task", "model", "device", "data", "launcher", "recipe", "ex
           "scale")  # fmt: skip
 PATHS = ("model", "model.path", "data.dir", "results", "events", "checkpoints")
 """Keys whose values are files or folders."""
-OPEN = ("recipe.trained_with", "model.config.")
+OPEN = ("recipe.trained_with.", "model.config.")
 """Beginnings of keys that a YAML needn't have."""
 
 
@@ -121,7 +121,7 @@ def hydra_overrides(override: str) -> list[str]:
     """An override as Hydra takes it: `task=NAME:MEMBER` is the YAML of NAME and what it leaves
     open, and a key that a YAML needn't have is added."""
     key, _, value = override.partition("=")
-    if key.startswith(OPEN):
+    if f"{key}.".startswith(OPEN):
         return [f"++{override}"]
     stem, _, member = value.strip("'\"").partition(":")
     if key != "task" or not member:

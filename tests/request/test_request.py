@@ -60,6 +60,10 @@ def composed(tiny_t5: Path, *overrides: str) -> Cell:
         (["task.max_new_tokens=abc"], "it takes a whole number"),
         (["model.config.hidden_size=8"], "this model has its checkpoint's size"),
         (["model=random-lra", "model.config.hiden_size=8"], "Did you mean hidden_size?"),
+        (["model=random-lra", "model.config={hiden_size: 8}"], "Did you mean hidden_size?"),
+        (["model=random-lra", "model.config=3"], "model.config={NAME: VALUE}"),
+        (["model=random-lra", "model.config=null"], "model.config={NAME: VALUE}"),
+        (["model.config={hidden_size: 8}"], "such as model=random-lra"),
         (["model=random-lra", "+model.config.hiden_size=8"], "Did you mean hidden_size?"),
         (
             ["model=random-lra", "model.config.hidden_size=x"],
@@ -81,6 +85,10 @@ def test_a_wrong_request_is_one_clear_line_and_exit_code_2(words, told, tiny_t5,
 def test_a_random_models_config_takes_all_fields_of_its_architecture():
     words = ["model=random-lra", "task=lra_text", "model.config.mean_of_all=true"]
     assert compose.compose(words)["model"]["config"]["mean_of_all"] is True
+    words.append("model.config={dropout: 0.5}")
+    assert compose.compose(words)["model"]["config"].items() >= {
+        ("mean_of_all", True), ("dropout", 0.5), ("vocab_size", 32000)
+    }  # fmt: skip
     points = SweepGrid.of([*words, "model.config.hidden_size=32,64"]).points()
     assert [p.request["model"]["config"]["hidden_size"] for p in points] == [32, 64]
 
