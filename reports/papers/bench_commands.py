@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from bench.request import plugins
 from reports.looks import VANILLA
-from reports.papers.definitions import Definition
+from reports.papers.definitions import Definition, PaperMethod
 from reports.papers.measured import RATIOS, SCORES, UNFUSED
 from reports.papers.objections import task_length
 from reports.papers.table import PaperCell, PaperTable
@@ -65,8 +65,10 @@ def _keys(table: PaperTable, cell: PaperCell) -> Iterator[tuple[Key, str]]:
         for name, task in _tasks(definition, cell):
             recipe = definition.task(name).recipe if measures <= SCORES_ONLY else None
             given = "recipe" if recipe else "task"
-            overrides = _overrides(definition, measures, cell, name)
-            yield (_label(definition, cell), given, *overrides), recipe or task
+            method = definition.method(cell.printed.method)
+            for one in method.at_ends() or [method]:
+                overrides = _overrides(definition, measures, cell, name, one)
+                yield (_label(definition, cell), given, *overrides), recipe or task
 
 
 def _grouped(keys: Iterable[tuple[Key, str]]) -> dict[Key, list[str]]:
@@ -104,11 +106,14 @@ def _model(definition: Definition, cell: PaperCell) -> str:
 
 
 def _overrides(
-    definition: Definition, measures: set[str | None], cell: PaperCell, task: str
+    definition: Definition,
+    measures: set[str | None],
+    cell: PaperCell,
+    task: str,
+    method: PaperMethod,
 ) -> tuple[str, ...]:
     """The overrides of a command but its tasks, the method and its parameters first."""
     printed = cell.printed
-    method = definition.method(printed.method)
     name = method.method or ""
     if name == VANILLA and measures & set(RATIOS):
         name = f"{name},{UNFUSED}"

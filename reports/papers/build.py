@@ -5,7 +5,8 @@ Nothing is run. When a cell counts as reproduced: reports/papers/verdicts.py and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +26,8 @@ NO_VANILLA = (
 )
 IS_REFERENCE = "1 by definition: ratios are formed against it"
 UNFUSED_FAILED = "unfused attention, the paper's vanilla, ended with"
+ENDS_DISAGREE = "the paper's setting isn't known, and the ends of what was searched disagree"
+DECIDING = (PaperVerdict.REPRODUCED, PaperVerdict.DIFFERS, PaperVerdict.UNDECIDED)
 OWN_MODEL = "a model of its own, which isn't timed in pairs with the table's model"
 
 
@@ -33,11 +36,10 @@ def build_table(definition: Definition, printed: Sequence[Printed], rows: Stored
     own = [cell for part in definition.parts for cell in printed if cell.table == part]
     own += list(_unsourced(definition))
     builder = _Builder(definition, own, rows)
-    cells = [builder.cell(line, cell) for line, cell in _lines(definition, own)]
-    taken = {cell.row["row_id"] for cell in cells if cell.row}
-    return PaperTable(
-        definition, cells, [row for row in builder.related() if row["row_id"] not in taken]
-    )
+    table = PaperTable(definition, [builder.cell(*one) for one in _lines(definition, own)])
+    taken = {row["row_id"] for row in table.used}
+    others = [row for row in builder.related() if row["row_id"] not in taken]
+    return replace(table, others=others)
 
 
 def _unsourced(definition: Definition) -> Iterator[Printed]:
@@ -66,6 +68,38 @@ def _lines(definition: Definition, printed: Iterable[Printed]) -> Iterator[tuple
         yield line, cell
 
 
+def _between(ends: Mapping[str, PaperCell]) -> PaperCell:
+    """The cell of a setting that isn't known, from the same cell at the settings of the least and
+    of the greatest cost (setting → cell): a verdict is one that both have, on the same side."""
+    cells = list(ends.values())
+    for cell in cells:
+        if cell.measured is None or cell.verdict not in DECIDING:
+            return cell
+    nearest = min(cells, key=lambda cell: abs(math.log1p((cell.judgement.delta or 0.0) / 100)))
+    bounds = [(cell.measured.lo, cell.measured.hi) for cell in cells if cell.measured]
+    lows, highs = ([end for end in side if end is not None] for side in zip(*bounds, strict=True))
+    assert nearest.measured is not None
+    spanned = nearest.measured._replace(
+        lo=min(lows) if len(lows) == len(cells) else None,
+        hi=max(highs) if len(highs) == len(cells) else None,
+    )
+    figures = ", ".join(
+        f"{setting} ×{cell.measured.value:.3g}" for setting, cell in ends.items() if cell.measured
+    )
+    judgement = nearest.judgement
+    reproduced = PaperVerdict.REPRODUCED
+    found = {(c.verdict, c.verdict is reproduced or (c.judgement.delta or 0.0) < 0) for c in cells}
+    if len(found) > 1 and judgement.verdict is not PaperVerdict.UNDECIDED:
+        judgement = judgement._replace(verdict=PaperVerdict.UNDECIDED, reason=ENDS_DISAGREE)
+    reason = "; ".join(filter(None, (judgement.reason, f"at the ends: {figures}")))
+    others = tuple(cell.row for cell in cells if cell.row and cell is not nearest)
+    doubts = tuple(dict.fromkeys(doubt for cell in cells for doubt in cell.doubts))
+    return replace(
+        nearest, judgement=judgement._replace(reason=reason), measured=spanned, doubts=doubts,
+        other_rows=others,
+    )  # fmt: skip
+
+
 class _Builder:
     def __init__(
         self, definition: Definition, printed: Sequence[Printed], rows: StoredRows
@@ -92,7 +126,22 @@ class _Builder:
         lacking = next(objections.lacking(definition, printed, method, metric), "")
         if is_ratio and ratio is None:
             lacking = lacking or NO_VANILLA
-        row, reading, why = self._best(line, printed, method, metric)
+        if not (is_ratio and method.ends):
+            return self._measured(known, margin, method, metric, lacking)
+        ends = {
+            ", ".join(f"{name}={value}" for name, value in end.items()): self._measured(
+                known, margin, at_end, metric, lacking
+            )
+            for end, at_end in zip(method.ends, method.at_ends(), strict=True)
+        }
+        return _between(ends)
+
+    def _measured(
+        self, known: PaperCell, margin: float, method: PaperMethod, metric: PaperMetric,
+        lacking: str,
+    ) -> PaperCell:  # fmt: skip
+        """The cell with the row that fits it best and what that says of it."""
+        row, reading, why = self._best(known.line, known.printed, method, metric)
         if reading is None:
             judgement = self._unmeasured(known, row, lacking or why)
             return replace(known, judgement=judgement, row=row)

@@ -7,7 +7,7 @@ metrics and averages are added to the shared ones; its other fields replace them
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,8 @@ class PaperMethod:
     scores    why no score of a row here is its score
     missing   what a row of its scores takes that isn't here: GPU-hours, a checkpoint
     unstated  what of its settings isn't known, so that none of its figures can be compared
+    ends      of settings that aren't known, those of the least and of the greatest cost among which
+              the paper's is: its costs are compared at each of them
     """
 
     label: str
@@ -54,9 +56,14 @@ class PaperMethod:
     scores: str | None = None
     missing: str | None = None
     unstated: str | None = None
+    ends: tuple[Mapping[str, Any], ...] = ()
 
     def parameters(self, task: str, size: str) -> dict[str, Any]:
         return {**self.params, **self.by_task.get(task, {}), **self.by_size.get(size, {})}
+
+    def at_ends(self) -> list[PaperMethod]:
+        """The method with each of its `ends` as its parameters."""
+        return [replace(self, params={**self.params, **end}, ends=()) for end in self.ends]
 
 
 @dataclass(frozen=True)
@@ -216,7 +223,9 @@ def _definition(name: str, fields: Mapping[str, Any]) -> Definition:
     unsourced = fields.get("unsourced")
     parts: dict[str, Any] = {
         "methods": {
-            key: PaperMethod(**{**entry, "models": _each(PaperModel, entry.get("models", {}))})
+            key: PaperMethod(
+                **{**_tuples(entry), "models": _each(PaperModel, entry.get("models", {}))}
+            )
             for key, entry in fields["methods"].items()
         },
         "tasks": _each(PaperTask, fields["tasks"]),

@@ -68,7 +68,8 @@ def lacking(
         yield from filter(None, (method.scores, definition.task(printed.task).scores))
     elif metric.measure in measured.SCORES:
         yield from filter(None, (method.scores,))
-    yield from filter(None, (metric.cannot, method.unstated))
+    known = metric.measure in measured.RATIOS and definition.method(printed.method).ends
+    yield from filter(None, (metric.cannot, None if known else method.unstated))
 
 
 def _of_scores(definition: Definition, row: Row, printed: Printed) -> Iterator[str]:

@@ -26,10 +26,11 @@ class LineKey(NamedTuple):
 @dataclass(frozen=True)
 class PaperCell:
     """One printed cell and what was measured. `ratio` is the printed value as method / vanilla,
-    where ratios are compared; `row` is the row that was measured, `objections` are all reasons
-    against comparing it, `doubts` those for which it decides nothing. `at_chance`: the score, or
-    one of those that it averages, isn't clearly above the best constant answer's. `comparison`:
-    see reports.papers.measured.Reading."""
+    where ratios are compared; `row` is the row that was measured, `other_rows` are those of other
+    settings that may be the paper's. `objections` are all reasons against comparing it, `doubts`
+    those for which it decides nothing. `at_chance`: the score, or one of those that it averages,
+    isn't clearly above the best constant answer's. `comparison`: see
+    reports.papers.measured.Reading."""
 
     line: LineKey
     printed: Printed
@@ -42,6 +43,7 @@ class PaperCell:
     doubts: tuple[str, ...] = ()
     at_chance: bool = False
     comparison: str = ""
+    other_rows: tuple[Row, ...] = ()
 
     @property
     def verdict(self) -> PaperVerdict:
@@ -63,7 +65,8 @@ class PaperTable:
     @property
     def used(self) -> list[Row]:
         """The rows behind its cells, each once."""
-        return list({cell.row["row_id"]: cell.row for cell in self.cells if cell.row}.values())
+        rows = [row for cell in self.cells for row in (cell.row, *cell.other_rows) if row]
+        return list({row["row_id"]: row for row in rows}.values())
 
     def summary(self) -> str:
         """How many cells there are, and how many have each verdict."""

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from reports.papers import build, measured, verdicts
+from reports.papers.bench_commands import commands
 from reports.papers.to_unfused import PAGE_FAULTS
 from tests.reports.papers.published_rows import TIME, one, ratio, real, scored, table, unfused
 
@@ -200,3 +201,33 @@ def test_a_size_that_only_the_method_tells_counts(judged):
     wanted = {"method": "bart", "task": "cnn_dailymail", "metric": "rougeL"}  # printed 40.90
     cell = judged(row, name="bigbird_summarization", **wanted)
     assert cell.verdict == "reproduced", cell
+
+
+@pytest.mark.parametrize(
+    ("least", "greatest", "verdict"),
+    [(0.33, 0.35, "reproduced"), (0.6, 2.0, "differs"), (0.02, 0.04, "differs"),
+     (0.34, 2.0, "undecided"), (0.02, 2.0, "undecided"), (0.34, None, "no row yet")],
+)  # fmt: skip
+def test_a_setting_that_is_not_known_is_measured_at_the_ends_of_what_was_searched(
+    judged, least, greatest, verdict
+):
+    """Printed 0.342 of unfused, with 64 to 1,024 landmarks."""
+    rows = [
+        attended(0.5, value, method="lara", method_params=f'{{"c": {c}}}', row_id=str(c),
+                 cell_key=str(c))
+        for c, value in ((64, least), (1024, greatest)) if value
+    ]  # fmt: skip
+    base = attended(0.5, 1.0, method="vanilla_eager", method_params="{}")
+    cell = judged(*rows, base, name="iceformer_table1", method="lara", task="text")
+    assert cell.verdict == verdict
+    if greatest:
+        assert f"at the ends: c=64 ×{least}, c=1024 ×{greatest:g}" in cell.reason
+        assert {row["row_id"] for row in (cell.row, *cell.other_rows)} == {"64", "1024"}
+        assert cell.measured.lo < least and cell.measured.hi > greatest
+
+
+def test_each_end_of_a_setting_has_its_command():
+    every = " ".join(command for _, command in commands(table("iceformer_table1")))
+    assert {word for word in every.split() if word.startswith("method.c=")} == {
+        "method.c=64", "method.c=1024"
+    }  # fmt: skip
