@@ -13,6 +13,7 @@ from torch.utils import deterministic
 
 from bench.errors import RequestError
 from bench.execution import encoded_rows
+from bench.execution.filled_rows import filled
 from bench.host import linux
 from bench.models.base import Family, Spec
 from bench.models.conversing import Conversing
@@ -152,13 +153,15 @@ def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def longest_inputs(cell: Cell, family: Family, count: int) -> list[tuple[Tensor, SequenceInfo]]:
-    """`count` batches of the longest rows, to be timed."""
+    """`count` batches of the longest rows, to be timed; where the cell asks for it, filled."""
     task = cell.build_task()
     check_vocabulary(cell, task, family)
     needed = count * cell.batch
     rows = cell.rows().rows[:: cell.turns][: max(64, needed)]
     encoded = encoded_rows.encoded(cell, task, rows, family.tokenizer)
     encoded.sort(key=lambda row: -len(row.ids))
+    if cell.fill:
+        encoded = [filled(row, cell.length) for row in encoded[:needed]]
     encoded = (encoded * -(-needed // len(encoded)))[:needed]
     return [collate(group, cell.device["kind"]) for group in batches(encoded, cell.batch)]
 

@@ -87,7 +87,7 @@ def time_method(
     method, base = (Arm(family, one, inputs, device, guard) for one in (own, arms.vanilla()))
     report("warmup")
     with integrity.rechecked(family, inputs):
-        result: dict[str, Any] = {"first_call_ns": method(0)}
+        result: dict[str, Any] = {"first_call_ns": method(0), "timed_tokens": inputs.tokens}
         integrity.check_method(family, inputs)
         with physical_floor.counted() as dense:
             answer = integrity.answer(family, inputs)

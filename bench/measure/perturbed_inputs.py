@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from statistics import fmean
 
 import torch
 from torch import Tensor
@@ -32,6 +33,11 @@ class PerturbedInputs:
 
     def __len__(self) -> int:
         return len(self.batches)
+
+    @property
+    def tokens(self) -> float:
+        """Of a row, padding included: the mean over the batches."""
+        return fmean(ids.shape[1] for ids, _ in self.batches)
 
     def current(self, i: int) -> Input:
         """Batch i as it was last used."""

@@ -24,6 +24,7 @@ from bench.measure.timed_call import Arm, ProcessGuard, page_faults
 from bench.models.base import Family
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
+from bench.store.columns import Row
 from bench.train.batches import IGNORED, Batch, BatchLoader
 from bench.train.optimizer import adamw, load_for_training
 
@@ -63,7 +64,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
         warm_up(base, paired_timing.WARM_BASE)
         share = PairShare(**request["share"])
         return paired_timing.time_pairs(method, base, cell, report, share, STAGE)
-    result = warm_up(method)
+    result: Row = {"timed_tokens": inputs.tokens} | warm_up(method)
     is_baseline = cell.method["name"] == BASELINE
     failure = {} if is_baseline else paired_timing.vanilla_failure(base)
     if is_baseline or failure:
@@ -91,7 +92,7 @@ def rows(cell: Cell, family: Family) -> list[Batch]:
     longest = (longest * -(-needed // len(longest)))[:needed]
     loader = BatchLoader(
         task, family.tokenizer, longest, cell.length, task.max_new_tokens, cell.batch, cell.seed,
-        cell.device["kind"],
+        cell.device["kind"], cell.fill,
     )  # fmt: skip
     return [loader.collate(group) for group in arms.batches(longest, cell.batch)]
 

@@ -37,6 +37,7 @@ class Cell:
     new_tokens     tokens that are decoded after each prompt (None: decoding isn't measured)
     question       "after": a prompt's question is read once the KV cache of its text is made
     turns          questions on each text, one after the other
+    fill           inputs whose cost is measured are filled up to `length` tokens
     """
 
     method: Mapping[str, Any]
@@ -58,6 +59,7 @@ class Cell:
     new_tokens: int | None = None
     question: str | None = None
     turns: int = 1
+    fill: bool = False
 
     @cached_property
     def key(self) -> str:
@@ -89,6 +91,8 @@ class Cell:
         for name in ("protocol", "recipe", "new_tokens", "question", "turns"):
             if content[name] in (None, 1):
                 del content[name]
+        if not self.fill:
+            del content["fill"]
         return content
 
     @cached_property
@@ -143,6 +147,7 @@ class Cell:
             "new_tokens": self.new_tokens,
             "question": self.question,
             "turns": self.turns if self.turns > 1 else None,
+            "filled": self.fill or None,
         }
 
     def build_task(self) -> Task:
@@ -272,6 +277,7 @@ class Cell:
             protocol=weights_protocol,
             recipe=recipe,
             new_tokens=new_tokens,
+            fill=request.get("fill", False),
         )
         return cell.trained()
 

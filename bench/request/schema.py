@@ -160,6 +160,7 @@ class Config:
     new_tokens: int | None = MISSING
     question: str | None = MISSING
     turns: int = MISSING
+    fill: bool = MISSING
     probe: str | None = None
     results: str = MISSING
     events: str | None = None

@@ -66,6 +66,8 @@ class GeneralColumns(TypedDict, total=False):
     ran_beside: Annotated[str | None, "other jobs and workers on the machine, as far as known"]
     # shape
     length: Annotated[int, "tokens a sample may have"]
+    filled: Annotated[bool | None, "true: timed inputs were filled up to `length` tokens"]
+    timed_tokens: Annotated[float | None, "tokens of a timed input, the mean"]
     positions_learned: Annotated[
         int | None, "its learned positions, where longer inputs reuse them"
     ]

@@ -78,7 +78,9 @@ class DecodingColumns(TypedDict, total=False):
     decode_top1_last_quarter: Annotated[float | None, "in the last quarter"]
 
 
-def question_words(row: Mapping[str, Any]) -> list[str]:
-    """What tables say of a row that was asked otherwise than once, in its prompt."""
+def input_words(row: Mapping[str, Any]) -> list[str]:
+    """What tables say of a row whose inputs aren't a task's as they are, each asked once, in its
+    prompt."""
+    filled = ["inputs filled to the length"] if row.get("filled") else []
     after = ["question after the cache is made"] if row.get("question") else []
-    return [*after, *([f"{row['turns']:.0f} turns"] if row.get("turns") else [])]
+    return [*filled, *after, *([f"{row['turns']:.0f} turns"] if row.get("turns") else [])]

@@ -40,6 +40,7 @@ TRAINING = {name: f"train_{name}" for name in _SAME_NAME} | {
     "base_samples_ns": "base_train_samples_ns",
     "ratio_reason": "train_reason",
     "large_memory_kept": "large_memory_kept",
+    "timed_tokens": "timed_tokens",
 }
 """Columns of a latency → their names where the samples are training steps."""
 

@@ -28,6 +28,8 @@ from tasks.base import ANSWERS
 TRAININGS = ("training", "base_training")
 SOLO_DIFFERS = 0.1
 MOST_UNKNOWN_FRAC = 0.05
+SHORT = 0.95
+"""Of the length: timed inputs that are shorter are told of."""
 QUALITY_STYLE: dict[str, str] = {
     QualityVerdict.KEPT: "[green]{}[/]",
     QualityVerdict.HIGHER: "[green]{}[/]",
@@ -48,7 +50,7 @@ def show(row: Mapping[str, Any], results: Path) -> None:
         f"{method} × {r['task']} × {r['model']} · {r['length']:,} tokens · "
         f"{r['device']} {r['dtype']} · {counted(r['threads'], 'thread')}"
     )
-    title = " · ".join([title, *decoding_columns.question_words(r)])
+    title = " · ".join([title, *decoding_columns.input_words(r)])
     table = Table(caption=escape(caption), caption_justify="left", show_edge=False, pad_edge=False)
     alone = r["method"] == BASELINE
     for name in ("", method) if alone else ("", method, BASELINE, f"against {BASELINE}"):
@@ -272,6 +274,8 @@ def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             f"{r['truncated_frac']:.1%} cut{f', the answer in {lost:.0%} of rows' if lost else ''}"
         )
         yield "tokens seen / in", f"{seen:,.0f} / {read:,.0f}", "", cut
+    if (timed := r.get("timed_tokens")) and timed < SHORT * r["length"]:
+        yield "tokens timed", f"{timed:,.0f} of {r['length']:,}", "", "fill=true times all of them"
     if r.get("n_samples_available") and r["data_source"] != "embedded":
         official = r.get("n_samples_official")
         size = f"officially {official:,}" if official else ""

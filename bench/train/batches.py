@@ -14,6 +14,7 @@ from torch import Tensor
 
 from bench.errors import RequestError
 from bench.execution import arms
+from bench.execution.filled_rows import filled
 from methods.base import SequenceInfo
 from tasks.base import Encoded, Row, Task
 
@@ -35,7 +36,8 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class BatchLoader:
-    """Batches of the rows of one split, `batch` rows a step, in a new order each epoch."""
+    """Batches of the rows of one split, `batch` rows a step, in a new order each epoch; with `fill`
+    of rows filled up to `length`."""
 
     task: Task
     tokenizer: Any
@@ -45,6 +47,7 @@ class BatchLoader:
     batch: int
     seed: int
     device: str
+    fill: bool = False
     encoded: dict[str, Encoded] = field(default_factory=dict, repr=False)
     targets: dict[tuple[str, str], Sequence[int]] = field(default_factory=dict, repr=False)
 
@@ -80,7 +83,8 @@ class BatchLoader:
 
     def _encoded(self, row: Row) -> Encoded:
         if row.id not in self.encoded:
-            encoded = _as_arrays(self.task.encode(row, self.tokenizer, self.length))
+            made = self.task.encode(row, self.tokenizer, self.length)
+            encoded = _as_arrays(filled(made, self.length) if self.fill else made)
             if len(self.rows) * self.length > CACHED_TOKENS:
                 return encoded
             self.encoded[row.id] = encoded

@@ -51,8 +51,8 @@ def facts(panel: pd.DataFrame) -> list[str]:
         words.append(counted(round(cell["threads"]), "thread"))
     if pd.notna(cell["batch"]) and cell["batch"] != 1:
         words.append(f"batch {cell['batch']:.0f}")
-    words += decoding_columns.question_words(
-        {n: cell[n] for n in ("question", "turns") if pd.notna(cell[n])}
+    words += decoding_columns.input_words(
+        {n: cell[n] for n in ("filled", "question", "turns") if pd.notna(cell[n])}
     )
     weights = WEIGHTS.get(cell["weights_kind"])
     words += [*([weights] if weights else []), f"{cell['data_source']} data"]

@@ -193,7 +193,7 @@ def _titles(group: Sequence[Row], several: Collection[str]) -> tuple[str, str]:
         f"{row['device']} {row['dtype']}",
         counted(row["threads"], "thread") if row["device"] == "cpu" and row["threads"] else None,
         f"batch {row['batch']}" if row["batch"] not in (None, 1) else None,
-        *decoding_columns.question_words(row),
+        *decoding_columns.input_words(row),
         row["measure"] if "measure" in several else None,
         f"host {short_host(row['host_id'])}" if "host_id" in several else None,
     ]

@@ -194,7 +194,7 @@ class _Builder:
         best: tuple[tuple[Any, ...], Row, Reading] | None = None
         failed: Row | None = None
         lacks = ""
-        for row in self._candidates(line, printed, method):
+        for row in self._candidates(line, printed, method, metric):
             if row["status"] != Status.OK:
                 failed = row
                 continue
@@ -217,11 +217,18 @@ class _Builder:
             return best[1], best[2], ""
         return failed, None, lacks
 
-    def _candidates(self, line: LineKey, printed: Printed, method: PaperMethod) -> Iterator[Row]:
+    def _candidates(
+        self, line: LineKey, printed: Printed, method: PaperMethod, metric: PaperMetric
+    ) -> Iterator[Row]:
         """Rows of the cell's method, task, length, settings and size; rows of no printed size are
-        candidates for the first size."""
+        candidates for the first size. Of a cost that doesn't depend on the task also filled rows
+        of the table's other tasks."""
         definition = self.definition
-        task = definition.task(printed.task).task or ""
+        own = definition.task(printed.task).task or ""
+        rows = [*self.rows.of(method.method or "", own)]
+        if method.any_task and metric.measure in measured.RATIOS:
+            for task in sorted(definition.measured_names()[1] - {own}):
+                rows += [row for row in self.rows.of(method.method or "", task) if row["filled"]]
         sizes = definition.models_of(method)
         size = definition.size(printed)
         home = not method.models and size in ("", next(iter(sizes), ""))
@@ -229,7 +236,7 @@ class _Builder:
         like = sizes[size].like if size in sizes else ()
         settings = dict(line.settings) if definition.settings else {}
         every = [pattern for size in sizes.values() for pattern in size.like]
-        for row in self.rows.of(method.method or "", task):
+        for row in rows:
             if strict and row["length"] != printed.length:
                 continue
             if not measured.of_size(row, like) and not (home and not measured.of_size(row, every)):

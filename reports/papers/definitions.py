@@ -40,6 +40,8 @@ class PaperMethod:
     scores    why no score of a row here is its score
     missing   what a row of its scores takes that isn't here: GPU-hours, a checkpoint
     unstated  what of its settings isn't known, so that none of its figures can be compared
+    any_task  its cost follows from the length of its inputs alone, so that of filled ones a row of
+              another of the table's tasks counts
     ends      of settings that aren't known, those of the least and of the greatest cost among which
               the paper's is: its costs are compared at each of them
     """
@@ -56,6 +58,7 @@ class PaperMethod:
     scores: str | None = None
     missing: str | None = None
     unstated: str | None = None
+    any_task: bool = False
     ends: tuple[Mapping[str, Any], ...] = ()
 
     def parameters(self, task: str, size: str) -> dict[str, Any]:

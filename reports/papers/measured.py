@@ -23,7 +23,8 @@ WANTED = (
     "row_id", "cell_key", "attempt", "created_utc", "status", "status_stage", "status_detail",
     "method", "method_params", "task", "split", "data_source", "n_samples_planned",
     "n_samples_official", "n_scored", "at_chance", "model", "weights_kind", "length", "batch",
-    "dtype", "device", "threads", "seed", "measure", "metric", "metrics", "value", "ci_lo", "ci_hi",
+    "filled", "timed_tokens", "dtype", "device", "threads", "seed", "measure", "metric",
+    "metrics", "value", "ci_lo", "ci_hi",
     "base_value", "base_ci_lo", "value_diff_ci_lo", "value_diff_ci_hi", "higher_is_better",
     "chance", "quality_comparison", "cell", "ratio", "ratio_ci_lo",
     "ratio_ci_hi", "ratio_p", "n_pairs", "noisy", "large_memory_kept", "attend_samples_ns",
@@ -36,8 +37,10 @@ WANTED = (
     "gpu_name", "torch", "code_sha", "verdict", "kernel", "ratio_same_engine",
     "ratio_same_engine_verdict",
 )  # fmt: skip
-SAME_CELL = ("task", "model", "length", "batch", "dtype", "device", "threads", "host_id")
-"""What a row and the row of unfused attention beside it must share."""
+SAME_CELL = (
+    "model", "length", "filled", "batch", "dtype", "device", "threads", "host_id",
+)  # fmt: skip
+"""What a row and the row of unfused attention beside it must share, and the task."""
 MAIN = {"squad_em_f1": "f1", "rouge_stemmed": "rougeLsum", "rougel_f1": "rougel"}
 """Metrics whose value is a figure of another name."""
 FRACTIONS = ("rougel_f1", "rouge_pkg_stemmed")
@@ -65,6 +68,8 @@ class StoredRows:
             if row["method"] == UNFUSED:
                 found = self._unfused if row["status"] == Status.OK else self._failed_unfused
                 found[_cell(row)] = row
+                if row["filled"]:
+                    found[_cell(row, any_task=True)] = row
 
     def of(self, method: str, task: str) -> Sequence[Row]:
         """The rows of a method, under each name that its class has."""
@@ -72,8 +77,9 @@ class StoredRows:
         return [row for name in names for row in self._by_cell.get((name, task), ())]
 
     def unfused(self, row: Row) -> Row | None:
-        """The row of unfused attention at the same cell, on the same host."""
-        return self._unfused.get(_cell(row))
+        """The row of unfused attention at the same cell, on the same host. Of filled inputs, which
+        are of one length, that of another task does: its cost doesn't depend on what is asked."""
+        return self._unfused.get(_cell(row)) or self._unfused.get(_cell(row, any_task=True))
 
     def failed_unfused(self, row: Row) -> Row | None:
         """The row of unfused attention that failed there, as for want of memory, where no other
@@ -81,9 +87,10 @@ class StoredRows:
         return None if self.unfused(row) else self._failed_unfused.get(_cell(row))
 
 
-def _cell(row: Row) -> tuple[Any, ...]:
+def _cell(row: Row, any_task: bool = False) -> tuple[Any, ...]:
+    """What a row's unfused baseline shares with it."""
     config = json.dumps(model_config(row), sort_keys=True)
-    return (*(row[name] for name in SAME_CELL), config)
+    return (None if any_task else row["task"], *(row[name] for name in SAME_CELL), config)
 
 
 @cache

@@ -54,6 +54,9 @@ def objections(
         if abs((row["length"] or 0) / printed.length - 1) > NEAR:
             yield f"{row['length'] or 0:,} tokens; the paper's mean is {printed.length:,}"
         return
+    timed = row["timed_tokens"] if metric.measure in measured.RATIOS else None
+    if timed and printed.length and abs(timed / printed.length - 1) > NEAR:
+        yield f"inputs of {timed:,.0f} tokens were timed; the paper's have {printed.length:,}"
     limit = None if definition.any_length else printed.length
     wanted = limit or task_length(definition.task(printed.task).task)
     if wanted and (row["length"] or 0) < wanted:

@@ -47,3 +47,10 @@ def test_a_list_of_rows_has_both_ratios_and_the_kernel(capsys, monkeypatch):
 def test_a_row_says_that_page_faults_are_in_its_times(capsys, kept, told):
     row_table.show(made.full(**made.timing(0.5), large_memory_kept=kept), Path("rows"))
     assert ("page faults are in the times" in capsys.readouterr().out) == told
+
+
+@pytest.mark.parametrize(("tokens", "told"), [(None, False), (4086, False), (3144, True)])
+def test_a_row_says_that_shorter_inputs_were_timed(capsys, tokens, told):
+    row = made.full(**made.timing(0.5), length=4096, timed_tokens=tokens)
+    row_table.show(row, Path("rows"))
+    assert ("3,144 of 4,096" in capsys.readouterr().out) == told

@@ -35,6 +35,36 @@ def test_unfused_attention_of_another_cell_or_host_is_no_baseline(judged, more):
     assert judged(ratio(0.54), unfused(**more), **TIME).verdict == "no row yet"
 
 
+@pytest.mark.parametrize(
+    ("tokens", "verdict"), [(None, "reproduced"), (4086, "reproduced"), (3144, "no row yet")]
+)
+def test_times_of_inputs_of_another_length_are_not_the_papers(judged, tokens, verdict):
+    cell = judged(ratio(0.54, timed_tokens=tokens), unfused(timed_tokens=tokens), **TIME)
+    assert cell.verdict == verdict
+    assert ("inputs of 3,144 tokens were timed; the paper's have 4,096" in cell.reason) == (
+        tokens == 3144
+    )
+
+
+def test_unfused_attention_on_shorter_inputs_is_no_baseline(judged):
+    assert judged(ratio(0.54, filled=True), unfused(), **TIME).verdict == "no row yet"
+
+
+@pytest.mark.parametrize(
+    ("filled", "asked", "verdict"),
+    [(True, "bigbird", "reproduced"), (None, "bigbird", "no row yet"), (True, "vcc", "no row yet")],
+)
+def test_filled_inputs_of_another_task_serve_where_the_query_costs_nothing(
+    judged, filled, asked, verdict
+):
+    """Printed for QuALITY: BigBird 307.0 of 403.2 ms, VCC 139.7."""
+    mine = ratio(1.52, method=asked, task="hotpotqa", method_params="{}", filled=filled)
+    cell = judged(mine, unfused(task="wikihop", filled=filled), **TIME | {
+        "method": asked, "task": "quality",
+    })  # fmt: skip
+    assert cell.verdict == verdict
+
+
 FAILED = {"status": "oom_host", "status_detail": "can't allocate memory\nat 23 GiB"}
 
 
