@@ -10,9 +10,9 @@ from reports import ratios
 from reports.looks import VANILLA, looks
 from reports.rendering import ResultGrid
 from reports.rows import Row
-from reports.wording import ENDED
+from reports.wording import ENDED, tokens_read
 
-HEAD = ("tokens", "method", "score", "time per token ÷ vanilla's", "first token ÷ vanilla's",
+HEAD = ("tokens read", "method", "score", "time per token ÷ vanilla's", "first token ÷ vanilla's",
         "KV held ÷ vanilla's", "KV read ÷ vanilla's", "first choice equal")  # fmt: skip
 KEPT_POINTS = 5.0
 """A score that is at most so far below vanilla's counts as kept in the sentences."""
@@ -28,7 +28,7 @@ def grid(rows: Iterable[Row]) -> ResultGrid | None:
 
 
 def _line(row: Row) -> Sequence[str]:
-    length, method = f"{row['length']:,}", str(row["method"])
+    length, method = tokens_read(row), str(row["method"])
     if row["status"] != Status.OK:
         return (length, method, ENDED.get(str(row["status"]), str(row["status"])), *[""] * 5)
     value = row["value"]
@@ -78,7 +78,7 @@ def findings(rows: Iterable[Row]) -> Iterator[str]:
         smaller = [row for row in kept if (row["kv_held_ratio"] or 1.0) < 0.9]
         faster = [row for row in kept if row["tpot_verdict"] == Verdict.FASTER]
         yield (
-            f"{length:,} tokens: within {KEPT_POINTS:g} points of vanilla's score are "
+            f"Length {length:,}: within {KEPT_POINTS:g} points of vanilla's score are "
             f"{_names(kept)}; of these, less than nine tenths of vanilla's bytes hold "
             f"{_names(smaller)}; faster for each new token are {_names(faster)}."
         )

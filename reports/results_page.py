@@ -21,7 +21,7 @@ from reports.rendering import ResultGrid, render
 from reports.rows import Row
 from reports.ruler import grids as ruler_grids
 from reports.ruler.scores import results as ruler_results
-from reports.wording import AT_CHANCE, ENDED
+from reports.wording import AT_CHANCE, ENDED, tokens_read
 
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results" / "reference"
@@ -29,8 +29,8 @@ PAGE = ROOT / "docs" / "results.md"
 VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON"}
 """Instruction sets of a row → the vectors that they are of, widest first."""
 QUICKSTART_HEAD = (
-    "task", "tokens", "method", "n", "score", "vanilla's score", "scores of", "latency ÷ vanilla's",
-    "÷ exact, same engine", "kernel", "memory ÷ vanilla's", "output error",
+    "task", "tokens read", "method", "n", "score", "vanilla's score", "scores of",
+    "latency ÷ vanilla's", "÷ exact, same engine", "kernel", "memory ÷ vanilla's", "output error",
 )  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def _quickstart_line(row: Row) -> tuple[str, ...]:
     chance = f" {AT_CHANCE}" if row["at_chance"] else ""
     return (
         str(row["task"]),
-        f"{row['length']:,}",
+        tokens_read(row),
         str(row["method"]),
         str(row["n_scored"]),
         _within(row["value"], row["ci_lo"], row["ci_hi"], 1) + chance,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from bench.status import Status
 
 AT_CHANCE = "‡"
@@ -17,3 +20,12 @@ ENDED: dict[str, str] = {
     Status.SKIPPED: "skipped",
 }
 """Status of a cell without a result → its description for readers."""
+NEARLY_FULL = 0.95
+"""Of a length: what inputs have that a table gives as that length."""
+
+
+def tokens_read(row: Mapping[str, Any]) -> str:
+    """How many tokens a row's inputs have, the mean, where they are shorter than its length."""
+    seen, length = row["tokens_seen_mean"] or row["timed_tokens"], row["length"]
+    short = seen is not None and seen < NEARLY_FULL * length
+    return f"{seen:,.0f} of {length:,}" if short else f"{length:,}"

@@ -41,6 +41,11 @@ def test_each_method_has_a_line():
     assert kv_grid.grid([]) is None
 
 
+def test_inputs_that_are_shorter_than_the_length_are_told():
+    rows = [cell("vanilla", **VANILLA, tokens_seen_mean=1296.6), cell("tova", tokens_seen_mean=2040)]
+    assert [line[0] for line in kv_grid.grid(rows).lines] == ["1,297 of 2,048", "2,048"]
+
+
 def test_the_sentence_names_what_keeps_the_score():
     rows = [
         cell("vanilla", **VANILLA),
@@ -50,7 +55,7 @@ def test_the_sentence_names_what_keeps_the_score():
     ]
     (sentence,) = kv_grid.findings(rows)
     assert sentence == (
-        "2,048 tokens: within 5 points of vanilla's score are snapkv·0.25, quest·0.25; of these, "
+        "Length 2,048: within 5 points of vanilla's score are snapkv·0.25, quest·0.25; of these, "
         "less than nine tenths of vanilla's bytes hold snapkv·0.25; faster for each new token are "
         "snapkv·0.25."
     )
