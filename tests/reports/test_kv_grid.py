@@ -42,7 +42,10 @@ def test_each_method_has_a_line():
 
 
 def test_inputs_that_are_shorter_than_the_length_are_told():
-    rows = [cell("vanilla", **VANILLA, tokens_seen_mean=1296.6), cell("tova", tokens_seen_mean=2040)]
+    rows = [
+        cell("vanilla", **VANILLA, tokens_seen_mean=1296.6),
+        cell("tova", tokens_seen_mean=2040),
+    ]
     assert [line[0] for line in kv_grid.grid(rows).lines] == ["1,297 of 2,048", "2,048"]
 
 
