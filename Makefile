@@ -147,7 +147,7 @@ lra_cell = $(BENCH) run -m seed=$(SEEDS) recipe=$(1)_$$task method=$(2) $($(3)_$
 lra_cells = $(foreach m,$(lra_trained),$(call lra_cell,$(1),$(m),$(2),$(3))) \
   $(foreach m,$(lra_swapped),$(call lra_cell,$(1),$(m),$(2),$(3) protocol=swap))
 
-lra-small: $(READY)  ## small LRA encoders, trained for each method and swapped into (three seeds: about 14 h of one core; goes on after a stop) [METHODS='vanilla luna …' SEEDS=0 LRA_ARGS=]
+lra-small: $(READY)  ## small LRA encoders, trained for each method and swapped into (three seeds: 8 to 14 h of one core; goes on after a stop) [METHODS='vanilla luna …' SEEDS=0 LRA_ARGS=]
 	@failed=0; for task in text image listops pathfinder; do block=16; test $$task != listops || block=4; \
 	$(call lra_cells,lra_small,SMALL,results=results/lra-small measure=quality) done; exit $$failed
 
