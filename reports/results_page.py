@@ -49,7 +49,9 @@ def results_page(folder: Path = REFERENCE) -> str:
     lra = [row for row in rows if (row["recipe"] or "").startswith(lra_grids.RECIPES)]
     kv = _of_experiment(rows, "kv")
     ruler = [ruler_grids.page(one) for one in ruler_results(_of_experiment(rows, "ruler"))]
-    lra_table2 = [row for row in rows if "experiment=lra_table2" in (row["command"] or "")]
+    lra_table2: dict[tuple[str, str], list[Row]] = {}
+    for row in _run_by(rows, "lra_table2"):
+        lra_table2.setdefault((row["host_id"], _host(row)), []).append(row)
     return render(
         "results.md.j2",
         claims=claims_text([folder]),
@@ -68,36 +70,34 @@ def results_page(folder: Path = REFERENCE) -> str:
         chance_sign=AT_CHANCE,
         lra_scores=lra_grids.scores(lra),
         lra_hosts=_hosts(lra),
-        lra_steps=[
-            lra_grids.steps(group, caption)
-            for host in dict.fromkeys(row["host_id"] for row in lra_table2)
-            if (group := [row for row in lra_table2 if row["host_id"] == host])
-            for caption in _hosts(group)
-        ],
+        lra_steps=[lra_grids.steps(some, host) for (_, host), some in lra_table2.items()],
     )
+
+
+def _run_by(rows: Iterable[Row], experiment: str) -> list[Row]:
+    return [row for row in rows if f"experiment={experiment}" in (row["command"] or "")]
 
 
 def _of_experiment(rows: Iterable[Row], name: str) -> list[Row]:
     """The experiment's rows of the host that measured most of them: one table has one host."""
-    found = [row for row in rows if f"experiment={name}" in (row["command"] or "")]
+    found = _run_by(rows, name)
     hosts = Counter(row["host_id"] for row in found).most_common(1)
     return [row for row in found if row["host_id"] == hosts[0][0]]
 
 
 def _hosts(rows: Iterable[Row]) -> list[str]:
     """Each machine of the rows, with its software."""
-    hosts = {(_processor(r), r["virt"], r["threads"], r["torch"]) for r in rows}
-    return [
-        f"{cpu}, {virt}, {counted(threads, 'thread')}, torch {torch}"
-        for cpu, virt, threads, torch in sorted(hosts, key=str)
-    ]
+    return sorted({_host(row) for row in rows})
 
 
-def _processor(row: Row) -> str:
-    """The processor's name and its widest vectors, by which processors of one name differ."""
-    sets = row["instruction_sets"] or ""
-    widest = next((name for prefix, name in VECTORS.items() if prefix in sets), "")
-    return f"{row['cpu_model']} ({widest})" if widest else str(row["cpu_model"])
+def _host(row: Row) -> str:
+    """A row's machine and software. Processors of one name differ by their widest vectors."""
+    sets = (row["instruction_sets"] or "").split()
+    widest = next((f" ({name})" for flag, name in VECTORS.items() if flag in sets), "")
+    return (
+        f"{row['cpu_model']}{widest}, {row['virt']}, {counted(row['threads'], 'thread')}, "
+        f"torch {row['torch']}"
+    )
 
 
 def _ordered(rows: Iterable[Row]) -> list[str]:

@@ -3,7 +3,7 @@ does, and generated ones where their words do, whatever the tokenizer makes of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle, groupby, islice
 
@@ -35,11 +35,11 @@ def _plain(row: Encoded) -> list[bool]:
     return [bool(ok and not vip) for ok, vip in zip(valid, row.vip, strict=True)]
 
 
-def _longest(plain: Iterable[bool]) -> tuple[int, int]:
+def _longest(plain: Sequence[bool]) -> tuple[int, int]:
     """Start and end of the longest run of true values but for the last one of the row, such as an
     end-of-sequence token."""
     runs, at = [(0, 0)], 0
-    for is_plain, run in groupby(list(plain)[:-1]):
+    for is_plain, run in groupby(plain[:-1]):
         size = len(list(run))
         if is_plain:
             runs.append((at, at + size))

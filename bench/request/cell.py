@@ -88,11 +88,9 @@ class Cell:
         content["model"] = {k: v for k, v in self.model.items() if k not in left_out}
         content["model"]["family"] = protocol.class_name(self.model["family"])
         content["data"] = {k: v for k, v in self.data.items() if k != "dir"}
-        for name in ("protocol", "recipe", "new_tokens", "question", "turns"):
-            if content[name] in (None, 1):
-                del content[name]
-        if not self.fill:
-            del content["fill"]
+        for field in fields(self):
+            if content[field.name] == field.default:
+                del content[field.name]
         return content
 
     @cached_property
@@ -267,7 +265,7 @@ class Cell:
         if recipe:
             rows["train_sha256"] = _training_rows(task, data, request)
         as_requested = ("method", "task", "device", "length", "n", "batch", "dtype", "seed",
-                        "measure", "probe", "question", "turns")  # fmt: skip
+                        "measure", "probe", "question", "turns", "fill")  # fmt: skip
         cell = cls(
             **{name: request[name] for name in as_requested},
             model=model,
@@ -277,7 +275,6 @@ class Cell:
             protocol=weights_protocol,
             recipe=recipe,
             new_tokens=new_tokens,
-            fill=request.get("fill", False),
         )
         return cell.trained()
 

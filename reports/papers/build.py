@@ -72,7 +72,10 @@ def _between(ends: Mapping[str, PaperCell]) -> PaperCell:
     """The cell of a setting that isn't known, from the same cell at the settings of the least and
     of the greatest cost (setting → cell): a verdict is one that both have, on the same side."""
     cells = list(ends.values())
-    for cell in cells:
+    for setting, cell in ends.items():
+        if cell.verdict is PaperVerdict.NO_ROW and any(one.verdict in DECIDING for one in cells):
+            why = f"measured at one end of what was searched, not with {setting}"
+            return replace(cell, judgement=Judgement(PaperVerdict.NO_ROW, why))
         if cell.measured is None or cell.verdict not in DECIDING:
             return cell
     nearest = min(cells, key=lambda cell: abs(math.log1p((cell.judgement.delta or 0.0) / 100)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
@@ -67,9 +67,8 @@ class StoredRows:
             self._by_cell.setdefault((str(row["method"]), str(row["task"])), []).append(row)
             if row["method"] == UNFUSED:
                 found = self._unfused if row["status"] == Status.OK else self._failed_unfused
-                found[_cell(row)] = row
-                if row["filled"]:
-                    found[_cell(row, any_task=True)] = row
+                for cell in _cells(row):
+                    found[cell] = row
 
     def of(self, method: str, task: str) -> Sequence[Row]:
         """The rows of a method, under each name that its class has."""
@@ -79,18 +78,23 @@ class StoredRows:
     def unfused(self, row: Row) -> Row | None:
         """The row of unfused attention at the same cell, on the same host. Of filled inputs, which
         are of one length, that of another task does: its cost doesn't depend on what is asked."""
-        return self._unfused.get(_cell(row)) or self._unfused.get(_cell(row, any_task=True))
+        return _first(self._unfused, row)
 
     def failed_unfused(self, row: Row) -> Row | None:
         """The row of unfused attention that failed there, as for want of memory, where no other
         has its figures."""
-        return None if self.unfused(row) else self._failed_unfused.get(_cell(row))
+        return None if self.unfused(row) else _first(self._failed_unfused, row)
 
 
-def _cell(row: Row, any_task: bool = False) -> tuple[Any, ...]:
-    """What a row's unfused baseline shares with it."""
+def _cells(row: Row) -> list[tuple[Any, ...]]:
+    """What a row's unfused baseline shares with it; of filled inputs also that without the task."""
     config = json.dumps(model_config(row), sort_keys=True)
-    return (None if any_task else row["task"], *(row[name] for name in SAME_CELL), config)
+    tasks = (row["task"], None) if row["filled"] else (row["task"],)
+    return [(task, *(row[name] for name in SAME_CELL), config) for task in tasks]
+
+
+def _first(rows: Mapping[tuple[Any, ...], Row], row: Row) -> Row | None:
+    return next((rows[cell] for cell in _cells(row) if cell in rows), None)
 
 
 @cache
