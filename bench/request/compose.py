@@ -13,16 +13,12 @@ from typing import Any
 from bench.errors import RequestError, unknown
 from bench.models import auto
 from bench.request import kept, parameters, parts, plugins, schema
-from bench.request.overrides import PATHS, check_overrides, hydra_overrides, parse
+from bench.request.overrides import NO_CONFIG, PATHS, check_overrides, hydra_overrides, parse
 
 RESOLVED = ("by_task", "default_task", "adapted_with", "longest")
 """Keys of a model that `resolve` applies and removes."""
 BY_TASK = ("n_by_task", "method_by_task", "task_by_answers")
 """Keys of a request that do not outlast its resolution."""
-NO_CONFIG = (
-    "model.config.NAME=VALUE, or model.config={NAME: VALUE}, sets the size of a model whose "
-    "weights are random, such as model=random-lra"
-)
 FROM_REQUEST = {"include_path": ("data", "dir"), "tokenizer": ("model", "path")}
 """Parameters of a task → the part of the request that they are where it gives none."""
 
@@ -113,8 +109,6 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
             raise
         raise RequestError(f"{NO_CONFIG}; this model has its checkpoint's size") from error
     except (HydraException, OmegaConfBaseException) as error:
-        if "model.config=" in str(error) or "full_key: model.config" in str(error):
-            raise RequestError(NO_CONFIG) from error
         if wrong := re.match(r"Could not override '([^']+)'", str(error)):
             raise _unknown_key(wrong[1], overrides) from error
         lines = [line.strip() for line in str(error).splitlines()

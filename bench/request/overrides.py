@@ -21,6 +21,10 @@ PATHS = ("model", "model.path", "data.dir", "results", "events", "checkpoints")
 """Keys whose values are files or folders."""
 OPEN = ("recipe.trained_with.", "model.config.")
 """Beginnings of keys that a YAML needn't have."""
+NO_CONFIG = (
+    "model.config.NAME=VALUE, or model.config={NAME: VALUE}, sets the size of a model whose "
+    "weights are random, such as model=random-lra"
+)
 
 
 def parse(overrides: Sequence[str]) -> list[Any]:
@@ -76,7 +80,10 @@ def check_overrides(overrides: Sequence[str], methods: Sequence[str] | None = No
             result.append(line)
             continue
         value = override.value()
-        choices = [str(each) for each in (value.list if override.is_choice_sweep() else [value])]
+        values = value.list if override.is_choice_sweep() else [value]
+        if group == "model.config" and not all(isinstance(each, dict) for each in values):
+            raise RequestError(NO_CONFIG)
+        choices = [str(each) for each in values]
         if group == "model":
             result += _model_overrides(choices)
             continue
