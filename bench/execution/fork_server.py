@@ -2,8 +2,9 @@
 forked from (bench.execution.spawn.ForkServer).
 
 It imports the modules and waits at a socket. For each request, which comes with the child's
-descriptors, it sends the child's process id, and the exit code once the child has ended. It never
-computes, so torch has no thread here that a fork would lose.
+descriptors, it sends the child's process id, and once the child has ended, the exit code and what
+this process and its children have used. It never computes, so torch has no thread here that a fork
+would lose.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def main() -> None:
             os.close(descriptor)
         link.send(str(pid).encode())
         _, status = os.waitpid(pid, 0)
-        link.send(str(os.waitstatus_to_exitcode(status)).encode())
+        link.send(json.dumps([os.waitstatus_to_exitcode(status), *linux.usage()]).encode())
 
 
 def run_child(request: dict[str, Any], channels: Channels, parent: int) -> NoReturn:

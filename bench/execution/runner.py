@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from bench.errors import RequestError
-from bench.execution import cell_lock, stages
+from bench.execution import cell_lock, spawn, stages
 from bench.execution.spawn import run_in_fork
 from bench.execution.stages import CellRun, Columns
 from bench.execution.supervisor import Outcome, Progress
@@ -93,10 +93,10 @@ def _stored(results: Path, cell: Cell, force: bool) -> tuple[ReturnedRow | None,
 def _run(run: CellRun, attempts: int, command: str | None) -> ReturnedRow:
     """Measure the cell, of which there were so many attempts, and store its row."""
     began = time.monotonic_ns()
-    since = host.counters()
+    since = spawn.counters()
     neighbours = job.neighbours()
     cell, columns = _measure(run)
-    columns = host.fingerprint(cell.threads, cell.device["kind"], since) | columns
+    columns = host.fingerprint(cell.threads, cell.device["kind"], since, spawn.counters()) | columns
     if throttled := gpu.noise(columns):
         reasons = filter(None, (columns.get("noise_reason"), throttled))
         columns |= {"noisy": True, "noise_reason": "; ".join(reasons)}

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NoReturn, TypeVar
 
 from bench.execution.channels import Channels
-from bench.host import linux
+from bench.host import host, linux
 from bench.request.plugins import ROOT
 from bench.store.shards import StoreError
 
@@ -66,7 +66,8 @@ class ForkedChild:
         """Wait for the end; the exit code, or minus the number of the signal that killed it."""
         if self.code is None:
             try:
-                self.code = int(self.server.receive())
+                self.code, *used = json.loads(self.server.receive())
+                self.server.used = linux.Usage(*used)
             except EOFError:  # its children are killed with it
                 self.code = -signal.SIGKILL
         return self.code
@@ -78,11 +79,12 @@ class ForkedChild:
 
 class ForkServer:
     """A running `bench.execution.fork_server` with the modules `preload`. It ends with this
-    process."""
+    process. `used` is what it and its children had used when the last of them ended."""
 
     def __init__(self, environment: Mapping[str, str], preload: Sequence[str]):
         self.link, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.owner = os.getpid()
+        self.used = linux.Usage(0.0, 0)
         with remote:
             link = remote.fileno()
             arguments = ["fork_server", str(self.owner), str(link), *preload]
@@ -178,6 +180,12 @@ def _fork_server(environment: Mapping[str, str], preload: Sequence[str]) -> Fork
         _close_fork_servers()  # only one at a time: each holds 300 MiB
         fork_servers[key] = server = ForkServer(environment, preload)
     return server
+
+
+def counters() -> host.Counters:
+    """The system's counters, with what the running fork server has used: until it is waited for,
+    no counter of this process has it."""
+    return host.counters([server.used for server in fork_servers.values() if server.usable])
 
 
 @atexit.register

@@ -12,10 +12,10 @@ import importlib.metadata
 import os
 import platform
 import random
-import resource
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,12 +27,20 @@ NODES = Path("/sys/devices/system/node")
 STEAL_LIMIT_PCT = 5.0
 LOAD_MARGIN = 0.5
 """A run that fills its cores has a load of about their number; processes beyond that wait."""
+OTHERS_LIMIT_PCT = 10.0
 
 HOST_ID_SCHEME = "h2-"
 """What a `host_id` begins with. Ids without it are older and leave out the instruction sets and the
 microarchitecture, so that processors of one name that run different kernels share them."""
 
 Facts = dict[str, Any]
+
+
+class CoreSeconds(NamedTuple):
+    """Time of the logical cores that this process may use, and what other processes took of it."""
+
+    all_s: float
+    others_s: float
 
 
 class Counters(NamedTuple):
@@ -43,31 +51,43 @@ class Counters(NamedTuple):
     ctx_switch_invol: int
     throttled_periods: int | None
     load1: float | None
+    cores: CoreSeconds | None = None
 
 
-def counters() -> Counters:
-    """The counters now. Context switches are those of this process and of its ended children."""
-    ticks = [int(field) for field in linux.line(Path("/proc/stat"), "cpu ").split()[1:9]]
+def counters(working_for_it: Sequence[linux.Usage] = ()) -> Counters:
+    """The counters now. This process's are those of its ended children too, and of further
+    processes that work for it, which it hasn't waited for."""
+    ticks = linux.ticks("cpu ")
+    used = [linux.usage(), *working_for_it]
     throttled = linux.line(linux.cgroup("cpu") / "cpu.stat", "nr_throttled").split()
     return Counters(
-        steal_ticks=ticks[7] if len(ticks) > 7 else None,
-        total_ticks=sum(ticks) if len(ticks) > 7 else None,
-        ctx_switch_invol=sum(
-            resource.getrusage(who).ru_nivcsw
-            for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-        ),
+        steal_ticks=ticks[7] if ticks else None,
+        total_ticks=sum(ticks) if ticks else None,
+        ctx_switch_invol=sum(each.ctx_switch_invol for each in used),
         throttled_periods=linux.first_int(throttled[1:]),
         load1=os.getloadavg()[0],
+        cores=_core_seconds(own_s=sum(each.cpu_s for each in used)),
     )
 
 
-def fingerprint(threads: int, device: str, since: Counters | None = None) -> Facts:
+def _core_seconds(own_s: float) -> CoreSeconds | None:
+    cores = [linux.ticks(f"cpu{cpu} ") for cpu in linux.usable_cpus()]
+    if not all(cores):
+        return None
+    per_second = os.sysconf("SC_CLK_TCK")
+    busy = sum(sum(core) - core[3] - core[4] - core[7] for core in cores)  # idle, iowait, steal
+    return CoreSeconds(sum(map(sum, cores)) / per_second, busy / per_second - own_s)
+
+
+def fingerprint(
+    threads: int, device: str, since: Counters | None = None, now: Counters | None = None
+) -> Facts:
     """The host columns of a row that runs `threads` threads on `device` (cpu or cuda).
 
-    With `since`, taken before the measurement, counters are those after it, and the load is that of
-    `since`; without it they cover all time since the machine and this process started.
+    With `since`, taken before the measurement, counters are those from it to `now`, and the load is
+    that of `since`; without it they cover all time since the machine and this process started.
     """
-    busy = _busyness(since or Counters(0, 0, 0, 0, None))
+    busy = _busyness(since or Counters(0, 0, 0, 0, None), now or counters())
     reasons = _noise(threads, device, busy)
     return {
         **_machine(),
@@ -132,17 +152,21 @@ def _physical(cpus: range | list[int]) -> int | None:
     return len(cores) if cores and None not in cores else None
 
 
-def _busyness(since: Counters) -> Facts:
-    now = counters()
-    steal_pct = throttled = None
+def _busyness(since: Counters, now: Counters) -> Facts:
+    steal_pct = throttled = others_pct = None
     if now.steal_ticks is not None and now.total_ticks is not None:
         elapsed = max(1, now.total_ticks - (since.total_ticks or 0))
         steal_pct = 100.0 * (now.steal_ticks - (since.steal_ticks or 0)) / elapsed
+    before, after = since.cores, now.cores
+    if before and after:
+        elapsed_s = max(1.0, after.all_s - before.all_s)
+        others_pct = 100.0 * max(0.0, after.others_s - before.others_s) / elapsed_s
     if now.throttled_periods is not None:
         throttled = now.throttled_periods > (since.throttled_periods or 0)
     return {
         "steal_pct": steal_pct,
         "load1": now.load1 if since.load1 is None else since.load1,
+        "others_pct": others_pct,
         "ctx_switch_invol": now.ctx_switch_invol - since.ctx_switch_invol,
         "throttled": throttled,
     }
@@ -158,8 +182,12 @@ def _noise(threads: int, device: str, busy: Facts) -> list[str]:
         reasons.append(f"{threads} threads in a control group of {quota:g} cores")
     if (busy["steal_pct"] or 0.0) > STEAL_LIMIT_PCT:
         reasons.append(f"other guests took {busy['steal_pct']:.1f} % of the processor")
-    if usable and (busy["load1"] or 0.0) > len(usable) + LOAD_MARGIN:
-        reasons.append(f"load {busy['load1']:.1f} on {len(usable)} cores")
+    all_cores = max(os.cpu_count() or 1, len(usable))  # the load is of all of them
+    if (busy["load1"] or 0.0) > all_cores + LOAD_MARGIN:
+        reasons.append(f"load {busy['load1']:.1f} on {all_cores} cores")
+    if (busy["others_pct"] or 0.0) > OTHERS_LIMIT_PCT:
+        share = f"{busy['others_pct']:.0f} % of {len(usable)} cores"
+        reasons.append(f"other processes took {share} while it was measured")
     if busy["throttled"]:
         reasons.append("the control group stopped the process for a while")
     return reasons

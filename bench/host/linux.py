@@ -6,11 +6,13 @@ import contextlib
 import ctypes
 import itertools
 import os
+import resource
 import signal
 import subprocess
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 CGROUPS = Path("/sys/fs/cgroup")
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -162,6 +164,28 @@ def line(path: Path, start: str) -> str:
     """The first line that begins with `start`, or an empty string."""
     lines = (text(path) or "").splitlines()
     return next((each for each in lines if each.startswith(start)), "")
+
+
+class Usage(NamedTuple):
+    """What processes have used: seconds of processors, and times that they were made to wait."""
+
+    cpu_s: float
+    ctx_switch_invol: int
+
+
+def usage() -> Usage:
+    """Of this process and the children that it has waited for, with theirs."""
+    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return Usage(
+        sum(each.ru_utime + each.ru_stime for each in both), sum(each.ru_nivcsw for each in both)
+    )
+
+
+def ticks(start: str) -> list[int]:
+    """The times of /proc/stat's first line that begins with `start`: user, nice, system, idle,
+    iowait, irq, softirq, steal. Empty where it has fewer."""
+    times = [int(field) for field in line(Path("/proc/stat"), start).split()[1:9]]
+    return times if len(times) == 8 else []
 
 
 def first_int(texts: Iterable[str | None]) -> int | None:

@@ -231,6 +231,7 @@ class GeneralColumns(TypedDict, total=False):
     virt: Annotated[str | None, "virtual machine or container"]
     steal_pct: Annotated[float | None, "processor time taken by other guests"]
     load1: Annotated[float | None, "load average of the last minute, before measuring"]
+    others_pct: Annotated[float | None, "these cores' time that other processes took meanwhile"]
     ctx_switch_invol: Annotated[int | None, "times that the process was made to wait"]
     throttled: Annotated[bool | None, "the control group stopped the process for a while"]
     noisy: Annotated[bool, "the host was too busy for a fair measurement"]

@@ -13,7 +13,7 @@ from bench.errors import RequestError
 from bench.execution import spawn, stages
 from bench.execution.channels import Channels
 from bench.execution.supervisor import supervise
-from bench.host import linux
+from bench.host import host, linux
 from tests.conftest import ROOT
 
 
@@ -86,6 +86,13 @@ def test_a_child_leaves_nothing_on_disk_whenever_its_supervisor_is_killed(
     meanwhile = []
     assert ended("well", progress=lambda *_: meanwhile.extend(tmp_path.iterdir())).status == "ok"
     assert not meanwhile
+
+
+def test_what_a_child_has_used_is_no_work_of_others(ended, monkeypatch):
+    monkeypatch.setattr(host, "_core_seconds", lambda own_s: own_s)
+    before = spawn.counters()
+    assert ended("compute").status == "ok"
+    assert spawn.counters().cores >= before.cores + 0.5
 
 
 @pytest.mark.parametrize("module", ["fork_server", "worker"])

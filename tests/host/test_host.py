@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -40,7 +41,7 @@ def test_every_fact_is_a_column_of_the_right_type() -> None:
         assert value is None or type(value) is kinds[columns.COLUMNS[name].type], name
     names = list(columns.COLUMNS)
     of_host = names[names.index("host_id") : names.index("packages_sha") + 1]
-    assert len(of_host) == 28 and not set(of_host) - set(facts)
+    assert len(of_host) == 29 and not set(of_host) - set(facts)
 
 
 def test_fingerprint_stays_the_same() -> None:
@@ -125,12 +126,33 @@ CALM = host.Counters(0, 100, 0, 0, 0.0)
     ],
 )
 def test_a_busy_machine_is_noise(
-    monkeypatch: pytest.MonkeyPatch, since: host.Counters, now: host.Counters, word: str | None
+    since: host.Counters, now: host.Counters, word: str | None
 ) -> None:
-    monkeypatch.setattr(host, "counters", lambda: now)
-    facts = host.fingerprint(threads=1, device="cpu", since=since)
+    facts = host.fingerprint(threads=1, device="cpu", since=since, now=now)
     assert facts["noisy"] == (word is not None)
     assert word is None or word in facts["noise_reason"]
+
+
+def test_the_load_of_cores_that_a_process_may_not_use_is_no_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(linux, "usable_cpus", lambda: [0, 1])
+    full = CALM._replace(load1=60.0)
+    assert not host.fingerprint(threads=2, device="cpu", since=full, now=full)["noisy"]
+
+
+def test_other_processes_are_those_beside_this_one_and_its_children(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stat = "cpu 9 9 9 9 9 9 9 9 0 0\ncpu0 100 20 30 400 50 6 7 80 0 0"
+    files(monkeypatch, {"/proc/stat": stat})
+    monkeypatch.setattr(linux, "usable_cpus", lambda: [0])
+    per_second = os.sysconf("SC_CLK_TCK")
+    found = host._core_seconds(own_s=0.5)
+    assert found == (693 / per_second, 163 / per_second - 0.5)
+    files(monkeypatch, {"/proc/stat": "cpu0 100 20 30 400"})
+    assert host._core_seconds(own_s=0.5) is None
 
 
 def test_busyness_counts_from_the_given_moment() -> None:
