@@ -52,7 +52,7 @@ def _grid(
     """A line for each method of the cells, by method and column, in the order of legends."""
     methods = list(looks(method for method, _ in cells))
     lines = [
-        [method, *(text(cells[method, c]) if (method, c) in cells else "" for c in columns)]
+        [method, *(text(cells[method, c]) if (method, c) in cells else NONE for c in columns)]
         for method in methods
     ]
     return ResultGrid(caption, ["method", *map(title, columns)], lines)
