@@ -15,7 +15,6 @@ from typing import Any, cast
 
 from bench.errors import RequestError
 from bench.execution import cell_lock, spawn, stages
-from bench.execution.spawn import run_in_fork
 from bench.execution.stages import CellRun, Columns
 from bench.execution.supervisor import Outcome, Progress
 from bench.host import gpu, host, job
@@ -84,7 +83,7 @@ def run(
 def _stored(results: Path, cell: Cell, force: bool) -> tuple[ReturnedRow | None, int]:
     """The cell's finished row, unless a new one is forced, and the number of its last attempt."""
     store = Store(results)
-    row, attempts = run_in_fork(lambda: (store.find(cell.key), store.last_attempt(cell.key)))
+    row, attempts = spawn.run_in_fork(lambda: (store.find(cell.key), store.last_attempt(cell.key)))
     if force or row is None or row["status"] not in FINISHED:
         return None, attempts
     return cast(ReturnedRow, row | {"reused": True}), attempts
@@ -113,7 +112,7 @@ def _run(run: CellRun, attempts: int, command: str | None) -> ReturnedRow:
         Store(run.results).append([derived])
         return derived
 
-    return {**run_in_fork(store_row), "reused": False}
+    return {**spawn.run_in_fork(store_row), "reused": False}
 
 
 def _measure(run: CellRun) -> tuple[Cell, Columns]:

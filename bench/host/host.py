@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.host import gpu, linux, processor
+from bench.units import counted
 
 ROOT = Path(__file__).resolve().parents[2]
 CODE = ("bench", "methods", "tasks", "reports", "conf", "hydra_plugins")
@@ -28,6 +29,7 @@ STEAL_LIMIT_PCT = 5.0
 LOAD_MARGIN = 0.5
 """A run that fills its cores has a load of about their number; processes beyond that wait."""
 OTHERS_LIMIT_PCT = 10.0
+"""Of the time of the cores that a run may use, taken by processes that aren't its own."""
 
 HOST_ID_SCHEME = "h2-"
 """What a `host_id` begins with. Ids without it are older and leave out the instruction sets and the
@@ -182,11 +184,11 @@ def _noise(threads: int, device: str, busy: Facts) -> list[str]:
         reasons.append(f"{threads} threads in a control group of {quota:g} cores")
     if (busy["steal_pct"] or 0.0) > STEAL_LIMIT_PCT:
         reasons.append(f"other guests took {busy['steal_pct']:.1f} % of the processor")
-    all_cores = max(os.cpu_count() or 1, len(usable))  # the load is of all of them
+    all_cores = os.cpu_count() or len(usable)  # the load is of all of them
     if (busy["load1"] or 0.0) > all_cores + LOAD_MARGIN:
-        reasons.append(f"load {busy['load1']:.1f} on {all_cores} cores")
+        reasons.append(f"load {busy['load1']:.1f} on {counted(all_cores, 'core')}")
     if (busy["others_pct"] or 0.0) > OTHERS_LIMIT_PCT:
-        share = f"{busy['others_pct']:.0f} % of {len(usable)} cores"
+        share = f"{busy['others_pct']:.0f} % of {counted(len(usable), 'core')}"
         reasons.append(f"other processes took {share} while it was measured")
     if busy["throttled"]:
         reasons.append("the control group stopped the process for a while")
