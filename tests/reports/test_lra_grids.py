@@ -53,6 +53,6 @@ def test_a_step_is_told_beside_vanillas():
     grid = lra_grids.steps(rows, "a host")
     assert grid.head == ["method", "1,024 tokens", "2,048 tokens"]
     assert grid.lines == [
-        ["vanilla", "10/s", ""],
+        ["vanilla", "10/s", "–"],
         ["luna", "20/s, ×0.50 faster, memory ×0.25", "out of memory"],
     ]
