@@ -21,6 +21,8 @@ from reports.rows import Row
 FILE = Path(__file__).parents[1] / "claims.yaml"
 HEAD = ("", "claim", "printed ÷ unfused", "measured ÷ unfused", "÷ fused", "verdict", "rows")
 NONE = "–"
+TO_FUSED = {"latency": "ratio", "training": "train_ratio"}
+"""What is measured (definitions.MEASURES) → the column of its ratio to fused vanilla."""
 DECIDED = (PaperVerdict.REPRODUCED, PaperVerdict.DIFFERS, PaperVerdict.UNDECIDED)
 
 
@@ -92,7 +94,7 @@ def _of_cells(claim: Claim, table: PaperTable) -> Finding:
         judgement = judgement._replace(verdict=PaperVerdict.UNDECIDED, reason="; ".join(doubts))
     rows = tuple(dict.fromkeys(cell.row["row_id"][:12] for cell in measured if cell.row))
     return Finding(
-        claim, judgement.verdict, printed, found, _fused(measured), first.is_ratio, rows,
+        claim, judgement.verdict, printed, found, _fused(measured, table), first.is_ratio, rows,
         judgement.reason,
     )  # fmt: skip
 
@@ -119,16 +121,18 @@ def _mean(cells: Sequence[PaperCell]) -> Measured:
     return Measured(value, lo, hi, min((one.n or 0) for one in found))
 
 
-def _fused(cells: Sequence[PaperCell]) -> float | None:
-    """The geometric mean of the rows' own ratios to fused attention, where they have them."""
-    ratios = []
-    for cell in cells:
-        row = cell.row or {}
-        ratio = row.get("train_ratio") if row.get("train_ratio") else row.get("ratio")
-        if not cell.is_ratio or ratio is None or cell.printed.metric == "attention_time_s":
-            return None
-        ratios.append(ratio)
-    return statistics.geometric_mean(ratios) if ratios else None
+def _fused(cells: Sequence[PaperCell], table: PaperTable) -> float | None:
+    """The geometric mean of the rows' own ratios to fused attention, where they have such a ratio
+    of what the cells print."""
+    columns = [
+        TO_FUSED.get(table.definition.metrics[cell.printed.metric].measure or "") for cell in cells
+    ]
+    ratios = [
+        cell.row.get(column) if cell.row and column else None
+        for cell, column in zip(cells, columns, strict=True)
+    ]
+    known = [ratio for ratio in ratios if ratio is not None]
+    return statistics.geometric_mean(known) if known and len(known) == len(ratios) else None
 
 
 def _of_longest(claim: Claim, probes: Sequence[Row]) -> Finding:

@@ -9,7 +9,10 @@ from reports.papers import claims, to_unfused
 from tests.reports.papers.published_rows import ratio, table, unfused
 
 LONGEST = next(claim for claim in claims.load_claims() if claim.longest)
-ENCODER = next(claim for claim in claims.load_claims() if claim.table == "vcc_table1")
+ENCODER, ANSWER = (
+    next(claim for claim in claims.load_claims() if claim.table == name)
+    for name in ("vcc_table1", "vcc_table2")
+)
 PRINTED = 1 / LONGEST.longest["printed"]
 
 
@@ -63,3 +66,15 @@ def test_a_doubt_about_one_row_leaves_a_claim_undecided(
     [finding] = claims.findings([table(ENCODER.table, tmp_path)], [])
     assert (finding.verdict, finding.reason) == (verdict, reason)
     assert finding.measured.value == pytest.approx(0.27)
+
+
+def test_a_ratio_to_fused_attention_is_of_what_the_cell_prints(monkeypatch, tmp_path):
+    """A row's own ratio is of the encoder, which is not that of a whole answer."""
+    monkeypatch.setattr(claims, "load_claims", lambda: [ENCODER, ANSWER])
+    t5 = {"model": "random-t5-base", "base_median_ns": 100_000_000, "decode_ns_per_token": 10**6}
+    Store(tmp_path).append([ratio(0.54), unfused(), ratio(0.54, **t5), unfused(**t5)])
+    encoder, answer = claims.findings(
+        [table(claim.table, tmp_path) for claim in (ENCODER, ANSWER)], []
+    )
+    assert encoder.fused == pytest.approx(0.54) and encoder.measured.value == pytest.approx(0.27)
+    assert answer.fused is None and answer.measured.value == pytest.approx(93 / 239)
