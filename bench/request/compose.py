@@ -6,6 +6,7 @@ import functools
 import importlib.metadata
 import os
 import re
+import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from bench.errors import RequestError, unknown
 from bench.models import auto
 from bench.request import kept, parameters, parts, plugins, schema
 from bench.request.overrides import NO_CONFIG, PATHS, check_overrides, hydra_overrides, parse
+from methods.parameters import described
 
 RESOLVED = ("by_task", "default_task", "adapted_with", "longest")
 """Keys of a model that `resolve` applies and removes."""
@@ -111,11 +113,23 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
     except (HydraException, OmegaConfBaseException) as error:
         if wrong := re.match(r"Could not override '([^']+)'", str(error)):
             raise _unknown_key(wrong[1], overrides) from error
+        if wrongly_typed := _wrong_type(error.__cause__, overrides):
+            raise wrongly_typed from error
         lines = [line.strip() for line in str(error).splitlines()
                  if line.strip() and line != "Config search path:"]  # fmt: skip
         cause = str(error.__cause__ or "").strip().splitlines()
         text = "; ".join([*lines[:2], *(line for line in cause[:1] if line not in lines)])
         raise RequestError(text) from error
+
+
+def _wrong_type(cause: BaseException | None, overrides: Sequence[str]) -> RequestError | None:
+    """The error for a value that isn't of its field's type, of a field of the request itself."""
+    key = getattr(cause, "full_key", None)
+    given = next((o.partition("=")[2] for o in overrides if o.partition("=")[0] == key), None)
+    hint = typing.get_type_hints(schema.Config).get(str(key))
+    if given is None or hint is None:
+        return None
+    return RequestError(f"{key}={given} is not accepted: it takes {described(hint)}")
 
 
 def _unknown_key(key: str, overrides: Sequence[str]) -> RequestError:
