@@ -81,8 +81,9 @@ def _run_by(rows: Iterable[Row], experiment: str) -> list[Row]:
 def _of_experiment(rows: Iterable[Row], name: str) -> list[Row]:
     """The experiment's rows of the host that measured most of them: one table has one host."""
     found = _run_by(rows, name)
-    hosts = Counter(row["host_id"] for row in found).most_common(1)
-    return [row for row in found if row["host_id"] == hosts[0][0]]
+    hosts = Counter(row["host_id"] for row in found if row["status"] != Status.SKIPPED)
+    most = next((host for host, _ in hosts.most_common(1)), None)
+    return [row for row in found if row["host_id"] == most]
 
 
 def _hosts(rows: Iterable[Row]) -> list[str]:
