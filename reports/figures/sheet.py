@@ -170,7 +170,7 @@ def _lines(words: Sequence[str], most: int) -> list[str]:
 
 
 TABLE_LINE_IN = 0.118
-TABLE_STOPS = {4: (-0.17, 0.22, 0.49, 0.69), 3: (-0.17, 0.2, 0.55)}
+TABLE_STOPS = {4: (-0.17, 0.22, 0.49, 0.69), 3: (-0.17, 0.24, 0.57)}
 """Where so many columns begin, as a share of the width of the axes above."""
 
 
