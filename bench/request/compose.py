@@ -6,10 +6,9 @@ import functools
 import importlib.metadata
 import os
 import re
-import typing
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from bench.errors import RequestError, unknown
 from bench.models import auto
@@ -126,7 +125,7 @@ def _wrong_type(cause: BaseException | None, overrides: Sequence[str]) -> Reques
     """The error for a value that isn't of its field's type, of a field of the request itself."""
     key = getattr(cause, "full_key", None)
     given = next((o.partition("=")[2] for o in overrides if o.partition("=")[0] == key), None)
-    hint = typing.get_type_hints(schema.Config).get(str(key))
+    hint = get_type_hints(schema.Config).get(str(key))
     if given is None or hint is None:
         return None
     return RequestError(f"{key}={given} is not accepted: it takes {described(hint)}")

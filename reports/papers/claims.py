@@ -124,9 +124,8 @@ def _mean(cells: Sequence[PaperCell]) -> Measured:
 def _fused(cells: Sequence[PaperCell], table: PaperTable) -> float | None:
     """The geometric mean of the rows' own ratios to fused attention, where they have such a ratio
     of what the cells print."""
-    columns = [
-        TO_FUSED.get(table.definition.metrics[cell.printed.metric].measure or "") for cell in cells
-    ]
+    metrics = [table.definition.metric(cell.printed.metric) for cell in cells]
+    columns = [TO_FUSED.get(metric.measure or "") for metric in metrics]
     ratios = [
         cell.row.get(column) if cell.row and column else None
         for cell, column in zip(cells, columns, strict=True)
