@@ -135,3 +135,12 @@ def test_scores_of_the_same_weights_stand_apart_from_trainings(tmp_path):
 def test_without_rows_there_are_no_tables(tmp_path):
     text = results_page.results_page(tmp_path / "none")
     assert "|" not in text[text.index("## 2.") :]
+
+
+def test_a_table_is_of_the_host_that_measured_most_of_its_rows():
+    """Rows that a budget left out don't count."""
+    of_ruler = {"command": "bench run experiment=ruler"}
+    left_out = [{**of_ruler, "host_id": "one", "status": "skipped"}] * 3
+    found = [{**of_ruler, "host_id": "two", "status": "ok"}] * 2
+    assert results_page._of_experiment([*left_out, *found], "ruler") == found
+    assert results_page._of_experiment(left_out, "ruler") == []
