@@ -206,8 +206,8 @@ def memory(run: CellRun) -> tuple[Outcome, Columns]:
 
 
 def max_length(run: CellRun) -> tuple[Outcome, Columns]:
-    """The longest input of which one forward fits, to a sixteenth: the length is doubled until
-    a forward fails, then bisected."""
+    """The longest input of which one forward fits or, where the measure is of training, one step,
+    to a sixteenth: the length is doubled until it fails, then bisected."""
     fits, fails, end = 0, None, None
     outcome = Outcome(Status.ERROR, "probe")
     length, silent = run.cell.length, replace(run, progress=None)

@@ -27,6 +27,7 @@ from bench.request.schema import BASELINE
 from bench.store.columns import Row
 from bench.train.batches import IGNORED, Batch, BatchLoader
 from bench.train.optimizer import adamw, load_for_training
+from methods.base import SequenceInfo
 
 STAGE = "training_step"
 ADAMW_OPTIONS = {"lr": 0.0, "weight_decay": 0.01, "beta2": 0.999, "eps": 1e-8}
@@ -145,14 +146,25 @@ def peak(family: Family, batch: Batch, device: str) -> int | None:
     return memory.peak(cold_step)[1] if memory.can_reset() else None
 
 
+def second_step(family: Family, batch: Batch) -> None:
+    """A step that keeps the gradients and the optimizer's state of one before it, which is on the
+    first tokens alone."""
+    optimizer = adamw(family.model, ADAMW_OPTIONS)
+    step(family, optimizer, _first_tokens(family, batch))
+    step(family, optimizer, batch)
+
+
 def _first_tokens(family: Family, batch: Batch) -> Batch:
-    """The first tokens of each row, with targets that are valid for them: the true span or choice
-    may lie further on."""
-    ids, sequence = memory.first_tokens(batch.ids, batch.sequence)
+    return with_inputs(family, batch, *memory.first_tokens(batch.ids, batch.sequence))
+
+
+def with_inputs(family: Family, batch: Batch, ids: Tensor, sequence: SequenceInfo) -> Batch:
+    """Other inputs, with targets that are valid for them: the true span or choice may lie
+    elsewhere."""
     target = batch.target[:, :8]
     if family.answers == "choice":
         target = torch.zeros_like(target)
     if family.answers == "span":
-        target = torch.full_like(batch.target[:, : 3 + ids.shape[1]], IGNORED)
+        target = torch.full((len(target), 3 + ids.shape[1]), IGNORED, device=target.device)
         target[:, 0] = batch.target[:, 0]
     return Batch(ids, sequence, target)

@@ -109,7 +109,8 @@ def stages_s(cell: Cell) -> list[StageEstimate]:
     method = str(cell.method["name"])
     names = [method] if method == BASELINE else [method, BASELINE]
     if cell.probe:
-        return [StageEstimate("probe", method, 12 * (begin_s + 4 * forward_s))]
+        tried_s = _step_s(cell) if cell.plan.training else forward_s
+        return [StageEstimate("probe", method, 12 * (begin_s + 4 * tried_s))]
     arms, together = len(names), " and ".join(names)
     stages: list[StageEstimate] = []
     if cell.plan.quality and cell.model["weights"] != "random":

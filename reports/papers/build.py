@@ -150,8 +150,8 @@ class _Builder:
             return replace(known, judgement=judgement, row=row)
         judgement = self._judge(known, margin, reading, lacking)
         return replace(
-            known, judgement=judgement, measured=reading.measured, row=row,
-            objections=reading.objections, doubts=reading.doubts,
+            known, judgement=judgement, measured=reading.measured, to_fused=reading.to_fused,
+            row=row, objections=reading.objections, doubts=reading.doubts,
             at_chance=reading.at_chance, comparison=reading.comparison,
         )  # fmt: skip
 

@@ -21,8 +21,6 @@ from reports.rows import Row
 FILE = Path(__file__).parents[1] / "claims.yaml"
 HEAD = ("", "claim", "printed ÷ unfused", "measured ÷ unfused", "÷ fused", "verdict", "rows")
 NONE = "–"
-TO_FUSED = {"latency": "ratio", "training": "train_ratio"}
-"""What is measured (definitions.MEASURES) → the column of its ratio to fused vanilla."""
 DECIDED = (PaperVerdict.REPRODUCED, PaperVerdict.DIFFERS, PaperVerdict.UNDECIDED)
 
 
@@ -94,7 +92,7 @@ def _of_cells(claim: Claim, table: PaperTable) -> Finding:
         judgement = judgement._replace(verdict=PaperVerdict.UNDECIDED, reason="; ".join(doubts))
     rows = tuple(dict.fromkeys(cell.row["row_id"][:12] for cell in measured if cell.row))
     return Finding(
-        claim, judgement.verdict, printed, found, _fused(measured, table), first.is_ratio, rows,
+        claim, judgement.verdict, printed, found, _fused(measured), first.is_ratio, rows,
         judgement.reason,
     )  # fmt: skip
 
@@ -121,25 +119,19 @@ def _mean(cells: Sequence[PaperCell]) -> Measured:
     return Measured(value, lo, hi, min((one.n or 0) for one in found))
 
 
-def _fused(cells: Sequence[PaperCell], table: PaperTable) -> float | None:
-    """The geometric mean of the rows' own ratios to fused attention, where they have such a ratio
-    of what the cells print."""
-    metrics = [table.definition.metric(cell.printed.metric) for cell in cells]
-    columns = [TO_FUSED.get(metric.measure or "") for metric in metrics]
-    ratios = [
-        cell.row.get(column) if cell.row and column else None
-        for cell, column in zip(cells, columns, strict=True)
-    ]
-    known = [ratio for ratio in ratios if ratio is not None]
-    return statistics.geometric_mean(known) if known and len(known) == len(ratios) else None
+def _fused(cells: Sequence[PaperCell]) -> float | None:
+    """The geometric mean of the ratios to fused attention, where all are known."""
+    known = [cell.to_fused for cell in cells if cell.to_fused is not None]
+    return statistics.geometric_mean(known) if len(known) == len(cells) else None
 
 
 def _of_longest(claim: Claim, probes: Sequence[Row]) -> Finding:
-    """unfused vanilla's longest input / the method's, on the host and model of the newest row."""
+    """unfused vanilla's longest input / the method's, on the host and model of the newest row, both
+    of a forward or both of a training step."""
     printed = 1 / claim.longest["printed"]
     own = [row for row in probes if row["method"] == claim.longest["method"]]
     for row in sorted(own, key=lambda row: row["created_utc"] or "", reverse=True):
-        same = {name: row[name] for name in ("model", "host_id", "batch", "dtype", "device")}
+        same = {name: row[name] for name in SAME}
         beside = {
             other["method"]: other
             for other in sorted(probes, key=lambda row: row["created_utc"] or "")
@@ -160,11 +152,12 @@ def _of_longest(claim: Claim, probes: Sequence[Row]) -> Finding:
     return Finding(claim, PaperVerdict.NO_ROW, printed)
 
 
+SAME = ("model", "host_id", "batch", "dtype", "device", "measure")
 STEP = 17 / 16
 """The longest input is searched to a sixteenth."""
 COLUMNS = (
     "row_id", "created_utc", "status", "method", "model", "host_id", "batch", "dtype", "device",
-    "max_length_fit", "max_length_end",
+    "measure", "max_length_fit", "max_length_end",
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from reports.papers.to_unfused import PAIRED, Reading, whole_answer
 from reports.papers.verdicts import Measured, bounded_mean
 from reports.rows import Row
 
-UNFUSED = "vanilla_eager"
+UNFUSED, FUSED = "vanilla_eager", "vanilla"
 WANTED = (
     "row_id", "cell_key", "attempt", "created_utc", "status", "status_stage", "status_detail",
     "method", "method_params", "task", "split", "data_source", "n_samples_planned",
@@ -40,7 +40,13 @@ WANTED = (
 SAME_CELL = (
     "model", "length", "filled", "batch", "dtype", "device", "threads", "host_id",
 )  # fmt: skip
-"""What a row and the row of unfused attention beside it must share, and the task."""
+"""What a row and the row of vanilla beside it must share, and the task."""
+TO_ITSELF = {
+    f"{prefix}ratio{end}": 1.0
+    for prefix in ("", "train_")
+    for end in ("", "_ci_lo", "_ci_hi", "_p")
+}
+"""Ratios of fused vanilla, against which those of every row are."""
 MAIN = {"squad_em_f1": "f1", "rouge_stemmed": "rougeLsum", "rougel_f1": "rougel"}
 """Metrics whose value is a figure of another name."""
 FRACTIONS = ("rougel_f1", "rouge_pkg_stemmed")
@@ -51,7 +57,7 @@ class StoredRows:
     """The rows of the given methods and tasks in some folders, one row for each cell and host."""
 
     def __init__(self, folders: Iterable[Path], methods: set[str], tasks: set[str]) -> None:
-        names = {name for method in methods | {UNFUSED} for name in same_class(method)}
+        names = {name for method in methods | {UNFUSED, FUSED} for name in same_class(method)}
         where = {"method": sorted(names), "task": sorted(tasks)}
         rows: list[Row] = []
         self.warnings: list[str] = []
@@ -63,12 +69,18 @@ class StoredRows:
         self._by_cell: dict[tuple[str, str], list[Row]] = {}
         self._unfused: dict[tuple[Any, ...], Row] = {}
         self._failed_unfused: dict[tuple[Any, ...], Row] = {}
+        self._fused: dict[tuple[Any, ...], Row] = {}
         for row in sorted(self.rows, key=lambda row: row["created_utc"] or ""):
             self._by_cell.setdefault((str(row["method"]), str(row["task"])), []).append(row)
+            done = row["status"] == Status.OK
             if row["method"] == UNFUSED:
-                found = self._unfused if row["status"] == Status.OK else self._failed_unfused
-                for cell in _cells(row):
-                    found[cell] = row
+                self._store(self._unfused if done else self._failed_unfused, row)
+            elif row["method"] == FUSED and done:
+                self._store(self._fused, row)
+
+    @staticmethod
+    def _store(rows: dict[tuple[Any, ...], Row], row: Row) -> None:
+        rows.update(dict.fromkeys(_cells(row), row))
 
     def of(self, method: str, task: str) -> Sequence[Row]:
         """The rows of a method, under each name that its class has."""
@@ -80,6 +92,12 @@ class StoredRows:
         are of one length, that of another task does: its cost doesn't depend on what is asked."""
         return _first(self._unfused, row)
 
+    def fused(self, row: Row) -> Row:
+        """Fused attention at the same cell, on the same host, as a row beside it. Where none is
+        stored it has its ratios alone."""
+        found = _first(self._fused, row) or dict.fromkeys(WANTED)
+        return {**found, **TO_ITSELF}
+
     def failed_unfused(self, row: Row) -> Row | None:
         """The row of unfused attention that failed there, as for want of memory, where no other
         has its figures."""
@@ -87,7 +105,7 @@ class StoredRows:
 
 
 def _cells(row: Row) -> list[tuple[Any, ...]]:
-    """What a row's unfused baseline shares with it; of filled inputs also that without the task."""
+    """What a row's vanilla shares with it; of filled inputs also that without the task."""
     config = json.dumps(model_config(row), sort_keys=True)
     tasks = (row["task"], None) if row["filled"] else (row["task"],)
     return [(task, *(row[name] for name in SAME_CELL), config) for task in tasks]
@@ -177,6 +195,12 @@ def figure(
     if measure == "fidelity":
         value = row["fid_rel_l2"]
         return None if value is None else Reading(Measured(value, None, None))
+    reading = _against(rows.unfused(row), row, measure, answer)
+    to_fused = _against(rows.fused(row), row, measure, answer)
+    return reading and reading._replace(to_fused=to_fused and to_fused.measured.value)
+
+
+def _against(vanilla: Row | None, row: Row, measure: str, answer: int) -> Reading | None:
     if measure == "whole_answer":
-        return whole_answer(row, rows.unfused(row), answer) if answer else None
-    return PAIRED[measure](row, rows.unfused(row))
+        return whole_answer(row, vanilla, answer) if answer else None
+    return PAIRED[measure](row, vanilla)

@@ -29,14 +29,15 @@ class PaperCell:
     where ratios are compared; `row` is the row that was measured, `other_rows` are those of other
     settings that may be the paper's. `objections` are all reasons against comparing it, `doubts`
     those for which it decides nothing. `at_chance`: the score, or one of those that it averages,
-    isn't clearly above the best constant answer's. `comparison`: see
-    reports.papers.measured.Reading."""
+    isn't clearly above the best constant answer's. `to_fused`, `comparison`: see
+    reports.papers.to_unfused.Reading."""
 
     line: LineKey
     printed: Printed
     judgement: Judgement
     ratio: float | None = None
     measured: Measured | None = None
+    to_fused: float | None = None
     is_ratio: bool = False
     row: Row | None = None
     objections: tuple[str, ...] = ()

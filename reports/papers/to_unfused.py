@@ -25,13 +25,15 @@ PAGE_FAULTS = "its times hold page faults of blocks that were too large for mall
 class Reading(NamedTuple):
     """A figure of a row; the objections, for which it isn't the printed cell's; the doubts, for
     which it decides nothing though it is; whether it is a score that isn't clearly above the best
-    constant answer's, and, of a score against vanilla's, with which weights both were measured."""
+    constant answer's; of a score against vanilla's, with which weights both were measured; and of a
+    ratio, what it is to fused vanilla, None where that isn't known."""
 
     measured: Measured
     objections: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     at_chance: bool = False
     comparison: str = ""
+    to_fused: float | None = None
 
 
 def paired_figure(row: Row, unfused: Row | None, prefix: str, pairs: str) -> Reading | None:

@@ -1,4 +1,5 @@
-"""The search for the longest input, with a child whose memory and time are made up."""
+"""The search for the longest input: with a child whose memory and time are made up, and real ones
+at one length."""
 
 from __future__ import annotations
 
@@ -56,3 +57,18 @@ def test_a_search_without_an_end_has_none(search):
     _, columns = search(1 << 30)
     assert columns == {"max_length_fit": stages.MAX_PROBED_LENGTH, "max_length_end": None}
     assert longest_input({"max_length_fit": None}) is None
+
+
+def test_a_row_says_whether_forwards_or_training_steps_were_tried():
+    found = {"max_length_fit": 3840, "max_length_end": Status.OOM_HOST}
+    assert longest_input(found | {"measure": "speed"}) == "3,840 tokens"
+    assert longest_input(found | {"measure": "training"}) == "3,840 tokens in training"
+
+
+@pytest.mark.parametrize("measure", ["speed", "training"])
+@pytest.mark.parametrize("model", ["tiny", "embedded-lra-text"])
+def test_a_forward_or_a_training_step_is_tried_on_as_many_tokens(tiny_t5, model, measure):
+    words = [f"model={tiny_t5}"] if model == "tiny" else [f"model={model}", "task=lra_text_easy"]
+    cell = bench.compose(*words, "length=192", "probe=max_length", f"measure={measure}")
+    outcome = stages.CellRun(cell, Path(), 120.0).child("measure.max_length", length=250)
+    assert outcome.result == {"fits": 250}, outcome.detail

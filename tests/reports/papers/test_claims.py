@@ -6,7 +6,7 @@ import pytest
 
 from bench.store.store import Store
 from reports.papers import claims, to_unfused
-from tests.reports.papers.published_rows import ratio, table, unfused
+from tests.reports.papers.published_rows import ratio, real, table, unfused
 
 LONGEST = next(claim for claim in claims.load_claims() if claim.longest)
 ENCODER, ANSWER = (
@@ -21,6 +21,7 @@ def probe(method: str, tokens: int, **more):
         "row_id": method, "created_utc": "2026-01-01", "status": "ok", "method": method,
         "model": "random-roberta-base", "host_id": "here", "batch": 1, "dtype": "float32",
         "device": "cpu", "max_length_fit": tokens, "max_length_end": "oom_host",
+        "measure": "speed",
     }  # fmt: skip
     return row | more
 
@@ -54,6 +55,11 @@ def test_rows_of_two_machines_are_no_ratio():
     assert finding.verdict == "no row yet" and finding.measured is None
 
 
+def test_a_forward_and_a_training_step_are_no_ratio():
+    finding = found(probe("vanilla_eager", 1024, measure="training"), probe("bigbird", 8192))
+    assert finding.verdict == "no row yet" and finding.measured is None
+
+
 @pytest.mark.parametrize(
     ("more", "verdict", "reason"),
     [({}, "reproduced", ""), ({"noisy": True}, "undecided", to_unfused.BUSY)],
@@ -69,12 +75,21 @@ def test_a_doubt_about_one_row_leaves_a_claim_undecided(
 
 
 def test_a_ratio_to_fused_attention_is_of_what_the_cell_prints(monkeypatch, tmp_path):
-    """A row's own ratio is of the encoder, which is not that of a whole answer."""
+    """A row's own ratio is of the encoder; a whole answer's takes the time of a further token of
+    fused vanilla."""
     monkeypatch.setattr(claims, "load_claims", lambda: [ENCODER, ANSWER])
+
+    def found():
+        tables = [table(claim.table, tmp_path) for claim in (ENCODER, ANSWER)]
+        return claims.findings(tables, [])
+
     t5 = {"model": "random-t5-base", "base_median_ns": 100_000_000, "decode_ns_per_token": 10**6}
     Store(tmp_path).append([ratio(0.54), unfused(), ratio(0.54, **t5), unfused(**t5)])
-    encoder, answer = claims.findings(
-        [table(claim.table, tmp_path) for claim in (ENCODER, ANSWER)], []
-    )
+    encoder, answer = found()
     assert encoder.fused == pytest.approx(0.54) and encoder.measured.value == pytest.approx(0.27)
     assert answer.fused is None and answer.measured.value == pytest.approx(93 / 239)
+    vanilla = {"method": "vanilla", "method_params": "{}", "decode_ns_per_token": 2 * 10**6}
+    Store(tmp_path).append([real(**{**t5, **vanilla})])
+    encoder, answer = found()
+    assert encoder.fused == pytest.approx(0.54) and answer.measured.value == pytest.approx(93 / 239)
+    assert answer.fused == pytest.approx(93 / 178)
