@@ -10,12 +10,14 @@ from bench.status import Status
 
 
 def longest_input(row: Mapping[str, Any]) -> str | None:
-    """Such as 14,848 tokens, 3,840 tokens in training or, where time and not memory ended the
-    search, at least 65,536 tokens in time; None for a row that didn't search."""
+    """Such as 14,848 tokens or, where time and not memory ended the search, at least 65,536 tokens
+    in time; "in a training step" follows where these were tried. None for a row that didn't search.
+    """
     if row.get("max_length_fit") is None:
         return None
-    found = f"{row['max_length_fit']:,} tokens" + (" in training" if of_training(row) else "")
-    return f"at least {found} in time" if is_lower_bound(row) else found
+    found = f"{row['max_length_fit']:,} tokens"
+    found = f"at least {found} in time" if is_lower_bound(row) else found
+    return f"{found}, in a training step" if of_training(row) else found
 
 
 def is_lower_bound(row: Mapping[str, Any]) -> bool:

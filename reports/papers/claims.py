@@ -12,7 +12,7 @@ from typing import Any
 from bench.status import Status
 from bench.store.longest_input import is_lower_bound, longest_input
 from reports.papers import verdicts
-from reports.papers.measured import UNFUSED
+from reports.papers.measured import FUSED, UNFUSED
 from reports.papers.table import PaperCell, PaperTable
 from reports.papers.verdicts import Measured, PaperVerdict
 from reports.rendering import ResultGrid
@@ -131,15 +131,14 @@ def _of_longest(claim: Claim, probes: Sequence[Row]) -> Finding:
     printed = 1 / claim.longest["printed"]
     own = [row for row in probes if row["method"] == claim.longest["method"]]
     for row in sorted(own, key=lambda row: row["created_utc"] or "", reverse=True):
-        same = {name: row[name] for name in SAME}
         beside = {
             other["method"]: other
             for other in sorted(probes, key=lambda row: row["created_utc"] or "")
-            if all(other[name] == value for name, value in same.items())
+            if all(other[name] == row[name] for name in SAME)
         }
         if UNFUSED in beside:
             unfused = beside[UNFUSED]["max_length_fit"] / row["max_length_fit"]
-            fused = beside.get("vanilla")
+            fused = beside.get(FUSED)
             known = fused and not is_lower_bound(row) and not is_lower_bound(fused)
             ratio = fused["max_length_fit"] / row["max_length_fit"] if fused and known else None
             # Lengths are found by halving: between one and the next there is room.
@@ -153,11 +152,11 @@ def _of_longest(claim: Claim, probes: Sequence[Row]) -> Finding:
 
 
 SAME = ("model", "host_id", "batch", "dtype", "device", "measure")
+"""What rows share whose longest inputs are compared."""
 STEP = 17 / 16
 """The longest input is searched to a sixteenth."""
 COLUMNS = (
-    "row_id", "created_utc", "status", "method", "model", "host_id", "batch", "dtype", "device",
-    "measure", "max_length_fit", "max_length_end",
+    "row_id", "created_utc", "status", "method", *SAME, "max_length_fit", "max_length_end",
 )  # fmt: skip
 
 

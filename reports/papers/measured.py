@@ -201,6 +201,7 @@ def figure(
 
 
 def _against(vanilla: Row | None, row: Row, measure: str, answer: int) -> Reading | None:
+    """The row's figure as a ratio to that of vanilla's row, unfused or fused."""
     if measure == "whole_answer":
         return whole_answer(row, vanilla, answer) if answer else None
     return PAIRED[measure](row, vanilla)

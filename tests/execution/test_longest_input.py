@@ -62,7 +62,7 @@ def test_a_search_without_an_end_has_none(search):
 def test_a_row_says_whether_forwards_or_training_steps_were_tried():
     found = {"max_length_fit": 3840, "max_length_end": Status.OOM_HOST}
     assert longest_input(found | {"measure": "speed"}) == "3,840 tokens"
-    assert longest_input(found | {"measure": "training"}) == "3,840 tokens in training"
+    assert longest_input(found | {"measure": "training"}) == "3,840 tokens, in a training step"
 
 
 @pytest.mark.parametrize("measure", ["speed", "training"])
