@@ -39,7 +39,10 @@ def after_sweep(methods: Sequence[str], overrides: Sequence[str]) -> str:
 
 
 def _after(method: str, overrides: Sequence[str]) -> str:
+    """The comparison with vanilla, where the method isn't vanilla itself, and the leaderboard."""
     results = [word for word in overrides if word.startswith("results=")]
-    both = [f"method={BASELINE}", f"method={method}"]
-    commands = [["bench", "compare", *both, *results], ["bench", "leaderboard", *results]]
+    commands = [["bench", "leaderboard", *results]]
+    if method != BASELINE:
+        both = [f"method={BASELINE}", f"method={method}"]
+        commands.insert(0, ["bench", "compare", *both, *results])
     return "; ".join(map(shlex.join, commands))

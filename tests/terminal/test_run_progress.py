@@ -109,4 +109,5 @@ def test_a_run_ends_with_what_to_do_next():
     assert next_steps.after_sweep(["vanilla", "bigbird"], []) == (
         "next: bench compare method=vanilla method=bigbird; bench leaderboard"
     )
+    assert next_steps.after_sweep(["vanilla"], []) == "next: bench leaderboard"
     assert next_steps.after_sweep([], []) == ""
