@@ -92,7 +92,7 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
 
     schema.register()
     GlobalHydra.instance().clear()
-    words = [word for override in overrides for word in hydra_overrides(override)]
+    words = hydra_overrides(overrides)
     try:
         with initialize_config_dir(str(plugins.CONF), version_base="1.3"):
             config = hydra_compose("config", overrides=words, return_hydra_config=True)

@@ -124,7 +124,12 @@ def _all_members(parsed: Sequence[Any]) -> bool:
     return bool(given) and all(":" in name for o in given for name in o.input_line.split(","))
 
 
-def hydra_overrides(override: str) -> list[str]:
+def hydra_overrides(overrides: Sequence[str]) -> list[str]:
+    """Overrides as Hydra takes them."""
+    return [word for override in overrides for word in _hydra_words(override)]
+
+
+def _hydra_words(override: str) -> list[str]:
     """An override as Hydra takes it: `task=NAME:MEMBER` is the YAML of NAME and what it leaves
     open, and a key that a YAML needn't have is added."""
     key, _, value = override.partition("=")

@@ -20,6 +20,7 @@ from bench.errors import RequestError
 from bench.execution.runner import check_writable
 from bench.host import job as environment
 from bench.request import plugins, schema
+from bench.request.overrides import hydra_overrides
 from bench.status import Status
 from bench.sweep import job, launchers, orphaned_jobs, slurm
 from bench.sweep.plan import plan
@@ -72,7 +73,8 @@ def run(plan: Plan, command: str, display: Display, name: str = "") -> list[Cell
     check_writable(plan.results)
     record = Record.begin(plan, command, name)
     n_timed = any(planned.cell and planned.cell.plan.speed for planned in plan.open)
-    overrides = [*plan.fixed, *plan.open[0].overrides, f"hydra.sweep.dir='{record.folder}'"]
+    first = hydra_overrides([*plan.fixed, *plan.open[0].overrides])
+    overrides = [*first, f"hydra.sweep.dir='{record.folder}'"]
     if plan.engine == launchers.SLURM:
         overrides += launchers.slurm_overrides(plan.launcher, record.queue_name, n_timed)
     os.environ[environment.LAUNCHER] = plan.launcher_name
@@ -116,7 +118,9 @@ def launch_planned(launcher: Any) -> None:
     """What the sweeper does: gives the launcher the open cells, until each has ended or can't."""
     sweep = _current
     assert sweep is not None, "bench run -m starts a sweep"
-    jobs = [[*sweep.plan.fixed, *p.overrides, *_threads(p)] for p in sweep.plan.open]
+    jobs = [
+        hydra_overrides([*sweep.plan.fixed, *p.overrides, *_threads(p)]) for p in sweep.plan.open
+    ]
     every_s = WATCH_S.get(sweep.plan.engine)
     if every_s is None:
         _launch_each(launcher, jobs, sweep)

@@ -136,6 +136,16 @@ def test_shards_of_a_sweep_merge_into_all_of_it(tmp_path, capsys):
     assert len(plan([*words, f"results={tmp_path / 'all'}"]).of("done")) == 4
 
 
+def test_a_sweep_takes_a_size_that_the_models_yaml_leaves_out(tmp_path):
+    words = ["model=random-lra", "task=lra_listops", "measure=glance", "length=64", "n=1"]
+    words += ["model.config.mean_of_all=true"]
+    words += [f"results={tmp_path}", "threads=1", "method=vanilla"]
+    said = bench_run("run", "-m", *words)
+    assert said.returncode == 0, said.stdout + said.stderr
+    [row] = Store(tmp_path).rows().to_pylist()
+    assert json.loads(row["cell"])["model"]["config"]["mean_of_all"] is True
+
+
 @pytest.mark.parametrize("words", [["-m", "method=vanilla,vcc"], ["method=vcc"]])
 @pytest.mark.parametrize("folder", ["file/rows", "file"])
 def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(
