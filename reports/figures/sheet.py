@@ -170,7 +170,7 @@ def _lines(words: Sequence[str], most: int) -> list[str]:
 
 
 TABLE_LINE_IN = 0.118
-TABLE_STOPS = {4: (-0.17, 0.22, 0.49, 0.69), 3: (-0.17, 0.24, 0.57)}
+TABLE_STOPS = {4: (-0.19, 0.20, 0.47, 0.68), 3: (-0.19, 0.22, 0.55)}
 """Where so many columns begin, as a share of the width of the axes above."""
 
 
@@ -194,7 +194,7 @@ def _table(panel: Panel, axes: Axes, height_in: float) -> None:
                 axes.add_line(handle)
             at += 0.11 if place == 0 else 0
             axes.text(
-                at, y, text, fontsize=5.8, color=color, va="center", clip_on=False, in_layout=False
+                at, y, text, fontsize=5.4, color=color, va="center", clip_on=False, in_layout=False
             )  # fmt: skip
 
 
