@@ -113,7 +113,7 @@ def test_planning_loads_no_torch_and_no_pandas_whatever_rows_there_are(tmp_path)
         "print({'torch', 'transformers', 'pandas'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
-    assert done.stdout.split() == ["300", "8", "set()"], done.stderr
+    assert done.stdout.split() == ["300", "12", "set()"], done.stderr
 
 
 def test_hydra_composes_once_for_each_choice_and_not_for_each_point(monkeypatch):
