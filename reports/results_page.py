@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -200,31 +201,40 @@ def _trainings(rows: Sequence[Row]) -> list[str]:
 
 
 def _frontier(rows: Sequence[Row]) -> ResultGrid:
-    """A line for each method and a column for each length: latency and memory against vanilla's,
-    or how the cell ended."""
-    cells = {(row["method"], row["length"]): row for row in rows}
-    lengths = sorted({length for _, length in cells})
+    """A line for each method and a column for each length at which one was measured."""
+    measured = [row for row in rows if row["status"] != Status.SKIPPED]
+    cells = {(row["method"], row["length"]): row for row in [*rows, *measured]}
+    beside = {
+        length: [row for row in measured if row["length"] == length]
+        for length in sorted({row["length"] for row in measured})
+    }
     first = rows[0]
     return ResultGrid(
         f"{first['model']}, {first['device']} {first['dtype']}, "
         f"{counted(first['threads'], 'thread')}",
-        ["method", *(f"{length:,} tokens" for length in lengths)],
+        ["method", *(f"{length:,} tokens" for length in beside)],
         [
-            [method, *(_frontier_cell(cells.get((method, length))) for length in lengths)]
+            [
+                method,
+                *(_frontier_cell(cells.get((method, n)), method, beside[n]) for n in beside),
+            ]
             for method in _ordered(rows)
         ],
     )
 
 
-def _frontier_cell(row: Row | None) -> str:
-    if row is None:
-        return ""
-    if row["status"] == Status.SKIPPED:
-        return "not measured"
+def _frontier_cell(row: Row | None, method: str, beside: Iterable[Row]) -> str:
+    """Latency and memory against vanilla's, or how the cell ended. Vanilla without a row of its own
+    was timed `beside` the methods of its length: the median of those times."""
+    if row is None or row["status"] == Status.SKIPPED:
+        times = [other["base_median_ns"] for other in beside if other["base_median_ns"]]
+        if method == VANILLA and times:
+            return _milliseconds(statistics.median(times))
+        return ratios.NONE if row is None else "not measured"
     if row["status"] != Status.OK:
         return ENDED[str(row["status"])]
-    alone = f"{(row['lat_median_ns'] or 0) / 1e6:,.0f} ms"
-    if row["method"] == VANILLA:
+    alone = _milliseconds(row["lat_median_ns"] or 0)
+    if method == VANILLA:
         return alone
     if row["ratio"] is None:
         return f"{alone}, vanilla {ENDED.get(str(row['baseline_status']), 'not measured')}"
@@ -232,6 +242,10 @@ def _frontier_cell(row: Row | None) -> str:
     engine = own_engine(row)
     own = f" ({ratios.to_same_engine(row, 2)} on {engine})" if engine else ""
     return f"{ratios.to_vanilla(row, 2)}{own}, memory {memory}"
+
+
+def _milliseconds(ns: float) -> str:
+    return f"{ns / 1e6:,.0f} ms"
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -73,16 +73,21 @@ def test_the_frontier_says_how_far_each_method_goes(tmp_path):
         plain | {"status": "oom_host", "length": 2048},
         plain | {"status": "timeout", "length": 8192},
         row | {"status": "skipped", "length": 8192},
+        row | {"ratio": 0.1, "verdict": "faster", "mem_ratio": 1.0, "engine_kernel": None,
+               "base_median_ns": 7_000_000_000, "length": 32768,
+               "ratio_same_engine_verdict": "faster"},
+        plain | {"status": "skipped", "length": 32768},
+        row | {"status": "skipped", "length": 131072},
     ]  # fmt: skip
-    more = [{"row_id": f"r{i}", "cell_key": f"c{i}", "command": command} for i in range(6)]
+    more = [{"row_id": f"r{i}", "cell_key": f"c{i}", "command": command} for i in range(9)]
     Store(tmp_path).append(cell | own for cell, own in zip(cells, more, strict=True))
     text = results_page.results_page(tmp_path)
     lines = lines_of(text, 3)
-    assert lines[0] == "| method | 512 tokens | 2,048 tokens | 8,192 tokens |"
+    assert lines[0] == "| method | 512 tokens | 2,048 tokens | 8,192 tokens | 32,768 tokens |"
     assert lines[2:] == [
-        "| vanilla | 1,234 ms | out of memory | out of time |",
+        "| vanilla | 1,234 ms | out of memory | out of time | 7,000 ms |",
         "| vcc | ×0.50 faster by its engine only (×1.00 same on native), memory ×1.25 "
-        "| 9 ms, vanilla out of memory | not measured |",
+        "| 9 ms, vanilla out of memory | not measured | ×0.10 faster, memory ×1.00 |",
     ]
 
 
