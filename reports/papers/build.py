@@ -199,7 +199,7 @@ class _Builder:
         lacks = ""
         for row in self._candidates(line, printed, method, metric):
             if row["status"] != Status.OK:
-                failed = row
+                failed = row if measured.would_hold(row, metric.measure or "") else failed
                 continue
             of_row = tuple(objections.objections(self.definition, row, printed, method, metric))
             unfused = self.rows.failed_unfused(row) if metric.measure in measured.RATIOS else None

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.request import plugins
+from bench.request.schema import MEASURES
 from bench.status import Status
 from bench.store.quality_arms import comparison_text
 from bench.store.query import counting
@@ -182,6 +183,13 @@ SCORES: dict[str, Callable[[Row, Sequence[str]], Reading | None]] = {
     "score": score,
     "score_kept": score_kept,
 }
+
+
+def would_hold(row: Row, measure: str) -> bool:
+    """Whether a row that failed or was passed over would have held the figure: a choice of
+    `measure=` without quality has no score."""
+    plan = MEASURES.get(row["measure"] or "")
+    return measure not in SCORES or plan is None or plan.quality
 
 
 def figure(

@@ -124,6 +124,14 @@ def test_a_row_that_ended_badly_says_how(judged):
     assert cell.reason == "unsupported: no relative bias"
 
 
+def test_a_speed_row_that_was_passed_over_tells_nothing_of_a_score(judged):
+    left_out = real(status="skipped", status_detail="over budget", measure="glance", length=4096)
+    assert judged(left_out, **TIME).judgement == verdicts.Judgement("skipped", "over budget")
+    assert judged(left_out).verdict == "cannot"
+    whole = left_out | {"measure": "quick", "row_id": "another"}
+    assert judged(whole).verdict == "skipped"
+
+
 def test_an_ok_row_goes_before_a_failed_one(judged):
     assert judged(scored(74.6), real(status="error", status_detail="x")).verdict == "reproduced"
 
