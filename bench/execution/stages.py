@@ -11,7 +11,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from bench.execution import kept_blocks
 from bench.execution.supervisor import Outcome, Progress, supervise
+from bench.execution.worker import Kept
 from bench.host import gpu, host, job
 from bench.request import protocol
 from bench.request.cell import Cell
@@ -124,19 +126,28 @@ def decoding(run: CellRun) -> tuple[Outcome, Columns]:
 
 def _timed(run: CellRun, name: str) -> tuple[Outcome, Columns]:
     """Pairs timed in processes that keep the memory they free. Where that runs out of memory, once
-    more in processes that give large blocks back, with `large_memory_kept` False."""
-    outcome, columns = _in_processes(run, name, keep_large=True)
-    if Status.OOM_HOST not in (outcome.status, columns.get("baseline_status")):
+    more in processes that keep large blocks by size, with `large_memory_kept` True, and where that
+    does or can't be done, in processes that give large blocks back, with False."""
+    outcome, columns = _in_processes(run, name, Kept.ALL)
+    if not _out_of_memory(outcome, columns):
         return outcome, columns
-    outcome, columns = _in_processes(run, name, keep_large=False)
+    if kept_blocks.library():
+        outcome, columns = _in_processes(run, name, Kept.BY_SIZE)
+        if outcome.status != Status.ERROR and not _out_of_memory(outcome, columns):
+            return outcome, columns | {"large_memory_kept": True}
+    outcome, columns = _in_processes(run, name, Kept.SMALL)
     return outcome, columns | {"large_memory_kept": False}
 
 
-def _in_processes(run: CellRun, name: str, keep_large: bool) -> tuple[Outcome, Columns]:
+def _out_of_memory(outcome: Outcome, columns: Columns) -> bool:
+    return Status.OOM_HOST in (outcome.status, columns.get("baseline_status"))
+
+
+def _in_processes(run: CellRun, name: str, kept: Kept) -> tuple[Outcome, Columns]:
     """Pairs timed in several processes, one after the other: the first decides how many pairs each
     times. When one fails, so does the stage: the samples taken before are not to be trusted."""
     module = f"measure.{name}"
-    first = run.child(module, keep_large=keep_large)
+    first = run.child(module, kept=kept)
     columns = dict(first.result)
     shares, answer = columns.pop("shares", ()), columns.pop("answer", None)
     parts, wall_ns = [columns], first.wall_ns
@@ -147,9 +158,7 @@ def _in_processes(run: CellRun, name: str, keep_large: bool) -> tuple[Outcome, C
             run.progress(stage, *position)
 
     for share in shares:
-        further = replace(run, progress=report).child(
-            module, keep_large=keep_large, share=share, answer=answer
-        )
+        further = replace(run, progress=report).child(module, kept=kept, share=share, answer=answer)
         wall_ns += further.wall_ns
         if further.status != Status.OK:
             where = f"in process {share['process'] + 1} of {len(shares) + 1}"

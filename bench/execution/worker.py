@@ -14,10 +14,11 @@ import resource
 import sys
 import time
 import traceback
+from enum import StrEnum
 from typing import Any
 
 from bench.errors import RequestError, RunError
-from bench.execution import claimed_time
+from bench.execution import claimed_time, kept_blocks
 from bench.execution.channels import Channels
 from bench.host import linux
 from bench.status import Status
@@ -28,6 +29,15 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -2, -3, -4  # ma
 PEAK_BYTES = 65536
 LARGE_BYTES = 32 << 20
 """The largest block that malloc can be told to keep, unless it keeps all."""
+
+
+class Kept(StrEnum):
+    """Which of the blocks that it frees a process keeps: all, in malloc; all, torch's large ones by
+    their size; or those below LARGE_BYTES."""
+
+    ALL = "all"
+    BY_SIZE = "by size"
+    SMALL = "small"
 
 
 class Report:
@@ -123,14 +133,16 @@ def return_freed_memory() -> None:
     _mallopt({M_MMAP_THRESHOLD: PEAK_BYTES, M_TRIM_THRESHOLD: PEAK_BYTES, M_TOP_PAD: 0})
 
 
-def keep_freed_memory(large: bool = True) -> None:
-    """Have malloc keep freed pages. Where glibc gave them back, fetching them anew in every call
-    made one cell 30 % slower in some processes than in others. Not `large`: blocks of LARGE_BYTES
-    and more go back at once, as they do by default. Kept, they can need far more than the peak:
-    glibc 2.36 fills the holes they leave so badly that unfused attention held 9.6 matrices of n × n
-    where it needs 2.7."""
-    where = {M_MMAP_MAX: 0} if large else {M_MMAP_THRESHOLD: LARGE_BYTES}
+def keep_freed_memory(kept: Kept = Kept.ALL) -> None:
+    """Keep freed pages. Where glibc gave them back, fetching them anew in every call made one cell
+    30 % slower in some processes than in others. Blocks of LARGE_BYTES and more that malloc keeps
+    can need far more than the peak: glibc 2.36 fills the holes they leave so badly that unfused
+    attention held 9.6 matrices of n × n where it needs 2.7. By size they need little more. Raises
+    OSError where blocks can't be kept by size."""
+    where = {M_MMAP_MAX: 0} if kept == Kept.ALL else {M_MMAP_THRESHOLD: LARGE_BYTES}
     _mallopt({**where, M_TRIM_THRESHOLD: -1})
+    if kept == Kept.BY_SIZE:
+        kept_blocks.keep(LARGE_BYTES)
 
 
 def _mallopt(options: dict[int, int]) -> None:

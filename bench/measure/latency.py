@@ -65,7 +65,7 @@ def loaded(
     """The request's cell and its model, in a process made ready to time it, and the nanoseconds
     that it took to load."""
     cell = Cell.from_json(request["cell"])
-    worker.keep_freed_memory(request["keep_large"])
+    worker.keep_freed_memory(worker.Kept(request["kept"]))
     arms.prepare(cell, timed=True)
     other_work.adopt_orphans()
     guard = ProcessGuard(cell.device["kind"], report.claim)

@@ -42,7 +42,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     if arm:
         worker.return_freed_memory()
     else:
-        worker.keep_freed_memory(request["keep_large"])
+        worker.keep_freed_memory(worker.Kept(request["kept"]))
     arms.prepare(cell, timed=arm is None, costs=True)
     guard = ProcessGuard(device, report.claim)
     family = start(cell)

@@ -131,7 +131,7 @@ class GeneralColumns(TypedDict, total=False):
     calls_per_sample: Annotated[int | None, "calls grouped into one sample"]
     lat_page_faults: Annotated[int | None, "page faults of one call, the method's mean"]
     base_page_faults: Annotated[int | None, "the same of vanilla"]
-    large_memory_kept: Annotated[bool | None, "false: large blocks, kept, ran out of memory"]
+    large_memory_kept: Annotated[bool | None, "true: large blocks kept by size; false: given back"]
     lat_samples_ns: Annotated[list[int] | None, "method's side of each pair, one call's time"]
     base_samples_ns: Annotated[list[int] | None, "vanilla's side of each pair"]
     wall_samples_ns: Annotated[list[int] | None, "method's wall time if the device has the clock"]

@@ -14,7 +14,7 @@ import pytest
 
 import bench
 from bench.compare import row_checks
-from bench.execution import stages
+from bench.execution import kept_blocks, stages
 from bench.execution.supervisor import Outcome
 from bench.measure.pair_shares import PairCost, plan_shares
 from bench.request.schema import MEASURES
@@ -115,7 +115,7 @@ def test_the_samples_of_all_processes_come_into_one_row(latency):
 
     outcome, columns = latency(child, lambda *words: reported.append(words))
     assert outcome.status == "ok"
-    first = {"keep_large": True}
+    first = {"kept": "all"}
     assert requests == [first, *({**first, "share": one, "answer": [1.0]} for one in shares)]
     assert [stage for stage, *_ in reported] == ["load", "latency", "latency", "latency"]
     assert columns["pair_process"] == [0, 0, 1, 1, 2, 2] and columns["pair_order"] == "MVMVMV"
@@ -136,30 +136,52 @@ def test_a_further_process_that_fails_fails_the_cell(latency):
     assert outcome.detail == "Cheat: answers otherwise\nin process 2 of 2"
 
 
-def test_what_runs_out_of_memory_is_timed_again_with_large_blocks_given_back(latency):
-    ends = {True: Status.OOM_HOST, False: Status.OK}
-    outcome, columns = latency(
-        lambda request, progress: Outcome(ends[request["keep_large"]], "warmup", result=part(1))
-    )
-    assert outcome.status == "ok"
-    assert columns == {**part(1), "large_memory_kept": False}
+@pytest.mark.parametrize(
+    ("library", "ends", "kept"),
+    [
+        ("a.so", {"all": "oom_host", "by size": "ok"}, True),
+        ("a.so", {"all": "oom_host", "by size": "oom_host", "small": "ok"}, False),
+        ("a.so", {"all": "oom_host", "by size": "error", "small": "ok"}, False),
+        (None, {"all": "oom_host", "small": "ok"}, False),
+    ],
+)
+def test_what_runs_out_of_memory_is_timed_again_with_less_kept(
+    latency, monkeypatch, library, ends, kept
+):
+    monkeypatch.setattr(stages.kept_blocks, "library", lambda: library)
+    tried = []
+
+    def child(request, progress):
+        tried.append(request["kept"])
+        return Outcome(Status(ends[request["kept"]]), "warmup", result=part(1))
+
+    outcome, columns = latency(child)
+    assert outcome.status == "ok" and tried == list(ends)
+    assert columns == {**part(1), "large_memory_kept": kept}
 
     def short_of_vanilla(request, progress):
-        status = Status.OOM_HOST if request["keep_large"] else Status.OK
+        status = ends[request["kept"]]
         return Outcome(Status.OK, "latency", result=part(1, baseline_status=status))
 
-    _, columns = latency(short_of_vanilla)
-    assert (columns["baseline_status"], columns["large_memory_kept"]) == ("ok", False)
+    if "error" not in ends.values():
+        _, columns = latency(short_of_vanilla)
+        assert (columns["baseline_status"], columns["large_memory_kept"]) == ("ok", kept)
+
+
+def needs_library(kept: str) -> None:
+    if kept == "by size" and kept_blocks.library() is None:
+        pytest.skip("blocks are kept by size by a library, which needs a compiler")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="malloc is told by glibc's mallopt")
-@pytest.mark.parametrize(("large", "fresh_mib"), [(True, ()), (False, (64,))])
-def test_blocks_are_kept_when_they_are_freed(large, fresh_mib):
+@pytest.mark.parametrize(("kept", "fresh_mib"), [("all", ()), ("by size", ()), ("small", (64,))])
+def test_blocks_are_kept_when_they_are_freed(kept, fresh_mib):
+    needs_library(kept)
     code = f"""
         import torch
         from bench.execution import worker
         from bench.measure.timed_call import page_faults
-        worker.keep_freed_memory({large})
+        worker.keep_freed_memory(worker.Kept("{kept}"))
         for mib in (16, 64):
             pages = []
             for _ in range(4):
@@ -222,3 +244,23 @@ def test_a_method_that_takes_another_time_alone_widens_its_interval(alone, verdi
     assert bool([line for line in row_table._latency(row) if "interval widened" in line]) == (
         alone > 1
     )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="malloc is told by glibc's mallopt")
+def test_blocks_kept_by_size_need_little_more_than_the_peak():
+    needs_library("by size")
+    code = """
+        import torch
+        from bench.execution import worker
+        from bench.measure import memory
+        worker.keep_freed_memory(worker.Kept.BY_SIZE)
+        held, before = [], memory.status_bytes("VmRSS")
+        for mib in range(8):
+            torch.ones(64 << 18)
+            held.append(torch.ones(8 << 18))  # malloc would take it from the freed 64 MiB
+        print((memory.status_bytes("VmRSS") - before) >> 20)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
+    )
+    assert 128 <= int(done.stdout) < 192

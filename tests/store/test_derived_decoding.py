@@ -101,8 +101,8 @@ def test_the_stage_keeps_samples_apart_from_fidelity(monkeypatch, tmp_path):
     monkeypatch.setattr(CellRun, "child", child)
     outcome, columns = stages.decoding(CellRun(None, tmp_path, 60))
     assert outcome.status == Status.OK
-    further = {"keep_large": True, "share": {"process": 1}, "answer": {}}
-    assert requests == [("measure.decoding", {"keep_large": True}), ("measure.decoding", further)]
+    further = {"kept": "all", "share": {"process": 1}, "answer": {}}
+    assert requests == [("measure.decoding", {"kept": "all"}), ("measure.decoding", further)]
     timed = columns.pop("decoding_samples")
     assert columns == {"decode_kl_mean": 0.5}
     assert timed["lat_samples_ns"] == [1, 2, 1, 2] and timed["pair_process"] == [0, 0, 1, 1]

@@ -245,12 +245,12 @@ def steps(monkeypatch):
     """A function that measures training steps as the child does, in this process."""
     monkeypatch.setattr(arms, "prepare", lambda cell, **how: torch.set_num_threads(1))
     monkeypatch.setattr(training_step.worker, "return_freed_memory", lambda: None)
-    monkeypatch.setattr(training_step.worker, "keep_freed_memory", lambda large: None)
+    monkeypatch.setattr(training_step.worker, "keep_freed_memory", lambda kept: None)
     monkeypatch.setattr(other_work, "check_single_thread", lambda: None)  # a test runner has more
 
     def measured(*words: str, **more: Any) -> dict:
         cell = bench.compose(*TINY, "measure=training", "batch=2", *words)
-        request = {"cell": cell.to_json(), "keep_large": True, **more}
+        request = {"cell": cell.to_json(), "kept": "all", **more}
         return training_step.measure(request, Mock())
 
     return measured
