@@ -59,6 +59,7 @@ def results_page(folder: Path = REFERENCE) -> str:
         papers=papers_grid(paper_tables([folder])),
         quickstart=_quickstart(compared) if compared else None,
         quickstart_hosts=_hosts(quickstart),
+        quickstart_host_id=quickstart[0]["host_id"] if quickstart else "",
         at_chance=AT_CHANCE if any(row["at_chance"] for row in compared) else "",
         findings=_findings(compared),
         trainings=_trainings(compared),
@@ -80,9 +81,12 @@ def _run_by(rows: Iterable[Row], experiment: str) -> list[Row]:
 
 
 def _of_experiment(rows: Iterable[Row], name: str) -> list[Row]:
-    """The experiment's rows of the host that measured most of them: one table has one host."""
+    """The experiment's rows of the host that measured most of them, of several the one that
+    measured last: one table has one host."""
     found = _run_by(rows, name)
-    hosts = Counter(row["host_id"] for row in found if row["status"] != Status.SKIPPED)
+    newest_first = sorted(found, key=lambda row: row["created_utc"] or "", reverse=True)
+    # Of hosts with as many rows, most_common gives the one that it met first.
+    hosts = Counter(row["host_id"] for row in newest_first if row["status"] != Status.SKIPPED)
     most = next((host for host, _ in hosts.most_common(1)), None)
     return [row for row in found if row["host_id"] == most]
 
