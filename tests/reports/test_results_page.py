@@ -143,9 +143,15 @@ def test_without_rows_there_are_no_tables(tmp_path):
 
 
 def test_a_table_is_of_the_host_that_measured_most_of_its_rows():
-    """Rows that a budget left out don't count."""
-    of_ruler = {"command": "bench run experiment=ruler"}
-    left_out = [{**of_ruler, "host_id": "one", "status": "skipped"}] * 3
-    found = [{**of_ruler, "host_id": "two", "status": "ok"}] * 2
-    assert results_page._of_experiment([*left_out, *found], "ruler") == found
+    """Rows that a budget left out don't count; of equal counts the last measured does."""
+
+    def of_ruler(host: str, status: str, day: int) -> dict:
+        created = f"2026-01-{day:02}T00:00:00+00:00"
+        command = "bench run experiment=ruler"
+        return {"command": command, "host_id": host, "status": status, "created_utc": created}
+
+    left_out = [of_ruler("one", "skipped", 9)] * 3
+    found, older = [of_ruler("two", "ok", 5)] * 2, [of_ruler("three", "ok", 4)] * 2
+    assert results_page._of_experiment([*left_out, *older, *found], "ruler") == found
+    assert results_page._of_experiment([*found, *older, older[0]], "ruler") == [*older, older[0]]
     assert results_page._of_experiment(left_out, "ruler") == []
