@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
 import subprocess
-import tempfile
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from bench.files import replacing
+from bench.request import kept
 from methods import widths
-from methods.kernels import build
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 FLAGS = ("-std=c++20", "-O2", "-shared", "-fPIC", "-Wl,--no-as-needed")
@@ -28,19 +27,17 @@ def library() -> Path | None:
         return None
     ingredients = [SOURCE.read_text(), *command, *FLAGS, version("torch")]
     digest = hashlib.sha256("\0".join(ingredients).encode()).hexdigest()[:16]
-    path, package = build.folder() / f"kept-blocks-{digest}.so", Path(torch.origin).parent
+    path, package = kept.folder() / f"kept-blocks-{digest}.so", Path(torch.origin).parent
     if path.exists():
         return path
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            unfinished = Path(folder) / path.name
+        with replacing(path) as unfinished:
             subprocess.run(
                 [*command, *FLAGS, f"-I{package / 'include'}", str(SOURCE), "-o", str(unfinished),
                  f"-L{package / 'lib'}", "-lc10"],
                 check=True, capture_output=True, timeout=300,
             )  # fmt: skip
-            os.replace(unfinished, path)
     except (OSError, subprocess.SubprocessError):
         return None
     return path

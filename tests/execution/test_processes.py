@@ -184,7 +184,7 @@ def test_blocks_are_kept_when_they_are_freed(kept, fresh_mib):
         worker.keep_freed_memory(worker.Kept("{kept}"))
         for mib in (16, 64):
             pages = []
-            for _ in range(4):
+            for _ in range(8):
                 before = page_faults()
                 torch.ones(mib << 18)
                 pages.append(page_faults() - before)
