@@ -254,7 +254,11 @@ def _milliseconds(ns: float) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     path = Path(arguments[0]) if arguments else PAGE
-    path.write_text(results_page(), encoding="utf-8")
+    text = results_page()
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        sys.exit(f"can't write {path}: {error.strerror}")
     print(path)
 
 

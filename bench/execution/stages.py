@@ -126,8 +126,9 @@ def decoding(run: CellRun) -> tuple[Outcome, Columns]:
 
 def _timed(run: CellRun, name: str) -> tuple[Outcome, Columns]:
     """Pairs timed in processes that keep the memory they free. Where that runs out of memory, once
-    more in processes that keep large blocks by size, with `large_memory_kept` True, and where that
-    does or can't be done, in processes that give large blocks back, with False."""
+    more in processes that keep large blocks by size, with `large_memory_kept` True. Where that
+    can't be done (no compiler, an error) or doesn't fit either, in processes that give large blocks
+    back, with False."""
     outcome, columns = _in_processes(run, name, Kept.ALL)
     if not _out_of_memory(outcome, columns):
         return outcome, columns
