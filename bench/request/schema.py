@@ -50,6 +50,9 @@ MEASURES = {
     "long_training": MeasurePlan(
         quality=False, speed=False, training=True, pairs=12, budget_s=3600.0
     ),
+    "published_training": MeasurePlan(
+        quality=False, speed=False, training=True, pairs=40, budget_s=1200.0
+    ),
 }
 
 
