@@ -119,7 +119,7 @@ def check_untimed_share(timed_ns: int, wall_ns: int) -> None:
 
 def check_untimed_calls(method_ns: Sequence[int], base_ns: Sequence[int], call_ns: int) -> None:
     """Raises IntegrityError when much more untimed time passes around the method's calls than
-    around vanilla's, without what both wait for a processor. Medians, as a busy machine delays
+    around vanilla's, less what both wait for a processor. Medians, as a busy machine delays
     either now and then."""
     excess = statistics.median(method_ns) - statistics.median(base_ns)
     if excess > max(UNTIMED_CALL_NS, UNTIMED_FRAC * call_ns):

@@ -172,7 +172,7 @@ def sample_pairs(
     method.check_clocks(call_ns)
     accounted_ns = base_timed_ns + calls * sum(method_ns) + sum((*method.between, *base.between))
     integrity.check_untimed_share(accounted_ns, wall_ns)
-    integrity.check_untimed_calls(method.active_ns(), base.active_ns(), call_ns)
+    integrity.check_untimed_calls(method.active, base.active, call_ns)
     method.check_replay()
     return PairSamples(method_ns, base_ns, aa_ns, order)
 

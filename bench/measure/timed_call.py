@@ -57,7 +57,7 @@ class Arm:
 
     guard    this process before the method was built
     untimed  nanoseconds of each call outside the timed region
-    waited   of these, how long it was ready to run and other work of the machine ran instead
+    active   of these, how many at least it ran or slept, instead of waiting for a processor
     between  nanoseconds of what the harness needs between timed calls
     hidden   nanoseconds of each call by the kernel's clock, on a GPU by the host's, less those by
              the clock that times it
@@ -74,7 +74,7 @@ class Arm:
     device: str
     guard: ProcessGuard = field(default_factory=ProcessGuard)
     untimed: list[int] = field(default_factory=list)
-    waited: list[int] = field(default_factory=list)
+    active: list[int] = field(default_factory=list)
     between: list[int] = field(default_factory=list)
     hidden: list[int] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
@@ -86,18 +86,16 @@ class Arm:
     keeps: bool = False
 
     def __call__(self, i: int) -> int:
-        entered, waited, between = perf_counter_ns(), -linux.waited_ns(), len(self.between)
+        waited, entered, between = linux.waited_ns(), perf_counter_ns(), len(self.between)
         self.family.method = self.method
         forward = self.prepared(i)
         timed = self._on_cuda if self.device == "cuda" else self._on_cpu
         if self.keeps:
             torch.manual_seed(REPLAY_SEED)
         attended, others = self.family.calls, self.guard.threads.cpu_ns()
-        waited += linux.waited_ns()
         collects, faults = gc.isenabled(), page_faults()
         took, logits = timed(forward)
         self.faults.append(page_faults() - faults)
-        waited -= linux.waited_ns()
         self.other.append((self.guard.threads.computed_ns(others), took))
         process_state.check(self.guard.state, collects)
         integrity.check_plain_tensor(logits)
@@ -108,9 +106,7 @@ class Arm:
             self.replay, self.keeps = (self.repeated(i), logits), False
         self.last = logits
         del logits
-        needed = sum(self.between[between:])
-        self.waited.append(waited + linux.waited_ns())
-        self.untimed.append(perf_counter_ns() - entered - took - needed)
+        self.add_untimed(entered, waited, took + sum(self.between[between:]))
         return took
 
     def check_attended(self, before: int) -> None:
@@ -118,9 +114,13 @@ class Arm:
         didn't run it."""
         integrity.check_attention_ran(self.family, before)
 
-    def active_ns(self) -> list[int]:
-        """Nanoseconds of each call outside the timed region, without waiting for a processor."""
-        return [around - waited for around, waited in zip(self.untimed, self.waited, strict=True)]
+    def add_untimed(self, entered: int, waited: int, known_ns: int) -> None:
+        """Record what a call took beside `known_ns`: `entered` is the clock at its start, `waited`
+        is `linux.waited_ns` before that. Activity is a lower bound, as all waits of the call are
+        subtracted: no reading tells one just before the timed region from one in it."""
+        untimed = perf_counter_ns() - entered - known_ns
+        self.untimed.append(untimed)
+        self.active.append(max(0, untimed - (linux.waited_ns() - waited)))
 
     def of(self, method: Method) -> Arm:
         """An arm of another method at the same inputs."""
@@ -178,7 +178,7 @@ class Arm:
 
     def reset(self) -> None:
         """Forget what was recorded of the calls so far."""
-        for name in ("untimed", "waited", "between", "hidden", "left", "other", "faults", "wall"):
+        for name in ("untimed", "active", "between", "hidden", "left", "other", "faults", "wall"):
             getattr(self, name).clear()
 
     def walls(self, calls: int) -> list[int] | None:

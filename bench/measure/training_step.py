@@ -116,7 +116,7 @@ class StepArm(Arm):
         self.optimizer = adamw(self.family.model, ADAMW_OPTIONS)
 
     def __call__(self, i: int) -> int:
-        entered = perf_counter_ns()
+        waited, entered = linux.waited_ns(), perf_counter_ns()
         self.family.method = self.method
         batch = Batch(*self.inputs.perturbed(i), self.targets[i % len(self.targets)])
         attended, others = self.family.calls, self.guard.threads.cpu_ns()
@@ -127,8 +127,7 @@ class StepArm(Arm):
         self.other.append((self.guard.threads.computed_ns(others), took))
         process_state.check(self.guard.state, collects)
         integrity.check_attention_ran(self.family, attended)
-        self.untimed.append(perf_counter_ns() - entered - took)
-        self.waited.append(0)
+        self.add_untimed(entered, waited, took)
         return took
 
 

@@ -194,7 +194,7 @@ def test_blocks_are_kept_when_they_are_freed(kept, fresh_mib):
                 before = page_faults()
                 torch.ones(mib << 18)
                 pages.append(page_faults() - before)
-            print(mib, pages[-1] > 1000)
+            print(mib, min(pages) > 1000)
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True

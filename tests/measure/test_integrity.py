@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bench.host import torch_host
-from bench.measure import failed_check, physical_floor, precision
+from bench.measure import failed_check, physical_floor, precision, timed_call
 from bench.measure.failed_check import IntegrityError
 from bench.measure.other_work import OtherThreads
 from bench.measure.perturbed_inputs import PerturbedInputs
@@ -96,3 +96,23 @@ def test_threads_that_are_moved_to_another_core_are_found(monkeypatch):
     finally:
         finished.set()
         worker.join()
+
+
+@pytest.mark.parametrize(("wait_ms", "expected_ms"), [(0, 9), (5, 0)])
+def test_a_wait_while_waiting_is_read_is_no_activity(monkeypatch, wait_ms, expected_ms):
+    now = waited = 0
+
+    def busy_machine() -> int:
+        nonlocal now, waited
+        now, waited = now + wait_ms, waited + wait_ms
+        read = waited
+        now, waited = now + wait_ms, waited + wait_ms
+        return read
+
+    monkeypatch.setattr(timed_call.linux, "waited_ns", busy_machine)
+    monkeypatch.setattr(timed_call, "perf_counter_ns", lambda: now)
+    one = Arm(BertFamily.tiny(Vanilla()), Vanilla(), PerturbedInputs([]), "cpu")
+    before, entered = busy_machine(), now
+    now += 100 + 9
+    one.add_untimed(entered, before, 100)
+    assert one.active == [expected_ms]

@@ -75,7 +75,7 @@ def test_a_fast_engine_alone_is_never_a_faster_method(monkeypatch):
 
     def call(self: Arm, i: int) -> int:
         self.untimed.append(0)
-        self.waited.append(0)
+        self.active.append(0)
         return int((1e8 if type(self.method) is Vanilla else 6e7) * noise.gauss(1, 0.01))
 
     monkeypatch.setattr(Arm, "__call__", call)
