@@ -56,8 +56,8 @@ class Arm:
     on a GPU (bench.measure.gpu_call). Called with the number of an input, it returns nanoseconds.
 
     guard    this process before the method was built
-    untimed  nanoseconds of each call outside the timed region
-    active   of these, how many at least it ran or slept, instead of waiting for a processor
+    active   nanoseconds that each call at least ran or slept outside the timed region, instead of
+             waiting for a processor
     between  nanoseconds of what the harness needs between timed calls
     hidden   nanoseconds of each call by the kernel's clock, on a GPU by the host's, less those by
              the clock that times it
@@ -73,7 +73,6 @@ class Arm:
     inputs: PerturbedInputs
     device: str
     guard: ProcessGuard = field(default_factory=ProcessGuard)
-    untimed: list[int] = field(default_factory=list)
     active: list[int] = field(default_factory=list)
     between: list[int] = field(default_factory=list)
     hidden: list[int] = field(default_factory=list)
@@ -106,7 +105,7 @@ class Arm:
             self.replay, self.keeps = (self.repeated(i), logits), False
         self.last = logits
         del logits
-        self.add_untimed(entered, waited, took + sum(self.between[between:]))
+        self.add_active(entered, waited, took + sum(self.between[between:]))
         return took
 
     def check_attended(self, before: int) -> None:
@@ -114,12 +113,11 @@ class Arm:
         didn't run it."""
         integrity.check_attention_ran(self.family, before)
 
-    def add_untimed(self, entered: int, waited: int, known_ns: int) -> None:
-        """Record what a call took beside `known_ns`: `entered` is the clock at its start, `waited`
-        is `linux.waited_ns` before that. Activity is a lower bound, as all waits of the call are
+    def add_active(self, entered: int, waited: int, known_ns: int) -> None:
+        """Record how long a call was active beside `known_ns`: `entered` is the clock at its start,
+        `waited` is `linux.waited_ns` before that. It is a lower bound, as all waits of the call are
         subtracted: no reading tells one just before the timed region from one in it."""
         untimed = perf_counter_ns() - entered - known_ns
-        self.untimed.append(untimed)
         self.active.append(max(0, untimed - (linux.waited_ns() - waited)))
 
     def of(self, method: Method) -> Arm:
@@ -170,15 +168,14 @@ class Arm:
 
     def sample(self, i: int, calls: int) -> int:
         """Sample i: the mean nanoseconds of `calls` calls."""
-        untimed, between = len(self.untimed), len(self.between)
+        started = perf_counter_ns()
         timed_ns = sum(self(i * calls + j) for j in range(calls))
-        around_ns = sum((*self.untimed[untimed:], *self.between[between:]))
-        self.guard.claim(id(self), timed_ns + around_ns)
+        self.guard.claim(id(self), perf_counter_ns() - started)
         return timed_ns // calls
 
     def reset(self) -> None:
         """Forget what was recorded of the calls so far."""
-        for name in ("untimed", "active", "between", "hidden", "left", "other", "faults", "wall"):
+        for name in ("active", "between", "hidden", "left", "other", "faults", "wall"):
             getattr(self, name).clear()
 
     def walls(self, calls: int) -> list[int] | None:

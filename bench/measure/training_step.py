@@ -127,7 +127,7 @@ class StepArm(Arm):
         self.other.append((self.guard.threads.computed_ns(others), took))
         process_state.check(self.guard.state, collects)
         integrity.check_attention_ran(self.family, attended)
-        self.add_untimed(entered, waited, took)
+        self.add_active(entered, waited, took)
         return took
 
 

@@ -114,5 +114,5 @@ def test_a_wait_while_waiting_is_read_is_no_activity(monkeypatch, wait_ms, expec
     one = Arm(BertFamily.tiny(Vanilla()), Vanilla(), PerturbedInputs([]), "cpu")
     before, entered = busy_machine(), now
     now += 100 + 9
-    one.add_untimed(entered, before, 100)
+    one.add_active(entered, before, 100)
     assert one.active == [expected_ms]
