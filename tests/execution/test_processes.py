@@ -182,6 +182,7 @@ def needs_library(kept: str) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="malloc is told by glibc's mallopt")
 @pytest.mark.parametrize(("kept", "fresh_mib"), [("all", ()), ("by size", ()), ("small", (64,))])
 def test_blocks_are_kept_when_they_are_freed(kept, fresh_mib):
+    """Of 16 calls more than half: malloc needs some until it keeps a block."""
     needs_library(kept)
     code = f"""
         import torch
@@ -190,11 +191,11 @@ def test_blocks_are_kept_when_they_are_freed(kept, fresh_mib):
         worker.keep_freed_memory(worker.Kept("{kept}"))
         for mib in (16, 64):
             pages = []
-            for _ in range(8):
+            for _ in range(16):
                 before = page_faults()
                 torch.ones(mib << 18)
                 pages.append(page_faults() - before)
-            print(mib, min(pages) > 1000)
+            print(mib, sorted(pages)[8] > 1000)
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
