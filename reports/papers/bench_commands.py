@@ -125,9 +125,12 @@ def _overrides(
     scores_only = measures <= SCORES_ONLY
     measure = "quality" if scores_only else definition.measure
     sizes = [f"model={_model(definition, cell)}", f"length={length}"]
+    if scores_only and definition.task(task).recipe:
+        own = definition.task(task).model
+        sizes = [f"model={own}"] if own else []
     return (
         f"method={name}" + "".join(f" method.{k}={_value(v)}" for k, v in parameters.items()),
-        *([] if scores_only and definition.task(task).recipe else sizes),
+        *sizes,
         *(["n=null"] if measures & set(SCORES) else []),
         *([f"batch={batch}"] if batch else []),
         *definition.overrides,

@@ -72,11 +72,12 @@ class PaperMethod:
 @dataclass(frozen=True)
 class PaperTask:
     """A printed task in the project's names; `cannot` and `scores` as in PaperMethod.
-    `recipe` trains for it: in a command for scores it stands for task, model and length.
-    `answer`: tokens of a whole answer."""
+    `recipe` trains for it: in a command for scores it stands for task, model and length, `model`
+    for the recipe's model where the paper's has other sizes. `answer`: tokens of a whole answer."""
 
     task: str | None = None
     recipe: str | None = None
+    model: str | None = None
     answer: int = 0
     cannot: str | None = None
     scores: str | None = None

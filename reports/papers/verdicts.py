@@ -39,7 +39,7 @@ class PaperVerdict(StrEnum):
 
 class Measured(NamedTuple):
     """A figure and its 95 % interval; the ends are None where there is none. `n` is the number of
-    samples or of pairs."""
+    samples or of pairs, None of what is read once, as memory is."""
 
     value: float
     lo: float | None
@@ -76,7 +76,8 @@ def judge_ratio(printed: float, margin: float, measured: Measured) -> Judgement:
         for end in (measured.value, measured.lo, measured.hi)
     )
     verdict = _verdict(middle, lo, hi, math.log1p(margin), math.log(RATIO_FACTOR))
-    wide = f"the interval is too wide to tell ({measured.n} pairs): ×{RATIO_FACTOR:g} is tolerated"
+    pairs = "" if measured.n is None else f" ({measured.n} pairs)"
+    wide = f"the interval is too wide to tell{pairs}: ×{RATIO_FACTOR:g} is tolerated"
     return Judgement(verdict, wide if verdict is PaperVerdict.UNDECIDED else "", delta_pct)
 
 

@@ -93,6 +93,11 @@ def test_too_few_pairs_are_told(judged):
     assert cell.verdict == "undecided" and "too wide to tell (4 pairs)" in cell.reason
 
 
+def test_what_is_read_once_has_no_pairs():
+    wide = verdicts.judge_ratio(0.5, 0.0, verdicts.Measured(0.5, 0.3, 0.8))
+    assert wide.verdict == "undecided" and "too wide to tell: ×1.25" in wide.reason
+
+
 def test_a_noisy_host_reproduces_nothing(judged):
     for rows in ((ratio(0.54, noisy=True), unfused()), (ratio(0.54), unfused(noisy=True))):
         cell = judged(*rows, **TIME)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatch
 
 import pytest
 
@@ -86,7 +87,20 @@ def test_weights_that_are_trained_from_scratch_come_from_a_recipe():
     request = compose.compose(words.split()[2:])
     assert request["recipe"]["name"] == "lra_listops" and request["method"]["m"] == 2
     assert request["task"]["name"] == "lra_listops" and request["length"] == 2000
+    assert request["model"]["config"]["hidden_size"] == 512
     assert all("task=" in command for _, command in commands(table("lra_speed")))
+
+
+@pytest.mark.parametrize("name", ["lra_leaderboard", "fourier_table1"])
+def test_a_command_for_scores_trains_a_model_of_the_papers_size(name):
+    """So that its row counts: `like` says of which models it may be."""
+    found = table(name)
+    like = found.definition.models["lra-base"].like
+    for _, command in commands(found):
+        for recipe in command.split("recipe=")[1].split()[0].split(","):
+            words = [w for w in command.split()[2:] if w != "-m" and not w.startswith("recipe=")]
+            model = compose.compose([f"recipe={recipe}", *words])["model"]["name"]
+            assert any(fnmatch(model, pattern) for pattern in like), command
 
 
 def test_every_table_is_there():
