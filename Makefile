@@ -20,7 +20,7 @@ NAMES_gpu := DEVICE OUT FROM PIECES SECONDS DRY SHARE
 NAMES_embedded := OUT ONLY SHARE FORCE
 NAMES_lra-small := METHODS SEEDS LRA_ARGS
 NAMES_lra-embedded := LRA_ARGS
-NAMES_lra-full := METHODS SEEDS LRA_ARGS
+NAMES_lra-full := METHODS SEEDS LRA_ARGS TASKS DEVICE
 GOALS := $(or $(MAKECMDGOALS),help)
 KNOWN := $(foreach goal,$(GOALS),$(NAMES_$(goal))) PYTHON VENV SHELL
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(name)))),$(name)))
@@ -161,9 +161,10 @@ lra-embedded: lra-small  ## what that trained for three methods, as the shipped 
 	$(call lra_ship,vanilla) $(call lra_ship,bigbird,-bigbird) $(call lra_ship,fourier,-fourier) true \
 	|| exit 1; done
 
-lra-full: $(READY)  ## the same at the published sizes, ListOps and Pathfinder, on a GPU [METHODS= SEEDS= LRA_ARGS=]
-	@failed=0; for task in listops pathfinder; do \
-	$(call lra_cells,lra,FULL,results=results/lra-full device=cuda measure=quality recipe.rows=20000) done; exit $$failed
+lra-full: LRA_ARGS = n=2000 batch=32 threads=1
+lra-full: $(READY)  ## the same at the published lengths, on a GPU; ListOps also on a CPU [METHODS= SEEDS= LRA_ARGS= TASKS='listops pathfinder' DEVICE=cuda]
+	@failed=0; for task in $(or $(TASKS),listops pathfinder); do rows=20000; test $$task != listops || rows=96000; \
+	$(call lra_cells,lra,FULL,results=results/lra-full device=$(or $(DEVICE),cuda) measure=quality recipe.rows=$$rows) done; exit $$failed
 
 clean:  ## remove the environment and caches; rows stay
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache build dist *.egg-info

@@ -1,4 +1,5 @@
-"""LRA's two tables of docs/results.md: scores over seeds, and the cost of a training step."""
+"""LRA's tables of docs/results.md: scores over seeds, scores at the published lengths beside the
+printed ones, and the cost of a training step."""
 
 from __future__ import annotations
 
@@ -8,7 +9,10 @@ from typing import Any
 from bench.status import Status
 from bench.store.columns import Row
 from bench.store.over_seeds import over_seeds
-from reports.looks import looks
+from bench.store.quality_arms import training_amount
+from bench.store.query import counting
+from reports.looks import VANILLA, looks
+from reports.papers.printed import load_printed
 from reports.rendering import ResultGrid
 from reports.wording import AT_CHANCE, ENDED
 
@@ -19,6 +23,12 @@ WEIGHTS = {
     "pretrained-swap": "The method in vanilla's weights",
 }
 NONE = "–"
+PUBLISHED_HEAD = (
+    "method", "weights", "accuracy", "difference from vanilla", "printed", "training",
+)  # fmt: skip
+WHOSE = {"from-scratch": "its own", "pretrained-swap": "vanilla's"}
+PRINTED_IN = {"lra": "README leaderboard", "fourier": "Table 1"}
+"""Papers that print accuracies on LRA → the table that has them."""
 
 
 def scores(rows: Iterable[Row]) -> list[ResultGrid]:
@@ -32,6 +42,58 @@ def scores(rows: Iterable[Row]) -> list[ResultGrid]:
         if cells:
             grids.append(_grid(caption, cells, tasks, str, _score))
     return grids
+
+
+def published(rows: Iterable[Row]) -> list[ResultGrid]:
+    """A table for each task at its published length, where recipes have their task's name: a line
+    for each method, seed and kind of weights."""
+    own = [row for row in counting(rows) if row["recipe"] == row["task"]]
+    done = [row for row in own if row["status"] == Status.OK and row["value"] is not None]
+    grids = []
+    for task in sorted({str(row["task"]) for row in done}):
+        newest = {
+            (row["method"], row["weights_kind"], row["seed"]): row
+            for row in sorted(done, key=lambda row: row["created_utc"] or "")
+            if row["task"] == task and row["weights_kind"] in WHOSE
+        }
+        methods = list(looks(str(method) for method, *_ in newest))
+        kinds = list(WHOSE)
+        keys = sorted(newest, key=lambda key: (kinds.index(key[1]), methods.index(key[0]), key[2]))
+        length = max(row["length"] or 0 for row in newest.values())
+        lines = [_published_line(newest[key]) for key in keys]
+        grids.append(ResultGrid(f"{task} at {length:,} tokens", PUBLISHED_HEAD, lines))
+    return grids
+
+
+def _published_line(row: Row) -> tuple[str, ...]:
+    trained = row["weights_kind"] == "from-scratch"
+    chance = f" {AT_CHANCE}" if row["at_chance"] else ""
+    return (
+        str(row["method"]),
+        WHOSE[str(row["weights_kind"])],
+        f"{row['value']:.1f} ({row['ci_lo']:.1f} … {row['ci_hi']:.1f}){chance}",
+        _difference(row),
+        _printed(str(row["method"]), str(row["task"])) if trained else NONE,
+        training_amount(row["training"]) if trained else NONE,
+    )
+
+
+def _difference(row: Row) -> str:
+    """Of the same rows' scores, in points."""
+    if row["method"] == VANILLA or row["value_diff"] is None:
+        return NONE
+    low, high = row["value_diff_ci_lo"], row["value_diff_ci_hi"]
+    points = f"{row['value_diff']:+.1f} ({low:+.1f} … {high:+.1f})".replace("-", "−")
+    return f"{points} {row['quality_verdict']}"
+
+
+def _printed(method: str, task: str) -> str:
+    """LRA's figure of a method, or else that of the Fourier Transformer's paper."""
+    for paper, table in PRINTED_IN.items():
+        for cell in load_printed(paper):
+            if (cell.table, cell.method, f"lra_{cell.task}") == (table, method, task):
+                return cell.text
+    return NONE
 
 
 def steps(rows: Iterable[Mapping[str, Any]], caption: str) -> ResultGrid:

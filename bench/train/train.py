@@ -54,6 +54,6 @@ def _locked(folder: Path, report: Progress) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            report("waiting for another training")
+            report(f"waiting for another training, of {folder.name}")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
