@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from bench.status import Status
-from bench.store.columns import Row
+from bench.store import columns
 from bench.store.over_seeds import over_seeds
 from bench.store.quality_arms import training_amount
 from bench.store.query import counting
 from reports.looks import VANILLA, looks
+from reports.papers.names import interval
 from reports.papers.printed import load_printed
+from reports.papers.verdicts import Measured
 from reports.rendering import ResultGrid
-from reports.wording import AT_CHANCE, ENDED
+from reports.rows import Row
+from reports.wording import AT_CHANCE, ENDED, signed
 
 RECIPES = "lra_small_"
 """How the names of the recipes begin that `make lra-small` trains by."""
@@ -24,14 +27,14 @@ WEIGHTS = {
 }
 NONE = "–"
 PUBLISHED_HEAD = (
-    "method", "weights", "accuracy", "difference from vanilla", "printed", "training",
+    "method", "weights", "seed", "accuracy", "difference from vanilla", "printed", "training",
 )  # fmt: skip
 WHOSE = {"from-scratch": "its own", "pretrained-swap": "vanilla's"}
-PRINTED_IN = {"lra": "README leaderboard", "fourier": "Table 1"}
-"""Papers that print accuracies on LRA → the table that has them."""
+PRINTED_IN = {"fourier": "Table 1", "lra": "README leaderboard"}
+"""Papers that print accuracies on LRA → the table that has them; a later one goes first."""
 
 
-def scores(rows: Iterable[Row]) -> list[ResultGrid]:
+def scores(rows: Iterable[columns.Row]) -> list[ResultGrid]:
     """A table for each kind of weights: a line for each method, a column for each task."""
     records = over_seeds(row for row in rows if (row["recipe"] or "").startswith(RECIPES))
     records.sort(key=lambda record: len(record["seeds"]))  # the one of most seeds comes last
@@ -44,37 +47,47 @@ def scores(rows: Iterable[Row]) -> list[ResultGrid]:
     return grids
 
 
+def at_published_length(rows: Iterable[Row]) -> list[Row]:
+    """Scores on generated rows by the recipes that have their task's name, oldest first."""
+    found = (
+        row
+        for row in counting(rows)
+        if row["recipe"] == row["task"] and row["data_source"] == "embedded"
+        and row["weights_kind"] in WHOSE and row["status"] == Status.OK
+    )  # fmt: skip
+    return sorted(found, key=lambda row: row["created_utc"] or "")
+
+
 def published(rows: Iterable[Row]) -> list[ResultGrid]:
-    """A table for each task at its published length, where recipes have their task's name: a line
-    for each method, seed and kind of weights."""
-    own = [row for row in counting(rows) if row["recipe"] == row["task"]]
-    done = [row for row in own if row["status"] == Status.OK and row["value"] is not None]
+    """A table for each task at its published length: a line for each method, seed and kind of
+    weights, of its newest row."""
+    newest: dict[str, dict[tuple[str, ...], Row]] = {}
+    for row in at_published_length(rows):
+        line = str(row["weights_kind"]), str(row["method"]), str(row["seed"])
+        newest.setdefault(f"{row['task']} at {row['length']:,} tokens", {})[line] = row
+    printed = _printed()
+    kinds = list(WHOSE)
     grids = []
-    for task in sorted({str(row["task"]) for row in done}):
-        newest = {
-            (row["method"], row["weights_kind"], row["seed"]): row
-            for row in sorted(done, key=lambda row: row["created_utc"] or "")
-            if row["task"] == task and row["weights_kind"] in WHOSE
-        }
-        methods = list(looks(str(method) for method, *_ in newest))
-        kinds = list(WHOSE)
-        keys = sorted(newest, key=lambda key: (kinds.index(key[1]), methods.index(key[0]), key[2]))
-        length = max(row["length"] or 0 for row in newest.values())
-        lines = [_published_line(newest[key]) for key in keys]
-        grids.append(ResultGrid(f"{task} at {length:,} tokens", PUBLISHED_HEAD, lines))
+    for caption, lines in sorted(newest.items()):
+        methods = list(looks(method for _, method, _ in lines))
+        keys = sorted(lines, key=lambda key: (kinds.index(key[0]), methods.index(key[1]), key[2]))
+        texts = [_published_line(lines[key], printed) for key in keys]
+        grids.append(ResultGrid(caption, PUBLISHED_HEAD, texts))
     return grids
 
 
-def _published_line(row: Row) -> tuple[str, ...]:
-    trained = row["weights_kind"] == "from-scratch"
-    chance = f" {AT_CHANCE}" if row["at_chance"] else ""
+def _published_line(row: Row, printed: Mapping[tuple[str, str], str]) -> tuple[str, ...]:
+    own = row["weights_kind"] == "from-scratch"
+    method, task = str(row["method"]), str(row["task"])
+    score = Measured(row["value"], row["ci_lo"], row["ci_hi"])
     return (
-        str(row["method"]),
+        method,
         WHOSE[str(row["weights_kind"])],
-        f"{row['value']:.1f} ({row['ci_lo']:.1f} … {row['ci_hi']:.1f}){chance}",
+        str(row["seed"]),
+        interval(score, False, row["at_chance"]),
         _difference(row),
-        _printed(str(row["method"]), str(row["task"])) if trained else NONE,
-        training_amount(row["training"]) if trained else NONE,
+        printed.get((method, task), NONE) if own else NONE,
+        training_amount(row["training"]) if own else NONE,
     )
 
 
@@ -82,18 +95,18 @@ def _difference(row: Row) -> str:
     """Of the same rows' scores, in points."""
     if row["method"] == VANILLA or row["value_diff"] is None:
         return NONE
-    low, high = row["value_diff_ci_lo"], row["value_diff_ci_hi"]
-    points = f"{row['value_diff']:+.1f} ({low:+.1f} … {high:+.1f})".replace("-", "−")
+    points = signed(row["value_diff"], row["value_diff_ci_lo"], row["value_diff_ci_hi"])
     return f"{points} {row['quality_verdict']}"
 
 
-def _printed(method: str, task: str) -> str:
-    """LRA's figure of a method, or else that of the Fourier Transformer's paper."""
-    for paper, table in PRINTED_IN.items():
-        for cell in load_printed(paper):
-            if (cell.table, cell.method, f"lra_{cell.task}") == (table, method, task):
-                return cell.text
-    return NONE
+def _printed() -> dict[tuple[str, str], str]:
+    """Method and task → LRA's figure, or else that of the Fourier Transformer's paper."""
+    return {
+        (cell.method, f"lra_{cell.task}"): cell.text
+        for paper, table in PRINTED_IN.items()
+        for cell in load_printed(paper)
+        if cell.table == table
+    }
 
 
 def steps(rows: Iterable[Mapping[str, Any]], caption: str) -> ResultGrid:

@@ -72,6 +72,7 @@ def results_page(folder: Path = REFERENCE) -> str:
         chance_sign=AT_CHANCE,
         lra_scores=lra_grids.scores(lra),
         lra_published=lra_grids.published(rows),
+        lra_published_hosts=_hosts(lra_grids.at_published_length(rows)),
         lra_hosts=_hosts(lra),
         lra_steps=[lra_grids.steps(some, host) for (_, host), some in lra_table2.items()],
     )

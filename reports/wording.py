@@ -29,3 +29,9 @@ def tokens_read(row: Mapping[str, Any]) -> str:
     seen, length = row["tokens_seen_mean"] or row["timed_tokens"], row["length"]
     short = seen is not None and seen < NEARLY_FULL * length
     return f"{seen:,.0f} of {length:,}" if short else f"{length:,}"
+
+
+def signed(value: float, *ends: float) -> str:
+    """A difference in tenths with its sign, and the ends of its interval if given."""
+    text, *others = (f"{number:+.1f}".replace("-", "−") for number in (value, *ends))
+    return f"{text} ({' … '.join(others)})" if others else text

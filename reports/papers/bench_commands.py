@@ -124,10 +124,11 @@ def _overrides(
     batch = printed.extra.get("batch", definition.batch)
     scores_only = measures <= SCORES_ONLY
     measure = "quality" if scores_only else definition.measure
-    sizes = [f"model={_model(definition, cell)}", f"length={length}"]
-    if scores_only and definition.task(task).recipe:
-        own = definition.task(task).model
-        sizes = [f"model={own}"] if own else []
+    printed_task = definition.task(task)
+    if scores_only and printed_task.recipe:
+        sizes = [f"model={printed_task.model}"] if printed_task.model else []
+    else:
+        sizes = [f"model={_model(definition, cell)}", f"length={length}"]
     return (
         f"method={name}" + "".join(f" method.{k}={_value(v)}" for k, v in parameters.items()),
         *sizes,

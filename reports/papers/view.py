@@ -16,7 +16,7 @@ from reports.papers.names import interval, metric_name, printed_text, rounded
 from reports.papers.table import LineKey, PaperCell, PaperTable
 from reports.papers.verdicts import RATIO_FACTOR, SCORE_POINTS, PaperVerdict
 from reports.rows import Row
-from reports.wording import AT_CHANCE
+from reports.wording import AT_CHANCE, signed
 
 RATIOS = ("÷ vanilla's latency", "÷ exact, same engine")
 MOST_OTHERS = 12
@@ -229,7 +229,7 @@ def _delta(cell: PaperCell) -> str:
     delta = cell.judgement.delta
     if delta is None:
         return ""
-    return f"{delta:+.1f}".replace("-", "−") + (" %" if cell.is_ratio else "")
+    return signed(delta) + (" %" if cell.is_ratio else "")
 
 
 # --- what stands beneath them ------------------------------------------------------------------

@@ -12,7 +12,7 @@ from reports.papers.names import interval
 from reports.papers.verdicts import Measured
 from reports.papers.view import TextGrid
 from reports.ruler.scores import LLAMA2_7B_AT_4K, TASKS, Average, Results, Score
-from reports.wording import AT_CHANCE, ENDED
+from reports.wording import AT_CHANCE, ENDED, signed
 
 NOT_RUN = "not run"
 NONE = "–"
@@ -141,9 +141,9 @@ def _difference(average: Average | None, tasks: int) -> str:
     value, lo, hi, _ = average.measured
     fewer = "" if len(average.tasks) == tasks else f", {len(average.tasks)} of {tasks} tasks"
     if lo is None or hi is None:
-        return f"{value:+.1f}{fewer}".replace("-", "−")
+        return signed(value) + fewer
     verdict = " higher" if lo > 0 else " lower" if hi < 0 else ""
-    return f"{value:+.1f} ({lo:+.1f} … {hi:+.1f}){verdict}{fewer}".replace("-", "−")
+    return signed(value, lo, hi) + verdict + fewer
 
 
 def scores(found: Results, length: int) -> TextGrid:
