@@ -41,11 +41,10 @@ def results_page(folder: Path = REFERENCE) -> str:
     for row in rows:
         row["method"] = plugins.method_label(row["method"], row["method_params"])
     quickstart = [row for row in _of_experiment(rows, "quickstart") if row["status"] == Status.OK]
-    frontier = _of_experiment(rows, "frontier")
-    by_model = {
-        model: [row for row in frontier if row["model"] == model]
-        for model in dict.fromkeys(row["model"] for row in frontier)
-    }
+    frontier = [
+        _of_experiment([row for row in rows if row["model"] == model], "frontier")
+        for model in dict.fromkeys(row["model"] for row in _run_by(rows, "frontier"))
+    ]
     compared = [row for row in quickstart if row["method"] != VANILLA]
     lra = [row for row in rows if (row["recipe"] or "").startswith(lra_grids.RECIPES)]
     kv = _of_experiment(rows, "kv")
@@ -63,8 +62,7 @@ def results_page(folder: Path = REFERENCE) -> str:
         at_chance=AT_CHANCE if any(row["at_chance"] for row in compared) else "",
         findings=_findings(compared),
         trainings=_trainings(compared),
-        frontier=[_frontier(rows) for rows in by_model.values()],
-        frontier_hosts=_hosts(frontier),
+        frontier=[(_frontier(some), _hosts(some)) for some in frontier],
         kv=kv_grid.grid(kv),
         kv_hosts=_hosts(kv),
         kv_findings=list(kv_grid.findings(kv)),
