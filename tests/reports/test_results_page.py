@@ -103,17 +103,13 @@ def test_a_table_has_the_rows_of_one_host(tmp_path):
 
 
 def test_each_model_of_the_frontier_has_the_host_that_measured_most_of_it(tmp_path):
-    rows = made.rows(tasks=("narrativeqa",), lengths=(512, 1024), devices=("cpu",),
-                     kinds=(("hub", "finetuned"),), methods=("vcc",))  # fmt: skip
+    made_rows = made.rows(tasks=("narrativeqa",), lengths=(512, 1024), devices=("cpu",),
+                          kinds=(("hub", "finetuned"),), methods=("vcc",))  # fmt: skip
     command = {"command": "bench run experiment=frontier", "verdict": "faster"}
     near = {"model": "small", "host_id": "h2-near", "cpu_model": "EPYC", "ratio": 0.5}
     far = {"model": "base", "host_id": "h2-far", "cpu_model": "Xeon", "ratio": 0.1}
-    Store(tmp_path).append(
-        [
-            *(row | command | near for row in rows),
-            rows[0] | command | far | {"row_id": "far", "cell_key": "far"},
-        ]
-    )
+    rows = [row | command | near for row in made_rows]
+    Store(tmp_path).append([*rows, rows[0] | far | {"row_id": "far", "cell_key": "far"}])
     text = results_page.results_page(tmp_path)
     small, base = text.index("### small"), text.index("### base")
     assert small < text.index("Measured on EPYC") < text.index("×0.50") < base
