@@ -117,6 +117,12 @@ def test_its_small_cells_are_cells(name):
     assert cell.build_task() and plugins.build(dict(cell.method))
 
 
+@pytest.mark.parametrize("name", ["vcc_table1", "vcc_table2", "iceformer_fig5"])
+def test_inputs_of_printed_times_have_the_printed_length(name):
+    """A row of these tasks ends short of it, and its times would answer no printed cell."""
+    assert all(point.request["fill"] for point in points_of(f"experiment={name}")[1])
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_methods_tasks_and_models_of_every_point_fit(name):
     """Parameters that method and task have, and answers that are scored only by a head for them,
