@@ -101,6 +101,13 @@ def test_a_wrong_request_is_one_line_and_exit_code_2(folder, words, told, capsys
     assert code == 2 and len(err) == 1 and told in err[0]
 
 
+def test_a_folder_of_many_methods_also_names_the_nearest(tmp_path, capsys):
+    many = [*(f"rival_{number}" for number in range(100)), "vcc"]
+    Store(tmp_path).append([made.row(row_id=name, method=name) for name in many])
+    code, _, err = bench(capsys, "results", "method=vccc", "--results", tmp_path)
+    assert code == 2 and len(err) == 1 and "'vccc'. Did you mean vcc?" in err[0]
+
+
 def test_nothing_that_fits_is_no_error(folder, capsys):
     code, out, err = bench(capsys, "results", "method=vcc", "status=timeout", "--results", folder)
     assert code == 0 and not out and "no rows" in err[0]
