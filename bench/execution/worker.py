@@ -145,11 +145,6 @@ def keep_freed_memory(kept: Kept = Kept.ALL) -> None:
         kept_blocks.keep(LARGE_BYTES)
 
 
-def trim_freed_memory() -> None:
-    """Return the freed pages that malloc keeps to the kernel, once."""
-    ctypes.CDLL("libc.so.6").malloc_trim(0)
-
-
 def _mallopt(options: dict[int, int]) -> None:
     for option, value in options.items():
         ctypes.CDLL("libc.so.6").mallopt(option, value)

@@ -19,7 +19,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from bench.errors import RequestError, RunError
-from bench.execution import arms, worker
+from bench.execution import arms
 from bench.execution.supervisor import Progress
 from bench.models.base import Family
 from bench.request import protocol
@@ -32,9 +32,6 @@ from tasks.base import Data
 
 LOG = "log.jsonl"
 LOSS_SMOOTHING = 0.05
-TRIM_EVERY = 100
-"""Steps after which the memory that malloc keeps is given back. Batches of many lengths leave holes
-in it: ListOps' kept 12 GB after 4,000 steps, of which one step needs 3."""
 """Weight of the latest loss in the average that is shown."""
 
 
@@ -120,8 +117,6 @@ class Trainer:
                 self._evaluate()
             self.spent["wall_ns"] += time.monotonic_ns() - step_began
             self.save_due |= evaluate or step % self.recipe["save_every"] == 0
-            if step % TRIM_EVERY == 0:
-                worker.trim_freed_memory()
             left = span((time.monotonic() - began) / (step - first) * (total - step))
             tokens_per_s = self.spent["tokens"] / max(self.spent["wall_ns"], 1) * 1e9
             self.report(

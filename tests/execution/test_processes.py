@@ -205,28 +205,6 @@ def test_blocks_are_kept_when_they_are_freed(kept, fresh_mib):
     ]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="malloc is told by glibc's mallopt")
-def test_kept_memory_can_be_given_back():
-    code = """
-        import re
-        import numpy
-        from bench.execution import worker
-        def resident_mib():
-            return int(re.search("VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1]) >> 10
-        worker.keep_freed_memory()
-        before = resident_mib()
-        blocks = [numpy.ones(mib << 17) for mib in (300, 1)]  # the first isn't the heap's end
-        del blocks[0]
-        kept = resident_mib()
-        worker.trim_freed_memory()
-        print(kept - before > 250, resident_mib() - before < 50)
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.split() == ["True", "True"]
-
-
 def test_a_row_of_several_processes_is_consistent_and_says_how_they_differ():
     method, base, process = timed(0.03, 1, true=0.8)
     samples = {

@@ -144,14 +144,6 @@ def test_another_seed_is_another_curve(whole, tmp_path):
     assert losses(run(tmp_path, "seed=1")[1])[0] != losses(whole[2])[0]
 
 
-def test_it_gives_back_freed_memory_at_times_and_keeps_its_curve(whole, tmp_path, monkeypatch):
-    given_back = Mock(side_effect=trainer.worker.trim_freed_memory)
-    monkeypatch.setattr(trainer.worker, "trim_freed_memory", given_back)
-    monkeypatch.setattr(trainer, "TRIM_EVERY", 10)
-    assert losses(run(tmp_path)[1]) == losses(whole[2])
-    assert given_back.call_count == 2
-
-
 def test_a_batch_in_parts_and_recomputed_layers_give_the_same_curve(tmp_path):
     fixed = ("model.config.dropout=0.0", "recipe.steps=4")
     whole_batch = losses(run(tmp_path / "a", *fixed)[1])
