@@ -71,15 +71,12 @@ def published(rows: Iterable[Row]) -> list[ResultGrid]:
     for caption, lines in sorted(newest.items()):
         methods = list(looks(method for _, method, _ in lines))
         keys = sorted(lines, key=lambda key: (kinds.index(key[0]), methods.index(key[1]), key[2]))
-        vanilla = {seed: row for (_, method, seed), row in lines.items() if method == VANILLA}
-        texts = [_published_line(lines[key], printed, vanilla.get(key[2])) for key in keys]
+        texts = [_published_line(lines[key], printed) for key in keys]
         grids.append(ResultGrid(caption, PUBLISHED_HEAD, texts))
     return grids
 
 
-def _published_line(
-    row: Row, printed: Mapping[tuple[str, str], str], vanilla: Row | None
-) -> tuple[str, ...]:
+def _published_line(row: Row, printed: Mapping[tuple[str, str], str]) -> tuple[str, ...]:
     own = row["weights_kind"] == "from-scratch"
     method, task = str(row["method"]), str(row["task"])
     score = Measured(row["value"], row["ci_lo"], row["ci_hi"])
@@ -88,20 +85,18 @@ def _published_line(
         WHOSE[str(row["weights_kind"])],
         str(row["seed"]),
         interval(score, False, row["at_chance"]),
-        _difference(row, vanilla),
+        _difference(row),
         printed.get((method, task), NONE) if own else NONE,
         training_amount(row["training"]) if own else NONE,
     )
 
 
-def _difference(row: Row, vanilla: Row | None) -> str:
-    """Of the same rows' scores, in points; with vanilla's score where that isn't the table's."""
+def _difference(row: Row) -> str:
+    """Of the same rows' scores, in points."""
     if row["method"] == VANILLA or row["value_diff"] is None:
         return NONE
     points = signed(row["value_diff"], row["value_diff_ci_lo"], row["value_diff_ci_hi"])
-    same = vanilla is not None and row["base_value"] == vanilla["value"]
-    other = "" if same else f", from one of {row['base_value']:.1f}"
-    return f"{points} {row['quality_verdict']}{other}"
+    return f"{points} {row['quality_verdict']}"
 
 
 def _printed() -> dict[tuple[str, str], str]:
