@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,10 @@ CHILD_ENVIRONMENT = {
 }
 GPU_ENVIRONMENT = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 """Asked whether there is a GPU, torch doesn't start CUDA, which would not survive a fork."""
+MALLOC_WITHOUT_CACHE = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
+"""For a training: small freed blocks that malloc caches aren't joined with their neighbours, and as
+each step has blocks of other sizes, the holes between them become too small for the next step's.
+Vanilla's ListOps came to hold 12 GB, without the cache 1.3."""
 MEMORY_LIMIT = "BENCH_MEMORY_LIMIT_BYTES"
 """Environment variable: the most bytes a child may allocate. Not part of a cell."""
 SPARE_BYTES = 512 << 20
@@ -53,12 +57,14 @@ PAGE_FAULTS = ("lat_page_faults", "base_page_faults")
 
 @dataclass(frozen=True)
 class CellRun:
-    """A cell, where its predictions go, and the limits of each child."""
+    """A cell, where its predictions go, and the limits of each child. With an `environment` of its
+    own a child is a fresh interpreter: malloc reads it at the start."""
 
     cell: Cell
     results: Path
     deadline_s: float
     progress: Progress | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
 
     def child(self, module: str, **request: Any) -> Outcome:
         """Run `measure` of a module of `bench` in a child, on the cell and `request`."""
@@ -72,9 +78,9 @@ class CellRun:
             deadline_s=self.deadline_s,
             # A GPU's driver maps far more memory than it uses, which the limit would count.
             memory_bytes=child_memory_bytes() if on_cpu else None,
-            environment={**threads, **environment},
+            environment={**threads, **environment, **self.environment},
             progress=self.progress,
-            preload=PRELOAD,
+            preload=() if self.environment else PRELOAD,
         )
 
 
@@ -286,4 +292,5 @@ def train_missing(cell: Cell, progress: Progress | None) -> tuple[Outcome | None
 
 def train(cell: Cell, progress: Progress | None) -> Outcome:
     """Train the cell's weights, or continue; the result is the checkpoint's card."""
-    return CellRun(cell, Path(), TRAINING_DEADLINE_S, progress).child("train.train")
+    run = CellRun(cell, Path(), TRAINING_DEADLINE_S, progress, MALLOC_WITHOUT_CACHE)
+    return run.child("train.train")

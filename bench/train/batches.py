@@ -4,7 +4,9 @@ after a kill sees the batches that it would have seen."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import mmap
+import pickle
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -20,7 +22,7 @@ from tasks.base import Encoded, Row, Task
 
 IGNORED = -100
 CACHED_TOKENS = 1 << 28
-"""Rows of fewer tokens in all are encoded once and kept in memory."""
+"""Rows of as many tokens or fewer in all are encoded once and kept in memory."""
 
 SORTED_BATCHES = 32
 """Rows are sorted by length within this many batches, so that little of a batch is padding."""
@@ -48,8 +50,7 @@ class BatchLoader:
     seed: int
     device: str
     fill: bool = False
-    encoded: dict[str, Encoded] = field(default_factory=dict, repr=False)
-    targets: dict[tuple[str, str], Sequence[int]] = field(default_factory=dict, repr=False)
+    kept: OutsideHeap = field(default_factory=lambda: OutsideHeap(), repr=False)
 
     def __post_init__(self) -> None:
         if len(self.rows) < self.batch:
@@ -82,22 +83,51 @@ class BatchLoader:
         return Batch(ids, sequence, target.to(self.device))
 
     def _encoded(self, row: Row) -> Encoded:
-        if row.id not in self.encoded:
+        encoded: Encoded | None = self.kept.get(row.id)
+        if encoded is None:
             made = self.task.encode(row, self.tokenizer, self.length)
             encoded = _as_arrays(filled(made, self.length) if self.fill else made)
-            if len(self.rows) * self.length > CACHED_TOKENS:
-                return encoded
-            self.encoded[row.id] = encoded
-        return self.encoded[row.id]
+            self._keep(row.id, encoded)
+        return encoded
 
     def _target(self, row: Row, answer: str, encoded: Encoded) -> Sequence[int]:
-        if (row.id, answer) not in self.targets:
+        target: Sequence[int] | None = self.kept.get((row.id, answer))
+        if target is None:
             single = replace(row, references=(answer,))
-            target: Any = np.asarray(self.task.target(single, encoded, self.tokenizer))
-            if row.id not in self.encoded:
-                return list(target)
-            self.targets[row.id, answer] = target
-        return self.targets[row.id, answer]
+            made: Any = np.asarray(self.task.target(single, encoded, self.tokenizer))
+            target = made
+            self._keep((row.id, answer), target)
+        return target
+
+    def _keep(self, key: Hashable, value: Any) -> None:
+        if len(self.rows) * self.length <= CACHED_TOKENS:
+            self.kept.put(key, value)
+
+
+class OutsideHeap:
+    """Values by key, pickled in memory of their own. On malloc's heap, what a step keeps for later
+    ones would lie between its large blocks, which couldn't be joined when they are freed."""
+
+    BLOCK_BYTES = 1 << 26
+
+    def __init__(self) -> None:
+        self.blocks: list[mmap.mmap] = []
+        self.places: dict[Hashable, tuple[mmap.mmap, int, int]] = {}
+
+    def put(self, key: Hashable, value: Any) -> None:
+        pickled = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        if not self.blocks or len(self.blocks[-1]) - self.blocks[-1].tell() < len(pickled):
+            self.blocks.append(mmap.mmap(-1, max(self.BLOCK_BYTES, len(pickled))))
+        block = self.blocks[-1]
+        start = block.tell()
+        self.places[key] = block, start, start + block.write(pickled)
+
+    def get(self, key: Hashable) -> Any:
+        """The value, or None."""
+        if key not in self.places:
+            return None
+        block, start, end = self.places[key]
+        return pickle.loads(block[start:end])
 
 
 def characters(row: Row) -> int:

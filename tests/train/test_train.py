@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 from accelerate.state import AcceleratorState
@@ -25,8 +26,10 @@ from bench.execution import arms, stages
 from bench.measure import other_work, training_step
 from bench.request import plugins, protocol
 from bench.request.schema import MEASURES
+from bench.status import Status
 from bench.store import derived_columns
 from bench.train import train, trainer
+from bench.train.batches import OutsideHeap
 from bench.train.checkpoint import STATE, DiskFull, restore_state, save_state
 from bench.train.optimizer import adamw, load_for_training
 from methods.base import Unsupported
@@ -142,6 +145,55 @@ def test_a_stop_at_any_step_changes_nothing(whole, tmp_path, killed_at, monkeypa
 
 def test_another_seed_is_another_curve(whole, tmp_path):
     assert losses(run(tmp_path, "seed=1")[1])[0] != losses(whole[2])[0]
+
+
+def test_a_training_runs_without_mallocs_cache(tmp_path, monkeypatch):
+    asked = Mock(side_effect=stages.supervise)
+    monkeypatch.setattr(stages, "supervise", asked)
+    few = ("recipe.steps=2", "recipe.eval_every=2", "recipe.dev_rows=4")
+    outcome = stages.train(bench.compose(*TINY, *few, f"checkpoints={tmp_path}"), None)
+    assert outcome.status == Status.OK and outcome.result["steps"] == 2
+    assert asked.call_args.kwargs["environment"].items() >= stages.MALLOC_WITHOUT_CACHE.items()
+    assert not asked.call_args.kwargs["preload"]  # a fork has the malloc of its fork server
+
+
+def test_freed_blocks_are_joined_where_malloc_caches_none():
+    """Steps whose blocks differ in size, with small ones between them."""
+    code = """
+import ctypes, random
+libc = ctypes.CDLL("libc.so.6")
+libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+libc.free.argtypes = [ctypes.c_void_p]
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in "heap _1 _2 _3 _4 _5 _6 _7 _8 _9".split()]
+libc.mallinfo2.restype = Info
+libc.mallopt(-4, 0)  # M_MMAP_MAX: all on the heap
+libc.mallopt(-1, -1)  # M_TRIM_THRESHOLD: which is kept
+draw = random.Random(0)
+for step in range(200):
+    large, blocks = draw.randrange(1 << 16, 1 << 18), []
+    for layer in range(40):
+        blocks += [libc.malloc(large), *(libc.malloc(draw.randrange(16, 1000)) for _ in range(20))]
+    for block in blocks:
+        libc.free(block)
+print(libc.mallinfo2().heap)
+"""
+    held = [
+        int(subprocess.check_output([sys.executable, "-c", code], env={**os.environ, **added}))
+        for added in ({}, stages.MALLOC_WITHOUT_CACHE)
+    ]
+    assert held[1] < held[0]
+
+
+def test_rows_kept_outside_the_heap_are_the_rows(monkeypatch):
+    monkeypatch.setattr(OutsideHeap, "BLOCK_BYTES", 4096)
+    kept = OutsideHeap()
+    values = {i: np.arange(i) for i in (3, 100, 0, 2000, 7, 400, 401)}
+    for key, value in values.items():
+        assert kept.get(key) is None
+        kept.put(key, value)
+    assert all(np.array_equal(kept.get(key), value) for key, value in values.items())
+    assert len(kept.blocks) > 2 and len(kept.blocks[1]) > 4096
 
 
 def test_a_batch_in_parts_and_recomputed_layers_give_the_same_curve(tmp_path):
