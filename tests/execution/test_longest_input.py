@@ -31,7 +31,7 @@ class Limited(stages.CellRun):
 def search(tiny_t5):
     def run(most, end=Status.OOM_HOST):
         cell = bench.compose(f"model={tiny_t5}", "length=512", "probe=max_length")
-        return stages.max_length(Limited(cell, Path(), 1.0, None, most, end))
+        return stages.max_length(Limited(cell, Path(), 1.0, most=most, end=end))
 
     return run
 
