@@ -36,6 +36,32 @@ class Batch(NamedTuple):
     target: Tensor
 
 
+class OutsideHeap:
+    """Values by key, pickled in memory of their own. On malloc's heap, what a step keeps for later
+    ones would lie between its large blocks, which couldn't be joined when they are freed."""
+
+    BLOCK_BYTES = 1 << 26
+
+    def __init__(self) -> None:
+        self.blocks: list[mmap.mmap] = []
+        self.places: dict[Hashable, tuple[mmap.mmap, int, int]] = {}
+
+    def put(self, key: Hashable, value: Any) -> None:
+        pickled = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        if not self.blocks or len(self.blocks[-1]) - self.blocks[-1].tell() < len(pickled):
+            self.blocks.append(mmap.mmap(-1, max(self.BLOCK_BYTES, len(pickled))))
+        block = self.blocks[-1]
+        start = block.tell()
+        self.places[key] = block, start, start + block.write(pickled)
+
+    def get(self, key: Hashable) -> Any:
+        """The value, or None."""
+        if key not in self.places:
+            return None
+        block, start, end = self.places[key]
+        return pickle.loads(block[start:end])
+
+
 @dataclass(frozen=True, eq=False)
 class BatchLoader:
     """Batches of the rows of one split, `batch` rows a step, in a new order each epoch; with `fill`
@@ -50,7 +76,7 @@ class BatchLoader:
     seed: int
     device: str
     fill: bool = False
-    kept: OutsideHeap = field(default_factory=lambda: OutsideHeap(), repr=False)
+    kept: OutsideHeap = field(default_factory=OutsideHeap, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.rows) < self.batch:
@@ -102,32 +128,6 @@ class BatchLoader:
     def _keep(self, key: Hashable, value: Any) -> None:
         if len(self.rows) * self.length <= CACHED_TOKENS:
             self.kept.put(key, value)
-
-
-class OutsideHeap:
-    """Values by key, pickled in memory of their own. On malloc's heap, what a step keeps for later
-    ones would lie between its large blocks, which couldn't be joined when they are freed."""
-
-    BLOCK_BYTES = 1 << 26
-
-    def __init__(self) -> None:
-        self.blocks: list[mmap.mmap] = []
-        self.places: dict[Hashable, tuple[mmap.mmap, int, int]] = {}
-
-    def put(self, key: Hashable, value: Any) -> None:
-        pickled = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-        if not self.blocks or len(self.blocks[-1]) - self.blocks[-1].tell() < len(pickled):
-            self.blocks.append(mmap.mmap(-1, max(self.BLOCK_BYTES, len(pickled))))
-        block = self.blocks[-1]
-        start = block.tell()
-        self.places[key] = block, start, start + block.write(pickled)
-
-    def get(self, key: Hashable) -> Any:
-        """The value, or None."""
-        if key not in self.places:
-            return None
-        block, start, end = self.places[key]
-        return pickle.loads(block[start:end])
 
 
 def characters(row: Row) -> int:
