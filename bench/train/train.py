@@ -44,6 +44,7 @@ def train(cell: Cell, report: Progress) -> dict[str, Any]:
         if card is None:
             card = Trainer(cell, folder, accelerator, report).run()
         accelerator.wait_for_everyone()
+    accelerator.end_training()  # a gloo thread at work while the interpreter ends aborts it
     return card
 
 

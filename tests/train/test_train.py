@@ -213,11 +213,26 @@ def test_bfloat16_follows_float32(whole, tmp_path):
         run(tmp_path / "half", "recipe.dtype=float16")
 
 
-def test_two_processes_share_a_batch(tmp_path):
+AS_MODULE = """
+import pathlib, runpy, sys
+del sys.argv[1]
+module = sys.argv.pop(1)
+try:
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+finally:
+    left = [file.read_text().strip() for file in pathlib.Path("/proc/self/task").glob("*/comm")]
+    assert not any("gloo" in name for name in left), left
+"""
+"""`python -c AS_MODULE -m NAME …` runs the module as `python -m NAME …` and fails if it leaves a
+gloo thread: one that still works while the interpreter ends aborts the process."""
+
+
+def test_two_processes_share_a_batch_and_leave_no_thread(tmp_path):
     fixed = ("model.config.dropout=0.0", "recipe.steps=4")
     alone = losses(run(tmp_path / "one", *fixed)[1])
     launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2")
-    child = launch(tmp_path / "two", sys.executable, *launcher, words=fixed)
+    process = ("--no-python", sys.executable, "-c", AS_MODULE)
+    child = launch(tmp_path / "two", sys.executable, *launcher, *process, words=fixed)
     _, output = child.communicate()
     assert child.returncode == 0, output[-2000:]
     assert losses(logged(tmp_path / "two")) == pytest.approx(alone, rel=1e-4)
