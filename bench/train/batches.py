@@ -6,12 +6,13 @@ from __future__ import annotations
 import functools
 import mmap
 import pickle
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from bench.errors import RequestError
@@ -20,6 +21,7 @@ from bench.execution.filled_rows import filled
 from methods.base import SequenceInfo
 from tasks.base import Encoded, Row, Task
 
+Value = TypeVar("Value")
 IGNORED = -100
 CACHED_TOKENS = 1 << 28
 """Rows of as many tokens or fewer in all are encoded once and kept in memory."""
@@ -95,7 +97,7 @@ class BatchLoader:
         encoded = [self._encoded(row) for row in rows]
         ids, sequence = arms.collate(encoded, self.device)
         answers = [row.references[epoch % len(row.references)] for row in rows]
-        targets: list[Sequence[int]]
+        targets: Sequence[Sequence[int] | NDArray[np.int64]]
         if self.task.answers == "text":
             end, most = self.tokenizer.eos_token_id, self.target_length - 1
             token_ids = self.tokenizer(answers, add_special_tokens=False).input_ids
@@ -109,25 +111,26 @@ class BatchLoader:
         return Batch(ids, sequence, target.to(self.device))
 
     def _encoded(self, row: Row) -> Encoded:
-        encoded: Encoded | None = self.kept.get(row.id)
-        if encoded is None:
+        def encode() -> Encoded:
             made = self.task.encode(row, self.tokenizer, self.length)
-            encoded = _as_arrays(filled(made, self.length) if self.fill else made)
-            self._keep(row.id, encoded)
-        return encoded
+            return _as_arrays(filled(made, self.length) if self.fill else made)
 
-    def _target(self, row: Row, answer: str, encoded: Encoded) -> Sequence[int]:
-        target: Sequence[int] | None = self.kept.get((row.id, answer))
-        if target is None:
+        return self._once(row.id, encode)
+
+    def _target(self, row: Row, answer: str, encoded: Encoded) -> NDArray[np.int64]:
+        def target() -> NDArray[np.int64]:
             single = replace(row, references=(answer,))
-            made: Any = np.asarray(self.task.target(single, encoded, self.tokenizer))
-            target = made
-            self._keep((row.id, answer), target)
-        return target
+            return np.asarray(self.task.target(single, encoded, self.tokenizer))
 
-    def _keep(self, key: Hashable, value: Any) -> None:
-        if len(self.rows) * self.length <= CACHED_TOKENS:
-            self.kept.put(key, value)
+        return self._once((row.id, answer), target)
+
+    def _once(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        value: Value | None = self.kept.get(key)
+        if value is None:
+            value = make()
+            if len(self.rows) * self.length <= CACHED_TOKENS:
+                self.kept.put(key, value)
+        return value
 
 
 def characters(row: Row) -> int:
