@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import os
+import sys
 import traceback
 from collections.abc import Iterable, Iterator
+
+TRACEBACK = "BENCH_TRACEBACK"
+"""The environment variable that shows the traceback of an error."""
 
 
 class RequestError(Exception):
@@ -40,6 +45,12 @@ def errors_of(name: str, target: str) -> Iterator[None]:
         raise
     except (Exception, SystemExit) as error:
         raise RequestError(f"{name}: {described(error, target)}") from error
+
+
+def print_traceback() -> None:
+    """Print the traceback of the error that is handled, where the user asks for it."""
+    if os.environ.get(TRACEBACK):
+        traceback.print_exc(file=sys.stderr)
 
 
 def described(error: BaseException, target: str = "") -> str:

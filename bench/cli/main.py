@@ -6,18 +6,23 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import os
 import shlex
 import signal
 import sys
 import time
-import traceback
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from bench.cli.commands import COMMANDS, overview
-from bench.errors import RequestError, RunError, described, unknown
+from bench.errors import (
+    TRACEBACK,
+    RequestError,
+    RunError,
+    described,
+    print_traceback,
+    unknown,
+)
 from bench.request import limits, plugins
 from bench.request.other_names import not_a_word
 from bench.status import Status
@@ -27,7 +32,6 @@ from bench.units import span
 WORTH_SAYING_S = 10.0
 """Work before the first stage that takes longer is announced."""
 
-TRACEBACK = "BENCH_TRACEBACK"
 """Environment variable: set, an error is printed with its traceback, for who writes a plugin."""
 
 
@@ -68,8 +72,7 @@ def _outcome(arguments: Sequence[str]) -> tuple[int, str]:
     except BrokenPipeError:
         return 1, ""
     except Exception as error:
-        if os.environ.get(TRACEBACK):
-            traceback.print_exc()
+        print_traceback()
         if isinstance(error, (RequestError, RunError)):
             return 2 if isinstance(error, RequestError) else 1, str(error)
         if isinstance(error, OSError):
@@ -119,7 +122,7 @@ def run(arguments: Sequence[str]) -> int:
                 force=request["force"],
                 deadline_s=request["deadline_s"],
                 progress=stream.following(0, progress),
-                command=command,
+                experiment=request["experiment"],
             )
         outcome = replace(job.outcome_of(row), seconds=time.monotonic() - began)
         job.write_end(stream, 0, outcome)

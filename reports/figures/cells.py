@@ -148,7 +148,7 @@ def spread(panels: Settings, most: int) -> list[Panel]:
     """Of each setting the length with most methods (the longest of several), then of each the
     second, until there are enough; in the order of settings and lengths."""
     heads = panels.heads
-    settings = list(zip(*(heads[name].astype(str) for name in SETTING), strict=True))
+    settings = list(zip(*(heads[name].map(str) for name in SETTING), strict=True))
     lengths, methods = heads["length"].to_list(), heads["methods"].to_list()
     turns: dict[tuple[str, ...], int] = {}
     order: list[tuple[int, int, int]] = []

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from collections.abc import Sequence
 
 import pandas as pd
 
+from bench.request import plugins
+
 
 def of_newest_code(frame: pd.DataFrame, setting: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
-    """Of each method in each setting the rows of its newest code there, so that no mean and no
-    curve is of two versions, and what to say of others."""
+    """For each method in each setting the rows of its newest code there, so that no mean and no
+    curve mixes two versions, and a warning for each method with older rows. Versions are compared
+    among rows of the same composition: a method with another method within it, such as snapkv with
+    prefill=vertical_slash, has the code of both."""
     older = _older(frame, setting)
     left_out = frame.loc[older, "method"].value_counts().sort_index()
     kept = frame[~older]
@@ -25,10 +31,21 @@ def of_newest_code(frame: pd.DataFrame, setting: Sequence[str]) -> tuple[pd.Data
     return kept, said
 
 
+@functools.lru_cache(maxsize=4096)
+def _composition(params: str) -> str:
+    """The code that a method's version covers besides its own, from its parameters (JSON): the
+    methods within it and the module that it runs."""
+    values = json.loads(params)
+    within = [value["target"] for value in values.values() if plugins.is_part(value)]
+    return json.dumps([sorted(within), values.get(plugins.MODULE)])
+
+
 def _older(frame: pd.DataFrame, by: Sequence[str]) -> pd.Series[bool]:
     """Which rows are of older code than the newest row of their method and of these columns."""
     known = frame["method_version"].notna()
     ordered = frame[known].sort_values("created_utc", kind="stable")
-    groups = ordered.groupby(["method", *by], dropna=False, sort=False, observed=True)
+    composition = ordered["method_params"].map(_composition, na_action="ignore")
+    ordered = ordered.assign(composition=composition)
+    groups = ordered.groupby(["method", "composition", *by], dropna=False, sort=False, observed=True)
     newest = groups["method_version"].transform("last").reindex(frame.index)
     return known & frame["method_version"].ne(newest)

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.errors import RequestError, unknown
+from bench.errors import RequestError, described, print_traceback, unknown
 from bench.terminal.arguments import parser_for
 from bench.units import counted
 from reports.figures.catalogue import figures
@@ -20,7 +20,8 @@ PANELS = {"full": 6, "column": 3}
 
 
 def plot(arguments: Sequence[str]) -> int:
-    """Draw figures; a wrong request where one that was named has nothing to draw."""
+    """Draw figures; a wrong request where one that was named has nothing to draw. A figure that
+    fails is named and doesn't stop the others; the exit code is then 1."""
     known = figures()
     width = max(map(len, known))
     lines = (f"  {name:<{width}}  {one.shows}" for name, one in known.items())
@@ -56,22 +57,29 @@ def plot(arguments: Sequence[str]) -> int:
     for warning in rows.warnings:
         print(f"bench: {warning}", file=sys.stderr)
     _make(options.out)
-    drawn = 0
+    drawn, failed = 0, 0
     for name in _with_progress(names or list(known)):
-        drawing = known[name].draw(rows, most)
+        try:
+            drawing = known[name].draw(rows, most)
+            files = save(drawing, name, options.out, formats, options.width) if drawing else []
+        except OSError as error:
+            raise RequestError(f"can't write into {options.out}: {error.strerror}") from error
+        except Exception as error:
+            if names and isinstance(error, RequestError):
+                raise
+            print_traceback()
+            print(f"{name}: {described(error)}", file=sys.stderr)
+            failed += 1
+            continue
         if drawing is None:
             missing = f"{name}: nothing to draw: it needs {known[name].needs}"
             if names:
                 raise RequestError(missing)
             print(missing, file=sys.stderr)
             continue
-        try:
-            files = save(drawing, name, options.out, formats, options.width)
-        except OSError as error:
-            raise RequestError(f"can't write into {options.out}: {error.strerror}") from error
         drawn += 1
         print(_written(files, drawing.left_out))
-    return 0 if drawn else 1
+    return 0 if drawn and not failed else 1
 
 
 def _written(files: Sequence[Path], left_out: int) -> str:

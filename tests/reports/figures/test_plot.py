@@ -10,13 +10,14 @@ import pytest
 from matplotlib.figure import Figure
 
 from bench.cli.main import main
+from bench.request.plugins import ROOT
 from bench.store.store import Store
 from reports.figures import published, style
 from reports.figures.catalogue import figures
 from reports.figures.cells import load
 from reports.figures.command import plot
 from reports.figures.kinds import by_length, iso_cost, lra, pareto
-from reports.figures.sheet import save
+from reports.figures.sheet import FORMATS, save
 from reports.figures.ticks import score_axis, thousands
 from reports.looks import looks
 from tests.reports.figures.made_rows import COSTS, failed, frontier, measured, store
@@ -70,6 +71,41 @@ def made(tmp_path_factory):
     for name, text in STUDIES.items():
         (folder / "studies" / f"{name}-1.csv").write_text(text)
     return folder
+
+
+def test_every_figure_is_drawn_from_the_reference_rows(tmp_path):
+    """Each on its own, as one that fails doesn't stop `bench plot`."""
+    rows = load(ROOT / "results/reference")
+    drawn = {name: kind.draw(rows, 6) for name, kind in figures().items()}
+    for number, (name, figure) in enumerate(drawn.items()):
+        if figure is not None:
+            save(figure, name, tmp_path, [FORMATS[number % len(FORMATS)]], "full")
+    assert sum(figure is not None for figure in drawn.values()) >= 13
+
+
+def test_a_figure_that_fails_is_named_and_the_others_are_drawn(made, tmp_path, capsys, monkeypatch):
+    def fail(rows, most):
+        raise TypeError("'<' not supported")
+
+    known = figures()
+    monkeypatch.setitem(known, "fidelity_speed", known["fidelity_speed"]._replace(draw=fail))
+    monkeypatch.setattr("reports.figures.command.figures", lambda: known)
+    code, error = run(capsys, "--results", made, "--out", tmp_path, "--format", "svg")
+    assert code == 1
+    assert "fidelity_speed: TypeError: '<' not supported" in error
+    assert len(list(tmp_path.glob("*.svg"))) == len(known) - 1
+
+
+def test_versions_are_compared_among_rows_of_one_composition(tmp_path, capsys):
+    """A method with another within it has the code of both, so that its version is another."""
+    part = {"prefill": {"name": "vertical_slash", "target": "methods.x:VerticalSlash"}}
+    costs = COSTS["iceformer"]
+    plain = measured("snapkv", 512, method_version="plain", costs=costs)
+    within = measured("snapkv", 512, method_version="with", params=part, costs=costs)
+    folder = store(tmp_path, [plain, within | {"created_utc": "2027-01-01T00:00:00+00:00"}])
+    rows = load(folder)
+    assert len(rows.cells[rows.cells["method"].str.contains("snapkv")]) == 2
+    assert not rows.warnings
 
 
 def test_every_kind_of_figure_is_drawn(made, tmp_path):

@@ -13,7 +13,7 @@ from bench.request.overrides import check_overrides
 from bench.request.schema import MEASURES
 from bench.store.store import Store
 from reports.papers.bench_commands import cell_commands, commands
-from reports.papers.command import FORMATS
+from reports.papers.command import FORMATS, paper_tables
 from reports.papers.definitions import load_definitions
 from reports.papers.printed import load_printed
 from reports.papers.view import view
@@ -44,6 +44,14 @@ def test_a_table_names_what_there_is(name):
     assert set(definition.reference) <= set(definition.methods)
     for names in definition.averages.values():
         assert set(names) <= set(definition.tasks)
+
+
+def test_every_table_is_written_from_the_reference_rows():
+    tables = paper_tables([plugins.ROOT / "results/reference"])
+    assert [found.definition.name for found in tables] == TABLES
+    for found in tables:
+        for name, write in FORMATS.items():
+            assert write(found), (found.definition.name, name)
 
 
 @pytest.mark.parametrize("name", TABLES)
