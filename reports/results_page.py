@@ -77,7 +77,7 @@ def results_page(folder: Path = REFERENCE) -> str:
 
 
 def _run_by(rows: Iterable[Row], experiment: str) -> list[Row]:
-    return [row for row in rows if f"experiment={experiment}" in (row["command"] or "")]
+    return [row for row in rows if row["experiment"] == experiment]
 
 
 def _of_experiment(rows: Iterable[Row], name: str) -> list[Row]:

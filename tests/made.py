@@ -75,7 +75,7 @@ def answered(results: Path, model: Path, right: Sequence[bool], base: Sequence[b
     predict(results, cell, right)
     if base is not None:
         predict(results, cell.baseline(), base)
-    columns = runner.identity(cell, None) | derived_columns.quality(cell, results, base is not None)
+    columns = runner.identity(cell) | derived_columns.quality(cell, results, base is not None)
     Store(results).append([columns | {"host_id": "here"} | more])
     return columns
 

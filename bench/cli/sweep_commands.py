@@ -51,8 +51,7 @@ def run_sweep(overrides: Sequence[str]) -> int:
         stream.exit_code = sweep.exit_code(plan, outcomes)
     if unmeasured := budget.left_out(plan, outcomes):
         try:
-            words = shlex.join(["bench", "run", "-m", *events.without(overrides)])
-            budget.store_rows(plan, unmeasured, words, here=plan.engine != launchers.SLURM)
+            budget.store_rows(plan, unmeasured, here=plan.engine != launchers.SLURM)
         except (RequestError, StoreError) as error:
             print(f"bench: no rows for what the budget left out: {error}", file=sys.stderr)
     sweep_summary.show(plan, outcomes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.abc
 import json
 import sys
@@ -19,7 +20,7 @@ from bench.execution.stages import CellRun, Columns
 from bench.execution.supervisor import Outcome, Progress
 from bench.host import gpu, host, job
 from bench.models import auto
-from bench.request import code_hash, plugins, protocol
+from bench.request import code_hash, command, plugins, protocol
 from bench.request.cell import Cell
 from bench.request.training_record import training_of
 from bench.status import Status, WeightsProtocol
@@ -53,12 +54,13 @@ def run(
     force: bool = False,
     deadline_s: float = 3600.0,
     progress: Progress | None = None,
-    command: str | None = None,
+    experiment: str | None = None,
 ) -> ReturnedRow:
     """Run one cell and store its row; a finished cell's row is returned as it is. While another
     process runs the cell into the same folder, wait for its row.
 
-    However a child ends there is a row: its `status` says how. Raises RequestError for a usage
+    However a child ends there is a row: its `status` says how. `experiment` is the name of the
+    experiment that requested the cell. Raises RequestError for a usage
     error, StoreError when the row can't be written, JobPreempted when Slurm ends the cell's job.
     """
     results = Path(results).expanduser().resolve()
@@ -77,7 +79,7 @@ def run(
     with cell_lock.held(results, cell.key, report):
         if Store(results).shards() != shards:  # another run may have ended meanwhile
             finished, attempts = _stored(results, cell, force)
-        return finished or _run(CellRun(cell, results, deadline_s, progress), attempts, command)
+        return finished or _run(CellRun(cell, results, deadline_s, progress), attempts, experiment)
 
 
 def _stored(results: Path, cell: Cell, force: bool) -> tuple[ReturnedRow | None, int]:
@@ -89,7 +91,7 @@ def _stored(results: Path, cell: Cell, force: bool) -> tuple[ReturnedRow | None,
     return cast(ReturnedRow, row | {"reused": True}), attempts
 
 
-def _run(run: CellRun, attempts: int, command: str | None) -> ReturnedRow:
+def _run(run: CellRun, attempts: int, experiment: str | None) -> ReturnedRow:
     """Measure the cell, of which there were so many attempts, and store its row."""
     began = time.monotonic_ns()
     since = spawn.counters()
@@ -100,7 +102,8 @@ def _run(run: CellRun, attempts: int, command: str | None) -> ReturnedRow:
         reasons = filter(None, (columns.get("noise_reason"), throttled))
         columns |= {"noisy": True, "noise_reason": "; ".join(reasons)}
     columns |= _concurrency(cell, columns.get("noise_reason"), neighbours | job.neighbours())
-    row = identity(cell, command)
+    row = identity(cell, run.deadline_s)
+    row["experiment"] = experiment
     row["attempt"] += attempts
     row["wall_total_ns"] = time.monotonic_ns() - began
 
@@ -155,10 +158,10 @@ def store_unmeasured(cell: Cell, results: Path, status: str, detail: str, **colu
 def unmeasured_row(cell: Cell, status: str, detail: str, **columns: Any) -> Row:
     """The row of a cell of which nothing was measured."""
     columns |= {"status": Status(status), "status_detail": detail}
-    return identity(cell, None) | cast(Row, columns)
+    return identity(cell) | cast(Row, columns)
 
 
-def identity(cell: Cell, command: str | None) -> Row:
+def identity(cell: Cell, deadline_s: float | None = None) -> Row:
     """The columns that are known before anything is measured."""
     columns: Row = {
         "schema_version": SCHEMA_VERSION,
@@ -168,7 +171,7 @@ def identity(cell: Cell, command: str | None) -> Row:
         "protocol": PROTOCOL,
         "cell_key": cell.key,
         "cell": cell.stored_json(),
-        "command": command,
+        "command": _command(cell, deadline_s),
         "method_version": code_hash.code_sha256(plugins.targets(cell.method))[:12],
         "task_version": str(cell.task["version"]),
         "truncation_side": cell.task.get("truncation_side", "right"),
@@ -177,6 +180,13 @@ def identity(cell: Cell, command: str | None) -> Row:
     if (learned := _learned_positions(cell)) and learned < cell.length:
         columns["positions_learned"] = learned
     return columns | cast(Row, cell.columns) | _weights(cell) | cast(Row, job.columns())
+
+
+def _command(cell: Cell, deadline_s: float | None) -> str | None:
+    """None for a cell that was not composed from the files in conf/."""
+    with contextlib.suppress(RequestError):
+        return command.of(cell, deadline_s)
+    return None
 
 
 def _learned_positions(cell: Cell) -> int | None:

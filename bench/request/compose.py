@@ -91,6 +91,7 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
     from omegaconf.errors import OmegaConfBaseException
 
     schema.register()
+    outer = GlobalHydra.instance().hydra  # of a sweep that runs its cells in this process
     GlobalHydra.instance().clear()
     words = hydra_overrides(overrides)
     try:
@@ -119,6 +120,8 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
         cause = str(error.__cause__ or "").strip().splitlines()
         text = "; ".join([*lines[:2], *(line for line in cause[:1] if line not in lines)])
         raise RequestError(text) from error
+    finally:
+        GlobalHydra.instance().hydra = outer
 
 
 def _wrong_type(cause: BaseException | None, overrides: Sequence[str]) -> RequestError | None:
@@ -193,7 +196,15 @@ def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
         "method": parameters.checked("method", method),
         "task": parameters.checked("task", own),
         "length": min(request["length"], longest) if longest else request["length"],
+        "experiment": _experiment(overrides),
     }
+
+
+def _experiment(overrides: Sequence[str]) -> str | None:
+    """The name of the experiment among the overrides."""
+    names = [value for key, _, value in (each.partition("=") for each in overrides)
+             if key == "experiment"]  # fmt: skip
+    return names[-1] if names else None
 
 
 def _check_config(model: Mapping[str, Any]) -> None:

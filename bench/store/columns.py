@@ -60,6 +60,7 @@ class GeneralColumns(TypedDict, total=False):
     code_dirty: Annotated[bool | None, "its code differed from that commit"]
     config_sha: Annotated[str | None, "sha256 of the composed configuration"]
     command: Annotated[str | None, "command that gives this row again"]
+    experiment: Annotated[str | None, "experiment that requested it"]
     launcher: Annotated[str | None, "what started the run: local, joblib, slurm, …"]
     slurm_job_id: Annotated[str | None, "job number on a cluster"]
     node: Annotated[str | None, "name of the cluster's node"]

@@ -120,7 +120,7 @@ def left_out(plan: Plan, outcomes: Sequence[CellOutcome]) -> list[tuple[Planned,
     ]
 
 
-def store_rows(plan: Plan, cells: Sequence[tuple[Planned, str]], command: str, here: bool) -> int:
+def store_rows(plan: Plan, cells: Sequence[tuple[Planned, str]], here: bool) -> int:
     """Stores rows `skipped` for cells that the budget left out, each with its reason, except where
     the store has a row of the cell. `here`: this machine would have run them. Returns the number of
     rows. Raises RequestError and StoreError."""
@@ -142,7 +142,11 @@ def store_rows(plan: Plan, cells: Sequence[tuple[Planned, str]], command: str, h
             continue
         detail = f"not measured for the budget of {plan.budget}: {reason}"
         row = runner.unmeasured_row(
-            cell, Status.SKIPPED, detail, status_stage="plan", command=command
+            cell,
+            Status.SKIPPED,
+            detail,
+            status_stage="plan",
+            experiment=planned.request["experiment"],
         )
         rows.append(host.fingerprint(cell.threads, cell.device["kind"]) | row if here else row)
     store.append(rows)

@@ -52,10 +52,9 @@ def run_job(config: Any) -> int:
 
     progress("starts", 0, 0)
     began = time.monotonic()
-    command = f"bench run {' '.join(hydra.overrides.task)}"
     try:
         request = compose.resolve(compose.to_dict(config), hydra.overrides.task)
-        outcome = _run(request, command, progress)
+        outcome = _run(request, progress)
     except environment.JobPreempted:
         progress("is ended", 0, 0)
         # A job that returns would tell Slurm that nothing is left to do.
@@ -95,7 +94,7 @@ def one_cell(events: EventStream, overrides: Sequence[str], **content: Any) -> I
             raise
 
 
-def _run(request: dict[str, Any], command: str, progress: Callable[..., None]) -> CellOutcome:
+def _run(request: dict[str, Any], progress: Callable[..., None]) -> CellOutcome:
     """Runs one request. All errors become outcomes, so that the other cells of the sweep run."""
     from bench.execution import runner
     from bench.request.cell import Cell
@@ -105,7 +104,7 @@ def _run(request: dict[str, Any], command: str, progress: Callable[..., None]) -
         cell = Cell.of(request)
         row = runner.run(
             cell, results, force=request["force"], deadline_s=request["deadline_s"],
-            progress=progress, command=command,
+            progress=progress, experiment=request["experiment"],
         )  # fmt: skip
     except RequestError as error:
         return CellOutcome(2, PlanState.REFUSED, str(error))
@@ -117,7 +116,7 @@ def _run(request: dict[str, Any], command: str, progress: Callable[..., None]) -
         # Matched by name, as submitit is an extra: a job's last time limit, after all its requeues.
         if type(error).__name__ == "UncompletedJobError":
             detail = f"the job's time limit: {error}"
-            lost = runner.store_unmeasured(cell, results, Status.TIMEOUT, detail, command=command)
+            lost = runner.store_unmeasured(cell, results, Status.TIMEOUT, detail)
             return CellOutcome(1, Status.TIMEOUT, detail, lost["row_id"])
         return CellOutcome(1, Status.ERROR, f"{type(error).__name__}: {error}")
     return outcome_of(row)

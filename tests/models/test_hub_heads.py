@@ -162,7 +162,7 @@ def test_positions_past_the_table_are_named_in_the_row(tmp_path):
         for length, expected in ((learned, None), (learned + 1, learned)):
             words = [f"model={model}", f"length={length + 128}", "n=1", "measure=speed"]
             cell = replace(Cell.of(compose(words)), length=length)
-            assert identity(cell, None).get("positions_learned") == expected
+            assert identity(cell).get("positions_learned") == expected
     assert auto.learned_positions(plugins.ROOT / "bench/models/embedded/t5") is None
     config = plugins.conf("model", "random-bert-base")["config"]
     assert auto.learned_positions(plugins.ROOT, config) == 512

@@ -18,7 +18,7 @@ def score(method: str, task: str, length: int, value: float, **more: Any) -> dic
         "model": "embedded-llama", "n_samples_planned": 16, "n_scored": 16, "metric": "m",
         "value": value, "ci_lo": value - REACH, "ci_hi": value + REACH, "chance": 0.0,
         "higher_is_better": True, "at_chance": value <= REACH,
-        "command": "bench run experiment=ruler",
+        "experiment": "ruler",
     }  # fmt: skip
     if method != "vanilla":
         columns |= {"base_value": 80.0, "base_ci_lo": 65.0, "base_ci_hi": 95.0,

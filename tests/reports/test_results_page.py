@@ -46,7 +46,7 @@ def test_the_page_has_a_line_for_each_reference_row(tmp_path):
     quickstart = {
         (row["task"], plugins.method_label(row["method"], row["method_params"]))
         for row in rows
-        if "experiment=quickstart" in (row["command"] or "") and row["status"] == "ok"
+        if row["experiment"] == "quickstart" and row["status"] == "ok"
     }
     assert len(quickstart) > 20
     for task, method in quickstart:
@@ -62,7 +62,6 @@ def test_the_frontier_says_how_far_each_method_goes(tmp_path):
     kinds = (("hub", "finetuned"),)
     plain, row = made.rows(tasks=("narrativeqa",), lengths=(512,), devices=("cpu",), kinds=kinds,
                            methods=("vanilla", "vcc"))  # fmt: skip
-    command = "bench run experiment=frontier scale=small"
     cells = [
         plain | {"lat_median_ns": 1_234_000_000, "length": 512},
         row | {"ratio": 0.5, "verdict": "faster", "mem_ratio": 1.25, "length": 512,
@@ -79,7 +78,7 @@ def test_the_frontier_says_how_far_each_method_goes(tmp_path):
         plain | {"status": "skipped", "length": 32768},
         row | {"status": "skipped", "length": 131072},
     ]  # fmt: skip
-    more = [{"row_id": f"r{i}", "cell_key": f"c{i}", "command": command} for i in range(9)]
+    more = [{"row_id": f"r{i}", "cell_key": f"c{i}", "experiment": "frontier"} for i in range(9)]
     Store(tmp_path).append(cell | own for cell, own in zip(cells, more, strict=True))
     text = results_page.results_page(tmp_path)
     lines = lines_of(text, 3)
@@ -94,8 +93,8 @@ def test_the_frontier_says_how_far_each_method_goes(tmp_path):
 def test_a_table_has_the_rows_of_one_host(tmp_path):
     rows = made.rows(tasks=("narrativeqa",), lengths=(512, 1024), devices=("cpu",),
                      kinds=(("hub", "finetuned"),), methods=("vcc",))  # fmt: skip
-    command = {"command": "bench run experiment=frontier scale=small", "verdict": "faster"}
-    rows = [row | command | {"ratio": 0.5} for row in rows]
+    asked = {"experiment": "frontier", "verdict": "faster"}
+    rows = [row | asked | {"ratio": 0.5} for row in rows]
     far = rows[0] | {"host_id": "h2-far", "row_id": "far", "ratio": 0.1}
     Store(tmp_path).append([*rows, far | {"created_utc": "2027-01-01T00:00:00+00:00"}])
     text = results_page.results_page(tmp_path)
@@ -105,10 +104,10 @@ def test_a_table_has_the_rows_of_one_host(tmp_path):
 def test_each_model_of_the_frontier_has_the_host_that_measured_most_of_it(tmp_path):
     made_rows = made.rows(tasks=("narrativeqa",), lengths=(512, 1024), devices=("cpu",),
                           kinds=(("hub", "finetuned"),), methods=("vcc",))  # fmt: skip
-    command = {"command": "bench run experiment=frontier", "verdict": "faster"}
+    asked = {"experiment": "frontier", "verdict": "faster"}
     near = {"model": "small", "host_id": "h2-near", "cpu_model": "EPYC", "ratio": 0.5}
     far = {"model": "base", "host_id": "h2-far", "cpu_model": "Xeon", "ratio": 0.1}
-    rows = [row | command | near for row in made_rows]
+    rows = [row | asked | near for row in made_rows]
     Store(tmp_path).append([*rows, rows[0] | far | {"row_id": "far", "cell_key": "far"}])
     text = results_page.results_page(tmp_path)
     small, base = text.index("### small"), text.index("### base")
@@ -119,7 +118,7 @@ def test_each_model_of_the_frontier_has_the_host_that_measured_most_of_it(tmp_pa
 def test_each_host_has_its_own_table_of_training_steps(tmp_path):
     [row] = made.rows(tasks=("lra_text",), lengths=(1024,), devices=("cpu",), methods=("vanilla",),
                       kinds=(("local", "random"),))  # fmt: skip
-    step = {"command": "bench run -m experiment=lra_table2", "train_ratio": None, "threads": 1}
+    step = {"experiment": "lra_table2", "train_ratio": None, "threads": 1}
     hosts = {"h2-near": "avx avx2 avx512f", "h2-far": "avx avx2"}
     Store(tmp_path).append(
         row | step | {"row_id": host, "host_id": host, "instruction_sets": sets,
@@ -139,8 +138,8 @@ def test_scores_of_the_same_weights_stand_apart_from_trainings(tmp_path):
     training = {"from": "t5", "steps": None, "hours": 1.58, "supervision": "answers"}
     own = {"quality_comparison": "each trained for itself", "training": json.dumps(training)}
     words = ({"quality_comparison": "same weights", "value": 20.0}, own | {"value": 40.0})
-    command = {"command": "bench run experiment=quickstart", "base_value": 30.0, "method": "vcc"}
-    rows = [row | more | command for row, more in zip(both, words, strict=True)]
+    asked = {"experiment": "quickstart", "base_value": 30.0, "method": "vcc"}
+    rows = [row | more | asked for row, more in zip(both, words, strict=True)]
     Store(tmp_path).append(rows)
     text = results_page.results_page(tmp_path)
     lines = [line for line in text.splitlines() if line.startswith("| narrativeqa")]
@@ -161,8 +160,7 @@ def test_a_table_is_of_the_host_that_measured_most_of_its_rows():
 
     def of_ruler(host: str, status: str, day: int) -> dict:
         created = f"2026-01-{day:02}T00:00:00+00:00"
-        command = "bench run experiment=ruler"
-        return {"command": command, "host_id": host, "status": status, "created_utc": created}
+        return {"experiment": "ruler", "host_id": host, "status": status, "created_utc": created}
 
     left_out = [of_ruler("one", "skipped", 9)] * 3
     found, older = [of_ruler("two", "ok", 5)] * 2, [of_ruler("three", "ok", 4)] * 2

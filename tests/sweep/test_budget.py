@@ -64,7 +64,7 @@ def test_what_is_left_out_becomes_rows_once_and_is_still_to_do(tmp_path):
     made = plan([*words, "budget=1h"])
     for _ in range(2):
         left = [(planned, "too long") for planned in made.cells]
-        budget.store_rows(made, left, "bench run -m …", here=True)
+        budget.store_rows(made, left, here=True)
     rows = Store(tmp_path).rows().to_pylist()
     assert {(row["method"], row["status"]) for row in rows} == {
         ("vanilla", "skipped"), ("vcc", "skipped")}  # fmt: skip

@@ -1,0 +1,133 @@
+"""The command of a cell composes to the same cell, for every row that is shipped and for words that
+people give."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import shlex
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from bench.request import command, compose
+from bench.request.cell import Cell
+from bench.request.plugins import ROOT
+from bench.store.store import Store
+
+PARTS = 4
+NUMBERS = ("seed", "length", "threads")
+"""Words in which many commands differ: what Hydra composes for one of them is used for all."""
+
+
+@functools.cache
+def shipped() -> list[dict[str, Any]]:
+    columns = ["row_id", "command", "cell", "cell_key"]
+    rows: list[dict[str, Any]] = Store(ROOT / "results/reference").rows(columns).to_pylist()
+    return rows
+
+
+def key_of(request: dict[str, Any], stored: Cell) -> str:
+    """The key of a request's cell, by the code of the stored row: weights and rows that a recipe
+    trains on count by the code that trained them."""
+    cell = Cell.with_rows(request, stored.data["split"], stored.data["sha256"])
+    model = {**cell.model}
+    if "training" in model:
+        model["training"] = stored.model["training"]
+    return replace(cell, code_sha256=stored.code_sha256, model=model).key
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_shipped_row_can_be_repeated_by_its_command(part):
+    groups = defaultdict(list)
+    for row in shipped():
+        words = shlex.split(row["command"])
+        assert words[:2] == ["bench", "run"], row["command"]
+        numbers = tuple(word for word in words[2:] if word.partition("=")[0] in NUMBERS)
+        groups[tuple(word for word in words[2:] if word not in numbers)].append((numbers, row))
+    for words in sorted(groups)[part::PARTS]:
+        composed = compose._composed(words)
+        for numbers, row in groups[words]:
+            given = {word.partition("=")[0]: int(word.partition("=")[2]) for word in numbers}
+            request = compose.resolve({**composed, **given}, [*words, *numbers])
+            assert key_of(request, Cell.from_json(row["cell"])) == row["cell_key"], row["command"]
+
+
+def test_no_shipped_command_names_a_folder_of_a_machine():
+    for row in shipped():
+        assert not re.search(r"(^|[ ='\"])[/~]", row["command"]), row["command"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("", "method=vcc task=narrativeqa"),
+        ("results=/a/b events=/tmp/e force=true n_jobs=2", "method=vcc task=narrativeqa"),
+        ("task=gist method=fourier method.r=0.2 length=1024", None),
+        ("method=snapkv budget=0.25 task=longeval_lines", None),
+        ("method=snapkv budget=64MiB task=longeval_lines model=embedded-llama", None),
+        ("method=snapkv method.prefill=vertical_slash task=longeval_lines measure=decoding", None),
+        (
+            "method=snapkv method.prefill={name:vertical_slash,vertical:200} task=longeval_lines",
+            None,
+        ),
+        ("method=vcc protocol=swap n=null data.split=test measure=speed fill=true", None),
+        ("recipe=lra_small_text method=performer method.m=64 recipe.steps=5 batch=8", None),
+        ("model=random-t5-base model.config.num_layers=2 measure=speed dtype=bfloat16", None),
+        ("experiment=kv method=tova length=512 question=after turns=2", None),
+    ],
+)
+def test_a_cell_is_composed_again_from_its_command(words, expected):
+    words = words.split()
+    if "experiment=kv" in words:
+        request, _ = compose.compose_with_hydra(compose.check_overrides(words))
+        request = compose.resolve(request, words)
+    else:
+        request = compose.compose(words)
+    cell = Cell.with_rows(request, request["data"]["split"] or "validation", "")
+    text = command.of(cell)
+    again = shlex.split(text)[2:]
+    if expected:
+        assert text == f"bench run {expected} threads={cell.threads}"
+    assert Cell.with_rows(compose.compose(again), cell.data["split"], "").key == cell.key
+    for left_out in ("results", "events", "experiment", "n_jobs", "force"):
+        assert f"{left_out}=" not in text
+
+
+def test_folders_of_a_machine_have_a_name_in_a_command(tmp_path):
+    """Rows travel: a command with a folder of the machine it ran on can't be run elsewhere."""
+    cell = Cell.with_rows(compose.compose(["task=qmsum"]), "validation", "")
+    own = {"name": "mine", "adapted": {}, "path": str(tmp_path), "original_path": str(tmp_path)}
+    model = {**cell.model, **own}
+    data = {**cell.data, "source": "local", "dir": str(tmp_path)}
+    text = command.of(replace(cell, model=model, data=data, protocol="swap"))
+    assert "model=MODEL data=local data.dir=DATA" in text
+    assert str(tmp_path) not in text
+
+
+def test_a_deadline_other_than_the_default_is_kept():
+    cell = Cell.with_rows(compose.compose([]), "validation", "")
+    assert command.of(cell, 14400).endswith("deadline_s=14400")
+    assert command.of(cell, 3600) == command.of(cell)
+
+
+def test_the_command_of_a_cell_in_a_sweep_leaves_hydra_as_it_was():
+    from hydra.core.global_hydra import GlobalHydra
+
+    marker: Any = object()
+    GlobalHydra.instance().hydra = marker
+    try:
+        compose.compose_with_hydra(["seed=77"])
+        assert GlobalHydra.instance().hydra is marker
+    finally:
+        GlobalHydra.instance().hydra = None
+
+
+def test_the_command_is_the_cell_s_own_however_it_was_run():
+    """JSON of a cell is enough: nothing else of the run is in its command."""
+    cell = Cell.with_rows(compose.compose(["method=bigbird", "seed=3"]), "validation", "")
+    again = Cell.from_json(json.dumps(json.loads(cell.stored_json())))
+    assert command.of(again) == command.of(cell)
