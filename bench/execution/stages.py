@@ -185,6 +185,8 @@ def _pooled(parts: Sequence[Columns]) -> Columns:
     for name in POOLED_SAMPLES:
         samples = [part[name] for part in parts if part.get(name) is not None]
         columns[name] = list(chain.from_iterable(samples)) if len(samples) == len(parts) else None
+    reasons = (part.get("ratio_reason") for part in parts)
+    columns["ratio_reason"] = next(filter(None, reasons), None)
     for name in PAGE_FAULTS:
         columns[name] = round(statistics.mean(part[name] for part in parts))
     if columns.get("gpu_throttle_reasons"):

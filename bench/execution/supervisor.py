@@ -75,6 +75,7 @@ def supervise(
         ends = (output_end, messages_end, claims.child_end, asked, answer)
         channels = Channels(*(end.fileno() for end in ends))
         child = spawn.start(module, environment or {}, channels, preload)
+        claims.child = child.pid
         try:
             output_end.close()
             messages_end.close()
@@ -174,9 +175,12 @@ def _outcome(
         answer = json.loads(written)
         if "request_error" in answer:
             raise RequestError(answer["request_error"])
-        if answer["status"] == Status.OK and (problem := watch.claims.disagreement()):
-            detail = f"IntegrityError: integrity check failed: {problem}"
+        found = watch.claims.disagreement() if answer["status"] == Status.OK else None
+        if found and not found.excused:
+            detail = f"IntegrityError: integrity check failed: {found.text}"
             return Outcome(Status.ERROR, watch.stage, detail, wall_ns=wall_ns)
+        if found and not answer["result"].get("ratio_reason"):
+            answer["result"]["ratio_reason"] = found.text
         return Outcome(
             Status(answer["status"]), answer.get("stage", watch.stage), answer.get("detail"),
             answer.get("result", {}), wall_ns=wall_ns,

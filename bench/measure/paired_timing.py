@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from bench.execution import worker
 from bench.execution.claimed_time import LOOP_STARTS
+from bench.host import linux
 from bench.measure import clocks, integrity
 from bench.measure.failed_check import raise_recorded
 from bench.measure.pair_shares import PairCost, PairShare, plan_shares
@@ -122,12 +123,14 @@ def plan_pairs(
 
 class PairSamples(NamedTuple):
     """Nanoseconds of both sides of each pair and of each pair of the base with itself, and a letter
-    for each pair: the arm that went first, or A for equal arms."""
+    for each pair: the arm that went first, or A for equal arms. `busy` is a reason to give no
+    verdict."""
 
     method_ns: list[int]
     base_ns: list[int]
     aa_ns: list[tuple[int, int]]
     order: str
+    busy: str | None = None
 
 
 def sample_pairs(
@@ -148,6 +151,7 @@ def sample_pairs(
     order = ""
     method.reset()
     base.reset()
+    waited_ns = linux.waited_ns()
     with timing_loop(method.guard, base) as elapsed_ns:
         while len(method_ns) < share.pairs:
             i = first_pair + len(order)
@@ -167,14 +171,15 @@ def sample_pairs(
                 method_ns.append(method.sample(i, calls))
                 order += "V"
         wall_ns = elapsed_ns()
+    waited_ns = linux.waited_ns() - waited_ns
     call_ns = int(statistics.median(method_ns))
     base_timed_ns = calls * sum(map(sum, (base_ns, *aa_ns)))
     method.check_clocks(call_ns)
     accounted_ns = base_timed_ns + calls * sum(method_ns) + sum((*method.between, *base.between))
-    integrity.check_untimed_share(accounted_ns, wall_ns)
-    integrity.check_untimed_calls(method.active, base.active, call_ns)
+    busy = integrity.check_untimed_share(accounted_ns, wall_ns, waited_ns)
+    busy = integrity.check_untimed_calls(method.active, base.active, call_ns) or busy
     method.check_replay()
-    return PairSamples(method_ns, base_ns, aa_ns, order)
+    return PairSamples(method_ns, base_ns, aa_ns, order, busy)
 
 
 def time_pairs(
@@ -200,6 +205,7 @@ def time_pairs(
         "pair_order": samples.order,
         "baseline_status": Status.OK,
         "process_reason": share.reason,
+        "ratio_reason": samples.busy,
     }
 
 
@@ -227,6 +233,7 @@ def time_unpaired(
     count = max(3, min(cell.plan.pairs, int(cell.plan.budget_s * 1e9 / (calls * call_ns))))
     samples = []
     method.reset()
+    waited_ns = linux.waited_ns()
     with timing_loop(method.guard) as elapsed_ns:
         for i in range(count):
             report(stage, i, count)
@@ -235,7 +242,8 @@ def time_unpaired(
             samples.append(method.sample(i, calls))
         wall_ns = elapsed_ns()
     method.check_clocks(int(statistics.median(samples)))
-    integrity.check_untimed_share(calls * sum(samples) + sum(method.between), wall_ns)
+    accounted_ns = calls * sum(samples) + sum(method.between)
+    integrity.check_untimed_share(accounted_ns, wall_ns, linux.waited_ns() - waited_ns)
     method.check_replay()
     return {
         "lat_samples_ns": samples,

@@ -54,6 +54,7 @@ def time_pairs(
     of_twin = replace(share, pairs=share.twin_pairs)
     samples = paired_timing.sample_pairs(method, twin, of_twin, coin, progress)
     return columns | {
+        "ratio_reason": columns["ratio_reason"] or samples.busy,
         "engine_lat_samples_ns": samples.method_ns,
         "engine_samples_ns": samples.base_ns,
         "engine_pair_order": samples.order,

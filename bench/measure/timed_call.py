@@ -118,7 +118,12 @@ class Arm:
         `waited` is `linux.waited_ns` before that. It is a lower bound, as all waits of the call are
         subtracted: no reading tells one just before the timed region from one in it."""
         untimed = perf_counter_ns() - entered - known_ns
-        self.active.append(max(0, untimed - (linux.waited_ns() - waited)))
+        waits = linux.waited_ns() - waited
+        self.active.append(max(0, untimed - waits))
+        # What a clock seems to hide, or a stream to leave, may be such a wait, too.
+        for recorded in (self.hidden, self.left):
+            if recorded:
+                recorded[-1] -= waits
 
     def of(self, method: Method) -> Arm:
         """An arm of another method at the same inputs."""

@@ -190,7 +190,8 @@ def _detectable(difference: scores.Estimate) -> float | None:
 
 def latency(samples: Mapping[str, Any], seed: int, widen: bool = True) -> Row:
     """The latency columns from raw samples: medians, ratio, verdict. `widen`: the intervals, by
-    what their pairs don't show, which those of older rows lack."""
+    what their pairs don't show, which those of older rows lack. Samples with a `ratio_reason` give
+    no verdict."""
     mine = stats.summary(samples["lat_samples_ns"])
     columns: Row = {
         "lat_median_ns": mine.median_ns,
@@ -230,7 +231,12 @@ def latency(samples: Mapping[str, Any], seed: int, widen: bool = True) -> Row:
             covers = f"one process, and {ASSUMED_SD_PCT:g} % between processes"
         to_alone = alone is not None and ratio.ratio * alone in (ratio.ci_lo, ratio.ci_hi)
         columns["ratio_ci_method"] = f"{covers}; {WIDENED_TO_ALONE}" if to_alone else covers
-    return columns | _same_engine(samples, columns, alone, seed, widen)
+    columns |= _same_engine(samples, columns, alone, seed, widen)
+    if samples.get("ratio_reason"):  # the machine was too busy for a verdict
+        columns["verdict"] = Verdict.UNDECIDED
+        if columns.get("ratio_same_engine") is not None:
+            columns["ratio_same_engine_verdict"] = Verdict.UNDECIDED
+    return columns
 
 
 def _alone(samples: Mapping[str, Any]) -> float | None:

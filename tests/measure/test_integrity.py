@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bench.host import torch_host
-from bench.measure import failed_check, physical_floor, precision, timed_call
+from bench.measure import failed_check, integrity, physical_floor, precision, timed_call
 from bench.measure.failed_check import IntegrityError
 from bench.measure.other_work import OtherThreads
 from bench.measure.perturbed_inputs import PerturbedInputs
@@ -116,3 +116,27 @@ def test_a_wait_while_waiting_is_read_is_no_activity(monkeypatch, wait_ms, expec
     now += 100 + 9
     one.add_active(entered, before, 100)
     assert one.active == [expected_ms]
+
+
+def test_waits_for_a_processor_are_no_work_outside_the_timed_region(monkeypatch):
+    """A machine whose cores are taken gives no verdict; it doesn't accuse a method."""
+    monkeypatch.setattr(failed_check, "_failures", [])
+    monkeypatch.setattr(integrity.linux, "counts_waits", lambda: True)
+    second = 10**9
+    assert integrity.check_untimed_share(9 * second, 10 * second, 0) is None
+    busy = integrity.check_untimed_share(5 * second, 10 * second, 4 * second)
+    assert busy and busy.startswith("busy machine: 50% of the time is untimed")
+    with pytest.raises(IntegrityError, match="50% of the time is untimed"):
+        integrity.check_untimed_share(5 * second, 10 * second, second)
+    monkeypatch.setattr(integrity.linux, "counts_waits", lambda: False)
+    unknown = integrity.check_untimed_share(5 * second, 10 * second, 0)
+    assert unknown and "doesn't count waits" in unknown
+    assert integrity.check_untimed_calls([9 * second] * 3, [0] * 3, second)
+
+
+def test_a_wait_between_two_readings_of_a_clock_is_not_hidden_time(monkeypatch):
+    monkeypatch.setattr(timed_call.linux, "waited_ns", lambda: 5_000_000)
+    one = Arm(BertFamily.tiny(Vanilla()), Vanilla(), PerturbedInputs([]), "cpu")
+    one.hidden.append(5_000_000)
+    one.add_active(0, 0, 0)
+    one.check_clocks(call_ns=1)

@@ -79,7 +79,7 @@ def test_a_fast_engine_alone_is_never_a_faster_method(monkeypatch):
 
     monkeypatch.setattr(Arm, "__call__", call)
     monkeypatch.setattr(Arm, "reset", lambda self: None)
-    monkeypatch.setattr(integrity, "check_untimed_share", lambda timed_ns, wall_ns: None)
+    monkeypatch.setattr(integrity, "check_untimed_share", lambda timed_ns, wall_ns, waited_ns: None)
     # Tests that run side by side have threads and processes.
     monkeypatch.setattr(other_work, "check_single_thread", lambda: None)
     cell, share = SimpleNamespace(seed=0), PairShare(40, 60, 1, twin_pairs=20)

@@ -106,3 +106,12 @@ def test_the_stage_keeps_samples_apart_from_fidelity(monkeypatch, tmp_path):
     timed = columns.pop("decoding_samples")
     assert columns == {"decode_kl_mean": 0.5}
     assert timed["lat_samples_ns"] == [1, 2, 1, 2] and timed["pair_process"] == [0, 0, 1, 1]
+
+
+def test_a_machine_that_was_too_busy_gives_no_verdict():
+    """The ratio stays; whether it is a difference can't be told."""
+    reason = "busy machine: 50% of the time is untimed"
+    columns = derived_columns.latency(made.timing(0.5) | {"ratio_reason": reason}, seed=0)
+    assert columns["ratio"] == pytest.approx(0.5, rel=0.1)
+    assert columns["verdict"] == Verdict.UNDECIDED
+    assert derived_columns.latency(made.timing(0.5), seed=0)["verdict"] == Verdict.FASTER
