@@ -177,9 +177,13 @@ def identity(cell: Cell, deadline_s: float | None = None) -> Row:
         "truncation_side": cell.task.get("truncation_side", "right"),
         "status": Status.OK,
     }
-    if (learned := _learned_positions(cell)) and learned < cell.length:
-        columns["positions_learned"] = learned
-    return columns | cast(Row, cell.columns) | _weights(cell) | cast(Row, job.columns())
+    return (
+        columns
+        | _checkpoint_limits(cell)
+        | cast(Row, cell.columns)
+        | _weights(cell)
+        | cast(Row, job.columns())
+    )
 
 
 def _command(cell: Cell, deadline_s: float | None) -> str | None:
@@ -189,12 +193,20 @@ def _command(cell: Cell, deadline_s: float | None) -> str | None:
     return None
 
 
-def _learned_positions(cell: Cell) -> int | None:
-    """Positions that the cell's model was trained with, as far as its config tells."""
-    try:
-        return auto.learned_positions(Path(cell.model["path"]), cell.model.get("config"))
-    except ValueError:
-        return None
+def _checkpoint_limits(cell: Cell) -> Row:
+    """Positions and settings of generation of the cell's model that the cell goes beyond, as far as
+    the checkpoint's files tell."""
+    path, config = Path(cell.model["path"]), cell.model.get("config")
+    columns: Row = {}
+    with contextlib.suppress(ValueError):
+        if (learned := auto.learned_positions(path, config)) and learned < cell.length:
+            columns["positions_learned"] = learned
+        longest = cell.length + (cell.new_tokens or 0)
+        if (rotary := auto.rotary_positions(path, config)) and rotary < longest:
+            columns["positions_rotary"] = rotary
+    if cell.plan.quality and not config:
+        columns["generation_ignored"] = auto.ignored_generation(path, cell.model["family"])
+    return columns
 
 
 def _weights(cell: Cell) -> Row:

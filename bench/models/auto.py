@@ -42,6 +42,12 @@ ANSWERS_OF = {
 BERT, ROBERTA = FAMILIES["bert"], FAMILIES["roberta"]
 TILED = ("bart", "bert", "led", "roberta", "xlm-roberta")
 """Types of models whose families read the table of positions again past its end."""
+NEUTRAL_SEARCH = {"do_sample": False, "num_beams": 1}
+NEUTRAL_PENALTIES = {
+    "repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "min_length": 0, "min_new_tokens": 0,
+    "bad_words_ids": [], "suppress_tokens": [], "begin_suppress_tokens": [],
+}  # fmt: skip
+"""Settings of generation → their values that change no answer."""
 OWN_HEADS = {
     (ROBERTA, "choice"): "bench.models.heads:RobertaChoice",
     (ROBERTA, "span"): "bench.models.heads:RobertaSpan",
@@ -105,6 +111,31 @@ def learned_positions(folder: Path, config: Mapping[str, Any] | None = None) -> 
         return None
     before = int(values.get("pad_token_id") or 0) + 1 if FAMILIES[kind] == ROBERTA else 0
     return int(size) - before
+
+
+def rotary_positions(folder: Path, config: Mapping[str, Any] | None = None) -> int | None:
+    """The positions that a decoder was configured for, `max_position_embeddings`; later ones are
+    extrapolated by its rotation. None for other models."""
+    stored = read_config(folder)
+    values = stored | dict(config or {})
+    values |= values.get("text_config") or {}
+    kind, size = values.get("model_type"), values.get("max_position_embeddings")
+    is_decoder = FAMILIES.get(str(kind), DECODER) == DECODER
+    return int(size) if is_decoder and isinstance(size, int) else None
+
+
+def ignored_generation(folder: Path, family: str) -> str | None:
+    """The settings of a checkpoint's generation_config.json that its family does not apply, such as
+    "repetition_penalty=1.1"; None where there is none. All families decode greedily; decoders use
+    no other setting than the end-of-sequence tokens."""
+    try:
+        given = json.loads((Path(folder) / "generation_config.json").read_text())
+        named = {**NEUTRAL_SEARCH, **(NEUTRAL_PENALTIES if family == DECODER else {})}
+        found = [f"{name}={given[name]}" for name, neutral in named.items()
+                 if given.get(name) not in (None, neutral)]  # fmt: skip
+    except (OSError, ValueError, AttributeError):
+        return None
+    return ", ".join(found) or None
 
 
 def weight_names(folder: Path) -> set[str]:

@@ -72,6 +72,12 @@ class GeneralColumns(TypedDict, total=False):
     positions_learned: Annotated[
         int | None, "its learned positions, where longer inputs reuse them"
     ]
+    positions_rotary: Annotated[
+        int | None, "a decoder's max_position_embeddings, where inputs are longer"
+    ]
+    generation_ignored: Annotated[
+        str | None, "settings of its generation_config.json that were not applied"
+    ]
     batch: Annotated[int, "samples in one forward"]
     dtype: Annotated[str, "number format of weights and activations"]
     device: Annotated[str, "cpu or cuda"]

@@ -265,6 +265,10 @@ def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if r.get("positions_learned") is not None:
         again = f"later tokens read the model's {r['positions_learned']:,} again"
         yield "positions", f"{r['positions_learned']:,}", "", again
+    if (rotary := r.get("positions_rotary")) is not None:
+        yield "positions", f"{rotary:,}", "", "later ones are beyond the model's configuration"
+    if ignored := r.get("generation_ignored"):
+        yield "decoding", "greedy", "", f"not applied: {ignored}"
     if longest := longest_input(r):
         yield "longest input", longest, "", ""
     if r.get("tokens_in_mean") is not None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
+from bench.models import auto
 from bench.models.auto import DECODERS, AutoFamily, resolve
 from bench.models.base import Spec
 from bench.models.decoder import LLAMA_BLOCKS
@@ -194,3 +195,29 @@ def test_a_checkpoint_finds_the_family_by_its_class(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "t5gemma"}))
     with pytest.raises(ValueError, match="decoders"):
         AutoFamily.load(Spec("x", tmp_path), Vanilla(), "float32", "cpu")
+
+
+def test_what_a_checkpoint_asks_for_and_is_not_applied_is_named(tmp_path):
+    """Answers are greedy; a decoder's penalties and minimum lengths are not applied."""
+    settings = {"do_sample": True, "repetition_penalty": 1.1, "no_repeat_ngram_size": 3,
+                "num_beams": 1, "min_length": 0, "temperature": 0.7}  # fmt: skip
+    (tmp_path / "generation_config.json").write_text(json.dumps(settings))
+    decoder = auto.ignored_generation(tmp_path, auto.DECODER)
+    assert decoder == "do_sample=True, repetition_penalty=1.1, no_repeat_ngram_size=3"
+    # transformers' own generation, which encoder-decoders answer by, applies the penalties.
+    assert auto.ignored_generation(tmp_path, auto.FAMILIES["bart"]) == "do_sample=True"
+    for text in ("{}", "[]", "not JSON"):
+        (tmp_path / "generation_config.json").write_text(text)
+        assert auto.ignored_generation(tmp_path, auto.DECODER) is None
+
+
+def test_positions_beyond_a_rotary_models_configuration_are_known(tmp_path):
+    for config, expected in (
+        ({"model_type": "llama", "max_position_embeddings": 2048}, 2048),
+        ({"model_type": "gemma3", "text_config": {"model_type": "gemma3_text",
+                                                  "max_position_embeddings": 32768}}, 32768),
+        ({"model_type": "bart", "max_position_embeddings": 1024}, None),
+        ({"model_type": "t5"}, None),
+    ):  # fmt: skip
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        assert auto.rotary_positions(tmp_path) == expected

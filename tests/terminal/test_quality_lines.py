@@ -73,3 +73,9 @@ def test_the_table_names_the_variant_of_a_method(capsys):
     title, heads, *_ = text.strip().splitlines()
     assert title.startswith("iceformer·dci × ")
     assert "iceformer·dci" in heads
+
+
+def test_what_a_model_was_not_configured_for_is_on_the_screen(capsys):
+    text = " ".join(shown(capsys, positions_rotary=2048, generation_ignored="top_k=1").split())
+    assert "2,048" in text and "beyond the model's configuration" in text.replace("│ ", "")
+    assert "not applied: top_k=1" in text
