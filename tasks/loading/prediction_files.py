@@ -13,7 +13,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -102,8 +102,14 @@ def _json(path: Path) -> Located:
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: {error}") from None
     if isinstance(content, dict):
-        lists = [v for v in content.values() if v and isinstance(v, list) and _objects(v)]
-        if name_of(content, PREDICTIONS):
+        lists = [
+            value
+            for value in content.values()
+            if isinstance(value, list)
+            and _objects(value)
+            and any(_has_prediction(r) for r in value)
+        ]
+        if _has_prediction(content):
             content = [content]
         elif len(lists) == 1:
             (content,) = lists
@@ -137,6 +143,10 @@ def _objects(values: list[Any]) -> bool:
     return all(isinstance(value, dict) for value in values)
 
 
+def _has_prediction(record: Record) -> bool:
+    return next(_columns(record, PREDICTIONS), None) is not None
+
+
 def _of_task(task: Task, located: Located, path: Path) -> Located:
     """The records of the task in a file of several tasks (a submission, kvpress), and those of the
     first filter in a file of several (lm-evaluation-harness)."""
@@ -161,7 +171,9 @@ def _of_task(task: Task, located: Located, path: Path) -> Located:
 def answer_names(task: Any, record: Record) -> list[str]:
     """The names of columns with right answers, the task's own first. A column isn't both the
     prediction and its answer."""
-    own = [getattr(task, "answers_in", ""), getattr(task, "columns", {}).get("summary", "")]
+    columns = getattr(task, "columns", None)
+    summary = columns.get("summary", "") if isinstance(columns, Mapping) else ""
+    own = [getattr(task, "answers_in", ""), summary]
     prediction = str(prediction_name(task, record)).lower()
     return [name for name in (*own, *ANSWERS) if name and name.lower() != prediction]
 

@@ -20,6 +20,7 @@ from tasks.loading import prediction_files, records
 from tasks.loading.prediction_files import Located, name_of, text_of
 from tasks.loading.records import Record
 from tasks.metrics.retrieval import References
+from tasks.prompted import Prompted
 
 COLUMNS = ("Task", "ID", "Prediction")
 MEMBERS = {
@@ -136,16 +137,18 @@ def _references(task: Any, needs: Mapping[str, str], where: str, record: Record)
     if (name := name_of(record, names)) is None:
         raise prediction_files.missing(where, "a right answer", names, record)
     answers = _texts(record[name], name, where)
-    if name == getattr(task, "answers_in", None):
+    if isinstance(task, Prompted) and name.lower() == task.answers_in.lower():
         answers = [_as_in_rows(task, answer) for answer in answers]
     given = {what: know(task) for what, know in KNOWN.get(task.benchmark, {}).items()}
     lacking = []
     for what, official in needs.items():
         own = getattr(task, "labels_in", "") if what == "labels" else ""
         column = name_of(record, [own or official, official])
+        if what in given:
+            continue
         if column and (found := _texts(record[column], column, where)):
             given[what] = found
-        elif what not in given:
+        else:
             lacking.append(own or official)
     if lacking:
         raise DataError(
@@ -156,8 +159,8 @@ def _references(task: Any, needs: Mapping[str, str], where: str, record: Record)
     return References(answers, "\n".join(given.get("question", ())), given.get("labels", ()))
 
 
-def _as_in_rows(task: Any, answer: str) -> str:
-    """An answer in the task's own column as its rows have it: see tasks.prompted.Prompted."""
+def _as_in_rows(task: Prompted, answer: str) -> str:
+    """An answer from the task's own column as its rows have it."""
     texts = {str(key): text for key, text in task.texts.get(task.answers_in, {}).items()}
     answer = str(texts.get(answer, answer))
     return answer.rpartition(task.answer_after)[2].strip() if task.answer_after else answer
@@ -209,8 +212,10 @@ def export(
     existing = records.read(path) if path.is_file() else ()
     try:
         rows = [tuple(record[name] for name in COLUMNS) for _, record in existing]
-    except KeyError:
-        raise DataError(f"{path}: expected a CSV with {', '.join(COLUMNS)}") from None
+    except KeyError as error:
+        raise DataError(f"{path}: no column {error}; expected {', '.join(COLUMNS)}") from None
+    if len({row[:2] for row in rows}) < len(rows):
+        raise DataError(f"{path}: an id of a task comes twice; expected each once")
     rows = [row for row in rows if row[0] != member]
     if unknown := {row[0] for row in rows} - set(MEMBERS[task.benchmark]):
         raise DataError(f"{path} holds tasks that {task.benchmark} has not: {', '.join(unknown)}")

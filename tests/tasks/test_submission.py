@@ -171,6 +171,14 @@ def test_what_the_rules_refuse_is_not_written(tmp_path):
         submission.export(build("qasper"), GIVEN, GIVEN, tmp_path / "x.txt")
     assert not path.exists()
     submission.export(build("zeroscrolls_musique"), GIVEN, GIVEN, path)
+    text = path.read_text()
+    path.write_text(text + text.splitlines()[-1])
+    with pytest.raises(DataError, match="an id of a task comes twice; expected each once"):
+        submission.export(build("qasper"), GIVEN, GIVEN, path)
+    path.write_text(text.replace("Prediction", "Answer"))
+    with pytest.raises(DataError, match="no column 'Prediction'; expected Task, ID, Prediction"):
+        submission.export(build("qasper"), GIVEN, GIVEN, path)
+    path.write_text(text)
     with pytest.raises(DataError, match="holds tasks that scrolls has not: musique"):
         submission.export(build("qasper"), GIVEN, GIVEN, path)
 
