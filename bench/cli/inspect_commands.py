@@ -176,12 +176,15 @@ def score(arguments: Sequence[str]) -> int:
     """Official figures of anyone's predictions."""
     parser = parser_for(
         "score",
-        "score a file of predictions: .jsonl of {id, prediction}, .json or a submission .csv; "
-        "or .jsonl of {prediction, reference}, which needs no data",
+        "score a file of predictions, .jsonl, .json, .csv or .parquet, in the layouts that "
+        "docs/tasks.md lists: with ids of rows, or with right answers, which needs no data",
         "bench score qmsum predictions.jsonl --data-dir /data\nbench score qmsum pairs.jsonl",
     )
     parser.add_argument("task")
     parser.add_argument("file", type=Path)
+    parser.add_argument(
+        "--skip-unanswerable", action="store_true", help="leave out rows without a right answer"
+    )
     add_json(parser)
     options = _submission_options(parser, arguments)
     from bench.statistics import scores
@@ -189,11 +192,15 @@ def score(arguments: Sequence[str]) -> int:
     from tasks.loading import submission
 
     task = options.task
-    given, references, rows = _data(submission.paired, task, options.source, options.file)
+    skip = options.skip_unanswerable
+    given, references, rows, n_unanswerable = _data(
+        submission.paired, task, options.source, options.file, skip_unanswerable=skip
+    )
     figures, each = scored(task, given, references)
     estimate = scores.mean(each, documents(rows) if rows else None)
     interval = {"standard_error": estimate.stderr, "ci_lo": estimate.lo, "ci_hi": estimate.hi}
-    _facts({**figures, **interval, "n_scored": len(each)}, options.format)
+    counts = {"n_scored": len(each)} | ({"n_unanswerable": n_unanswerable} if skip else {})
+    _facts({**figures, **interval, **counts}, options.format)
     return 0
 
 
@@ -211,7 +218,7 @@ def export_predictions(arguments: Sequence[str]) -> int:
     from tasks.loading import submission
 
     task = options.task
-    predictions = _data(submission.read_predictions, options.file, getattr(task, "member", None))
+    predictions = _data(submission.read_predictions, options.file, task)
     ids = _data(task.ids, options.source)
     missing = _data(submission.export, task, predictions, ids, options.into)
     print(f"{options.into}: {len(predictions)} predictions of {task.name}")

@@ -39,7 +39,7 @@ class Predictions:
         if not lines:
             return None
         path = self.folder / unique_name("part", ".jsonl")
-        write_whole(path, "".join(lines).encode())
+        write_whole(path, b"".join(lines))
         return path
 
     def done(self) -> dict[str | int, dict[str, Any]]:
@@ -54,6 +54,8 @@ class Predictions:
             for number, line in enumerate(path.read_bytes().splitlines(), start=1):
                 try:
                     record = json.loads(line)
+                    if b"\\ud" in line.lower():  # perhaps a lone surrogate, which is no text
+                        _line(record)
                     records[record["id"]] = record
                 except (ValueError, KeyError, TypeError, RecursionError) as error:
                     reason = f"{type(error).__name__}: {error}"
@@ -70,11 +72,11 @@ class Predictions:
             for key, record in self.done().items()
             if ids is None or key in ids
         )
-        return hashlib.sha256("".join(lines).encode()).hexdigest()
+        return hashlib.sha256(b"".join(lines)).hexdigest()
 
 
-def _line(record: Mapping[str, Any]) -> str:
+def _line(record: Mapping[str, Any]) -> bytes:
     try:
-        return json.dumps(dict(record), sort_keys=True, ensure_ascii=False) + "\n"
-    except TypeError as error:
-        raise ValueError(f"a prediction is JSON: {error}") from error
+        return json.dumps(dict(record), sort_keys=True, ensure_ascii=False).encode() + b"\n"
+    except (TypeError, UnicodeEncodeError) as error:
+        raise ValueError(f"a prediction is JSON in UTF-8: {error}") from error

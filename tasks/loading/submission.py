@@ -1,4 +1,4 @@
-"""Prediction files: reading them, pairing them with references, and writing official submissions.
+"""Predictions paired with their right answers, and official submissions.
 
 SCROLLS and ZeroSCROLLS take one CSV with columns Task, ID, Prediction for all their tasks, and
 reject predictions with missing or additional ids (submission/verify_task.py of both).
@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from tasks import metrics
 from tasks.base import Data, DataError, Row, Task
-from tasks.loading import records
+from tasks.generators import babi
+from tasks.loading import prediction_files, records
+from tasks.loading.prediction_files import Located, name_of, text_of
+from tasks.loading.records import Record
+from tasks.metrics.retrieval import References
+from tasks.prompted import Prompted
 
 COLUMNS = ("Task", "ID", "Prediction")
 MEMBERS = {
@@ -26,49 +33,151 @@ MEMBERS = {
         "musique", "space_digest", "book_sum_sort",
     ),
 }  # fmt: skip
+KNOWN: Mapping[str, Mapping[str, Callable[[Any], Sequence[str]]]] = {
+    "babilong": {"labels": lambda task: babi.LABELS[task.member]}
+}
+"""Benchmark → what a task knows of `metrics.needs` without a row."""
 
 
-def read_predictions(path: Path, member: str | None = None) -> dict[str, Any]:
-    """id → prediction from JSON lines {id, prediction}, from one JSON object {id: prediction}, or
-    from a submission CSV, in which `member` names the task. DataErrors give file and line."""
-    if not path.is_file():
-        raise DataError(f"no file {path}")
-    name = path.name.lower()
-    if name.endswith(".csv"):
-        return {row_id: text for task, row_id, text in _csv_rows(path) if task == member}
-    if name.endswith((".jsonl", ".jsonl.gz")):
-        return _unique(_jsonl_predictions(path))
-    if name.endswith(".json"):
-        try:
-            # Pairs, because a dict would drop duplicate ids.
-            pairs = json.loads(path.read_bytes(), object_pairs_hook=_Pairs)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{path} line {error.lineno}: broken json: {error.msg}") from None
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path}: not UTF-8 at byte {error.start}") from None
-        if not isinstance(pairs, _Pairs):
-            raise DataError(f"{path}: expected one object {{id: prediction}}")
-        return _unique((f"{path}", row_id, prediction) for row_id, prediction in pairs)
-    raise DataError(f"{path}: accepted: .jsonl, .jsonl.gz, .json, .csv")
+class Paired(NamedTuple):
+    """Predictions with the right answers of each, the rows if the answers are theirs, and the
+    number of records left out because they have no right answer."""
+
+    predictions: list[str]
+    references: list[Sequence[str]]
+    rows: Sequence[Row] | None = None
+    n_unanswerable: int = 0
 
 
-class _Pairs(list[tuple[str, Any]]):
-    """A JSON object as its pairs."""
+def paired(
+    task: Task, data: Data, path: Path, n: int | None = None, skip_unanswerable: bool = False
+) -> Paired:
+    """The predictions of a file with their right answers. Where local data or the hub's are asked
+    for and the records have ids, or the file has no answers, these are of the first n rows (None:
+    all) of `data`; else they are the file's own. Raises DataError."""
+    read_outputs = getattr(task, "read_outputs", None)
+    if read_outputs and path.suffix == ".txt":
+        return Paired(*read_outputs(path))
+    located = prediction_files.read(path, task)
+    where, first = located[0]
+    accepted = (*prediction_files.answer_names(task, first), *prediction_files.id_names(task))
+    if prediction_files.prediction_name(task, first) and name_of(first, accepted) is None:
+        raise prediction_files.missing(where, "a right answer or an id", accepted, first)
+    has_ids = name_of(first, prediction_files.id_names(task)) is not None
+    needs, takes_empty = _demands(task)
+    rows: Sequence[Row] | None = None
+    references: list[Sequence[str]]
+    if _has_answers(task, located) and (data.source == "embedded" or not has_ids):
+        predictions = prediction_files.predictions(task, located)
+        references = [_references(task, needs, *each) for each in located]
+        places = [where for where, _ in located]
+    else:
+        by_id = prediction_files.by_id(task, located)
+        rows = task.load(data, n, task.length, 0).rows
+        by_id = _named_as(rows, by_id)
+        if errors := verify(by_id, (row.id for row in rows)):
+            raise DataError(f"{path}: {'; '.join(errors)}")
+        predictions = [by_id[row.id] for row in rows]
+        references = [row.references for row in rows]
+        places = [f"{task.name} row {row.id}" for row in rows]
+    if takes_empty:
+        return Paired(predictions, references, rows)
+    if not skip_unanswerable:
+        for place, right in zip(places, references, strict=True):
+            if not len(right):
+                raise DataError(
+                    f"{place}: no right answer, and metric {task.metric} needs one; "
+                    "--skip-unanswerable leaves such rows out"
+                )
+        return Paired(predictions, references, rows)
+    kept = [at for at, right in enumerate(references) if any(map(str.strip, right))]
+    if not kept:
+        raise DataError(f"{path}: no row has a right answer")
+    return Paired(
+        [predictions[at] for at in kept],
+        [references[at] for at in kept],
+        [rows[at] for at in kept] if rows else None,
+        len(references) - len(kept),
+    )
 
 
-def _jsonl_predictions(path: Path) -> Iterable[tuple[str, str, Any]]:
-    for where, record in records.read(path):
-        prediction = records.column(record, "prediction", where)
-        yield where, records.text(record, "id", where), prediction
+def _has_answers(task: Task, located: Located) -> bool:
+    """Whether any record has a right answer, and not only a column for it."""
+    return any(
+        (name := name_of(record, prediction_files.answer_names(task, record)))
+        and record[name] is not None
+        for _, record in located
+    )
 
 
-def _unique(located: Iterable[tuple[str, str, Any]]) -> dict[str, Any]:
-    predictions: dict[str, Any] = {}
-    for where, row_id, prediction in located:
-        if row_id in predictions:
-            raise DataError(f"{where}: id '{row_id}' came before; expected each id once")
-        predictions[row_id] = prediction
-    return predictions
+def _named_as(rows: Sequence[Row], by_id: dict[str, str]) -> dict[str, str]:
+    """Numbers as ids under the spelling of the rows, which may have zeros before them."""
+    number = re.compile(r"\d{1,18}")
+    ids = {row.id for row in rows}
+    numbered = {int(row_id): row_id for row_id in ids if number.fullmatch(row_id)}
+    return {
+        numbered.get(int(key), key) if key not in ids and number.fullmatch(key) else key: text
+        for key, text in by_id.items()
+    }
+
+
+def _demands(task: Any) -> tuple[Mapping[str, str], bool]:
+    """What the metric needs beside predictions and answers, and whether a row may have no answer.
+    A metric that isn't one of tasks.metrics needs nothing."""
+    name = getattr(task, "official", task.name), task.metric
+    try:
+        return metrics.needs(*name), metrics.takes_empty(*name)
+    except ValueError:
+        return {}, False
+
+
+def _references(task: Any, needs: Mapping[str, str], where: str, record: Record) -> References:
+    """The right answers of a record, with what the metric needs beside them."""
+    names = prediction_files.answer_names(task, record)
+    if (name := name_of(record, names)) is None:
+        raise prediction_files.missing(where, "a right answer", names, record)
+    answers = _texts(record[name], name, where)
+    if isinstance(task, Prompted) and name.lower() == task.answers_in.lower():
+        answers = [_as_in_rows(task, answer) for answer in answers]
+    given = {what: know(task) for what, know in KNOWN.get(task.benchmark, {}).items()}
+    lacking = []
+    for what, official in needs.items():
+        own = getattr(task, "labels_in", "") if what == "labels" else ""
+        column = name_of(record, [own or official, official])
+        if what in given:
+            continue
+        if column and (found := _texts(record[column], column, where)):
+            given[what] = found
+        else:
+            lacking.append(own or official)
+    if lacking:
+        raise DataError(
+            f"{where}: metric {task.metric} also needs {' and '.join(lacking)}; found "
+            f"{', '.join(record)}. Add the columns, or give each row an id and take the rows by "
+            "--data-dir DIR"
+        )
+    return References(answers, "\n".join(given.get("question", ())), given.get("labels", ()))
+
+
+def _as_in_rows(task: Prompted, answer: str) -> str:
+    """An answer from the task's own column as its rows have it."""
+    texts = {str(key): text for key, text in task.texts.get(task.answers_in, {}).items()}
+    answer = str(texts.get(answer, answer))
+    return answer.rpartition(task.answer_after)[2].strip() if task.answer_after else answer
+
+
+def _texts(value: Any, name: str, where: str) -> list[str]:
+    """The texts of a column: one, a list, or as in ELI5 {text: [...]} or [{answer: text}]."""
+    if isinstance(value, dict) and isinstance(value.get("text"), list):
+        value = value["text"]
+    values = value if isinstance(value, list) else [value]
+    values = [one.get("answer") if isinstance(one, dict) else one for one in values]
+    return [text_of(one, name, where) for one in values if one is not None]
+
+
+def read_predictions(path: Path, task: Task) -> dict[str, str]:
+    """id → prediction of a file, of a file of several tasks those of `task`. Raises DataError."""
+    return prediction_files.by_id(task, prediction_files.read(path, task))
 
 
 def verify(predictions: Mapping[str, Any], ids: Iterable[str]) -> list[str]:
@@ -80,59 +189,7 @@ def verify(predictions: Mapping[str, Any], ids: Iterable[str]) -> list[str]:
         if row_ids:
             more = f" and {len(row_ids) - 5} more" if len(row_ids) > 5 else ""
             errors.append(f"{len(row_ids)} {what} ids: {', '.join(row_ids[:5])}{more}")
-    wrong = [row_id for row_id, text in predictions.items() if not isinstance(text, str)]
-    if wrong:
-        kind = type(predictions[wrong[0]]).__name__
-        errors.append(f"id {wrong[0]}: prediction is {kind}, expected text")
     return errors
-
-
-def paired(
-    task: Task, data: Data, path: Path, n: int | None = None
-) -> tuple[list[Any], list[Sequence[str]], Sequence[Row] | None]:
-    """Predictions, references and rows: predictions and references of the file itself if it has
-    both, otherwise the references of the first n rows (None: all) of `data`. Raises DataError if
-    the ids don't match the rows."""
-    if pairs := _own_pairs(task, path):
-        return *pairs, None
-    rows = task.load(data, n, task.length, 0).rows
-    predictions = read_predictions(path, getattr(task, "member", None))
-    if task.labels is not None:
-        predictions = {row_id: _class(value) for row_id, value in predictions.items()}
-    if errors := verify(predictions, (row.id for row in rows)):
-        raise DataError(f"{path}: {'; '.join(errors)}")
-    return [predictions[row.id] for row in rows], [row.references for row in rows], rows
-
-
-def _class(value: Any) -> Any:
-    """A class as text, from its number or the scores of all classes."""
-    if isinstance(value, list) and value and all(isinstance(x, int | float) for x in value):
-        return str(max(range(len(value)), key=value.__getitem__))
-    return str(value) if type(value) is int else value
-
-
-def _own_pairs(task: Task, path: Path) -> tuple[list[Any], list[Sequence[str]]] | None:
-    """The pairs of JSON lines {prediction, reference} or {prediction, references: […]}, or of a
-    benchmark's own output file (`task.read_outputs`)."""
-    if not path.is_file():
-        return None
-    read_outputs = getattr(task, "read_outputs", None)
-    if read_outputs and path.suffix == ".txt":
-        predictions, references = read_outputs(path)
-        return predictions, references
-    if not path.name.lower().endswith((".jsonl", ".jsonl.gz")):
-        return None
-    predictions, references = [], []
-    for where, record in records.read(path):
-        if not predictions and not {"reference", "references"} & set(record):
-            return None
-        right = record["references"] if "references" in record else record.get("reference")
-        right = [right] if isinstance(right, str) else right
-        if not isinstance(right, list) or not all(isinstance(one, str) for one in right):
-            raise DataError(f"{where}: expected 'reference' with text or 'references' with texts")
-        predictions.append(records.text(record, "prediction", where))
-        references.append(right)
-    return (predictions, references) if predictions else None
 
 
 def export(
@@ -152,8 +209,14 @@ def export(
         return []
     if path.suffix != ".csv":
         raise DataError(f"{path}: accepted: .csv, .json")
-    existing = list(_csv_rows(path)) if path.is_file() else []
-    rows = [row for row in existing if row[0] != member]
+    existing = records.read(path) if path.is_file() else ()
+    try:
+        rows = [tuple(record[name] for name in COLUMNS) for _, record in existing]
+    except KeyError as error:
+        raise DataError(f"{path}: no column {error}; expected {', '.join(COLUMNS)}") from None
+    if len({row[:2] for row in rows}) < len(rows):
+        raise DataError(f"{path}: an id of a task comes twice; expected each once")
+    rows = [row for row in rows if row[0] != member]
     if unknown := {row[0] for row in rows} - set(MEMBERS[task.benchmark]):
         raise DataError(f"{path} holds tasks that {task.benchmark} has not: {', '.join(unknown)}")
     rows += [(member, row_id, text) for row_id, text in predictions.items()]
@@ -163,22 +226,3 @@ def export(
         writer.writerows([COLUMNS, *rows])
     present = {row[0] for row in rows}
     return [one for one in MEMBERS[task.benchmark] if one not in present]
-
-
-def _csv_rows(path: Path) -> list[tuple[str, str, str]]:
-    csv.field_size_limit(1 << 30)
-    with path.open(newline="", encoding="utf-8") as file:
-        try:
-            head, *rows = list(csv.reader(file)) or [[]]
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise DataError(f"{path}: broken csv: {error}") from None
-    if tuple(head) != COLUMNS:
-        raise DataError(f"{path} line 1: columns {', '.join(head)}; expected {', '.join(COLUMNS)}")
-    keys = set()
-    for number, row in enumerate(rows, start=1):
-        if len(row) != len(COLUMNS):
-            raise DataError(f"{path} row {number}: {len(row)} values, expected {len(COLUMNS)}")
-        if (key := (row[0], row[1])) in keys:
-            raise DataError(f"{path} row {number}: id '{row[1]}' of {row[0]} came before")
-        keys.add(key)
-    return [(row[0], row[1], row[2]) for row in rows]

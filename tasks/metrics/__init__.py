@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tasks.metrics import chinese, retrieval, rouge, text
@@ -27,6 +27,8 @@ class Metric:
               contribution, see `each`
     digits    number of digits that the official code rounds to
     package   an optional package that it needs, and the extra of this project that has it
+    needs     what it reads of retrieval.References, each with the official name of its column
+    takes_empty  whether a row without a right answer is one: the right answer is the empty set
     """
 
     version: int
@@ -37,6 +39,8 @@ class Metric:
     digits: int = 4
     package: str = ""
     extra: str = ""
+    needs: Mapping[str, str] = field(default_factory=dict)
+    takes_empty: bool = False
 
 
 def compute(
@@ -86,6 +90,17 @@ def version(task: str, metric: str) -> int:
     return _metric(task, metric).version
 
 
+def needs(task: str, metric: str) -> Mapping[str, str]:
+    """What a metric reads beside predictions and answers: see `Metric`. ValueError for an unknown
+    metric."""
+    return _metric(task, metric).needs
+
+
+def takes_empty(task: str, metric: str) -> bool:
+    """Whether a row may be without a right answer. ValueError for an unknown metric."""
+    return _metric(task, metric).takes_empty
+
+
 def missing_package(task: str, metric: str) -> str:
     """What is missing for a metric and how it is installed, in one line; "" if nothing is."""
     kind = _metric(task, metric)
@@ -117,7 +132,7 @@ def _rows(
             f"{len(predictions)} predictions, {len(references)} rows"
         )
     for at, right in enumerate(references):
-        if isinstance(right, str) or not len(right):
+        if isinstance(right, str) or not (len(right) or kind.takes_empty):
             raise ValueError(f"row {at}: references {right!r}, expected a list of one or more")
     return kind, [kind.row(*pair) for pair in zip(predictions, references, strict=True)]
 
@@ -129,7 +144,10 @@ def _benchmark(task: str) -> str:
 def _figure(name: str, score: Callable[[Any, Sequence[Any]], float]) -> Metric:
     """A metric with one figure in 0…100."""
     return Metric(
-        1, lambda text, references: {name: 100 * score(text, references)}, lambda row: row[name]
+        1,
+        lambda text, references: {name: 100 * score(text, references)},
+        lambda row: row[name],
+        needs=NEEDS.get(name, {}),
     )
 
 
@@ -180,6 +198,13 @@ def _kilt(prediction: str, references: Sequence[str]) -> Figures:
     }
 
 
+NEEDS = {
+    "classification": {"labels": "all_classes"},
+    "label_match": {"question": "question", "labels": "labels"},
+    "similarity": {"labels": "random_string_to_prepend"},
+}
+"""Metric → `Metric.needs`; the others read predictions and answers only."""
+
 # "benchmark/metric" has precedence over "metric": the benchmark's own definition, and "benchmark/
 # member/metric" over both.
 METRICS: dict[str, Metric] = {
@@ -213,7 +238,6 @@ METRICS: dict[str, Metric] = {
     **{
         name: _figure(name, getattr(retrieval, name))
         for name in (
-            "set_f1",
             "label_match",
             "count",
             "retrieval",
@@ -225,6 +249,7 @@ METRICS: dict[str, Metric] = {
             "similarity",
         )
     },
+    "set_f1": replace(_figure("set_f1", retrieval.set_f1), takes_empty=True),
     "longbench/qa_f1": _figure("qa_f1", text.f1),
     "longbench/rouge": _figure("rouge", rouge.longbench),
     "longbench/qa_f1_zh": _chinese("qa_f1_zh", chinese.qa_f1),

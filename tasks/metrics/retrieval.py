@@ -65,10 +65,12 @@ def words_match_all(prediction: str, references: Sequence[str]) -> float:
 
 def set_f1(prediction: str, references: Sequence[str]) -> float:
     """F1 of the set in the brackets of "Final Answer: [a, b]" in the very last line; without it the
-    set is empty."""
+    set is empty. Where the right set is empty, "Final Answer: []" scores 1, all else 0."""
     found = re.search(r"Final Answer:\s*\[(.*)\]", prediction.split("\n")[-1])
     answers = {node for part in found[1].split(",") if (node := part.strip())} if found else set()
     right = set(references)
+    if not right:
+        return float(found is not None and not answers)
     shared = len(answers & right)
     return 2 * shared / (len(answers) + len(right)) if shared else 0.0
 

@@ -75,7 +75,8 @@ def test_results_is_spelled_alike_everywhere(said, tmp_path):
     listed = said("results", f"results={tmp_path}")
     assert listed[0] == 0 and "aa11" in listed[1]
     assert listed == said("results", "--results", tmp_path)
-    code, _, err = said("score", "qmsum", tmp_path, f"data.dir={tmp_path}")
+    (path := tmp_path / "x.jsonl").write_text('{"id": "a", "prediction": "b"}')
+    code, _, err = said("score", "qmsum", path, f"data.dir={tmp_path}")
     assert code == 2 and "scrolls/qmsum.zip" in err
 
 

@@ -35,7 +35,10 @@ def test_torn_line_of_predictions_is_left_out(tmp_path: Path) -> None:
     assert predictions.done()[2]["prediction"] == "y"
 
 
-@pytest.mark.parametrize("line", ["[" * 100_000, '{"id": %s}' % ("1" * 5_000), "[]", "{}"])
+LONE = '{"id": 2, "prediction": "a\\ud800"}'
+
+
+@pytest.mark.parametrize("line", ["[" * 100_000, '{"id": %s}' % ("1" * 5_000), "[]", "{}", LONE])
 def test_a_line_that_is_no_prediction_is_left_out_and_named(tmp_path: Path, line: str) -> None:
     predictions = Predictions(tmp_path, "key")
     path = predictions.append([{"id": 1, "prediction": "x"}])
@@ -44,6 +47,14 @@ def test_a_line_that_is_no_prediction_is_left_out_and_named(tmp_path: Path, line
     assert list(predictions.done()) == [1]
     (warning,) = predictions.warnings
     assert warning.startswith(f"{path} line 2 is no prediction: ") and "\n" not in warning
+    assert predictions.sha256() == Predictions(tmp_path, "key").sha256([1])
+
+
+def test_a_pair_of_surrogates_is_text(tmp_path: Path) -> None:
+    path = Predictions(tmp_path, "key").append([{"id": 1, "prediction": "x"}])
+    assert path is not None
+    path.write_text('{"id": 1, "prediction": "\\ud83d\\ude00"}')
+    assert Predictions(tmp_path, "key").done()[1]["prediction"] == "😀"
 
 
 def test_hash_of_predictions_is_that_of_the_answers(tmp_path: Path) -> None:
@@ -57,7 +68,15 @@ def test_hash_of_predictions_is_that_of_the_answers(tmp_path: Path) -> None:
     assert one.sha256() != other.sha256()
 
 
-@pytest.mark.parametrize("record", [{"prediction": 1}, {"id": 1.5}, {"id": 1, "prediction": {1}}])
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"prediction": 1},
+        {"id": 1.5},
+        {"id": 1, "prediction": {1}},
+        {"id": 1, "prediction": "\ud800"},
+    ],
+)
 def test_wrong_prediction_is_refused(tmp_path: Path, record: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         Predictions(tmp_path, "key").append([record])

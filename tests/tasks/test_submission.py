@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -33,48 +34,54 @@ def test_the_three_forms(tmp_path):
     packed.write_bytes(gzip.compress(plain.read_bytes()))
     one = tmp_path / "x.json"
     one.write_text(json.dumps(GIVEN))
-    for path in (plain, packed, one):
-        assert submission.read_predictions(path) == GIVEN
     table = tmp_path / "x.csv"
+    submission.export(build("qmsum"), {"q": "of another task"}, ["q"], table)
     submission.export(build("qasper"), GIVEN, GIVEN, table)
-    assert submission.read_predictions(table, "qasper") == GIVEN
-    assert submission.read_predictions(table, "qmsum") == {}
+    for path in (plain, packed, one, table):
+        assert submission.read_predictions(path, build("qasper")) == GIVEN
+    with pytest.raises(DataError, match="no predictions with Task=quality; it has qasper, qmsum"):
+        submission.read_predictions(table, build("quality"))
 
 
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
         ("x.jsonl", '{"id": "a", "prediction": "x"}\n{"id"', "line 2: broken json"),
-        ("x.jsonl", '{"id": "a"}', "line 1: no column 'prediction'; found id"),
-        ("x.jsonl", '{"prediction": "x"}', "line 1: no column 'id'"),
+        ("x.jsonl", '{"id": "a"}', "line 1: no column with a prediction; found id. Accepted: "),
+        ("x.jsonl", '{"id": "a", "predction": "x"}', "Did you mean prediction? Accepted: filtered"),
+        ("x.jsonl", '{"prediction": "x"}', "line 1: no column with an id; found prediction. Acc"),
+        ("x.jsonl", '{"id": "a", "prediction": "\\ud800"}', "'prediction' is not Unicode: surrog"),
+        ("x.jsonl", '{"id": "a", "prediction": null}', "'prediction' holds NoneType, expected te"),
+        ("x.jsonl", "\n", "has no predictions"),
         ("x.jsonl", '{"id": "a", "prediction": ""}\n' * 2, "line 2: id 'a' came before"),
         ("x.json", '{"a": "x", "a": "y"}', "id 'a' came before"),
         ("x.json", '{\n"a": "x",\n"b" "y"}', "line 3: broken json"),
-        ("x.json", '["x"]', "expected one object"),
-        ("x.csv", "ID,Prediction\na,x\n", "line 1: columns ID, Prediction; expected Task, ID"),
-        ("x.csv", "Task,ID,Prediction\nt,a\n", "row 1: 2 values, expected 3"),
-        ("x.csv", "Task,ID,Prediction\nt,a,x\nt,a,y\n", "row 2: id 'a' of t came before"),
-        ("x.txt", "x", "accepted: .jsonl, .jsonl.gz, .json, .csv"),
+        ("x.json", '["x"]', "found list, expected an object {id: prediction} or a list of objects"),
+        ("x.json", '{"a": "\\ud800"}', "id 'a': column 'prediction' is not Unicode: surrogates"),
+        ("x.csv", "Task,ID\nt,a\n", "line 2: no column with a prediction; found Task, ID"),
+        ("x.csv", "Task,ID,Prediction\nt,a\n", "line 2: 2 values, expected 3"),
+        ("x.csv", "Task,ID,Prediction\nt,a,x\nt,a,y\n", "line 3: id 'a' came before"),
+        ("x.txt", "x", "accepted: .jsonl, .jsonl.gz, .json, .json.gz, .csv, .parquet"),
     ],
 )
 def test_bad_files_are_named(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
-    with pytest.raises(DataError, match=message) as raised:
-        submission.read_predictions(tmp_path / name)
-    assert str(tmp_path / name) in str(raised.value)
+    with pytest.raises(DataError, match=re.escape(message)) as raised:
+        submission.read_predictions(tmp_path / name, build("qasper"))
+    assert str(tmp_path / name) in str(raised.value) and "\n" not in str(raised.value)
 
 
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(DataError, match=r"no file .*none\.json"):
-        submission.read_predictions(tmp_path / "none.json")
+        submission.read_predictions(tmp_path / "none.json", build("qasper"))
 
 
 # --- scoring ----------------------------------------------------------------------------------
 
 
 def scored(task, data, path, n=None):
-    given, references, _ = submission.paired(task, data, path, n)
-    return {**task.score(given, references), "n": len(given)}
+    found = submission.paired(task, data, path, n)
+    return {**task.score(found.predictions, found.references), "n": len(found.predictions)}
 
 
 def test_predictions_are_scored(tmp_path):
@@ -92,8 +99,8 @@ def test_ids_must_be_those_of_the_rows(tmp_path):
     path = jsonl(tmp_path / "x.jsonl", {**given, "strange": "x"})
     with pytest.raises(DataError, match=r"1 missing ids: embedded-validation-0-003; 1 redundant"):
         scored(task, Data(), path, n=4)
-    path = jsonl(tmp_path / "x.jsonl", dict.fromkeys(given, 7))
-    with pytest.raises(DataError, match="prediction is int, expected text"):
+    path = jsonl(tmp_path / "x.jsonl", dict.fromkeys(given, True))
+    with pytest.raises(DataError, match="'prediction' holds bool, expected text"):
         scored(task, Data(), path, n=3)
 
 
@@ -105,7 +112,7 @@ def test_a_class_is_given_as_text_number_or_scores(tmp_path):
     given = {row.id: one for row, one in zip(rows, said, strict=True)}
     assert scored(task, Data(), jsonl(tmp_path / "x.jsonl", given), n=4)["accuracy"] == 0.75
     path = jsonl(tmp_path / "x.jsonl", given | {rows[0].id: None})
-    with pytest.raises(DataError, match="prediction is NoneType, expected text"):
+    with pytest.raises(DataError, match="'prediction' holds NoneType, expected text"):
         scored(task, Data(), path, n=4)
 
 
@@ -164,6 +171,14 @@ def test_what_the_rules_refuse_is_not_written(tmp_path):
         submission.export(build("qasper"), GIVEN, GIVEN, tmp_path / "x.txt")
     assert not path.exists()
     submission.export(build("zeroscrolls_musique"), GIVEN, GIVEN, path)
+    text = path.read_text()
+    path.write_text(text + text.splitlines()[-1])
+    with pytest.raises(DataError, match="an id of a task comes twice; expected each once"):
+        submission.export(build("qasper"), GIVEN, GIVEN, path)
+    path.write_text(text.replace("Prediction", "Answer"))
+    with pytest.raises(DataError, match="no column 'Prediction'; expected Task, ID, Prediction"):
+        submission.export(build("qasper"), GIVEN, GIVEN, path)
+    path.write_text(text)
     with pytest.raises(DataError, match="holds tasks that scrolls has not: musique"):
         submission.export(build("qasper"), GIVEN, GIVEN, path)
 
@@ -189,7 +204,7 @@ def test_pairs_with_their_own_references_need_no_data(tmp_path):
         scored(task, Data("local"), path)
     )
     path.write_text('{"prediction": "a b", "reference": "a b"}\n{"prediction": "a b"}\n')
-    with pytest.raises(DataError, match="line 2: expected 'reference' with text"):
+    with pytest.raises(DataError, match="line 2: no column with a right answer; found predi"):
         scored(task, Data("local"), path)
 
 
