@@ -37,7 +37,7 @@ REQUEST = $(call given,method,METHOD) $(call given,task,TASK) $(call given,model
   $(call given,seed,SEED) $(call given,measure,MEASURE) $(call given,results,RESULTS) \
   $(if $(FORCE),force=true) $(ARGS)
 
-.PHONY: help setup bench report plots support leaderboard browser test trust trust-aa cluster selfbench lint speed prompts speed-compare gpu \
+.PHONY: help setup bench report plots support leaderboard browser lowest test trust trust-aa cluster selfbench lint speed prompts speed-compare gpu \
   embedded lra-small lra-embedded lra-full clean
 
 help:  ## this list
@@ -67,6 +67,10 @@ leaderboard: $(READY)  ## rows as one HTML page, leaderboard.html [RESULTS='DIR 
 
 test: $(DEV)  ## the tests, but for those of `make trust`
 	@$(VENV)/bin/python -m pytest -n 2
+
+lowest:  ## the tests with the lowest version of each dependency that pyproject.toml admits, in .venv-lowest (6 GB)
+	@VENV=.venv-lowest UV_RESOLUTION=lowest-direct PYTHON=$(PYTHON) tools/setup dev
+	@.venv-lowest/bin/python -m pytest -n 2
 
 browser: $(DEV)  ## what the tests of the page need beside a Chromium on this machine
 	@PYTHON=$(PYTHON) tools/setup dev,browser
