@@ -1,19 +1,25 @@
-"""docs/results.md, generated from the reference rows: python -m reports.results_page [FILE]."""
+"""docs/results.md, generated from the reference rows, and the parts of README.md that are:
+python -m reports.results_page [FILE]."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import statistics
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from bench.errors import RequestError
 from bench.request import plugins
 from bench.status import QualityComparison, Status, Verdict
+from bench.store.columns import COLUMNS
 from bench.store.engine import ENGINE_ONLY, engine_only, own_engine
 from bench.store.quality_arms import comparison, comparison_text, training_text
-from bench.store.query import counting
+from bench.store.query import counting, select
 from bench.store.store import Store
+from bench.terminal import row_table
 from bench.units import counted
 from reports import kv_grid, lra_grids, ratios
 from reports.looks import VANILLA, looks
@@ -27,6 +33,7 @@ from reports.wording import AT_CHANCE, ENDED, tokens_read
 ROOT = Path(__file__).parents[1]
 REFERENCE = ROOT / "results" / "reference"
 PAGE = ROOT / "docs" / "results.md"
+README = ROOT / "README.md"
 VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON"}
 """Instruction sets of a row → the vectors that they are of, widest first."""
 QUICKSTART_HEAD = (
@@ -74,6 +81,35 @@ def results_page(folder: Path = REFERENCE) -> str:
         lra_hosts=_hosts(lra),
         lra_steps=[lra_grids.steps(some, host) for (_, host), some in lra_table2.items()],
     )
+
+
+SHOWCASE = ("method=vcc", "task=narrativeqa", "length=4096", "measure=quick", "model=embedded",
+            "device=cpu", "status=ok")  # fmt: skip
+"""The row of `make bench` as README.md shows it: the newest of these values."""
+
+
+def readme(text: str, page: str, folder: Path = REFERENCE) -> str:
+    """The text of README.md with the claims of the page, and what `make bench` prints of the
+    showcase's row. Raises RequestError where there is no such row."""
+    for name, content in (("claims", _between("claims", page)), ("make bench", _showcase(folder))):
+        text = text.replace(_between(name, text), content)
+    return text
+
+
+def _between(name: str, text: str) -> str:
+    start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
+    return text[text.index(start) + len(start) : text.index(end)]
+
+
+def _showcase(folder: Path) -> str:
+    rows, _ = select(SHOWCASE, folder, list(COLUMNS))
+    if not rows:
+        raise RequestError(f"no row in {folder} fits {' '.join(SHOWCASE)}")
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        row_table.show(rows[-1], folder)
+    *lines, _ = printed.getvalue().strip("\n").splitlines()  # without the row's ids
+    shown = "\n".join(line.rstrip() for line in lines)
+    return f"```\n{shown}\n```\n"
 
 
 def _run_by(rows: Iterable[Row], experiment: str) -> list[Row]:
@@ -254,12 +290,15 @@ def _milliseconds(ns: float) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     path = Path(arguments[0]) if arguments else PAGE
-    text = results_page()
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        sys.exit(f"can't write {path}: {error.strerror}")
-    print(path)
+    texts = {path: results_page()}
+    if path == PAGE:
+        texts[README] = readme(README.read_text(encoding="utf-8"), texts[PAGE])
+    for path, text in texts.items():
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            sys.exit(f"can't write {path}: {error.strerror}")
+        print(path)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,8 @@ def _older(frame: pd.DataFrame, by: Sequence[str]) -> pd.Series[bool]:
     ordered = frame[known].sort_values("created_utc", kind="stable")
     composition = ordered["method_params"].map(_composition, na_action="ignore")
     ordered = ordered.assign(composition=composition)
-    groups = ordered.groupby(["method", "composition", *by], dropna=False, sort=False, observed=True)
+    groups = ordered.groupby(
+        ["method", "composition", *by], dropna=False, sort=False, observed=True
+    )
     newest = groups["method_version"].transform("last").reindex(frame.index)
     return known & frame["method_version"].ne(newest)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from bench.request import plugins
+from bench.request import compose, plugins
 from bench.store.store import Store
 from reports import results_page
 from tests.conftest import ROOT
@@ -26,6 +26,15 @@ def test_readme_quotes_the_claims_of_the_page():
     quoted, page = ((ROOT / name).read_text() for name in ("README.md", "docs/results.md"))
     [in_readme], [in_page] = CLAIMS.findall(quoted), CLAIMS.findall(page)
     assert in_readme == in_page and "| verdict" in in_page
+
+
+def test_readme_shows_a_stored_row():
+    text = results_page.README.read_text()
+    page = results_page.PAGE.read_text()
+    assert results_page.readme(text, page) == text
+    command = compose.compose([])
+    given = dict(word.split("=") for word in results_page.SHOWCASE)
+    assert given["method"] == command["method"]["name"] and given["task"] == command["task"]["name"]
 
 
 def test_the_page_has_six_headings_and_says_where_no_row_is(tmp_path):
