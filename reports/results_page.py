@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from bench.errors import RequestError
+from bench.files import write_own
 from bench.request import plugins
 from bench.status import QualityComparison, Status, Verdict
 from bench.store.engine import ENGINE_ONLY, engine_only, own_engine
@@ -253,13 +255,15 @@ def _milliseconds(ns: float) -> str:
 
 
 def main(arguments: Sequence[str]) -> None:
-    path = Path(arguments[0]) if arguments else PAGE
     text = results_page()
     try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        sys.exit(f"can't write {path}: {error.strerror}")
-    print(path)
+        if arguments:
+            write_own(Path(arguments[0]), text.encode())
+        else:
+            PAGE.write_text(text, encoding="utf-8")
+    except (RequestError, OSError) as error:
+        sys.exit(str(error))
+    print(arguments[0] if arguments else PAGE)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,6 @@ def plot(arguments: Sequence[str]) -> int:
     rows = load(options.results, filters)
     for warning in rows.warnings:
         print(f"bench: {warning}", file=sys.stderr)
-    _make(options.out)
     drawn = 0
     for name in _with_progress(names or list(known)):
         drawing = known[name].draw(rows, most)
@@ -65,10 +64,7 @@ def plot(arguments: Sequence[str]) -> int:
                 raise RequestError(missing)
             print(missing, file=sys.stderr)
             continue
-        try:
-            files = save(drawing, name, options.out, formats, options.width)
-        except OSError as error:
-            raise RequestError(f"can't write into {options.out}: {error.strerror}") from error
+        files = save(drawing, name, options.out, formats, options.width)
         drawn += 1
         print(_written(files, drawing.left_out))
     return 0 if drawn else 1
@@ -90,13 +86,6 @@ def _formats(text: str) -> list[str]:
     if not formats:
         raise RequestError(f"--format is empty; it takes {', '.join(FORMATS)}")
     return list(dict.fromkeys(formats))
-
-
-def _make(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RequestError(f"can't write into {out}: {error.strerror}") from error
 
 
 def _with_progress(names: Sequence[str]) -> Sequence[str]:
