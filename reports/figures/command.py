@@ -89,8 +89,9 @@ def _formats(text: str) -> list[str]:
 
 
 def _with_progress(names: Sequence[str]) -> Sequence[str]:
-    from rich.console import Console
     from rich.progress import track
+
+    from bench.terminal.console import Console
 
     console = Console(stderr=True)
     if len(names) < 2 or not console.is_terminal:

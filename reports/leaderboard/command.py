@@ -106,8 +106,9 @@ def summary(picked: Picked, ranked: Sequence[Board]) -> str:
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
     """On a terminal a progress bar: it pulses while rows are read, then counts boards."""
-    from rich.console import Console
     from rich.progress import Progress
+
+    from bench.terminal.console import Console
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:

@@ -208,8 +208,9 @@ def _check_folders(folders: Sequence[Path] | None) -> None:
 
 def _built(definitions: Sequence[Definition], rows: StoredRows) -> Iterator[PaperTable]:
     """The tables; on a terminal a progress bar appears once they take long."""
-    from rich.console import Console
     from rich.progress import Progress
+
+    from bench.terminal.console import Console
 
     printed = {paper: load_printed(paper) for paper in {d.paper for d in definitions}}
     console = Console(stderr=True)
