@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterable, Iterator
 
 TRACEBACK = "BENCH_TRACEBACK"
-"""The environment variable that shows the traceback of an error."""
+"""Environment variable: set, an error is printed with its traceback."""
 
 
 class RequestError(Exception):
@@ -60,13 +60,15 @@ def described(error: BaseException, target: str = "") -> str:
     if isinstance(error, SyntaxError):
         message, place = error.msg, f"{error.filename}:{error.lineno}"
     else:
-        place = _raised_at(error, target)
+        place = raised_at(error, target)
     if type(error) is not ValueError:
         message = f"{type(error).__name__}: {message}".removesuffix(": ")
     return f"{message} ({place})" if place else message
 
 
-def _raised_at(error: BaseException, target: str) -> str:
+def raised_at(error: BaseException, target: str) -> str:
+    """The file and line that raised it, the last of the package of `target` if one is given; empty
+    where it didn't pass through that."""
     frames = [
         (frame.f_globals.get("__name__", "").partition(".")[0], frame.f_code.co_filename, line)
         for frame, line in traceback.walk_tb(error.__traceback__)

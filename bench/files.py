@@ -1,11 +1,20 @@
-"""Files that are written as a whole."""
+"""Files that are written as a whole, and those at a place that a user names: a file or folder is
+replaced or written into only where it is new, empty or made by this project and not changed since.
+
+A folder that such files are written into has a list of them, RECORD, as sha256sum writes it.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from bench.errors import RequestError
+
+RECORD = ".longctx-bench"
 
 
 @contextmanager
@@ -18,3 +27,66 @@ def replacing(path: Path) -> Iterator[Path]:
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def check_own(*paths: Path) -> None:
+    """Raises RequestError for a file that is neither empty nor as it was written here, and for a
+    folder that is neither empty nor has a RECORD. What doesn't exist passes."""
+    for path in paths:
+        _check(path, path.parent)
+
+
+def write_own(path: Path, data: bytes, folder: Path | None = None) -> None:
+    """Write a file at a place that a user names, in the RECORD of `folder`, by default its own.
+    Raises RequestError where the file may not be replaced, or can't be written."""
+    folder = folder or path.parent
+    _check(path, folder)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        record(folder, _line(path, data, folder))
+        with replacing(path) as unfinished:
+            unfinished.write_bytes(data)
+    except OSError as error:
+        raise RequestError(f"cannot write to {path.parent}: {error.strerror}") from error
+
+
+def record_own(path: Path) -> None:
+    """Add a file that other code wrote to the RECORD of its folder. Raises OSError."""
+    record(path.parent, _line(path, path.read_bytes(), path.parent))
+
+
+def record(folder: Path, line: str = "") -> None:
+    """Add a line to the RECORD of a folder; makes both. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not line or line not in _recorded(folder):
+        with (folder / RECORD).open("a") as file:
+            file.write(line)
+
+
+def _check(path: Path, folder: Path) -> None:
+    try:
+        if _is_own(path, folder):
+            return
+    except OSError as error:
+        raise RequestError(f"cannot read {path}: {error.strerror}") from error
+    raise RequestError(
+        f"{path} holds what bench didn't write, or what was changed since, and is left as it is; "
+        "give a path that is new or empty"
+    )
+
+
+def _is_own(path: Path, folder: Path) -> bool:
+    if path.is_dir():
+        return (path / RECORD).is_file() or not any(path.iterdir())
+    if not path.is_file():
+        return not os.path.lexists(path)
+    return not path.stat().st_size or _line(path, path.read_bytes(), folder) in _recorded(folder)
+
+
+def _recorded(folder: Path) -> str:
+    path = folder / RECORD
+    return path.read_text(errors="replace") if path.is_file() else ""
+
+
+def _line(path: Path, data: bytes, folder: Path) -> str:
+    return f"{hashlib.sha256(data).hexdigest()}  {path.relative_to(folder)}\n"

@@ -57,6 +57,7 @@ def main() -> int:
     if lacking := missing():
         print(f"gpu: {sys.executable}: {lacking}", file=sys.stderr)
         return 2
+    from bench import files
     from bench.errors import RequestError
 
     try:
@@ -65,7 +66,12 @@ def main() -> int:
         print(f"gpu: {wrong}; make gpu DRY=1 plans it without one", file=sys.stderr)
         return 2
     out: Path = (options.out or ROOT / "results" / ("gpu-dry" if options.dry else "gpu")).resolve()
-    out.mkdir(parents=True, exist_ok=True)
+    try:
+        files.check_own(out)
+    except RequestError as wrong:
+        print(f"gpu: {wrong}", file=sys.stderr)
+        return 2
+    files.record(out)
     if options.earlier:
         shutil.copytree(options.earlier, out, dirs_exist_ok=True)
     chosen = [piece for piece in PIECES if piece.name in (options.pieces or [piece.name])]

@@ -35,7 +35,8 @@ ALLOWED_PCT = 5.0
 REQUEST = ("method=twin", "model=embedded", "length=512", "n=4", "measure=speed")
 FALSE = (Verdict.FASTER, Verdict.SLOWER)
 SECTION = "\n## "
-INTRODUCTION = f"""# False verdicts of vanilla against itself
+TITLE = "# False verdicts of vanilla against itself"
+INTRODUCTION = f"""{TITLE}
 
 `make trust-aa`: cells of vanilla against itself, each with a seed of its own
 (`{" ".join(REQUEST)}`).
@@ -75,6 +76,10 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "trust-aa.md")
     options = parser.parse_args()
     os.environ[CONF_PATH] = str(ROOT / "tests" / "trust" / "conf")
+    before = options.out.read_text() if options.out.exists() else ""
+    if before and not before.startswith(TITLE):
+        print(f"trust-aa: {options.out} is another page; give a new file", file=sys.stderr)
+        return 2
     measured: Measured = []
     try:
         for each in _measure(options.cells, options.load, options.results, 60 * options.minutes):
@@ -83,7 +88,6 @@ def main() -> int:
         print("interrupted; the same command continues", file=sys.stderr)
     if not measured:
         return 1
-    before = options.out.read_text() if options.out.exists() else ""
     options.out.write_text(page(measured, options.cells, before))
     print(f"{options.out}: {_share([row for _, row in measured])} false verdicts")
     failed = any(row["status"] != Status.OK for _, row in measured)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from bench.errors import RequestError
+from bench.files import write_own
 from bench.request import plugins
 from bench.status import QualityComparison, Status, Verdict
 from bench.store.columns import COLUMNS
@@ -290,15 +291,16 @@ def _milliseconds(ns: float) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     path = Path(arguments[0]) if arguments else PAGE
-    texts = {path: results_page()}
-    if path == PAGE:
-        texts[README] = readme(README.read_text(encoding="utf-8"), texts[PAGE])
-    for path, text in texts.items():
-        try:
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            sys.exit(f"can't write {path}: {error.strerror}")
-        print(path)
+    page = results_page()
+    try:
+        if path == PAGE:
+            PAGE.write_text(page, encoding="utf-8")
+            README.write_text(readme(README.read_text(encoding="utf-8"), page), encoding="utf-8")
+        else:
+            write_own(path, page.encode())
+    except (RequestError, OSError) as error:
+        sys.exit(str(error))
+    print(path)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,8 @@ ALLOWED = {
     "tools": {"tools", "bench", "methods", "tasks"},
     "benchmarks": {"benchmarks", "bench", "methods", "tasks", "reports"},
 }
-REPORTS_READ = {"errors", "status", "statistics", "store", "request", "host", "terminal", "units"}
+REPORTS_READ = {"errors", "files", "status", "statistics", "store", "request", "host", "terminal",
+                "units"}  # fmt: skip
 """What reports may use of the harness: rows, numbers and words, nothing that runs a cell."""
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from bench.cli import scaffold
 from bench.errors import RequestError, RunError
+from bench.files import check_own, record_own
 from bench.request import plugins
 from bench.request.cell import task_of
 from bench.terminal import text_table
@@ -220,7 +221,11 @@ def export_predictions(arguments: Sequence[str]) -> int:
     task = options.task
     predictions = _data(submission.read_predictions, options.file, task)
     ids = _data(task.ids, options.source)
+    if is_json := options.into.suffix == ".json":  # a .csv keeps the tasks that it holds
+        check_own(options.into)
     missing = _data(submission.export, task, predictions, ids, options.into)
+    if is_json:
+        record_own(options.into)
     print(f"{options.into}: {len(predictions)} predictions of {task.name}")
     if missing:
         print(f"still missing: {', '.join(missing)}")

@@ -32,13 +32,15 @@ from bench.units import span
 WORTH_SAYING_S = 10.0
 """Work before the first stage that takes longer is announced."""
 
-"""Environment variable: set, an error is printed with its traceback, for who writes a plugin."""
+DRAWN_BY_OTHERS = (["fetch"], ["lm_eval"], ["train"])
+"""Commands that show progress bars of other libraries."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Exit codes: 0 done, 1 a run failed, 2 a wrong request, 130 interrupted."""
-    streams.accept_any_text()
-    code = dispatch(list(sys.argv[1:] if arguments is None else arguments))
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    streams.accept_any_text(clean_errors=words[:1] not in DRAWN_BY_OTHERS)
+    code = dispatch(words)
     if arguments is None:
         # All output is written: Ctrl-C while the interpreter shuts down must not change the code.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -50,7 +52,7 @@ def dispatch(arguments: Sequence[str]) -> int:
     code, message = _outcome(arguments)
     with contextlib.suppress(OSError):
         if message:
-            print(f"bench: {message}", file=sys.stderr)
+            print(f"bench: {streams.clean(message)}", file=sys.stderr)
     if not (problem := streams.flush()):
         return code
     if not isinstance(problem, BrokenPipeError):

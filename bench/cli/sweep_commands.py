@@ -222,8 +222,8 @@ def _show(record: Any, done: dict[str, Any], form: str) -> int:
         print(f"{record.id} · launcher {content['launcher']} · since {started:%Y-%m-%d %H:%M}")
         print(content["command"])
         lines = [
-            (f"[{STYLES.get(c['state'], 'red')}]{c['state']}[/]", escape(c["cell"]),
-             c["job"] or "", c["node"] or "", escape(c["about"]))
+            (f"[{STYLES.get(c['state'], 'red')}]{escape(c['state'])}[/]",
+             *(escape(str(c[name] or "")) for name in ("cell", "job", "node", "about")))
             for c in cells
         ]  # fmt: skip
         names = ("", "cell", "job", "node", "about")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 from torch.utils import deterministic
+from transformers import CONFIG_MAPPING, AutoConfig
 
-from bench.errors import RequestError
+from bench.errors import RequestError, described, raised_at
 from bench.execution import encoded_rows
 from bench.execution.filled_rows import filled
+from bench.execution.worker import memory_status
 from bench.host import linux
+from bench.models import auto
 from bench.models.base import Family, Spec
 from bench.models.conversing import Conversing
 from bench.request import plugins, questions
@@ -24,6 +28,8 @@ from methods.base import Method, SequenceInfo, Unsupported, refusal
 from tasks.base import ANSWERS, Encoded, Task
 
 T = TypeVar("T")
+COUNTED = ("_layers", "_heads")
+"""Endings of fields of a config.json that are counts, which transformers doesn't check."""
 
 
 def prepare(cell: Cell, timed: bool = False, costs: bool = False) -> None:
@@ -74,12 +80,20 @@ def load_from(
     weights. Raises as `load` does."""
     model = cell.model
     spec = Spec(model["name"], folder, config, cell.seed, tuple(model.get("marks", ())))
+    on_cpu = cell.device["kind"] == "cpu"
+    loaded = plugins.load(model["family"])
     try:
-        family: Family = plugins.load(model["family"]).load(
-            spec, method, dtype, cell.device["kind"]
-        )
+        if config is None:
+            _check_config(folder)
+        family: Family = loaded.load(spec, method, dtype, cell.device["kind"])
     except (OSError, ValueError) as error:
         raise RequestError(str(error).splitlines()[0]) from error
+    except (LookupError, TypeError, AttributeError, RuntimeError) as error:
+        if memory_status(error) or raised_at(error, cell.method["target"]) or not on_cpu:
+            raise
+        raise RequestError(f"{folder}: no model can be made of it: {described(error)}") from error
+    if config is None:
+        _check_tokens(folder, family)
     if training:
         family.model.train()
     if asks := questions.given(vars(cell)):
@@ -98,6 +112,46 @@ def load_from(
     if reason:
         raise Unsupported(reason)
     return family
+
+
+def _check_config(folder: Path) -> None:
+    """Raises RequestError for a config.json that its model_type refuses: the family's own error
+    would be of the first file that is read with it."""
+    path = folder / "config.json"
+    config = auto.read_config(folder)
+    if config.get("model_type") in CONFIG_MAPPING:
+        try:
+            AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+        except Exception as error:  # what its validators raise
+            raise RequestError(f"{path}: {' '.join(str(error).split())}") from error
+    for name, value in config.items():
+        if isinstance(value, int | float) and ("dropout" in name or name.endswith(COUNTED)):
+            most, takes = (1.0, "0 to 1") if "dropout" in name else (math.inf, "0 or more")
+            if not 0 <= value <= most:
+                raise RequestError(f"{path}: {name} is {value}; it takes {takes}")
+
+
+def _check_tokens(folder: Path, family: Family) -> None:
+    """Raises RequestError for files of a checkpoint without what a first token needs."""
+    longest = getattr(family.tokenizer, "model_max_length", 0)
+    if not isinstance(longest, int | float):
+        where = folder / "tokenizer_config.json"
+        raise RequestError(f"{where}: model_max_length is {longest!r}; it takes a number")
+    config: Any = getattr(family.model, "config", None)
+    if not getattr(config, "is_encoder_decoder", False):
+        return
+    start, size = "decoder_start_token_id", config.vocab_size
+    answers = getattr(family.model, "generation_config", None) or config
+    first = getattr(answers, start, None)
+    for file, name, number in (
+        ("config.json", "pad_token_id", config.pad_token_id),
+        ("config.json", start, getattr(config, start, None)),
+        ("generation_config.json", start, answers.bos_token_id if first is None else first),
+    ):
+        if not (isinstance(number, int) and 0 <= number < size):
+            raise RequestError(
+                f"{folder / file}: {name} is {number!r}; it takes a token id, 0 to {size - 1}"
+            )
 
 
 def check_fit(cell: Cell, task: Task, family: Family) -> None:

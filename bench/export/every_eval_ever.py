@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 from bench.errors import RequestError
 from bench.export import origin
+from bench.files import write_own
 from bench.request import plugins
 from bench.status import Status
 from bench.store import query
 from bench.store.columns import Row, value_of
-from bench.store.shards import write_whole
 
 SCHEMA_VERSION = "0.3.0"
 COLLECTION = "longctx-bench"
@@ -55,7 +55,7 @@ def write(rows: list[Row], into: Path, results: Path) -> str:
         model = origin.model(row)
         path = into / "data" / COLLECTION / model.id / f"{_uuid(row)}.json"
         record = json.dumps(_record(row, model, figures), indent=1, ensure_ascii=False)
-        write_whole(path, f"{record}\n".encode())
+        write_own(path, f"{record}\n".encode(), into)
         written += 1
     if not written:
         raise RequestError(f"none of {len(rows)} rows has a score, a time or a memory to export")

@@ -10,10 +10,10 @@ from typing import Any
 
 from bench.errors import RequestError
 from bench.export import origin
+from bench.files import write_own
 from bench.status import Status
 from bench.store import query
 from bench.store.columns import Row
-from bench.store.shards import write_whole
 
 
 def write(rows: list[Row], into: Path, results: Path) -> str:
@@ -34,7 +34,7 @@ def write(rows: list[Row], into: Path, results: Path) -> str:
     if not files:
         raise RequestError(f"no row can stand in a model's repository: {left_out}")
     for path, entries in files.items():
-        write_whole(path, yaml.safe_dump(entries, sort_keys=False, allow_unicode=True).encode())
+        write_own(path, yaml.safe_dump(entries, sort_keys=False, allow_unicode=True).encode(), into)
     count = sum(map(len, files.values()))
     return f"{into}: {count} scores in {len(files)} files{left_out and f'; left out: {left_out}'}"
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from bench.files import write_own
 from bench.store.columns import COLUMNS, Row, value_of
-from bench.store.shards import write_whole
 from bench.store.store import LIGHT
 
 
@@ -25,7 +25,7 @@ def write_csv(rows: Iterable[Row], into: Path, results: Path) -> str:
     for row in rows:
         writer.writerow([_cell(value_of(row, name)) for name in LIGHT])
         count += 1
-    write_whole(into, buffer.getvalue().encode())
+    write_own(into, buffer.getvalue().encode())
     return f"{into}: {count} rows"
 
 
@@ -36,7 +36,7 @@ def write_jsonl(rows: Iterable[Row], into: Path, results: Path) -> str:
         json.dumps({n: _value(n, value_of(row, n)) for n in COLUMNS}, ensure_ascii=False)
         for row in rows
     ]
-    write_whole(into, "".join(f"{line}\n" for line in lines).encode())
+    write_own(into, "".join(f"{line}\n" for line in lines).encode())
     return f"{into}: {len(lines)} rows"
 
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from bench import files
 from bench.errors import RequestError, unknown
 from bench.request import plugins
 from bench.store.columns import Row
-from bench.store.shards import StoreError
 
 Writer = Callable[[list[Row], Path, Path], str]
 
@@ -41,11 +41,14 @@ TARGETS = {
 
 
 def export(name: str, rows: list[Row], into: Path, results: Path) -> str:
-    """Writes the rows to a target. Raises RequestError, also for an unknown name."""
-    writer: Writer = plugins.load(target(name).writer)
+    """Writes the rows to a target, in a file or folder that is new, empty or from an earlier
+    export. Raises RequestError, also for an unknown name."""
+    chosen = target(name)
+    writer: Writer = plugins.load(chosen.writer)
+    files.check_own(into)
     try:
         return writer(rows, into, results)
-    except (StoreError, OSError) as error:
+    except OSError as error:
         raise RequestError(f"--into {into}: {error}") from error
 
 

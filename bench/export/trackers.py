@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError
+from bench.files import record
 from bench.store.columns import COLUMNS, Row, value_of
 from bench.store.store import LIGHT
 
@@ -25,7 +26,7 @@ def write_wandb(rows: list[Row], into: Path, results: Path) -> str:
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb
 
-    into.mkdir(parents=True, exist_ok=True)
+    record(into)
     quiet = wandb.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True)
     new = [r for r in rows if not any(into.glob(f"wandb/*-run-*-{r['row_id']}"))]
     for row in new:
@@ -49,7 +50,7 @@ def write_mlflow(rows: list[Row], into: Path, results: Path) -> str:
     from mlflow.entities import Metric, Param
     from mlflow.tracking import MlflowClient
 
-    into.mkdir(parents=True, exist_ok=True)
+    record(into)
     folder = into.resolve()
     client = MlflowClient(tracking_uri=f"sqlite:///{folder}/mlflow.db")
     experiment = client.get_experiment_by_name(PROJECT)

@@ -40,6 +40,7 @@ ANSWERS_OF = {
 }
 """What the families answer with that have one kind of head."""
 BERT, ROBERTA = FAMILIES["bert"], FAMILIES["roberta"]
+POSITIONS = ("max_encoder_position_embeddings", "max_position_embeddings")
 TILED = ("bart", "bert", "led", "roberta", "xlm-roberta")
 """Types of models whose families read the table of positions again past its end."""
 NEUTRAL_SEARCH = {"do_sample": False, "num_beams": 1}
@@ -60,6 +61,14 @@ HUB_HEADS = {
     (ROBERTA, "span"): "bench.models.hub_heads:RobertaQuestionAnswering",
 }
 """The same of transformers' own heads."""
+
+TYPES = {
+    "model_type": (str, "a name"),
+    "architectures": (list, "a list of names"),
+    "pad_token_id": (int, "an integer"),
+    **dict.fromkeys(POSITIONS, (int, "an integer")),
+}
+"""Field of a config.json that is read here → its type, which is also what it takes in words."""
 
 
 def headed(target: str, answers: str, folder: Path | None = None) -> str:
@@ -84,7 +93,8 @@ def trained_heads(target: str, folder: Path) -> dict[str, str]:
         found["span"] = HUB_HEADS[target, "span"]
     if any(name.startswith("classifier.") for name in names):
         # The head of a single class has the same weights as one that scores choices.
-        chooses = any("MultipleChoice" in name for name in read_config(folder)["architectures"])
+        classes = read_config(folder).get("architectures") or ()
+        chooses = any("MultipleChoice" in str(name) for name in classes)
         found |= {"choice": HUB_HEADS[target, "choice"]} if chooses else {"class": target}
     return found
 
@@ -104,8 +114,8 @@ def learned_positions(folder: Path, config: Mapping[str, Any] | None = None) -> 
     if "model_type" not in values:
         values = read_config(folder) | values
     kind, size = (
-        values["model_type"],
-        values.get("max_encoder_position_embeddings", values.get("max_position_embeddings")),
+        values.get("model_type"),
+        next((values[name] for name in POSITIONS if name in values), None),
     )
     if kind not in TILED or size is None:
         return None
@@ -147,18 +157,25 @@ def weight_names(folder: Path) -> set[str]:
             with path.open("rb") as file:
                 size = int.from_bytes(file.read(8), "little")
                 names |= json.loads(file.read(min(size, path.stat().st_size))).keys()
-        except (OSError, ValueError, AttributeError) as error:
+        except (OSError, ValueError, AttributeError, RecursionError) as error:
             raise ValueError(f"{path} is no safetensors file: {error}") from None
     return names - {"__metadata__"}
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """A checkpoint's config.json, with a list of `architectures`. Raises ValueError."""
+    """A checkpoint's config.json. Raises ValueError, also for a field of a wrong type among those
+    that are read before the weights are loaded."""
+    path = Path(folder) / "config.json"
     try:
-        config = json.loads((Path(folder) / "config.json").read_text())
-        return {**config, "architectures": config.get("architectures") or []}
-    except (OSError, ValueError, AttributeError) as error:
+        config = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{folder} is no checkpoint: no config.json to read ({error})") from None
+    if not isinstance(config, dict):
+        raise ValueError(f"{path} holds {json.dumps(config):.60}; it takes an object")
+    for name, (kind, takes) in TYPES.items():
+        if not isinstance(value := config.get(name), kind | None):
+            raise ValueError(f"{path}: {name} is {json.dumps(value):.60}; it takes {takes}")
+    return config
 
 
 def resolve(target: str, folder: Path, config: Mapping[str, Any] | None = None) -> str:
@@ -169,7 +186,7 @@ def resolve(target: str, folder: Path, config: Mapping[str, Any] | None = None) 
     kind, classes = (config or {}).get("model_type"), (config or {}).get("architectures") or []
     if kind is None:
         stored = read_config(folder)
-        kind, classes = stored.get("model_type"), stored["architectures"]
+        kind, classes = stored.get("model_type"), stored.get("architectures") or []
     if kind in FAMILIES:
         return FAMILIES[kind]
     if any(str(name).endswith(DECODER_CLASSES) for name in classes):

@@ -133,7 +133,7 @@ def model_of(
         return model
     model.pop("untrained", None)
     if protocol == WeightsProtocol.FROM_SCRATCH and not model.get("config"):
-        model["config"] = json.loads((Path(model["path"]) / "config.json").read_text())
+        model["config"] = auto.read_config(Path(model["path"]))
         model["weights_sha256"] = None
     model["checkpoints"] = str(Path(request["checkpoints"]).expanduser().resolve())
     return model
@@ -226,7 +226,10 @@ def checkpoint_sha256(folder: Path) -> str:
         raise RequestError(f"{folder} holds no *.safetensors; no other format is loaded")
     digest = hashlib.sha256()
     for file in [folder / "config.json", *files]:
-        digest.update(bytes.fromhex(file_sha256(file)))
+        try:
+            digest.update(bytes.fromhex(file_sha256(file)))
+        except OSError as error:
+            raise RequestError(f"{file} can't be read: {error.strerror}") from error
     return digest.hexdigest()
 
 
@@ -272,12 +275,13 @@ def checkpoint_key(
 
 
 def card(checkpoint: Path) -> dict[str, Any] | None:
-    """The card of a checkpoint that a recipe trained; None until its training has ended."""
+    """The card of a checkpoint that a recipe trained; None until its training has ended, and for
+    a file that is something else."""
     try:
         content: dict[str, Any] = json.loads((checkpoint / CARD).read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    return content
+    return content if isinstance(content, dict) and "task" in content else None
 
 
 def class_name(target: str) -> str:

@@ -50,7 +50,7 @@ def _by_card(path: Path) -> TrainingRecord | None:
 
     try:
         card = yaml.safe_load(path.read_text())
-    except (OSError, ValueError, yaml.YAMLError):
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return None
     training = card.get("training") if isinstance(card, dict) else None
     if not isinstance(training, dict):

@@ -183,7 +183,7 @@ def versions(folder: Path) -> dict[int, tuple[int, int]]:
     for path in Store(folder).shards():
         try:
             metadata = pq.read_metadata(path)
-        except (pa.ArrowException, OSError):
+        except (pa.ArrowException, OSError, ValueError):
             continue
         version = schema_version(metadata.metadata)
         if version is not None and version <= SCHEMA_VERSION:

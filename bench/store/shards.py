@@ -19,6 +19,7 @@ VERSION_KEY = b"longctx_bench_schema"
 VERSION_DIGITS = 9
 KEY_LETTERS = 16
 SINGLE = re.compile(rf"rows-\d{{8}}T\d+Z-[0-9a-f]{{8}}-([0-9a-f]{{{KEY_LETTERS}}})\.parquet")
+NEEDED = ("row_id", "cell_key", "status")
 ROW_GROUP = 5_000
 """Rows that are read together: few enough that one row is cheap, many enough that all are."""
 
@@ -69,10 +70,10 @@ def checked_row(row: Mapping[str, Any]) -> dict[str, Any]:
     JSON columns take the object itself or its text. Raises ValueError naming the column.
     """
     checked = {name: _checked(column_named(name), value) for name, value in row.items()}
-    for name in ("cell_key", "status"):
+    checked["row_id"] = checked.get("row_id") or os.urandom(16).hex()
+    for name in NEEDED:
         if not checked.get(name):
             raise ValueError(f"a row needs column '{name}'")
-    checked["row_id"] = checked.get("row_id") or os.urandom(16).hex()
     checked["created_utc"] = checked.get("created_utc") or utc_now().isoformat()
     checked["schema_version"] = columns.SCHEMA_VERSION
     return checked
@@ -206,7 +207,7 @@ def read_shard(path: Path, names: Collection[str], row: int | None = None) -> An
         for old in range(version, columns.SCHEMA_VERSION):
             table = MIGRATIONS[old](table) if old in MIGRATIONS else table
         return _complete(table, names)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
         raise ShardError(_damage(path, error)) from error
 
 
@@ -241,10 +242,24 @@ def _complete(table: Any, names: Collection[str]) -> Any:
     """`table` with exactly the columns `names`; those it lacks are null."""
     import pyarrow as pa
 
-    present = table.select([name for name in names if name in table.column_names])
+    has = set(table.column_names)
+    present = table.select([name for name in names if name in has])
+    _check_stored(present)
     return pa.concat_tables(
         [pa.Table.from_batches([], schema=arrow_schema(names)), present], promote_options="default"
     )
+
+
+def _check_stored(table: Any) -> None:
+    """Raises ValueError, pyarrow's or one naming the column, for a value that is never written."""
+    table.validate(full=True)  # also whether text is UTF-8
+    for name in table.column_names:
+        column, values = COLUMNS[name], table[name]
+        if name in NEEDED and values.null_count:
+            raise ValueError(f"a row needs column '{name}'")
+        if column.values or column.type == "json":
+            for value in values.unique().to_pylist():
+                _checked(column, value)
 
 
 def _damage(path: Path, error: Exception) -> Problem:

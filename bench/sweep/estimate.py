@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.models import auto
 from bench.request import plugins
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
@@ -43,6 +44,8 @@ WIDTHS = 24
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 MAX_CORRECTION = 30.0
 N_NEAREST = 5
+MOST = 1 << 40
+"""Of a size in a config.json; one beyond it is wrong, which a run finds out."""
 
 Row = Mapping[str, Any]
 
@@ -60,10 +63,11 @@ def _read_size(folder: str, config: str | None) -> Size:
     values = json.loads(config) if config else {}
     if "model_type" not in values:
         with contextlib.suppress(OSError, ValueError):
-            values = json.loads((Path(folder) / "config.json").read_text()) | values
+            values = auto.read_config(Path(folder)) | values
 
     def first(*names: str, default: int) -> int:
-        return next((int(values[n]) for n in names if values.get(n) is not None), default)
+        given = (values.get(name) for name in names)
+        return next((n for n in given if isinstance(n, int) and 0 <= n < MOST), default)
 
     width = first("d_model", "hidden_size", default=64)
     layers = first("num_layers", "num_hidden_layers", "encoder_layers", default=2)

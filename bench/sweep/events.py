@@ -43,6 +43,8 @@ FIGURES = (
 )  # fmt: skip
 """Columns of a row that its event has, where they were measured."""
 TAIL_BYTES = 1 << 16
+FIRST = b'{"schema": '
+"""The beginning of a file of events."""
 
 
 @dataclass
@@ -56,19 +58,23 @@ class EventStream:
     exit_code: int | None = None
 
     def check_writable(self) -> None:
-        """Makes the file where there is none. Raises RequestError where it can't be written."""
+        """Makes the file where there is none. Raises RequestError where it can't be written, or
+        holds something else."""
         if self.path is None:
             return
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with _appended(self.path) as file:
                 is_file = stat.S_ISREG(os.fstat(file).st_mode)
+                first = os.pread(file, len(FIRST), 0) if is_file else b""
         except OSError as error:
             raise RequestError(
                 f"{NAME}={self.path} can't be written: {error.strerror}; give another file"
             ) from error
         if not is_file:
             raise RequestError(f"{NAME}={self.path} is not a file")
+        if not FIRST.startswith(first):
+            raise RequestError(f"{NAME}={self.path} holds no events; give a new file")
 
     def write(self, event: str, **content: Any) -> None:
         """Appends one event. Where that fails, as on a full disk, the run goes on without it."""

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 
 from bench.compare.compare import ChangeVerdict, Difference
@@ -16,6 +15,7 @@ from bench.request import plugins
 from bench.store.columns import Row
 from bench.store.quality_arms import UNKNOWN_WEIGHTS
 from bench.terminal import text_table
+from bench.terminal.console import Console
 from bench.terminal.rows_table import VERDICT_STYLE
 
 STYLE: dict[str, str] = {
@@ -80,8 +80,8 @@ def show_explanation(a: Row, b: Row, key: Sequence[Any], beside: Sequence[Any], 
         return
     same = a["cell_key"] == b["cell_key"]
     title = "the same cell" if same else f"different cells: {len(key)} parts of the key differ"
-    heads = ("", "name", a["row_id"][:12], b["row_id"][:12])
-    texts = [(part, name, _short(one), _short(other)) for part, name, one, other in lines]
+    heads = ("", "name", escape(a["row_id"][:12]), escape(b["row_id"][:12]))
+    texts = [(part, escape(name), _short(one), _short(other)) for part, name, one, other in lines]
     text_table.draw(title, heads, texts, heads)
 
 

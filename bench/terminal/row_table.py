@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -21,6 +20,7 @@ from bench.store import decoding_columns, engine, quality_arms
 from bench.store.columns import FUSED_KERNEL, WIDENED_TO_ALONE
 from bench.store.longest_input import longest_input
 from bench.store.quality_verdict import quality_verdict
+from bench.terminal.console import Console
 from bench.terminal.rows_table import times, verdict
 from bench.units import counted
 from tasks.base import ANSWERS
@@ -70,8 +70,9 @@ def show(row: Mapping[str, Any], results: Path) -> None:
     if kind := json.loads(r["cell"] or "{}").get("model", {}).get("untrained"):
         console.print(f"not scored: this checkpoint has no trained head for {ANSWERS[kind]}")
     if r["status"] != Status.OK:
+        stage = str(r["status_stage"])
         first, *lines = (r.get("status_detail") or "no reason given").splitlines()
-        console.print(f"[red]{r['status']}[/] in stage {r['status_stage']}: {escape(first)}")
+        console.print(f"[red]{r['status']}[/] in stage {escape(stage)}: {escape(first)}")
         for text in lines:
             console.print(f"  {text}", markup=False, style="dim")
     if r.get("noisy"):
@@ -91,7 +92,7 @@ def show(row: Mapping[str, Any], results: Path) -> None:
 def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if r.get("value") is None:
         return
-    name = f"{r['metric']} (n={r['n_scored']})"
+    name = escape(f"{r['metric']} (n={r['n_scored']})")
     base = _within(r.get("base_value"), r.get("base_ci_lo"), r.get("base_ci_hi"))
     ends = (r.get("value_diff_ci_lo"), r.get("value_diff_ci_hi"))
     difference = _within(r.get("value_diff"), *ends, "+.1f")
@@ -117,7 +118,7 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         low = {r["method"]: r["ci_lo"], "vanilla": r["ci_lo"] if base_lo is None else base_lo}
         near = (name for name, lo in low.items() if lo is not None and lo <= r["chance"])
         names = " and ".join(near)
-        note = f"[yellow]{names} at chance[/]" if names else ""
+        note = f"[yellow]{escape(names)} at chance[/]" if names else ""
         base = "–" if base_lo is None else f"{r['chance']:.1f}"
         yield "  best constant answer", f"{r['chance']:.1f}", base, note
     elif r.get("chance_reason"):
@@ -168,7 +169,7 @@ def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         only = engine.engine_only(r)
         yield (
             "  kernel",
-            engine.kernel_names(r["kernel"]),
+            escape(engine.kernel_names(r["kernel"])),
             base,
             only and f"[yellow]faster {only}[/]",
         )
@@ -239,7 +240,7 @@ def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         agree = "" if equal is None else f"first choice equal {equal:.0%}"
         yield "output error (rel. L2)", f"{r['fid_rel_l2']:.3g}", "0", agree
     if r.get("dtype_effective") not in (None, r["dtype"]):
-        precise = f"[yellow]computes in {r['dtype_effective']}[/]"
+        precise = f"[yellow]computes in {escape(r['dtype_effective'])}[/]"
         yield "rounding error inside", f"{r['fid_rounding']:.3g}", "", precise
     if r.get("fid_recall") is not None:
         read = f"of {r['fid_mass_best']:.1%} that as many keys can hold"
@@ -268,7 +269,7 @@ def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if (rotary := r.get("positions_rotary")) is not None:
         yield "positions", f"{rotary:,}", "", "later ones are beyond the model's configuration"
     if ignored := r.get("generation_ignored"):
-        yield "decoding", "greedy", "", f"not applied: {ignored}"
+        yield "decoding", "greedy", "", escape(f"not applied: {ignored}")
     if longest := longest_input(r):
         yield "longest input", longest, "", ""
     if r.get("tokens_in_mean") is not None:
@@ -284,7 +285,7 @@ def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         official = r.get("n_samples_official")
         size = f"officially {official:,}" if official else ""
         counts = f"{r['n_scored']:,} / {r['n_samples_available']:,}"
-        yield f"rows scored / in {r['split']}", counts, "", size
+        yield escape(f"rows scored / in {r['split']}"), counts, "", size
 
 
 def _ms(ns: float | None, style: str = ",.1f") -> str:

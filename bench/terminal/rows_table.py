@@ -82,19 +82,19 @@ def show_seeds(records: Sequence[Mapping[str, Any]]) -> None:
 def _line(row: Row) -> dict[str, str]:
     is_baseline = row["method"] == BASELINE
     return {
-        "row": row["row_id"][:8],
-        "UTC": (row["created_utc"] or "")[5:16].replace("T", " "),
+        "row": escape(row["row_id"][:8]),
+        "UTC": escape((row["created_utc"] or "")[5:16].replace("T", " ")),
         "method": escape(plugins.method_label(row["method"], row["method_params"]) or "–"),
         "task": escape(row["task"] or "–"),
         "model": escape(row["model"] or "–"),
         "tokens": _number(row["length"], ",d"),
-        "device": row["device"] or "–",
+        "device": escape(row["device"] or "–"),
         "status": f"[{STATUS_STYLE.get(row['status'], 'red')}]{row['status']}[/]",
         "score": _number(row["value"], ".1f"),
         f"{BASELINE}, ms": _ms(row["lat_median_ns" if is_baseline else "base_median_ns"]),
         "latency": _latency(row),
         "same engine": _same_engine(row),
-        "kernel": kernel_names(row["kernel"], words=1) or "–",
+        "kernel": escape(kernel_names(row["kernel"], words=1) or "–"),
         "memory": times(row["mem_ratio"]),
         "time per token": _tpot(row),
         "KV cache": _kv(row["kv_bytes_held"], row["kv_held_ratio"]),

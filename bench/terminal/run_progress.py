@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
@@ -19,6 +18,7 @@ from rich.table import Table
 
 from bench.execution import supervisor
 from bench.sweep.estimate import StageEstimate
+from bench.terminal.console import Console
 from bench.units import span
 
 NOTE_SECONDS = 15.0

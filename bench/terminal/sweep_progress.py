@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from bench.sweep.state import Note
+from bench.terminal.console import Console
 from bench.terminal.rows_table import STATUS_STYLE
 from bench.units import counted, span
 

@@ -47,7 +47,7 @@ def draw(
     """A table of formatted cells, in rich markup; columns in `left` hold text, others numbers.
     Cells wrap at words. Where the terminal is too narrow for that, each line of the table becomes
     a line for each of its cells. Nothing is truncated."""
-    from rich.console import Console
+    from bench.terminal.console import Console
 
     table = _table(names, lines := [*lines], set(left))
     # Without a height, rich takes 80 columns where TERM=dumb and FORCE_COLOR are set.

@@ -56,16 +56,14 @@ def plot(arguments: Sequence[str]) -> int:
     rows = load(options.results, filters)
     for warning in rows.warnings:
         print(f"bench: {warning}", file=sys.stderr)
-    _make(options.out)
     drawn, failed = 0, 0
     for name in _with_progress(names or list(known)):
+        drawing = None
         try:
             drawing = known[name].draw(rows, most)
             files = save(drawing, name, options.out, formats, options.width) if drawing else []
-        except OSError as error:
-            raise RequestError(f"can't write into {options.out}: {error.strerror}") from error
         except Exception as error:
-            if names and isinstance(error, RequestError):
+            if isinstance(error, RequestError) and (names or drawing):
                 raise
             print_traceback()
             print(f"{name}: {described(error)}", file=sys.stderr)
@@ -100,16 +98,10 @@ def _formats(text: str) -> list[str]:
     return list(dict.fromkeys(formats))
 
 
-def _make(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise RequestError(f"can't write into {out}: {error.strerror}") from error
-
-
 def _with_progress(names: Sequence[str]) -> Sequence[str]:
-    from rich.console import Console
     from rich.progress import track
+
+    from bench.terminal.console import Console
 
     console = Console(stderr=True)
     if len(names) < 2 or not console.is_terminal:

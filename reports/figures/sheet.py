@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import textwrap
 import warnings
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from bench.files import check_own, write_own
 from reports import looks
 from reports.figures import style
 
@@ -55,11 +57,14 @@ class Plot:
 
 
 def save(plot: Plot, name: str, out: Path, formats: Iterable[str], width: str) -> list[Path]:
-    """Write the plot as `out/name.FORMAT` and give the files."""
+    """Write the plot as `out/name.FORMAT` and give the files. Raises RequestError where one can't
+    be written or replaced."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    files = {form: out / f"{name}.{form}" for form in formats}
+    check_own(*files.values())
     # A name in a script that the font lacks is drawn as boxes: no reason to talk about it.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
     with matplotlib.rc_context(rc=cast(Any, style.RC)), warnings.catch_warnings():
@@ -71,12 +76,11 @@ def save(plot: Plot, name: str, out: Path, formats: Iterable[str], width: str) -
         figure.set_layout_engine(None)  # placed once, not for each format again
         for axes, texts in labels:
             _place(axes, texts)
-        files = []
-        for form in formats:
-            path = out / f"{name}.{form}"
-            figure.savefig(path, format=form, metadata=METADATA[form])
-            files.append(path)
-    return files
+        for form, path in files.items():
+            content = io.BytesIO()
+            figure.savefig(content, format=form, metadata=METADATA[form])
+            write_own(path, content.getvalue())
+    return list(files.values())
 
 
 def _compose(plot: Plot, figure: Figure, width: str) -> list[tuple[Axes, Sequence[Label]]]:

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.errors import RequestError
+from bench.files import check_own, write_own
 from bench.status import Status
 from bench.store.query import DEFAULT
-from bench.store.shards import StoreError, write_whole
 from bench.terminal.arguments import parser_for
 from bench.units import counted
 from reports.leaderboard.boards import Board, boards
@@ -53,6 +53,7 @@ def leaderboard(arguments: Sequence[str]) -> int:
         raise RequestError(
             f"--out {options.out} is a folder; give a file in it: {options.out / OUT}"
         )
+    check_own(options.out)
     folders = _folders(options)
     with _progress() as bar:
         picked = pick(folders, options.words, options.most)
@@ -65,10 +66,7 @@ def leaderboard(arguments: Sequence[str]) -> int:
         raise RequestError(f"no rows in {where}{fit}: {MAKE_SOME}")
     text = page(ranked, summary(picked, ranked))
     content = text.encode()
-    try:
-        write_whole(options.out, content)
-    except StoreError as error:
-        raise RequestError(str(error)) from error
+    write_own(options.out, content)
     size = f"{len(content) / 1024:,.0f} KiB"
     print(f"{options.out}: {len(picked.rows)} rows on {len(ranked)} boards, {size}")
     if left := picked.n_cells - len(picked.rows):
@@ -108,8 +106,9 @@ def summary(picked: Picked, ranked: Sequence[Board]) -> str:
 @contextmanager
 def _progress() -> Iterator[Callable[[int, int], None]]:
     """On a terminal a progress bar: it pulses while rows are read, then counts boards."""
-    from rich.console import Console
     from rich.progress import Progress
+
+    from bench.terminal.console import Console
 
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:

@@ -12,6 +12,7 @@ from pathlib import Path
 from markupsafe import Markup
 
 from bench.errors import RequestError, unknown
+from bench.files import check_own, write_own
 from bench.statistics.constants import SCALE
 from bench.store.store import Store
 from bench.terminal import text_table
@@ -112,7 +113,7 @@ def _ruler(options: argparse.Namespace, formats: Sequence[str]) -> int:
     for form in formats:
         text = ruler.text(found, form, threshold)
         if options.out:
-            _file(options.out / f"{ruler.NAME}.{form}", text)
+            write_own(options.out / f"{ruler.NAME}.{form}", text.encode())
         else:
             sys.stdout.write(text)
     if options.out:
@@ -207,8 +208,9 @@ def _check_folders(folders: Sequence[Path] | None) -> None:
 
 def _built(definitions: Sequence[Definition], rows: StoredRows) -> Iterator[PaperTable]:
     """The tables; on a terminal a progress bar appears once they take long."""
-    from rich.console import Console
     from rich.progress import Progress
+
+    from bench.terminal.console import Console
 
     printed = {paper: load_printed(paper) for paper in {d.paper for d in definitions}}
     console = Console(stderr=True)
@@ -223,21 +225,18 @@ def _built(definitions: Sequence[Definition], rows: StoredRows) -> Iterator[Pape
 
 
 def _write(tables: Sequence[PaperTable], formats: Sequence[str], out: Path) -> None:
-    for table in tables:
-        for name in formats:
-            _file(out / f"{table.definition.name}.{name}", FORMATS[name](table))
+    files = {
+        f"{table.definition.name}.{name}": FORMATS[name](table)
+        for table in tables
+        for name in formats
+    }
     if "csv" in formats:
-        _file(out / "cells.csv", cells_csv(tables))
+        files["cells.csv"] = cells_csv(tables)
     if "html" in formats:
         named = [(table.definition.name, table.definition.heading, table) for table in tables]
         entries = [(f"{name}.html", title, table.summary()) for name, title, table in named]
-        _file(out / "index.html", html_page("index.html.j2", entries=entries))
+        files["index.html"] = html_page("index.html.j2", entries=entries)
+    check_own(*(out / name for name in files))
+    for name, text in files.items():
+        write_own(out / name, text.encode())
     print(f"{len(tables)} tables in {out} as {', '.join(formats)}")
-
-
-def _file(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise RequestError(f"can't write {path}: {error.strerror}") from error

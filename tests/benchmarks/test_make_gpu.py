@@ -58,6 +58,14 @@ def started(out, *words):
     )
 
 
+def test_a_folder_of_others_is_left_as_it_is(tmp_path):
+    (tmp_path / "log.txt").write_text("mine")
+    process = started(tmp_path, "--dry", "--pieces", "longest")
+    _, errors = process.communicate()
+    assert process.returncode == 2 and "holds what bench didn't write" in errors
+    assert [path.name for path in tmp_path.iterdir()] == ["log.txt"]
+
+
 def test_the_twin_leaves_rows_a_log_and_a_summary_and_is_not_run_twice(tmp_path):
     words = ("--dry", "--share", "40", "--pieces", "longest", "--seconds", "600")
     printed, errors = started(tmp_path, *words).communicate()

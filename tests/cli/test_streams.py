@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,6 +11,9 @@ import pytest
 
 from bench.cli.main import dispatch
 from bench.request import plugins
+from bench.store.columns import COLUMNS
+from bench.store.store import Store
+from tests import made
 from tests.conftest import ROOT
 
 
@@ -25,6 +29,66 @@ def test_characters_that_the_encoding_lacks_become_ascii(encoding):
     done = bench("ls", "tasks", PYTHONIOENCODING=encoding)
     assert done.returncode == 0 and not done.stderr
     assert b"unless length=... says so" in done.stdout
+
+
+CONTROLS = "\x1b[2J\x1b]0;title\x07\u202e\0\x9b2J\r[/red]"
+SHOWN = b"\\u001b[2J\\u001b]0;title\\u0007\\u202e\\u0000\\u009b2J\\u000d[/red]"
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """Two rows of which every text column holds control characters and markup."""
+    texts = [c.name for c in COLUMNS.values() if c.type == "string" and not c.values]
+    folder = tmp_path_factory.mktemp("rows")
+    for number in range(2):
+        text = {name: f"{number}{CONTROLS}" for name in texts}
+        row = made.row(status="error", noisy=True, value=1.0, higher_is_better=True, n_scored=2)
+        Store(folder).append([row | text | {"created_utc": "2026-11-20T00:00:00+00:00"}])
+    (folder / f"rows-{CONTROLS[:8]}.parquet").write_text("torn")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("results",),
+        ("results", "--format", "table"),
+        ("results", "--json"),
+        ("explain", "0", "1", "--format", "table"),
+        ("compare", "0", "1"),
+        ("verify", "0"),
+        ("leaderboard", "--out", "page.html"),
+        ("results", "task=" + CONTROLS.replace("\0", "")),
+    ],
+    ids=lambda words: " ".join(words[:1] + words[-1:]),
+)
+def test_stored_text_can_not_control_the_terminal(hostile, tmp_path, words):
+    words = [word.replace("page.html", f"{tmp_path}/page.html") for word in words]
+    done = bench(*words, f"results={hostile}")
+    printed = done.stdout + done.stderr
+    assert not set("\x1b\0\x07\x9b\u202e\r") & set(printed.decode())
+    assert SHOWN[:8] in printed and b"\n" in printed
+
+
+def test_a_row_that_a_run_shows_is_clean_and_styled(hostile):
+    shows = (
+        "import sys; from pathlib import Path; from bench.store.store import Store\n"
+        "from bench.terminal import row_table, streams\n"
+        "streams.accept_any_text()\n"
+        "row_table.show(Store(sys.argv[1]).rows().to_pylist()[0], Path(sys.argv[1]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", shows, str(hostile)], cwd=ROOT, capture_output=True,
+        env={**os.environ, "FORCE_COLOR": "1", "COLUMNS": "300", "TERM": "xterm"},
+    )  # fmt: skip
+    assert not done.stderr
+    assert SHOWN in done.stdout and b"\x1b[31merror\x1b[0m" in done.stdout
+    assert not any(bad in done.stdout for bad in (b"\x1b[2J", b"\x1b]", b"\0", b"\r"))
+
+
+def test_json_keeps_what_is_cleaned(hostile):
+    rows = json.loads(bench("results", "--json", f"results={hostile}").stdout)
+    assert rows[0]["model"] == f"0{CONTROLS}"
 
 
 def test_a_full_disk_is_one_line():

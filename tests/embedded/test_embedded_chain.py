@@ -71,6 +71,15 @@ def test_what_is_there_is_not_made_again_unless_asked(made, capsys):
     assert len(calls) == 4
 
 
+def test_a_folder_of_others_is_left_as_it_is(made):
+    calls, out = made
+    (out / "parent").mkdir(parents=True)
+    (out / "parent" / "model.safetensors").write_text("mine")
+    with pytest.raises(RequestError, match="holds what bench didn't write"):
+        run(out, "parent")
+    assert not calls
+
+
 def test_another_share_does_not_take_its_place(made):
     _, out = made
     run(out, "parent", "--share", "0.5")

@@ -8,6 +8,7 @@ import math
 
 import pytest
 
+from bench.export.targets import TARGETS
 from bench.store.columns import COLUMNS
 from bench.store.store import Store
 from tests import made
@@ -71,6 +72,35 @@ def test_a_wrong_request_is_one_line(stored, tmp_path, capsys, monkeypatch, to, 
     (tmp_path / "file").write_text("")
     code, _, err = exported(capsys, stored, to, into, *words)
     assert code == 2 and len(err) == 1 and told in err[0]
+
+
+@pytest.mark.parametrize("to", ["csv", "jsonl", "every_eval_ever", "mlflow", "wandb"])
+def test_only_an_own_export_is_written_again(stored, tmp_path, capsys, to):
+    into = tmp_path / "out"
+    if folder := TARGETS[to].into == "DIR":
+        into.mkdir()
+    theirs = into / "theirs.txt" if folder else into
+    theirs.write_text("theirs")
+    code, _, err = exported(capsys, stored, to, into)
+    assert code == 2 and len(err) == 1 and f"{into} holds what bench didn't write" in err[0]
+    assert theirs.read_text() == "theirs"
+    assert {path.name for path in tmp_path.iterdir()} == {"runs", "out"}
+    if to in ("mlflow", "wandb"):
+        return
+    theirs.unlink()
+    for _ in range(2):
+        assert exported(capsys, stored, to, into)[0] == 0
+
+
+def test_only_an_own_submission_is_written_again(tmp_path, capsys, monkeypatch):
+    (tmp_path / "p.jsonl").write_text('{"id": "a", "prediction": "x"}')
+    monkeypatch.setattr("tasks.loading.reader.Reader.ids", lambda *_: ["a"])
+    words = ("export", "qmsum", tmp_path / "p.jsonl", tmp_path / "out.json")
+    assert [bench(capsys, *words)[0] for _ in range(2)] == [0, 0]
+    (tmp_path / "out.json").write_text("mine")
+    code, _, err = bench(capsys, *words)
+    assert code == 2 and len(err) == 1 and "holds what bench didn't write" in err[0]
+    assert (tmp_path / "out.json").read_text() == "mine"
 
 
 @pytest.mark.parametrize("client", ["mlflow", "wandb"])

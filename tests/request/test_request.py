@@ -17,6 +17,7 @@ from bench.cli.main import main
 from bench.errors import RequestError
 from bench.request import compose, limits, plugins
 from bench.request.cell import Cell
+from bench.request.training_record import training_of
 from bench.sweep.grid import SweepGrid
 from tests import made
 from tests.conftest import ROOT
@@ -143,6 +144,52 @@ def test_a_folder_that_is_no_checkpoint_is_named(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "t5"}')
     with pytest.raises(RequestError, match=r"holds no \*.safetensors"):
         bench.compose(f"model={tmp_path}")
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        *(("config.json", text) for text in ("[]", "null", "3", '"t5"', "", "{", DEEP)),
+        *(
+            ("config.json", json.dumps({"model_type": "roberta", name: value}))
+            for name, value in [
+                ("model_type", ["t5"]), ("model_type", {}), ("model_type", 3),
+                ("architectures", "T5"), ("architectures", 3),
+                ("max_position_embeddings", [512]), ("pad_token_id", "0"),
+            ]
+        ),
+        *(("model.safetensors", text) for text in ("", "short", "x" * 100, "\2" + "\0" * 7 + "[]")),
+        ("model.safetensors", "\xa0\x86\1\0\0\0\0\0" + DEEP),
+    ],
+)  # fmt: skip
+def test_a_broken_file_of_a_checkpoint_is_one_line(tmp_path, file, text):
+    shutil.copytree(ROOT / "bench/models/embedded/roberta", tmp_path / "model")
+    (tmp_path / "model" / file).write_bytes(text.encode("latin-1"))
+    with pytest.raises(RequestError) as refused:
+        bench.compose(f"model={tmp_path / 'model'}")
+    assert str(tmp_path / "model") in str(refused.value) and file in str(refused.value)
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize("there", [lambda path: path.mkdir(), lambda path: path.symlink_to("/no")])
+def test_weights_that_can_not_be_read_are_named(tiny_t5, tmp_path, there):
+    shutil.copytree(tiny_t5, tmp_path / "model")
+    (weights := tmp_path / "model" / "model.safetensors").unlink()
+    there(weights)
+    with pytest.raises(RequestError, match="safetensors can't be read: "):
+        composed(tmp_path / "model")
+
+
+@pytest.mark.parametrize("text", ["3", '"x"', "[]", '{"own": 1}', DEEP])
+def test_another_card_than_a_training_s_is_no_card(tiny_t5, tmp_path, text):
+    shutil.copytree(tiny_t5, tmp_path / "model")
+    for name in ("card.json", "card.yaml"):
+        (tmp_path / "model" / name).write_text(text)
+    cell = composed(tmp_path / "model")
+    assert cell.model["weights"] == "pretrained-swap" and training_of(cell.model) is None
 
 
 def test_a_cell_survives_json_and_keeps_its_key(tiny_t5):

@@ -37,7 +37,8 @@ def test_what_a_card_leaves_out_is_unknown(tmp_path):
 
 @pytest.mark.parametrize(("start", "origin"), [(None, "random weights"), ("e" * 64, "t5-base")])
 def test_a_recipes_card_gives_steps_and_hours(start, origin, tmp_path):
-    card = {"best_step": 20, "wall_ns": 18 * 10**11, "model": "t5-base", "protocol": "swap"}
+    card = {"task": "qmsum", "best_step": 20, "wall_ns": 18 * 10**11, "model": "t5-base",
+            "protocol": "swap"}  # fmt: skip
     (tmp_path / "card.json").write_text(json.dumps(card))
     model = {"path": tmp_path, "training": "key", "start_sha256": start, "config": {}}
     record = training_of(model)

@@ -150,8 +150,9 @@ def test_one_file_can_be_read_as_a_store(store: Store) -> None:
         lambda data: b"",
         lambda data: data[:-200] + bytes(200),
         lambda data: data[:40] + bytes(80) + data[120:],
+        lambda data: data.replace(b"noise_reason", b"noise_reaso\xff"),
     ],
-    ids=["cut", "empty", "footer", "value"],
+    ids=["cut", "empty", "footer", "value", "name"],
 )
 def test_torn_file_is_named_and_set_aside(store: Store, damage: Any) -> None:
     store.append([row(row_id="whole")])
@@ -165,6 +166,36 @@ def test_torn_file_is_named_and_set_aside(store: Store, damage: Any) -> None:
     assert [problem.kind for problem in check(store.folder, repair=True)] == ["torn"]
     assert not torn.exists() and torn.with_name(torn.name + ".torn").exists()
     assert check(store.folder) == []
+
+
+def _not_utf8() -> pa.Array:
+    raw = pa.array([b"caf\xe9"], pa.binary())
+    return pa.Array.from_buffers(pa.string(), 1, raw.buffers())
+
+
+@pytest.mark.parametrize(
+    "name, values",
+    [
+        ("noise_reason", _not_utf8()),
+        ("row_id", pa.nulls(1, pa.string())),
+        ("status", pa.array(["fine"])),
+        ("verdict", pa.array(["fastest"])),
+        ("method_params", pa.array(["{"])),
+        ("length", pa.array(["long"])),
+    ],
+    ids=["text", "null", "status", "verdict", "json", "type"],
+)
+def test_shard_with_impossible_values_is_set_aside(store: Store, name: str, values: Any) -> None:
+    store.append([row(row_id="whole")])
+    wrong = store.append([row(row_id="wrong")])
+    assert wrong is not None
+    table = pq.read_table(wrong)
+    at = table.column_names.index(name)
+    pq.write_table(table.set_column(at, name, values), wrong)
+    assert store.rows()["row_id"].to_pylist() == ["whole"]
+    assert len(store.warnings) == 1 and str(wrong) in store.warnings[0]
+    assert "\n" not in store.warnings[0]
+    assert (store.find("k") or {})["row_id"] == "whole"
 
 
 def test_foreign_files_are_named_and_left(store: Store) -> None:

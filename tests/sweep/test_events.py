@@ -77,6 +77,10 @@ def test_a_file_that_can_not_be_written_is_one_line_before_anything_runs(
         words = [*multirun, "method=vanilla", *CELL, f"results={tmp_path / 'r'}"]
         code, out, err = bench(capsys, "run", *words, f"events={where}")
         assert code == 2 and not out and len(err) == 1 and "can't be written" in err[0]
+    (tmp_path / "notes").write_text("no line end")
+    code, _, err = bench(capsys, "run", *words, f"events={tmp_path / 'notes'}")
+    assert code == 2 and len(err) == 1 and "notes holds no events; give a new file" in err[0]
+    assert (tmp_path / "notes").read_text() == "no line end"
     assert not (tmp_path / "r").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from bench.request import compose, plugins
 from bench.request.cell import Cell
 from bench.request.overrides import check_overrides
 from bench.store.store import Store
-from bench.sweep.estimate import Estimates, formula_bytes
+from bench.sweep.estimate import Estimates, Size, formula_bytes, size
 from bench.sweep.grid import SweepGrid
 from bench.sweep.plan import plan
 from bench.units import memory, span
@@ -222,6 +223,14 @@ def test_estimates_follow_rows(tmp_path):
     assert abs(after.bytes - (300 + 64) * mebi) < mebi
     base, extra = formula_bytes(before.cell)
     assert before.bytes == base + extra and Estimates([]).seconds(before.cell) == before.seconds
+
+
+@pytest.mark.parametrize("wrong", ["x", [3], 1.5, -1, 10**400, {}])
+def test_a_size_that_is_no_size_is_estimated_by_the_default(tmp_path, wrong):
+    fields = ("d_model", "num_layers", "d_ff", "num_decoder_layers")
+    config = {"model_type": "t5", **dict.fromkeys(fields, wrong)}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert size({"path": tmp_path}) == Size(2, 64, 256, 0, 0)
 
 
 def test_a_plan_counts_each_training_once(tmp_path):

@@ -16,6 +16,7 @@ from typing import Any
 from omegaconf import OmegaConf
 
 from bench.errors import RequestError, unknown
+from bench.files import check_own
 from tools.embedded import recipe as recipes
 from tools.embedded import score, train
 
@@ -51,6 +52,8 @@ def make(path: str, recipe: Any, options: argparse.Namespace) -> None:
     if "start" in recipe and (own := out / Path(recipe.start).name / "card.yaml").exists():
         overrides.append(f"start={own.parent}")
     print(f"{target}: {path}", flush=True)
+    if not any((folder / "card.yaml").exists() for folder in (target, unfinished)):
+        check_own(target)
     if not (unfinished / "card.yaml").exists():
         train.main(path, *overrides)
     score.main(path, *overrides)

@@ -309,6 +309,17 @@ def test_a_corrupt_shard_is_set_aside_and_named(tmp_path, capsys):
     assert (tmp_path / "out" / "pareto_latency.png").exists()
 
 
+def test_a_figure_of_others_is_left_as_it_is(tmp_path, capsys):
+    folder = store(tmp_path, frontier(lengths=(512,)))
+    words = ("pareto_latency", "--results", folder, "--out", tmp_path, "--format", "png")
+    (tmp_path / "pareto_latency.png").write_text("mine")
+    code, error = run(capsys, *words)
+    assert code == 2 and "pareto_latency.png holds what bench didn't write" in error
+    assert (tmp_path / "pareto_latency.png").read_text() == "mine"
+    (tmp_path / "pareto_latency.png").unlink()
+    assert [run(capsys, *words)[0] for _ in range(2)] == [0, 0]
+
+
 def test_a_wrong_study_is_one_line(made, tmp_path, capsys):
     folder = store(tmp_path, [measured("vcc", 512)])
     (folder / "studies").mkdir()

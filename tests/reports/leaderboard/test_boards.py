@@ -160,7 +160,7 @@ def test_the_command_writes_the_page_and_says_so(tmp_path, capsys):
     code, lines, err = bench(capsys, "leaderboard", "--results", folder, "--out", out)
     assert code == 0 and not err
     assert re.fullmatch(r".*page.html: 32 rows on 4 boards, \d+ KiB", lines[0])
-    assert out.read_text().startswith("<!doctype html>") and len([*out.parent.iterdir()]) == 1
+    assert out.read_text().startswith("<!doctype html>") and len([*out.parent.iterdir()]) == 2
 
 
 def refused(capsys, *words):
@@ -192,6 +192,10 @@ def test_wrong_words_are_refused(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     out = tmp_path / "file" / "page.html"
     assert "cannot write to" in refused(capsys, *where, "--out", out)
+    (tmp_path / "notes.html").write_text("mine")
+    said = refused(capsys, *where, "--out", tmp_path / "notes.html")
+    assert "holds what bench didn't write" in said
+    assert (tmp_path / "notes.html").read_text() == "mine"
 
 
 def test_bad_files_are_set_aside_each_with_a_line(tmp_path, capsys, monkeypatch):

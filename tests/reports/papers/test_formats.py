@@ -144,7 +144,7 @@ def test_a_page_allows_no_script_and_knows_its_own_style():
 def test_all_tables_are_written_in_all_formats(tmp_path):
     report(out=tmp_path)
     names = {path.name for path in tmp_path.iterdir()}
-    assert len(names) == 19 * 4 + 2
+    assert len(names) == 19 * 4 + 3
     text = (tmp_path / "vcc_table2.csv").read_text()
     assert len(list(csv.reader(io.StringIO(text)))) == 469
     before = (tmp_path / "vcc_table2.md").read_text()
@@ -192,7 +192,18 @@ def test_a_wrong_request_is_one_line(capsys, words, expected):
 def test_a_place_that_can_not_be_written_is_one_line(capsys, tmp_path):
     (tmp_path / "file").write_text("")
     code, _, err = run(capsys, "lra_speed", "--results", tmp_path, "--out", tmp_path / "file")
-    assert code == 2 and "can't write" in err and "File exists" in err
+    assert code == 2 and "cannot write to" in err and "File exists" in err
+
+
+def test_files_of_others_are_left_as_they_are(capsys, tmp_path):
+    words = ("lra_speed", "--results", tmp_path, "--out", tmp_path / "tables", "--format", "md,csv")
+    assert [run(capsys, *words)[0] for _ in range(2)] == [0, 0]
+    (tmp_path / "tables" / "cells.csv").write_text("mine")
+    written = (tmp_path / "tables" / "lra_speed.md").stat().st_mtime_ns
+    code, _, err = run(capsys, *words)
+    assert code == 2 and "cells.csv holds what bench didn't write" in err
+    assert (tmp_path / "tables" / "cells.csv").read_text() == "mine"
+    assert (tmp_path / "tables" / "lra_speed.md").stat().st_mtime_ns == written
 
 
 def test_rows_of_a_newer_schema_and_torn_files_are_named_and_set_aside(
