@@ -13,7 +13,14 @@ from typing import Any, get_type_hints
 from bench.errors import RequestError, unknown
 from bench.models import auto
 from bench.request import kept, parameters, parts, plugins, schema
-from bench.request.overrides import NO_CONFIG, PATHS, check_overrides, hydra_overrides, parse
+from bench.request.overrides import (
+    NO_CONFIG,
+    ONE_PATH,
+    PATHS,
+    check_overrides,
+    hydra_overrides,
+    parse,
+)
 from methods.parameters import described
 
 RESOLVED = ("by_task", "default_task", "adapted_with", "longest")
@@ -72,10 +79,9 @@ def _content_digest(stamps: tuple[tuple[Path, int, int], ...]) -> str:
 
 
 def _is_looked_into(key: str, value: str) -> bool:
-    """Results and events are only written to; a word with a comma in it is read by whether it
-    exists."""
-    if key in ("results", "events"):
-        return "," in value
+    """What is only written to isn't."""
+    if key in ONE_PATH:
+        return False
     return key != "model" or "/" in value or os.path.exists(value)
 
 

@@ -19,6 +19,8 @@ GROUPS = ("method", "task", "model", "device", "data", "launcher", "recipe", "ex
           "scale")  # fmt: skip
 PATHS = ("model", "model.path", "data.dir", "results", "events", "checkpoints")
 """Keys whose values are files or folders."""
+ONE_PATH = ("results", "events", "checkpoints")
+"""Those of one path that may not exist yet: a comma in it is a part of it."""
 OPEN = ("recipe.trained_with.", "model.config.")
 """Beginnings of keys that a YAML needn't have."""
 NO_CONFIG = (
@@ -33,14 +35,15 @@ def parse(overrides: Sequence[str]) -> list[Any]:
 
 
 def _parsed(override: str) -> Any:
-    """A value that Hydra's grammar can't read, such as ~/ä, and a path that exists, such as /a,b,
-    are taken as they are written."""
+    """A value that Hydra's grammar can't read, such as ~/ä, and a path that is one or exists, such
+    as /a,b, are taken as they are written."""
     from hydra.errors import HydraException
 
     key, given, value = override.partition("=")
-    exists = key in PATHS and value and os.path.exists(os.path.expanduser(value))
+    is_path = key in PATHS and value != "" and os.path.exists(os.path.expanduser(value))
+    is_path |= key in ONE_PATH and "," in value and value[0] not in "'\""
     texts = [override, quoted(key, value)] if given else [override]
-    for text in reversed(texts) if exists else texts:
+    for text in reversed(texts) if is_path else texts:
         with contextlib.suppress(HydraException):
             return _read(text)
     raise RequestError(f"can't read '{override}': a request is made of NAME=VALUE")

@@ -20,7 +20,7 @@ from bench.errors import RequestError
 from bench.execution.runner import check_writable
 from bench.host import job as environment
 from bench.request import plugins, schema
-from bench.request.overrides import hydra_overrides
+from bench.request.overrides import hydra_overrides, quoted
 from bench.status import Status
 from bench.sweep import job, launchers, orphaned_jobs, slurm
 from bench.sweep.plan import plan
@@ -74,7 +74,7 @@ def run(plan: Plan, command: str, display: Display, name: str = "") -> list[Cell
     record = Record.begin(plan, command, name)
     n_timed = any(planned.cell and planned.cell.plan.speed for planned in plan.open)
     first = hydra_overrides([*plan.fixed, *plan.open[0].overrides])
-    overrides = [*first, f"hydra.sweep.dir='{record.folder}'"]
+    overrides = [*first, quoted("hydra.sweep.dir", str(record.folder))]
     if plan.engine == launchers.SLURM:
         overrides += launchers.slurm_overrides(plan.launcher, record.queue_name, n_timed)
     os.environ[environment.LAUNCHER] = plan.launcher_name

@@ -109,13 +109,17 @@ def test_every_random_model_takes_a_field(name):
 def test_a_path_is_taken_as_it_is_written(name, tmp_path, tiny_t5):
     folder = tmp_path / name
     shutil.copytree(tiny_t5, folder)
-    results = tmp_path / "rows" / name.replace(",", ";")
-    request = compose.compose([f"model={folder}", f"data.dir={folder}", f"results={results}"])
+    new = tmp_path / "new" / name
+    to = [f"results={new}", f"events={new}", f"checkpoints={new}"]
+    request = compose.compose([f"model={folder}", f"data.dir={folder}", *to])
     assert (request["model"]["path"], request["model"]["name"]) == (str(folder), name)
     assert request["data"] == {"source": "local", "dir": str(folder), "split": None}
-    assert request["results"] == str(results)
-    [point] = SweepGrid.of([f"model={folder}", f"data.dir={folder}"]).points()
+    [point] = SweepGrid.of([f"model={folder}", f"data.dir={folder}", *to]).points()
     assert point.request["model"] == request["model"] and point.request["data"] == request["data"]
+    for each in (request, point.request):
+        assert {each[key] for key in ("results", "events", "checkpoints")} == {str(new)}
+    quoted = compose.compose([f"results={str(new)!r}", "events=null"])
+    assert (quoted["results"], quoted["events"]) == (str(new), None)
 
 
 def test_a_folder_of_data_is_local_data():
