@@ -12,15 +12,19 @@ import gzip
 import io
 import json
 import lzma
+import math
 import stat
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date, time
+from decimal import Decimal
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tasks.base import DataError
+from tasks.loading import json_text, parquet_file
 from tasks.loading.sources import first_line
 
 Record = dict[str, Any]
@@ -31,6 +35,7 @@ MAX_RATIO = 250
 """Unpacked bytes for each packed one: English text has 3 to 5, repeated text more, and deflate's
 limit is 1032."""
 ALWAYS_UNPACKED_BYTES = 64 << 20
+BOM = b"\xef\xbb\xbf"
 # What zipfile and gzip raise in the middle of a truncated or damaged file.
 BROKEN_ARCHIVE = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError)
 
@@ -40,7 +45,7 @@ def read(path: Path, member: str = "") -> Iterator[tuple[str, Record]]:
     lines of JSON lines are skipped."""
     name = path.name.lower()
     if name.endswith(".parquet"):
-        return _parquet(path)
+        return parquet_file.read(path)
     if name.endswith(".csv"):
         return _csv(path)
     if name.endswith((".json", ".json.gz")):
@@ -66,8 +71,9 @@ def size(path: Path, member: str = "") -> int:
 
 
 def lines(path: Path, member: str = "") -> Iterator[tuple[str, bytes]]:
-    """(location, line) of a text file, plain, gzipped or a zip's member. Lines end at \\n only.
-    Raises DataError for a line of more than MAX_LINE_BYTES, before it is in memory."""
+    """(location, line) of a text file, plain, gzipped or a zip's member. Lines end at \\n only; a
+    byte order mark at the start is left out. Raises DataError for a line of more than
+    MAX_LINE_BYTES, before it is in memory."""
     name, line = f"{path}: {member}" if member else str(path), 0
     try:
         with _open(path, member) as file:
@@ -76,7 +82,7 @@ def lines(path: Path, member: str = "") -> Iterator[tuple[str, bytes]]:
                 if len(raw) > MAX_LINE_BYTES:
                     most = f"{MAX_LINE_BYTES >> 20} MiB"
                     raise DataError(f"{name} line {line} is longer than {most}")
-                yield f"{name} line {line}", raw
+                yield f"{name} line {line}", raw.removeprefix(BOM) if line == 1 else raw
     except BROKEN_ARCHIVE as error:
         raise DataError(
             f"{name} is cut short or damaged after line {line}: {first_line(error)}"
@@ -117,18 +123,15 @@ class _Unpacked:
         return raw
 
 
+# --- JSON -------------------------------------------------------------------------------------
+
+
 def json_object(raw: bytes, where: str) -> Record:
-    """The JSON object of one line. DataError gives the location and what is wrong."""
-    try:
-        value = json.loads(raw)
-    except UnicodeDecodeError as error:
-        raise DataError(f"{where}: not UTF-8: {error.reason} at byte {error.start}") from None
-    except json.JSONDecodeError as error:
-        raise DataError(
-            f"{where}: broken json at column {error.colno}: {error.msg}; expected one object"
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{where}: broken json: {first_line(error)}; expected one object") from None
+    """The JSON object of one line. Raises DataError."""
+    return _checked(json_text.value(raw, where), where)
+
+
+def _checked(value: Any, where: str) -> Record:
     if not isinstance(value, dict):
         raise DataError(f"{where}: found {type(value).__name__}, expected an object with columns")
     return value
@@ -155,6 +158,26 @@ def open_zip(path: Path) -> zipfile.ZipFile:
     return archive
 
 
+def member_of(path: Path, split: str) -> str:
+    """The file of JSON lines that is read of a zip: the only one, or the one of the split; "" for a
+    file that is no zip. Raises DataError."""
+    if path.suffix.lower() != ".zip":
+        return ""
+    with open_zip(path) as archive:
+        names = [PurePosixPath(name) for name in archive.namelist()]
+    found = [
+        name for name in names if name.suffix.lower() == ".jsonl" and "__MACOSX" not in name.parts
+    ]
+    if len(found) > 1:
+        found = [name for name in found if name.name.startswith(split)]
+    if len(found) != 1:
+        raise DataError(
+            f"{path} holds {', '.join(map(str, names[:8])) or 'nothing'}; expected one file of "
+            f"JSON lines, NAME.jsonl, or one for the split, {split}.jsonl"
+        )
+    return str(found[0])
+
+
 @contextmanager
 def _member(path: Path, member: str) -> Iterator[tuple[zipfile.ZipFile, zipfile.ZipInfo]]:
     with open_zip(path) as archive:
@@ -175,38 +198,22 @@ def _array(path: Path) -> Iterator[tuple[str, Record]]:
     text = b""
     try:
         with _open(path) as file:
-            array = json.loads(text := file.read())
+            array = json.loads(text := file.read(), object_pairs_hook=json_text.unique)
     except json.JSONDecodeError as error:
-        if error.msg == "Extra data" and text.startswith(b"{"):
+        if error.msg == "Extra data" and text.removeprefix(BOM).lstrip().startswith(b"{"):
             yield from _json_lines(path)
             return
         raise DataError(f"{path} line {error.lineno}: broken json: {error.msg}") from None
     except (*BROKEN_ARCHIVE, UnicodeDecodeError) as error:
         raise DataError(f"{path} can't be read: {first_line(error)}") from None
     if not isinstance(array, list):
-        raise DataError(f"{path}: found {type(array).__name__}, expected an array of objects")
+        found = "dict" if isinstance(array, dict) else type(array).__name__
+        raise DataError(f"{path}: found {found}, expected an array of objects")
     for number, record in enumerate(array, start=1):
         where = f"{path} entry {number}"
-        if not isinstance(record, dict):
-            raise DataError(f"{where}: found {type(record).__name__}, expected an object")
-        yield where, record
-
-
-def _parquet(path: Path) -> Iterator[tuple[str, Record]]:
-    import pyarrow
-    from pyarrow import parquet
-
-    number = 0
-    try:
-        with parquet.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=64):
-                for record in batch.to_pylist():
-                    number += 1
-                    yield f"{path} row {number}", record
-    except (pyarrow.ArrowException, OSError) as error:
-        raise DataError(
-            f"{path} is not a whole parquet file after row {number}: {first_line(error)}"
-        ) from None
+        if problem := json_text.problem_of(record):
+            raise DataError(f"{where}{problem}")
+        yield where, _checked(record, where)
 
 
 def _csv(path: Path) -> Iterator[tuple[str, Record]]:
@@ -215,7 +222,7 @@ def _csv(path: Path) -> Iterator[tuple[str, Record]]:
     def texts() -> Iterator[str]:
         for where, raw in lines(path):
             try:
-                yield raw.decode("utf-8-sig")
+                yield raw.decode()
             except UnicodeDecodeError as error:
                 raise DataError(f"{where}: not UTF-8 at byte {error.start}") from None
 
@@ -223,6 +230,7 @@ def _csv(path: Path) -> Iterator[tuple[str, Record]]:
     rows = csv.reader(texts(), strict=True)
     try:
         names = next(rows, [])
+        parquet_file.check_names(names, f"{path} line 1")
         for values in filter(None, rows):
             where = f"{path} line {rows.line_num}"
             if len(values) != len(names):
@@ -258,10 +266,32 @@ def text(record: Record, name: str, where: str) -> str:
     """A column that must hold text. DataError says what was found instead."""
     value = column(record, name, where)
     if not isinstance(value, str):
-        kind = type(value).__name__
+        kind = "null" if value is None else type(value).__name__
         raise DataError(f"{where}: column '{name}' holds {kind}, expected text")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:  # JSON can spell a lone surrogate; tokenizers reject it
-        raise DataError(f"{where}: column '{name}' is not Unicode: {error.reason}") from None
+    if problem := json_text.problem_of(value):
+        raise DataError(f"{where}: column '{name}'{problem}")
     return value
+
+
+def optional_text(record: Record, name: str, where: str) -> str:
+    """A column of text that may be null or missing: then ""."""
+    return "" if record.get(name) is None else text(record, name, where)
+
+
+def spelled(value: Any, name: str, where: str) -> str:
+    """A value of column `name` as text: text itself, a number, true or false, a date or a time.
+    Raises DataError for any other value, such as null, NaN, bytes and objects."""
+    known = isinstance(value, str | int | Decimal | date | time)
+    if not known and not (isinstance(value, float) and math.isfinite(value)):
+        found = "null" if value is None else f"{value!r:.60}"
+        raise DataError(f"{where}: column '{name}' holds {found}, expected text or a number")
+    return str(value)
+
+
+def texts(record: Record, name: str, where: str) -> tuple[str, ...]:
+    """A column of a text, a whole number or a list of them, as texts; null has none."""
+    value = column(record, name, where)
+    listed = value if isinstance(value, list) else [] if value is None else [value]
+    if not all(isinstance(one, str | int) and not isinstance(one, bool) for one in listed):
+        raise DataError(f"{where}: column '{name}' holds {value!r:.80}, expected a list of text")
+    return tuple(map(str, listed))

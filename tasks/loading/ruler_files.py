@@ -4,7 +4,6 @@ that the scripts in scripts/data/synthetic/json download, read as niah.py and qa
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.base import DataError
-from tasks.loading import records, sources
+from tasks.loading import json_text, records, sources
 
 SENTENCE_END = re.compile(r"""(?<=[.?!]) (?=["'(]?[A-Z0-9])""")
 
@@ -57,7 +56,7 @@ class Kind:
     def load(self, path: Path) -> Texts:
         """Raises DataError for a file that isn't of this kind."""
         try:
-            found = self.read(json.loads(path.read_bytes()), str(path))
+            found = self.read(json_text.value(path.read_bytes(), str(path)), str(path))
         except (ValueError, RecursionError, OSError) as error:
             what = "" if isinstance(error, DataError) else f"{path}: broken json: "
             line = f"{what}{sources.first_line(error)}; accepted: {self.about}"

@@ -271,7 +271,7 @@ def test_a_row_without_a_right_answer_is_named_or_left_out(tmp_path, empty, caps
         ('{"prediction": "a\\ud800", "reference": "a"}', "line 1: column 'prediction' is not Uni"),
         (
             '{"prediction": "a", "reference": ["a", "\\udfff"]}',
-            "line 1: column 'reference' is not U",
+            "line 1: column 'reference': entry 2 is not U",
         ),
         ('{"prediction": ["a", "b"], "reference": "a"}', "'prediction' holds list, expected text"),
         ('{"prediction": NaN, "reference": "a"}', "'prediction' holds float, expected text"),

@@ -102,6 +102,117 @@ def test_a_file_that_unpacks_to_more_than_text_does_is_named(tmp_path, monkeypat
         list(records.read(*where))
 
 
+TWICE = b'{"id": "a", "answer": "x", "answer": "y"}'
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "x.jsonl",
+            b'{"id": "b"}\n' + TWICE,
+            r"line 2: key 'answer' comes twice in one object; exp",
+        ),
+        ("x.jsonl.gz", gzip.compress(TWICE, mtime=0), "line 1: key 'answer' comes twice"),
+        ("x.zip", TWICE, r"x/validation\.jsonl line 1: key 'answer' comes twice"),
+        ("x.json", b'[{"id": "b"}, ' + TWICE + b"]", "entry 2: key 'answer' comes twice"),
+        ("x.json", b'{"id": "b"}\n' + TWICE, "line 2: key 'answer' comes twice"),
+        (
+            "x.json.gz",
+            gzip.compress(b"[" + TWICE + b"]", mtime=0),
+            "entry 1: key 'answer' comes twice",
+        ),
+        (
+            "x.jsonl",
+            b'{"a": [{"b": 1}, {"c": {"d": 1, "d": 2}}]}',
+            "line 1: column 'a': entry 2: column 'c': key 'd' comes twice",
+        ),
+        ("x.csv", b"id,answer,answer\n1,2,3\n", "line 1: column 'answer' comes twice"),
+        ("x.jsonl", b'{"a": "b \\ud83d"}', "line 1: column 'a' is not Unicode: surrogates"),
+        ("x.jsonl", b'{"a": "\xed\xa0\xbd"}', "line 1: column 'a' is not Unicode: surrogates"),
+        ("x.json", b'[{"a": [0, "\\udc00"]}]', "entry 1: column 'a': entry 2 is not Unicode"),
+        ("x.jsonl", b'{"\\ud83d": 1}', r"line 1: column '\\ud83d' is not Unicode"),
+    ],
+)
+def test_what_has_two_readings_is_refused_in_every_kind(tmp_path, name, content, message):
+    where = (tmp_path / name,)
+    if name == "x.zip":
+        where = zipped(*where, content)
+    else:
+        where[0].write_bytes(content)
+    with pytest.raises(DataError, match=message) as raised:
+        list(records.read(*where))
+    assert str(where[0]) in str(raised.value)
+    str(raised.value).encode()
+
+
+def test_the_columns_of_a_parquet_file_are_each_there_once(tmp_path):
+    import pyarrow
+    from pyarrow import parquet
+
+    path = tmp_path / "x.parquet"
+    columns = [pyarrow.array([text]) for text in "abc"]
+    parquet.write_table(pyarrow.Table.from_arrays(columns, ["id", "answer", "answer"]), path)
+    with pytest.raises(DataError, match=r"x\.parquet: column 'answer' comes twice"):
+        list(records.read(path))
+
+
+def test_what_is_not_utf8_in_a_parquet_file_is_named(tmp_path):
+    import pyarrow
+    from pyarrow import parquet
+
+    path = tmp_path / "x.parquet"
+    parquet.write_table(pyarrow.table({"context": ["a"]}), path, store_schema=False)
+    path.write_bytes(path.read_bytes().replace(b"context", b"c\xffntext"))
+    with pytest.raises(
+        DataError, match=r"x\.parquet: the name of a column is not UTF-8: .*xffntext"
+    ):
+        list(records.read(path))
+    values = pyarrow.array([b"a"] * 70 + [b"\xff"]).view(pyarrow.string())
+    parquet.write_table(pyarrow.table({"id": [0] * 71, "text": values}), path)
+    with pytest.raises(DataError, match=r"x\.parquet row 71: column 'text' can't be read: 'utf-8'"):
+        list(records.read(path))
+
+
+@pytest.mark.parametrize(
+    "name", ["x.jsonl", "x.jsonl.gz", "x.json", "lines.json", "x.csv", "x.zip"]
+)
+def test_a_byte_order_mark_is_no_part_of_the_data(tmp_path, name):
+    rows = [{"id": "a", "text": "b"}, {"id": "c", "text": "\ufeffd"}]
+    text = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    if name == "x.json":
+        text = json.dumps(rows)
+    elif name == "x.csv":
+        text = "id,text\na,b\nc,\ufeffd\n"
+    content = text.encode("utf-8-sig")
+    where = (tmp_path / name,)
+    if name == "x.zip":
+        where = zipped(*where, content)
+    else:
+        where[0].write_bytes(gzip.compress(content) if name.endswith("gz") else content)
+    assert [record for _, record in records.read(*where)] == rows
+
+
+def members(path, *names):
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in names:
+            archive.writestr(name, "{}")
+    return path
+
+
+def test_a_zip_is_read_by_its_only_file_or_that_of_the_split(tmp_path):
+    path = tmp_path / "x.zip"
+    members(path, "a/rows.jsonl", "readme.txt", "__MACOSX/a/._rows.jsonl")
+    assert records.member_of(path, "test") == "a/rows.jsonl"
+    members(path, "train.jsonl", "data/test.jsonl", "test.csv")
+    assert records.member_of(path, "test") == "data/test.jsonl"
+    with pytest.raises(DataError, match=r"holds train.jsonl, .*; expected .* validation\.jsonl"):
+        records.member_of(path, "validation")
+    with pytest.raises(DataError, match=r"x\.zip holds a\.csv; expected one file of JSON lines"):
+        records.member_of(members(path, "a.csv"), "test")
+    assert records.member_of(tmp_path / "x.jsonl", "test") == ""
+
+
 def test_local_files_are_those_of_the_first_pattern(tmp_path):
     place = tmp_path / "set" / "deep"
     place.mkdir(parents=True)

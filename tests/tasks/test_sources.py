@@ -108,7 +108,7 @@ def test_a_column_must_hold_text():
     with pytest.raises(DataError, match="here: column 'id' holds int, expected text"):
         records.text({"id": 3}, "id", "here")
     with pytest.raises(DataError, match="here: column 'id' is not Unicode: surrogates"):
-        records.text(json.loads('{"id": "\\ud800"}'), "id", "here")
+        records.text({"id": "\ud800"}, "id", "here")
 
 
 def test_local_file_looks_in_two_places(tmp_path):

@@ -51,7 +51,7 @@ def test_the_three_forms(tmp_path):
         ("x.jsonl", '{"id": "a", "predction": "x"}', "Did you mean prediction? Accepted: filtered"),
         ("x.jsonl", '{"prediction": "x"}', "line 1: no column with an id; found prediction. Acc"),
         ("x.jsonl", '{"id": "a", "prediction": "\\ud800"}', "'prediction' is not Unicode: surrog"),
-        ("x.jsonl", '{"id": "a", "prediction": null}', "'prediction' holds NoneType, expected te"),
+        ("x.jsonl", '{"id": "a", "prediction": null}', "'prediction' holds null, expected text"),
         ("x.jsonl", "\n", "has no predictions"),
         ("x.jsonl", '{"id": "a", "prediction": ""}\n' * 2, "line 2: id 'a' came before"),
         ("x.json", '{"a": "x", "a": "y"}', "id 'a' came before"),
@@ -112,7 +112,7 @@ def test_a_class_is_given_as_text_number_or_scores(tmp_path):
     given = {row.id: one for row, one in zip(rows, said, strict=True)}
     assert scored(task, Data(), jsonl(tmp_path / "x.jsonl", given), n=4)["accuracy"] == 0.75
     path = jsonl(tmp_path / "x.jsonl", given | {rows[0].id: None})
-    with pytest.raises(DataError, match="'prediction' holds NoneType, expected text"):
+    with pytest.raises(DataError, match="'prediction' holds null, expected text"):
         scored(task, Data(), path, n=4)
 
 
