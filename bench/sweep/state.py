@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from bench.sweep.events import EventStream
 from bench.sweep.planned import Plan
 
 FOLDER = ".sweeps"
+SWEEP = "sweep.json"
 EVENTS = "events"
 """A file that names the one that the sweep's events go to, where there is one."""
 NAME = "bench-"
@@ -81,7 +83,7 @@ class Record:
             (record.folder / "cells").mkdir(parents=True)
             if plan.events:
                 (record.folder / EVENTS).write_text(str(plan.events))
-            _write(record.folder / "sweep.json", content)
+            _write(record.folder / SWEEP, content)
         except OSError as error:
             raise unwritable(plan.results, error) from error
         return record
@@ -102,7 +104,7 @@ class Record:
             return EventStream(None, self.id)
 
     def content(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((self.folder / "sweep.json").read_text())
+        content: dict[str, Any] = json.loads((self.folder / SWEEP).read_text())
         return content
 
     def write_note(self, index: int, **note: Any) -> None:
@@ -117,15 +119,32 @@ class Record:
         except (OSError, ValueError):
             return {}
 
-    def outcome(self, index: int) -> CellOutcome:
+    def outcome(self, index: int, seen: Note | None = None) -> CellOutcome:
+        """How a cell ended, by its note or, where that could not be written, by the one that was
+        `seen`."""
         note = self.read_note(index)
         if not has_ended(note):
-            return CellOutcome(1, "not run", "it has written nothing")
+            note = seen or {}
+        if not has_ended(note):
+            return CellOutcome(1, "not run", self.problem() or "it has written nothing")
         return CellOutcome(**{name: note[name] for name in CellOutcome.__dataclass_fields__})
+
+    def problem(self) -> str:
+        """Why notes and rows may be missing; empty where nothing is known."""
+        if not (self.folder / SWEEP).exists():
+            return f"{self.folder} was removed while the sweep ran"
+        try:
+            tempfile.TemporaryFile(dir=self.folder).close()
+        except OSError as error:
+            return f"{self.folder} can't be written: {error.strerror}"
+        return ""
 
     def begun(self) -> list[int]:
         """Numbers of the cells that have a note, in one listing of the folder."""
-        names = (entry.name for entry in os.scandir(self.folder / "cells"))
+        try:
+            names = os.listdir(self.folder / "cells")
+        except OSError:
+            return []
         return sorted(int(name[:-5]) for name in names if name[0] != "." and name.endswith(".json"))
 
     def _path(self, index: int) -> Path:
@@ -138,7 +157,7 @@ def new_id() -> str:
 
 def sweeps(results: Path) -> Iterator[Record]:
     """The sweeps of a folder of results, oldest first; those of older versions are left out."""
-    for path in sorted((results / FOLDER).glob("*/sweep.json")):
+    for path in sorted((results / FOLDER).glob(f"*/{SWEEP}")):
         record = Record(path.parent)
         if all("cell" in cell for cell in record.content()["cells"]):
             yield record

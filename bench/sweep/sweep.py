@@ -13,15 +13,17 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from bench.errors import RequestError
 from bench.execution.runner import check_writable
 from bench.host import job as environment
 from bench.request import plugins, schema
+from bench.request.cell import Cell
 from bench.request.overrides import hydra_overrides, quoted
 from bench.status import Status
+from bench.store.store import LIGHT, Store
 from bench.sweep import job, launchers, orphaned_jobs, slurm
 from bench.sweep.plan import plan
 from bench.sweep.planned import Plan, Planned, PlanState
@@ -46,12 +48,36 @@ class Display(AbstractContextManager[Any], Protocol):
 
 @dataclass
 class _Sweep:
-    """What the sweeper and the launcher in this process share."""
+    """What the sweeper and the launcher in this process share. `notes` are the last ones seen."""
 
     plan: Plan
     record: Record
     display: Display
     refused: str | None = None
+    notes: dict[int, Note] = field(default_factory=dict)
+
+    def update(self, index: int, note: Note) -> None:
+        self.notes[index] = note
+        self.display.update(index, note)
+
+    def outcomes(self) -> list[CellOutcome]:
+        """How each cell ended. Where the sweep's folder was removed or turned read-only, rows
+        count, and a cell without one has failed for that reason."""
+        found = [self.record.outcome(i, self.notes.get(i)) for i in range(len(self.plan.open))]
+        if not (problem := self.record.problem()):
+            return found
+        store = Store(self.plan.results)
+        ids = set(store.rows(["row_id"])["row_id"].to_pylist())
+        own = store.rows(LIGHT, {"run_id": self.record.id}).to_pylist()
+        rows = {Cell.from_json(row["cell"]).plan_key: row for row in own}
+        for i, (each, planned) in enumerate(zip(found, self.plan.open, strict=True)):
+            assert planned.cell is not None
+            if row := rows.get(planned.cell.plan_key):
+                found[i] = replace(job.outcome_of(row), seconds=each.seconds)
+            elif each.row_id not in ids and each.status != PlanState.OVER_BUDGET:
+                gone = "its row is gone: " if each.row_id else ""
+                found[i] = CellOutcome(1, Status.ERROR, f"{gone}{problem}", seconds=each.seconds)
+        return found
 
 
 _current: _Sweep | None = None
@@ -81,7 +107,7 @@ def run(plan: Plan, command: str, display: Display, name: str = "") -> list[Cell
     if plan.engine == launchers.JOBLIB and plan.n_parallel != 1:
         os.environ[environment.BESIDE] = f"n_jobs={plan.launcher['n_jobs']}"
     sweep = _current = _Sweep(plan, record, display)
-    job.listener = None if plan.engine in WATCH_S else display.update
+    job.listener = None if plan.engine in WATCH_S else sweep.update
     try:
         with display:
             _run_hydra(overrides)
@@ -94,7 +120,7 @@ def run(plan: Plan, command: str, display: Display, name: str = "") -> list[Cell
             os.environ.pop(name, None)
     if sweep.refused:
         raise RequestError(sweep.refused)
-    return [record.outcome(i) for i in range(len(plan.open))]
+    return sweep.outcomes()
 
 
 def exit_code(plan: Plan, outcomes: Sequence[CellOutcome]) -> int:
@@ -146,10 +172,15 @@ def _threads(planned: Planned) -> list[str]:
 
 
 def _launch_each(launcher: Any, jobs: list[list[str]], sweep: _Sweep) -> None:
-    """In this process. A cell that Hydra can't compose doesn't stop the others."""
+    """In this process. A cell that Hydra can't compose doesn't stop the others; where their folder
+    is removed or turns read-only, none of the rest begins."""
     for i, overrides in enumerate(jobs):
+        if problem := sweep.record.problem():
+            job.end(sweep.record, i, CellOutcome(1, Status.ERROR, problem), {})
+            continue
         try:
-            launcher.launch([overrides], initial_job_idx=i)
+            [job_return] = launcher.launch([overrides], initial_job_idx=i)
+            _ = job_return.return_value  # raises what the job raised
         except Exception as error:
             job.end(sweep.record, i, CellOutcome(2, PlanState.REFUSED, _first_line(error)), {})
 
@@ -187,6 +218,8 @@ def _launch_pool(launcher: Any, jobs: list[list[str]], sweep: _Sweep) -> None:
                 outcome = CellOutcome(1, Status.ERROR, f"worker lost: {reason}")
                 job.end(record, i, outcome, note)
         not_begun = [i for i in left if not record.read_note(i)]
+        if record.problem():
+            return
         if len(not_begun) == len(left):
             raise RequestError(f"no worker starts: {reason}")
         left = not_begun
@@ -205,15 +238,13 @@ def _first_line(error: Exception) -> str:
 @contextlib.contextmanager
 def _watched(sweep: _Sweep, every_s: float) -> Iterator[None]:
     """Reads a sweep's notes while workers write them, and updates the display."""
-    notes: dict[int, Note] = {}
     stopped = threading.Event()
 
     def read() -> None:
         for i in sweep.record.begun():
-            before = notes.get(i, {})
+            before = sweep.notes.get(i, {})
             if not has_ended(before) and (note := sweep.record.read_note(i)) != before:
-                notes[i] = note
-                sweep.display.update(i, note)
+                sweep.update(i, note)
         sweep.display.refresh()
 
     def loop() -> None:

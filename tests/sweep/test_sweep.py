@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -119,6 +121,58 @@ def test_an_interrupted_sweep_goes_on_with_the_same_command(
         main.main(words)
     assert capsys.readouterr().out.startswith(f"6 cells · {ended} done · {6 - ended} to do")
     assert stop.value.code == 0 and Store(tmp_path).rows().num_rows == 6
+
+
+def swept_until(then, tmp_path, capsys, monkeypatch):
+    """The exit code and last lines of a sweep of three cells; `then` is done after the second."""
+    stored = runner.run
+
+    def run(cell, results, **how):
+        row = stored(cell, results, **how)
+        if cell.seed == 1:
+            then()
+        return row
+
+    monkeypatch.setattr(runner, "run", run)
+    with pytest.raises(SystemExit) as stop:
+        main.main(["run", "-m", *CELL, "method=vanilla", "seed=0,1,2", f"results={tmp_path}"])
+    out = capsys.readouterr().out
+    return stop.value.code, out[out.index("3 cells: ") :].splitlines()
+
+
+def test_a_folder_that_is_removed_meanwhile_is_told(tmp_path, capsys, instant_cells, monkeypatch):
+    results = tmp_path / "rows"
+
+    def remove():
+        shutil.rmtree(results)
+        results.mkdir()
+
+    code, (head, *lines) = swept_until(remove, results, capsys, monkeypatch)
+    assert code == 1 and head == "3 cells: 0 done, 3 failed"
+    assert len(lines) == 3 and all("was removed while the sweep ran" in line for line in lines)
+    assert ["its row is gone" in line for line in lines] == [True, True, False]
+
+
+def test_a_row_that_is_stored_counts_without_its_note(tmp_path, capsys, instant_cells, monkeypatch):
+    results = tmp_path / "rows"
+    removed = swept_until(lambda: shutil.rmtree(results / ".sweeps"), results, capsys, monkeypatch)
+    code, (head, line, *_) = removed
+    assert code == 1 and head == "3 cells: 2 done, 1 failed" and "seed=2: error" in line
+
+
+def test_a_folder_that_turns_read_only_is_told(tmp_path, capsys, instant_cells, monkeypatch):
+    def refuse(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    def turn():
+        monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+        monkeypatch.setattr("bench.files.os.replace", refuse)
+
+    code, (head, line, *_) = swept_until(turn, tmp_path, capsys, monkeypatch)
+    assert code == 1 and head == "3 cells: 2 done, 1 failed"
+    assert line.startswith("  seed=2: error: ") and line.endswith(
+        "can't be written: Read-only file system"
+    )
 
 
 def test_shards_of_a_sweep_merge_into_all_of_it(tmp_path, capsys):
