@@ -230,6 +230,20 @@ def test_a_long_prompt_loses_its_middle(tmp_path):
     )
 
 
+def test_only_the_official_files_of_a_checkout_are_data(tmp_path):
+    task, data = longbench(tmp_path)
+    (tmp_path / "trec.jsonl").rename(tmp_path / "moved")
+    for name in ("data", "pred/model", "backup/data"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "trec.jsonl").write_text('{"pred": "City", "answers": ["City"]}')
+    (tmp_path / "moved").rename(tmp_path / "data" / "trec.jsonl")
+    (row,) = task.load(data, None, 512, 0).rows
+    assert row.id == "x1"
+    v2 = plugins.build(plugins.conf("task", "longbench_v2"))
+    with pytest.raises(DataError, match="no file "):
+        v2.parts(data, "test", 512)
+
+
 def test_without_the_official_prompts_the_file_is_named(tmp_path):
     task, data = longbench(tmp_path)
     (tmp_path / "config" / "dataset2prompt.json").unlink()
