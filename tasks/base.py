@@ -27,6 +27,10 @@ class DataError(ValueError):
     """Data that can't be used. The message is one line: file, line, what was found and expected."""
 
 
+class Unanswerable(DataError):
+    """A row without a right answer, where the metric needs one."""
+
+
 class FetchError(DataError):
     """A valid request for data that failed: no network, no answer from the hub, a full disk."""
 
@@ -71,21 +75,25 @@ def _always(answer: str, row: Row) -> str:
 @dataclass(frozen=True)
 class Data:
     """Where rows come from. `source` is embedded, local or hub; `dir` is the local folder in the
-    benchmark's official layout; `split` None means the split that the task is evaluated on."""
+    benchmark's official layout; `split` None means the split that the task is evaluated on.
+    `skip_unanswerable` leaves out the rows without a right answer, which are an error otherwise."""
 
     source: str = "embedded"
     dir: Path | None = None
     split: str | None = None
+    skip_unanswerable: bool = False
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """Rows of a split. `sha256` covers all rows of the source, `n_available` is their number."""
+    """Rows of a split. `sha256` covers all rows of the source, `n_available` is their number;
+    `n_unanswerable` of those that were read had no right answer and were left out."""
 
     rows: Sequence[Row]
     split: str
     sha256: str
     n_available: int
+    n_unanswerable: int = 0
 
 
 @dataclass(frozen=True)
@@ -186,7 +194,8 @@ class Task:
         options = self.options(rows)
         if self.labels is not None:
             return options
-        counts = Counter(answer for row in rows for answer in dict.fromkeys(row.references))
+        answers = (dict.fromkeys(row.references or ("",)) for row in rows)
+        counts = Counter(answer for each in answers for answer in each)
         return options + [partial(_always, answer) for answer, _ in counts.most_common(COMMON)]
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from tasks.base import DataError, Row
+from tasks.base import DataError, Row, Unanswerable
 from tasks.loading import records
 from tasks.loading.reader import Reader
 
@@ -40,16 +40,17 @@ class Eli5(Reader):
         id_column, query_column = ("id", "input") if self.layout == "kilt" else ("q_id", "title")
         row_id = records.text(record, id_column, where)
         query = records.text(record, query_column, where).strip()
-        if self.layout == "category" and (details := (record.get("selftext") or "").strip()):
+        if self.layout == "category" and (
+            details := records.optional_text(record, "selftext", where).strip()
+        ):
             query = f"{query}\n{details}"
         if not query:
             raise DataError(f"{where}: column '{query_column}' has no question")
         answers = tuple(answer for answer in self._answers(record, where) if answer.strip())
         if not answers:
             column = "output" if self.layout == "kilt" else "answers"
-            why = "; the benchmark withholds those of its test split" if split == "test" else ""
-            raise DataError(f"{where}: column '{column}' has no answer{why}")
-        return Row(row_id, query, record.get("document") or "", answers)
+            raise Unanswerable(f"{where}: column '{column}' has no answer")
+        return Row(row_id, query, records.optional_text(record, "document", where), answers)
 
     def _answers(self, record: dict[str, Any], where: str) -> Iterator[str]:
         if self.layout == "category":

@@ -115,12 +115,12 @@ class Generated(Reader):
     def official_row(self, record: dict[str, Any], where: str, at: int) -> Row:
         """A row of the benchmark's files: `input` and `outputs` unless a subclass differs."""
         text = records.text(record, "input", where)
-        ending = str(record.get("answer_prefix") or "")
+        ending = records.optional_text(record, "answer_prefix", where)
         return prompts.Prompt(
             id=str(at),
             query="",
             document=text,
-            references=answers_of(record, "outputs", where),
+            references=self.right_answers(record, "outputs", where),
             ending=ending if not text.endswith(ending) else "",
         )
 
@@ -190,19 +190,6 @@ class _Remembering:
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         return self._tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
-
-
-def answers_of(record: dict[str, Any], column: str, where: str) -> tuple[str, ...]:
-    """A column of one or more right answers. Raises DataError."""
-    value = records.column(record, column, where)
-    answers = [value] if _is_text(value) else value
-    if not isinstance(answers, list) or not answers or not all(map(_is_text, answers)):
-        raise DataError(f"{where}: column '{column}' holds {value!r:.80}, expected a list of text")
-    return tuple(map(str, answers))
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str | int) and not isinstance(value, bool)
 
 
 def most_units(

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from tasks.base import DataError, Row
-from tasks.generated import Generated, Sample, answers_of
+from tasks.generated import Generated, Sample
 from tasks.generators import graphs
 from tasks.loading import prompts, records
 
@@ -24,10 +24,10 @@ class GraphWalks(Generated):
         return f"Final Answer: [{', '.join(row.references)}]"
 
     def official_row(self, record: dict[str, Any], where: str, at: int) -> Row:
-        kind = str(record.get("problem_type", "row"))
+        kind = records.spelled(record.get("problem_type", "row"), "problem_type", where)
         text = records.text(record, "prompt", where)
         column = "answer_nodes" if "answer_nodes" in record else "answer"
         if isinstance(nodes := record.get(column), str):
             raise DataError(f"{where}: column '{column}' holds {nodes!r:.40}, expected a list")
-        answers = answers_of(record, column, where)
+        answers = self.right_answers(record, column, where)
         return prompts.Prompt(f"{kind}-{at:04d}", "", text, answers)

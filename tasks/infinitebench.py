@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from tasks.base import Row
-from tasks.generated import Generated, Sample, answers_of
+from tasks.generated import Generated, Sample
 from tasks.generators import filler
 from tasks.loading import prompts, records
 
@@ -59,10 +59,10 @@ class InfiniteBench(Generated):
         context, asked = (records.text(record, name, where) for name in ("context", "input"))
         head = JSON if self.member == "kv_retrieval" else HIDDEN
         return prompts.Prompt(
-            id=str(record.get("id", at)),
+            id=records.spelled(record.get("id", at), "id", where),
             query=f"\n\n{asked}",
             document=head + context,
-            references=answers_of(record, "answer", where),
+            references=self.right_answers(record, "answer", where),
             ending=ENDING.get(self.member, ""),
         )
 

@@ -10,13 +10,12 @@ models and tasks, are not.
 from __future__ import annotations
 
 import hashlib
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tasks.base import Data, DataError, Loaded, Row
-from tasks.loading import sources
+from tasks.loading import json_text, sources
 from tasks.prompted import Prompted
 
 PLACEHOLDERS = {
@@ -54,11 +53,8 @@ class LongBench(Prompted):
             )
         return row
 
-    def parts(self, data: Data, split: str, length: int) -> list[tuple[Path, str]]:
-        return [
-            (path, f"data/{self.member}.jsonl" if path.suffix == ".zip" else "")
-            for path, _ in super().parts(data, split, length)
-        ]
+    def zip_member(self, path: Path, split: str) -> str:
+        return f"data/{self.member}.jsonl" if path.suffix == ".zip" else ""
 
     def _prompt_path(self, data: Data) -> Path:
         if data.source == "local":
@@ -72,7 +68,7 @@ class LongBench(Prompted):
 
     def _read_prompt(self, path: Path) -> str:
         try:
-            text = path.read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
             raise DataError(f"{path}: not UTF-8 at byte {error.start}") from None
         if path.suffix != ".json":
@@ -80,10 +76,7 @@ class LongBench(Prompted):
             for mark, column in PLACEHOLDERS.items():
                 text = text.replace(mark, column)
             return text
-        try:
-            found = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise DataError(f"{path} line {error.lineno}: broken json: {error.msg}") from None
+        found = json_text.value(text.encode(), str(path))
         if not isinstance(found, dict) or not isinstance(found.get(self.member), str):
             raise DataError(
                 f"{path}: no prompt for {self.member}; found {', '.join(found)[:200] or 'none'}"

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from tasks.base import Data, DataError, Encoded, Row, Tokenizer
 from tasks.generators import seeds
 from tasks.generators.line_names import STYLES, line_names
-from tasks.loading import prompts, reader, records
+from tasks.loading import prompts, reader, records, sources
 
 # The text before a prompt, after one on lines, and after one on topics, as FastChat's templates
 # and model code compose them; {asked} is the name of the requested line. mpt and storywriter add
@@ -102,14 +102,10 @@ class LongEval(reader.Reader):
         constant, per_unit = self.official_tokens
         fitting = [n for n in paths if constant + per_unit * n <= length]
         size = self.size or max(fitting, default=0)
-        if size not in paths:
-            sizes = ", ".join(map(str, sorted(paths)))
-            request = f"{self.unit}={self.size}" if self.size else f"length={length}"
-            raise DataError(
-                f"{self.name} has no set for {request}; {data.dir} has {sizes}: "
-                f"task.{self.unit}=N takes one, however much of it the length cuts off"
-            )
-        return [(paths[size], "")]
+        request = f"{self.unit}={self.size}" if self.size else f"length={length}"
+        hint = f": task.{self.unit}=N takes one, however much of it the length cuts off"
+        missing = f"{self.name} has no set for {request}"
+        return [(sources.of_size(paths, size, missing, data.dir, hint), "")]
 
     def read_outputs(self, path: Path) -> tuple[list[str], list[tuple[str, ...]]]:
         """Predictions and references of an official output file, N_response.txt."""
@@ -168,8 +164,9 @@ class Lines(LongEval):
         if not isinstance(line, list) or not line:
             raise DataError(f"{where}: column 'random_idx' holds {line!r}, expected [name, place]")
         text = records.text(record, "prompt", where)
-        row_id = f"{record.get('num_lines', 0)}-{at:03d}"
-        ending, asked = TEMPLATES[self.template][1], str(line[0])
+        row_id = f"{records.spelled(record.get('num_lines', 0), 'num_lines', where)}-{at:03d}"
+        ending = TEMPLATES[self.template][1]
+        asked = records.spelled(line[0], "random_idx", where)
         row = self._prompt(where, row_id, text, LINES_OVER, str(number), ending, asked=asked)
         others = [found for found in LINE_FOUND.findall(row.document) if found[0] != asked]
         chosen = seeds.stream("turns", asked, number).sample(

@@ -29,6 +29,7 @@ import random
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
+from pathlib import Path
 from typing import Any, ClassVar
 
 from tasks.base import Data, DataError, Encoded, Loaded, Row, Tokenizer
@@ -104,6 +105,9 @@ class Lra(Reader):
             for at, row in numbered
         ]
         return Loaded(rows, split, lra_files.sha256(paths, self.embedded), available)
+
+    def zip_member(self, path: Path, split: str) -> str:
+        return ""
 
     def _select(
         self, file_rows: Iterable[lra_files.FileRow], split: str, n: int | None

@@ -3,14 +3,13 @@ conversation, was the n-th. The answer begins with a random text that the questi
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tasks.base import Data, DataError, Encoded, Row, Tokenizer
-from tasks.loading import prompts, records
+from tasks.loading import json_text, prompts, records
 from tasks.loading.reader import Reader
 from tasks.metrics.retrieval import References
 
@@ -49,8 +48,9 @@ class Mrcr(Reader):
         start, answer = (records.text(record, name, where) for name in (START, "answer"))
         if not answer.startswith(start):
             raise DataError(f"{where}: column 'answer' holds {answer!r:.40}, expected {start}…")
+        number = records.spelled(record.get("n_needles", ""), "n_needles", where)
         return prompts.Prompt(
-            id=f"{record['n_needles']}needle-{at:04d}" if "n_needles" in record else f"{at:04d}",
+            id=f"{number}needle-{at:04d}" if number else f"{at:04d}",
             query=f"\n\n{turns[-1]}",
             document="\n\n".join(turns[:-1]),
             references=References((answer,), labels=(start,)),
@@ -64,8 +64,9 @@ class Mrcr(Reader):
 def _turns(prompt: str, where: str) -> list[str]:
     """The messages of a conversation, of which the last one asks, as lines of a transcript."""
     try:
-        messages = [(one["role"], one["content"]) for one in json.loads(prompt)]
-    except (ValueError, TypeError, KeyError):
+        found = json_text.value(prompt.encode(), f"{where}: column 'prompt'")
+        messages = [(one["role"], one["content"]) for one in found]
+    except (TypeError, KeyError):
         messages = []
     if not messages or not all(isinstance(part, str) for one in messages for part in one):
         raise DataError(

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from tasks.base import DataError, Encoded, Row, Tokenizer
-from tasks.generated import answers_of
 from tasks.loading import prompts, records
 from tasks.loading.reader import Reader
 from tasks.metrics.retrieval import References
@@ -76,16 +75,21 @@ class Prompted(Reader):
         before, asked, after = self.template().partition(f"{{{self.query}}}")
         if not self.query:
             before, asked, after = self.template(), "", ""
-        labels = answers_of(record, self.labels_in, where) if self.labels_in else ()
+        labels = records.texts(record, self.labels_in, where) if self.labels_in else ()
+        if self.labels_in and not labels:
+            raise DataError(f"{where}: column '{self.labels_in}' is empty, expected all answers")
         if self.answers_in in self.texts:
             value = records.column(record, self.answers_in, where)
-            listed = value if isinstance(value, list) else [value]
+            listed = value if isinstance(value, list) else [] if value is None else [value]
             record = {self.answers_in: [self._spelled(self.answers_in, v, where) for v in listed]}
-        answers = answers_of(record, self.answers_in, where)
+        answers = self.right_answers(record, self.answers_in, where)
         if self.answer_after:
             answers = tuple(self._after(answer, where) for answer in answers)
+        row_id = f"{at:05d}"
+        if self.id_in:
+            row_id = records.spelled(records.column(record, self.id_in, where), self.id_in, where)
         return prompts.Prompt(
-            id=str(records.column(record, self.id_in, where)) if self.id_in else f"{at:05d}",
+            id=row_id,
             query=values.get(self.query, "") if asked else "",
             document=_filled(before, values),
             references=References(answers, values.get(self.query, ""), labels),
@@ -112,7 +116,8 @@ class Prompted(Reader):
         value = records.column(record, name, where)
         if name in self.texts:
             return self._spelled(name, value, where)
-        return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
+        listed = value if isinstance(value, list) else [value]
+        return "\n".join(records.spelled(one, name, where) for one in listed)
 
     def _spelled(self, name: str, value: Any, where: str) -> str:
         """The text that `texts` has for a value."""

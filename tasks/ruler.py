@@ -10,7 +10,9 @@ have a chat template's turns around them, these have none.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from random import Random
 from typing import ClassVar
 
@@ -76,6 +78,17 @@ class Ruler(Generated):
             digest = hashlib.sha256(f"{sources.sha256(path)} {split} {seed} {length}".encode())
             return Loaded(rows, split, digest.hexdigest(), available)
         return super().load(data, n, length, seed)
+
+    def chosen(self, paths: Sequence[Path], folder: Path, length: int) -> Sequence[Path]:
+        """In a tree with a folder for each length, as the official scripts write it, the files of
+        the largest length that fits."""
+        by_length: dict[int, list[Path]] = {}
+        for path in paths:
+            numbers = [int(part) for part in path.relative_to(folder).parts if part.isdecimal()]
+            by_length.setdefault(numbers[-1] if numbers else 0, []).append(path)
+        size = max((each for each in by_length if each <= length), default=-1)
+        missing = f"{self.name} has no rows for length={length}"
+        return super().chosen(sources.of_size(by_length, size, missing, folder), folder, length)
 
     def _of_texts(
         self, blank: TextRow, texts: ruler_files.Texts, row_id: str, index: int

@@ -61,7 +61,8 @@ class Summaries(Reader):
             speakers = record.get(self.columns.get("speakers", ""))
             if isinstance(speakers, list) and len(speakers) == len(turns):
                 turns = [
-                    f"{speaker}: {turn}" for speaker, turn in zip(speakers, turns, strict=True)
+                    f"{records.spelled(speaker, self.columns['speakers'], where)}: {turn}"
+                    for speaker, turn in zip(speakers, turns, strict=True)
                 ]
             record = {column: "\n\n".join(turns)}
         return records.text(record, column, where)

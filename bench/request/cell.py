@@ -38,6 +38,7 @@ class Cell:
     question       "after": a prompt's question is read once the KV cache of its text is made
     turns          questions on each text, one after the other
     fill           inputs whose cost is measured are filled up to `length` tokens
+    skip_unanswerable  rows without a right answer are left out; `data` has their number
     """
 
     method: Mapping[str, Any]
@@ -60,6 +61,7 @@ class Cell:
     question: str | None = None
     turns: int = 1
     fill: bool = False
+    skip_unanswerable: bool = False
 
     @cached_property
     def key(self) -> str:
@@ -132,6 +134,7 @@ class Cell:
             "data_source": self.data["source"],
             "dataset_sha256": self.data["sha256"],
             "n_samples_planned": self.n,
+            "n_unanswerable": self.data.get("n_unanswerable"),
             "model": self.model["name"],
             "weights_kind": self.model["weights"],
             "weights_sha256": self.model["weights_sha256"],
@@ -154,7 +157,7 @@ class Cell:
     def rows(self) -> Loaded:
         """The cell's rows, one for each question. Raises tasks.base.DataError when they are no
         longer there."""
-        loaded = self.build_task().load(data_of(self.data), self.n, self.length, self.seed)
+        loaded = self.build_task().load(data_of(vars(self)), self.n, self.length, self.seed)
         return replace(loaded, rows=questions.asked(loaded.rows, self.turns))
 
     def hashed(self) -> Cell:
@@ -185,6 +188,8 @@ class Cell:
             "weights_sha256": self.model.get("start_sha256", self.model["weights_sha256"]),
         }
         data = {name: self.data[name] for name in ("source", "train_sha256")}
+        if self.skip_unanswerable:
+            data["skip_unanswerable"] = True
         code = code_of(method, self.task, self.model)
         key = protocol.checkpoint_key(
             method, self.task, start, data, self.length, self.recipe, self.seed, code
@@ -231,14 +236,16 @@ class Cell:
         check_device(request["device"])
         limits.check_threads(request["threads"])
         loaded = load_rows(request)
-        return cls.with_rows(request, loaded.split, loaded.sha256)
+        return cls.with_rows(request, loaded.split, loaded.sha256, loaded.n_unanswerable)
 
     @classmethod
-    def with_rows(cls, request: Mapping[str, Any], split: str, sha256: str) -> Cell:
-        """The cell of a resolved and checked request whose rows have this split and hash. Raises
-        RequestError about its weights."""
+    def with_rows(
+        cls, request: Mapping[str, Any], split: str, sha256: str, n_unanswerable: int = 0
+    ) -> Cell:
+        """The cell of a resolved and checked request whose rows have this split and hash, without
+        those that were left out. Raises RequestError about its weights."""
         weights_protocol, recipe = protocol.protocol_of(request), request.get("recipe")
-        data = data_of(request["data"])
+        data = data_of(request)
         task = questions.asking(task_of(request["task"]), request.get("turns", 1))
         with errors_of(f"task {task.name}", request["task"]["target"]):
             # Also to find out that it has such a metric, before anything is measured.
@@ -256,16 +263,19 @@ class Cell:
                 f"task {task.name} asks for {ANSWERS[answers]}, which isn't decoded token by "
                 "token; new_tokens and measure=decoding take a task that is answered in text"
             )
-        rows = {
+        rows: dict[str, Any] = {
             "source": data.source,
             "dir": str(data.dir) if data.dir else None,
             "split": split,
             "sha256": sha256,
         }
+        if n_unanswerable:
+            rows["n_unanswerable"] = n_unanswerable
         if recipe:
             rows["train_sha256"] = _training_rows(task, data, request)
         as_requested = ("method", "task", "device", "length", "n", "batch", "dtype", "seed",
-                        "measure", "probe", "question", "turns", "fill")  # fmt: skip
+                        "measure", "probe", "question", "turns", "fill",
+                        "skip_unanswerable")  # fmt: skip
         cell = cls(
             **{name: request[name] for name in as_requested},
             model=model,
@@ -290,7 +300,7 @@ def load_rows(request: Mapping[str, Any]) -> Loaded:
     task = questions.asking(task_of(request["task"]), request.get("turns", 1))
     with errors_of(f"task {task.name}", request["task"]["target"]):
         try:
-            data = data_of(request["data"])
+            data = data_of(request)
             loaded = task.load(data, request["n"], request["length"], request["seed"])
         except DataError as error:
             raise RequestError(str(error)) from error
@@ -311,11 +321,11 @@ def _baseline() -> dict[str, Any]:
     return plugins.undescribed(plugins.conf("method", BASELINE))
 
 
-def data_of(data: Mapping[str, Any]) -> Data:
-    """Where the rows of a cell or request come from."""
-    folder = data.get("dir")
-    path = Path(folder).expanduser().resolve() if folder else None
-    return Data(data["source"], path, data.get("split"))
+def data_of(request: Mapping[str, Any]) -> Data:
+    """Where the rows of a request come from, or those of a cell, given its fields."""
+    data, skip = request["data"], request.get("skip_unanswerable", False)
+    path = Path(data["dir"]).expanduser().resolve() if data.get("dir") else None
+    return Data(data["source"], path, data.get("split"), skip)
 
 
 def _training_rows(task: Task, data: Data, request: Mapping[str, Any]) -> str:

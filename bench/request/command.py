@@ -18,7 +18,7 @@ from bench.request.values import decoded_tokens
 DATA, MODEL = "DATA", "MODEL"
 """What stands in a command for a folder of a machine: of data, and of a checkpoint."""
 SAME_NAME = ("length", "n", "batch", "dtype", "seed", "new_tokens", "question", "turns", "fill",
-             "probe")  # fmt: skip
+             "probe", "skip_unanswerable")  # fmt: skip
 """Names of a request under which a cell keeps its values, too."""
 PLAIN = re.compile(r"[A-Za-z][\w.-]*")
 """Text that Hydra reads unquoted."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -246,7 +247,7 @@ def data_sha256(task: Task, data: Data, recipe: Mapping[str, Any], length: int, 
     """sha256 over the rows that a recipe trains and evaluates on. Raises DataError."""
     parts: list[Any] = []
     for split, n in (("train", recipe["rows"]), ("validation", recipe["dev_rows"])):
-        split_data = Data(data.source, data.dir, split)
+        split_data = replace(data, split=split)
         n = rows_of(task, split_data, n)
         hashed = min(n or EMBEDDED_HASHED, EMBEDDED_HASHED) if data.source == "embedded" else n
         loaded = task.load(split_data, hashed, length, seed)

@@ -152,6 +152,7 @@ class Config:
     checkpoints: str = MISSING
     length: int = MISSING
     n: int | None = MISSING
+    skip_unanswerable: bool = MISSING
     n_by_task: dict[str, int] = field(default_factory=dict)
     method_by_task: dict[str, dict[str, Any]] = field(default_factory=dict)
     task_by_answers: dict[str, list[str]] = field(default_factory=dict)

@@ -32,7 +32,7 @@ def columns(cell: Cell, task: Task, scored: Sequence[base.Row], low: float | Non
 def other_rows(cell: Cell, task: Task, scored: Sequence[base.Row]) -> Sequence[base.Row]:
     """Up to OTHERS rows that the cell doesn't have: those after its own in their split, else the
     first of the training split. Fewer than FEWEST where the data have no more."""
-    data = data_of(cell.data)
+    data = data_of(vars(cell))
     later = _rows(cell, task, data, len(scored) + OTHERS)[len(scored) :]
     if len(later) >= FEWEST or data.split == TRAINING:
         return later

@@ -52,6 +52,7 @@ class GeneralColumns(TypedDict, total=False):
     dataset_sha256: Annotated[str | None, "sha256 of the samples' source"]
     n_samples_planned: Annotated[int | None, "samples asked for"]
     n_samples_available: Annotated[int | None, "samples that the split holds"]
+    n_unanswerable: Annotated[int | None, "samples left out because they have no right answer"]
     n_samples_official: Annotated[int | None, "samples that the benchmark says it holds"]
     model: Annotated[str, "name of the model"]
     weights_kind: Annotated[WeightsKind, "where the weights come from"]

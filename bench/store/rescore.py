@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.errors import RequestError, errors_of
 from bench.request import questions
-from bench.request.cell import Cell, task_of
+from bench.request.cell import Cell, data_of, task_of
 from bench.store import derived_columns
 from bench.store.columns import Row
 from bench.store.predictions import Predictions
@@ -88,7 +88,8 @@ def _part(row: Mapping[str, Any], name: str) -> str:
 
 def _samples(row: Mapping[str, Any]) -> list[Any]:
     shape = json.loads(_part(row, "n")), row["length"], row["seed"], row.get("turns") or 1
-    return _loaded(_part(row, "task"), _part(row, "data"), *shape)
+    skip = json.loads(row["cell"]).get("skip_unanswerable", False)
+    return _loaded(_part(row, "task"), _part(row, "data"), *shape, skip)
 
 
 @functools.cache
@@ -100,13 +101,14 @@ def _task(text: str) -> Any:
 
 
 @functools.lru_cache(maxsize=8)
-def _loaded(task: str, data: str, n: int | None, length: int, seed: int, turns: int) -> list[Any]:
-    from tasks.base import Data, DataError
+def _loaded(
+    task: str, data: str, n: int | None, length: int, seed: int, turns: int, skip: bool
+) -> list[Any]:
+    from tasks.base import DataError
 
     source = json.loads(data)
-    folder = Path(source["dir"]) if source["dir"] else None
     try:
-        rows = Data(source["source"], folder, source["split"])
+        rows = data_of({"data": source, "skip_unanswerable": skip})
         loaded = questions.asking(_task(task), turns).load(rows, n, length, seed)
     except DataError as error:
         raise ScoreError(str(error)) from error

@@ -126,19 +126,22 @@ class _Planner:
         request = {**request, "threads": request["threads"] or self.threads}
         return Cell.with_rows(request, *self._rows(request))
 
-    def _rows(self, request: Mapping[str, Any]) -> tuple[str, str]:
-        """The split of a request's rows and their hash, empty for embedded rows."""
+    def _rows(self, request: Mapping[str, Any]) -> tuple[str, str, int]:
+        """The split of a request's rows, their hash, empty for embedded rows, and how many were
+        left out."""
         data = request["data"]
         if data["source"] == "embedded":
             task = self._once(request["task"], lambda: task_of(request["task"]))
             split = data.get("split") or getattr(task, "default_split", None)
             if split is not None and split in getattr(task, "splits", (split,)):
-                return str(split), ""
+                return str(split), "", 0
         read = [
-            request[name] for name in ("task", "data", "n", "length", "seed", "question", "turns")
-        ]
+            request[name]
+            for name in ("task", "data", "n", "length", "seed", "question", "turns",
+                         "skip_unanswerable")
+        ]  # fmt: skip
         loaded = self._once(read, lambda: load_rows(request))
-        return loaded.split, loaded.sha256
+        return loaded.split, loaded.sha256, loaded.n_unanswerable
 
     def _once(self, about: Any, make: Callable[[], Any]) -> Any:
         key = json.dumps(about, sort_keys=True)

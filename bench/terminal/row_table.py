@@ -77,6 +77,9 @@ def show(row: Mapping[str, Any], results: Path) -> None:
             console.print(f"  {text}", markup=False, style="dim")
     if r.get("noisy"):
         console.print(f"[yellow]noisy host[/]: {escape(r.get('noise_reason') or '')}")
+    if left_out := r.get("n_unanswerable"):
+        rows = counted(left_out, "row")
+        console.print(f"[yellow]left out[/]: {rows} without a right answer", highlight=False)
     if r["status"] == "ok" and r.get("large_memory_kept") is False:
         what = "blocks of 32 MiB and more, which malloc could not keep in this machine's memory"
         console.print(f"[yellow]page faults[/] are in the times, of {what}", highlight=False)
@@ -275,9 +278,8 @@ def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if r.get("tokens_in_mean") is not None:
         seen, read = r["tokens_seen_mean"], r["tokens_in_mean"]
         lost = r.get("answer_cut_frac")
-        cut = (
-            f"{r['truncated_frac']:.1%} cut{f', the answer in {lost:.0%} of rows' if lost else ''}"
-        )
+        answers = f", the answer in {lost:.0%} of rows" if lost else ""
+        cut = f"{r['truncated_frac']:.1%} cut{answers}"
         yield "tokens seen / in", f"{seen:,.0f} / {read:,.0f}", "", cut
     if (timed := r.get("timed_tokens")) and timed < SHORT * r["length"]:
         yield "tokens timed", f"{timed:,.0f} of {r['length']:,}", "", "fill=true times all of them"

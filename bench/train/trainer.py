@@ -11,6 +11,7 @@ import json
 import math
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,11 @@ from bench.execution import arms
 from bench.execution.supervisor import Progress
 from bench.models.base import Family
 from bench.request import protocol
-from bench.request.cell import Cell
+from bench.request.cell import Cell, data_of
 from bench.train import checkpoint
 from bench.train.batches import Batch, BatchLoader, characters
 from bench.train.optimizer import adamw, learning_rate, load_for_training
 from bench.units import span
-from tasks.base import Data
 
 LOG = "log.jsonl"
 LOSS_SMOOTHING = 0.05
@@ -80,8 +80,7 @@ class Trainer:
         self.save_due = False
 
     def _loader(self, split: str, n: int | None, batch: int) -> BatchLoader:
-        data = self.cell.data
-        source = Data(data["source"], Path(data["dir"]) if data["dir"] else None, split)
+        source = replace(data_of(vars(self.cell)), split=split)
         n = protocol.rows_of(self.task, source, n)
         rows = self.task.load(source, n, self.cell.length, self.cell.seed).rows
         target_length = self.recipe["target_length"] or self.task.max_new_tokens

@@ -1,4 +1,5 @@
-"""Prompts that ask at their end, as in ZeroSCROLLS and LongEval: truncation and encoding."""
+"""Encoding and truncation: of rows that ask first, and of prompts that ask at their end, as in
+ZeroSCROLLS and LongEval."""
 
 from __future__ import annotations
 
@@ -21,6 +22,34 @@ class Prompt(Row):
     @property
     def text(self) -> str:
         return super().text + self.ending
+
+
+def encode_query_first(
+    row: Row, tokenizer: Tokenizer, length: int, side: str = "right", vip_after: int = 0
+) -> Encoded:
+    """Query, document and the end-of-sequence token (if the tokenizer has one); the document is
+    truncated on its `side` to `length` ids in all. `tokens_in` counts all three before truncation.
+    The VIP tokens are the query and `vip_after` more. Raises DataError if the query alone is too
+    long."""
+    query = list(tokenizer(row.query, add_special_tokens=False)["input_ids"])
+    document = list(tokenizer(row.document, add_special_tokens=False)["input_ids"])
+    end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
+    room = length - len(query) - len(end)
+    if room < 0:
+        raise DataError(
+            f"row {row.id}: its query has {len(query)} tokens, "
+            f"more than fit in length={length} with {len(end)} for the end"
+        )
+    tokens_in, removed = len(query) + len(document) + len(end), None
+    if (excess := len(document) - room) > 0:
+        from_left = side == "left"
+        document = document[excess:] if from_left else document[:room]
+        ends = (0, room) if from_left else (room, 0)
+        removed = truncation.removed(row.document, tokenizer, *ends, special=False)
+    ids = query + document + end
+    n_vip = min(len(query) + vip_after, len(ids))
+    vip = [True] * n_vip + [False] * (len(ids) - n_vip)
+    return Encoded(ids, vip, tokens_in, removed=removed)
 
 
 def encode(row: Row, tokenizer: Tokenizer, length: int, instruction: str = "") -> Encoded:

@@ -14,18 +14,27 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from tasks import metrics
-from tasks.base import Data, DataError, Encoded, Loaded, NoEmbeddedRows, Row, Task, Tokenizer
+from tasks.base import (
+    Data,
+    DataError,
+    Encoded,
+    Loaded,
+    NoEmbeddedRows,
+    Row,
+    Task,
+    Tokenizer,
+    Unanswerable,
+)
 from tasks.generators.seeds import SPLITS
-from tasks.loading import records, sources, truncation
+from tasks.loading import prompts, records, sources
 from tasks.loading.hub import fetched
+from tasks.loading.merging import merged
 
 EMBEDDED_ROWS = 128
 # Splits up to this size are read completely, to count and validate all rows.
 READ_WHOLE_BYTES = 200_000_000
-_WITHHELD = {
-    True: "the benchmark withholds the answers of its test split: use data.split=validation",
-    False: "there is nothing to score against",
-}
+_WITHHELD = "the benchmark withholds the answers of its test split: use data.split=validation"
+_LEFT_OUT = "skip_unanswerable=true leaves such rows out"
 Records = TypeVar("Records")
 
 
@@ -89,13 +98,23 @@ class Reader(Task):
     def parts(self, data: Data, split: str, length: int) -> list[tuple[Path, str]]:
         """Files of a split, each with the member to read if it is a zip."""
         if data.source == "hub":
-            return [(path, "") for path in fetched(replace(self, length=length), split)]
+            fetched_paths = fetched(replace(self, length=length), split)
+            return [(path, self.zip_member(path, split)) for path in fetched_paths]
         if split not in self.files:
             splits = ", ".join(self.files)
             raise DataError(f"{self.name} has no local files of split '{split}'; it has {splits}")
         patterns = sources.named_for(self.files[split], length)
-        paths = sources.local_files(data.dir, self.benchmark, patterns)
-        return [(path, "") for path in paths]
+        found = sources.local_files(data.dir, self.benchmark, patterns)
+        paths = self.chosen(found, Path(data.dir or ""), length)
+        return [(path, self.zip_member(path, split)) for path in paths]
+
+    def chosen(self, paths: Sequence[Path], folder: Path, length: int) -> Sequence[Path]:
+        """The files to read among those found in `folder`. Raises DataError for copies."""
+        return sources.each_once(paths)
+
+    def zip_member(self, path: Path, split: str) -> str:
+        """The file to read in a zip, "" for any other file."""
+        return records.member_of(path, split)
 
     def zipped(self, data: Data, split: str) -> list[tuple[Path, str]]:
         """`parts` for a benchmark whose <member>.zip holds <member>/<split>.jsonl."""
@@ -122,15 +141,18 @@ class Reader(Task):
             raise DataError(f"{self.name}: {self.missing_package}")
         parts = self.parts(data, split, length)
         whole = n is None or sum(records.size(*part) for part in parts) <= READ_WHOLE_BYTES
-        rows, n_read = merged(self._parsed(parts, split), n, whole, self.repeats)
-        source = f"{parts[0][0]}{': ' if parts[0][1] else ''}{parts[0][1]}"
+        left_out: list[str] = []
+        answerable = self._parsed(parts, split, left_out if data.skip_unanswerable else None)
+        rows, n_read = merged(answerable, n, whole, self.repeats)
         if not rows:
-            raise DataError(f"{source} has no rows; expected one or more")
-        if not any(reference.strip() for row in rows for reference in row.references):
-            raise DataError(f"{source} has empty outputs only; {_WITHHELD[split == 'test']}")
+            source = ": ".join(filter(None, map(str, parts[0])))
+            among = f"; {len(left_out)} without a right answer" if left_out else ""
+            raise DataError(f"{source} has no rows; expected one or more{among}")
         # If reading stopped early, the YAML's official number is all that is known.
+        n_read += len(left_out)
         available = n_read if whole else max(n_read, self.n.get(split, 0))
-        return Loaded(rows, split, sources.sha256_of([path for path, _ in parts]), available)
+        sha256 = sources.sha256_of([path for path, _ in parts])
+        return Loaded(rows, split, sha256, available, len(left_out))
 
     def ids(self, data: Data) -> list[str]:
         """All ids of a split in order, also where the answers are withheld."""
@@ -154,10 +176,25 @@ class Reader(Task):
             raise DataError(f"{self.name} has no split '{split}'; it has {', '.join(self.splits)}")
         return split
 
-    def _parsed(self, parts: list[tuple[Path, str]], split: str) -> Iterator[tuple[str, Row]]:
+    def _parsed(
+        self, parts: list[tuple[Path, str]], split: str, left_out: list[str] | None
+    ) -> Iterator[tuple[str, Row]]:
+        """Rows with their locations. Those without a right answer go to `left_out`; None: they
+        raise DataError."""
         located = (pair for part in parts for pair in records.read(*part))
         for at, (where, record) in enumerate(located):
-            yield where, self.parse(record, where, split, at)
+            try:
+                row = self.parse(record, where, split, at)
+                if not any(str(one).strip() for one in row.references) and not self.takes_empty:
+                    raise Unanswerable(f"{where}: no right answer")
+            except Unanswerable as error:
+                if left_out is None:
+                    is_withheld = split == "test" != self.default_split
+                    hint = _WITHHELD if is_withheld else _LEFT_OUT
+                    raise DataError(f"{error}; {hint}") from None
+                left_out.append(where)
+            else:
+                yield where, row
 
     def _embedded(self, split: str, n: int, length: int, seed: int) -> Loaded:
         from tasks.generators import stories
@@ -175,10 +212,19 @@ class Reader(Task):
         return Loaded(kept, split, digest.hexdigest(), max(n, EMBEDDED_ROWS))
 
     def answer(self, record: dict[str, Any], column: str, where: str, split: str) -> str:
-        """The reference in a column. The DataError says if the benchmark withholds it."""
-        if record.get(column) is None and split == "test":
-            raise DataError(f"{where}: no {column}; {_WITHHELD[True]}")
+        """The reference in a column. Raises Unanswerable where it is null, or where it is missing
+        in a test split, and DataError."""
+        if record.get(column) is None and (column in record or split == "test"):
+            raise Unanswerable(f"{where}: no {column}")
         return records.text(record, column, where)
+
+    def right_answers(self, record: dict[str, Any], column: str, where: str) -> tuple[str, ...]:
+        """The references in a column of one or more. Raises Unanswerable for one without any,
+        unless the metric takes that, and DataError."""
+        answers = records.texts(record, column, where)
+        if not answers and not self.takes_empty:
+            raise Unanswerable(f"{where}: column '{column}' has no right answer")
+        return answers
 
     def fit_story(
         self, split: str, index: int, length: int, seed: int, spare: int,
@@ -215,32 +261,23 @@ class Reader(Task):
     # --- encoding and scores ------------------------------------------------------------------
 
     def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
-        """Query, document and the end-of-sequence token (if the tokenizer has one); the document is
-        truncated to `length` ids in all. `tokens_in` counts all three before truncation. Raises
-        DataError if the query alone is too long."""
-        query = list(tokenizer(row.query, add_special_tokens=False)["input_ids"])
-        document = list(tokenizer(row.document, add_special_tokens=False)["input_ids"])
-        end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
-        room = length - len(query) - len(end)
-        if room < 0:
-            raise DataError(
-                f"row {row.id}: its query has {len(query)} tokens, "
-                f"more than fit in length={length} with {len(end)} for the end"
-            )
-        tokens_in, removed = len(query) + len(document) + len(end), None
-        if (excess := len(document) - room) > 0:
-            from_left = self.truncation_side == "left"
-            document = document[excess:] if from_left else document[:room]
-            ends = (0, room) if from_left else (room, 0)
-            removed = truncation.removed(row.document, tokenizer, *ends, special=False)
-        ids = query + document + end
-        n_vip = min(len(query) + self.vip_after, len(ids))
-        vip = [True] * n_vip + [False] * (len(ids) - n_vip)
-        return Encoded(ids, vip, tokens_in, removed=removed)
+        """See tasks.loading.prompts.encode_query_first."""
+        return prompts.encode_query_first(
+            row, tokenizer, length, self.truncation_side, self.vip_after
+        )
 
     @property
     def metric_version(self) -> int:
         return metrics.version(self.official, self.metric)
+
+    @property
+    def takes_empty(self) -> bool:
+        """Whether its metric defines the score of a row without a right answer. A metric that isn't
+        in tasks.metrics, but a subclass's own, doesn't."""
+        try:
+            return metrics.takes_empty(self.official, self.metric)
+        except ValueError:
+            return False
 
     @property
     def missing_package(self) -> str:
@@ -258,39 +295,3 @@ class Reader(Task):
     ) -> list[float]:
         """One number per row whose mean is `value`: see tasks.metrics.each."""
         return metrics.each(self.official, self.metric, predictions, references)
-
-
-def merged(
-    rows: Iterable[tuple[str, Row]], n: int | None, whole: bool, repeats: bool
-) -> tuple[list[Row], int]:
-    """The first n ids as rows with all their references in order, and the number of ids read.
-
-    Rows with the same id are adjacent in the benchmarks. One that occurs again later is merged if
-    the split is read completely (`whole`), and must have the same input.
-    """
-    kept: dict[str, list[Row]] = {}
-    inputs: dict[str, int] = {}
-    documents: dict[str, str] = {}
-    for where, row in rows:
-        if not whole and row.id not in inputs and len(inputs) == n:
-            break
-        content = hash((row.query, row.document))
-        if row.id in inputs and not repeats:
-            raise DataError(f"{where}: id '{row.id}' came before; expected each id once")
-        if inputs.setdefault(row.id, content) != content:
-            raise DataError(
-                f"{where}: id '{row.id}' came before with another input; expected the same input "
-                "(a further reference), or another id"
-            )
-        if row.id in kept:
-            kept[row.id].append(row)
-        elif n is None or len(kept) < n:
-            # NarrativeQA asks about thirty questions per book; keep one copy of its text.
-            kept[row.id] = [replace(row, document=documents.setdefault(row.document, row.document))]
-    result = [
-        group[0]
-        if len(group) == 1
-        else replace(group[0], references=tuple(text for row in group for text in row.references))
-        for group in kept.values()
-    ]
-    return result, len(inputs)

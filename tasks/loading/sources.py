@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from tasks.base import DataError
+
+T = TypeVar("T")
 
 _HASHES: dict[tuple[str, int, int], str] = {}
 
@@ -69,6 +72,29 @@ def local_files(folder: Path | None, benchmark: str, patterns: str | Sequence[st
         if matches := sorted(path for path in root.glob(pattern) if path.is_file()):
             return matches
     raise DataError(f"no file {Path(folder) / benchmark}/{' or '.join(patterns)}")
+
+
+def each_once(paths: Sequence[Path]) -> list[Path]:
+    """The paths. Raises DataError for two files of one name, which are copies."""
+    by_name: dict[str, Path] = {}
+    for path in paths:
+        if (other := by_name.setdefault(path.name, path)) != path:
+            raise DataError(
+                f"{path} and {other} have the same name; expected one: data.dir=FOLDER takes the "
+                "files of one folder"
+            )
+    return [*paths]
+
+
+def of_size(
+    by_size: Mapping[int, T], size: int, missing: str, folder: Path | None, hint: str = ""
+) -> T:
+    """The set of this size; if there is none, a DataError says what is `missing` and which sizes
+    there are."""
+    if size not in by_size:
+        sizes = ", ".join(map(str, sorted(by_size)))
+        raise DataError(f"{missing}; {folder} has {sizes or 'none'}{hint}")
+    return by_size[size]
 
 
 def first_line(error: BaseException) -> str:

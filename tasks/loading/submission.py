@@ -10,6 +10,7 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,6 +67,7 @@ def paired(
     has_ids = name_of(first, prediction_files.id_names(task)) is not None
     needs, takes_empty = _demands(task)
     rows: Sequence[Row] | None = None
+    n_unanswerable = 0
     references: list[Sequence[str]]
     if _has_answers(task, located) and (data.source == "embedded" or not has_ids):
         predictions = prediction_files.predictions(task, located)
@@ -73,8 +75,12 @@ def paired(
         places = [where for where, _ in located]
     else:
         by_id = prediction_files.by_id(task, located)
-        rows = task.load(data, n, task.length, 0).rows
+        data = replace(data, skip_unanswerable=skip_unanswerable)
+        loaded = task.load(data, n, task.length, 0)
+        rows, n_unanswerable = loaded.rows, loaded.n_unanswerable
         by_id = _named_as(rows, by_id)
+        if n_unanswerable:  # the file may have predictions for the rows left out
+            by_id = {row.id: by_id[row.id] for row in rows if row.id in by_id}
         if errors := verify(by_id, (row.id for row in rows)):
             raise DataError(f"{path}: {'; '.join(errors)}")
         predictions = [by_id[row.id] for row in rows]
@@ -97,7 +103,7 @@ def paired(
         [predictions[at] for at in kept],
         [references[at] for at in kept],
         [rows[at] for at in kept] if rows else None,
-        len(references) - len(kept),
+        n_unanswerable + len(references) - len(kept),
     )
 
 

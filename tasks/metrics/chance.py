@@ -23,7 +23,7 @@ def chance(task: Task, rows: Sequence[Row], others: Sequence[Row]) -> float:
     about equally common, other rows may choose the rarer one."""
     is_class = task.labels is not None
     others = others if is_class else others[:TRIED_ROWS]
-    words = sum(len(row.references[0].split()) for row in others) // len(others) + 1
+    words = sum(len(" ".join(row.references[:1]).split()) for row in others) // len(others) + 1
     limit = max(1, WORD_PAIRS // (words * words * len(others)))
     tried = task.constants(others)[: None if is_class else limit]
     best = max(tried, key=lambda answer: _score(task, answer, others))

@@ -9,6 +9,7 @@ import pytest
 from bench.request import plugins
 from tasks import metrics
 from tasks.base import Data, DataError
+from tasks.check import check
 from tasks.generated import most_units
 from tasks.generators import babi
 from tasks.generators.associations import FACTS
@@ -142,9 +143,9 @@ ASKED = [{"role": "user", "content": "Write a poem."}]
 WRONG = {
     "graphwalks": [({"answer_nodes": "[b]"}, r"'answer_nodes' holds '\[b\]', expected a list")],
     "babilong_qa1": [({"target": "hall"}, "holds 'hall', which qa1 .*; accepted: bathroom")],
-    "infinitebench_passkey": [({"answer": []}, r"'answer' holds \[\], expected a list")],
+    "infinitebench_passkey": [({"answer": []}, "column 'answer' has no right answer")],
     "mrcr": [
-        ({"prompt": "Hello"}, "column 'prompt' holds 'Hello', expected a JSON list of messages"),
+        ({"prompt": "Hello"}, "line 1: column 'prompt': broken json at column 1"),
         ({"prompt": "[]"}, r"column 'prompt' holds '\[\]', expected"),
         ({"prompt": json.dumps([{"role": "user", "content": ["a"]}])}, "expected a JSON list"),
         ({"prompt": json.dumps([*ASKED, {"role": "assistant", "content": "b"}])},
@@ -152,6 +153,18 @@ WRONG = {
         ({"answer": "Roses"}, "column 'answer' holds 'Roses', expected x1…"),
     ],
 }  # fmt: skip
+
+
+def test_an_empty_set_is_an_answer_of_a_graph(tmp_path):
+    _, record, *_ = OFFICIAL["graphwalks"]
+    (tmp_path / "graphwalks.jsonl").write_text(json.dumps({**record, "answer_nodes": []}))
+    task = build("graphwalks")
+    (row,) = task.load(Data("local", tmp_path), None, 4096, 0).rows
+    assert row.references == ()
+    assert task.score([task.perfect(row)], [row.references])["value"] == 100
+    assert task.constants([row])
+    report = check(task, Text(), Data("local", tmp_path))
+    assert not report.failures
 
 
 @pytest.mark.parametrize(

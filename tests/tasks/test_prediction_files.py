@@ -262,6 +262,21 @@ def test_a_row_without_a_right_answer_is_named_or_left_out(tmp_path, empty, caps
     assert dispatch(["score", "qasper", str(path), "--skip-unanswerable"]) == 2
 
 
+def test_predictions_of_rows_without_an_answer_are_left_out(tmp_path, capsys):
+    """Of local rows, one of which has no right answer."""
+    asked = {"context": "The pass key is 71432.", "input": "What is it?"}
+    rows = [{"id": at, **asked, "answer": ["71432"] * at} for at in (0, 1)]
+    write(tmp_path, "passkey.jsonl", rows)
+    path = write(tmp_path, "x.jsonl", [{"id": at, "prediction": "71432"} for at in (0, 1)])
+    words = ["score", "infinitebench_passkey", str(path), "--data-dir", str(tmp_path), "--json"]
+    assert dispatch(words) == 2
+    assert "passkey.jsonl line 1: column 'answer' has no right answer" in capsys.readouterr().err
+    assert dispatch([*words, "--skip-unanswerable"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    figures = figures[0] if isinstance(figures, list) else figures
+    assert (figures["value"], figures["n_scored"], figures["n_unanswerable"]) == (100, 1, 1)
+
+
 # --- errors -----------------------------------------------------------------------------------
 
 

@@ -1,6 +1,8 @@
 """Tasks in YAML alone, and LongBench, which is one: templates, answers, official prompts."""
 
 import json
+import zipfile
+from dataclasses import replace
 
 import pytest
 
@@ -111,6 +113,88 @@ def test_a_missing_column_is_named(tmp_path):
         task().load(data, None, 512, 0)
 
 
+ASKED = {"text": "The box is red.", "question": "What is red?", "answer": "the box", "id": "a"}
+MESSAGES = [{"role": "user", "content": "Where?"}]
+UNREADABLE = {
+    "null": None,
+    "NaN": float("nan"),
+    "infinity": float("inf"),
+    "an object": {"a": 1},
+    "messages": MESSAGES,
+    "a list with null": ["a", None],
+    "a list with NaN": ["a", float("nan")],
+}
+
+
+@pytest.mark.parametrize("column", ["text", "question", "id"])
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_what_is_no_text_never_gets_into_a_prompt(tmp_path, kind, column):
+    data = folder(tmp_path, ASKED, {**ASKED, "id": "b", column: UNREADABLE[kind]})
+    with pytest.raises(DataError, match=f"rows.jsonl line 2: column '{column}' holds .*, expected"):
+        task(id_in="id").load(data, None, 512, 0)
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), b"bytes", [{"role": "user"}], [b"bytes"]])
+def test_values_of_parquet_that_are_no_text_are_refused(tmp_path, value):
+    import pyarrow
+    from pyarrow import parquet
+
+    given = task(files={"test": "*.parquet"})
+    table = pyarrow.table({"text": [value], "question": ["q"], "answer": ["a"]})
+    parquet.write_table(table, tmp_path / "x.parquet")
+    with pytest.raises(DataError, match=r"x\.parquet row 1: column 'text' holds .*, expected text"):
+        given.load(Data("local", tmp_path), None, 512, 0)
+
+
+def test_numbers_truth_and_dates_are_text(tmp_path):
+    import datetime
+
+    import pyarrow
+    from pyarrow import parquet
+
+    given = task(files={"test": "*.parquet"}, prompt="{n} {x} {yes} {day}: {question}")
+    day = datetime.date(2026, 1, 31)
+    table = {"n": [7], "x": [0.5], "yes": [True], "day": [day], "question": ["q"], "answer": ["a"]}
+    parquet.write_table(pyarrow.table(table), tmp_path / "x.parquet")
+    (row,) = given.load(Data("local", tmp_path), None, 512, 0).rows
+    assert row.document == "7 0.5 True 2026-01-31: "
+
+
+@pytest.mark.parametrize("answer", [[], None, "", " ", ["", " "]])
+def test_a_row_without_an_answer_is_refused_or_left_out(tmp_path, answer):
+    data = folder(tmp_path, ASKED, {**ASKED, "answer": answer}, {**ASKED, "question": "Why?"})
+    with pytest.raises(
+        DataError, match=r"line 2: .*no right answer; skip_unanswerable=true leaves such rows out"
+    ):
+        task().load(data, None, 512, 0)
+    loaded = task().load(replace(data, skip_unanswerable=True), None, 512, 0)
+    assert [row.id for row in loaded.rows] == ["00000", "00002"]
+    assert (loaded.n_available, loaded.n_unanswerable) == (3, 1)
+    of_sets = task(metric="set_f1").load(data, None, 512, 0)
+    assert len(of_sets.rows) == 3 and of_sets.n_unanswerable == 0
+
+
+def test_a_null_has_no_text_as_an_answer(tmp_path):
+    data = folder(tmp_path, {**ASKED, "answer": None}, {**ASKED, "answer": 1})
+    spelled = task(texts={"answer": {1: "yes"}})
+    with pytest.raises(DataError, match="line 1: column 'answer' has no right answer"):
+        spelled.load(data, None, 512, 0)
+    assert spelled.load(replace(data, skip_unanswerable=True), None, 512, 0).n_unanswerable == 1
+
+
+def test_rows_of_which_none_has_an_answer_are_refused(tmp_path):
+    data = replace(folder(tmp_path, {**ASKED, "answer": []}), skip_unanswerable=True)
+    with pytest.raises(DataError, match="has no rows; expected one or more; 1 without a right ans"):
+        task().load(data, None, 512, 0)
+
+
+def test_a_zip_of_json_lines_is_read(tmp_path):
+    with zipfile.ZipFile(tmp_path / "test.zip", "w") as archive:
+        archive.writestr("rows/test.jsonl", json.dumps(ASKED))
+    (row,) = task(files={"test": "test*.zip"}).load(Data("local", tmp_path), None, 512, 0).rows
+    assert row.references == ("the box",)
+
+
 class Spelling(Words):
     def decode(self, ids, *, skip_special_tokens=False):
         return " ".join(self.known[i] for i in ids if not (skip_special_tokens and i < 3)) + " "
@@ -144,6 +228,20 @@ def test_a_long_prompt_loses_its_middle(tmp_path):
     assert words.spell(encoded.ids).startswith("Type of: w0") and "Type:" in words.spell(
         encoded.ids
     )
+
+
+def test_only_the_official_files_of_a_checkout_are_data(tmp_path):
+    task, data = longbench(tmp_path)
+    (tmp_path / "trec.jsonl").rename(tmp_path / "moved")
+    for name in ("data", "pred/model", "backup/data"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "trec.jsonl").write_text('{"pred": "City", "answers": ["City"]}')
+    (tmp_path / "moved").rename(tmp_path / "data" / "trec.jsonl")
+    (row,) = task.load(data, None, 512, 0).rows
+    assert row.id == "x1"
+    v2 = plugins.build(plugins.conf("task", "longbench_v2"))
+    with pytest.raises(DataError, match="no file "):
+        v2.parts(data, "test", 512)
 
 
 def test_without_the_official_prompts_the_file_is_named(tmp_path):

@@ -213,6 +213,17 @@ def test_a_zip_is_read_by_its_only_file_or_that_of_the_split(tmp_path):
     assert records.member_of(tmp_path / "x.jsonl", "test") == ""
 
 
+def test_copies_of_a_file_are_refused(tmp_path):
+    for name in ("a/x.json", "b/x.json", "b/y.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("[]")
+    assert sources.each_once([tmp_path / "a/x.json", tmp_path / "b/y.json"])
+    with pytest.raises(
+        DataError, match=r"b/x\.json and .*a/x\.json have the same name; expected one"
+    ):
+        sources.each_once(sorted(tmp_path.rglob("*.json")))
+
+
 def test_local_files_are_those_of_the_first_pattern(tmp_path):
     place = tmp_path / "set" / "deep"
     place.mkdir(parents=True)

@@ -139,8 +139,33 @@ def test_official_rows_are_read(tmp_path):
     (row,) = task.load(Data("local", tmp_path), None, 512, 0).rows
     assert row.references == ("123",) and row.document == record["input"] and row.ending == ""
     (folder / "validation.jsonl").write_text(json.dumps({**record, "outputs": []}))
-    with pytest.raises(DataError, match="column 'outputs' holds \\[\\], expected a list of text"):
+    with pytest.raises(DataError, match="line 1: column 'outputs' has no right answer"):
         task.load(Data("local", tmp_path), None, 512, 0)
+
+
+def of_length(folder, *lengths, tokenizer="llama"):
+    """A tree as the official scripts write it."""
+    for length in lengths:
+        place = folder / tokenizer / "synthetic" / f"{length}" / "data" / "niah_single_2"
+        place.mkdir(parents=True)
+        record = {"input": f"of {length}", "outputs": [f"{length}"]}
+        (place / "validation.jsonl").write_text(json.dumps(record))
+
+
+def test_the_rows_of_the_length_are_read(tmp_path):
+    of_length(tmp_path / "ruler", 4096, 8192, 131072)
+    task, data = ruler("niah_single_2"), Data("local", tmp_path)
+    for length, found in ((4096, 4096), (8000, 4096), (8192, 8192), (1 << 20, 131072)):
+        loaded = task.load(data, None, length, 0)
+        assert [row.references for row in loaded.rows] == [(f"{found}",)]
+        assert loaded.n_available == 1
+    with pytest.raises(DataError, match=r"no rows for length=2048; .* has 4096, 8192, 131072"):
+        task.load(data, None, 2048, 0)
+    longest = tmp_path / "ruler/llama/synthetic/131072/data"
+    assert task.load(Data("local", longest), None, 2048, 0).rows[0].references == ("131072",)
+    of_length(tmp_path / "ruler", 4096, tokenizer="qwen")
+    with pytest.raises(DataError, match=r"have the same name; expected one: data\.dir=FOLDER"):
+        task.load(data, None, 4096, 0)
 
 
 class Letters(Words):

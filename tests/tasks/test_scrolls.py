@@ -159,13 +159,13 @@ BAD = {
     "line 2: no column 'output'": [row("a"), {"id": "b", "input": "Who?\n\nx"}],
     "line 1: column 'id' holds int, expected text": [row("a") | {"id": 7}],
     "line 1: column 'input' holds list, expected text": [row("a") | {"input": ["x"]}],
-    "line 2: column 'output' holds null, expected text": [row("a"), row("b", output=None)],
+    "line 2: no output; skip_unanswerable=true leaves": [row("a"), row("b", output=None)],
     "line 1: column 'input' has no query before a blank line": [row("a", "no blank line")],
     "line 1: column 'input' has no document": [row("a", "Who?\n\n \n")],
     "line 3: id 'a' came before with another input": [row("a"), row("b"), row("a", "Why?\n\nx")],
     "line 2: id 'a' came before with another input": [row("a"), row("a", "Why?\n\nx")],
     "has no rows": [],
-    "has empty outputs only; there is nothing to score against": [row("a", output="")],
+    "line 2: no right answer; skip_unanswerable=true leaves": [row("a"), row("b", output=" ")],
 }
 
 

@@ -93,7 +93,7 @@ BAD = {
     "query_end_index 2 is before query_start_index": {"query_end_index": 2},
     "has nothing before query_start_index 0": {"query_start_index": 0},
     "no column 'truncation_seperator'": {"truncation_seperator": ...},
-    "column 'output' holds null": {"output": None},
+    "no output; skip_unanswerable=true": {"output": None},
 }
 
 

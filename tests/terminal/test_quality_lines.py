@@ -79,3 +79,8 @@ def test_what_a_model_was_not_configured_for_is_on_the_screen(capsys):
     text = " ".join(shown(capsys, positions_rotary=2048, generation_ignored="top_k=1").split())
     assert "2,048" in text and "beyond the model's configuration" in text.replace("│ ", "")
     assert "not applied: top_k=1" in text
+
+
+def test_rows_that_are_left_out_are_counted(capsys):
+    assert "left out: 3 rows without a right answer" in shown(capsys, n_unanswerable=3)
+    assert "left out" not in shown(capsys)
