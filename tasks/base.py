@@ -107,6 +107,7 @@ class Encoded:
     second     the other text of a pair
     removed    what truncation took of the row's text: the first character that is gone and the
                first that is there again. None: nothing, or it isn't known
+    estimated  whether `tokens_in` is an estimate: see tasks.loading.truncation.part
     """
 
     ids: Sequence[int]
@@ -115,6 +116,7 @@ class Encoded:
     valid: Sequence[bool] | None = None
     second: Encoded | None = None
     removed: tuple[int, int] | None = None
+    estimated: bool = False
 
 
 class Tokenizer(Protocol):

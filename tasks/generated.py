@@ -15,7 +15,7 @@ from typing import Any
 
 from tasks.base import DataError, Encoded, Row, Tokenizer
 from tasks.generators import seeds
-from tasks.loading import prompts, records
+from tasks.loading import prompts, records, truncation
 from tasks.loading.reader import Reader
 
 SHORT_FRAC = 0.01
@@ -159,7 +159,7 @@ class Generated(Reader):
         """A row of the benchmark's files; one that is too long loses its middle. What stays has at
         least its question, or, where that isn't apart, a token of each half."""
         room, text = length - self.max_new_tokens, row.text
-        if len(tokenizer(text, add_special_tokens=True)["input_ids"]) <= room:
+        if len(truncation.part(text, tokenizer, room).ids) <= room:
             return prompts.encode(row, tokenizer, room)
         asked = text[len(row.document) :] if row.query else ""
         least = 2 * len(tokenizer(asked, add_special_tokens=False)["input_ids"]) or 2

@@ -148,14 +148,16 @@ class LmEval(Reader):
         text, asked = row.text, 0
         start = getattr(tokenizer, "bos_token", None)
         special = not (start and text.startswith(start))
-        ids = list(tokenizer(text, add_special_tokens=special)["input_ids"])
+        part = truncation.part(text, tokenizer, length, special, end=True)
         if row.query:
             asked = len(tokenizer(row.query + row.ending, add_special_tokens=False)["input_ids"])
-        kept = ids[-length:]
+        kept = part.ids[-length:]
         vip = [at >= len(kept) - asked for at in range(len(kept))]
-        gone = len(kept) < len(ids)
-        removed = truncation.removed(text, tokenizer, 0, length, special) if gone else None
-        return Encoded(kept, vip, len(ids), removed=removed)
+        removed = None
+        if len(kept) < len(part.ids):
+            removed = truncation.removed(text, tokenizer, 0, length, special, part.chars)
+        tokens_in, estimated = part.tokens_in(text)
+        return Encoded(kept, vip, tokens_in, removed=removed, estimated=estimated)
 
     @property
     def metric_version(self) -> int:

@@ -119,6 +119,7 @@ def predict(
     tokens_seen = sum(len(row.ids) for row in encoded)
     return known_words(task, texts, encoded, family.tokenizer) | {
         "tokens_in_mean": tokens_in / len(asked),
+        "tokens_in_estimated": any(row.estimated for row in encoded) or None,
         "tokens_seen_mean": tokens_seen / len(asked),
         "truncated_frac": 1 - tokens_seen / tokens_in,
     }

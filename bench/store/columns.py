@@ -85,6 +85,7 @@ class GeneralColumns(TypedDict, total=False):
     threads: Annotated[int, "threads of the measured process"]
     seed: Annotated[int, "seed of weights, data order and sampling"]
     tokens_in_mean: Annotated[float | None, "tokens of a sample before truncation"]
+    tokens_in_estimated: Annotated[bool | None, "true: for texts far longer than `length`"]
     tokens_seen_mean: Annotated[float | None, "tokens of a sample that the model saw"]
     truncated_frac: Annotated[float | None, "share of tokens that truncation removed, 0 to 1"]
     answer_cut_frac: Annotated[float | None, "share of samples whose answer truncation removed"]

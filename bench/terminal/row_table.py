@@ -30,6 +30,8 @@ SOLO_DIFFERS = 0.1
 MOST_UNKNOWN_FRAC = 0.05
 SHORT = 0.95
 """Of the length: timed inputs that are shorter are told of."""
+MOST_CUT_FRAC = 0.05
+"""Of the inputs' tokens: more than this share removed by truncation gets a line."""
 QUALITY_STYLE: dict[str, str] = {
     QualityVerdict.KEPT: "[green]{}[/]",
     QualityVerdict.HIGHER: "[green]{}[/]",
@@ -77,6 +79,9 @@ def show(row: Mapping[str, Any], results: Path) -> None:
             console.print(f"  {text}", markup=False, style="dim")
     if r.get("noisy"):
         console.print(f"[yellow]noisy host[/]: {escape(r.get('noise_reason') or '')}")
+    if (r.get("truncated_frac") or 0) > MOST_CUT_FRAC:
+        cut = f"{_about(r)}{r['truncated_frac']:.1%} of the inputs' tokens were cut"
+        console.print(f"[yellow]truncated[/]: {cut} to fit in {r['length']:,}", highlight=False)
     if left_out := r.get("n_unanswerable"):
         rows = counted(left_out, "row")
         console.print(f"[yellow]left out[/]: {rows} without a right answer", highlight=False)
@@ -279,8 +284,8 @@ def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         seen, read = r["tokens_seen_mean"], r["tokens_in_mean"]
         lost = r.get("answer_cut_frac")
         answers = f", the answer in {lost:.0%} of rows" if lost else ""
-        cut = f"{r['truncated_frac']:.1%} cut{answers}"
-        yield "tokens seen / in", f"{seen:,.0f} / {read:,.0f}", "", cut
+        cut = f"{_about(r)}{r['truncated_frac']:.1%} cut{answers}"
+        yield "tokens seen / in", f"{seen:,.0f} / {_about(r)}{read:,.0f}", "", cut
     if (timed := r.get("timed_tokens")) and timed < SHORT * r["length"]:
         yield "tokens timed", f"{timed:,.0f} of {r['length']:,}", "", "fill=true times all of them"
     if r.get("n_samples_available") and r["data_source"] != "embedded":
@@ -288,6 +293,11 @@ def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         size = f"officially {official:,}" if official else ""
         counts = f"{r['n_scored']:,} / {r['n_samples_available']:,}"
         yield escape(f"rows scored / in {r['split']}"), counts, "", size
+
+
+def _about(r: Mapping[str, Any]) -> str:
+    """Before a figure that follows from estimated numbers of tokens."""
+    return "≈ " if r.get("tokens_in_estimated") else ""
 
 
 def _ms(ns: float | None, style: str = ",.1f") -> str:

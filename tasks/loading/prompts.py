@@ -32,7 +32,6 @@ def encode_query_first(
     The VIP tokens are the query and `vip_after` more. Raises DataError if the query alone is too
     long."""
     query = list(tokenizer(row.query, add_special_tokens=False)["input_ids"])
-    document = list(tokenizer(row.document, add_special_tokens=False)["input_ids"])
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
     room = length - len(query) - len(end)
     if room < 0:
@@ -40,16 +39,19 @@ def encode_query_first(
             f"row {row.id}: its query has {len(query)} tokens, "
             f"more than fit in length={length} with {len(end)} for the end"
         )
-    tokens_in, removed = len(query) + len(document) + len(end), None
+    from_left, removed = side == "left", None
+    part = truncation.part(row.document, tokenizer, room, special=False, end=from_left)
+    document = part.ids
     if (excess := len(document) - room) > 0:
-        from_left = side == "left"
         document = document[excess:] if from_left else document[:room]
         ends = (0, room) if from_left else (room, 0)
-        removed = truncation.removed(row.document, tokenizer, *ends, special=False)
+        removed = truncation.removed(row.document, tokenizer, *ends, False, part.chars)
     ids = query + document + end
+    tokens_in, estimated = part.tokens_in(row.document)
     n_vip = min(len(query) + vip_after, len(ids))
     vip = [True] * n_vip + [False] * (len(ids) - n_vip)
-    return Encoded(ids, vip, tokens_in, removed=removed)
+    tokens_in += len(query) + len(end)
+    return Encoded(ids, vip, tokens_in, removed=removed, estimated=estimated)
 
 
 def encode(row: Row, tokenizer: Tokenizer, length: int, instruction: str = "") -> Encoded:
@@ -67,9 +69,9 @@ def encode(row: Row, tokenizer: Tokenizer, length: int, instruction: str = "") -
     def tokenize(text: str, special: bool = True) -> list[int]:
         return list(tokenizer(text, add_special_tokens=special)["input_ids"])
 
-    ids = tokenize(row.text)
-    tokens_in, removed = len(ids), None
-    if tokens_in > length:
+    whole, removed = truncation.part(row.text, tokenizer, length), None
+    ids = whole.ids
+    if len(ids) > length:
         tail = tokenize(row.separator + query + ending)
         if len(tail) > length:
             raise DataError(
@@ -77,8 +79,9 @@ def encode(row: Row, tokenizer: Tokenizer, length: int, instruction: str = "") -
                 f"more than fit in length={length}"
             )
         room = length - len(tail)
-        ids = tokenize(row.document)[:room] + tail
-        removed = truncation.removed(row.document, tokenizer, room, 0)
+        document = truncation.part(row.document, tokenizer, room)
+        ids = document.ids[:room] + tail
+        removed = truncation.removed(row.document, tokenizer, room, 0, chars=document.chars)
     has_eos = int(bool(ids) and ids[-1] == tokenizer.eos_token_id)
     if query:
         # Tokenized on its own, a text may begin with one more (blank) token. Then both bounds are
@@ -90,7 +93,8 @@ def encode(row: Row, tokenizer: Tokenizer, length: int, instruction: str = "") -
         start = len(tokenize(instruction)) - size - has_eos
         stop = start + size
     vip = [start <= position < stop for position in range(len(ids))]
-    return Encoded(ids, vip, tokens_in, removed=removed)
+    tokens_in, estimated = whole.tokens_in(row.text)
+    return Encoded(ids, vip, tokens_in, removed=removed, estimated=estimated)
 
 
 def question(row: Row, tokenizer: Tokenizer) -> list[int]:
@@ -105,14 +109,22 @@ def encode_middle(row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
     count may then differ by a token or two, and what is over is cut. The VIP tokens are the query,
     where there is one."""
     assert isinstance(row, Prompt)
-    ids, removed = list(tokenizer(row.text)["input_ids"]), None
-    if (tokens_in := len(ids)) > length:
+    whole, removed = truncation.part(row.text, tokenizer, length), None
+    ids = whole.ids
+    if len(ids) > length:
         half = length // 2
-        removed = truncation.removed(row.text, tokenizer, half, half)
+        last = whole
+        if whole.chars < len(row.text):
+            last = truncation.part(row.text, tokenizer, half, end=True)
+        chars = max(whole.chars, last.chars)
+        removed = truncation.removed(row.text, tokenizer, half, half, chars=chars)
         kept = "".join(
-            tokenizer.decode(part, skip_special_tokens=True) for part in (ids[:half], ids[-half:])
+            tokenizer.decode(part, skip_special_tokens=True)
+            for part in (ids[:half], last.ids[-half:])
         )
         ids = list(tokenizer(kept)["input_ids"])[:length]
     asked = len(tokenizer(row.query + row.ending, add_special_tokens=False)["input_ids"])
     first = len(ids) - asked if row.query else len(ids)
-    return Encoded(ids, [at >= first for at in range(len(ids))], tokens_in, removed=removed)
+    vip = [at >= first for at in range(len(ids))]
+    tokens_in, estimated = whole.tokens_in(row.text)
+    return Encoded(ids, vip, tokens_in, removed=removed, estimated=estimated)

@@ -1,22 +1,75 @@
-"""What a truncated input lost of its row's text, and whether an answer went with it."""
+"""Truncation: the tokens that stay, what a truncated input lost of its row's text, and whether an
+answer went with it."""
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from tasks.base import Row, Tokenizer
+
+WHOLE_CHARS = 1 << 18
+"""Texts of at most this many characters are tokenized as a whole: their tokens are counted."""
+CHARS_PER_TOKEN = 8
+"""Characters that are read of a longer text for each token that stays; English has 4 to 5."""
+SPARE_TOKENS = 128
+"""Tokens that a part must have in addition to those that stay."""
+
+
+class Part(NamedTuple):
+    """Token ids of the beginning or end of a text, and the number of characters that they are of:
+    all, or fewer where the text is far longer than what stays of it."""
+
+    ids: list[int]
+    chars: int
+
+    def tokens_in(self, text: str) -> tuple[int, bool]:
+        """The number of tokens of the whole text, and whether it is an estimate: then the text has
+        as many tokens per character as the part."""
+        return round(len(self.ids) * len(text) / max(self.chars, 1)), self.chars < len(text)
+
+
+def part(
+    text: str, tokenizer: Tokenizer, kept: int, special: bool = True, end: bool = False
+) -> Part:
+    """Token ids of a text, of which the first `kept` (with `end` the last) are those of the whole
+    text. The time is bounded by what is kept: of a text of more than WHOLE_CHARS characters, only
+    CHARS_PER_TOKEN for each token are read; four times as many, and so on, where they have too few
+    tokens to spare, or where one character less gives other tokens among those kept."""
+
+    def ids(chars: int) -> list[int]:
+        piece = text[len(text) - chars :] if end else text[:chars]
+        return list(tokenizer(piece, add_special_tokens=special)["input_ids"])
+
+    kept = max(kept, 1)
+    stays = slice(-kept, None) if end else slice(kept)
+    chars = max(CHARS_PER_TOKEN * kept, WHOLE_CHARS)
+    while chars < len(text):
+        found, shorter = ids(chars), ids(chars - 1)
+        if len(shorter) >= kept + SPARE_TOKENS and found[stays] == shorter[stays]:
+            return Part(found, chars)
+        chars *= 4
+    return Part(ids(len(text)), len(text))
 
 
 def removed(
-    text: str, tokenizer: Tokenizer, first: int, last: int, special: bool = True
+    text: str, tokenizer: Tokenizer, first: int, last: int, special: bool = True, chars: int = 0
 ) -> tuple[int, int] | None:
     """The first character that is gone, and the first that is there again, where of a text's tokens
-    the `first` and the `last` so many are kept. None for a tokenizer that doesn't know the
-    characters of its tokens, a slow one."""
+    the `first` and the `last` so many are kept. `chars` at either end have these tokens (0: all).
+    None for a tokenizer that doesn't know the characters of its tokens, a slow one."""
     if not getattr(tokenizer, "is_fast", False):
         return None
-    tokenized = tokenizer(text, add_special_tokens=special, return_offsets_mapping=True)
-    places = tokenized["offset_mapping"]
-    start = places[first - 1][1] if first else 0
-    stop = places[-last][0] if last else len(text)
+
+    def places(piece: str) -> list[tuple[int, int]]:
+        tokenized = tokenizer(piece, add_special_tokens=special, return_offsets_mapping=True)
+        found: list[tuple[int, int]] = tokenized["offset_mapping"]
+        return found
+
+    size = min(chars or len(text), len(text))
+    beginning = places(text[:size]) if first or size == len(text) else []
+    ending = beginning if size == len(text) else places(text[-size:]) if last else []
+    start = beginning[first - 1][1] if first else 0
+    stop = len(text) - size + ending[-last][0] if last else len(text)
     return start, max(start, stop)
 
 

@@ -81,6 +81,15 @@ def test_what_a_model_was_not_configured_for_is_on_the_screen(capsys):
     assert "not applied: top_k=1" in text
 
 
+def test_inputs_of_which_much_is_cut_have_a_line(capsys):
+    tokens = {"tokens_in_mean": 6576.0, "tokens_seen_mean": 3968.0}
+    text = shown(capsys, **tokens, truncated_frac=0.397)
+    assert "truncated: 39.7% of the inputs' tokens were cut to fit in 512" in text
+    assert "truncated" not in shown(capsys, **tokens, truncated_frac=row_table.MOST_CUT_FRAC)
+    estimated = shown(capsys, **tokens, truncated_frac=0.397, tokens_in_estimated=True)
+    assert "3,968 / ≈ 6,576" in estimated and "truncated: ≈ 39.7% of" in estimated
+
+
 def test_rows_that_are_left_out_are_counted(capsys):
     assert "left out: 3 rows without a right answer" in shown(capsys, n_unanswerable=3)
     assert "left out" not in shown(capsys)
