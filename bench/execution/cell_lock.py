@@ -1,4 +1,4 @@
-"""One run of a cell at a time: a lock in the folder of results.
+"""One run of a cell at a time, and one training: a lock in its folder.
 
 The lock is the kernel's (flock), also through NFS, so it ends with the process that holds it,
 however that ends. What stays of a killed owner is a file that blocks nobody. The file names the
@@ -17,16 +17,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.host import job
+from bench.store.shards import remove_leftovers
 
 OWNER_BYTES = 1 << 12
 
 
 @contextlib.contextmanager
-def held(results: Path, cell_key: str, report: Callable[[str], object]) -> Iterator[None]:
-    """Hold the lock of a cell; while another run holds it, wait. `report` is called with a line
-    that names that run, or says that there is no lock, on a file system that has none: the block
-    then runs without."""
-    path = results / f".{cell_key}.lock"
+def held(path: Path, report: Callable[[str], object]) -> Iterator[None]:
+    """Hold a lock, once what killed runs left in its folder is removed; while another holds it,
+    wait. `report` is called with a line that names the other, or says that there is no lock, on a
+    file system that has none: the block then runs without."""
+    remove_leftovers(path.parent)
     lock = None
     try:
         lock = _locked(path, report)
@@ -76,7 +77,7 @@ def _owner(lock: int) -> str:
     try:
         owner = json.loads(os.pread(lock, OWNER_BYTES, 0))
         of_job = f" (job {owner['slurm_job_id']})" if owner["slurm_job_id"] else ""
-        since = f"which runs this cell since {owner['since']}"
+        since = f"at work on it since {owner['since']}"
         return f"process {owner['pid']} on {owner['host']}{of_job}, {since}"
     except (ValueError, KeyError, TypeError):
         return "another run of this cell"

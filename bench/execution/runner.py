@@ -76,7 +76,7 @@ def run(
         else:
             print(line, file=sys.stderr)
 
-    with cell_lock.held(results, cell.key, report):
+    with cell_lock.held(results / f".{cell.key}.lock", report):
         if Store(results).shards() != shards:  # another run may have ended meanwhile
             finished, attempts = _stored(results, cell, force)
         return finished or _run(CellRun(cell, results, deadline_s, progress), attempts, experiment)

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from bench.execution.channels import Channels
@@ -192,6 +193,9 @@ def counters() -> host.Counters:
 def _close_fork_servers() -> None:
     while fork_servers:
         fork_servers.popitem()[1].close()
+    for path in Path(os.environ.get("TMPDIR", "/tmp")).glob("torchinductor_*"):
+        with contextlib.suppress(OSError):
+            path.rmdir()  # torch makes it when it is imported, and often leaves it empty
 
 
 @contextlib.contextmanager

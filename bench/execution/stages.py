@@ -20,6 +20,8 @@ from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from bench.status import Status
 from bench.store.columns import COLUMNS
+from bench.store.shards import remove_leftovers
+from bench.store.store import PREDICTIONS
 
 Columns = dict[str, Any]
 """Columns of a row, as children give them in JSON, and raw samples that others are derived from."""
@@ -118,6 +120,8 @@ def planned(cell: Cell) -> Sequence[Stage]:
 def quality(run: CellRun) -> tuple[Outcome, Columns]:
     """Predictions of the method, and of vanilla on the same rows."""
     paired = run.cell.method["name"] != BASELINE
+    for cell in (run.cell, run.cell.baseline()) if paired else (run.cell,):
+        remove_leftovers(run.results / PREDICTIONS / cell.prediction_key)
     outcome = run.child("measure.quality", results=str(run.results), baseline=paired)
     return outcome, outcome.result
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, BinaryIO, Literal, NamedTuple
 
 from bench.errors import RunError
 from bench.store import columns
@@ -20,6 +21,8 @@ VERSION_DIGITS = 9
 KEY_LETTERS = 16
 SINGLE = re.compile(rf"rows-\d{{8}}T\d+Z-[0-9a-f]{{8}}-([0-9a-f]{{{KEY_LETTERS}}})\.parquet")
 NEEDED = ("row_id", "cell_key", "status")
+LEFTOVER = re.compile(r"\.([0-9a-f]{64}\.lock|(rows|part)-.*\.tmp)")
+"""What a killed process may leave: the lock of a cell, a shard that it was writing."""
 ROW_GROUP = 5_000
 """Rows that are read together: few enough that one row is cheap, many enough that all are."""
 
@@ -133,7 +136,7 @@ def write_whole(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "xb") as file:
+        with _locked(temporary) as file:
             try:
                 file.write(data)
                 file.flush()
@@ -146,6 +149,27 @@ def write_whole(path: Path, data: bytes) -> None:
         reason = error.strerror or str(error)
         raise StoreError(f"cannot write to {path.parent}: {reason}") from error
     _sync_folder(path.parent)
+
+
+def _locked(path: Path) -> BinaryIO:
+    """A new file, locked as long as it is open: `remove_leftovers` leaves it."""
+    while True:
+        file = open(path, "xb")  # noqa: SIM115 - the caller closes it
+        with contextlib.suppress(OSError):  # a file system without locks, where nothing is removed
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if path.exists():
+            return file
+        file.close()  # removed before it was locked
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the locks and the temporary files of killed processes from a folder: those that no
+    process holds. What the system refuses stays."""
+    for path in filter(lambda path: LEFTOVER.fullmatch(path.name), folder.glob(".*")):
+        with contextlib.suppress(OSError), path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                path.unlink()
 
 
 def _sync_folder(folder: Path) -> None:

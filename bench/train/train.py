@@ -4,15 +4,13 @@ the processes that accelerate's launcher or torchrun starts."""
 from __future__ import annotations
 
 import contextlib
-import fcntl
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from accelerate import Accelerator, DistributedDataParallelKwargs
 
 from bench.errors import RequestError
-from bench.execution import arms, worker
+from bench.execution import arms, cell_lock, worker
 from bench.execution.supervisor import Progress
 from bench.request import protocol
 from bench.request.cell import Cell
@@ -38,7 +36,8 @@ def train(cell: Cell, report: Progress) -> dict[str, Any]:
         raise RequestError("recipe.dtype=float16 needs a GPU; on the CPU: float32, bfloat16")
     unused = DistributedDataParallelKwargs(find_unused_parameters=True)
     accelerator = Accelerator(mixed_precision=precision, cpu=cpu, kwargs_handlers=[unused])
-    with _locked(folder, report) if accelerator.is_main_process else contextlib.nullcontext():
+    lock = cell_lock.held(folder / ".lock", report)
+    with lock if accelerator.is_main_process else contextlib.nullcontext():
         accelerator.wait_for_everyone()
         card = protocol.card(folder)
         if card is None:
@@ -46,15 +45,3 @@ def train(cell: Cell, report: Progress) -> dict[str, Any]:
         accelerator.wait_for_everyone()
     accelerator.end_training()  # a gloo thread at work while the interpreter ends aborts it
     return card
-
-
-@contextlib.contextmanager
-def _locked(folder: Path, report: Progress) -> Iterator[None]:
-    """Of several commands that need the same checkpoint, one trains it and the others wait."""
-    with (folder / ".lock").open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            report(f"waiting for another training, of {folder.name}")
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -17,12 +17,12 @@ from bench.status import Status
 from bench.store.store import Store
 from tests.conftest import ROOT
 
-KEY = "a cell"
+LOCK = f".{'a' * 64}.lock"
 HOLD = """
 import sys, time
 from pathlib import Path
 from bench.execution import cell_lock
-with cell_lock.held(Path(sys.argv[1]), sys.argv[2], print):
+with cell_lock.held(Path(sys.argv[1]), print):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -32,7 +32,7 @@ with cell_lock.held(Path(sys.argv[1]), sys.argv[2], print):
 def other(tmp_path):
     """Another process that holds the lock of the cell."""
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, tmp_path, KEY], stdout=subprocess.PIPE, cwd=ROOT
+        [sys.executable, "-c", HOLD, tmp_path / LOCK], stdout=subprocess.PIPE, cwd=ROOT
     )
     assert process.stdout.readline() == b"held\n"
     yield process
@@ -49,17 +49,34 @@ def test_a_run_waits_for_the_other_and_names_it(other, tmp_path):
         lines.append(line)
         other.send_signal(signal.SIGKILL)
 
-    with cell_lock.held(tmp_path, KEY, report):
+    with cell_lock.held(tmp_path / LOCK, report):
         [line] = lines
         assert line.startswith(f"waiting for process {other.pid} on ")
-        with cell_lock.held(tmp_path, "another cell", lines.append):
+        with cell_lock.held(tmp_path / ".another.lock", lines.append):
             assert len(lines) == 1
     assert not list(tmp_path.iterdir())
 
 
+def test_what_killed_runs_left_is_removed_and_what_is_held_stays(other, tmp_path):
+    for name in (f".{'d' * 64}.lock", ".rows-1.parquet.tmp", ".part-1.jsonl.tmp"):
+        (tmp_path / name).touch()
+    (tmp_path / "rows-3.parquet").touch()
+    held = [LOCK, f".{'b' * 64}.lock", ".rows-4.parquet.tmp"]
+    others = [".package.lock", ".notes.tmp"]
+    for name in others:
+        (tmp_path / name).touch()
+    with (tmp_path / held[1]).open("w") as lock, (tmp_path / held[-1]).open("w") as writes:
+        for file in (lock, writes):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        with cell_lock.held(tmp_path / ".mine.lock", print):
+            assert {path.name for path in tmp_path.iterdir()} == {
+                *held, *others, ".mine.lock", "rows-3.parquet"
+            }  # fmt: skip
+
+
 def test_of_several_that_wait_each_has_its_turn(tmp_path):
     """The file that they wait for is gone by then, or another one's."""
-    path = tmp_path / f".{KEY}.lock"
+    path = tmp_path / LOCK
     lock = os.open(path, os.O_RDWR | os.O_CREAT)
     fcntl.flock(lock, fcntl.LOCK_EX)
 
@@ -69,7 +86,7 @@ def test_of_several_that_wait_each_has_its_turn(tmp_path):
         path.touch()
         os.close(lock)
 
-    with cell_lock.held(tmp_path, KEY, report):
+    with cell_lock.held(tmp_path / LOCK, report):
         again = os.open(path, os.O_RDWR)
         with pytest.raises(BlockingIOError):
             fcntl.flock(again, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -82,9 +99,9 @@ def test_a_file_system_without_locks_is_told_and_the_cell_runs(tmp_path, monkeyp
 
     monkeypatch.setattr(fcntl, "flock", refuse)
     lines = []
-    with cell_lock.held(tmp_path, KEY, lines.append):
+    with cell_lock.held(tmp_path / LOCK, lines.append):
         [line] = lines
-    assert line.endswith(f".{KEY}.lock: No locks available")
+    assert line.endswith(f"{LOCK}: No locks available")
 
 
 @pytest.fixture
@@ -114,5 +131,5 @@ def test_the_same_cell_started_twice_at_once_runs_once(cell, tmp_path, status, f
 
 def test_a_finished_cell_is_not_waited_for(cell, tmp_path):
     bench.run(cell, tmp_path)
-    with cell_lock.held(tmp_path, cell.key, print):
+    with cell_lock.held(tmp_path / f".{cell.key}.lock", print):
         assert bench.run(cell, tmp_path)["reused"]

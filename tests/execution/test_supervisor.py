@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -33,6 +34,22 @@ def test_a_result_comes_back_and_progress_is_reported(ended):
     outcome = ended("well", progress=lambda *message: reported.append(message))
     assert (outcome.status, outcome.result) == ("ok", {"answer": 42})
     assert ("work", 0, 3) in reported
+
+
+def test_an_empty_folder_that_torch_made_is_removed(tmp_path):
+    (tmp_path / "torchinductor_full").mkdir()
+    (tmp_path / "torchinductor_full" / "kernel").touch()
+    (tmp_path / "torchinductor_me").mkdir()
+    code = "from bench.execution import spawn"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, check=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["torchinductor_full"]
+
+
+def test_a_full_folder_of_temporary_files_stops_nothing(ended, monkeypatch):
+    monkeypatch.setenv("TMPDIR", "/dev/full")
+    monkeypatch.setattr(tempfile, "tempdir", "/dev/full")
+    assert ended("well").result == {"answer": 42}
 
 
 @pytest.mark.parametrize(

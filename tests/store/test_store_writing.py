@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from bench.store.shards import StoreError
+from bench.store.shards import StoreError, remove_leftovers
 from bench.store.store import Store, check
 from tests.store.conftest import ids, row
 
@@ -62,6 +63,30 @@ def test_killed_in_the_middle_of_an_append(store: Store, stage: str) -> None:
     os.utime(leftover, (time.time() - 7200,) * 2)
     assert [problem.kind for problem in check(store.folder, repair=True)] == ["leftover"]
     assert not leftover.exists()
+
+
+def test_a_file_that_is_being_written_is_no_leftover(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock, sync = fcntl.flock, os.fsync
+    calls: list[str] = []
+
+    def before(file: Any, kind: int) -> None:
+        if not calls:
+            calls.append("lock")
+            remove_leftovers(store.folder)  # it has no lock yet
+            assert not list(store.folder.iterdir())
+        flock(file, kind)
+
+    def while_written(handle: int) -> None:
+        calls.append("sync")
+        remove_leftovers(store.folder)
+        sync(handle)
+
+    monkeypatch.setattr(fcntl, "flock", before)
+    monkeypatch.setattr(os, "fsync", while_written)
+    store.append([row(row_id="kept")])
+    assert ids(store) == ["kept"] and calls[:2] == ["lock", "sync"]
 
 
 def test_full_disk_is_one_clear_line(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
