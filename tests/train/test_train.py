@@ -328,7 +328,7 @@ def test_a_training_step_is_measured_in_pairs_and_its_memory_in_one(steps, monke
     samples = steps("method=bigbird")
     assert len(samples["lat_samples_ns"]) == len(samples["base_samples_ns"]) == 6
     columns = {ours for theirs, ours in derived_columns.TRAINING.items() if theirs in samples}
-    assert columns == {"train_samples_ns", "base_train_samples_ns", "timed_tokens"}
+    assert columns == {"train_samples_ns", "base_train_samples_ns", "train_reason", "timed_tokens"}
     assert derived_columns.latency(samples, 0)["ratio"] > 0
     assert "base_samples_ns" not in steps("method=vanilla")
     with pytest.raises(Unsupported, match="frozen weights"):
