@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -130,8 +131,9 @@ def test_what_the_python_lacks_is_named_with_what_brings_it(monkeypatch):
     found = metadata.version
     monkeypatch.setattr(gpu.metadata, "version", version)
     line = gpu.missing()
-    assert line.startswith("needs transformers>=5.0,<6 (here 4.57.1), hydra-core>=1.3.2,<1.4; with")
-    assert "pip install --no-index --find-links wheels 'transformers>=5.0,<6' 'hydra-core" in line
+    assert re.match(r"needs transformers\S+ \(here 4\.57\.1\), hydra-core\S+; with", line), line
+    found_by = r"pip install --no-index --find-links wheels 'transformers\S+' 'hydra-core"
+    assert re.search(found_by, line), line
     assert "\n" not in line
 
 
