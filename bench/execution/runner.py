@@ -102,10 +102,10 @@ def _run(run: CellRun, attempts: int, experiment: str | None) -> ReturnedRow:
         reasons = filter(None, (columns.get("noise_reason"), throttled))
         columns |= {"noisy": True, "noise_reason": "; ".join(reasons)}
     columns |= _concurrency(cell, columns.get("noise_reason"), neighbours | job.neighbours())
+    wall_ns = time.monotonic_ns() - began
     row = identity(cell, run.deadline_s)
-    row["experiment"] = experiment
+    row |= {"experiment": experiment, "wall_total_ns": wall_ns}
     row["attempt"] += attempts
-    row["wall_total_ns"] = time.monotonic_ns() - began
 
     def store_row() -> Row:
         from bench.store import derived_columns

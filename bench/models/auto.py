@@ -68,7 +68,7 @@ TYPES = {
     "pad_token_id": (int, "an integer"),
     **dict.fromkeys(POSITIONS, (int, "an integer")),
 }
-"""Field of a config.json that is read here → its type, which is also what it takes in words."""
+"""Field of a config.json → its type, and the name of that type in errors."""
 
 
 def headed(target: str, answers: str, folder: Path | None = None) -> str:

@@ -16,7 +16,7 @@ from bench.request.overrides import quoted
 from bench.request.values import decoded_tokens
 
 DATA, MODEL = "DATA", "MODEL"
-"""What stands in a command for a folder of a machine: of data, and of a checkpoint."""
+"""Names that replace the paths of data and of a checkpoint in a command."""
 SAME_NAME = ("length", "n", "batch", "dtype", "seed", "new_tokens", "question", "turns", "fill",
              "probe", "skip_unanswerable")  # fmt: skip
 """Names of a request under which a cell keeps its values, too."""
@@ -33,15 +33,21 @@ def of(cell: Cell, deadline_s: float | None = None) -> str:
     words = [f"method={cell.method['name']}", f"task={cell.task['name']}"]
     if cell.recipe:
         words.append(f"recipe={cell.recipe['name']}")
-    words += (model := _model(cell, compose(words)["model"]))
-    if cell.device["name"] != compose(words)["device"]["name"]:
+    base = compose(words)
+    if model := _model(cell, base["model"]):
+        words += model
+        base = compose(words)
+    if cell.device["name"] != base["device"]["name"]:
         words.append(f"device={cell.device['name']}")
     # Both change what other words imply.
-    if cell.protocol != protocol.protocol_of(base := compose(words)):
-        words.append(f"protocol={cell.protocol}")
+    changed = []
+    if cell.protocol != protocol.protocol_of(base):
+        changed.append(f"protocol={cell.protocol}")
     if cell.measure != base["measure"]:
-        words.append(f"measure={cell.measure}")
-    base = compose(words)
+        changed.append(f"measure={cell.measure}")
+    if changed:
+        words += changed
+        base = compose(words)
     words += _data(cell)
     words += _requested(cell, base)
     words += _differing("method", cell.method, base["method"])

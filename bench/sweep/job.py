@@ -116,7 +116,9 @@ def _run(request: dict[str, Any], progress: Callable[..., None]) -> CellOutcome:
         # Matched by name, as submitit is an extra: a job's last time limit, after all its requeues.
         if type(error).__name__ == "UncompletedJobError":
             detail = f"the job's time limit: {error}"
-            lost = runner.store_unmeasured(cell, results, Status.TIMEOUT, detail)
+            lost = runner.store_unmeasured(
+                cell, results, Status.TIMEOUT, detail, experiment=request["experiment"]
+            )
             return CellOutcome(1, Status.TIMEOUT, detail, lost["row_id"])
         return CellOutcome(1, Status.ERROR, f"{type(error).__name__}: {error}")
     return outcome_of(row)

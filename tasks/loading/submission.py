@@ -128,7 +128,7 @@ def _named_as(rows: Sequence[Row], by_id: dict[str, str]) -> dict[str, str]:
 
 
 def _demands(task: Any) -> tuple[Mapping[str, str], bool]:
-    """What the metric needs beside predictions and answers, and whether a row may have no answer.
+    """The further columns that the metric needs, and whether a row may have no answer.
     A metric that isn't one of tasks.metrics needs nothing."""
     name = getattr(task, "official", task.name), task.metric
     try:
@@ -138,7 +138,7 @@ def _demands(task: Any) -> tuple[Mapping[str, str], bool]:
 
 
 def _references(task: Any, needs: Mapping[str, str], where: str, record: Record) -> References:
-    """The right answers of a record, with what the metric needs beside them."""
+    """The right answers of a record and the further columns that the metric needs."""
     names = prediction_files.answer_names(task, record)
     if (name := name_of(record, names)) is None:
         raise prediction_files.missing(where, "a right answer", names, record)

@@ -23,8 +23,8 @@ class Part(NamedTuple):
     chars: int
 
     def tokens_in(self, text: str) -> tuple[int, bool]:
-        """The number of tokens of the whole text, and whether it is an estimate: then the text has
-        as many tokens per character as the part."""
+        """The number of tokens of the whole text, and whether it is an estimate, from the tokens
+        per character of the part."""
         return round(len(self.ids) * len(text) / max(self.chars, 1)), self.chars < len(text)
 
 
@@ -32,9 +32,10 @@ def part(
     text: str, tokenizer: Tokenizer, kept: int, special: bool = True, end: bool = False
 ) -> Part:
     """Token ids of a text, of which the first `kept` (with `end` the last) are those of the whole
-    text. The time is bounded by what is kept: of a text of more than WHOLE_CHARS characters, only
-    CHARS_PER_TOKEN for each token are read; four times as many, and so on, where they have too few
-    tokens to spare, or where one character less gives other tokens among those kept."""
+    text. The time depends on `kept`, not on the text: if a text has more than WHOLE_CHARS
+    characters, only CHARS_PER_TOKEN characters are read for each token that stays. If that part has
+    fewer than SPARE_TOKENS more tokens, or if the kept tokens change when one character less is
+    read, a part of four times its size is tried next."""
 
     def ids(chars: int) -> list[int]:
         piece = text[len(text) - chars :] if end else text[:chars]
@@ -54,9 +55,10 @@ def part(
 def removed(
     text: str, tokenizer: Tokenizer, first: int, last: int, special: bool = True, chars: int = 0
 ) -> tuple[int, int] | None:
-    """The first character that is gone, and the first that is there again, where of a text's tokens
-    the `first` and the `last` so many are kept. `chars` at either end have these tokens (0: all).
-    None for a tokenizer that doesn't know the characters of its tokens, a slow one."""
+    """The range of characters that truncation removes from a text of which the first `first` and
+    the last `last` tokens stay. `chars`: the number of characters at each end that are tokenized to
+    find it (0: the whole text). None for a slow tokenizer, which doesn't know the characters of its
+    tokens."""
     if not getattr(tokenizer, "is_fast", False):
         return None
 

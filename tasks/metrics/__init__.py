@@ -91,8 +91,8 @@ def version(task: str, metric: str) -> int:
 
 
 def needs(task: str, metric: str) -> Mapping[str, str]:
-    """What a metric reads beside predictions and answers: see `Metric`. ValueError for an unknown
-    metric."""
+    """The further columns that a metric reads, in addition to predictions and answers: see
+    `Metric`. ValueError for an unknown metric."""
     return _metric(task, metric).needs
 
 

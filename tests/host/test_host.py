@@ -156,9 +156,9 @@ def test_other_processes_are_those_beside_this_one_and_its_children(
 
 
 def test_busyness_counts_from_the_given_moment() -> None:
-    now = CALM._replace(load1=1.0)
+    now = CALM._replace(load1=1.0, ctx_switch_invol=7)
     facts = host.fingerprint(threads=1, device="cpu", since=CALM._replace(load1=0.25), now=now)
-    assert facts["load1"] == 0.25
+    assert facts["load1"] == 0.25 and facts["ctx_switch_invol"] == 7
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_no_shipped_command_names_a_folder_of_a_machine():
     ("words", "expected"),
     [
         ("", "method=vcc task=narrativeqa"),
-        ("results=/a/b events=/tmp/e force=true n_jobs=2", "method=vcc task=narrativeqa"),
+        ("results=elsewhere events=log.jsonl force=true n_jobs=2", "method=vcc task=narrativeqa"),
         ("task=gist method=fourier method.r=0.2 length=1024", None),
         ("method=snapkv budget=0.25 task=longeval_lines", None),
         ("method=snapkv budget=64MiB task=longeval_lines model=embedded-llama", None),

@@ -27,6 +27,28 @@ PARAMS: dict[str, dict[str, Any]] = {
     "fourier": {"r": 0.2, "layers": 0},
 }
 MIB = 1 << 20
+LRA = {"benchmark": "lra", "weights_kind": "from-scratch", "metric": "accuracy"}
+
+
+STUDIES = {
+    "recall": (
+        "host_id,cpu_model,threads,data,metric,keys,queries,dims,k,search,parameters,total_ns,"
+        "total_min_ns,total_max_ns,recall\n"
+        "h,EPYC,1,clusters,ip,100,10,8,5,topk,{},1000,900,1100,1.0\n"
+        "h,EPYC,1,clusters,ip,100,10,8,5,dci,\"{'k0': 1}\",500,400,600,0.5\n"
+        "h,EPYC,1,clusters,ip,100,10,8,5,zzz,{},700,600,800,0.8\n"
+        "h,EPYC,1,clusters,ip,100,10,8,5,broken,{},,,,\n"
+    ),
+    "spectrum": (
+        "model,weights_kind,weights_sha256,task,dataset_sha256,length,rows,tokens_mean,layer,"
+        "frequency,power\n"
+        + "".join(
+            f"t5,embedded,e,narrativeqa,d,512,4,500,{layer},{0.125 + i / 4},{1.5 - i * layer / 4}\n"
+            for layer in range(3)
+            for i in range(2)
+        )
+    ),
+}
 
 
 def measured(

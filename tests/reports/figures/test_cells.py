@@ -8,7 +8,7 @@ from bench.errors import RequestError
 from reports.figures import style
 from reports.figures.cells import load, spread, variant_labels
 from reports.looks import KNOWN, SPARE, looks
-from tests.reports.figures.made_rows import failed, frontier, measured, store
+from tests.reports.figures.made_rows import COSTS, failed, frontier, measured, store
 
 
 def test_known_methods_look_the_same_whatever_else_is_there():
@@ -130,3 +130,23 @@ def test_no_rows_says_how_to_make_some(tmp_path):
 def test_rows_without_a_length_are_passed_over(tmp_path):
     lost = failed("vcc", 512, "error") | {"length": None}
     assert len(load(store(tmp_path, [lost, measured("vcc", 512)])).cells) == 2
+
+
+def test_a_figure_has_rows_of_one_code_of_a_method(tmp_path):
+    new = measured("vcc", 512, method_version="new", created_utc="2026-02-01T00:00:00+00:00")
+    old = measured("vcc", 1024, method_version="old", created_utc="2026-01-01T00:00:00+00:00")
+    found = load(store(tmp_path, [new, old]))
+    assert set(found.cells.loc[found.cells["method"] == "vcc", "length"]) == {512}
+    assert any("1 row of vcc" in warning for warning in found.warnings)
+
+
+def test_versions_are_compared_among_rows_of_one_composition(tmp_path, capsys):
+    """A method with another within it has the code of both, so that its version is another."""
+    part = {"prefill": {"name": "vertical_slash", "target": "methods.x:VerticalSlash"}}
+    costs = COSTS["iceformer"]
+    plain = measured("snapkv", 512, method_version="plain", costs=costs)
+    within = measured("snapkv", 512, method_version="with", params=part, costs=costs)
+    folder = store(tmp_path, [plain, within | {"created_utc": "2027-01-01T00:00:00+00:00"}])
+    rows = load(folder)
+    assert len(rows.cells[rows.cells["method"].str.contains("snapkv")]) == 2
+    assert not rows.warnings

@@ -1,76 +1,23 @@
-"""bench plot: every kind of figure from made rows, files, and what it says when it can't."""
+"""The kinds of figures, from made rows and from those of the reference."""
 
 from __future__ import annotations
 
-import json
 import re
 from xml.etree import ElementTree
 
 import pytest
 from matplotlib.figure import Figure
 
-from bench.cli.main import main
 from bench.request.plugins import ROOT
 from bench.store.store import Store
 from reports.figures import published, style
 from reports.figures.catalogue import figures
 from reports.figures.cells import load
-from reports.figures.command import plot
 from reports.figures.kinds import by_length, iso_cost, lra, pareto
 from reports.figures.sheet import FORMATS, save
 from reports.figures.ticks import score_axis, thousands
 from reports.looks import looks
-from tests.reports.figures.made_rows import COSTS, failed, frontier, measured, store
-from tests.reports.made_ruler import scores
-
-LRA = {"benchmark": "lra", "weights_kind": "from-scratch", "metric": "accuracy"}
-STUDIES = {
-    "recall": (
-        "host_id,cpu_model,threads,data,metric,keys,queries,dims,k,search,parameters,total_ns,"
-        "total_min_ns,total_max_ns,recall\n"
-        "h,EPYC,1,clusters,ip,100,10,8,5,topk,{},1000,900,1100,1.0\n"
-        "h,EPYC,1,clusters,ip,100,10,8,5,dci,\"{'k0': 1}\",500,400,600,0.5\n"
-        "h,EPYC,1,clusters,ip,100,10,8,5,zzz,{},700,600,800,0.8\n"
-        "h,EPYC,1,clusters,ip,100,10,8,5,broken,{},,,,\n"
-    ),
-    "spectrum": (
-        "model,weights_kind,weights_sha256,task,dataset_sha256,length,rows,tokens_mean,layer,"
-        "frequency,power\n"
-        + "".join(
-            f"t5,embedded,e,narrativeqa,d,512,4,500,{layer},{0.125 + i / 4},{1.5 - i * layer / 4}\n"
-            for layer in range(3)
-            for i in range(2)
-        )
-    ),
-}
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Rows that every kind of figure finds something in."""
-    folder = tmp_path_factory.mktemp("rows")
-    rows = frontier(lengths=(512, 1024, 2048, 4096))
-    for task in ("lra_listops", "lra_image"):
-        rows += [measured(m, 1024, task=task, **LRA) for m in ("vanilla", "bigbird")]
-        rows += [measured("iceformer", 1024, params={"k": k}, task=task, **LRA) for k in (3, 10)]
-    for length in (1024, 2048):
-        where = {"task": "longeval_lines", "benchmark": "longeval", "metric": "accuracy"}
-        kv = {"kv_bytes_held": 1 << 20, "kv_bytes_read_per_token": 1 << 19, "tpot_ns": 10**6}
-        base = {f"base_{name}": 2 * cost for name, cost in kv.items()}
-        ends = {"tpot_ratio_ci_lo": 0.45, "tpot_ratio_ci_hi": 0.55}
-        ratios = dict.fromkeys(("kv_held_ratio", "kv_read_ratio", "tpot_ratio"), 0.5)
-        rows.append(measured("vanilla", length, **where))
-        for model in ("embedded", "larger"):
-            costs = {**kv, **base, **ends, **ratios, "model": model}
-            rows.append(measured("iceformer", length, **where, **costs))
-    for r in (0.2, 0.5, 1.0):
-        told = {"task": "eli5", "metric": "rougeL", "metrics": json.dumps({"rouge1": 40 * r})}
-        rows.append(measured("fourier", 512, params={"r": r}, **told))
-    store(folder, rows + scores({"vanilla": [80], "snapkv": [70]}, [1024]))
-    (folder / "studies").mkdir()
-    for name, text in STUDIES.items():
-        (folder / "studies" / f"{name}-1.csv").write_text(text)
-    return folder
+from tests.reports.figures.made_rows import COSTS, LRA, failed, measured, store
 
 
 def test_every_figure_is_drawn_from_the_reference_rows(tmp_path):
@@ -83,31 +30,6 @@ def test_every_figure_is_drawn_from_the_reference_rows(tmp_path):
     assert sum(figure is not None for figure in drawn.values()) >= 13
 
 
-def test_a_figure_that_fails_is_named_and_the_others_are_drawn(made, tmp_path, capsys, monkeypatch):
-    def fail(rows, most):
-        raise TypeError("'<' not supported")
-
-    known = figures()
-    monkeypatch.setitem(known, "fidelity_speed", known["fidelity_speed"]._replace(draw=fail))
-    monkeypatch.setattr("reports.figures.command.figures", lambda: known)
-    code, error = run(capsys, "--results", made, "--out", tmp_path, "--format", "svg")
-    assert code == 1
-    assert "fidelity_speed: TypeError: '<' not supported" in error
-    assert len(list(tmp_path.glob("*.svg"))) == len(known) - 1
-
-
-def test_versions_are_compared_among_rows_of_one_composition(tmp_path, capsys):
-    """A method with another within it has the code of both, so that its version is another."""
-    part = {"prefill": {"name": "vertical_slash", "target": "methods.x:VerticalSlash"}}
-    costs = COSTS["iceformer"]
-    plain = measured("snapkv", 512, method_version="plain", costs=costs)
-    within = measured("snapkv", 512, method_version="with", params=part, costs=costs)
-    folder = store(tmp_path, [plain, within | {"created_utc": "2027-01-01T00:00:00+00:00"}])
-    rows = load(folder)
-    assert len(rows.cells[rows.cells["method"].str.contains("snapkv")]) == 2
-    assert not rows.warnings
-
-
 def test_every_kind_of_figure_is_drawn(made, tmp_path):
     rows = load(made)
     for number, (name, kind) in enumerate(figures().items()):
@@ -115,18 +37,6 @@ def test_every_kind_of_figure_is_drawn(made, tmp_path):
         assert drawn is not None, name
         (path,) = save(drawn, name, tmp_path, ["png"], ("full", "column")[number % 2])
         assert path.stat().st_size > 5_000
-
-
-def test_all_formats_are_whole_and_the_same_each_time(made, tmp_path, capsys):
-    for folder in ("a", "b"):
-        words = ["pareto_latency", "task=narrativeqa", "length=512", "--results", str(made)]
-        words += ["--out", str(tmp_path / folder)]
-        assert plot(words) == 0
-    for form in ("png", "svg", "pdf"):
-        first, second = (tmp_path / f / f"pareto_latency.{form}" for f in ("a", "b"))
-        assert first.read_bytes() == second.read_bytes()
-    ElementTree.parse(tmp_path / "a" / "pareto_latency.svg")
-    assert "pareto_latency.png, .svg, .pdf" in capsys.readouterr().out
 
 
 def test_hostile_names_are_drawn_as_they_are(tmp_path):
@@ -265,81 +175,6 @@ def test_published_figures_are_ratios_of_one_table(monkeypatch):
     assert published.vcc_encoder() == [(4096, 0.25)]
 
 
-def run(capsys, *words):
-    """(exit code, what went to standard error) of `bench plot`."""
-    with pytest.raises(SystemExit) as ended:
-        main(["plot", *map(str, words)])
-    return ended.value.code, capsys.readouterr().err
-
-
-def test_wrong_requests_are_one_line_each(made, tmp_path, capsys):
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    for words, said in (
-        ([ "--results", empty], "no rows in"),
-        (["--results", tmp_path / "gone"], "no folder"),
-        (["pareto_latncy", "--results", made], "Did you mean pareto_latency?"),
-        (["--results", made, "--format", "gif"], "unknown format 'gif'"),
-        (["--results", made, "--panels", "0"], "--panels 0"),
-        (["--results", made, "mehtod=vcc"], "Did you mean 'method'?"),
-        (["--results", made, "method=vxx"], "vcc"),
-    ):  # fmt: skip
-        code, error = run(capsys, *words, "--out", tmp_path / "out")
-        assert code == 2, words
-        assert said in error and error.count("\n") == 1, error
-
-
-def test_rows_of_one_method_say_what_is_missing(tmp_path, capsys):
-    folder = store(tmp_path, [failed("vanilla", 512, "ok")])
-    code, error = run(capsys, "pareto_latency", "--results", folder, "--out", tmp_path / "out")
-    assert code == 2
-    assert "nothing to draw: it needs two methods" in error
-    code, error = run(capsys, "--results", folder, "--out", tmp_path / "out")
-    assert code == 1
-    assert error.count("nothing to draw") == len(figures())
-
-
-def test_a_corrupt_shard_is_set_aside_and_named(tmp_path, capsys):
-    folder = store(tmp_path, frontier(lengths=(512,)))
-    (folder / "rows-torn.parquet").write_bytes(b"PAR1 not a shard")
-    words = ("pareto_latency", "--results", folder, "--out", tmp_path / "out", "--format", "png")
-    code, error = run(capsys, *words)
-    assert code == 0
-    assert "set aside" in error and "rows-torn.parquet" in error
-    assert (tmp_path / "out" / "pareto_latency.png").exists()
-
-
-def test_a_figure_of_others_is_left_as_it_is(tmp_path, capsys):
-    folder = store(tmp_path, frontier(lengths=(512,)))
-    words = ("pareto_latency", "--results", folder, "--out", tmp_path, "--format", "png")
-    (tmp_path / "pareto_latency.png").write_text("mine")
-    code, error = run(capsys, *words)
-    assert code == 2 and "pareto_latency.png holds what bench didn't write" in error
-    assert (tmp_path / "pareto_latency.png").read_text() == "mine"
-    (tmp_path / "pareto_latency.png").unlink()
-    assert [run(capsys, *words)[0] for _ in range(2)] == [0, 0]
-
-
-def test_a_wrong_study_is_one_line(made, tmp_path, capsys):
-    folder = store(tmp_path, [measured("vcc", 512)])
-    (folder / "studies").mkdir()
-    (folder / "studies" / "recall-1.csv").write_text("search,total_ns\ntopk,many\n")
-    code, error = run(capsys, "iceformer_3", "--results", folder, "--out", tmp_path / "out")
-    assert code == 2
-    assert "recall-1.csv" in error and error.count("\n") == 1
-
-
-def test_studies_are_drawn_where_there_are_no_rows(tmp_path, capsys):
-    (tmp_path / "studies").mkdir()
-    for name, text in STUDIES.items():
-        (tmp_path / "studies" / f"{name}-1.csv").write_text(text)
-    words = ("--results", tmp_path, "--format", "png", "--out", tmp_path / "out")
-    code, error = run(capsys, "iceformer_3", *words, "fourier_1")
-    assert code == 0, error
-    code, error = run(capsys, *words)
-    assert code == 0 and error.count("nothing to draw") == len(figures()) - 2
-
-
 def test_the_best_constant_answer_is_drawn_where_a_score_is_at_chance(tmp_path):
     low = {"value": 18.0, "ci_lo": 9.0, "ci_hi": 30.0, "chance": 16.0, "at_chance": True}
     rows = [measured("vanilla", 512), measured("bigbird", 512, chance=16.0, at_chance=False)]
@@ -401,15 +236,6 @@ def test_a_method_that_failed_has_one_mark_however_many_seeds(tmp_path):
     found = load(tmp_path)
     [panel] = by_length.at_lengths(found, by_length.LATENCY)[:1]
     assert by_length.ends(found, panel, by_length.LATENCY) == [("vcc", 8192, "oom_host")]
-
-
-def test_a_figure_has_rows_of_one_code_of_a_method(tmp_path):
-    new = measured("vcc", 512, method_version="new", created_utc="2026-02-01T00:00:00+00:00")
-    old = measured("vcc", 1024, method_version="old", created_utc="2026-01-01T00:00:00+00:00")
-    Store(tmp_path).append([new, old])
-    found = load(tmp_path)
-    assert set(found.cells.loc[found.cells["method"] == "vcc", "length"]) == {512}
-    assert any("1 row of vcc" in warning for warning in found.warnings)
 
 
 def test_no_two_methods_have_the_same_colour_and_line():
