@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -14,20 +15,24 @@ from torch.utils import deterministic
 from transformers import CONFIG_MAPPING, AutoConfig
 
 from bench.errors import RequestError, described, raised_at
-from bench.execution import encoded_rows
+from bench.execution import loaded
 from bench.execution.filled_rows import filled
+from bench.execution.loaded import Inputs
+from bench.execution.spawn import run_in_fork
 from bench.execution.worker import memory_status
 from bench.host import linux
-from bench.models import auto
+from bench.models import auto, own_parameters
 from bench.models.base import Family, Spec
 from bench.models.conversing import Conversing
 from bench.request import plugins, questions
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from methods.base import Method, SequenceInfo, Unsupported, refusal
-from tasks.base import ANSWERS, Encoded, Task
+from tasks.base import ANSWERS, Encoded, Row, Task
 
 T = TypeVar("T")
+INPUTS = 4
+"""Batches that timed calls take in turns."""
 COUNTED = ("_layers", "_heads")
 """Endings of fields of a config.json that are counts, which transformers doesn't check."""
 
@@ -62,8 +67,8 @@ def vanilla() -> Method:
 
 
 def load(cell: Cell, method: Method, training: bool = False) -> Family:
-    """The cell's model with the method in it. Raises RequestError when the folder holds no such
-    model, Unsupported with the method's reason."""
+    """The cell's model with the method in it: the parent's, where it has loaded it. Raises
+    RequestError when the folder holds no such model, Unsupported with the method's reason."""
     config = None if "training" in cell.model else cell.model.get("config")
     return load_from(Path(cell.model["path"]), cell, method, config, cell.dtype, training)
 
@@ -81,11 +86,16 @@ def load_from(
     model = cell.model
     spec = Spec(model["name"], folder, config, cell.seed, tuple(model.get("marks", ())))
     on_cpu = cell.device["kind"] == "cpu"
-    loaded = plugins.load(model["family"])
+    own = (str(folder), dtype) == (model["path"], cell.dtype)
+    found = loaded.family_of(cell) if own else None
     try:
-        if config is None:
-            _check_config(folder)
-        family: Family = loaded.load(spec, method, dtype, cell.device["kind"])
+        if found is not None:
+            family: Family = found
+            _put(method, family, folder if config is None else None)
+        else:
+            if config is None:
+                _check_config(folder)
+            family = plugins.load(model["family"]).load(spec, method, dtype, cell.device["kind"])
     except (OSError, ValueError) as error:
         raise RequestError(str(error).splitlines()[0]) from error
     except (LookupError, TypeError, AttributeError, RuntimeError) as error:
@@ -112,6 +122,16 @@ def load_from(
     if reason:
         raise Unsupported(reason)
     return family
+
+
+def _put(method: Method, family: Family, checkpoint: Path | None) -> None:
+    """Put the method into a loaded model, with its own parameters from the folder of the
+    checkpoint; None: as they are drawn. Raises ValueError."""
+    family.method = method
+    family.drawn = ()
+    if checkpoint is not None:
+        workload = family.workload(1, 1)
+        family.drawn = own_parameters.restore(family.model, method, workload, checkpoint)
 
 
 def _check_config(folder: Path) -> None:
@@ -206,13 +226,31 @@ def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
         yield items[start : start + size]
 
 
+def timed_texts(cell: Cell, batches: int = INPUTS) -> int:
+    """Of how many texts so many batches of the longest are taken."""
+    return max(64, batches * cell.batch)
+
+
+def inputs(cell: Cell, task: Task, tokenizer: Any, count: int | None = None) -> Inputs:
+    """The cell's rows, read in a fork that leaves their right answers out, and the encoded inputs
+    of the first `count` texts, by default all; the parent's, where it has loaded them."""
+    if found := loaded.inputs_of(cell, count):
+        return found
+    rows = run_in_fork(lambda: rows_without_references(cell))
+    texts = rows[:: cell.turns][:count]
+    return Inputs(rows, [task.encode(row, tokenizer, cell.length) for row in texts])
+
+
+def rows_without_references(cell: Cell) -> list[Row]:
+    return [replace(row, references=(), support=()) for row in cell.rows().rows]
+
+
 def longest_inputs(cell: Cell, family: Family, count: int) -> list[tuple[Tensor, SequenceInfo]]:
     """`count` batches of the longest rows, to be timed; where the cell asks for it, filled."""
     task = cell.build_task()
     check_vocabulary(cell, task, family)
     needed = count * cell.batch
-    rows = cell.rows().rows[:: cell.turns][: max(64, needed)]
-    encoded = encoded_rows.encoded(cell, task, rows, family.tokenizer)
+    encoded = [*inputs(cell, task, family.tokenizer, timed_texts(cell, count)).encoded]
     encoded.sort(key=lambda row: -len(row.ids))
     if cell.fill:
         encoded = [filled(row, cell.length) for row in encoded[:needed]]

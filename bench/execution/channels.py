@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 
 class Channels(NamedTuple):
-    """Descriptors of a child: pipes for its output and its progress, a socket for the time that its
-    samples took (bench.execution.claimed_time), and its request and its result in files in
+    """Descriptors of a child: pipes for its output and its messages, a socket on which the
+    supervisor sends requests while the child runs, and the request and the result in files in
     memory, of which nothing stays however either process ends."""
 
     output: int
-    progress: int
-    claims: int
+    messages: int
+    link: int
     request: int
     result: int

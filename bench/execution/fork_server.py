@@ -1,10 +1,10 @@
 """`python -m bench.execution.fork_server PARENT DESCRIPTOR MODULE …`: the process that children are
 forked from (bench.execution.spawn.ForkServer).
 
-It imports the modules and waits at a socket. For each request, which comes with the child's
-descriptors, it sends the child's process id, and once the child has ended, the exit code and what
-this process and its children have used. It never computes, so torch has no thread here that a fork
-would lose.
+It imports the modules and waits at a socket. Each request comes with the child's descriptors and a
+socket, on which it sends the child's process id, and once the child has ended, the exit code and
+what this process and its children have used. It computes with one thread, so torch has no thread
+here that a fork would lose.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import gc
 import importlib
 import json
 import os
+import select
 import socket
 import sys
 import traceback
@@ -29,26 +30,50 @@ MESSAGE_BYTES = 1 << 20
 def main() -> None:
     supervisor, socket_number, *modules = sys.argv[1:]
     linux.die_with_parent(int(supervisor))  # before the imports, which take seconds
-    link = socket.socket(fileno=int(socket_number))
     with linux.kept_affinity():
         for module in modules:
             importlib.import_module(module)
+    serve(int(socket_number))
+
+
+def serve(number: int) -> None:
+    """Fork a child for each request at the socket of this number, until its other end is closed."""
+    link = socket.socket(fileno=number)
     gc.collect()
     gc.freeze()  # a collection in a child would copy the pages that it shares with this process
+    children: dict[int, tuple[int, socket.socket]] = {}
+    poll = select.poll()
+    poll.register(link, select.POLLIN)
     while True:
-        message, descriptors, *_ = socket.recv_fds(link, MESSAGE_BYTES, len(Channels._fields))
-        if not message:
-            return
-        parent = os.getpid()
-        pid = os.fork()
-        if not pid:
-            link.close()
-            run_child(json.loads(message), Channels(*descriptors), parent)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        link.send(str(pid).encode())
-        _, status = os.waitpid(pid, 0)
-        link.send(json.dumps([os.waitstatus_to_exitcode(status), *linux.usage()]).encode())
+        for ready, _ in poll.poll():
+            if ready in children:
+                poll.unregister(ready)
+                os.close(ready)
+                _tell_end(*children.pop(ready))
+                continue
+            message, received, *_ = socket.recv_fds(link, MESSAGE_BYTES, 1 + len(Channels._fields))
+            if not message:
+                return
+            reply, channels = socket.socket(fileno=received[0]), Channels(*received[1:])
+            parent = os.getpid()
+            pid = os.fork()
+            if not pid:
+                for end in (link, reply, *(other for _, other in children.values())):
+                    end.close()
+                run_child(json.loads(message), channels, parent)
+            for descriptor in channels:
+                os.close(descriptor)
+            with contextlib.suppress(OSError):
+                reply.send(str(pid).encode())
+            ended = os.pidfd_open(pid)
+            children[ended] = (pid, reply)
+            poll.register(ended, select.POLLIN)
+
+
+def _tell_end(pid: int, reply: socket.socket) -> None:
+    _, status = os.waitpid(pid, 0)
+    with reply, contextlib.suppress(OSError):
+        reply.send(json.dumps([os.waitstatus_to_exitcode(status), *linux.usage()]).encode())
 
 
 def run_child(request: dict[str, Any], channels: Channels, parent: int) -> NoReturn:

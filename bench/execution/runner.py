@@ -18,7 +18,7 @@ from bench.errors import RequestError
 from bench.execution import cell_lock, spawn, stages
 from bench.execution.stages import CellRun, Columns
 from bench.execution.supervisor import Outcome, Progress
-from bench.host import gpu, host, job
+from bench.host import gpu, host, job, linux
 from bench.models import auto
 from bench.request import code_hash, command, plugins, protocol
 from bench.request.cell import Cell
@@ -30,6 +30,9 @@ from bench.store.store import Store
 FINISHED = frozenset(Status) - {Status.ERROR, Status.SKIPPED}
 """A cell with a row of such a status isn't run again: how it ended is a result."""
 PROTOCOL = "1"
+LEAST_FREE = 0.5
+"""Of the cores that a cell's threads need: where other processes leave fewer, there is no verdict.
+"""
 
 
 class _NoPandas(importlib.abc.MetaPathFinder):
@@ -97,10 +100,12 @@ def _run(run: CellRun, attempts: int, experiment: str | None) -> ReturnedRow:
     since = spawn.counters()
     neighbours = job.neighbours()
     cell, columns = _measure(run)
+    notes = columns.pop("notes", [])
     columns = host.fingerprint(cell.threads, cell.device["kind"], since, spawn.counters()) | columns
-    if throttled := gpu.noise(columns):
-        reasons = filter(None, (columns.get("noise_reason"), throttled))
+    if more := [*filter(None, [gpu.noise(columns)]), *notes]:
+        reasons = filter(None, (columns.get("noise_reason"), *more))
         columns |= {"noisy": True, "noise_reason": "; ".join(reasons)}
+    _leave_undecided(columns, cell.threads)
     columns |= _concurrency(cell, columns.get("noise_reason"), neighbours | job.neighbours())
     wall_ns = time.monotonic_ns() - began
     row = identity(cell, run.deadline_s)
@@ -124,13 +129,30 @@ def _measure(run: CellRun) -> tuple[Cell, Columns]:
     failed, cell = stages.train_missing(run.cell, run.progress)
     if failed:
         return cell, _ended(failed)
-    columns: Columns = {}
+    run = replace(run, cell=cell)
+    if failed := stages.load_parent(run):
+        return cell, _ended(failed)
+    columns: Columns = {"notes": []}
     for stage in stages.planned(cell):
-        outcome, stage_columns = stage(replace(run, cell=cell))
+        outcome, stage_columns = stage(run)
+        run = replace(run, scored=stage_columns.pop("scored", run.scored))
+        columns["notes"] += stage_columns.pop("notes", ())
         columns |= stage_columns | _ended(outcome)
         if outcome.status != Status.OK:
             break
     return cell, columns
+
+
+def _leave_undecided(columns: Columns, threads: int) -> None:
+    """Give the timed samples of a busy machine a reason to have no verdict."""
+    cores, others = len(linux.usable_cpus()), columns.get("others_pct") or 0.0
+    free = cores * (1 - others / 100)
+    if free >= threads * LEAST_FREE:
+        return
+    for samples in (columns, columns.get("decoding_samples"), columns.get("training_samples")):
+        if samples and samples.get("base_samples_ns"):
+            reason = f"busy machine: other processes took {others:.0f} % of the cores"
+            samples["ratio_reason"] = samples.get("ratio_reason") or reason
 
 
 def check_writable(results: Path) -> None:

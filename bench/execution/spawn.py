@@ -20,6 +20,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
@@ -55,9 +56,23 @@ class ForkedChild:
     def __init__(self, server: ForkServer, content: object, channels: Channels):
         self.server = server
         self.code: int | None = None
-        socket.send_fds(server.link, [json.dumps(content).encode()], channels)
-        self.pid = int(server.receive())
-        self.ended = server.link.fileno()
+        self.reply, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with remote:
+            descriptors = [remote.fileno(), *channels]
+            socket.send_fds(server.link, [json.dumps(content).encode()], descriptors)
+        self.pid = int(self._receive())
+        self.ended = self.reply.fileno()
+
+    def _receive(self) -> bytes:
+        """The server's next message. Raises EOFError when the server has ended."""
+        try:
+            message = self.reply.recv(64)
+        except ConnectionError:
+            message = b""
+        if not message:
+            self.server.close()
+            raise EOFError("the fork server has ended")
+        return message
 
     @property
     def running(self) -> bool:
@@ -67,56 +82,52 @@ class ForkedChild:
         """Wait for the end; the exit code, or minus the number of the signal that killed it."""
         if self.code is None:
             try:
-                self.code, *used = json.loads(self.server.receive())
+                self.code, *used = json.loads(self._receive())
                 self.server.used = linux.Usage(*used)
             except EOFError:  # its children are killed with it
                 self.code = -signal.SIGKILL
         return self.code
 
     def close(self) -> None:
-        if self.code is None:
-            self.server.close()
+        self.reply.close()
 
 
 class ForkServer:
-    """A running `bench.execution.fork_server` with the modules `preload`. It ends with this
-    process. `used` is what it and its children had used when the last of them ended."""
+    """A process that serves forks of itself (bench.execution.fork_server.serve), with this
+    process's end of its socket. It ends with this process. `used` is what it and its children had
+    used when the last of them ended; `held` is closed with it."""
 
-    def __init__(self, environment: Mapping[str, str], preload: Sequence[str]):
-        self.link, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def __init__(self, link: socket.socket, child: Child, held: ExitStack | None = None):
+        self.link, self.child, self.held = link, child, held
         self.owner = os.getpid()
         self.used = linux.Usage(0.0, 0)
-        with remote:
-            link = remote.fileno()
-            arguments = ["fork_server", str(self.owner), str(link), *preload]
-            self.process = _run_python(arguments, environment, subprocess.DEVNULL, [link])
 
-    def receive(self) -> bytes:
-        """The server's next message. Raises EOFError when the server has ended."""
-        try:
-            message = self.link.recv(64)
-        except ConnectionError:
-            message = b""
-        if not message:
-            self.close()
-            raise EOFError("the fork server has ended")
-        return message
+    @classmethod
+    def importing(cls, environment: Mapping[str, str], modules: Sequence[str]) -> ForkServer:
+        """One in a fresh interpreter that imports these modules."""
+        link, remote = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with remote:
+            number = remote.fileno()
+            arguments = ["fork_server", str(os.getpid()), str(number), *modules]
+            process = _run_python(arguments, environment, subprocess.DEVNULL, [number])
+        return cls(link, SubprocessChild(process))
 
     @property
     def usable(self) -> bool:
-        """Whether it runs, belongs to this process and not to its parent, and is in turn to
-        receive."""
-        return (
-            self.owner == os.getpid()
-            and self.process.poll() is None
-            and not select.select([self.link], [], [], 0)[0]
-        )
+        """Whether it runs and belongs to this process and not to its parent."""
+        return self.owner == os.getpid() and self.link.fileno() >= 0 and self.child.running
 
     def close(self) -> None:
+        if self.link.fileno() < 0:
+            return
         self.link.close()
-        if self.owner == os.getpid():
-            self.process.kill()
-            self.process.wait()
+        if self.owner != os.getpid():
+            return
+        if self.held:
+            self.held.close()
+        else:
+            kill(self.child)
+            self.child.close()
 
 
 Child = SubprocessChild | ForkedChild
@@ -153,44 +164,46 @@ def _run_python(
 
 
 fork_servers: dict[tuple[object, ...], ForkServer] = {}
-"""The running fork server, by its environment and its modules."""
+"""The running fork servers, by their environment and modules or by what they have loaded. Of either
+kind there is at most one: each holds 300 MiB and more."""
 
 
 def start(
     module: str,
     environment: Mapping[str, str],
     channels: Channels,
-    preload: Sequence[str] = (),
+    server: ForkServer | None = None,
 ) -> Child:
-    """Run `measure` of a module in a child. The descriptors stay open in this process."""
-    if preload:
+    """Run `measure` of a module in a child, where possible a fork of the server's. The descriptors
+    stay open in this process."""
+    if server:
         # Fall back to a fresh interpreter, whose output says what is wrong.
         with contextlib.suppress(EOFError, OSError):
-            server = _fork_server(environment, preload)
             content = {"module": module, "environment": {**os.environ, **environment}}
             return ForkedChild(server, content, channels)
     arguments = ["worker", module, str(os.getpid()), *map(str, channels)]
     return SubprocessChild(_run_python(arguments, environment, channels.output, channels[1:]))
 
 
-def _fork_server(environment: Mapping[str, str], preload: Sequence[str]) -> ForkServer:
+def fork_server(environment: Mapping[str, str], modules: Sequence[str]) -> ForkServer:
+    """The running fork server that has imported these modules, or a new one."""
     startup = {name: os.environ[name] for name in READ_AT_STARTUP if name in os.environ}
-    key = (*sorted({**startup, **environment}.items()), *preload)
+    key = (*sorted({**startup, **environment}.items()), *modules)
     server = fork_servers.get(key)
     if server is None or not server.usable:
-        _close_fork_servers()  # only one at a time: each holds 300 MiB
-        fork_servers[key] = server = ForkServer(environment, preload)
+        close_fork_servers()
+        fork_servers[key] = server = ForkServer.importing(environment, modules)
     return server
 
 
 def counters() -> host.Counters:
-    """The system's counters, with what the running fork server has used: until it is waited for,
-    no counter of this process has it."""
+    """The system's counters, with what the running fork servers have used: until they are waited
+    for, no counter of this process has it."""
     return host.counters([server.used for server in fork_servers.values() if server.usable])
 
 
 @atexit.register
-def _close_fork_servers() -> None:
+def close_fork_servers() -> None:
     while fork_servers:
         fork_servers.popitem()[1].close()
     for path in Path(os.environ.get("TMPDIR", "/tmp")).glob("torchinductor_*"):

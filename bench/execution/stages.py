@@ -4,22 +4,27 @@ returns how they ended and the columns that they give."""
 from __future__ import annotations
 
 import os
+import socket
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from bench.execution import kept_blocks
-from bench.execution.supervisor import Outcome, Progress, supervise
+from bench.execution import kept_blocks, loaded, outside, spawn
+from bench.execution.spawn import ForkServer
+from bench.execution.supervisor import Handlers, Limits, Outcome, Progress, Running, started
 from bench.execution.worker import Kept
-from bench.host import gpu, host, job
+from bench.host import gpu, host, job, linux
 from bench.request import protocol
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from bench.status import Status
 from bench.store.columns import COLUMNS
+from bench.store.predictions import Predictions
 from bench.store.shards import remove_leftovers
 from bench.store.store import PREDICTIONS
 
@@ -64,38 +69,107 @@ PAGE_FAULTS = ("lat_page_faults", "base_page_faults")
 @dataclass(frozen=True)
 class CellRun:
     """A cell, where its predictions go, and the limits of each child. With an `environment` of its
-    own a child is a fresh interpreter: malloc reads it at the start."""
+    own a child is a fresh interpreter: malloc reads it at the start. `scored` is what the quality
+    stage keeps for the latency stage."""
 
     cell: Cell
     results: Path
     deadline_s: float
     progress: Progress | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    scored: Mapping[str, Any] | None = None
 
-    def child(self, module: str, **request: Any) -> Outcome:
+    def child(self, module: str, handlers: Handlers | None = None, **request: Any) -> Outcome:
         """Run `measure` of a module of `bench` in a child, on the cell and `request`."""
-        cell = self.cell
-        on_cpu = cell.device["kind"] == "cpu"
-        environment = CHILD_ENVIRONMENT if on_cpu else {**CHILD_ENVIRONMENT, **GPU_ENVIRONMENT}
-        threads = {"OMP_NUM_THREADS": str(cell.threads), "OMP_PROC_BIND": "close"}
-        return supervise(
-            f"bench.{module}",
-            {"cell": cell.to_json(), **request},
-            deadline_s=self.deadline_s,
-            # A GPU's driver maps far more memory than it uses, which the limit would count.
-            memory_bytes=child_memory_bytes() if on_cpu else None,
-            environment={**threads, **environment, **self.environment},
-            progress=self.progress,
-            preload=() if self.environment else PRELOAD,
-        )
+        with self.started(module, handlers, self.progress, **request) as running:
+            return running.outcome()
+
+    def started(
+        self,
+        module: str,
+        handlers: Handlers | None = None,
+        progress: Progress | None = None,
+        **request: Any,
+    ) -> AbstractContextManager[Running]:
+        content = {"cell": self.cell.to_json(), **request}
+        server = None if self.environment else self.server()
+        limits = self.limits(server)
+        return started(f"bench.{module}", content, limits, server, progress, handlers)
+
+    def limits(self, server: ForkServer | None = None) -> Limits:
+        # A GPU's driver maps far more memory than it uses, which the limit would count.
+        memory_bytes = child_memory_bytes(server) if self.on_cpu else None
+        return Limits(time.monotonic() + self.deadline_s, memory_bytes, self.variables)
+
+    @property
+    def on_cpu(self) -> bool:
+        return bool(self.cell.device["kind"] == "cpu")
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The environment of a child."""
+        environment = CHILD_ENVIRONMENT if self.on_cpu else {**CHILD_ENVIRONMENT, **GPU_ENVIRONMENT}
+        threads = {"OMP_NUM_THREADS": str(self.cell.threads), "OMP_PROC_BIND": "close"}
+        return {**threads, **environment, **self.environment}
+
+    def server(self) -> ForkServer:
+        """What children are forked from: the cell's parent, where it has loaded the cell."""
+        imports = spawn.fork_server(self.variables, PRELOAD)
+        parent = spawn.fork_servers.get(_parent_key(self.cell))
+        return parent if parent and parent.usable else imports
+
+
+def load_parent(run: CellRun) -> Outcome | None:
+    """Have a process load the cell's weights and inputs, from which children are forked, unless one
+    of an earlier cell has them. Returns how it failed, or None."""
+    cell, key = run.cell, _parent_key(run.cell)
+    if not run.on_cpu or cell.probe or (cell.plan.training and cell.recipe):
+        return None
+    if (server := spawn.fork_servers.get(key)) and server.usable:
+        return None
+    imports = spawn.fork_server(run.variables, PRELOAD)
+    for other in [other for other in spawn.fork_servers if other[0] == PARENT]:
+        spawn.fork_servers.pop(other).close()
+    answers = cell.plan.quality and cell.model["weights"] != "random"
+    request = {"cell": cell.to_json(), "encodes": "all" if answers else "timed"}
+    with ExitStack() as opened:
+        running = opened.enter_context(
+            started(
+                "bench.execution.parent", request, run.limits(imports), imports, run.progress,
+                {"loaded": _raise_loaded}, socket.SOCK_SEQPACKET,
+            )
+        )  # fmt: skip
+        try:
+            return running.outcome()
+        except _ParentLoaded:
+            server = ForkServer(running.link, running.child, opened.pop_all())
+            spawn.fork_servers[key] = server
+    return None
+
+
+PARENT = "parent"
+
+
+def _parent_key(cell: Cell) -> tuple[object, ...]:
+    return (PARENT, loaded.inputs_key(cell), cell.threads)
+
+
+class _ParentLoaded(Exception):
+    """A parent has loaded its cell."""
+
+
+def _raise_loaded(running: Running, message: Mapping[str, Any]) -> NoReturn:
+    raise _ParentLoaded
 
 
 Stage = Callable[[CellRun], tuple[Outcome, Columns]]
 
 
-def child_memory_bytes() -> int:
-    """What a child may allocate: it fails before anything else on the machine does."""
-    limit = max(0, host.available_memory() - SPARE_BYTES)
+def child_memory_bytes(server: ForkServer | None = None) -> int:
+    """What a child may allocate, with what it shares with the server: it fails before anything else
+    on the machine does."""
+    shared = linux.resident_bytes(server.child.pid) if server else 0
+    limit = max(0, host.available_memory() + shared - SPARE_BYTES)
     if own := os.environ.get(MEMORY_LIMIT):
         limit = min(limit, int(own))
     if granted := job.memory_limit():
@@ -118,12 +192,29 @@ def planned(cell: Cell) -> Sequence[Stage]:
 
 
 def quality(run: CellRun) -> tuple[Outcome, Columns]:
-    """Predictions of the method, and of vanilla on the same rows."""
-    paired = run.cell.method["name"] != BASELINE
-    for cell in (run.cell, run.cell.baseline()) if paired else (run.cell,):
-        remove_leftovers(run.results / PREDICTIONS / cell.prediction_key)
-    outcome = run.child("measure.quality", results=str(run.results), baseline=paired)
+    """Predictions of the method, and of vanilla by a process without the method."""
+    is_baseline = run.cell.method["name"] == BASELINE
+    outcome = predicted(run, "quality", keeps_first=run.cell.plan.speed and not is_baseline)
+    if outcome.status == Status.OK and not is_baseline:
+        base = predicted(replace(run, cell=run.cell.baseline()), "quality of vanilla")
+        if base.status != Status.OK:
+            return base, {}
     return outcome, outcome.result
+
+
+def predicted(run: CellRun, stage: str, keeps_first: bool = False) -> Outcome:
+    """Have a child answer the rows without a stored prediction, and store its answers."""
+    folder, key = run.results / PREDICTIONS, run.cell.prediction_key
+    remove_leftovers(folder / key)
+    stored = Predictions(folder, key)
+    done = [[name, record.get("input_sha256")] for name, record in stored.done().items()]
+
+    def store(_: Running, message: Mapping[str, Any]) -> None:
+        stored.append(message["records"])
+
+    return run.child(
+        "measure.quality", {"predictions": store}, stage=stage, done=done, keeps_first=keeps_first
+    )
 
 
 def latency(run: CellRun) -> tuple[Outcome, Columns]:
@@ -134,37 +225,35 @@ def decoding(run: CellRun) -> tuple[Outcome, Columns]:
     outcome, timed = _timed(run, "decoding")
     if outcome.status != Status.OK:
         return outcome, {}
-    columns = timed.pop("fidelity", {})
+    columns = timed.pop("fidelity", {}) | {"notes": timed.pop("notes", [])}
     return outcome, columns | {"decoding_samples": timed}  # for bench.store.derived_columns
 
 
 def _timed(run: CellRun, name: str) -> tuple[Outcome, Columns]:
     """Pairs timed in processes that keep the memory they free. Where that runs out of memory, once
-    more in processes that keep large blocks by size, with `large_memory_kept` True. Where that
-    can't be done (no compiler, an error) or doesn't fit either, in processes that give large blocks
-    back, with False."""
+    more in processes that keep large blocks by size, with `large_memory_kept` True."""
     outcome, columns = _in_processes(run, name, Kept.ALL)
-    if not _out_of_memory(outcome, columns):
+    out_of_memory = Status.OOM_HOST in (outcome.status, columns.get("baseline_status"))
+    if not out_of_memory or not kept_blocks.library():
         return outcome, columns
-    if kept_blocks.library():
-        outcome, columns = _in_processes(run, name, Kept.BY_SIZE)
-        if outcome.status != Status.ERROR and not _out_of_memory(outcome, columns):
-            return outcome, columns | {"large_memory_kept": True}
-    outcome, columns = _in_processes(run, name, Kept.SMALL)
-    return outcome, columns | {"large_memory_kept": False}
-
-
-def _out_of_memory(outcome: Outcome, columns: Columns) -> bool:
-    return Status.OOM_HOST in (outcome.status, columns.get("baseline_status"))
+    outcome, columns = _in_processes(run, name, Kept.BY_SIZE)
+    return outcome, columns | {"large_memory_kept": True}
 
 
 def _in_processes(run: CellRun, name: str, kept: Kept) -> tuple[Outcome, Columns]:
     """Pairs timed in several processes, one after the other: the first decides how many pairs each
     times. When one fails, so does the stage: the samples taken before are not to be trusted."""
-    module = f"measure.{name}"
-    first = run.child(module, kept=kept)
+    module, rounds = f"measure.{name}", Rounds()
+    scored = run.scored if name == "latency" else None
+
+    def time_outside(method: Running, message: Mapping[str, Any]) -> None:
+        vanilla = run.started(module, kept=kept, outside=True)
+        rounds.append(message["process"], outside.time_both(message, method, vanilla, scored))
+
+    handlers = {"outside": time_outside}
+    first = run.child(module, handlers, kept=kept, scored=scored)
     columns = dict(first.result)
-    shares, answer = columns.pop("shares", ()), columns.pop("answer", None)
+    shares, tokens = columns.pop("shares", ()), columns.pop("tokens", None)
     parts, wall_ns = [columns], first.wall_ns
 
     def report(stage: str, *position: Any) -> None:
@@ -173,14 +262,69 @@ def _in_processes(run: CellRun, name: str, kept: Kept) -> tuple[Outcome, Columns
             run.progress(stage, *position)
 
     for share in shares:
-        further = replace(run, progress=report).child(module, kept=kept, share=share, answer=answer)
+        further = replace(run, progress=report).child(
+            module, handlers, kept=kept, share=share, tokens=tokens, scored=scored
+        )
         wall_ns += further.wall_ns
         if further.status != Status.OK:
             where = f"in process {share['process'] + 1} of {len(shares) + 1}"
             detail = f"{further.detail or further.status}\n{where}"
             return replace(further, detail=detail, wall_ns=wall_ns), {}
         parts.append(further.result)
-    return replace(first, wall_ns=wall_ns), _pooled(parts) if shares else columns
+    outcome = replace(first, wall_ns=wall_ns)
+    if rounds.faults and outcome.status == Status.OK:
+        detail = f"IntegrityError: integrity check failed: {rounds.faults[0]}"
+        return replace(outcome, status=Status.ERROR, detail=detail, stage=name), {}
+    answers = _answers(parts)
+    columns = _pooled(parts) if shares else columns
+    if outcome.status == Status.OK:
+        columns |= rounds.columns() | answers
+    return outcome, columns
+
+
+class Rounds:
+    """What the supervisor timed in each process."""
+
+    def __init__(self) -> None:
+        self.rounds: dict[int, Columns] = {}
+
+    def append(self, process: int, found: Columns) -> None:
+        self.rounds[process] = found
+
+    @property
+    def faults(self) -> list[str]:
+        return [found["fault"] for found in self.rounds.values() if "fault" in found]
+
+    def columns(self) -> Columns:
+        """The samples of all rounds, and the process of each; empty without any."""
+        timed = {number: found for number, found in self.rounds.items() if "lat_ns" in found}
+        reasons = [found["reason"] for found in self.rounds.values() if "reason" in found]
+        columns: Columns = {"outside_reason": reasons[0]} if reasons else {}
+        if not timed:
+            return columns
+        rel_l2, top1 = (list(chain.from_iterable(one[name] for one in timed.values()))
+                        for name in ("rel_l2", "top1"))  # fmt: skip
+        return columns | {
+            "lat_outside_samples_ns": [ns for one in timed.values() for ns in one["lat_ns"]],
+            "base_outside_samples_ns": [ns for one in timed.values() for ns in one["base_ns"]],
+            "outside_process": [n for n, one in timed.items() for _ in one["lat_ns"]],
+            "outside_rel_l2": statistics.median(rel_l2) if rel_l2 else None,
+            "outside_top1_agree": statistics.fmean(top1) if top1 else None,
+        }
+
+
+def _answers(parts: Sequence[Columns]) -> Columns:
+    """How the answers of the timed calls differ from vanilla's, and remarks of all processes."""
+    rel_l2, top1 = (
+        list(chain.from_iterable(part.pop(name, None) or () for part in parts))
+        for name in ("timed_rel_l2_samples", "timed_top1_samples")
+    )
+    notes = dict.fromkeys(chain.from_iterable(part.pop("notes", None) or () for part in parts))
+    return {
+        "timed_rel_l2": statistics.median(rel_l2) if rel_l2 else None,
+        "timed_top1_agree": statistics.fmean(top1) if top1 else None,
+        "notes": list(notes),
+    }
 
 
 def _pooled(parts: Sequence[Columns]) -> Columns:
@@ -189,8 +333,7 @@ def _pooled(parts: Sequence[Columns]) -> Columns:
     for name in POOLED_SAMPLES:
         samples = [part[name] for part in parts if part.get(name) is not None]
         columns[name] = list(chain.from_iterable(samples)) if len(samples) == len(parts) else None
-    reasons = (part.get("ratio_reason") for part in parts)
-    columns["ratio_reason"] = next(filter(None, reasons), None)
+    columns["waits_left_out"] = any(part.get("waits_left_out") for part in parts) or None
     for name in PAGE_FAULTS:
         columns[name] = round(statistics.mean(part[name] for part in parts))
     if columns.get("gpu_throttle_reasons"):
@@ -264,7 +407,11 @@ def training_step(run: CellRun) -> tuple[Outcome, Columns]:
     outcome, samples = _timed(run, "training_step")
     if outcome.status != Status.OK:
         return outcome, {}
-    columns: Columns = {"training_samples": samples}  # for bench.store.derived_columns
+    notes = samples.pop("notes", [])
+    columns: Columns = {
+        "notes": notes,
+        "training_samples": samples,
+    }  # for bench.store.derived_columns
     arms = {"": "method", "base_": BASELINE}
     if run.cell.method["name"] == BASELINE:
         del arms["base_"]

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import io
 import json
 import os
 import selectors
 import signal
+import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,13 +24,14 @@ from typing import Any
 from bench.errors import RequestError
 from bench.execution import spawn
 from bench.execution.channels import Channels
-from bench.execution.claimed_time import ClaimedTime
+from bench.execution.spawn import ForkServer
 from bench.host import linux
 from bench.status import Status
 
 Progress = Callable[..., None]
 """Called with the stage, how much of it is done, of how much, and sometimes a note to show."""
 LAST_LINES = 20
+LONGEST_MESSAGE = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -52,44 +55,109 @@ def supervise(
     memory_bytes: int | None = None,
     environment: Mapping[str, str] | None = None,
     progress: Progress | None = None,
-    preload: Sequence[str] = (),
+    server: ForkServer | None = None,
+    handlers: Handlers | None = None,
 ) -> Outcome:
     """Run the `measure` of a module in a child, on a request (JSON), and wait for its end.
 
     The child leads a process group of its own, which is killed at the deadline or on Ctrl-C. Only
-    the last lines of its output are kept. With `preload` the child is forked from a process that
-    has imported these modules. Raises RequestError when the child did.
+    the last lines of its output are kept. With a `server` the child is a fork of it. `handlers` are
+    called with the messages of their kinds. Raises RequestError when the child did.
     """
-    began = time.monotonic()
-    kills = _oom_kills()
+    limits = Limits(time.monotonic() + deadline_s, memory_bytes, environment or {})
+    with started(module, request, limits, server, progress, handlers) as running:
+        return running.outcome()
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of a child: when it is stopped, by the monotonic clock, what it may allocate, and variables
+    of its environment."""
+
+    deadline: float
+    memory_bytes: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def left_s(self) -> float:
+        return max(0.0, self.deadline - time.monotonic())
+
+
+@contextlib.contextmanager
+def started(
+    module: str,
+    request: Mapping[str, Any],
+    limits: Limits,
+    server: ForkServer | None = None,
+    progress: Progress | None = None,
+    handlers: Handlers | None = None,
+    link: socket.SocketKind = socket.SOCK_STREAM,
+) -> Iterator[Running]:
+    """A running child, as `supervise` starts it; it is killed at the end of the block. `link` is
+    the kind of the socket to it."""
     with contextlib.ExitStack() as opened:
         asked, answer = (opened.enter_context(_memory_file(name)) for name in ("asked", "answer"))
         (output, output_end), (messages, messages_end) = (
             (opened.enter_context(read), opened.enter_context(write))
             for read, write in (_pipe(), _pipe())
         )
-        claims = opened.enter_context(ClaimedTime())
-        asked.write(json.dumps({**request, "memory_bytes": memory_bytes}).encode())
+        own, remote = map(opened.enter_context, socket.socketpair(socket.AF_UNIX, link))
+        asked.write(json.dumps({**request, "memory_bytes": limits.memory_bytes}).encode())
         asked.seek(0)
-        ends = (output_end, messages_end, claims.child_end, asked, answer)
+        ends = (output_end, messages_end, remote, asked, answer)
         channels = Channels(*(end.fileno() for end in ends))
-        child = spawn.start(module, environment or {}, channels, preload)
-        claims.child = child.pid
+        child = spawn.start(module, limits.environment, channels, server)
         try:
-            output_end.close()
-            messages_end.close()
-            watch = _Watch(child.ended, output.fileno(), messages.fileno(), claims, progress)
-            in_time = watch.until_ended(began + deadline_s)
-            code = child.wait() if in_time else 0
+            for end in (output_end, messages_end, remote):
+                end.close()
+            watch = _Watch(child.ended, output.fileno(), messages.fileno(), progress)
+            running = Running(child, watch, own, answer, limits)
+            watch.handlers = {
+                kind: functools.partial(handle, running)
+                for kind, handle in (handlers or {}).items()
+            }
+            yield running
         finally:
             spawn.kill(child)
             child.close()
-        wall_ns = int((time.monotonic() - began) * 1e9)
+
+
+class Running:
+    """A child that runs. `link` is this process's end of a socket to it."""
+
+    def __init__(
+        self, child: spawn.Child, watch: _Watch, link: socket.socket, answer: io.FileIO,
+        limits: Limits,
+    ) -> None:  # fmt: skip
+        self.child, self.watch, self.link, self.limits = child, watch, link, limits
+        self.answer = answer
+        self.began = time.monotonic()
+        self.kills = _oom_kills()
+
+    def outcome(self) -> Outcome:
+        """Wait for its end, until the deadline. Raises RequestError when it did."""
+        in_time = self.watch.until_ended(self.limits.deadline)
+        wall_ns = int((time.monotonic() - self.began) * 1e9)
         if not in_time:
-            detail = f"still in stage {watch.stage} after {deadline_s:.0f} s"
-            return Outcome(Status.TIMEOUT, watch.stage, detail, wall_ns=wall_ns)
-        answer.seek(0)
-        return _outcome(code, answer.read(), watch, wall_ns, _oom_kills() > kills)
+            after = self.limits.deadline - self.began
+            detail = f"still in stage {self.watch.stage} after {after:.0f} s"
+            return Outcome(Status.TIMEOUT, self.watch.stage, detail, wall_ns=wall_ns)
+        code = self.child.wait()
+        return _outcome(code, self.written(), self.watch, wall_ns, _oom_kills() > self.kills)
+
+    def written(self) -> bytes:
+        """Its result, as far as it is written."""
+        self.answer.seek(0)
+        return self.answer.read()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """To all its processes, unless it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.child.pid, number)
+
+
+Handlers = Mapping[str, Callable[[Running, Mapping[str, Any]], None]]
+"""Called with the child and a message of a kind, while the child goes on."""
 
 
 def _memory_file(name: str) -> io.FileIO:
@@ -103,19 +171,13 @@ def _pipe() -> tuple[io.FileIO, io.FileIO]:
 
 
 class _Watch:
-    """Reads a child's output and its progress messages until the child ends."""
+    """Reads a child's output and its messages until the child ends. A message is a line of JSON: a
+    list that reports progress, or an object that has its `kind`."""
 
-    def __init__(
-        self,
-        ended: int,
-        output: int,
-        messages: int,
-        claims: ClaimedTime,
-        progress: Progress | None,
-    ):
+    def __init__(self, ended: int, output: int, messages: int, progress: Progress | None):
         self.stage = "start"
-        self.claims = claims
         self.progress = progress
+        self.handlers: Mapping[str, Callable[[Mapping[str, Any]], None]] = {}
         self.tail: collections.deque[bytes] = collections.deque(maxlen=LAST_LINES)
         self.output = output
         self.partial = {self.output: b"", messages: b""}
@@ -128,7 +190,7 @@ class _Watch:
         self.selector.register(ended, selectors.EVENT_READ)
 
     def until_ended(self, deadline: float) -> bool:
-        """True when the child ended before the deadline (monotonic seconds)."""
+        """False at the deadline."""
         with self.selector:
             while True:
                 ready = {key.fd for key, _ in self.selector.select(deadline - time.monotonic())}
@@ -139,7 +201,6 @@ class _Watch:
                     for descriptor in self.partial:
                         while self._read(descriptor):
                             pass
-                    self.claims.receive()
                     return True
                 if time.monotonic() >= deadline:
                     return False
@@ -152,7 +213,8 @@ class _Watch:
             return False
         lines = (self.partial[descriptor] + chunk).split(b"\n")
         # Only the end of a line that never ends is kept in memory.
-        self.partial[descriptor] = lines.pop()[-4096:]
+        most = 4096 if descriptor == self.output else LONGEST_MESSAGE
+        self.partial[descriptor] = lines.pop()[-most:]
         if not chunk and self.partial[descriptor]:
             lines.append(self.partial[descriptor])
         for line in lines:
@@ -164,11 +226,17 @@ class _Watch:
 
     def _handle_message(self, line: bytes) -> None:
         try:
-            self.stage, done, total, *note = json.loads(line)
-        except ValueError:
+            message = json.loads(line)
+            if isinstance(message, dict):
+                handle = self.handlers.get(message["kind"])
+            else:
+                self.stage, done, total, *note = message
+        except (ValueError, TypeError, KeyError):
             return
-        self.claims.receive()
-        if self.progress:
+        if isinstance(message, dict):
+            if handle:
+                handle(message)
+        elif self.progress:
             self.progress(self.stage, done, total, *filter(None, note))
 
 
@@ -179,12 +247,6 @@ def _outcome(
         answer = json.loads(written)
         if "request_error" in answer:
             raise RequestError(answer["request_error"])
-        found = watch.claims.disagreement() if answer["status"] == Status.OK else None
-        if found and not found.excused:
-            detail = f"IntegrityError: integrity check failed: {found.text}"
-            return Outcome(Status.ERROR, watch.stage, detail, wall_ns=wall_ns)
-        if found and not answer["result"].get("ratio_reason"):
-            answer["result"]["ratio_reason"] = found.text
         return Outcome(
             Status(answer["status"]), answer.get("stage", watch.stage), answer.get("detail"),
             answer.get("result", {}), wall_ns=wall_ns,

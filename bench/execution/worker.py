@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Any
 
 from bench.errors import RequestError, RunError
-from bench.execution import claimed_time, kept_blocks
+from bench.execution import kept_blocks
 from bench.execution.channels import Channels
 from bench.host import linux
 from bench.status import Status
@@ -32,22 +32,20 @@ LARGE_BYTES = 32 << 20
 
 
 class Kept(StrEnum):
-    """Which of the blocks that it frees a process keeps: all, in malloc; all, torch's large ones by
-    their size; or those below LARGE_BYTES."""
+    """Which of the blocks that it frees a process keeps: all, in malloc; or all, torch's large ones
+    by their size."""
 
     ALL = "all"
     BY_SIZE = "by size"
-    SMALL = "small"
 
 
 class Report:
     """Sends the stage and its progress to the supervisor, at most once a second, so that neither
-    process works while something is timed, and what each sample took, which it reads later."""
+    process works while something is timed, and other messages. `link` is the descriptor of a socket
+    on which the supervisor answers."""
 
-    def __init__(self, progress: int, claims: int):
-        self.descriptor = progress
-        self.claims = claims
-        self.sent = True
+    def __init__(self, messages: int, link: int):
+        self.descriptor, self.link = messages, link
         self.stage = "load"
         self.last = 0.0
         self("load")
@@ -57,14 +55,17 @@ class Report:
         if stage == self.stage and done < total and now - self.last < 1.0 and self.last:
             return
         self.stage, self.last = stage, now
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self.descriptor, json.dumps([stage, done, total, note]).encode() + b"\n")
+        self._send([stage, done, total, note])
 
-    def claim(self, arm: int, took_ns: int) -> None:
-        """Tells the supervisor what a sample took, all its calls and what is untimed around them,
-        by the clock that times calls. Arms have numbers; LOOP_STARTS precedes the first sample."""
-        if not (self.sent and claimed_time.sent(self.claims, arm, took_ns)):
-            self.sent = claimed_time.sent(self.claims, claimed_time.LOOP_STARTS, 0)
+    def send(self, kind: str, **message: Any) -> None:
+        """Sends a message that the supervisor has a handler for."""
+        self._send({"kind": kind, **message})
+
+    def _send(self, message: object) -> None:
+        content = json.dumps(message).encode() + b"\n"
+        with contextlib.suppress(BrokenPipeError):
+            while content:
+                content = content[os.write(self.descriptor, content) :]
 
 
 def main() -> None:
@@ -80,8 +81,9 @@ def run(module: str, channels: Channels, parent: int) -> None:
         request = json.load(file)
     if request["memory_bytes"]:
         # A larger allocation fails in this process, long before the machine runs out of memory.
-        resource.setrlimit(resource.RLIMIT_DATA, (request["memory_bytes"],) * 2)
-    report = Report(channels.progress, channels.claims)
+        most = resource.getrlimit(resource.RLIMIT_DATA)[1]  # a fork may have another limit
+        resource.setrlimit(resource.RLIMIT_DATA, (request["memory_bytes"], most))
+    report = Report(channels.messages, channels.link)
     answer: dict[str, Any]
     try:
         with linux.kept_affinity():

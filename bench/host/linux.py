@@ -143,6 +143,12 @@ def meminfo_bytes(name: str) -> int | None:
     return None if kib is None else kib * 1024
 
 
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process; 0 where it isn't known."""
+    kib = first_int(line(Path(f"/proc/{pid}/status"), "VmRSS:").split()[1:2])
+    return (kib or 0) * 1024
+
+
 def memory_file_bytes() -> int:
     """Memory of the files in memory (memfd, tmpfs) that this process has open, and of the System V
     segments that it made, without their pages that it has mapped and that its resident memory

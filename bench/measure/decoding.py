@@ -19,12 +19,12 @@ from torch import Tensor
 
 from bench.execution import arms, worker
 from bench.host import linux
-from bench.measure import diagnostics, integrity, latency, paired_timing, same_engine
+from bench.measure import diagnostics, integrity, latency, outside, paired_timing, same_engine
 from bench.measure.forced_answer import DecodingArm, ForcedAnswers, forced, greedy
 from bench.measure.pair_shares import DECIDING_PAIRS, PairCost, PairShare, plan_shares
-from bench.measure.paired_timing import AA_EVERY, INPUTS, MIN_SAMPLE_NS, WARM_CALLS, warm_up
+from bench.measure.paired_timing import AA_EVERY, MIN_SAMPLE_NS, WARM_CALLS, warm_up
 from bench.measure.perturbed_inputs import PerturbedInputs
-from bench.measure.timed_call import Arm, ProcessGuard
+from bench.measure.timed_call import Arm, Process
 from bench.models.base import Family
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
@@ -34,29 +34,37 @@ STAGE = "decoding"
 SAMPLES_OF_ANSWER = 8
 """A sample is an eighth of an answer's steps, so that the pairs of a process cover whole answers;
 fewer steps where time is short, more where they would take less than MIN_SAMPLE_NS."""
-CHECKED_TOKENS = 16
-"""Of the answer that each process gives before and after its timing."""
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]:
     """Samples of both arms in nanoseconds a step, and `fidelity`. In a further process the request
-    has its `share` of the pairs, and the first process's `answer`."""
-    cell, family, guard, _ = latency.loaded(request, report)
+    has its `share` of the pairs and the `tokens` of the answer. With `outside`, vanilla answers the
+    supervisor."""
+    cell, family, process, _ = latency.loaded(request, report)
+    assert cell.new_tokens is not None
+    inputs = PerturbedInputs(arms.longest_inputs(cell, family, arms.INPUTS))
+    if "outside" in request:
+        tokens = inputs.original[0][:, -cell.new_tokens :]  # any will do
+        return latency.serve_vanilla(report, _arms(family, cell, inputs, tokens, process)[1])
     if "share" in request:
         share = PairShare(**request["share"])
-        return time_share(family, cell, share, request["answer"], report, guard)
-    return time_method(family, cell, report, guard)
+        tokens = torch.tensor(request["tokens"], device=cell.device["kind"])
+        return time_share(family, cell, inputs, share, tokens, report, process)
+    return time_method(family, cell, inputs, report, process)
 
 
 @torch.inference_mode()
 def time_method(
-    family: Family, cell: Cell, report: worker.Report, guard: ProcessGuard
+    family: Family,
+    cell: Cell,
+    inputs: PerturbedInputs,
+    report: worker.Report,
+    process: Process,
 ) -> dict[str, Any]:
     """Samples of the family's method and of vanilla in its place, and its `fidelity` along
-    vanilla's greedy answer. `shares` are for further processes, `answer` has the tokens to force
-    and what they must answer. Raises IntegrityError, Unsupported."""
+    vanilla's greedy answer. `shares` are for further processes, `tokens` those to force. Raises
+    IntegrityError, Unsupported."""
     assert cell.new_tokens is not None
-    inputs = PerturbedInputs(arms.longest_inputs(cell, family, INPUTS))
     ready_ns = int(linux.age_s() * 1e9)
     own, is_baseline = family.method, cell.method["name"] == BASELINE
     report("warmup")
@@ -72,8 +80,7 @@ def time_method(
             tokens, exact_logits = exact
             logits = forced(family, inputs.restored(0), tokens)
             result["fidelity"] = fidelity(exact_logits, logits)
-        expected = _answer(family, inputs, tokens)
-        method, base = _arms(family, cell, inputs, tokens, guard)
+        method, base = _arms(family, cell, inputs, tokens, process)
         result |= warm_up(method)
         if is_baseline or failure:
             calls = math.ceil(method.answers.steps / SAMPLES_OF_ANSWER)
@@ -85,11 +92,10 @@ def time_method(
             share, *others = plan_pairs(method, base, cell, ready_ns, twin)
             result |= columns
             result |= same_engine.time_pairs(method, base, twin, cell, report, share, STAGE)
-            if others:
-                result["shares"] = [asdict(one) for one in others]
-                result["answer"] = {"tokens": tokens.tolist(), "expected": expected}
+            result["shares"] = [asdict(one) for one in others]
+            result["tokens"] = tokens.tolist()
+            outside.time_here(report, method, share, result)
         family.method = own
-        integrity.check_answer(_answer(family, inputs, tokens), expected, "before the timing")
         solo = diagnostics.solo_time(method, cell.device["kind"], method.answers.steps)
         result["solo_median_ns"] = solo["solo_median_ns"]
     return result
@@ -99,26 +105,20 @@ def time_method(
 def time_share(
     family: Family,
     cell: Cell,
+    inputs: PerturbedInputs,
     share: PairShare,
-    answer: Mapping[str, Any],
+    tokens: Tensor,
     report: worker.Report,
-    guard: ProcessGuard,
-) -> Row:
+    process: Process,
+) -> dict[str, Any]:
     """A further process's share of the pairs, with checks. Raises IntegrityError."""
-    inputs = PerturbedInputs(arms.longest_inputs(cell, family, INPUTS))
-    own, expected = family.method, answer["expected"]
-    tokens = torch.tensor(answer["tokens"], device=cell.device["kind"])
     with integrity.rechecked(family, inputs):
-        given = _answer(family, inputs, tokens)
-        integrity.check_answer(given, expected, latency.FIRST_PROCESS)
-        method, base = _arms(family, cell, inputs, tokens, guard)
+        method, base = _arms(family, cell, inputs, tokens, process)
         warm_up(method, paired_timing.WARM_METHOD)
         warm_up(base, paired_timing.WARM_BASE)
         twin, _ = twin_arm(method, paired_timing.WARM_BASE)
         result = same_engine.time_pairs(method, base, twin, cell, report, share, STAGE)
-        family.method = own
-        given = _answer(family, inputs, tokens)
-        integrity.check_answer(given, expected, latency.FIRST_PROCESS)
+        outside.time_here(report, method, share, result)
     return result
 
 
@@ -167,9 +167,8 @@ def plan_pairs(
     affordable = int(budget_s / (DECIDING_PAIRS * step_s))
     wanted = min(math.ceil(steps / SAMPLES_OF_ANSWER), affordable)
     calls = max(wanted, math.ceil(MIN_SAMPLE_NS / min(method_ns, base_ns)))
-    checks_ns = prefills_ns + 2 * (method.prefill_ns + min(steps, CHECKED_TOKENS) * method_ns)
     twin_s = calls * (method_ns + twin(0)) / 1e9 if twin else 0.0
-    cost = PairCost(calls * step_s, (ready_ns + checks_ns) / 1e9, twin_s)
+    cost = PairCost(calls * step_s, (ready_ns + prefills_ns) / 1e9, twin_s)
     return plan_shares(cell.plan, cost, calls)
 
 
@@ -193,18 +192,12 @@ def _exact_answer(
 
 
 def _arms(
-    family: Family, cell: Cell, inputs: PerturbedInputs, tokens: Tensor, guard: ProcessGuard
+    family: Family, cell: Cell, inputs: PerturbedInputs, tokens: Tensor, process: Process
 ) -> tuple[DecodingArm, DecodingArm]:
     """The family's method and vanilla, on the same answers."""
     answers, device = ForcedAnswers(inputs, tokens), cell.device["kind"]
     method, base = (
-        DecodingArm(family, one, inputs, device, guard, answers=answers)
+        DecodingArm(family, one, inputs, device, process, answers=answers)
         for one in (family.method, arms.vanilla())
     )
     return method, base
-
-
-def _answer(family: Family, inputs: PerturbedInputs, tokens: Tensor) -> list[float]:
-    """Projections of the logits after the first forced tokens that follow the first prompt."""
-    torch.manual_seed(0)
-    return integrity.projected(forced(family, inputs.restored(0), tokens[:, :CHECKED_TOKENS]))

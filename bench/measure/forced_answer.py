@@ -7,6 +7,7 @@ Shapes: B batch, N new tokens, V vocabulary.
 from __future__ import annotations
 
 import gc
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter_ns
@@ -14,12 +15,14 @@ from time import perf_counter_ns
 import torch
 from torch import Tensor
 
-from bench.execution.claimed_time import LOOP_STARTS
 from bench.measure import finite, integrity
 from bench.measure.perturbed_inputs import Input, PerturbedInputs
-from bench.measure.timed_call import REPLAY_SEED, Arm, Forward
+from bench.measure.timed_call import Arm, Drawn, Forward
 from bench.models.base import Decoding, Family
 from methods.base import Method
+
+SEED = 1
+"""Of each prompt and step: what a method draws is the same in each answer."""
 
 
 def greedy(family: Family, prompt: Input, new_tokens: int) -> tuple[Tensor, Tensor]:
@@ -67,7 +70,7 @@ class ForcedAnswers:
         return self.tokens[:, step : step + 1]
 
 
-@dataclass
+@dataclass(eq=False)
 class DecodingArm(Arm):
     """One timed step of decoding with `method` in the model, whatever number it is called with: an
     answer's steps follow one another after its prompt is read untimed, and then the next answer
@@ -89,21 +92,47 @@ class DecodingArm(Arm):
 
     def of(self, method: Method) -> DecodingArm:
         return DecodingArm(
-            self.family, method, self.inputs, self.device, self.guard, answers=self.answers
+            self.family, method, self.inputs, self.device, self.process, answers=self.answers
         )
 
     def reset(self) -> None:
         super().reset()
         self.decoding, self.number = None, len(self.answers.prompts)
 
-    def prepared(self, i: int) -> Forward:
+    def draw(self, i: int, calls: int) -> Drawn | None:
+        return None  # the tokens follow from how many calls an arm has made
+
+    def prepared(self, i: int, drawn: Mapping[str, Tensor] | None = None) -> Forward:
         started = perf_counter_ns()
         forward = self._next()
         self.between.append(perf_counter_ns() - started)
         return forward
 
-    def repeated(self, i: int) -> Forward:
-        return partial(self._replayed, self.number, self.step)
+    @property
+    def most_calls(self) -> int:
+        return self.answers.steps
+
+    def drawn(self, calls: int) -> dict[str, Tensor]:
+        """Tokens [B, calls] of this answer, at random, and its prompt for the first of them."""
+        tokens = self.answers.tokens
+        chosen = torch.randint(0, tokens.shape[1], (len(tokens), calls))
+        inputs = {"tokens": tokens.gather(1, chosen.to(tokens.device))}
+        if self.decoding is None:
+            inputs["prompt"] = self.answers.prompt(self.number)[0].clone()
+            inputs["batch"] = torch.tensor(self.number % len(self.inputs))
+        return inputs
+
+    def read(self, inputs: Mapping[str, Tensor]) -> None:
+        if "prompt" in inputs:
+            self.family.method = self.method
+            prompt = self.inputs.put(int(inputs["batch"]), inputs["prompt"])
+            self.decoding = self._prefilled(prompt)
+
+    def answered(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        assert self.decoding is not None
+        self.family.method = self.method
+        steps = [self.decoding.step(token[:, None]) for token in inputs["tokens"].unbind(1)]
+        return {str(i): logits.float() for i, logits in enumerate(steps)}
 
     def catch_up(self, calls: int) -> None:
         started = perf_counter_ns()
@@ -111,14 +140,13 @@ class DecodingArm(Arm):
         for _ in range(calls):
             self._next()()
         self.between.append(perf_counter_ns() - started)
-        self.guard.claim(LOOP_STARTS, 0)  # what has passed is in no sample
 
     def _next(self) -> Forward:
         if self.decoding is None or self.step == self.answers.steps:
             self.number += self.decoding is not None
             self.decoding = self.last = None
             gc.collect()  # the last answer's cache, before the next one is filled
-            self.decoding, self.step = self._prefilled(self.number), 0
+            self.decoding, self.step = self._prefilled(self.answers.prompt(self.number)), 0
         forward = self._step(self.decoding, self.step)
         self.step += 1
         return forward
@@ -128,19 +156,13 @@ class DecodingArm(Arm):
         if self.decoding is None or self.decoding.cache is not None:
             super().check_attended(before)
 
-    def _prefilled(self, number: int) -> Decoding:
-        torch.manual_seed(REPLAY_SEED)
+    def _prefilled(self, prompt: Input) -> Decoding:
+        torch.manual_seed(SEED)
         attended = self.family.calls
-        decoding = self.family.prefill(*self.answers.prompt(number))
+        decoding = self.family.prefill(*prompt)
         integrity.check_attention_ran(self.family, attended)
         return decoding
 
     def _step(self, decoding: Decoding, step: int) -> Forward:
-        torch.manual_seed(REPLAY_SEED)
+        torch.manual_seed(SEED)
         return partial(decoding.step, self.answers.token(step))
-
-    def _replayed(self, number: int, steps: int) -> Tensor:
-        decoding = self._prefilled(number)
-        for step in range(steps):
-            self._step(decoding, step)()
-        return decoding.logits

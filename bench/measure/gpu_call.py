@@ -11,12 +11,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from bench.measure import clocks
 from bench.measure.failed_check import fail_check
 
 L2_TIMES = 2
 LEAST_FLUSHED_BYTES = 64 << 20
 EMPTY_CALLS = 20
+CALL_SLACK_NS, CALL_SLACK = 50_000, 0.02
+"""By which work may go on after a call, beside that share of it."""
 
 
 class TimedCall(NamedTuple):
@@ -24,7 +25,6 @@ class TimedCall(NamedTuple):
 
     took     between the events, on the GPU's clock
     wall     by the host's clock until every stream was idle
-    hidden   by the host's clock until the last event, less `took` and what an empty call needs
     left     after the last event until every stream was idle, less what an empty call needs
     flush    of clearing the cache, before the call
     """
@@ -32,7 +32,6 @@ class TimedCall(NamedTuple):
     logits: Tensor
     took: int
     wall: int
-    hidden: int
     left: int
     flush: int
 
@@ -43,9 +42,8 @@ class GpuTimer:
 
     def __init__(self) -> None:
         self.buffer = flush_buffer()
-        self.empty_hidden = self.empty_left = 0
+        self.empty_left = 0
         empty = [self(lambda: self.buffer) for _ in range(EMPTY_CALLS)]
-        self.empty_hidden = int(statistics.median(call.hidden for call in empty))
         self.empty_left = int(statistics.median(call.left for call in empty))
 
     @property
@@ -75,7 +73,6 @@ class GpuTimer:
             logits,
             took,
             wall=idle - started,
-            hidden=ended - started - took - self.empty_hidden,
             left=idle - ended - self.empty_left,
             flush=started - entered,
         )
@@ -92,5 +89,5 @@ def check_streams(left_ns: Sequence[int], call_ns: int) -> None:
     """Raises IntegrityError when work goes on after the last event on the current stream: it is on
     another stream, and in no time. A median, as any call may be interrupted."""
     left = statistics.median(left_ns or [0])
-    if left > clocks.CALL_SLACK_NS + clocks.CALL_SLACK * call_ns:
+    if left > CALL_SLACK_NS + CALL_SLACK * call_ns:
         fail_check(f"works on another CUDA stream: {left / 1e6:.1f} ms after the end of each call")

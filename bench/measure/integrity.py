@@ -6,7 +6,6 @@ what they cannot detect from within the method's own process.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,11 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.modules import module as torch_modules
 
-from bench.execution import arms
-from bench.host import linux
-from bench.measure import finite, other_work
+from bench.measure import finite, left_behind
 from bench.measure.failed_check import fail_check, raise_recorded
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.models.base import Family
@@ -27,26 +23,19 @@ from bench.models.wrappers import Wrapped
 from methods.base import AttentionCall, Layer, SequenceInfo, Sublayer
 
 SETTLE_S = 0.05
-UNTIMED_FRAC = 0.1
-UNTIMED_S = 0.25
-UNTIMED_CALL_NS = 2_000_000
 CHANGED_FRAC = 1e-3
 """Of the output's norm: perturbed inputs change nearly all of a correct output."""
 PROJECTIONS = 64
-ANSWER_TOLERANCE = 0.05
-"""Of the answer's norm; summation order changes at most about a thousandth of it."""
 
 
 @contextmanager
 def rechecked(family: Family, inputs: PerturbedInputs) -> Iterator[None]:
-    """Sets `calls` to 0. After what runs inside, sets the family's method again and raises
-    IntegrityError when it has changed weights or hooks, or answers from a cache."""
-    method, weights, hooks = family.method, _weight_sums(family), _hooks(family)
+    """After what runs inside, sets the family's method again and raises IntegrityError when it has
+    changed weights, or answers from a cache."""
+    method, weights = family.method, _weight_sums(family)
     family.calls = 0
     yield
     family.method = method
-    if hooks != _hooks(family):
-        fail_check("changes the model: hooks or functions were added to its modules or removed")
     check_not_cached(family, inputs)
     if weights != _weight_sums(family):
         fail_check("changes the model's weights")
@@ -68,14 +57,12 @@ def check_method(family: Family, inputs: PerturbedInputs) -> None:
     inputs_copy = [x.clone() for x in _tensors(ids, sequence)]
     family.method = InputWatcher(method)
     try:
-        with other_work.recorded_starts() as started:
-            second = family.encode(ids, sequence)
+        second = family.encode(ids, sequence)
     finally:
         family.method = method
     raise_recorded()
-    if started:
-        fail_check(f"works on another thread or process: {started[0]} inside a call")
-    other_work.check_single_thread()
+    left_behind.check_python_threads()
+    left_behind.check_processes()
     second_copy = second.clone()
     time.sleep(SETTLE_S)
     if not torch.equal(second_copy, second):
@@ -110,62 +97,13 @@ def check_plain_tensor(output: Any) -> None:
         )
 
 
-def check_untimed_share(timed_ns: int, wall_ns: int, waited_ns: int) -> str | None:
-    """Raises IntegrityError when a loop took much longer than the sum of its timed calls and of its
-    waits for a processor. Returns a reason to give no verdict where the waits account for the
-    difference, or where the kernel doesn't count them; None where there is no difference."""
-    untimed_ns = wall_ns - timed_ns
-    most_ns = UNTIMED_S * 1e9 + UNTIMED_FRAC * wall_ns
-    share = f"{untimed_ns / wall_ns:.0%} of the time is untimed"
-    if untimed_ns <= most_ns:
-        return None
-    if not linux.counts_waits():
-        return f"{share}, and this kernel doesn't count waits for a processor"
-    if untimed_ns - waited_ns > most_ns:
-        fail_check(f"works or sleeps outside the timed region: {share}")
-    return f"busy machine: {share}, in which the process waited for a processor"
-
-
-def check_untimed_calls(
-    method_ns: Sequence[int], base_ns: Sequence[int], call_ns: int
-) -> str | None:
-    """Raises IntegrityError when much more untimed time passes around the method's calls than
-    around vanilla's, less what both wait for a processor. Medians, as a busy machine delays
-    either now and then. Where the kernel doesn't count waits, returns a reason to give no verdict
-    instead."""
-    excess = statistics.median(method_ns) - statistics.median(base_ns)
-    if excess <= max(UNTIMED_CALL_NS, UNTIMED_FRAC * call_ns):
-        return None
-    around = f"{excess / 1e6:.1f} ms around each call"
-    if linux.counts_waits():
-        fail_check(f"works or sleeps outside the timed region: {around}")
-    return f"{around} are untimed, and this kernel doesn't count waits for a processor"
-
-
-def answer(family: Family, inputs: PerturbedInputs) -> list[float]:
-    """Random projections of the first token's logits for the first, unperturbed batch: two answers
-    differ about as much as their projections."""
-    torch.manual_seed(0)
-    return projected(arms.first_token(family, *inputs.restored(0)))
-
-
 def projected(logits: Tensor) -> list[float]:
-    """Random projections of all logits, the same of each tensor of this size."""
+    """Random projections of all logits, the same of each tensor of this size: two answers differ
+    about as much as their projections."""
     logits = logits.float().flatten().cpu()
     generator = torch.Generator().manual_seed(0)
     signs = torch.randint(0, 2, (PROJECTIONS, len(logits)), generator=generator) * 2.0 - 1
     return [float(x) for x in signs @ logits / PROJECTIONS**0.5]
-
-
-def check_answer(given: Sequence[float], expected: Sequence[float], when: str) -> None:
-    """Raises IntegrityError when an answer differs from that to the same input at another time."""
-    check_same(torch.tensor(given), torch.tensor(expected), when)
-
-
-def check_same(given: Tensor, expected: Tensor, when: str) -> None:
-    difference = (given.float() - expected.float()).norm()
-    if not bool(difference <= ANSWER_TOLERANCE * expected.float().norm()):
-        fail_check(f"gives another answer than {when} to the same input")
 
 
 @dataclass(frozen=True)
@@ -207,19 +145,6 @@ class InputWatcher(Wrapped):
 
 def _weight_sums(family: Family) -> list[float]:
     return [float(weight.float().sum()) for weight in family.model.parameters()]
-
-
-def _hooks(family: Family) -> list[int]:
-    """How many hooks each module runs before and after its forward, and functions of its own."""
-    modules = list(family.model.modules())
-    hooks = [len(one._forward_hooks) + len(one._forward_pre_hooks) for one in modules]
-    own = [sum(map(callable, vars(one).values())) for one in modules]
-    return [
-        len(torch_modules._global_forward_hooks),
-        len(torch_modules._global_forward_pre_hooks),
-        *hooks,
-        *own,
-    ]
 
 
 def _tensors(ids: Tensor | None, sequence: SequenceInfo) -> list[Tensor]:

@@ -3,7 +3,7 @@ time their share of the pairs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from time import perf_counter_ns
 from typing import Any, cast
@@ -15,82 +15,102 @@ from bench.host import gpu, linux, torch_host
 from bench.measure import (
     diagnostics,
     integrity,
-    other_work,
+    left_behind,
+    outside,
     paired_timing,
     physical_floor,
     precision,
     same_engine,
 )
 from bench.measure.pair_shares import PairShare
-from bench.measure.paired_timing import INPUTS, warm_up
-from bench.measure.perturbed_inputs import PerturbedInputs
-from bench.measure.timed_call import Arm, ProcessGuard
+from bench.measure.paired_timing import warm_up
+from bench.measure.perturbed_inputs import Input, PerturbedInputs
+from bench.measure.timed_call import Arm, Process
 from bench.models.base import Family
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from bench.store.columns import Row
 
-FIRST_PROCESS = "in the first process"
-
 
 def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]:
     """Samples of both arms and how they were taken, in nanoseconds. In a further process the
-    request has its `share` of the pairs, and the first process's `answer`."""
-    cell, family, guard, load_ns = loaded(request, report)
-    before = gpu.state() if guard.gpu_timer else None
+    request has its `share` of the pairs. With `outside`, vanilla answers the supervisor."""
+    cell, family, process, load_ns = loaded(request, report)
+    if "outside" in request:
+        return serve_vanilla(report, arms_of(cell, family, process)[1])
+    before = gpu.state() if process.gpu_timer else None
     if "share" in request:
         share = PairShare(**request["share"])
-        timed = time_share(family, cell, share, request["answer"], report, guard)
-        return timed | _gpu_columns(guard, before)
+        timed = time_share(family, cell, share, report, process, request)
+        return timed | _gpu_columns(process, before)
     facts = torch_host.facts(cell.dtype, cell.device["kind"])
-    result = time_method(family, cell, report, guard)
+    result = time_method(family, cell, report, process, request)
     dense_flops = result.pop("dense_flops")
     if cell.device["kind"] == "cpu":
         peak = physical_floor.peak_gflops(cell.dtype, facts["gemm_gflops"])
         physical_floor.check(result["lat_samples_ns"], dense_flops, peak)
-    return {"load_ns": load_ns, **facts, **result, **_gpu_columns(guard, before)}
+    return {"load_ns": load_ns, **facts, **result, **_gpu_columns(process, before)}
 
 
-def _gpu_columns(guard: ProcessGuard, before: gpu.GpuState | None) -> Row:
+def _gpu_columns(process: Process, before: gpu.GpuState | None) -> Row:
     """What a GPU was like during the timing; empty on the CPU."""
-    if before is None or guard.gpu_timer is None:
+    if before is None or process.gpu_timer is None:
         return {}
-    flushed = {"gpu_flushed_bytes": guard.gpu_timer.flushed_bytes}
+    flushed = {"gpu_flushed_bytes": process.gpu_timer.flushed_bytes}
     return cast(Row, gpu.clock_columns(before, gpu.state()) | flushed)
 
 
-def loaded(
-    request: Mapping[str, Any], report: worker.Report
-) -> tuple[Cell, Family, ProcessGuard, int]:
+def loaded(request: Mapping[str, Any], report: worker.Report) -> tuple[Cell, Family, Process, int]:
     """The request's cell and its model, in a process made ready to time it, and the nanoseconds
-    that it took to load."""
+    that it took to load. With `outside`, vanilla is in the model, and no method is imported."""
     cell = Cell.from_json(request["cell"])
     worker.keep_freed_memory(worker.Kept(request["kept"]))
     arms.prepare(cell, timed=True)
-    other_work.adopt_orphans()
-    guard = ProcessGuard(cell.device["kind"], report.claim)
+    left_behind.adopt_orphans()
+    process = Process(cell.device["kind"])
     started = perf_counter_ns()
-    family = arms.load(cell, arms.method_of(cell))
-    return cell, family, guard, perf_counter_ns() - started
+    family = arms.load(cell, arms.vanilla() if "outside" in request else arms.method_of(cell))
+    return cell, family, process, perf_counter_ns() - started
+
+
+def serve_vanilla(report: worker.Report, base: Arm) -> dict[str, Any]:
+    """Have the supervisor time vanilla in this process, which has imported no method."""
+    with torch.inference_mode():
+        warm_up(base, paired_timing.WARM_BASE)
+        outside.serve(report.link, base)
+    return {}
+
+
+def arms_of(cell: Cell, family: Family, process: Process) -> tuple[Arm, Arm]:
+    """The family's method and vanilla at the same inputs."""
+    inputs = PerturbedInputs(arms.longest_inputs(cell, family, arms.INPUTS))
+    device = cell.device["kind"]
+    method, base = (
+        Arm(family, one, inputs, device, process) for one in (family.method, arms.vanilla())
+    )
+    return method, base
 
 
 @torch.inference_mode()
 def time_method(
-    family: Family, cell: Cell, report: worker.Report, guard: ProcessGuard
+    family: Family,
+    cell: Cell,
+    report: worker.Report,
+    process: Process,
+    request: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Samples of the family's method and of vanilla in its place, with checks before and after.
-    `shares` are for further processes to time, `answer` is what they must answer, `dense_flops`
-    what a call's linear layers compute. Raises IntegrityError."""
-    inputs = PerturbedInputs(arms.longest_inputs(cell, family, INPUTS))
+    `shares` are for further processes to time, `dense_flops` what a call's linear layers compute.
+    Raises IntegrityError."""
+    method, base = arms_of(cell, family, process)
+    inputs, own, device = method.inputs, family.method, cell.device["kind"]
     ready_ns = int(linux.age_s() * 1e9)
-    own, device = family.method, cell.device["kind"]
-    method, base = (Arm(family, one, inputs, device, guard) for one in (own, arms.vanilla()))
     report("warmup")
     with integrity.rechecked(family, inputs):
         result: dict[str, Any] = {"first_call_ns": method(0), "timed_tokens": inputs.tokens}
         integrity.check_method(family, inputs)
         with physical_floor.counted() as dense:
-            answer = integrity.answer(family, inputs)
+            arms.first_token(family, *inputs.restored(0))
         result["dense_flops"] = dense.flops
         is_baseline = cell.method["name"] == BASELINE
         failure = {} if is_baseline else paired_timing.vanilla_failure(base, cell.plan.budget_s)
@@ -105,11 +125,9 @@ def time_method(
             twin, columns = same_engine.twin_arm(method)
             share, *others = paired_timing.plan_pairs(method, base, cell, ready_ns, twin)
             result |= columns | same_engine.time_pairs(method, base, twin, cell, report, share)
-            if others:
-                result["shares"] = [asdict(one) for one in others]
-                result["answer"] = answer
+            result["shares"] = [asdict(one) for one in others]
+            outside.time_here(report, method, share, result, scored_texts(cell, family, request))
         family.method = own
-        integrity.check_answer(integrity.answer(family, inputs), answer, "before the timing")
         result |= diagnostics.solo_time(method, device)
         result |= diagnostics.stage_times(family, inputs.current(0), cell.plan.budget_s)
     return result | {"kernel": same_engine.kernel_of(own)}
@@ -120,21 +138,26 @@ def time_share(
     family: Family,
     cell: Cell,
     share: PairShare,
-    expected: Sequence[float],
     report: worker.Report,
-    guard: ProcessGuard,
-) -> Row:
+    process: Process,
+    request: Mapping[str, Any],
+) -> dict[str, Any]:
     """A further process's share of the pairs, with checks. Raises IntegrityError."""
-    inputs = PerturbedInputs(arms.longest_inputs(cell, family, INPUTS))
-    own, device = family.method, cell.device["kind"]
-    method, base = (Arm(family, one, inputs, device, guard) for one in (own, arms.vanilla()))
-    with integrity.rechecked(family, inputs):
-        integrity.check_method(family, inputs)
-        integrity.check_answer(integrity.answer(family, inputs), expected, FIRST_PROCESS)
+    method, base = arms_of(cell, family, process)
+    with integrity.rechecked(family, method.inputs):
+        integrity.check_method(family, method.inputs)
         warm_up(method, paired_timing.WARM_METHOD)
         warm_up(base, paired_timing.WARM_BASE)
         twin, _ = same_engine.twin_arm(method, paired_timing.WARM_BASE)
         result = same_engine.time_pairs(method, base, twin, cell, report, share)
-        family.method = own
-        integrity.check_answer(integrity.answer(family, inputs), expected, FIRST_PROCESS)
+        outside.time_here(report, method, share, result, scored_texts(cell, family, request))
     return result
+
+
+def scored_texts(cell: Cell, family: Family, request: Mapping[str, Any]) -> Input | None:
+    """The batch of texts of which the quality stage has kept the first logits, if it has."""
+    if not request.get("scored"):
+        return None
+    encoded = arms.inputs(cell, cell.build_task(), family.tokenizer).encoded
+    texts = [encoded[i] for i in request["scored"]["texts"]]
+    return arms.collate(texts, cell.device["kind"])

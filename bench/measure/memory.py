@@ -24,7 +24,7 @@ import torch
 
 from bench.execution import arms, worker
 from bench.host import gpu, linux
-from bench.measure import kv_memory, other_work
+from bench.measure import kv_memory, left_behind
 from bench.measure.failed_check import fail_check
 from bench.measure.perturbed_inputs import Input
 from bench.models.base import Family
@@ -52,7 +52,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Row:
     used_before = gpu.used_bytes() if on_gpu else None
     worker.return_freed_memory()
     arms.prepare(cell, costs=True)
-    other_work.adopt_orphans()
+    left_behind.adopt_orphans()
     if cell.threads == 1:
         # A thread that moves would leave pages in another processor's batch.
         os.sched_setaffinity(0, {linux.current_cpu()})
@@ -71,7 +71,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Row:
         result |= cuda_peak(forward, used_before) if on_gpu else host_peak(forward)
         if cell.new_tokens:
             result |= kv_memory.columns(family, ids, sequence, cell.new_tokens, _reader(cell))
-        other_work.check_no_process()
+        left_behind.check_processes()
         return result
 
 

@@ -10,22 +10,21 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter_ns
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import torch
 
 from bench.execution import worker
-from bench.execution.claimed_time import LOOP_STARTS
-from bench.host import linux
-from bench.measure import clocks, integrity
+from bench.measure import left_behind
 from bench.measure.failed_check import raise_recorded
 from bench.measure.pair_shares import PairCost, PairShare, plan_shares
-from bench.measure.timed_call import Arm, ProcessGuard
+from bench.measure.timed_call import Answer, Arm, Drawn
 from bench.request.cell import Cell
 from bench.status import Status
 from bench.store.columns import Row
 
-INPUTS = 4
 AA_EVERY = 4
 MIN_SAMPLE_NS = 2_000_000
 """Shorter calls are grouped into samples of this length, well above the clock's resolution."""
@@ -33,26 +32,20 @@ WARM_CALLS, WARM_SECONDS, WARM_SETTLED = 20, 10.0, 0.03
 WARM_METHOD, WARM_BASE = 2, 2
 """Calls of the method, and of what it is paired with, before the first sample of a further process;
 its checks have called the method before."""
-CHECK_CALLS = 9
-"""Calls of the method that the checks make: five before the pairs, four after them."""
+AA_SAMPLES = ("aa_first_samples_ns", "aa_second_samples_ns")
+CHECK_CALLS = 5
+"""Calls of the method that the checks make."""
 
 
 @contextlib.contextmanager
-def timing_loop(guard: ProcessGuard, base: Arm | None = None) -> Iterator[Callable[[], int]]:
-    """What `garbage_collection_off` does, with checks of clocks, functions, threads and processes,
-    also of those that compute while `base` runs, and of its memory. Raises IntegrityError."""
-    threads = guard.threads
-    with (
-        garbage_collection_off() as elapsed_ns,
-        threads.watched(),
-        clocks.compared(elapsed_ns, threads.most),
-    ):
-        guard.claim(LOOP_STARTS, 0)
-        yield elapsed_ns
-        guard.functions.check()
-        if base:
-            threads.check_turn(base.other)
-            base.check_memory_kept()
+def timing_loop() -> Iterator[None]:
+    """Without garbage collection. Raises IntegrityError for threads and processes that are left
+    behind."""
+    left_behind.check_python_threads()
+    most = len(left_behind.thread_ids())
+    with garbage_collection_off():
+        yield
+    left_behind.check(most)
     raise_recorded()
 
 
@@ -121,16 +114,57 @@ def plan_pairs(
     return plan_shares(cell.plan, cost, calls)
 
 
-class PairSamples(NamedTuple):
-    """Nanoseconds of both sides of each pair and of each pair of the base with itself, and a letter
-    for each pair: the arm that went first, or A for equal arms. `busy` is a reason to give no
-    verdict."""
+class Sample(NamedTuple):
+    """Nanoseconds of a call, the mean over a sample's calls: all of it, and those in which its main
+    thread waited for a processor."""
 
-    method_ns: list[int]
-    base_ns: list[int]
-    aa_ns: list[tuple[int, int]]
+    wall_ns: int
+    waited_ns: int
+
+    @property
+    def less_waits_ns(self) -> int:
+        return max(1, self.wall_ns - self.waited_ns)
+
+
+Pairs = list[tuple[Sample, Sample]]
+
+
+class PairSamples(NamedTuple):
+    """The samples of method and base, those of the base paired with itself, and a letter for each
+    pair: the arm that went first, or A for equal arms. `rel_l2` and `top1` compare the answers of
+    each pair of calls: relative error, and share of equal first choices."""
+
+    pairs: Pairs
+    aa: Pairs
     order: str
-    busy: str | None = None
+    rel_l2: list[float]
+    top1: list[float]
+
+    @property
+    def without_waits(self) -> bool:
+        """Whether paired ratios vary less once waits for a processor are left out. With several
+        threads those of the main one tell too little."""
+        if torch.get_num_threads() > 1 or not any(a.waited_ns + b.waited_ns for a, b in self.pairs):
+            return False
+        with_waits = [math.log(max(1, a.wall_ns) / max(1, b.wall_ns)) for a, b in self.pairs]
+        without = [math.log(a.less_waits_ns / b.less_waits_ns) for a, b in self.pairs]
+        return _spread(without) < _spread(with_waits)
+
+    def columns(self, names: tuple[str, str]) -> dict[str, list[int]]:
+        """The nanoseconds of both sides of each pair, as columns of these names."""
+        return _columns(self.pairs, names, self.without_waits)
+
+
+def _spread(logs: Sequence[float]) -> float:
+    centre = statistics.median(logs)
+    return statistics.median(abs(x - centre) for x in logs)
+
+
+def _columns(pairs: Pairs, names: tuple[str, str], without_waits: bool) -> dict[str, list[int]]:
+    return {
+        name: [pair[side].less_waits_ns if without_waits else pair[side].wall_ns for pair in pairs]
+        for side, name in enumerate(names)
+    }
 
 
 def sample_pairs(
@@ -141,45 +175,54 @@ def sample_pairs(
     progress: Callable[[int], None],
     aa_every: float = math.inf,
 ) -> PairSamples:
-    """The share's pairs, in an order that `coin` decides; every `aa_every`-th is one of the base
-    with itself. Raises IntegrityError."""
+    """The share's pairs, in an order that `coin` decides, both arms on the same new input; every
+    `aa_every`-th pair is one of the base with itself. Raises IntegrityError."""
     calls = share.calls
     first_pair = share.done + max(0, share.done - 1) // (AA_EVERY - 1)
-    method_ns: list[int] = []
-    base_ns: list[int] = []
-    aa_ns: list[tuple[int, int]] = []
+    samples = PairSamples([], [], "", [], [])
     order = ""
     method.reset()
     base.reset()
-    waited_ns = linux.waited_ns()
-    with timing_loop(method.guard, base) as elapsed_ns:
-        while len(method_ns) < share.pairs:
+    with timing_loop():
+        while len(samples.pairs) < share.pairs:
             i = first_pair + len(order)
-            progress(len(method_ns))
-            if len(method_ns) == share.pairs // 2:
-                method.keep_next()
+            progress(len(samples.pairs))
             if i % aa_every == aa_every - 1:
-                aa_ns.append((base.sample(i, calls), base.sample(i, calls)))
+                samples.aa.append((_sample(base, i, calls), _sample(base, i, calls)))
                 method.catch_up(2 * calls)
                 order += "A"
-            elif coin.random() < 0.5:
-                method_ns.append(method.sample(i, calls))
-                base_ns.append(base.sample(i, calls))
-                order += "M"
-            else:
-                base_ns.append(base.sample(i, calls))
-                method_ns.append(method.sample(i, calls))
-                order += "V"
-        wall_ns = elapsed_ns()
-    waited_ns = linux.waited_ns() - waited_ns
-    call_ns = int(statistics.median(method_ns))
-    base_timed_ns = calls * sum(map(sum, (base_ns, *aa_ns)))
-    method.check_clocks(call_ns)
-    accounted_ns = base_timed_ns + calls * sum(method_ns) + sum((*method.between, *base.between))
-    busy = integrity.check_untimed_share(accounted_ns, wall_ns, waited_ns)
-    busy = integrity.check_untimed_calls(method.active, base.active, call_ns) or busy
-    method.check_replay()
-    return PairSamples(method_ns, base_ns, aa_ns, order, busy)
+                base.given.clear()
+                continue
+            order += "M" if coin.random() < 0.5 else "V"
+            drawn = method.draw(i * calls, calls)
+            taken = {
+                arm: _sample(arm, i, calls, drawn)
+                for arm in ((method, base) if order[-1] == "M" else (base, method))
+            }
+            samples.pairs.append((taken[method], taken[base]))
+            for given, exact in zip(method.given, base.given, strict=True):
+                error, agree = compared(given, exact)
+                samples.rel_l2.append(error)
+                samples.top1.append(agree)
+            method.given.clear()
+            base.given.clear()
+    method.check_streams(int(statistics.median(one.wall_ns for one, _ in samples.pairs)))
+    return samples._replace(order=order)
+
+
+def _sample(arm: Arm, i: int, calls: int, drawn: Drawn | None = None) -> Sample:
+    took = arm.sample(i, calls, drawn)
+    return Sample(took, sum(arm.waits[-calls:]) // calls)
+
+
+def compared(given: Answer, exact: Answer) -> tuple[float, float]:
+    """The relative error of an answer, and the share of equal first choices; 1 and 0 where the
+    answers have different sizes."""
+    if given.logits.shape != exact.logits.shape:
+        return 1.0, 0.0
+    norm = float(exact.logits.norm()) or 1.0
+    agree = (given.first == exact.first).float().mean()
+    return float((given.logits - exact.logits).norm()) / norm, float(agree)
 
 
 def time_pairs(
@@ -189,15 +232,13 @@ def time_pairs(
     report: worker.Report,
     share: PairShare,
     stage: str = "latency",
-) -> Row:
+) -> dict[str, Any]:
     """The share's pairs with vanilla, as columns. Raises IntegrityError."""
     coin, progress = pair_coin("pairs", cell, share), pair_progress(report, share, stage=stage)
     samples = sample_pairs(method, base, share, coin, progress, AA_EVERY)
     return {
-        "lat_samples_ns": samples.method_ns,
-        "base_samples_ns": samples.base_ns,
-        "aa_first_samples_ns": [first for first, _ in samples.aa_ns],
-        "aa_second_samples_ns": [second for _, second in samples.aa_ns],
+        **samples.columns(("lat_samples_ns", "base_samples_ns")),
+        **_columns(samples.aa, AA_SAMPLES, samples.without_waits),
         "wall_samples_ns": method.walls(share.calls),
         "lat_page_faults": round(statistics.mean(method.faults)),
         "base_page_faults": round(statistics.mean(base.faults)),
@@ -205,7 +246,10 @@ def time_pairs(
         "pair_order": samples.order,
         "baseline_status": Status.OK,
         "process_reason": share.reason,
-        "ratio_reason": samples.busy,
+        "waits_left_out": samples.without_waits or None,
+        "timed_rel_l2_samples": samples.rel_l2,
+        "timed_top1_samples": samples.top1,
+        "notes": method.process.notes,
     }
 
 
@@ -225,7 +269,7 @@ def pair_progress(
 
 def time_unpaired(
     method: Arm, cell: Cell, report: worker.Report, calls: int = 1, stage: str = "latency"
-) -> Row:
+) -> dict[str, Any]:
     """The method's own samples, where there is no vanilla to pair them with: each of so many calls
     or more."""
     call_ns = max(method(0), 1)
@@ -233,21 +277,16 @@ def time_unpaired(
     count = max(3, min(cell.plan.pairs, int(cell.plan.budget_s * 1e9 / (calls * call_ns))))
     samples = []
     method.reset()
-    waited_ns = linux.waited_ns()
-    with timing_loop(method.guard) as elapsed_ns:
+    with timing_loop():
         for i in range(count):
             report(stage, i, count)
-            if i == count // 2:
-                method.keep_next()
             samples.append(method.sample(i, calls))
-        wall_ns = elapsed_ns()
-    method.check_clocks(int(statistics.median(samples)))
-    accounted_ns = calls * sum(samples) + sum(method.between)
-    integrity.check_untimed_share(accounted_ns, wall_ns, linux.waited_ns() - waited_ns)
-    method.check_replay()
+            method.given.clear()
+    method.check_streams(int(statistics.median(samples)))
     return {
         "lat_samples_ns": samples,
         "wall_samples_ns": method.walls(calls),
         "lat_page_faults": round(statistics.mean(method.faults)),
         "calls_per_sample": calls,
+        "notes": method.process.notes,
     }

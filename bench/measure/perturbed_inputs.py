@@ -49,6 +49,12 @@ class PerturbedInputs:
         self.batches[i][0].copy_(self.original[i])
         return self.batches[i]
 
+    def put(self, i: int, ids: Tensor) -> Input:
+        """Batch i with these token ids."""
+        i %= len(self)
+        self.batches[i][0].copy_(ids)
+        return self.batches[i]
+
     def perturbed(self, i: int) -> Input:
         """Batch i with its document tokens rotated, and a few of them replaced by others."""
         i %= len(self)

@@ -1,7 +1,7 @@
-"""Predictions of the method and of vanilla on the same rows, stored batch by batch.
+"""Predictions of one method, sent to the supervisor batch by batch, which stores them.
 
-A task's references never enter the process in which a method runs: the rows are read in a fork that
-leaves them out. Another process scores the stored predictions.
+A task's references never enter the process in which a method runs, and no method's process writes
+into the folder of results. Another process scores the stored predictions.
 """
 
 from __future__ import annotations
@@ -10,36 +10,83 @@ import hashlib
 import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 import torch
 
-from bench.execution import arms, encoded_rows, worker
-from bench.execution.spawn import run_in_fork
+from bench.execution import arms, worker
 from bench.measure import finite, integrity
 from bench.measure.perturbed_inputs import Input
 from bench.models.base import Family
 from bench.models.conversing import Conversing
 from bench.request.cell import Cell
 from bench.store import columns
-from bench.store.predictions import Predictions
 from tasks.base import Encoded, Row, Task
 from tasks.generated import GeneratedRow
 from tasks.loading import prompts
 
 
-def measure(request: dict[str, Any], report: worker.Report) -> columns.Row:
-    """Answers each row that has no stored prediction, with the method and then with vanilla.
-    Returns the tokens of a row before and after truncation."""
+def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
+    """Answers each row of the cell that isn't `done`: pairs of a row's id and the hash of its
+    input. Returns the tokens of a row before and after truncation, and as `scored` the longest
+    answered texts with the first logits that the method gave for them."""
     cell = Cell.from_json(request["cell"])
-    rows = run_in_fork(lambda: rows_without_references(cell))
     arms.prepare(cell)
-    tokens = predict(cell, rows, Path(request["results"]), "quality", report)
-    if request["baseline"]:
-        predict(cell.baseline(), rows, Path(request["results"]), "quality of vanilla", report)
-    return tokens
+    task, family = cell.build_task(), arms.load(cell, arms.method_of(cell))
+    arms.check_fit(cell, task, family)
+    rows, encoded = arms.inputs(cell, task, family.tokenizer)
+    asked = [*arms.batches(rows, cell.turns)]
+    later = [[prompts.question(row, family.tokenizer) for row in others] for _, *others in asked]
+    hashes = [_input_hash(*each) for each in zip(encoded, later, strict=True)]
+    done = {tuple(each) for each in request["done"]}
+    missing = [
+        i for i, turns in enumerate(asked) if any((row.id, hashes[i]) not in done for row in turns)
+    ]
+    # Rows of similar length share a batch, to keep padding small.
+    missing.sort(key=lambda i: len(encoded[i].ids))
+    stage, answered = request["stage"], len(asked) - len(missing)
+    report(stage, answered, len(asked))
+    scored: dict[str, Any] | None = None
+    groups = [*arms.batches(missing, cell.batch)]
+    for group in groups:
+        family.calls = 0
+        batch = arms.collate([encoded[i] for i in group], cell.device["kind"])
+        with torch.inference_mode(), finite.watched(family):
+            if cell.turns == 1:
+                answers = [[text] for text in family.generate(*batch, task.max_new_tokens)]
+            else:
+                answers = [_converse(family, batch, later[group[0]], task.max_new_tokens)]
+            if group is groups[-1] and request["keeps_first"]:
+                # Twice: by how much they differ is the method's own randomness.
+                first = [integrity.projected(arms.first_token(family, *batch)) for _ in range(2)]
+                scored = {"texts": group, "answers": first}
+        integrity.check_attention_ran(family)
+        records = [
+            {
+                "id": row.id,
+                "input_sha256": hashes[i],
+                "tokens_in": encoded[i].tokens_in,
+                "prediction": task.spell(row, text),
+                # The process that scores has the answers.
+                **({"removed": removed} if (removed := encoded[i].removed) else {}),
+            }
+            for i, texts in zip(group, answers, strict=True)
+            for row, text in zip(asked[i], texts, strict=True)
+        ]
+        report.send("predictions", records=records)
+        answered += len(group)
+        report(stage, answered, len(asked))
+    tokens_in = sum(row.tokens_in for row in encoded)
+    tokens_seen = sum(len(row.ids) for row in encoded)
+    texts = [first for first, *_ in asked]
+    words = known_words(task, texts, encoded, family.tokenizer)
+    return dict(words) | {
+        "tokens_in_mean": tokens_in / len(asked),
+        "tokens_in_estimated": any(row.estimated for row in encoded) or None,
+        "tokens_seen_mean": tokens_seen / len(asked),
+        "truncated_frac": 1 - tokens_seen / tokens_in,
+        "scored": scored,
+    }
 
 
 def known_words(
@@ -64,65 +111,6 @@ def _words(row: Row, encoded: Encoded, tokenizer: Any) -> int:
     if isinstance(row, GeneratedRow):
         return len(tokenizer.decode(encoded.ids, skip_special_tokens=True).split())
     return len(row.query.split()) + len(row.document.split())
-
-
-def rows_without_references(cell: Cell) -> list[Row]:
-    return [replace(row, references=(), support=()) for row in cell.rows().rows]
-
-
-def predict(
-    cell: Cell, rows: Sequence[Row], results: Path, stage: str, report: worker.Report
-) -> columns.Row:
-    """Stores one cell's predictions under results/predictions/<prediction key>."""
-    task, family = cell.build_task(), arms.load(cell, arms.method_of(cell))
-    arms.check_fit(cell, task, family)
-    asked = [*arms.batches(rows, cell.turns)]
-    texts = [first for first, *_ in asked]
-    encoded = encoded_rows.encoded(cell, task, texts, family.tokenizer)
-    later = [[prompts.question(row, family.tokenizer) for row in others] for _, *others in asked]
-    hashes = [_input_hash(*each) for each in zip(encoded, later, strict=True)]
-    stored = Predictions(results / "predictions", cell.prediction_key)
-    done = stored.done()
-    missing = [
-        i
-        for i, turns in enumerate(asked)
-        if any(done.get(row.id, {}).get("input_sha256") != hashes[i] for row in turns)
-    ]
-    # Rows of similar length share a batch, to keep padding small.
-    missing.sort(key=lambda i: len(encoded[i].ids))
-    answered = len(asked) - len(missing)
-    report(stage, answered, len(asked))
-    for group in arms.batches(missing, cell.batch):
-        family.calls = 0
-        batch = arms.collate([encoded[i] for i in group], cell.device["kind"])
-        with torch.inference_mode(), finite.watched(family):
-            if cell.turns == 1:
-                answers = [[text] for text in family.generate(*batch, task.max_new_tokens)]
-            else:
-                answers = [_converse(family, batch, later[group[0]], task.max_new_tokens)]
-        integrity.check_attention_ran(family)
-        stored.append(
-            {
-                "id": row.id,
-                "input_sha256": hashes[i],
-                "tokens_in": encoded[i].tokens_in,
-                "prediction": task.spell(row, text),
-                # The process that scores has the answers.
-                **({"removed": removed} if (removed := encoded[i].removed) else {}),
-            }
-            for i, texts in zip(group, answers, strict=True)
-            for row, text in zip(asked[i], texts, strict=True)
-        )
-        answered += len(group)
-        report(stage, answered, len(asked))
-    tokens_in = sum(row.tokens_in for row in encoded)
-    tokens_seen = sum(len(row.ids) for row in encoded)
-    return known_words(task, texts, encoded, family.tokenizer) | {
-        "tokens_in_mean": tokens_in / len(asked),
-        "tokens_in_estimated": any(row.estimated for row in encoded) or None,
-        "tokens_seen_mean": tokens_seen / len(asked),
-        "truncated_frac": 1 - tokens_seen / tokens_in,
-    }
 
 
 def _input_hash(encoded: Encoded, later: Sequence[Sequence[int]]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from bench.execution import worker
 from bench.measure import paired_timing
@@ -43,7 +44,7 @@ def time_pairs(
     report: worker.Report,
     share: PairShare,
     stage: str = "latency",
-) -> Row:
+) -> dict[str, Any]:
     """The share's pairs with vanilla, and after them those with the exact twin, as columns. Raises
     IntegrityError."""
     columns = paired_timing.time_pairs(method, base, cell, report, share, stage)
@@ -53,9 +54,5 @@ def time_pairs(
     progress = paired_timing.pair_progress(report, share, share.pairs, stage)
     of_twin = replace(share, pairs=share.twin_pairs)
     samples = paired_timing.sample_pairs(method, twin, of_twin, coin, progress)
-    return columns | {
-        "ratio_reason": columns["ratio_reason"] or samples.busy,
-        "engine_lat_samples_ns": samples.method_ns,
-        "engine_samples_ns": samples.base_ns,
-        "engine_pair_order": samples.order,
-    }
+    names = ("engine_lat_samples_ns", "engine_samples_ns")
+    return columns | samples.columns(names) | {"engine_pair_order": samples.order}

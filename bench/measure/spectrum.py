@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from bench.errors import RequestError
-from bench.execution import arms, encoded_rows, worker
+from bench.execution import arms, worker
 from bench.request.cell import Cell
 from methods.base import Layer, Method, SequenceInfo
 
@@ -41,13 +41,12 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     arms.prepare(cell)
     recorder = HiddenStateRecorder()
     family = arms.load(cell, recorder)
-    rows = cell.rows().rows
     total: Tensor | None = None
     tokens: list[int] = []
     with torch.inference_mode():
-        inputs = encoded_rows.encoded(cell, cell.build_task(), rows, family.tokenizer)
+        inputs = arms.inputs(cell, cell.build_task(), family.tokenizer).encoded
         for done, encoded in enumerate(inputs):
-            report("spectrum", done, len(rows))
+            report("spectrum", done, len(inputs))
             if len(encoded.ids) < 2 * BINS:
                 continue
             ids, sequence = arms.collate([encoded], cell.device["kind"])

@@ -2,185 +2,168 @@
 
 from __future__ import annotations
 
-import gc
+import math
 import resource
-import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter_ns
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from bench.execution import arms
 from bench.host import linux
-from bench.measure import clocks, integrity, process_state
+from bench.measure import integrity, left_behind, torch_state
 from bench.measure.failed_check import fail_check
 from bench.measure.gpu_call import GpuTimer, check_streams
-from bench.measure.other_work import OtherThreads
 from bench.measure.perturbed_inputs import PerturbedInputs
-from bench.measure.replaced_functions import Functions
 from bench.models.base import Family
 from methods.base import Method
 
 Forward = Callable[[], Tensor]
 """A call of the model that gives logits."""
+Drawn = Sequence[Mapping[str, Tensor]]
+"""Inputs of as many calls, as tensors by name."""
 
-REPLAY_SEED = 1
-KEPT_BYTES = 32 << 20
-FAULT_NS = 500
-"""What a page takes that the kernel gives anew, filled with zeros."""
-FAULTS_FRAC = 0.01
-"""Of a call: what such pages may take. Where freed memory is kept, vanilla needs next to none."""
+KEPT_LOGITS = 4096
+"""Of each timed call, evenly spaced."""
 
 
-class ProcessGuard:
-    """This process before its method was built: its threads, its global state and the functions
-    that it runs on. `claim` tells the supervisor what a sample of an arm took."""
+class Process:
+    """This process before its method was built: torch's global state, its threads, and on a GPU
+    the timer. `notes` are remarks for the row."""
 
-    def __init__(
-        self, device: str = "cpu", claim: Callable[[int, int], None] = lambda arm, took_ns: None
-    ) -> None:
-        self.threads = OtherThreads(device)
-        self.functions = Functions()
-        self.state = process_state.snapshot()
-        self.claim = claim
-        self.keeps_memory = _keeps_memory()
+    def __init__(self, device: str = "cpu") -> None:
+        # A large enough operation starts all of torch's threads.
+        torch.ones(torch.get_num_threads() << 16, device=device).sin_().sum().item()
+        self.state = torch_state.snapshot()
+        self.threads = left_behind.thread_ids()
         self.gpu_timer = GpuTimer() if device == "cuda" else None
+        self.notes: list[str] = []
+
+    def restore(self) -> None:
+        """Put torch's global state back; the first time that a method changed some is noted."""
+        for name in torch_state.restore(self.state):
+            note = f"the method changes global state: {name}"
+            if note not in self.notes:
+                self.notes.append(note)
 
 
-@dataclass
+class Answer(NamedTuple):
+    """Of a timed call: some of its logits, and the numbers of the largest of each row."""
+
+    logits: Tensor
+    first: Tensor
+
+    @classmethod
+    def of(cls, logits: Tensor) -> Answer:
+        flat = logits.detach().flatten()
+        step = math.ceil(len(flat) / KEPT_LOGITS)
+        return cls(flat[::step].float().cpu(), logits.argmax(-1).flatten().cpu())
+
+
+@dataclass(eq=False)
 class Arm:
     """One timed call of the model with `method` in it: by the monotonic clock on the CPU, by events
     on a GPU (bench.measure.gpu_call). Called with the number of an input, it returns nanoseconds.
 
-    guard    this process before the method was built
-    active   nanoseconds that each call at least ran or slept outside the timed region, instead of
-             waiting for a processor
+    process  this process before the method was built
     between  nanoseconds of what the harness needs between timed calls
-    hidden   nanoseconds of each call by the kernel's clock, on a GPU by the host's, less those by
-             the clock that times it
+    waits    nanoseconds of each call in which its main thread waited for a processor
     left     on a GPU, nanoseconds from the end of each call until all streams were idle
-    other    nanoseconds that threads which aren't torch's computed in each call, and its own
     faults   page faults of each call
     wall     on a GPU, nanoseconds of each call by the host's clock, kernel launches included
-    replay   once `keep_next` was called: what repeats a timed call, and the logits that it gave
+    given    the answer of each call
     """
 
     family: Family
     method: Method
     inputs: PerturbedInputs
     device: str
-    guard: ProcessGuard = field(default_factory=ProcessGuard)
-    active: list[int] = field(default_factory=list)
+    process: Process = field(default_factory=Process)
     between: list[int] = field(default_factory=list)
-    hidden: list[int] = field(default_factory=list)
+    waits: list[int] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
-    other: list[tuple[int, int]] = field(default_factory=list)
     faults: list[int] = field(default_factory=list)
     wall: list[int] = field(default_factory=list)
+    given: list[Answer] = field(default_factory=list)
     last: Tensor | None = None
-    replay: tuple[Forward, Tensor] | None = None
-    keeps: bool = False
 
-    def __call__(self, i: int) -> int:
-        waited, entered, between = linux.waited_ns(), perf_counter_ns(), len(self.between)
+    def __call__(self, i: int, drawn: Mapping[str, Tensor] | None = None) -> int:
         self.family.method = self.method
-        forward = self.prepared(i)
-        timed = self._on_cuda if self.device == "cuda" else self._on_cpu
-        if self.keeps:
-            torch.manual_seed(REPLAY_SEED)
-        attended, others = self.family.calls, self.guard.threads.cpu_ns()
-        collects, faults = gc.isenabled(), page_faults()
-        took, logits = timed(forward)
+        forward = self.prepared(i, drawn)
+        attended, faults, waited = self.family.calls, page_faults(), linux.waited_ns()
+        took, logits = self.timed(forward)
+        self.waits.append(linux.waited_ns() - waited)
         self.faults.append(page_faults() - faults)
-        self.other.append((self.guard.threads.computed_ns(others), took))
-        process_state.check(self.guard.state, collects)
+        self.process.restore()
+        self.check(logits, attended)
+        return took
+
+    def check(self, logits: Tensor, attended: int) -> None:
+        """Keep the answer of a call. Raises IntegrityError for one that is no plain tensor, that
+        is the last one's, or that was given without a call of the method."""
         integrity.check_plain_tensor(logits)
         if self.last is not None and torch.equal(logits, self.last):
             fail_check("returns a cached output: another input gave the same")
         self.check_attended(attended)
-        if self.keeps:
-            self.replay, self.keeps = (self.repeated(i), logits), False
+        self.given.append(Answer.of(logits))
         self.last = logits
-        del logits
-        self.add_active(entered, waited, took + sum(self.between[between:]))
-        return took
 
     def check_attended(self, before: int) -> None:
         """Raises IntegrityError when the timed call, before which the method had attended so often,
         didn't run it."""
         integrity.check_attention_ran(self.family, before)
 
-    def add_active(self, entered: int, waited: int, known_ns: int) -> None:
-        """Record how long a call was active beside `known_ns`: `entered` is the clock at its start,
-        `waited` is `linux.waited_ns` before that. It is a lower bound, as all waits of the call are
-        subtracted: no reading tells one just before the timed region from one in it."""
-        untimed = perf_counter_ns() - entered - known_ns
-        waits = linux.waited_ns() - waited
-        self.active.append(max(0, untimed - waits))
-        # What a clock seems to hide, or a stream to leave, may be such a wait, too.
-        for recorded in (self.hidden, self.left):
-            if recorded:
-                recorded[-1] -= waits
-
     def of(self, method: Method) -> Arm:
         """An arm of another method at the same inputs."""
-        return Arm(self.family, method, self.inputs, self.device, self.guard)
+        return Arm(self.family, method, self.inputs, self.device, self.process)
 
-    def prepared(self, i: int) -> Forward:
-        """What call i times."""
-        return partial(arms.first_token, self.family, *self.inputs.perturbed(i))
+    def draw(self, i: int, calls: int) -> Drawn | None:
+        """New inputs of `calls` calls from number i on, for both arms of a pair."""
+        return [{"ids": self.inputs.perturbed(i + j)[0].clone()} for j in range(calls)]
 
-    def repeated(self, i: int) -> Forward:
-        """What repeats call i, the last one."""
-        ids, sequence = self.inputs.current(i)
-        return partial(arms.first_token, self.family, ids.clone(), sequence)
+    def prepared(self, i: int, drawn: Mapping[str, Tensor] | None) -> Forward:
+        """What call i times, on the drawn input or on a new one."""
+        given = self.inputs.put(i, drawn["ids"]) if drawn else self.inputs.perturbed(i)
+        return partial(arms.first_token, self.family, *given)
+
+    @property
+    def most_calls(self) -> int:
+        """That `answered` may make after one `read`."""
+        return 1 << 20
+
+    def drawn(self, calls: int) -> dict[str, Tensor]:
+        """New inputs of so many calls of `answered`, here or in another process."""
+        inputs = self.draw(0, calls) or []
+        return {str(i): one["ids"] for i, one in enumerate(inputs)}
+
+    def read(self, inputs: Mapping[str, Tensor]) -> None:
+        """Prepare untimed for the calls on these inputs."""
+
+    def answered(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Logits of a call on each of the inputs."""
+        self.family.method = self.method
+        return {i: self.prepared(int(i), {"ids": ids})().float() for i, ids in inputs.items()}
 
     def catch_up(self, calls: int) -> None:
         """Does untimed what keeps it beside another arm that makes so many calls: nothing, where
         no call depends on those before."""
 
-    def keep_next(self) -> None:
-        """Have the next call keep what repeats it and its logits, for `check_replay`."""
-        self.keeps = True
-
-    def check_replay(self) -> None:
-        """Raises IntegrityError when the kept input of a timed call now gives other logits."""
-        if self.replay is not None:
-            forward, expected = self.replay
-            self.family.method = self.method
-            torch.manual_seed(REPLAY_SEED)
-            integrity.check_same(forward(), expected, "when it was timed")
-
-    def check_memory_kept(self) -> None:
-        """Raises IntegrityError when the calls need pages anew, though this process keeps what it
-        frees: another method gave them back."""
-        # A tenth of the calls may find the heap too small, by chance or as it grows.
-        counted = len(self.faults) - len(self.faults) // 10
-        pages = statistics.mean(sorted(self.faults)[:counted])
-        call_ns = statistics.median(took for _, took in self.other)
-        if self.guard.keeps_memory and pages * FAULT_NS > FAULTS_FRAC * call_ns:
-            fail_check(
-                f"gives memory back that vanilla needs: {pages:,.0f} pages in each of its calls"
-            )
-
-    def check_clocks(self, call_ns: int) -> None:
-        """Raises IntegrityError when calls of about `call_ns` take longer than they seem to."""
-        clocks.check_calls(self.hidden, call_ns)
-        check_streams(self.left, call_ns)
-
-    def sample(self, i: int, calls: int) -> int:
+    def sample(self, i: int, calls: int, drawn: Drawn | None = None) -> int:
         """Sample i: the mean nanoseconds of `calls` calls."""
-        started = perf_counter_ns()
-        timed_ns = sum(self(i * calls + j) for j in range(calls))
-        self.guard.claim(id(self), perf_counter_ns() - started)
-        return timed_ns // calls
+        spans = (self(i * calls + j, drawn[j] if drawn else None) for j in range(calls))
+        return sum(spans) // calls
+
+    def check_streams(self, call_ns: int) -> None:
+        """Raises IntegrityError when work of a call goes on after it."""
+        check_streams(self.left, call_ns)
 
     def reset(self) -> None:
         """Forget what was recorded of the calls so far."""
-        for name in ("active", "between", "hidden", "left", "other", "faults", "wall"):
+        for name in ("between", "waits", "left", "faults", "wall", "given"):
             getattr(self, name).clear()
 
     def walls(self, calls: int) -> list[int] | None:
@@ -188,19 +171,14 @@ class Arm:
         starts = range(0, len(self.wall), calls)
         return [sum(self.wall[i : i + calls]) // calls for i in starts] or None
 
-    def _on_cpu(self, forward: Forward) -> tuple[int, Tensor]:
-        before = clocks.kernel_ns()
-        started = perf_counter_ns()
-        logits = forward()
-        took = perf_counter_ns() - started
-        self.hidden.append(clocks.kernel_ns() - before - took)
-        return took, logits
-
-    def _on_cuda(self, forward: Forward) -> tuple[int, Tensor]:
-        assert self.guard.gpu_timer is not None
-        timed = self.guard.gpu_timer(forward)
+    def timed(self, forward: Forward) -> tuple[int, Tensor]:
+        """Nanoseconds of a call, and its logits."""
+        if self.process.gpu_timer is None:
+            started = perf_counter_ns()
+            logits = forward()
+            return perf_counter_ns() - started, logits
+        timed = self.process.gpu_timer(forward)
         self.wall.append(timed.wall)
-        self.hidden.append(timed.hidden)
         self.left.append(timed.left)
         self.between.append(timed.flush)
         return timed.took, timed.logits
@@ -208,12 +186,3 @@ class Arm:
 
 def page_faults() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-
-
-def _keeps_memory() -> bool:
-    """Whether an allocation gets the pages of one that was freed."""
-    before = 0
-    for _ in range(2):
-        before = page_faults()
-        torch.ones(KEPT_BYTES // 4)
-    return page_faults() - before < 100

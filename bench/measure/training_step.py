@@ -3,11 +3,9 @@ and batches, or measures the peak memory of one cold step."""
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from time import perf_counter_ns
 from typing import Any
 
 import torch
@@ -16,15 +14,14 @@ from torch import Tensor
 
 from bench.execution import arms, worker
 from bench.host import linux, torch_host
-from bench.measure import integrity, memory, paired_timing, process_state
+from bench.measure import integrity, memory, outside, paired_timing
 from bench.measure.pair_shares import PairShare
-from bench.measure.paired_timing import INPUTS, warm_up
+from bench.measure.paired_timing import warm_up
 from bench.measure.perturbed_inputs import PerturbedInputs
-from bench.measure.timed_call import Arm, ProcessGuard, page_faults
+from bench.measure.timed_call import Arm, Forward, Process
 from bench.models.base import Family
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
-from bench.store.columns import Row
 from bench.train.batches import IGNORED, Batch, BatchLoader
 from bench.train.optimizer import adamw, load_for_training
 from methods.base import SequenceInfo
@@ -44,10 +41,9 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     else:
         worker.keep_freed_memory(worker.Kept(request["kept"]))
     arms.prepare(cell, timed=arm is None, costs=True)
-    guard = ProcessGuard(device, report.claim)
-    family = start(cell)
-    if arm == BASELINE:
-        family.method = arms.vanilla()
+    process = Process(device)
+    vanilla = arm == BASELINE or "outside" in request
+    family = start(cell, vanilla)
     batches = rows(cell, family)
     if arm:
         report("memory of training")
@@ -57,15 +53,18 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     inputs = PerturbedInputs([(b.ids, b.sequence) for b in batches])
     targets = [batch.target for batch in batches]
     method, base = (
-        StepArm(family, one, inputs, device, guard, targets=targets)
+        StepArm(family, one, inputs, device, process, targets=targets)
         for one in (family.method, arms.vanilla())
     )
+    if "outside" in request:
+        warm_up(base, paired_timing.WARM_BASE)
+        outside.serve(report.link, base)
+        return {}
     if "share" in request:
         warm_up(method, paired_timing.WARM_METHOD)
         warm_up(base, paired_timing.WARM_BASE)
-        share = PairShare(**request["share"])
-        return paired_timing.time_pairs(method, base, cell, report, share, STAGE)
-    result: Row = {"timed_tokens": inputs.tokens} | warm_up(method)
+        return _timed(method, base, cell, report, PairShare(**request["share"]))
+    result: dict[str, Any] = {"timed_tokens": inputs.tokens, **warm_up(method)}
     is_baseline = cell.method["name"] == BASELINE
     failure = {} if is_baseline else paired_timing.vanilla_failure(base)
     if is_baseline or failure:
@@ -73,22 +72,31 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
         return result | unpaired | failure
     warm_up(base)
     share, *others = paired_timing.plan_pairs(method, base, cell, ready_ns)
-    result |= paired_timing.time_pairs(method, base, cell, report, share, STAGE)
-    return result | ({"shares": [asdict(one) for one in others]} if others else {})
+    result |= _timed(method, base, cell, report, share)
+    return result | {"shares": [asdict(one) for one in others]}
 
 
-def start(cell: Cell) -> Family:
-    """The model in training mode with the cell's method: as its recipe starts, or as loaded where
-    the cell has no recipe. Raises Unsupported."""
+def _timed(
+    method: StepArm, base: StepArm, cell: Cell, report: worker.Report, share: PairShare
+) -> dict[str, Any]:
+    columns = paired_timing.time_pairs(method, base, cell, report, share, STAGE)
+    outside.time_here(report, method, share, columns)
+    return columns
+
+
+def start(cell: Cell, vanilla: bool = False) -> Family:
+    """The model in training mode with the cell's method, or with vanilla: as its recipe starts, or
+    as loaded where the cell has no recipe. Raises Unsupported."""
     if cell.recipe is not None:
-        return load_for_training(cell, cell.method)
-    return arms.load(cell, arms.method_of(cell), training=True)
+        return load_for_training(cell, cell.baseline().method if vanilla else cell.method)
+    method = arms.vanilla() if vanilla else arms.method_of(cell)
+    return arms.load(cell, method, training=True)
 
 
 def rows(cell: Cell, family: Family) -> list[Batch]:
     task = cell.build_task()
     arms.check_fit(cell, task, family)
-    needed = INPUTS * cell.batch
+    needed = arms.INPUTS * cell.batch
     longest = sorted(cell.rows().rows[: max(64, needed)], key=lambda row: -len(row.document))
     longest = (longest * -(-needed // len(longest)))[:needed]
     loader = BatchLoader(
@@ -98,14 +106,16 @@ def rows(cell: Cell, family: Family) -> list[Batch]:
     return [loader.collate(group) for group in arms.batches(longest, cell.batch)]
 
 
-def step(family: Family, optimizer: torch.optim.Optimizer, batch: Batch) -> None:
+def step(family: Family, optimizer: torch.optim.Optimizer, batch: Batch) -> Tensor:
+    """Returns the loss, []."""
     optimizer.zero_grad()
     loss, _ = family.learned(*batch)
     loss.backward()
     optimizer.step()
+    return loss.detach()
 
 
-@dataclass
+@dataclass(eq=False)
 class StepArm(Arm):
     """One timed training step with `method` in the model, on perturbed inputs."""
 
@@ -115,20 +125,18 @@ class StepArm(Arm):
         self.now = torch_host.clock(self.device)
         self.optimizer = adamw(self.family.model, ADAMW_OPTIONS)
 
-    def __call__(self, i: int) -> int:
-        waited, entered = linux.waited_ns(), perf_counter_ns()
-        self.family.method = self.method
-        batch = Batch(*self.inputs.perturbed(i), self.targets[i % len(self.targets)])
-        attended, others = self.family.calls, self.guard.threads.cpu_ns()
-        collects, faults, started = gc.isenabled(), page_faults(), self.now()
-        step(self.family, self.optimizer, batch)
-        took = self.now() - started
-        self.faults.append(page_faults() - faults)
-        self.other.append((self.guard.threads.computed_ns(others), took))
-        process_state.check(self.guard.state, collects)
+    def prepared(self, i: int, drawn: Mapping[str, Tensor] | None) -> Forward:
+        given = self.inputs.put(i, drawn["ids"]) if drawn else self.inputs.perturbed(i)
+        batch = Batch(*given, self.targets[i % len(self.targets)])
+        return partial(step, self.family, self.optimizer, batch)
+
+    def timed(self, forward: Forward) -> tuple[int, Tensor]:
+        started = self.now()
+        loss = forward()
+        return self.now() - started, loss
+
+    def check(self, logits: Tensor, attended: int) -> None:
         integrity.check_attention_ran(self.family, attended)
-        self.add_active(entered, waited, took)
-        return took
 
 
 def peak(family: Family, batch: Batch, device: str) -> int | None:

@@ -67,6 +67,33 @@ def paired_ratio(
     return ProcessRatio(ratio, len(medians), math.expm1(float(medians.std(ddof=1))) * 100)
 
 
+def unpaired_ratio(
+    ours: ArrayLike, our_process: ArrayLike, others: ArrayLike, other_process: ArrayLike
+) -> paired.Ratio:
+    """The ratio of two series of times that were taken apart in each of some rounds, over the
+    rounds that have both: the geometric mean of the ratios of their medians, and Student's t over
+    them. One round is one draw of a normal distribution with ASSUMED_SD_PCT. Raises ValueError
+    without a round."""
+    series = [(np.asarray(ns, float), np.asarray(at)) for ns, at in
+              ((ours, our_process), (others, other_process))]  # fmt: skip
+    shared = sorted(set(series[0][1].tolist()) & set(series[1][1].tolist()))
+    if not shared:
+        raise ValueError("no round has both times")
+    logs = np.array(
+        [np.subtract(*(np.log(np.median(ns[at == one])) for ns, at in series)) for one in shared]
+    )
+    centre, count = float(logs.mean()), len(logs)
+    if count == 1:
+        reach = NormalDist().inv_cdf(0.975) * math.log1p(ASSUMED_SD_PCT / 100)
+        p = 1.0
+    else:
+        error = float(logs.std(ddof=1)) / math.sqrt(count)
+        reach = student_t_quantile(count - 1) * error
+        p = student_t_p(abs(centre) / error, count - 1) if error else float(not centre)
+    ratio, lo, hi = (math.exp(centre + side * reach) for side in (0, -1, 1))
+    return paired.Ratio(ratio, lo, hi, p, count)
+
+
 def _of_one(within: paired.Ratio, assumed_sd_pct: float) -> paired.Ratio:
     """One process's ratio as that of any process, the two errors being independent."""
     if not assumed_sd_pct:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypedDict, Union, get_ar
 
 from bench.status import QualityComparison, QualityVerdict, Status, Verdict, WeightsProtocol
 from bench.store.decoding_columns import DecodingColumns
+from bench.store.witness_columns import WitnessColumns
 
 SCHEMA_VERSION = 1
 
@@ -161,7 +162,7 @@ class GeneralColumns(TypedDict, total=False):
     ratio_ci_hi: Annotated[float | None, "upper end"]
     ratio_p: Annotated[float | None, "larger of the sign-flip p-value and Student's over processes"]
     ratio_ci_method: Annotated[str | None, "what it covers; null: an older row, only its pairs"]
-    ratio_reason: Annotated[str | None, "why there is no ratio"]
+    ratio_reason: Annotated[str | None, "why there is no ratio, or no verdict"]
     n_processes: Annotated[int | None, "processes that timed the pairs; null: one, in an older row"]
     ratio_same_engine: Annotated[float | None, "the same against exact attention by its engine"]
     ratio_same_engine_ci_lo: Annotated[float | None, "lower end of its 95 % interval"]
@@ -293,7 +294,7 @@ class GeneralColumns(TypedDict, total=False):
     train_reason: Annotated[str | None, "why there is no figure of training"]
 
 
-class Row(GeneralColumns, DecodingColumns, total=False):
+class Row(GeneralColumns, DecodingColumns, WitnessColumns, total=False):
     """A row inside the process. One that a store has read has every column; others have those
     known so far."""
 

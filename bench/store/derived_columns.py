@@ -15,11 +15,12 @@ from bench.statistics import between_processes, scores
 from bench.statistics import paired as stats
 from bench.statistics.constants import ASSUMED_SD_PCT
 from bench.status import Status, Verdict
-from bench.store import chance_level, derived_decoding, quality_arms
-from bench.store.columns import FUSED_KERNEL, WIDENED_TO_ALONE, Row
+from bench.store import chance_level, derived_decoding, quality_arms, witness
+from bench.store.columns import COLUMNS, FUSED_KERNEL, WIDENED_TO_ALONE, Row
 from bench.store.predictions import Predictions
 from bench.store.quality_verdict import quality_verdict
 from bench.store.scoring import documents, scored
+from bench.store.witness_columns import NAMES
 from tasks.base import Task
 from tasks.loading import truncation
 from tasks.metrics import buckets
@@ -27,6 +28,7 @@ from tasks.metrics import buckets
 AGREE_SLACK_BYTES = 16 << 20
 KV_AGREE, KV_SLACK_BYTES = 1.02, 1 << 20
 
+TRAIN_WITNESS = [name for name in NAMES if f"train_{name}" in COLUMNS]
 _SAME_NAME = (
     "ratio", "ratio_ci_lo", "ratio_ci_hi", "ratio_p", "n_pairs", "aa_noise_pct", "verdict",
 )  # fmt: skip
@@ -41,6 +43,7 @@ TRAINING = {name: f"train_{name}" for name in _SAME_NAME} | {
     "ratio_reason": "train_reason",
     "large_memory_kept": "large_memory_kept",
     "timed_tokens": "timed_tokens",
+    **witness.names("train_", TRAIN_WITNESS),
 }
 """Columns of a latency → their names where the samples are training steps."""
 
@@ -209,7 +212,8 @@ def latency(samples: Mapping[str, Any], seed: int, widen: bool = True) -> Row:
     shared = _ratio(
         samples["lat_samples_ns"], base, samples.get("pair_process"), alone, seed, widen
     )
-    ratio = shared.ratio
+    inside = shared.ratio
+    ratio, outside, note = witness.witnessed(samples, inside)
     noise = stats.aa_noise_pct(*aa, ratio.n, seed)
     aa_verdict = stats.verdict(stats.paired_ratio(*aa, seed), noise) if aa[0] else None
     columns |= {
@@ -225,6 +229,9 @@ def latency(samples: Mapping[str, Any], seed: int, widen: bool = True) -> Row:
         "verdict": Verdict(stats.verdict(ratio, noise)),
         "aa_verdict": Verdict(aa_verdict) if aa_verdict else None,
     }
+    columns |= cast(Row, outside)
+    if note and stats.verdict(inside, noise) != columns["verdict"]:
+        columns["verdict"] = Verdict.UNDECIDED
     if widen:
         covers = f"t over {shared.processes} processes"
         if shared.processes == 1:

@@ -16,9 +16,10 @@ from typing import Any
 from omegaconf import OmegaConf
 
 import bench
-from bench.execution import arms
-from bench.measure import quality
+from bench.errors import RunError
+from bench.execution import stages
 from bench.request.cell import Cell
+from bench.status import Status
 from bench.store import derived_columns
 from tools.embedded import recipe as recipes
 from tools.embedded.entropy import entropies
@@ -26,11 +27,12 @@ from tools.embedded.entropy import entropies
 
 def figures(cell: Cell, results: Path | str) -> dict[str, Any]:
     """The quality of a cell as its row would have it: the metric with its interval, the number of
-    rows, and the score of the best constant answer. Predictions are kept under `results`. Measured
-    in this process: a factory needs neither deadline nor memory guard."""
-    arms.prepare(cell)
-    silent: Any = lambda *_: None  # noqa: E731
-    quality.predict(cell, quality.rows_without_references(cell), Path(results), "quality", silent)
+    rows, and the score of the best constant answer. Predictions are kept under `results`. Raises
+    RunError when there are none."""
+    run = stages.CellRun(cell, Path(results), stages.TRAINING_DEADLINE_S)
+    outcome = stages.predicted(run, "quality")
+    if outcome.status != Status.OK:
+        raise RunError(outcome.detail or outcome.status)
     columns: Any = derived_columns.quality(cell, Path(results), paired=False)
     interval = [end and round(end, 1) for end in (columns["ci_lo"], columns["ci_hi"])]
     return {

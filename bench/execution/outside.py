@@ -1,0 +1,122 @@
+"""Times calls of the method and of vanilla by the supervisor's clock, each in its own process: that
+of the method, and one that never imports it (bench.measure.outside). Imports no torch.
+
+While one of the two answers, the other is stopped: idle threads of OpenMP spin for milliseconds.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from multiprocessing.connection import Connection
+from time import perf_counter_ns
+from typing import Any
+
+from bench.execution.spawn import run_in_fork
+from bench.execution.supervisor import Running
+
+ECHOES = 3
+ANSWER_TOLERANCE = 0.05
+"""Of an answer's norm; summation order changes at most about a thousandth of it."""
+OWN_RANDOMNESS = 3.0
+"""By how many times its own randomness an answer may differ."""
+
+
+def time_both(
+    message: Mapping[str, Any],
+    method: Running,
+    vanilla: AbstractContextManager[Running],
+    scored: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """What the method's process asked for in its `message`: nanoseconds of a call of either arm,
+    and how the answers differ. With what the quality stage has `scored`, a `fault` where the method
+    gives another answer here. A `reason` where it can't be done."""
+    method.send_signal(signal.SIGSTOP)
+    try:
+        with vanilla as base, _connected(base) as asked_base, _connected(method) as asked:
+            try:
+                return _timed(message, (method, asked), (base, asked_base), scored)
+            finally:
+                method.send_signal(signal.SIGCONT)
+                asked.send_bytes(b"stop")
+    except (EOFError, OSError) as error:
+        detail = base.outcome().detail if not base.child.running else None
+        return {"reason": f"vanilla in a process without the method: {detail or error}"}
+    finally:
+        method.send_signal(signal.SIGCONT)
+
+
+def _timed(
+    message: Mapping[str, Any],
+    method: tuple[Running, Connection],
+    base: tuple[Running, Connection],
+    scored: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    calls = message["calls"]
+    _ask(base, b"echo")  # once it is loaded and warm
+    echo_ns = statistics.median(_ask(base, b"echo")[0] for _ in range(ECHOES))
+    drawn = [_ask(base, b"draw%d" % calls)[1] for _ in range(1 + message["samples"])]
+    base_ns, exact = _calls(base, drawn)
+    base[0].send_signal(signal.SIGSTOP)
+    method[0].send_signal(signal.SIGCONT)
+    method_ns, given = _calls(method, drawn)
+    text = _ask(method, b"text")[1] if scored else b""
+    result = run_in_fork(lambda: _compared(given, exact, text, scored))
+    for name, spans in (("lat_ns", method_ns), ("base_ns", base_ns)):
+        result[name] = [max(1, int((ns - echo_ns) / calls)) for ns in spans]
+    return result
+
+
+def _calls(
+    child: tuple[Running, Connection], drawn: Sequence[bytes]
+) -> tuple[list[int], list[bytes]]:
+    """Nanoseconds and answers of the calls on each of the inputs but the first."""
+    _ask(child, b"read" + drawn[0])
+    answered = [_ask(child, b"call" + inputs) for inputs in drawn][1:]
+    return [ns for ns, _ in answered], [answer for _, answer in answered]
+
+
+def _ask(child: tuple[Running, Connection], request: bytes) -> tuple[int, bytes]:
+    """Nanoseconds until the answer, and the answer. Raises OSError at the child's deadline, and
+    EOFError when it ends."""
+    running, connection = child
+    started = perf_counter_ns()
+    connection.send_bytes(request)
+    if not connection.poll(running.limits.left_s):
+        raise OSError("no answer before the deadline")
+    answer = connection.recv_bytes()
+    return perf_counter_ns() - started, answer
+
+
+def _connected(running: Running) -> Connection:
+    return Connection(os.dup(running.link.fileno()))
+
+
+def _compared(
+    given: Sequence[bytes], exact: Sequence[bytes], text: bytes, scored: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    import numpy as np
+    from safetensors.numpy import load
+
+    rel_l2: list[float] = []
+    top1: list[float] = []
+    for mine, other in zip(map(load, given), map(load, exact), strict=True):
+        for name in other.keys() & mine.keys():
+            a, b = mine[name], other[name]
+            if a.shape == b.shape:
+                rel_l2.append(float(np.linalg.norm(a - b) / (np.linalg.norm(b) or 1.0)))
+                top1.append(float((a.argmax(-1) == b.argmax(-1)).mean()))
+    result: dict[str, Any] = {"rel_l2": rel_l2, "top1": top1}
+    if scored and text:
+        first, again = (np.array(answer) for answer in scored["answers"])
+        timed, norm = load(text)["answer"], np.linalg.norm(first) or 1.0
+        differs, own = (float(np.linalg.norm(x - first) / norm) for x in (timed, again))
+        if not differs <= max(ANSWER_TOLERANCE, OWN_RANDOMNESS * own):
+            result["fault"] = (
+                f"gives another answer when it is timed than when it is scored: they differ by "
+                f"{differs:.3g} of the answer's norm, two answers when it is scored by {own:.3g}"
+            )
+    return result

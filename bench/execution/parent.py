@@ -1,0 +1,32 @@
+"""The process that those of a cell are forked from: it loads the model and encodes the inputs once.
+
+It never imports a method, and computes with one thread, as libgomp's threads don't survive a fork.
+Its malloc gives freed memory back from the start, as processes that measure peak memory need it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from bench.execution import arms, fork_server, loaded, worker
+from bench.request.cell import Cell
+
+
+def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
+    """Load the request's cell, say so, and fork children until the supervisor ends this process.
+    With `encodes`, inputs too: of all texts, or of those that are timed."""
+    cell = Cell.from_json(request["cell"])
+    worker.return_freed_memory()
+    torch.set_num_threads(1)
+    torch.manual_seed(cell.seed)
+    family = arms.load(cell, arms.vanilla())
+    inputs = None
+    if request["encodes"]:
+        count = None if request["encodes"] == "all" else arms.timed_texts(cell)
+        inputs = arms.inputs(cell, cell.build_task(), family.tokenizer, count)
+    loaded.parent = loaded.Loaded(cell, family, inputs)
+    report.send("loaded")
+    fork_server.serve(report.link)
+    return {}

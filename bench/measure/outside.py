@@ -1,0 +1,70 @@
+"""Calls that the supervisor times by its own clock, from its request to the answer.
+
+The method's process answers some after its pairs. So does a process that never imports the method,
+with vanilla, which also draws the inputs: no process sees one before it is asked for its answer.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from multiprocessing.connection import Connection
+from typing import Any
+
+import torch
+from safetensors.torch import load, save
+
+from bench.execution import arms, worker
+from bench.measure import integrity
+from bench.measure.pair_shares import PairShare
+from bench.measure.perturbed_inputs import Input
+from bench.measure.timed_call import Arm
+
+SAMPLE_NS = 20_000_000
+"""Shorter calls are grouped into samples of this length, well above what a message takes."""
+SAMPLES = 4
+"""Of each arm and process; one more before them finds cold caches."""
+
+
+def time_here(
+    report: worker.Report,
+    method: Arm,
+    share: PairShare,
+    columns: Mapping[str, Any],
+    scored: Input | None = None,
+) -> None:
+    """Have the supervisor time this process's method, whose pairs have these `columns`."""
+    fastest = min(*columns["lat_samples_ns"], *columns["base_samples_ns"])
+    samples = min(SAMPLES, len(columns["lat_samples_ns"]))
+    calls = min(math.ceil(SAMPLE_NS / max(1, fastest)), method.most_calls // (samples + 1))
+    if calls:
+        report.send("outside", calls=calls, samples=samples, process=share.process)
+        serve(report.link, method, scored)
+
+
+def serve(link: int, arm: Arm, scored: Input | None = None) -> None:
+    """Answer the supervisor's requests, four letters and what they are about, until there are no
+    more. `scored`: a batch that the quality stage has read."""
+    arm.reset()
+    with Connection(os.dup(link)) as connection:
+        while True:
+            try:
+                message = connection.recv_bytes()
+            except EOFError:
+                return
+            request, content = message[:4], message[4:]
+            reply = b""  # how long a message takes
+            if request == b"stop":
+                return
+            if request == b"draw":
+                reply = save(arm.drawn(int(content)))
+            elif request == b"read":
+                arm.read(load(content))
+            elif request == b"call":
+                reply = save(arm.answered(load(content)))
+            elif request == b"text" and scored is not None:
+                arm.family.method = arm.method
+                logits = arms.first_token(arm.family, *scored)
+                reply = save({"answer": torch.tensor(integrity.projected(logits))})
+            connection.send_bytes(reply)
