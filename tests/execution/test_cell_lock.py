@@ -117,12 +117,13 @@ def cell(tiny_t5, monkeypatch):
 )
 def test_the_same_cell_started_twice_at_once_runs_once(cell, tmp_path, status, force, reused):
     """This run waits while the other stores its row, then finds it."""
-    lock = os.open(tmp_path / f".{cell.key}.lock", os.O_RDWR | os.O_CREAT)
+    lock = (tmp_path / f".{cell.key}.lock").open("wb")
     fcntl.flock(lock, fcntl.LOCK_EX)
 
     def progress(*_):
-        Store(tmp_path).append([runner.unmeasured_row(cell, status, "")])
-        os.close(lock)
+        if not lock.closed:
+            Store(tmp_path).append([runner.unmeasured_row(cell, status, "")])
+            lock.close()
 
     row = bench.run(cell, tmp_path, force=force, progress=progress)
     assert row["reused"] == reused and row["attempt"] == (1 if reused else 2)

@@ -90,10 +90,10 @@ def latency(monkeypatch):
     """A function from what stands in for a child to what the stage of a cell makes of it."""
 
     def run(child, progress=None):
-        def supervise(module, request, *, progress, **limits):
-            return child({name: request[name] for name in request if name != "cell"}, progress)
+        def child_of(self, module, handlers=None, **request):
+            return child(request, self.progress)
 
-        monkeypatch.setattr(stages, "supervise", supervise)
+        monkeypatch.setattr(stages.CellRun, "child", child_of)
         cell = bench.compose("method=vanilla", "length=256", "n=2")
         return stages.latency(stages.CellRun(cell, Path(), 60, progress))
 
@@ -109,26 +109,26 @@ def test_the_samples_of_all_processes_come_into_one_row(latency):
         progress("load", 0, 0)
         progress("latency", 1, 4)
         if "share" not in request:
-            result = part(1, shares=shares, answer=[1.0], load_ns=7)
+            result = part(1, shares=shares, tokens=[1], load_ns=7, notes=["a"])
             return Outcome(Status.OK, "latency", result=result)
-        return Outcome(Status.OK, "latency", result=part(2, process_reason=None))
+        return Outcome(Status.OK, "latency", result=part(2, process_reason=None, notes=["a"]))
 
     outcome, columns = latency(child, lambda *words: reported.append(words))
     assert outcome.status == "ok"
-    first = {"kept": "all"}
-    assert requests == [first, *({**first, "share": one, "answer": [1.0]} for one in shares)]
+    first = {"kept": "all", "scored": None}
+    assert requests == [first, *({**first, "share": one, "tokens": [1]} for one in shares)]
     assert [stage for stage, *_ in reported] == ["load", "latency", "latency", "latency"]
     assert columns["pair_process"] == [0, 0, 1, 1, 2, 2] and columns["pair_order"] == "MVMVMV"
     assert columns["lat_samples_ns"] == [1, 1, 2, 2, 2, 2] and columns["wall_samples_ns"] is None
     assert columns["load_ns"] == 7 and columns["lat_page_faults"] == 7
-    assert not {"shares", "answer"} & columns.keys()
+    assert not {"shares", "tokens"} & columns.keys() and columns["notes"] == ["a"]
 
 
 def test_a_further_process_that_fails_fails_the_cell(latency):
     def child(request, progress):
         if "share" in request:
             return Outcome(Status.ERROR, "latency", "Cheat: answers otherwise")
-        result = part(1, shares=[{"process": 1}], answer=[1.0])
+        result = part(1, shares=[{"process": 1}])
         return Outcome(Status.OK, "latency", result=result)
 
     outcome, columns = latency(child)
@@ -136,42 +136,24 @@ def test_a_further_process_that_fails_fails_the_cell(latency):
     assert outcome.detail == "Cheat: answers otherwise\nin process 2 of 2"
 
 
-@pytest.mark.parametrize(
-    ("library", "ends", "kept"),
-    [
-        ("a.so", {"all": "oom_host", "by size": "ok"}, True),
-        ("a.so", {"all": "oom_host", "by size": "oom_host", "small": "ok"}, False),
-        ("a.so", {"all": "oom_host", "by size": "error", "small": "ok"}, False),
-        (None, {"all": "oom_host", "small": "ok"}, False),
-    ],
-)
-def test_what_runs_out_of_memory_is_timed_again_with_less_kept(
-    latency, monkeypatch, library, ends, kept
+@pytest.mark.parametrize("library", ["a.so", None])
+@pytest.mark.parametrize("arm", ["method", "vanilla"])
+def test_what_runs_out_of_memory_is_timed_again_with_large_blocks_kept_by_size(
+    latency, monkeypatch, library, arm
 ):
     monkeypatch.setattr(stages.kept_blocks, "library", lambda: library)
     tried = []
 
     def child(request, progress):
         tried.append(request["kept"])
-        return Outcome(Status(ends[request["kept"]]), "warmup", result=part(1))
-
-    outcome, columns = latency(child)
-    assert outcome.status == "ok" and tried == list(ends)
-    assert columns == {**part(1), "large_memory_kept": kept}
-
-
-@pytest.mark.parametrize("by_size", ["ok", "oom_host"])
-def test_what_vanilla_has_no_memory_for_is_timed_again_too(latency, monkeypatch, by_size):
-    monkeypatch.setattr(stages.kept_blocks, "library", lambda: "a.so")
-    ends = {"all": "oom_host", "by size": by_size, "small": "ok"}
-
-    def child(request, progress):
-        result = part(1, baseline_status=ends[request["kept"]])
-        return Outcome(Status.OK, "latency", result=result)
+        fits = "ok" if request["kept"] == "by size" else "oom_host"
+        ended, base = (fits, "ok") if arm == "method" else ("ok", fits)
+        return Outcome(Status(ended), "warmup", result=part(1, baseline_status=base))
 
     _, columns = latency(child)
-    kept = by_size == "ok"
-    assert (columns["baseline_status"], columns["large_memory_kept"]) == ("ok", kept)
+    assert tried == (["all", "by size"] if library else ["all"])
+    assert columns.get("large_memory_kept") == (True if library else None)
+    assert columns["baseline_status"] == ("ok" if library or arm == "method" else "oom_host")
 
 
 def needs_library(kept: str) -> None:
@@ -180,7 +162,7 @@ def needs_library(kept: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="malloc is told by glibc's mallopt")
-@pytest.mark.parametrize(("kept", "fresh_mib"), [("all", ()), ("by size", ()), ("small", (64,))])
+@pytest.mark.parametrize(("kept", "fresh_mib"), [("all", ()), ("by size", ())])
 def test_blocks_are_kept_when_they_are_freed(kept, fresh_mib):
     """Of 16 calls more than half: malloc needs some until it keeps a block."""
     needs_library(kept)

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 import pytest
 
 from bench.errors import RequestError
 from bench.execution import spawn, stages
 from bench.execution.channels import Channels
-from bench.execution.supervisor import supervise
+from bench.execution.supervisor import Limits, started, supervise
 from bench.host import host, linux
 from tests.conftest import ROOT
 
 
-@pytest.fixture(params=[(), ("json",)], ids=["subprocess", "forked"])
+@pytest.fixture(params=[False, True], ids=["subprocess", "forked"])
 def ended(request):
     """A function from how a child should end, and its limits, to its outcome."""
 
     def run(end: str, **limits):
-        settings = {"deadline_s": 60.0, "preload": request.param} | limits
+        server = spawn.fork_server({}, ("json",)) if request.param else None
+        settings = {"deadline_s": 60.0, "server": server} | limits
         return supervise("tests.execution.stub_child", {"end": end}, **settings)
 
     return run
@@ -135,15 +138,31 @@ def test_a_killed_fork_server_is_an_error_and_the_next_child_has_another():
             {"end": end},
             deadline_s=60,
             progress=progress,
-            preload=("json",),
+            server=spawn.fork_server({}, ("json",)),
         )
 
     run("well")
     [server] = spawn.fork_servers.values()
-    outcome = run("hang", lambda *_: server.process.kill())
+    outcome = run("hang", lambda *_: os.kill(server.child.pid, signal.SIGKILL))
     assert outcome.status == "error" and "SIGKILL" in outcome.detail
     assert run("well").status == "ok"
     assert [*spawn.fork_servers.values()] != [server]
+
+
+def test_children_of_one_server_run_at_once_and_a_handler_gets_their_messages():
+    server, told = spawn.fork_server({}, ("json",)), []
+    limits = Limits(time.monotonic() + 60)
+
+    def start_another(running, message):
+        told.append(message)
+        with started("tests.execution.stub_child", {"end": "well"}, limits, server) as other:
+            assert other.outcome().result == {"answer": 42}
+
+    outcome = supervise(
+        "tests.execution.stub_child", {"end": "tell"}, deadline_s=60, server=server,
+        handlers={"note": start_another},
+    )  # fmt: skip
+    assert outcome.result == {"answer": 42} and told == [{"kind": "note", "of": "é" * 100_000}]
 
 
 def test_a_fork_server_that_can_not_start_is_replaced_by_a_subprocess():
@@ -151,7 +170,7 @@ def test_a_fork_server_that_can_not_start_is_replaced_by_a_subprocess():
         "tests.execution.stub_child",
         {"end": "well"},
         deadline_s=60,
-        preload=("no.such.module",),
+        server=spawn.fork_server({}, ("no.such.module",)),
     )
     assert outcome.status == "ok"
 
@@ -160,8 +179,9 @@ def test_a_fork_server_that_can_not_start_is_replaced_by_a_subprocess():
     ("preload", "forked"), [("torch", True), ("tests.execution.cuda_started", False)]
 )
 def test_a_fork_that_cuda_did_not_survive_becomes_a_fresh_interpreter(preload, forked):
+    server = spawn.fork_server({}, (preload,))
     outcome = supervise(
-        "tests.execution.stub_child", {"end": "look"}, deadline_s=120, preload=(preload,)
+        "tests.execution.stub_child", {"end": "look"}, deadline_s=120, server=server
     )
     assert outcome.result == {"forked": forked}, outcome.detail
 
@@ -181,15 +201,16 @@ print(*sorted({*asked} - {"is_available", "device_count"}))  # those two ask NVM
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
 
-@pytest.mark.parametrize("preload", [(), stages.PRELOAD], ids=["subprocess", "forked"])
-def test_a_child_of_a_cell_uses_no_network_and_any_core(preload):
+@pytest.mark.parametrize("forked", [False, True], ids=["subprocess", "forked"])
+def test_a_child_of_a_cell_uses_no_network_and_any_core(forked):
     """libgomp, which torch loads, binds a process to its first core where OMP_PROC_BIND is set."""
+    environment = {**stages.CHILD_ENVIRONMENT, "OMP_PROC_BIND": "close"}
     outcome = supervise(
         "tests.execution.stub_child",
         {"end": "offline"},
         deadline_s=600,
-        environment={**stages.CHILD_ENVIRONMENT, "OMP_PROC_BIND": "close"},
-        preload=preload,
+        environment=environment,
+        server=spawn.fork_server(environment, stages.PRELOAD) if forked else None,
     )
     cpus = linux.usable_cpus()
     assert outcome.result == {"hub": True, "datasets": True, "cpus": cpus}, outcome.detail

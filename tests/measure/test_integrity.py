@@ -3,18 +3,27 @@ behind for vanilla."""
 
 from __future__ import annotations
 
-import os
+import random
+import subprocess
 import threading
 
 import pytest
 import torch
 
 from bench.host import torch_host
-from bench.measure import failed_check, integrity, physical_floor, precision, timed_call
+from bench.measure import (
+    failed_check,
+    left_behind,
+    paired_timing,
+    physical_floor,
+    precision,
+    torch_state,
+)
 from bench.measure.failed_check import IntegrityError
-from bench.measure.other_work import OtherThreads
+from bench.measure.pair_shares import PairShare
+from bench.measure.paired_timing import PairSamples, Sample
 from bench.measure.perturbed_inputs import PerturbedInputs
-from bench.measure.timed_call import Arm
+from bench.measure.timed_call import Arm, Process
 from bench.models.bert import BertFamily
 from methods.base import SequenceInfo
 from methods.bigbird.bigbird import BigBird
@@ -64,79 +73,57 @@ def test_no_two_processes_get_the_same_inputs():
     assert not torch.equal(first, second)
 
 
-def test_memory_that_vanilla_must_get_anew_is_an_error(monkeypatch):
-    monkeypatch.setattr(failed_check, "_failures", [])
-    arm = Arm(BertFamily.tiny(Vanilla()), Vanilla(), PerturbedInputs([]), "cpu")
-    arm.guard.keeps_memory = True
-    arm.other = [(0, 70_000_000)] * 20
-    arm.faults = [10] * 18 + [5000] * 2  # the heap grew
-    arm.check_memory_kept()
-    arm.faults = [10]
-    arm.check_memory_kept()
-    arm.faults = [0] * 10 + [5000] * 10  # each time that the other arm ran before
-    with pytest.raises(IntegrityError, match="gives memory back that vanilla needs"):
-        arm.check_memory_kept()
-    arm.guard.keeps_memory = False  # another allocator, which gives it back by itself
-    arm.check_memory_kept()
+@torch.inference_mode()
+def test_what_a_method_changes_of_torchs_state_is_put_back_and_noted():
+    process = Process()
+    torch.set_flush_denormal(True)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)
+    process.restore()
+    process.restore()
+    assert torch.get_num_threads() == threads and not torch_state._flushes_denormals()
+    assert process.notes == [
+        "the method changes global state: torch's threads",
+        "the method changes global state: flushing of denormals",
+    ]
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="there is one core only")
-def test_threads_that_are_moved_to_another_core_are_found(monkeypatch):
-    monkeypatch.setattr(failed_check, "_failures", [])
-    finished = threading.Event()
-    worker = threading.Thread(target=finished.wait)
-    worker.start()
+@torch.inference_mode()
+def test_answers_of_timed_calls_are_compared_with_vanillas_on_the_same_input(alone):
+    """A method that is exact in the checks and not when it is timed has its error in the row."""
+    method = BigBird(block_size=4, random=1)
+    family, ids = BertFamily.tiny(method), torch.randint(5, 60, (1, 64))
+    own, base = (
+        Arm(family, one, PerturbedInputs([(ids.clone(), SequenceInfo())]), "cpu")
+        for one in (method, Vanilla())
+    )
+    share, coin = PairShare(3, 3, 2), random.Random(0)
+    samples = paired_timing.sample_pairs(own, base, share, coin, lambda done: None)
+    assert len(samples.rel_l2) == 6 and min(samples.rel_l2) > 1e-3
+    same = paired_timing.sample_pairs(base, base.of(Vanilla()), share, coin, lambda done: None)
+    assert max(same.rel_l2) < 1e-5 and set(same.top1) == {1.0}
+
+
+def test_waits_for_a_processor_are_left_out_where_ratios_are_steadier_without(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    pairs = [(Sample(200 + wait, wait), Sample(100, 0)) for wait in (0, 50, 900, 10, 400)]
+    steadier = PairSamples(pairs, [], "", [], [])
+    assert steadier.columns(("a", "b")) == {"a": [200] * 5, "b": [100] * 5}
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert steadier.columns(("a", "b"))["a"] == [200, 250, 1100, 210, 600]
+
+
+def test_a_thread_or_a_process_that_is_left_behind_is_an_error():
+    finished, thread = threading.Event(), None
     try:
-        threads, cpus = OtherThreads(), os.sched_getaffinity(worker.native_id or 0)
-        threads.check_affinity()
-        os.sched_setaffinity(worker.native_id or 0, {min(cpus)})
-        with pytest.raises(IntegrityError, match="the processor affinity of torch's threads"):
-            threads.check_affinity()
-        assert os.sched_getaffinity(worker.native_id or 0) == cpus
+        thread = threading.Thread(target=finished.wait)
+        thread.start()
+        with pytest.raises(IntegrityError, match="works on another thread"):
+            left_behind.check_python_threads()
     finally:
         finished.set()
-        worker.join()
-
-
-@pytest.mark.parametrize(("wait_ms", "expected_ms"), [(0, 9), (5, 0)])
-def test_a_wait_while_waiting_is_read_is_no_activity(monkeypatch, wait_ms, expected_ms):
-    now = waited = 0
-
-    def busy_machine() -> int:
-        nonlocal now, waited
-        now, waited = now + wait_ms, waited + wait_ms
-        read = waited
-        now, waited = now + wait_ms, waited + wait_ms
-        return read
-
-    monkeypatch.setattr(timed_call.linux, "waited_ns", busy_machine)
-    monkeypatch.setattr(timed_call, "perf_counter_ns", lambda: now)
-    one = Arm(BertFamily.tiny(Vanilla()), Vanilla(), PerturbedInputs([]), "cpu")
-    before, entered = busy_machine(), now
-    now += 100 + 9
-    one.add_active(entered, before, 100)
-    assert one.active == [expected_ms]
-
-
-def test_waits_for_a_processor_are_no_work_outside_the_timed_region(monkeypatch):
-    """A machine whose cores are taken gives no verdict; it doesn't accuse a method."""
-    monkeypatch.setattr(failed_check, "_failures", [])
-    monkeypatch.setattr(integrity.linux, "counts_waits", lambda: True)
-    second = 10**9
-    assert integrity.check_untimed_share(9 * second, 10 * second, 0) is None
-    busy = integrity.check_untimed_share(5 * second, 10 * second, 4 * second)
-    assert busy and busy.startswith("busy machine: 50% of the time is untimed")
-    with pytest.raises(IntegrityError, match="50% of the time is untimed"):
-        integrity.check_untimed_share(5 * second, 10 * second, second)
-    monkeypatch.setattr(integrity.linux, "counts_waits", lambda: False)
-    unknown = integrity.check_untimed_share(5 * second, 10 * second, 0)
-    assert unknown and "doesn't count waits" in unknown
-    assert integrity.check_untimed_calls([9 * second] * 3, [0] * 3, second)
-
-
-def test_a_wait_between_two_readings_of_a_clock_is_not_hidden_time(monkeypatch):
-    monkeypatch.setattr(timed_call.linux, "waited_ns", lambda: 5_000_000)
-    one = Arm(BertFamily.tiny(Vanilla()), Vanilla(), PerturbedInputs([]), "cpu")
-    one.hidden.append(5_000_000)
-    one.add_active(0, 0, 0)
-    one.check_clocks(call_ns=1)
+        thread.join()
+    with subprocess.Popen(["sleep", "60"]) as child:
+        with pytest.raises(IntegrityError, match="works in another process"):
+            left_behind.check_processes()
+        child.kill()

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bench.measure import integrity, other_work, same_engine
+from bench.measure import same_engine
 from bench.measure.pair_shares import PairShare
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.timed_call import Arm
@@ -69,24 +69,19 @@ def test_exact_attention_that_cannot_run_on_the_engine_is_a_reason():
     assert twin is None and "exact attention on torch" in columns["ratio_same_engine_reason"]
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_fast_engine_alone_is_never_a_faster_method(monkeypatch):
     """A method that takes as long as exact attention by its own engine, on a clock of the test."""
     noise = random.Random(0)
 
-    def call(self: Arm, i: int) -> int:
-        self.active.append(0)
+    def call(self: Arm, i: int, drawn: object = None) -> int:
+        self.waits.append(0)
+        self.faults.append(0)
         return int((1e8 if type(self.method) is Vanilla else 6e7) * noise.gauss(1, 0.01))
 
     monkeypatch.setattr(Arm, "__call__", call)
-    monkeypatch.setattr(Arm, "reset", lambda self: None)
-    monkeypatch.setattr(integrity, "check_untimed_share", lambda timed_ns, wall_ns, waited_ns: None)
-    # Tests that run side by side have threads and processes.
-    monkeypatch.setattr(other_work, "check_single_thread", lambda: None)
     cell, share = SimpleNamespace(seed=0), PairShare(40, 60, 1, twin_pairs=20)
     arms = [arm(one) for one in (HasTwin(), Vanilla(), Twin())]
-    for one in arms:
-        one.faults.append(0)
-        one.other.append((0, 100))
     reported: list[tuple[int, int]] = []
 
     def report(stage: str, done: int, total: int) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from bench.measure.replaced_functions import Functions
+
 from bench.execution import arms, worker
 from bench.measure import failed_check, latency, other_work
-from bench.measure.replaced_functions import Functions
 from bench.measure.timed_call import ProcessGuard
 from bench.request import plugins
 from bench.request.cell import Cell

@@ -1,0 +1,104 @@
+"""Calls timed by the supervisor's clock, in the method's process and in one without it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+import bench
+from bench.execution import outside
+from bench.statistics import between_processes
+from bench.statistics.paired import Ratio
+from bench.status import Verdict
+from bench.store import derived_columns, witness
+
+
+def samples(true: float = 0.8, inside: float = 1.0, method: float = 1.0) -> dict[str, list[int]]:
+    """Of four rounds: the method takes `true` of vanilla's time; next to it vanilla takes `inside`
+    of what it takes without, and by its own clock the method takes `method` of what it does."""
+    noise = random.Random(0)
+
+    def times(mean: float, count: int) -> list[int]:
+        return [int(1e8 * mean * noise.gauss(1, 0.004)) for _ in range(count)]
+
+    return {
+        "lat_samples_ns": times(true * method, 40),
+        "base_samples_ns": times(inside, 40),
+        "aa_first_samples_ns": times(inside, 13),
+        "aa_second_samples_ns": times(inside, 13),
+        "pair_process": [i // 10 for i in range(40)],
+        "lat_outside_samples_ns": times(true, 16),
+        "base_outside_samples_ns": times(1.0, 16),
+        "outside_process": [i // 4 for i in range(16)],
+    }
+
+
+def test_a_method_that_slows_vanilla_next_to_it_gains_nothing():
+    honest = derived_columns.latency(samples(), 0)
+    assert honest["ratio"] == pytest.approx(0.8, rel=0.01) and honest["ratio_note"] is None
+    assert honest["base_inside_outside_ratio"] == pytest.approx(1, abs=0.01)
+    slowed = derived_columns.latency(samples(true=1.0, inside=1.5), 0)
+    assert slowed["ratio"] == pytest.approx(1.0, rel=0.02)
+    assert slowed["ratio_ci_lo"] < 1 < slowed["ratio_ci_hi"]
+    assert slowed["verdict"] == Verdict.UNDECIDED, "both ratios must have the verdict"
+    assert slowed["ratio_note"] == "vanilla was slowed next to the method, ×1.50"
+    both = derived_columns.latency(samples(true=0.6, inside=1.5), 0)
+    assert both["verdict"] == Verdict.FASTER and both["ratio"] == pytest.approx(0.6, rel=0.02)
+
+
+def test_a_clock_that_is_slow_in_the_methods_calls_gains_nothing():
+    found = derived_columns.latency(samples(true=1.0, method=0.5), 0)
+    assert found["ratio"] == pytest.approx(1.0, rel=0.02)
+    assert found["verdict"] == Verdict.UNDECIDED
+    assert found["ratio_note"] == "by the supervisor's clock the method takes ×2.00"
+
+
+@pytest.mark.parametrize("inside", [1.04, 0.9])
+def test_small_differences_and_a_vanilla_that_is_faster_next_to_the_method_change_nothing(inside):
+    found = derived_columns.latency(samples(inside=inside), 0)
+    assert found["ratio_note"] is None and found["ratio"] == pytest.approx(0.8 / inside, rel=0.01)
+
+
+def test_one_round_is_widened_and_rounds_without_both_times_are_left_out():
+    one = between_processes.unpaired_ratio([110, 110], [0, 0], [100], [0])
+    assert one.ratio == pytest.approx(1.1) and one.ci_lo < 1 < one.ci_hi and one.n == 1
+    more = between_processes.unpaired_ratio([110, 220, 7], [0, 1, 2], [100, 200], [0, 1])
+    assert more[:4] == pytest.approx((1.1, 1.1, 1.1, 0)) and more.n == 2
+    with pytest.raises(ValueError, match="no round"):
+        between_processes.unpaired_ratio([1], [0], [1], [1])
+
+
+def test_samples_without_times_outside_are_as_before():
+    given = samples()
+    for name in ("lat_outside_samples_ns", "base_outside_samples_ns", "outside_process"):
+        del given[name]
+    found = derived_columns.latency(given, 0)
+    assert "base_outside_ns" not in found
+    ratio = Ratio(0.8, 0.7, 0.9, 0.01, 40)
+    assert witness.witnessed(given, ratio) == (ratio, {}, None)
+
+
+def test_an_answer_that_differs_from_the_scored_one_is_a_fault():
+    import torch
+    from safetensors.torch import save
+
+    answer = torch.arange(4.0)
+    given, exact = [save({"0": answer})], [save({"0": answer + 0.0})]
+    scored = {"texts": [0], "answers": [answer.tolist(), answer.tolist()]}
+    same = outside._compared(given, exact, save({"answer": answer}), scored)
+    assert same == {"rel_l2": [0.0], "top1": [1.0]}
+    other = outside._compared(given, exact, save({"answer": answer.flip(0)}), scored)
+    assert other["fault"].startswith("gives another answer when it is timed than when it is scored")
+    scored["answers"][1] = (answer.flip(0)).tolist()  # as random as that
+    assert "fault" not in outside._compared(given, exact, save({"answer": answer.flip(0)}), scored)
+
+
+def test_a_cell_has_times_and_answers_from_outside(tmp_path):
+    cell = bench.compose("method=bigbird", "length=256", "n=2", "threads=1", "measure=glance")
+    row = bench.run(cell, tmp_path)
+    assert row["status"] == "ok", row["status_detail"]
+    assert len(row["base_outside_samples_ns"]) == len(row["lat_outside_samples_ns"]) > 0
+    assert row["base_outside_ns"] > 0 and row.get("outside_reason") is None
+    assert row["timed_rel_l2"] == pytest.approx(row["outside_rel_l2"], rel=0.9)
+    assert 0 <= row["timed_top1_agree"] <= 1
