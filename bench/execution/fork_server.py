@@ -30,6 +30,7 @@ MESSAGE_BYTES = 1 << 20
 def main() -> None:
     supervisor, socket_number, *modules = sys.argv[1:]
     linux.die_with_parent(int(supervisor))  # before the imports, which take seconds
+    gc.disable()  # nothing that imports allocate is garbage: 0.5 s less
     with linux.kept_affinity():
         for module in modules:
             importlib.import_module(module)
@@ -41,6 +42,7 @@ def serve(number: int) -> None:
     link = socket.socket(fileno=number)
     gc.collect()
     gc.freeze()  # a collection in a child would copy the pages that it shares with this process
+    gc.enable()
     children: dict[int, tuple[int, socket.socket]] = {}
     poll = select.poll()
     poll.register(link, select.POLLIN)

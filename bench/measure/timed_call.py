@@ -27,6 +27,8 @@ Forward = Callable[[], Tensor]
 Drawn = Sequence[Mapping[str, Tensor]]
 """Inputs of as many calls, as tensors by name."""
 
+MOST_CALLS = 256
+"""That the supervisor asks a process for in all."""
 KEPT_LOGITS = 4096
 """Of each timed call, evenly spaced."""
 
@@ -133,7 +135,7 @@ class Arm:
     @property
     def most_calls(self) -> int:
         """That `answered` may make after one `read`."""
-        return 1 << 20
+        return MOST_CALLS
 
     def drawn(self, calls: int) -> dict[str, Tensor]:
         """New inputs of so many calls of `answered`, here or in another process."""

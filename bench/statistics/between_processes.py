@@ -9,6 +9,7 @@ that part: its interval is widened by what is known of others.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -19,6 +20,10 @@ from bench.statistics import paired
 from bench.statistics.constants import ASSUMED_SD_PCT
 
 BISECTIONS = 60
+
+
+Timed = tuple[ArrayLike, ArrayLike]
+"""Times, and the number of the round that each was taken in."""
 
 
 class ProcessRatio(NamedTuple):
@@ -67,20 +72,24 @@ def paired_ratio(
     return ProcessRatio(ratio, len(medians), math.expm1(float(medians.std(ddof=1))) * 100)
 
 
-def unpaired_ratio(
-    ours: ArrayLike, our_process: ArrayLike, others: ArrayLike, other_process: ArrayLike
-) -> paired.Ratio:
-    """The ratio of two series of times that were taken apart in each of some rounds, over the
-    rounds that have both: the geometric mean of the ratios of their medians, and Student's t over
-    them. One round is one draw of a normal distribution with ASSUMED_SD_PCT. Raises ValueError
-    without a round."""
-    series = [(np.asarray(ns, float), np.asarray(at)) for ns, at in
-              ((ours, our_process), (others, other_process))]  # fmt: skip
-    shared = sorted(set(series[0][1].tolist()) & set(series[1][1].tolist()))
+def ratio_of_rounds(above: Sequence[Timed], below: Sequence[Timed]) -> paired.Ratio:
+    """The ratio of times that were taken apart in each of some rounds: in each, the product of the
+    medians of those `above` by that of those `below`. The geometric mean over the rounds that all
+    have, and Student's t over them. One round is one draw of a normal distribution with
+    ASSUMED_SD_PCT. Raises ValueError without a round."""
+    series = [(np.asarray(ns, float), np.asarray(at)) for ns, at in (*above, *below)]
+    shared = sorted(set.intersection(*(set(at.tolist()) for _, at in series)))
     if not shared:
-        raise ValueError("no round has both times")
+        raise ValueError("no round has all times")
+    signs = [1] * len(above) + [-1] * len(below)
     logs = np.array(
-        [np.subtract(*(np.log(np.median(ns[at == one])) for ns, at in series)) for one in shared]
+        [
+            sum(
+                sign * np.log(np.median(ns[at == one]))
+                for sign, (ns, at) in zip(signs, series, strict=True)
+            )
+            for one in shared
+        ]
     )
     centre, count = float(logs.mean()), len(logs)
     if count == 1:

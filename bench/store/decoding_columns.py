@@ -7,6 +7,8 @@ from typing import Annotated, Any, TypedDict
 
 from bench.status import Verdict
 
+KV_AGREE, KV_SLACK_BYTES = 1.05, 1 << 20
+
 
 class DecodingColumns(TypedDict, total=False):
     """TPOT: time per output token after the first. N: `new_tokens`."""
@@ -84,3 +86,12 @@ def input_words(row: Mapping[str, Any]) -> list[str]:
     filled = ["inputs filled to the length"] if row.get("filled") else []
     after = ["question after the cache is made"] if row.get("question") else []
     return [*filled, *after, *([f"{row['turns']:.0f} turns"] if row.get("turns") else [])]
+
+
+def kv_agrees(columns: Mapping[str, Any]) -> bool | None:
+    """Whether a cache's resident memory is at most 5 % above what it says that it holds: storage
+    kept for growth isn't resident. None where either isn't known."""
+    held, resident = columns.get("kv_bytes_held"), columns.get("kv_bytes_resident")
+    if held is None or resident is None:
+        return None
+    return bool(resident <= KV_AGREE * held + KV_SLACK_BYTES)

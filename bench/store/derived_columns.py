@@ -17,6 +17,7 @@ from bench.statistics.constants import ASSUMED_SD_PCT
 from bench.status import Status, Verdict
 from bench.store import chance_level, derived_decoding, quality_arms, witness
 from bench.store.columns import COLUMNS, FUSED_KERNEL, WIDENED_TO_ALONE, Row
+from bench.store.decoding_columns import kv_agrees
 from bench.store.predictions import Predictions
 from bench.store.quality_verdict import quality_verdict
 from bench.store.scoring import documents, scored
@@ -26,7 +27,6 @@ from tasks.loading import truncation
 from tasks.metrics import buckets
 
 AGREE_SLACK_BYTES = 16 << 20
-KV_AGREE, KV_SLACK_BYTES = 1.02, 1 << 20
 
 TRAIN_WITNESS = [name for name in NAMES if f"train_{name}" in COLUMNS]
 _SAME_NAME = (
@@ -306,14 +306,9 @@ def _same_engine(
 
 def mem_agree(columns: Mapping[str, Any]) -> bool | None:
     """Whether measured, traced and theoretical memory agree: resident and traced peaks within a
-    factor of two, and at most twice the theoretical peak; and the cache's resident memory at most
-    2 % above what it says that it holds (storage kept for growth isn't resident). None where
-    nothing can be compared."""
-    agree = [_peaks_agree(columns)]
-    held, resident = columns.get("kv_bytes_held"), columns.get("kv_bytes_resident")
-    if held is not None and resident is not None:
-        agree.append(resident <= KV_AGREE * held + KV_SLACK_BYTES)
-    known = [each for each in agree if each is not None]
+    factor of two, and at most twice the theoretical peak; and those of a cache. None where nothing
+    can be compared."""
+    known = [each for each in (_peaks_agree(columns), kv_agrees(columns)) if each is not None]
     return all(known) if known else None
 
 

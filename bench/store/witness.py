@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from bench.statistics import between_processes
 from bench.statistics import paired as stats
+from bench.statistics.between_processes import ratio_of_rounds
 
 SLOWED = 1.05
 """Times outside may differ by this factor before they replace those inside: a call then begins with
@@ -15,7 +15,7 @@ colder caches and sleeping threads."""
 
 
 class Witnessed(NamedTuple):
-    """A ratio, perhaps against times outside, with the columns of these; `note` says why it is."""
+    """A ratio, perhaps of times outside, with their columns; `note` says why it is."""
 
     ratio: stats.Ratio
     columns: dict[str, Any]
@@ -23,38 +23,33 @@ class Witnessed(NamedTuple):
 
 
 def witnessed(samples: Mapping[str, Any], ratio: stats.Ratio) -> Witnessed:
-    """The ratio of samples with times outside. It is against vanilla's outside where vanilla was
-    slower next to the method by more than the interval and SLOWED, and by the supervisor's clock
-    where the method took as much longer by that."""
+    """The ratio of samples that have times outside. It is that of times outside where these give a
+    larger one by more than the interval and SLOWED: vanilla was slowed next to the method, or the
+    method took longer than its process's clock says. What slows both arms changes nothing."""
     outside = samples.get("outside_process")
     if not outside:
         return Witnessed(ratio, {})
-    places = samples.get("pair_process") or [0] * len(samples["base_samples_ns"])
-    base, mine = (
-        between_processes.unpaired_ratio(
-            samples[f"{arm}_samples_ns"], places, samples[f"{arm}_outside_samples_ns"], outside
-        )
-        for arm in ("base", "lat")
-    )
-    columns: dict[str, Any] = {
-        "base_outside_ns": stats.summary(samples["base_outside_samples_ns"]).median_ns
-    }
-    for arm, found in (("base", base), ("lat", mine)):
-        columns |= {
-            f"{arm}_inside_outside_ratio": found.ratio,
-            f"{arm}_inside_outside_ci_lo": found.ci_lo,
-            f"{arm}_inside_outside_ci_hi": found.ci_hi,
-        }
-    notes = []
-    if base.ratio > SLOWED and base.ci_lo > 1:
-        notes.append(f"vanilla was slowed next to the method, ×{base.ratio:.2f}")
-        ratio = stats.ratio_of_ratios(_inverse(base), ratio)
-    longer = _inverse(mine)
-    if longer.ratio > SLOWED and longer.ci_lo > 1:
-        notes.append(f"by the supervisor's clock the method takes ×{longer.ratio:.2f}")
-        ratio = stats.ratio_of_ratios(mine, ratio)
-    note = "; ".join(notes) or None
+    inside = samples.get("pair_process") or [0] * len(samples["base_samples_ns"])
+    base_inside, mine_inside = ((samples[f"{arm}_samples_ns"], inside) for arm in ("base", "lat"))
+    base, mine = ((samples[f"{arm}_outside_samples_ns"], outside) for arm in ("base", "lat"))
+    slowed = ratio_of_rounds([base_inside], [base])
+    without = ratio_of_rounds([mine], [base])
+    larger = ratio_of_rounds([mine, base_inside], [base, mine_inside])
+    columns: dict[str, Any] = {"base_outside_ns": stats.summary(base[0]).median_ns}
+    for name, found in (("base_inside_outside", slowed), ("outside", without)):
+        columns[f"{name}_ratio"] = found.ratio
+        columns[f"{name}_ci_lo"], columns[f"{name}_ci_hi"] = found.ci_lo, found.ci_hi
+    note = None
+    if _above(larger):
+        note = f"by the supervisor's clock the method takes ×{larger.ratio:.2f} of its time"
+        if _above(slowed):
+            note = f"vanilla was slowed next to the method, ×{slowed.ratio:.2f}"
+        ratio = stats.ratio_of_ratios(_inverse(larger), ratio)
     return Witnessed(ratio, columns | {"ratio_note": note}, note)
+
+
+def _above(ratio: stats.Ratio) -> bool:
+    return ratio.ratio > SLOWED and ratio.ci_lo > 1
 
 
 def _inverse(ratio: stats.Ratio) -> stats.Ratio:

@@ -185,6 +185,7 @@ def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield "  this host's noise", "", "", f"±{r['aa_noise_pct']:.1f} % ({r['n_pairs']} pairs)"
     if r.get("ratio") is not None:
         yield "  between processes", "", "", escape(between(r))
+    yield from _outside(r, "", ".1f")
     solo, to_alone = r.get("solo_median_ns"), WIDENED_TO_ALONE in (r.get("ratio_ci_method") or "")
     if solo and (to_alone or abs(solo / r["lat_median_ns"] - 1) > SOLO_DIFFERS):
         yield "  without vanilla", _ms(solo), "", "interval widened" if to_alone else ""
@@ -200,6 +201,7 @@ def _decoding(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         if r.get("tpot_engine_kernel") not in (None, FUSED_KERNEL):
             twin = _against(r, "tpot_", "_same_engine", r.get("tpot_ratio_same_engine_reason"))
             yield "  exact, same engine", "", _ms(r.get("tpot_engine_ns"), ".2f"), twin
+        yield from _outside(r, "tpot_", ".2f")
         own, base = (_number(r.get(name)) for name in ("tokens_per_s", "base_tokens_per_s"))
         yield "  tokens a second", own, base, ""
         own, base = (_ms(r.get(name)) for name in ("answer_ns", "base_answer_ns"))
@@ -208,9 +210,9 @@ def _decoding(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if r.get("kv_bytes_held") is not None:
         own, base = (_mib(r.get(name)) for name in ("kv_bytes_held", "base_kv_bytes_held"))
         yield "KV cache, MiB", own, base, times(r.get("kv_held_ratio"))
-        if r.get("mem_agree") is False and r["kv_bytes_resident"] is not None:
-            more = f"{_mib(r['kv_bytes_resident'])} resident"
-            yield "  measured", more, _mib(r.get("base_kv_bytes_resident")), ""
+        if decoding_columns.kv_agrees(r) is False:
+            more, word = f"{_mib(r['kv_bytes_resident'])} resident", "[yellow]disagrees[/]"
+            yield "  measured", more, _mib(r.get("base_kv_bytes_resident")), word
         if r.get("kv_entries") is not None:
             yield "  entries of a KV head", f"{r['kv_entries']:,.0f}", "", ""
         read = "kv_bytes_read_per_token"
@@ -223,6 +225,18 @@ def _decoding(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         first, last = (r[f"decode_top1_{part}_quarter"] for part in ("first", "last"))
         drift = f"first quarter {first:.0%}, last {last:.0%}"
         yield "  first choice equal", f"{r['decode_top1_agree']:.0%}", "", drift
+
+
+def _outside(r: Mapping[str, Any], prefix: str, style: str) -> Iterator[tuple[str, ...]]:
+    """The times by the supervisor's clock, and why they replaced those inside."""
+    if r.get(f"{prefix}outside_ratio") is not None:
+        ends = (r[f"{prefix}outside_ci_lo"], r[f"{prefix}outside_ci_hi"])
+        against = f"×{_within(r[f'{prefix}outside_ratio'], *ends, '.3f')}"
+        yield "  timed from outside", "", _ms(r[f"{prefix}base_outside_ns"], style), against
+    if note := r.get(f"{prefix}ratio_note"):
+        yield "  times outside count", "", "", f"[yellow]{escape(note)}[/]"
+    if reason := r.get(f"{prefix}outside_reason"):
+        yield "  not timed outside", "", "", f"[yellow]{escape(reason)}[/]"
 
 
 def between(r: Mapping[str, Any]) -> str:
@@ -247,6 +261,9 @@ def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         equal = r.get("fid_top1_agree")
         agree = "" if equal is None else f"first choice equal {equal:.0%}"
         yield "output error (rel. L2)", f"{r['fid_rel_l2']:.3g}", "0", agree
+    if r.get("timed_rel_l2") is not None:
+        agree = f"first choice equal {r['timed_top1_agree']:.0%}"
+        yield "  of the timed calls' logits", f"{r['timed_rel_l2']:.3g}", "0", agree
     if r.get("dtype_effective") not in (None, r["dtype"]):
         precise = f"[yellow]computes in {escape(r['dtype_effective'])}[/]"
         yield "rounding error inside", f"{r['fid_rounding']:.3g}", "", precise
@@ -265,6 +282,7 @@ def _training(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             _ms(r.get("base_train_step_ns")),
             against,
         )
+        yield from _outside(r, "train_", ".1f")
     if r.get("train_peak_bytes") is not None:
         mine, base = _mib(r["train_peak_bytes"]), _mib(r.get("base_train_peak_bytes"))
         yield "its peak memory, MiB", mine, base, times(r.get("train_mem_ratio"))

@@ -33,12 +33,10 @@ def slow_attention_left() -> None:
 
 SWITCHES: dict[str, Callable[[], object]] = {
     "threads": lambda: torch.set_num_threads(3),
-    "dtype": lambda: torch.set_default_dtype(torch.float64),
     "precision": lambda: torch.set_float32_matmul_precision("medium"),
     "deterministic": lambda: torch.use_deterministic_algorithms(False),
     "denormals": lambda: torch.set_flush_denormal(True),
     "flash": lambda: torch.backends.cuda.enable_flash_sdp(False),
-    "affinity": lambda: os.sched_setaffinity(0, {max(os.sched_getaffinity(0))}),
     "profile": lambda: sys.setprofile(lambda *_: None),
     "attention": slow_attention_left,
     "mode": lambda: FlopCounterMode(display=False).__enter__(),

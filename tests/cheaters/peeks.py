@@ -36,6 +36,7 @@ class Peeks(Method):
         if self.where == "rows":
             rows = callers_rows()
         else:
+            gc.unfreeze()  # the parent's objects, too
             rows = [x for x in gc.get_objects() if type(x) is Row]
         if not rows:
             raise LookupError("no row was found at all")

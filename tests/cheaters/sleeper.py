@@ -27,7 +27,7 @@ _pending: list[int] = []
 
 
 def _after(frame: FrameType, event: str, argument: Any) -> None:
-    if event == "return" and frame.f_code.co_name == "_on_cpu" and _pending:
+    if event == "return" and frame.f_code.co_name == "timed" and _pending:
         _pending.clear()
         time.sleep(NAP_S)
 

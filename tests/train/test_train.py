@@ -23,7 +23,7 @@ from accelerate.state import AcceleratorState
 import bench
 from bench.errors import RequestError
 from bench.execution import arms, stages
-from bench.measure import other_work, training_step
+from bench.measure import left_behind, outside, training_step
 from bench.request import plugins, protocol
 from bench.request.schema import MEASURES
 from bench.status import Status
@@ -313,7 +313,10 @@ def steps(monkeypatch):
     monkeypatch.setattr(arms, "prepare", lambda cell, **how: torch.set_num_threads(1))
     monkeypatch.setattr(training_step.worker, "return_freed_memory", lambda: None)
     monkeypatch.setattr(training_step.worker, "keep_freed_memory", lambda kept: None)
-    monkeypatch.setattr(other_work, "check_single_thread", lambda: None)  # a test runner has more
+    # A test runner has more threads, and no supervisor.
+    monkeypatch.setattr(left_behind, "check_python_threads", lambda: None)
+    monkeypatch.setattr(left_behind, "check", lambda most: None)
+    monkeypatch.setattr(outside, "time_here", lambda *given: None)
 
     def measured(*words: str, **more: Any) -> dict:
         cell = bench.compose(*TINY, "measure=training", "batch=2", *words)
