@@ -93,18 +93,19 @@ def test_the_stage_keeps_samples_apart_from_fidelity(monkeypatch, tmp_path):
     result = samples | {"pair_order": "MV", **dict.fromkeys(stages.PAGE_FAULTS, 1)}
     requests = []
 
-    def child(self, module, **request):
+    def child(self, module, handlers, **request):
         requests.append((module, request))
-        first = {"fidelity": {"decode_kl_mean": 0.5}, "shares": [{"process": 1}], "answer": {}}
+        first = {"fidelity": {"decode_kl_mean": 0.5}, "shares": [{"process": 1}], "tokens": [3]}
         return Outcome(Status.OK, "decoding", result=result | ({} if "share" in request else first))
 
     monkeypatch.setattr(CellRun, "child", child)
     outcome, columns = stages.decoding(CellRun(None, tmp_path, 60))
     assert outcome.status == Status.OK
-    further = {"kept": "all", "share": {"process": 1}, "answer": {}}
-    assert requests == [("measure.decoding", {"kept": "all"}), ("measure.decoding", further)]
+    first = {"kept": "all", "scored": None}
+    further = {**first, "share": {"process": 1}, "tokens": [3]}
+    assert requests == [("measure.decoding", first), ("measure.decoding", further)]
     timed = columns.pop("decoding_samples")
-    assert columns == {"decode_kl_mean": 0.5}
+    assert columns == {"decode_kl_mean": 0.5, "notes": []}
     assert timed["lat_samples_ns"] == [1, 2, 1, 2] and timed["pair_process"] == [0, 0, 1, 1]
 
 

@@ -148,13 +148,14 @@ def test_another_seed_is_another_curve(whole, tmp_path):
 
 
 def test_a_training_runs_without_mallocs_cache(tmp_path, monkeypatch):
-    asked = Mock(side_effect=stages.supervise)
-    monkeypatch.setattr(stages, "supervise", asked)
+    asked = Mock(side_effect=stages.started)
+    monkeypatch.setattr(stages, "started", asked)
     few = ("recipe.steps=2", "recipe.eval_every=2", "recipe.dev_rows=4")
     outcome = stages.train(bench.compose(*TINY, *few, f"checkpoints={tmp_path}"), None)
     assert outcome.status == Status.OK and outcome.result["steps"] == 2
-    assert asked.call_args.kwargs["environment"].items() >= stages.MALLOC_WITHOUT_CACHE.items()
-    assert not asked.call_args.kwargs["preload"]  # a fork has the malloc of its fork server
+    _, _, limits, server, *_ = asked.call_args.args
+    assert limits.environment.items() >= stages.MALLOC_WITHOUT_CACHE.items()
+    assert server is None  # a fork has the malloc of its fork server
 
 
 def test_freed_blocks_are_joined_where_malloc_caches_none():
@@ -331,7 +332,8 @@ def test_a_training_step_is_measured_in_pairs_and_its_memory_in_one(steps, monke
     samples = steps("method=bigbird")
     assert len(samples["lat_samples_ns"]) == len(samples["base_samples_ns"]) == 6
     columns = {ours for theirs, ours in derived_columns.TRAINING.items() if theirs in samples}
-    assert columns == {"train_samples_ns", "base_train_samples_ns", "train_reason", "timed_tokens"}
+    expected = {"train_samples_ns", "base_train_samples_ns", "train_waits_left_out", "timed_tokens"}
+    assert columns == expected
     assert derived_columns.latency(samples, 0)["ratio"] > 0
     assert "base_samples_ns" not in steps("method=vanilla")
     with pytest.raises(Unsupported, match="frozen weights"):
