@@ -51,7 +51,7 @@ def test_every_point_is_what_hydra_composes(words):
     grid = SweepGrid.of(words)
     points = list(grid.points())
     assert points
-    for point in points[:: max(1, len(points) // 4)]:
+    for point in (points[0], points[len(points) // 2], points[-1]):
         words = [*grid.fixed, *point.overrides]
         composed = by_hydra(words)
         assert dict(point.request) == composed
