@@ -12,6 +12,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers share the cores: read when torch is first imported.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+gc.disable()  # while tests are collected
+
 ROOT = Path(__file__).resolve().parent.parent
 REAL_ROWS = Path(os.environ.get("DATA_DIR") or ROOT.parent / "shared" / "data")
 """The benchmarks' own files, in the layouts that docs/tasks.md lists."""
@@ -23,6 +25,7 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

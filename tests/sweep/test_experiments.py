@@ -12,6 +12,7 @@ import pytest
 from bench.errors import RequestError
 from bench.request import plugins
 from bench.request.cell import Cell
+from bench.request.overrides import check_overrides
 from bench.request.schema import MEASURES
 from bench.store.store import Store
 from bench.sweep.grid import SweepGrid
@@ -129,6 +130,7 @@ def test_methods_tasks_and_models_of_every_point_fit(name):
         assert bool(task.labels) == classes or not scored, point.overrides
 
 
+SIZES = ("device", "dtype", "length", "batch")
 STAND_INS = {
     "model=t5-base": "model=random-t5-base",
     "model=t5-large": "model=random-t5-large",
@@ -154,11 +156,16 @@ def commands(header: str) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_commands_of_its_header_compose(name):
-    """To their first points; all those of the experiment itself are in its plans."""
+    """To their first points, where they choose more than a device and its inputs' sizes; all points
+    of the experiment itself are in its plans."""
     asked = [command for command in commands(header_of(name)) if f"experiment={name}" in command]
     assert asked
     for command in {*asked} - {f"experiment={name}", f"experiment={name} scale=small"}:
-        grid = SweepGrid.of([STAND_INS.get(word, word) for word in command.split()])
+        words = [STAND_INS.get(word, word) for word in command.split()]
+        check_overrides(words)
+        if {word.partition("=")[0] for word in words} <= {"experiment", *SIZES}:
+            continue
+        grid = SweepGrid.of(words)
         request = next(grid.points()).request
         plugins.build(dict(request["method"]))
         plugins.build(dict(request["task"]))
