@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-LONG = ("test_rogues.py", "test_kill.py")
+LONG = ("test_cheaters.py", "test_rogues.py", "test_kill.py")
 
 
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: item.path.name not in LONG)
+    place = {name: number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path.name, len(LONG)))
