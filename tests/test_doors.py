@@ -44,6 +44,7 @@ REPORTS_READ = {"errors", "files", "status", "statistics", "store", "request", "
 """What reports may use of the harness: rows, numbers and words, nothing that runs a cell."""
 
 
+@cache
 def modules() -> dict[str, Path]:
     """Name → file of every module of the project."""
     paths = (path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
@@ -78,14 +79,13 @@ def test_packages_import_only_what_they_may(package):
             assert seen <= ALLOWED[package], f"{path}: {seen - ALLOWED[package]}"
 
 
-@pytest.mark.parametrize("module", sorted(m for m in modules() if folder(m) and m[:6] == "bench."))
-def test_a_folder_imports_only_what_stands_below_it(module):
+def test_a_folder_imports_only_what_stands_below_it():
     rank = {name: i for i, names in enumerate(ORDER) for name in names}
-    if folder(module) == "__main__":
-        return
-    for other in imports(modules()[module]):
-        if other.startswith("bench."):
-            assert rank[folder(other)] <= rank[folder(module)], f"{module} imports {other}"
+    for name, path in modules().items():
+        if name.startswith("bench.") and folder(name) != "__main__":
+            for other in imports(path):
+                if other.startswith("bench."):
+                    assert rank[folder(other)] <= rank[folder(name)], f"{name} imports {other}"
 
 
 def test_every_folder_of_the_harness_has_its_place_in_the_order():

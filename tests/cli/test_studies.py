@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from bench.cli import study_commands
 from bench.cli.main import main
 from bench.errors import RequestError
 from bench.execution.worker import Report
@@ -110,7 +111,10 @@ def test_spectrum_writes_every_layer(tiny_t5, tmp_path):
         assert np.mean(powers) == pytest.approx(1)
 
 
-def test_short_rows_have_no_spectrum(tiny_t5, tmp_path, capsys):
+def test_short_rows_have_no_spectrum(tiny_t5, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(spectrum.arms, "prepare", lambda cell: None)
+    here = lambda kind, module, request, threads: spectrum.measure(request, Silent())  # noqa: E731
+    monkeypatch.setattr(study_commands, "_measured", here)
     words = ["spectrum", str(tiny_t5), "length=200", "n=1", "threads=1", "--results", str(tmp_path)]
     with pytest.raises(SystemExit) as ended:
         main(words)

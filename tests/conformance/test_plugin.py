@@ -89,6 +89,7 @@ def installed(site, monkeypatch):
 def test_it_runs(site, tmp_path):
     path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
     words = ["run", "method=toy", "model=toy_t5", "length=256", "n=2", "threads=1"]
+    words.append("measure=glance")
     done = subprocess.run(
         [sys.executable, "-m", "bench", *words, f"results={tmp_path}"],
         capture_output=True, text=True, cwd=ROOT, env={**os.environ, "PYTHONPATH": path},

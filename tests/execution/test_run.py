@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 
@@ -13,7 +11,6 @@ from bench.cli import main
 from bench.execution import runner
 from bench.host import job
 from bench.store.store import Store
-from tests.conftest import ROOT
 
 WORDS = ["length=512", "n=2", "threads=1"]
 
@@ -99,13 +96,11 @@ def test_the_command_line_gives_the_same_cell_as_python(finished, bench_run, tmp
     assert "f1 (n=2)" in output
 
 
-def test_a_sweep_is_one_row_a_cell_and_the_second_time_none(tiny_t5, tmp_path):
-    words = ["-m", "method=vanilla,vcc", "length=256", "measure=quality"]
-    command = [sys.executable, "-m", "bench", "run", f"model={tiny_t5}", f"results={tmp_path}"]
+def test_a_sweep_is_one_row_a_cell_and_the_second_time_none(bench_run, tmp_path):
     for _ in range(2):
-        done = subprocess.run([*command, "n=2", *words], capture_output=True, text=True, cwd=ROOT)
-        assert done.returncode == 0, done.stderr
-        assert "2 cells: 2 done, 0 failed" in done.stdout
+        code, said, error = bench_run(tmp_path, "-m", "method=vanilla,vcc", "measure=quality")
+        assert code == 0, error
+        assert "2 cells: 2 done, 0 failed" in said
         rows = Store(tmp_path).rows().to_pylist()
         assert sorted(row["method"] for row in rows) == ["vanilla", "vcc"]
 

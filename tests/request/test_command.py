@@ -7,20 +7,21 @@ import functools
 import json
 import re
 import shlex
-from collections import defaultdict
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from bench.request import command, compose
+from bench.request import command, compose, kv_budget, protocol
 from bench.request.cell import Cell
+from bench.request.overrides import check_overrides
 from bench.request.plugins import ROOT
 from bench.store.store import Store
+from bench.sweep import grid
 
-PARTS = 4
-NUMBERS = ("seed", "length", "threads")
-"""Words in which many commands differ: what Hydra composes for one of them is used for all."""
+PLAIN = ("seed", "length", "threads", "n", "batch", "measure", "protocol", "question", "turns",
+         "fill", "probe", "deadline_s")  # fmt: skip
+"""Values of a request in which many commands differ, and which no other part follows from."""
 
 
 @functools.cache
@@ -40,20 +41,68 @@ def key_of(request: dict[str, Any], stored: Cell) -> str:
     return replace(cell, code_sha256=stored.code_sha256, model=model).key
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_every_shipped_row_can_be_repeated_by_its_command(part):
-    groups = defaultdict(list)
+@functools.cache
+def composed(*words: str) -> dict[str, Any]:
+    return compose.compose_with_hydra(check_overrides(words))[0]
+
+
+@functools.cache
+def value_of(key: str, text: str) -> Any:
+    return grid._parsed_value(key, text)
+
+
+def request_of(words: list[str]) -> dict[str, Any]:
+    """The request of a command. Hydra composes each method, and what the words choose beside it and
+    its parameters, once; as in a sweep, values are put in."""
+    [method] = [word for word in words if word.startswith("method=")]
+    values, rest = {}, []
+    for word in map(kv_budget.as_parameter, words):
+        key, _, text = word.partition("=")
+        if key in PLAIN or key.startswith("method."):
+            values[key] = value_of(key, text)
+        elif key != "method":
+            rest.append(word)
+    request = {**composed(*rest), "method": composed(method)["method"]}
+    for key, value in values.items():
+        assert not key.startswith("method.") or key.split(".")[1] in request["method"], key
+        grid._put(request, key, value)
+    return compose.resolve(request, words)
+
+
+@pytest.fixture
+def rows_hashed_once(monkeypatch):
+    """Many commands train on the same rows, which take a tenth of a second to be written."""
+    found, real = {}, protocol.data_sha256
+
+    def hashed(task, data, recipe, length, seed):
+        asked = (repr(task), data, recipe["rows"], recipe["dev_rows"], length, seed)
+        if asked not in found:
+            found[asked] = real(task, data, recipe, length, seed)
+        return found[asked]
+
+    monkeypatch.setattr(protocol, "data_sha256", hashed)
+
+
+@pytest.mark.usefixtures("rows_hashed_once")
+def test_every_shipped_row_can_be_repeated_by_its_command():
     for row in shipped():
-        words = shlex.split(row["command"])
-        assert words[:2] == ["bench", "run"], row["command"]
-        numbers = tuple(word for word in words[2:] if word.partition("=")[0] in NUMBERS)
-        groups[tuple(word for word in words[2:] if word not in numbers)].append((numbers, row))
-    for words in sorted(groups)[part::PARTS]:
-        composed = compose._composed(words)
-        for numbers, row in groups[words]:
-            given = {word.partition("=")[0]: int(word.partition("=")[2]) for word in numbers}
-            request = compose.resolve({**composed, **given}, [*words, *numbers])
-            assert key_of(request, Cell.from_json(row["cell"])) == row["cell_key"], row["command"]
+        program, run, *words = shlex.split(row["command"])
+        assert (program, run) == ("bench", "run"), row["command"]
+        key = key_of(request_of(words), Cell.from_json(row["cell"]))
+        assert key == row["cell_key"], row["command"]
+
+
+def test_a_shipped_command_is_what_hydra_composes_of_all_its_words():
+    """The longest command of each kind: with or without a model, a recipe and a budget."""
+    by_kind = {}
+    for row in shipped():
+        words = shlex.split(row["command"])[2:]
+        kind = tuple(
+            sorted({word.partition("=")[0].partition(".")[0] for word in words} - {*PLAIN})
+        )
+        by_kind[kind] = max(by_kind.get(kind, []), words, key=len)
+    for words in by_kind.values():
+        assert request_of(words) == compose.resolve(composed(*words), words)
 
 
 def test_no_shipped_command_names_a_folder_of_a_machine():

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import fields
 from typing import get_type_hints
 
 import pytest
 
 from bench.errors import RequestError
-from bench.request import compose, parameters, plugins
+from bench.request import compose, overrides, parameters, plugins
 from bench.sweep.grid import SweepGrid
 from methods.base import Method
 from methods.parameters import TYPES, Range, Text, accepts, described
@@ -88,20 +89,29 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("method", "word", "accepted"), WRONG)
-def test_a_value_out_of_range_is_refused_when_it_is_composed(method, word, accepted):
-    words = [f"method={method}", f"method.{word}"]
+def test_a_value_out_of_range_is_refused(method, word, accepted):
+    name, _, value = word.partition("=")
+    [parsed] = overrides.parse([f"method.{word}"])
+    conf = plugins.conf("method", method)
     with pytest.raises(RequestError) as refused:
-        compose.compose(words)
+        parameters.checked("method", {**conf, name: parsed.value()})
     told = str(refused.value)
     assert told.startswith(f"method.{word} is not accepted: it takes ") and accepted in told
-    with pytest.raises(RequestError, match="is not accepted: it takes"):
-        list(SweepGrid.of([*words, "length=256,512"]).points())
-    name, _, value = word.partition("=")
-    kind = plugins.load(plugins.conf("method", method)["target"])
+    kind = plugins.load(conf["target"])
     typed = {str: value, int: int, float: float}
     given = int(value) if value.lstrip("-").isdecimal() else typed[str]
     with pytest.raises(ValueError, match=f"{name} is .*; it takes"):
         kind(**{name: float(value) if word == "explore=1.5" else given})
+
+
+@pytest.mark.parametrize(("method", "word", "accepted"), [WRONG[0], WRONG[4], WRONG[13]])
+def test_such_a_value_is_refused_when_it_is_composed(method, word, accepted):
+    words = [f"method={method}", f"method.{word}"]
+    told = f"method.{re.escape(word)} is not accepted: it takes .*{re.escape(accepted)}"
+    with pytest.raises(RequestError, match=told):
+        compose.compose(words)
+    with pytest.raises(RequestError, match=told):
+        list(SweepGrid.of([*words, "length=256,512"]).points())
 
 
 def test_a_plugin_declares_what_it_likes(tmp_path, monkeypatch):

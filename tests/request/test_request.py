@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -256,12 +257,24 @@ def test_more_rows_reuse_the_predictions_of_fewer(tiny_t5):
         assert composed(tiny_t5).prediction_key != composed(tiny_t5, change).prediction_key
 
 
-def test_every_choice_composes_and_builds():
-    for task in plugins.available("task"):
-        request = compose.compose([f"task={task}"])
-        assert plugins.build(request["task"]).name == task
-    for method in plugins.available("method"):
-        assert plugins.build(compose.compose([f"method={method}"])["method"])
+@pytest.mark.parametrize("group", ["method", "task"])
+def test_every_choice_builds(group):
+    for name in plugins.available(group):
+        conf = plugins.conf(group, name)
+        # Hydra gives what a YAML holds where it names no other YAML and no value of another.
+        assert "defaults" not in conf and "${" not in json.dumps(conf), name
+        assert plugins.build(conf).scaled_down() if group == "method" else plugins.build(conf)
+
+
+def test_each_kind_of_choice_composes():
+    """A task of each class, and a method with and one without a label, are what their YAMLs say."""
+    tasks = {conf["target"]: name for name, conf in plugins.usable("task").items()}
+    methods = {"label" in conf: name for name, conf in plugins.usable("method").items()}
+    for task, method in itertools.zip_longest(tasks.values(), methods.values(), fillvalue="vcc"):
+        request = compose.compose([f"task={task}", f"method={method}"])
+        assert request["task"].keys() == plugins.conf("task", task).keys()
+        assert request["method"].items() >= {"name": method}.items()
+        assert plugins.build(request["task"]).name == task and plugins.build(request["method"])
 
 
 def test_a_plugin_folder_adds_a_method(tmp_path):

@@ -9,6 +9,16 @@ from bench.status import Status
 from bench.store.store import Store
 
 
+def pytest_collection_modifyitems(items):
+    """Tests of one experiment follow each other, for they share its plans."""
+    own = [i for i, item in enumerate(items) if item.path.name == "test_experiments.py"]
+    names = [getattr(items[i], "callspec", None) for i in own]
+    keys = [str(spec.params.get("name", "")) if spec else "" for spec in names]
+    ordered = [items[i] for _, i in sorted(zip(keys, own, strict=True))]
+    for place, item in zip(own, ordered, strict=True):
+        items[place] = item
+
+
 @pytest.fixture(autouse=True)
 def own_results(tmp_path_factory, monkeypatch):
     """A request without `results=` reads and writes results/runs of the current directory."""

@@ -4,6 +4,7 @@ the tables and figures of the papers are all there."""
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 
 import pytest
@@ -11,9 +12,10 @@ import pytest
 from bench.errors import RequestError
 from bench.request import plugins
 from bench.request.cell import Cell
+from bench.request.overrides import check_overrides
 from bench.request.schema import MEASURES
 from bench.store.store import Store
-from bench.sweep.grid import Point, SweepGrid
+from bench.sweep.grid import SweepGrid
 from bench.sweep.plan import plan
 from bench.sweep.planned import Plan, PlanState
 from reports.results_page import REFERENCE
@@ -38,21 +40,13 @@ QUICKSTART = [*TEXTS, "lra_listops", "lra_text_easy", "lra_image", "lra_pathfind
 
 
 @functools.cache
-def points_of(*overrides: str) -> tuple[SweepGrid, list[Point]]:
-    grid = SweepGrid.of(overrides)
-    return grid, list(grid.points())
+def plan_of(name: str, scale: str | None = None) -> Plan:
+    overlay = [f"experiment={name}", *([f"scale={scale}"] if scale else [])]
+    return plan([*overlay, "results=nowhere", "threads=2"])
 
 
-@functools.cache
-def whole_plan(name: str) -> Plan:
-    return plan([f"experiment={name}", "results=nowhere", "threads=2"])
-
-
-def points_at_both_scales(name: str) -> list[Point]:
-    return [
-        *points_of(f"experiment={name}")[1],
-        *points_of(f"experiment={name}", "scale=small")[1],
-    ]
+def at_both_scales(name: str) -> list[Plan]:
+    return [plan_of(name), plan_of(name, "small")]
 
 
 def header_of(name: str, scale: str | None = None) -> str:
@@ -69,17 +63,16 @@ def test_each_table_and_figure_has_its_experiment_and_its_small_scale():
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_it_plans_as_it_stands(name):
-    planned = whole_plan(name)
+    planned = plan_of(name)
     assert planned.cells and not planned.of(PlanState.REFUSED), planned.cells[0].reason
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_it_plans_at_the_small_scale_and_fits_two_cores(name):
-    small = plan([f"experiment={name}", "scale=small", "threads=2"])
+    whole, small = at_both_scales(name)
     assert small.cells and not small.of(PlanState.REFUSED), small.cells[0].reason
     assert max(p.bytes for p in small.cells) < TWO_CORES_BYTES
     assert sum(p.seconds for p in small.cells if p.runs) < TWO_CORES_S
-    whole = whole_plan(name)
     longest = [max(p.request["length"] for p in planned.cells) for planned in (small, whole)]
     assert longest[0] <= longest[1] and len(small.cells) <= len(whole.cells)
 
@@ -100,19 +93,19 @@ def test_the_header_of_its_small_scale_does_so_too(name):
     assert "# cost: " in header_of(name, "small")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [f"{paper}_{parts[0]}" for paper, parts in PAPERS.items()])
 def test_its_points_are_what_hydra_composes(name):
-    for overrides in ([f"experiment={name}"], [f"experiment={name}", "scale=small"]):
-        grid, points = points_of(*overrides)
-        point = points[-1]
-        assert dict(point.request) == by_hydra([*grid.fixed, *point.overrides])
+    for planned in at_both_scales(name):
+        point = planned.cells[-1]
+        composed = by_hydra([*planned.fixed, *point.overrides])
+        assert {**point.request, "events": None} == {**composed, "events": None}
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_its_small_cells_are_cells(name):
     """All that a run checks before anything starts: parameters of method and task, rows."""
-    _, points = points_of(f"experiment={name}", "scale=small")
-    request = dict(min(points, key=lambda point: point.request["length"]).request)
+    cells = plan_of(name, "small").cells
+    request = dict(min(cells, key=lambda point: point.request["length"]).request)
     cell = Cell.of({**request, "n": 1})
     assert cell.build_task() and plugins.build(dict(cell.method))
 
@@ -120,14 +113,14 @@ def test_its_small_cells_are_cells(name):
 @pytest.mark.parametrize("name", ["vcc_table1", "vcc_table2", "iceformer_fig5"])
 def test_inputs_of_printed_times_have_the_printed_length(name):
     """A row of these tasks ends short of it, and its times would answer no printed cell."""
-    assert all(point.request["fill"] for point in points_of(f"experiment={name}")[1])
+    assert all(point.request["fill"] for point in plan_of(name).cells)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_methods_tasks_and_models_of_every_point_fit(name):
     """Parameters that method and task have, and answers that are scored only by a head for them,
     which else only the child that has the model would refuse."""
-    for point in points_at_both_scales(name):
+    for point in itertools.chain(*(planned.cells for planned in at_both_scales(name))):
         plugins.build(dict(point.request["method"]))
         task, model = plugins.build(dict(point.request["task"])), point.request["model"]
         kind = (model["config"] or {}).get("model_type", "t5")
@@ -137,6 +130,7 @@ def test_methods_tasks_and_models_of_every_point_fit(name):
         assert bool(task.labels) == classes or not scored, point.overrides
 
 
+SIZES = ("device", "dtype", "length", "batch")
 STAND_INS = {
     "model=t5-base": "model=random-t5-base",
     "model=t5-large": "model=random-t5-large",
@@ -162,17 +156,24 @@ def commands(header: str) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_commands_of_its_header_compose(name):
+    """To their first points, where they choose more than a device and its inputs' sizes; all points
+    of the experiment itself are in its plans."""
     asked = [command for command in commands(header_of(name)) if f"experiment={name}" in command]
     assert asked
-    for command in asked:
-        for point in points_of(*(STAND_INS.get(word, word) for word in command.split()))[1]:
-            plugins.build(dict(point.request["method"]))
-            plugins.build(dict(point.request["task"]))
-            if "recipe=" in command:
-                recipe = re.search(r"recipe=(\w+)", command)[1]
-                assert point.request["recipe"]["name"] == recipe
-                task = re.search(r"^ *- override /task: (\w+)", recipe_text(recipe), re.M)[1]
-                assert point.request["task"]["name"] == task, f"{command}: the recipe's is {task}"
+    for command in {*asked} - {f"experiment={name}", f"experiment={name} scale=small"}:
+        words = [STAND_INS.get(word, word) for word in command.split()]
+        check_overrides(words)
+        if {word.partition("=")[0] for word in words} <= {"experiment", *SIZES}:
+            continue
+        grid = SweepGrid.of(words)
+        request = next(grid.points()).request
+        plugins.build(dict(request["method"]))
+        plugins.build(dict(request["task"]))
+        if "recipe=" in command:
+            recipe = re.search(r"recipe=(\w+)", command)[1]
+            assert request["recipe"]["name"] == recipe
+            task = re.search(r"^ *- override /task: (\w+)", recipe_text(recipe), re.M)[1]
+            assert request["task"]["name"] == task, f"{command}: the recipe's is {task}"
 
 
 def recipe_text(name: str) -> str:
@@ -190,7 +191,7 @@ def test_an_unknown_scale_is_named():
 
 
 def test_the_quickstart_is_all_methods_on_tasks_that_need_no_network():
-    cells = whole_plan("quickstart").cells
+    cells = plan_of("quickstart").cells
     assert {p.request["task"]["name"] for p in cells} == set(QUICKSTART)
     methods = {p.request["method"]["name"] for p in cells}
     assert methods == {"vanilla", "bigbird", "vcc", "iceformer", "fourier"}
@@ -200,8 +201,8 @@ def test_the_quickstart_is_all_methods_on_tasks_that_need_no_network():
     assert {p.request["measure"] for p in cells} == {"quick"}
     rows = {p.request["task"]["name"]: p.request["n"] for p in cells}
     assert rows == {name: 256 if name.startswith("lra_") else 32 for name in QUICKSTART}
-    given = plan(["experiment=quickstart", "n=64", "threads=2"]).cells
-    assert {p.request["n"] for p in given} == {64}
+    given = ["experiment=quickstart", "n=64", "threads=2", "task=quality,lra_image"]
+    assert {p.request["n"] for p in plan(given).cells} == {64}
 
 
 def test_vanilla_is_above_chance_in_every_row_of_the_quickstart():

@@ -36,11 +36,10 @@ def by_hydra(overrides):
     "words",
     [
         ["method=vcc,vanilla,bigbird", "length=512,1024", "seed=range(0,2)"],
-        ["task=glob(lra_*)", "model=random-lra", "dtype=float32,bfloat16"],
+        ["task=glob(lra_l*)", "model=random-lra", "dtype=float32,bfloat16"],
         ["method=vcc", "method.k=8,16", "method.h=3"],
         ["method=vanilla,bigbird", "data.split=test", "model=embedded,random-t5-base"],
         ["method=vcc", "model.adapted={}", "length=512,1024"],
-        ["experiment=quickstart"],
         ["experiment=frontier", "length=512,1024"],
         ["experiment=quickstart", "method.k=4"],
         ["method=vanilla,vcc,bigbird", "method.k=8,16"],
@@ -51,7 +50,7 @@ def test_every_point_is_what_hydra_composes(words):
     grid = SweepGrid.of(words)
     points = list(grid.points())
     assert points
-    for point in points[:: max(1, len(points) // 4)]:
+    for point in (points[0], points[len(points) // 2], points[-1]):
         words = [*grid.fixed, *point.overrides]
         composed = by_hydra(words)
         assert dict(point.request) == composed
