@@ -78,11 +78,13 @@ class Shares(Method):
 
 @dataclass(frozen=True)
 class Orphans(Method):
-    """Kills the supervisor: what started the fork server of its process."""
+    """Kills the supervisor, which started the fork server that its cell's parent is a fork of."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-        fork_server = Path(f"/proc/{os.getppid()}/stat").read_text()
-        os.kill(int(fork_server.rpartition(")")[2].split()[1]), signal.SIGKILL)
+        pid = os.getppid()
+        for _ in range(2):
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        os.kill(pid, signal.SIGKILL)
         time.sleep(3600)
         return value
 
