@@ -39,14 +39,23 @@ def time_both(
         with vanilla as base, _connected(base) as asked_base, _connected(method) as asked:
             try:
                 return _timed(message, (method, asked), (base, asked_base), scored)
+            except _Ended as error:
+                detail = base.outcome().detail if error.running is base else "the method's ended"
+                return {"reason": f"vanilla in a process without the method: {detail}"}
             finally:
                 method.send_signal(signal.SIGCONT)
                 asked.send_bytes(b"stop")
-    except (EOFError, OSError) as error:
-        detail = base.outcome().detail if not base.child.running else None
-        return {"reason": f"vanilla in a process without the method: {detail or error}"}
+    except OSError as error:
+        return {"reason": f"vanilla in a process without the method: {error}"}
     finally:
         method.send_signal(signal.SIGCONT)
+
+
+class _Ended(Exception):
+    """A process has ended in place of an answer."""
+
+    def __init__(self, running: Running) -> None:
+        self.running = running
 
 
 def _timed(
@@ -80,14 +89,16 @@ def _calls(
 
 
 def _ask(child: tuple[Running, Connection], request: bytes) -> tuple[int, bytes]:
-    """Nanoseconds until the answer, and the answer. Raises OSError at the child's deadline, and
-    EOFError when it ends."""
+    """Nanoseconds until the answer, and the answer. Raises OSError at the child's deadline."""
     running, connection = child
     started = perf_counter_ns()
-    connection.send_bytes(request)
-    if not connection.poll(running.limits.left_s):
-        raise OSError("no answer before the deadline")
-    answer = connection.recv_bytes()
+    try:
+        connection.send_bytes(request)
+        if not connection.poll(running.limits.left_s):
+            raise OSError("no answer before the deadline")
+        answer = connection.recv_bytes()
+    except (EOFError, ConnectionError) as error:
+        raise _Ended(running) from error
     return perf_counter_ns() - started, answer
 
 

@@ -76,7 +76,7 @@ def loaded(request: Mapping[str, Any], report: worker.Report) -> tuple[Cell, Fam
 def serve_vanilla(report: worker.Report, base: Arm) -> dict[str, Any]:
     """Have the supervisor time vanilla in this process, which has imported no method."""
     with torch.inference_mode():
-        warm_up(base, paired_timing.WARM_BASE)
+        warm_up(base, outside.WARM_CALLS)
         outside.serve(report.link, base)
     return {}
 

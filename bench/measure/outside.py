@@ -23,8 +23,15 @@ from bench.measure.timed_call import Arm
 
 SAMPLE_NS = 20_000_000
 """Shorter calls are grouped into samples of this length, well above what a message takes."""
-SAMPLES = 4
-"""Of each arm and process; one more before them finds cold caches."""
+SAMPLES, PAIRS_PER_SAMPLE = 4, 3
+"""Of each arm and process; one more before them finds cold caches. Fewer where pairs are few."""
+WARM_CALLS = 1
+"""Of vanilla in a process of its own, before the supervisor asks it for samples."""
+
+
+def cost_ns(method_ns: int, base_ns: int) -> int:
+    """What the samples of a process take, given its calls'."""
+    return (1 + SAMPLES) * (method_ns + base_ns) + WARM_CALLS * base_ns
 
 
 def time_here(
@@ -36,7 +43,7 @@ def time_here(
 ) -> None:
     """Have the supervisor time this process's method, whose pairs have these `columns`."""
     fastest = min(*columns["lat_samples_ns"], *columns["base_samples_ns"])
-    samples = min(SAMPLES, len(columns["lat_samples_ns"]))
+    samples = max(1, min(SAMPLES, len(columns["lat_samples_ns"]) // PAIRS_PER_SAMPLE))
     calls = min(math.ceil(SAMPLE_NS / max(1, fastest)), method.most_calls // (samples + 1))
     if calls:
         report.send("outside", calls=calls, samples=samples, process=share.process)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import torch
 
 from bench.execution import worker
-from bench.measure import left_behind
+from bench.measure import left_behind, outside
 from bench.measure.failed_check import raise_recorded
 from bench.measure.pair_shares import PairCost, PairShare, plan_shares
 from bench.measure.timed_call import Answer, Arm, Drawn
@@ -106,6 +106,7 @@ def plan_pairs(
     method_ns, base_ns, *twin_ns = (max(arm(0), 1) for arm in (method, base, twin) if arm)
     calls = max(1, math.ceil(MIN_SAMPLE_NS / min(method_ns, base_ns, *twin_ns)))
     warm_ns = (CHECK_CALLS + WARM_METHOD) * method_ns + WARM_BASE * (base_ns + sum(twin_ns))
+    warm_ns += outside.cost_ns(method_ns, base_ns)
     cost = PairCost(
         pair_s=calls * (method_ns + base_ns + 2 * base_ns / (AA_EVERY - 1)) / 1e9,
         startup_s=(ready_ns + warm_ns) / 1e9,

@@ -57,7 +57,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
         for one in (family.method, arms.vanilla())
     )
     if "outside" in request:
-        warm_up(base, paired_timing.WARM_BASE)
+        warm_up(base, outside.WARM_CALLS)
         outside.serve(report.link, base)
         return {}
     if "share" in request:

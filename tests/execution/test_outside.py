@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+import signal
+import socket
+import time
+from multiprocessing.connection import Connection
 
 import pytest
 
 import bench
 from bench.execution import outside
+from bench.execution.supervisor import Limits, Outcome
 from bench.statistics.between_processes import ratio_of_rounds
 from bench.statistics.paired import Ratio
-from bench.status import Verdict
+from bench.status import Status, Verdict
 from bench.store import derived_columns, witness
 
 
@@ -102,6 +108,36 @@ def test_an_answer_that_differs_from_the_scored_one_is_a_fault():
     assert other["fault"].startswith("gives another answer when it is timed than when it is scored")
     scored["answers"][1] = (answer.flip(0)).tolist()  # as random as that
     assert "fault" not in outside._compared(given, exact, save({"answer": answer.flip(0)}), scored)
+
+
+class Ends:
+    """A child that ends, or waits, in place of an answer to the first request."""
+
+    def __init__(self, ends: bool) -> None:
+        self.link, self.other = socket.socketpair()
+        self.limits = Limits(time.monotonic() + 0.2)
+        self.signals: list[signal.Signals] = []
+        if ends:
+            self.other.close()
+
+    def send_signal(self, number: signal.Signals) -> None:
+        self.signals.append(number)
+
+    def outcome(self) -> Outcome:
+        return Outcome(Status.OOM_HOST, "load", "no memory for it")
+
+
+@pytest.mark.parametrize(
+    ("ends", "reason"), [(True, "no memory for it"), (False, "no answer before the deadline")]
+)
+def test_a_vanilla_that_can_not_answer_is_a_reason_and_the_method_goes_on(ends, reason):
+    method, base = Ends(ends=False), Ends(ends)
+    found = outside.time_both(
+        {"calls": 1, "samples": 1}, method, contextlib.nullcontext(base), None
+    )
+    assert found == {"reason": f"vanilla in a process without the method: {reason}"}
+    assert method.signals[0] == signal.SIGSTOP and method.signals[-1] == signal.SIGCONT
+    assert Connection(method.other.detach()).recv_bytes() == b"stop"
 
 
 def test_a_cell_has_times_and_answers_from_outside(tmp_path):
