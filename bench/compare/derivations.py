@@ -130,7 +130,10 @@ def _times(row: Row, _: Path, names: Mapping[str, str]) -> dict[str, Any]:
     if samples["lat_samples_ns"]:
         widened = value_of(row, names.get("ratio_ci_method", "train_n_pairs")) is not None
         found |= derived_columns.latency(samples, row["seed"], widened)
-    if "engine_samples_ns" not in names and samples.get("engine_kernel") != FUSED_KERNEL:
+    if "engine_samples_ns" not in names and samples.get("engine_kernel") not in (
+        None,
+        FUSED_KERNEL,
+    ):
         found = {name: value for name, value in found.items() if "engine" not in name}
     return {to: found[name] for name, to in names.items() if name in found}
 

@@ -63,6 +63,10 @@ def test_a_row_is_checked_against_its_samples():
     assert told == "tpot_verdict is slower, by its samples of new tokens faster"
     [told] = made.sample_faults(row | {"answer_ns": 1})
     assert told.startswith("answer_ns is 1, by its samples of new tokens")
+    twin = {"tpot_engine_kernel": "native avx2", "tpot_ratio_same_engine": 0.5}
+    assert not made.sample_faults(row | twin), "the twin's samples aren't stored"
+    [told] = made.sample_faults(row | twin | {"tpot_engine_kernel": None})
+    assert told == "tpot_ratio_same_engine is 0.5, by its samples of new tokens None"
 
 
 def test_a_row_that_was_decoded_shows_it(capsys, tmp_path):
