@@ -178,7 +178,7 @@ def _limited(row: Row, _: Path) -> Mapping[str, Any]:
     """The columns that aren't accepted, moved to their limits."""
     needed = {"command": "a command", "host_id": "a host", "code_sha": "a commit"}
     found: dict[str, Any] = {name: needed[name] for name in needed if not value_of(row, name)}
-    found |= {"code_dirty": False} if row["code_dirty"] else {}
+    found |= {"code_dirty": "False: commit, then measure"} if row["code_dirty"] else {}
     created, now = datetime.fromisoformat(row["created_utc"]), datetime.now(UTC)
     if not FIRST_DAY <= created.astimezone(UTC) <= now + timedelta(days=1):
         found["created_utc"] = f"{FIRST_DAY:%Y-%m-%d} to {now:%Y-%m-%d}"
