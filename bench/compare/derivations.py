@@ -94,7 +94,7 @@ def _same(name: str, stored: Any, found: Any) -> bool:
     if COLUMNS[name].type == "json":
         six_digits = partial(json.loads, parse_float=lambda number: f"{float(number):.6g}")
         stored, found = map(six_digits, (stored, found))
-    if COLUMNS[name].type == "float64":
+    if COLUMNS[name].type == "float64" and not isinstance(found, str):
         return math.isclose(stored, found, rel_tol=1e-6, abs_tol=1e-9)
     return bool(stored == found)
 
@@ -175,7 +175,7 @@ def _of_scores(row: Row, _: Path) -> Mapping[str, Any]:
 
 
 def _limited(row: Row, _: Path) -> Mapping[str, Any]:
-    """The columns that aren't accepted, moved to their limits."""
+    """The columns that aren't accepted, with what is."""
     needed = {"command": "a command", "host_id": "a host", "code_sha": "a commit"}
     found: dict[str, Any] = {name: needed[name] for name in needed if not value_of(row, name)}
     found |= {"code_dirty": "False: commit, then measure"} if row["code_dirty"] else {}
@@ -186,10 +186,9 @@ def _limited(row: Row, _: Path) -> Mapping[str, Any]:
         value = value_of(row, name)
         if value is not None and column.type in ("int64", "float64", "list<int64>"):
             low, high = _limits(row, name)
-            several = value if isinstance(value, list) else [value]
-            each = [min(max(low, one), high) for one in several]
-            limited = each if several is value else each[0]
-            found |= {} if _same(name, value, limited) else {name: limited}
+            each = value if isinstance(value, list) else [value]
+            if not all(low - 1e-9 <= one <= high + 1e-9 for one in each):
+                found[name] = f"{low:g} to {high:g}"
     return found
 
 

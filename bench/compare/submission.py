@@ -119,8 +119,8 @@ def measured_again(row: Row, checks: Sequence[FigureCheck]) -> Remark:
     verdict = verify.overall(checks)
     levels = {Agreement.AGREES: Level.NOTE, Agreement.DISAGREES: Level.WRONG}
     details = "; ".join(f"{c.figure} {c.verdict} {c.reason}".strip() for c in checks)
-    text = f"measured again: {verdict} ({details})"
-    return Remark(levels.get(verdict, Level.LOOK), row["row_id"][:12], text)
+    level, where = levels.get(verdict, Level.LOOK), row["row_id"][:12]
+    return Remark(level, where, f"measured again: {verdict} ({details})")
 
 
 def file_checks(folder: Path, max_mib: float) -> Iterator[Remark]:
@@ -149,7 +149,7 @@ def file_checks(folder: Path, max_mib: float) -> Iterator[Remark]:
             if any(part.startswith(".") for part in path.relative_to(folder).parts):
                 yield Remark(Level.LOOK, name, "hidden; bench results merge leaves such files out")
             elif path.suffix not in KEPT and not answers:
-                kinds = "rows (.parquet), predictions/**.jsonl and notes (.md)"
+                kinds = ".parquet, .md and predictions/**.jsonl"
                 found.append((path, f"doesn't belong here: accepted are {kinds}"))
     if size > max_mib * (1 << 20):
         found.append((folder, f"{size / (1 << 20):.1f} MiB in all; at most {max_mib:g}"))
@@ -161,9 +161,8 @@ def _unknown_commits(folder: Path, hashes: set[str]) -> set[str]:
     """Those that are no hash of a commit in the folder's repository; none outside a checkout."""
     if _git(folder, "rev-parse", "--git-dir") is None:
         return set()
-    is_hash = re.compile("[0-9a-f]{7,}").fullmatch
-    names = {sha: f"{sha}^{{commit}}" for sha in filter(is_hash, hashes)}
-    return hashes - {sha for sha in names if _git(folder, "rev-parse", "--verify", names[sha])}
+    found = filter(re.compile("[0-9a-f]{7,}").fullmatch, hashes)
+    return hashes - {s for s in found if _git(folder, "rev-parse", "--verify", f"{s}^{{commit}}")}
 
 
 def _other_hosts(rows: Rows, folders: Sequence[Path]) -> Iterator[Remark]:
