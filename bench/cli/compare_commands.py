@@ -178,7 +178,7 @@ def submit_check(arguments: Sequence[str]) -> int:
         remarks += submission.row_checks(folder, rows, accepted, against, progress)
     is_text = options.format == "table"
     _print_remarks(remarks if is_text else ())
-    for row in submission.draw_sample(rows, max(0, options.sample), remarks, accepted):
+    for row in submission.draw_sample(rows, max(0, options.sample), remarks, accepted or {}):
         checks = _measure_again(row, options)
         remarks.append(submission.measured_again(row, checks))
         if is_text:

@@ -45,6 +45,11 @@ LATER = (
     "answer_cut_frac", "quality_comparison", "quality_verdict", "value_diff_detectable",
 )  # fmt: skip
 """Derived columns that rows of older versions lack."""
+OUTSIDE = {
+    names[f"{arm}_median_ns"]: names[f"{arm}_outside_samples_ns"]
+    for names in ({name: name for name in COLUMNS}, TPOT, derived_columns.TRAINING)
+    for arm in ("lat", "base")
+}
 INTERVALS = {"value": "ci", "base_value": "base_ci", "value_diff": "value_diff_ci"}
 PEAK = re.compile("(base_)?(rss_peak_delta|alloc_peak|gpu_alloc_delta|train_peak)_bytes")
 LEAST_TOKEN_BYTES = 2
@@ -202,8 +207,8 @@ def _limits(row: Row, name: str) -> tuple[float, float]:
         return max(least, least if lo is None else lo), min(SCALE, SCALE if hi is None else hi)
     if name == "n_scored":
         return 0, (row["n_samples_planned"] or math.inf) * (row["turns"] or 1)
-    if name.endswith("inside_outside_ratio"):
-        return 1 / verify.IMPLAUSIBLE, math.inf
+    if outside := name in OUTSIDE and value_of(row, OUTSIDE[name]):
+        return statistics.median(outside) / verify.IMPLAUSIBLE, math.inf
     if PEAK.fullmatch(name):
         return LEAST_TOKEN_BYTES * row["batch"] * (row["timed_tokens"] or row["length"]), math.inf
     least = LEAST_CALL_NS if name.endswith("_samples_ns") else 0

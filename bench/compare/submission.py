@@ -88,15 +88,13 @@ def row_checks(
         faults, derived = derivations.checked(row, folder)
         claimed |= {name for name in COLUMNS if value_of(row, name) is not None} - derived
         if row["code_sha"] in unknown:
-            text = f"commit {row['code_sha']:.12} of its code isn't in this repository"
-            faults.append((Level.WRONG, text))
+            faults.append((Level.WRONG, f"commit {row['code_sha']:.12} isn't in this repository"))
         before = accepted.get(row["row_id"])
         if before == row:
             faults = [(Level.LOOK, f"{text} (accepted)") for _, text in faults]
         elif before:
             names = [name for name in COLUMNS if value_of(row, name) != value_of(before, name)]
-            text = f"this row of the merge base was changed in {', '.join(names[:4])}"
-            faults.append((Level.WRONG, text))
+            faults.append((Level.WRONG, f"was changed in {', '.join(names)} after the merge base"))
         yield from (Remark(level, row["row_id"][:12], text) for level, text in faults)
     yield from _other_hosts(rows, [*against, folder])
     figures = {name for name in claimed if COLUMNS[name].type not in ("string", "json", "bool")}
@@ -104,12 +102,10 @@ def row_checks(
     yield Remark(Level.NOTE, str(folder), f"claimed, not derivable: {', '.join(sorted(groups))}")
 
 
-def draw_sample(
-    rows: Rows, count: int, remarks: Sequence[Remark], accepted: Accepted | None
-) -> list[Row]:
+def draw_sample(rows: Rows, count: int, remarks: Sequence[Remark], accepted: Accepted) -> list[Row]:
     """Sound new rows to measure again, drawn so that nobody can know before which."""
     wrong = {remark.where for remark in remarks if remark.level == Level.WRONG}
-    new = [row for row in rows if row["row_id"] not in (accepted or {})]
+    new = [row for row in rows if row["row_id"] not in accepted]
     sound = [r for r in new if r["status"] == Status.OK and r["row_id"][:12] not in wrong]
     return random.SystemRandom().sample(sound, min(count, len(sound)))
 
