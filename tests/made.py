@@ -5,15 +5,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 import bench
+from bench.compare import derivations
 from bench.execution import runner
 from bench.request.cell import Cell
 from bench.store import derived_columns
-from bench.store.columns import COLUMNS
+from bench.store.columns import COLUMNS, Row
 from bench.store.predictions import Predictions
 from bench.store.store import Store
 
@@ -58,6 +59,13 @@ def row(**more: Any) -> dict[str, Any]:
 def full(**more: Any) -> dict[str, Any]:
     """The same as it comes back from a store: with every column."""
     return dict.fromkeys(COLUMNS) | row(**more)
+
+
+def sample_faults(row: dict[str, Any]) -> list[str]:
+    """Where the columns of a row don't follow from its samples."""
+    derived = {of: found for of, found in derivations.MEASURED.items() if "samples" in of}
+    faults, _ = derivations.differences(cast(Row, row), Path(), derived)
+    return [text for _, text in faults]
 
 
 def checkpoint(folder: Path) -> Path:

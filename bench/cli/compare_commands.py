@@ -166,19 +166,19 @@ def submit_check(arguments: Sequence[str]) -> int:
             f"no folder {options.folder}; bench run results={options.folder} … makes one"
         )
     from bench.compare import submission
-    from bench.compare.row_checks import Level
+    from bench.compare.derivations import Level
+    from bench.store.store import Store
     from bench.terminal import comparison_table, run_progress, text_table
 
     folder, against = options.folder, options.against or [p for p in (REFERENCE,) if p.exists()]
     accepted = submission.accepted_rows(folder, options.base)
+    rows = Store(folder).rows().to_pylist()
+    remarks = list(submission.file_checks(folder, options.max_mib))
     with run_progress.progress(f"checking {folder}") as progress:
-        remarks = list(
-            submission.stored_checks(folder, accepted, against, options.max_mib, progress)
-        )
+        remarks += submission.row_checks(folder, rows, accepted, against, progress)
     is_text = options.format == "table"
     _print_remarks(remarks if is_text else ())
-    rows = submission.stored_rows(folder)
-    for row in submission.draw_sample(rows, max(0, options.sample), remarks, accepted):
+    for row in submission.draw_sample(rows, max(0, options.sample), remarks, accepted or {}):
         checks = _measure_again(row, options)
         remarks.append(submission.measured_again(row, checks))
         if is_text:

@@ -1,182 +1,179 @@
-"""Whether a contributed folder of rows may be accepted: what can be checked from the rows
-themselves, from git and from other hosts' rows; then some cells are measured again here.
+"""Whether a contributed folder of rows may be accepted: by its rows, git and other hosts' rows.
+Then some cells are measured again here.
 """
 
 from __future__ import annotations
 
+import io
+import os
 import random
-from collections.abc import Iterator, Sequence
+import re
+import subprocess
+import tarfile
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.compare import git_history, verify
-from bench.compare.row_checks import Level, faults
+from bench.compare import derivations, verify
+from bench.compare.derivations import Level
 from bench.compare.verify import Agreement, FigureCheck
 from bench.execution.supervisor import Progress
 from bench.host.host import short_host
 from bench.status import Status
 from bench.store import query, store
 from bench.store.columns import COLUMNS, Row, value_of
+from bench.store.predictions import Predictions
 
+Rows = Sequence[Row]
+Accepted = Mapping[str, Row]
 KEPT = (".parquet", ".md")
-"""Suffixes of the files in a folder of rows, beside its predictions."""
+"""Suffixes of the files in a folder of rows, in addition to its predictions."""
+BRANCHES = ("origin/main", "main", "origin/master", "master")
+CLAIMED = ("*_samples_ns", "*bytes*", "fid_*", "*decode_*", "*ci_??", "*_process", "*_rel_l2")
+"""Claimed columns that are named together."""
 
 
 class Remark(NamedTuple):
-    """What a check says of a row or a file."""
+    """The result of a check of a row or a file."""
 
     level: Level
     where: str
     text: str
 
 
-class Accepted(NamedTuple):
-    """The rows of a folder that are in the branch to merge into already: they stay as they are, and
-    what is wrong with one is told and refuses no contribution. `missing` says why there are none
-    to compare with."""
+def accepted_rows(folder: Path, branch: str | None) -> Accepted | None:
+    """The rows of a folder in the merge base with the branch to merge into, by their id. They stay
+    unchanged, and what is wrong with one refuses no contribution. None without a merge base."""
+    names = [branch] if branch else BRANCHES
+    bases = (_git(folder, "merge-base", "--", "HEAD", name) for name in names)
+    commit = next((base.decode().strip() for base in bases if base), None)
+    if commit is None:
+        return None
+    archive = _git(folder, "archive", commit, "--", ":(glob)**/*.parquet")
+    with tempfile.TemporaryDirectory() as copy:
+        if archive:  # the folder isn't new
+            with tarfile.open(fileobj=io.BytesIO(archive)) as files:
+                files.extractall(copy, filter="data")
+        return {row["row_id"]: row for row in store.Store(copy).rows().to_pylist()}
 
-    commit: str = ""
-    rows: Sequence[Row] = ()
-    missing: str = ""
 
-    @property
-    def ids(self) -> set[str]:
-        return {row["row_id"] for row in self.rows}
-
-
-def accepted_rows(folder: Path, base: str | None) -> Accepted:
-    """`base` is the branch to merge into."""
+def _git(folder: Path, *arguments: str) -> bytes | None:
+    """git's output; None when it fails. A git hook's variables would misdirect it."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
     try:
-        return Accepted(*git_history.rows_before(folder, base))
-    except git_history.NoHistory as error:
-        return Accepted(missing=str(error))
+        return subprocess.run(command, capture_output=True, check=True, env=clean).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return None
 
 
-def stored_checks(
-    folder: Path, accepted: Accepted, against: Sequence[Path], max_mib: float, progress: Progress
+def row_checks(
+    folder: Path, rows: Rows, accepted: Accepted | None, against: Sequence[Path], progress: Progress
 ) -> Iterator[Remark]:
-    """All checks that measure nothing; `against` are folders of other hosts' rows."""
-    yield from _files(folder, max_mib)
-    yield from _shards(folder)
-    rows = stored_rows(folder)
-    history = list(_history(folder, accepted, rows))
-    changed = {remark.where for remark in history if remark.level == Level.WRONG}
-    kept = {row_id for row_id in accepted.ids if row_id[:12] not in changed}
-    unknown = git_history.unknown_commits(folder, {row["code_sha"] or "" for row in rows} - {""})
-    if not rows:
-        yield Remark(Level.WRONG, str(folder), "no rows; bench run results=DIR makes some")
+    """All checks of a folder's rows that measure nothing; `against` are folders of other hosts."""
+    text = "not in a git checkout, or no merge base (--base): earlier rows aren't checked"
+    if accepted is not None:
+        text = f"{len(accepted)} rows are in the merge base: they aren't measured again"
+    yield Remark(Level.LOOK if accepted is None else Level.NOTE, str(folder), text)
+    accepted = accepted or {}
+    for row_id in accepted.keys() - {row["row_id"] for row in rows}:
+        yield Remark(Level.WRONG, row_id[:12], "this row of the merge base is gone")
+    unknown = _unknown_commits(folder, {row["code_sha"] for row in rows if row["code_sha"]})
+    claimed: set[str] = set()
     for number, row in enumerate(rows):
         progress("rows", number, len(rows))
-        found = [*faults(row, folder)]
+        faults, derived = derivations.checked(row, folder)
+        claimed |= {name for name in COLUMNS if value_of(row, name) is not None} - derived
         if row["code_sha"] in unknown:
-            text = f"commit {row['code_sha']:.12} of its code isn't in this repository"
-            found.append((Level.WRONG, text))
-        for level, text in found:
-            if level == Level.WRONG and row["row_id"] in kept:
-                level, text = Level.LOOK, f"{text} (accepted in {accepted.commit[:12]})"
-            yield Remark(level, row["row_id"][:12], text)
-    yield from history
+            faults.append((Level.WRONG, f"commit {row['code_sha']:.12} isn't in this repository"))
+        before = accepted.get(row["row_id"])
+        if before == row:
+            faults = [(Level.LOOK, f"{text} (accepted)") for _, text in faults]
+        elif before:
+            names = [name for name in COLUMNS if value_of(row, name) != value_of(before, name)]
+            faults.append((Level.WRONG, f"was changed in {', '.join(names)} after the merge base"))
+        yield from (Remark(level, row["row_id"][:12], text) for level, text in faults)
     yield from _other_hosts(rows, [*against, folder])
+    figures = {name for name in claimed if COLUMNS[name].type not in ("string", "json", "bool")}
+    groups = {next((p for p in CLAIMED if fnmatch(name, p)), name) for name in figures}
+    yield Remark(Level.NOTE, str(folder), f"claimed, not derivable: {', '.join(sorted(groups))}")
 
 
-def stored_rows(folder: Path) -> list[Row]:
-    """All rows of the folder, with every column."""
-    rows: list[Row] = store.Store(folder).rows().to_pylist()
-    return rows
-
-
-def draw_sample(
-    rows: Sequence[Row], count: int, remarks: Sequence[Remark], accepted: Accepted
-) -> list[Row]:
+def draw_sample(rows: Rows, count: int, remarks: Sequence[Remark], accepted: Accepted) -> list[Row]:
     """Sound new rows to measure again, drawn so that nobody can know before which."""
     wrong = {remark.where for remark in remarks if remark.level == Level.WRONG}
-    new = [row for row in rows if row["row_id"] not in accepted.ids]
+    new = [row for row in rows if row["row_id"] not in accepted]
     sound = [r for r in new if r["status"] == Status.OK and r["row_id"][:12] not in wrong]
     return random.SystemRandom().sample(sound, min(count, len(sound)))
 
 
 def measured_again(row: Row, checks: Sequence[FigureCheck]) -> Remark:
-    """What a second measurement of a row means for the folder."""
-    levels = {
-        Agreement.AGREES: Level.NOTE,
-        Agreement.DISAGREES: Level.WRONG,
-        Agreement.CANT_TELL: Level.LOOK,
-    }
+    """The result of a second measurement of a row."""
     verdict = verify.overall(checks)
+    levels = {Agreement.AGREES: Level.NOTE, Agreement.DISAGREES: Level.WRONG}
     details = "; ".join(f"{c.figure} {c.verdict} {c.reason}".strip() for c in checks)
-    return Remark(levels[verdict], row["row_id"][:12], f"measured again: {verdict} ({details})")
+    level, where = levels.get(verdict, Level.LOOK), row["row_id"][:12]
+    return Remark(level, where, f"measured again: {verdict} ({details})")
 
 
-def _files(folder: Path, max_mib: float) -> Iterator[Remark]:
+def file_checks(folder: Path, max_mib: float) -> Iterator[Remark]:
+    """The files of a folder of rows that are damaged or don't belong there."""
+    import pyarrow.parquet as pq
+
+    found = [(one.path, f"{one.kind}: {one.detail}") for one in store.check(folder)]
+    shards = store.Store(folder).shards()
+    if not shards:
+        found.append((folder, "no rows; bench run results=DIR makes some"))
+    for path in set(shards) - {path for path, _ in found}:
+        if extra := sorted(set(pq.read_schema(path).names) - set(COLUMNS)):
+            found.append((path, f"unknown columns: {', '.join(extra)}"))
+    for place in (folder / store.PREDICTIONS).glob("[!.]*"):
+        predictions = Predictions(place.parent, place.name)
+        predictions.done()
+        found += [(place, text) for text in predictions.warnings]
     size = 0
-    for path in sorted(folder.rglob("*")):
+    for path in folder.rglob("*"):
         name = str(path.relative_to(folder))
-        predictions = name.startswith(f"{store.PREDICTIONS}/") and path.suffix == ".jsonl"
+        answers = name.startswith(f"{store.PREDICTIONS}/") and path.suffix == ".jsonl"
         if path.is_symlink():
-            yield Remark(Level.WRONG, name, "a link; a folder of rows holds its files itself")
+            found.append((path, "a link; accepted are files"))
         elif path.is_file():
             size += path.stat().st_size
             if any(part.startswith(".") for part in path.relative_to(folder).parts):
                 yield Remark(Level.LOOK, name, "hidden; bench results merge leaves such files out")
-            elif path.suffix not in KEPT and not predictions:
-                kinds = "rows (.parquet), predictions/**.jsonl and notes (.md)"
-                yield Remark(Level.WRONG, name, f"doesn't belong here: accepted are {kinds}")
+            elif path.suffix not in KEPT and not answers:
+                kinds = ".parquet, .md and predictions/**.jsonl"
+                found.append((path, f"doesn't belong here: accepted are {kinds}"))
     if size > max_mib * (1 << 20):
-        text = f"{size / (1 << 20):.1f} MiB in all; at most {max_mib:g}"
-        yield Remark(Level.WRONG, str(folder), text)
+        found.append((folder, f"{size / (1 << 20):.1f} MiB in all; at most {max_mib:g}"))
+    for path, text in sorted(found):
+        yield Remark(Level.WRONG, str(path.relative_to(folder)), text)
 
 
-def _shards(folder: Path) -> Iterator[Remark]:
-    import pyarrow.parquet as pq
-
-    for problem in store.check(folder):
-        name = str(problem.path.relative_to(folder))
-        yield Remark(Level.WRONG, name, f"{problem.kind}: {problem.detail}")
-    for path in store.Store(folder).shards():
-        try:
-            names = set(pq.read_schema(path).names)
-        except Exception:  # reported by store.check
-            continue
-        if extra := sorted(names - set(COLUMNS)):
-            where = str(path.relative_to(folder))
-            yield Remark(Level.WRONG, where, f"unknown columns: {', '.join(extra)}")
+def _unknown_commits(folder: Path, hashes: set[str]) -> set[str]:
+    """Those that are no hash of a commit in the folder's repository; none outside a checkout."""
+    if _git(folder, "rev-parse", "--git-dir") is None:
+        return set()
+    found = filter(re.compile("[0-9a-f]{7,}").fullmatch, hashes)
+    return hashes - {s for s in found if _git(folder, "rev-parse", "--verify", f"{s}^{{commit}}")}
 
 
-def _history(folder: Path, accepted: Accepted, stored: Sequence[Row]) -> Iterator[Remark]:
-    """Whether the accepted rows are still what they were."""
-    if accepted.missing:
-        yield Remark(Level.LOOK, str(folder), accepted.missing)
-        return
-    now, commit = {row["row_id"]: row for row in stored}, accepted.commit[:12]
-    for row in accepted.rows:
-        name = row["row_id"][:12]
-        if row["row_id"] not in now:
-            yield Remark(Level.WRONG, name, f"the row of {commit} is gone")
-        elif changed := [c for c in row if value_of(row, c) != value_of(now[row["row_id"]], c)]:
-            text = f"the row of {commit} was changed in {', '.join(changed[:4])}"
-            yield Remark(Level.WRONG, name, text)
-    text = f"{len(accepted.rows)} rows are in {commit} already, and aren't measured again"
-    yield Remark(Level.NOTE, str(folder), text)
-
-
-def _other_hosts(rows: Sequence[Row], folders: Sequence[Path]) -> Iterator[Remark]:
+def _other_hosts(rows: Rows, folders: Sequence[Path]) -> Iterator[Remark]:
     """Figures that lie far from those of other hosts at the same cell."""
-    by_cell: dict[str, dict[str, Row]] = {}
+    by_cell: dict[str, list[Row]] = defaultdict(list)
     keys = {row["cell_key"] for row in rows}
     for folder in folders:
         for row in store.Store(folder).rows(store.LIGHT, {"cell_key": keys}).to_pylist():
-            by_cell.setdefault(row["cell_key"], {})[row["row_id"]] = row
+            by_cell[row["cell_key"]].append(row)
     for row in rows:
-        same_cell = by_cell.get(row["cell_key"], {}).values()
-        others = [other for other in same_cell if other["host_id"] != row["host_id"]]
-        if not others:
-            continue
-        other = query.best(others)
+        others = [one for one in by_cell[row["cell_key"]] if one["host_id"] != row["host_id"]]
+        other = query.best(others or [row])
         for check in verify.compare_rows(other, row):
             if check.verdict == Agreement.DISAGREES:
-                text = (
-                    f"{check.figure} {check.here}, but {check.stored} on host "
-                    f"{short_host(other['host_id'])} (row {other['row_id'][:12]}): {check.reason}"
-                )
+                host = f"host {short_host(other['host_id'])} (row {other['row_id'][:12]})"
+                text = f"{check.figure} {check.here}, but {check.stored} on {host}: {check.reason}"
                 level = Level.WRONG if check.figure == "quality" else Level.LOOK
                 yield Remark(level, row["row_id"][:12], text)

@@ -76,8 +76,8 @@ class DecodingColumns(TypedDict, total=False):
     decode_kl_first_quarter: Annotated[float | None, "over the first quarter of them"]
     decode_kl_last_quarter: Annotated[float | None, "over the last quarter"]
     decode_top1_agree: Annotated[float | None, "share of equal first choices, 0 to 1"]
-    decode_top1_first_quarter: Annotated[float | None, "in the first quarter"]
-    decode_top1_last_quarter: Annotated[float | None, "in the last quarter"]
+    decode_top1_first_quarter: Annotated[float | None, "in the first quarter, 0 to 1"]
+    decode_top1_last_quarter: Annotated[float | None, "in the last quarter, 0 to 1"]
 
 
 def input_words(row: Mapping[str, Any]) -> list[str]:

@@ -176,25 +176,28 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
             "base_ci_hi": base.estimate.hi,
             "base_score_by_length": base.by_length,
             "base_predictions_sha256": base.sha256,
-            "value_diff": method.figures["value"] - base.figures["value"],
             "value_diff_ci_lo": difference.lo,
             "value_diff_ci_hi": difference.hi,
-            "value_diff_detectable": _detectable(difference),
         }
-        columns["quality_verdict"] = quality_verdict(columns)
+        columns |= compared_scores(columns)
     return columns
 
 
-def _detectable(difference: scores.Estimate) -> float | None:
-    if difference.lo is None or difference.hi is None:
-        return None
-    return scores.detectable(difference.lo, difference.hi)
+def compared_scores(columns: Row) -> Row:
+    """The columns that follow from both scores and the interval of their difference."""
+    value, base = columns["value"], columns.get("base_value")
+    lo, hi = columns.get("value_diff_ci_lo"), columns.get("value_diff_ci_hi")
+    return {
+        "value_diff": None if value is None or base is None else value - base,
+        "value_diff_detectable": None if lo is None or hi is None else scores.detectable(lo, hi),
+        "quality_verdict": quality_verdict(columns),
+    }
 
 
 def latency(samples: Mapping[str, Any], seed: int, widen: bool = True) -> Row:
     """The latency columns from raw samples: medians, ratio, verdict. `widen`: the intervals, by
     what their pairs don't show, which those of older rows lack. Samples with a `ratio_reason` give
-    no verdict."""
+    no verdict. Samples without equal pairs may have their `aa_noise_pct`."""
     mine = stats.summary(samples["lat_samples_ns"])
     columns: Row = {
         "lat_median_ns": mine.median_ns,
@@ -207,14 +210,14 @@ def latency(samples: Mapping[str, Any], seed: int, widen: bool = True) -> Row:
     base = samples.get("base_samples_ns")
     if not base:
         return columns
-    aa = (samples["aa_first_samples_ns"], samples["aa_second_samples_ns"])
+    aa = (samples.get("aa_first_samples_ns") or [], samples.get("aa_second_samples_ns") or [])
     alone = _alone(samples) if widen else None
     shared = _ratio(
         samples["lat_samples_ns"], base, samples.get("pair_process"), alone, seed, widen
     )
     inside = shared.ratio
     ratio, outside, note = witness.witnessed(samples, inside)
-    noise = stats.aa_noise_pct(*aa, ratio.n, seed)
+    noise = stats.aa_noise_pct(*aa, ratio.n, seed) if aa[0] else samples.get("aa_noise_pct")
     aa_verdict = stats.verdict(stats.paired_ratio(*aa, seed), noise) if aa[0] else None
     columns |= {
         "base_median_ns": stats.summary(base).median_ns,

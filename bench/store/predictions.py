@@ -50,12 +50,13 @@ class Predictions:
         """
         records = {}
         warnings: dict[Path, str] = {}
-        for path in sorted(self.folder.glob("part-*.jsonl")):
+        for path in sorted(filter(Path.is_file, self.folder.glob("part-*.jsonl"))):
             for number, line in enumerate(path.read_bytes().splitlines(), start=1):
                 try:
                     record = json.loads(line)
                     if b"\\ud" in line.lower():  # perhaps a lone surrogate, which is no text
                         _line(record)
+                    record["prediction"]  # a record without one is none
                     records[record["id"]] = record
                 except (ValueError, KeyError, TypeError, RecursionError) as error:
                     reason = f"{type(error).__name__}: {error}"

@@ -26,6 +26,10 @@ class ScoreError(RuntimeError):
     """A row can't be scored again: one line that says why."""
 
 
+class OtherPredictions(ScoreError):
+    """The stored predictions aren't those that the row was scored from."""
+
+
 @dataclass(frozen=True)
 class StoredCell(Cell):
     """A cell whose predictions, and then vanilla's, are stored under `keys`, as a row names them: a
@@ -47,7 +51,13 @@ def metric_version(row: Mapping[str, Any]) -> str:
 
 
 def rescored(row: Row, results: Path) -> Row:
-    """A new row: this one with its quality by today's metric, all else as it was measured.
+    """A new row: this one with its `quality`, all else as it was measured. Raises ScoreError."""
+    new: Row = {"row_id": uuid.uuid4().hex, "created_utc": utc_now().isoformat(timespec="seconds")}
+    return {**row, **quality(row, results), **new}
+
+
+def quality(row: Row, results: Path) -> Row:
+    """The quality columns of a row by today's metric.
 
     Vanilla is rescored too where the row has its score. `results` holds the predictions. Raises
     ScoreError when they or the task's rows are gone or have changed.
@@ -58,11 +68,9 @@ def rescored(row: Row, results: Path) -> Row:
     cell = StoredCell(**json.loads(row["cell"] or "{}"), keys=keys)
     try:
         with errors_of(f"task {cell.task['name']}", cell.task["target"]):
-            columns = derived_columns.quality(cell, results, paired=len(arms) > 1)
+            return derived_columns.quality(cell, results, paired=len(arms) > 1)
     except RequestError as error:
         raise ScoreError(str(error)) from error
-    now = utc_now().isoformat(timespec="seconds")
-    return {**row, **columns, "row_id": uuid.uuid4().hex, "created_utc": now}
 
 
 def scores(row: Mapping[str, Any], results: Path) -> dict[Any, float]:
@@ -121,7 +129,10 @@ def _folder(row: Mapping[str, Any], results: Path, ids: list[str], arm: str) -> 
     """The folder of the predictions with the row's hash: the one that the row names; vanilla's,
     which it doesn't name, is searched for."""
     wanted = row[f"{arm}predictions_sha256"]
-    stored = results / (row["predictions_path"] or PREDICTIONS)
+    path = Path(row["predictions_path"] or PREDICTIONS)
+    if path.is_absolute() or ".." in path.parts:
+        raise OtherPredictions(f"predictions_path '{path}' leads out of the folder")
+    stored = results / path
     folders = sorted((results / PREDICTIONS).glob("*")) if arm else [stored]
     for folder in filter(Path.is_dir, folders):
         if wanted and _sha256(folder, frozenset(ids), folder.stat().st_mtime_ns) == wanted:
@@ -130,8 +141,10 @@ def _folder(row: Mapping[str, Any], results: Path, ids: list[str], arm: str) -> 
         raise ScoreError(f"vanilla's predictions are missing in {results / PREDICTIONS}")
     predictions = Predictions(stored.parent, stored.name)
     predictions.done()
-    changed = "no longer those of the row" if stored.is_dir() else "missing"
-    raise ScoreError("; ".join([f"its predictions are {changed}: {stored}", *predictions.warnings]))
+    if not stored.is_dir():
+        raise ScoreError(f"its predictions are missing: {stored}")
+    text = f"its predictions are no longer those of the row: {stored}"
+    raise OtherPredictions("; ".join([text, *predictions.warnings]))
 
 
 @functools.cache

@@ -47,6 +47,16 @@ def folder(tmp_path, sound):
 
 
 @pytest.fixture
+def compared(tmp_path, model):
+    """A row with the score of vanilla, which answers one of four more."""
+    made.answered(
+        tmp_path / "rows", model, [True, False, True, False], [True, True, True, False],
+        "method=vcc", "measure=standard", **ABOUT,
+    )  # fmt: skip
+    return tmp_path / "rows"
+
+
+@pytest.fixture
 def measured_here(monkeypatch):
     """What running a cell would bring, without running it."""
     brought = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from bench.cli.main import main
 from bench.compare import verify
 from bench.execution import runner
+from bench.store import derived_columns
 from bench.store.store import Store
 from tests.compare.conftest import rewrite
 
@@ -37,26 +39,56 @@ def test_a_sound_folder_is_taken(capsys, folder):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"length": 1024}, "length is 1024, its cell says 512"),
-        ({"method": "vcc"}, "method is 'vcc', its cell says 'vanilla'"),
-        ({"cell_key": "f" * 64}, "cell_key ffffffffffff isn't the hash of its cell"),
-        ({"weights_sha256": "0" * 64}, "weights_sha256 is '000"),
-        ({"value": 99.0, "ci_hi": 100.0}, "value is 99, its predictions score 75"),
-        ({"value": 200.0, "ci_hi": 300.0}, "value=200; a score lies in 0…100"),
-        ({"ci_hi": 10.0}, "value=75 lies outside its interval"),
-        ({"ratio": 0.4, "ratio_ci_lo": 0.39}, "ratio is 0.4, its samples say 0.50"),
-        ({"lat_median_ns": 5}, "lat_median_ns is 5, its samples say 50"),
-        ({"verdict": "slower"}, "verdict is slower, its samples say faster"),
-        ({"lat_samples_ns": None}, "has a ratio and not the samples"),
-        ({"mem_ratio": -1.0}, "mem_ratio=-1; a ratio is above 0"),
-        ({"rss_peak_delta_bytes": -4}, "rss_peak_delta_bytes=-4 is negative"),
-        ({"n_scored": 9}, "9 samples scored of 4 planned"),
-        ({"code_sha": None}, "doesn't name the commit"),
-        ({"code_dirty": True}, "uncommitted changes"),
-        ({"created_utc": "2999-01-01T00:00:00+00:00"}, "is in the future"),
-        ({"created_utc": "yesterday"}, "created_utc is 'yesterday', expected ISO 8601"),
-        ({"command": None, "host_id": None}, "lacks command, host_id"),
+        ({"length": 1024}, "length is 1024, by its cell 512"),
+        ({"method": "vcc"}, "method is vcc, by its cell vanilla"),
+        ({"cell_key": "f" * 64}, "cell_key is ffff"),
+        ({"task_version": "99"}, "task_version is 99, by its cell 1"),
+        ({"method_version": "f" * 12}, "method_version is ffffffffffff, by its cell"),
+        ({"weights_sha256": "0" * 64}, "weights_sha256 is 000"),
+        ({"metric_version": "99"}, "metric_version is 99, by its metric 1"),
+        ({"predictions_sha256": "f" * 64}, "its predictions are no longer those of the row"),
+        ({"value": 99.0, "ci_hi": 100.0}, "value is 99.0, by its predictions 75.0"),
+        ({"value": 200.0, "ci_hi": 300.0}, "value is 200.0, by its limits "),
+        ({"ci_hi": 10.0}, "value is 75.0, by its limits "),
+        ({"stderr": 0.1}, "stderr is 0.1, by its predictions 25.0"),
+        ({"metrics": '{"value": 80.0}'}, "value is 75.0, by its scores 80.0"),
+        ({"value_diff": 30.0}, "value_diff is 30.0, by its scores None"),
+        ({"quality_verdict": "kept"}, "quality_verdict is kept, by its scores None"),
+        ({"ratio": 0.4, "ratio_ci_lo": 0.39}, "ratio is 0.4, by its samples 0.50"),
+        ({"ratio_p": 0.5}, "ratio_p is 0.5, by its samples 0.0001"),
+        ({"lat_median_ns": 5}, "lat_median_ns is 5, by its samples 50"),
+        ({"verdict": "slower"}, "verdict is slower, by its samples faster"),
+        ({"verdict": None}, "verdict is None, by its samples faster"),
+        ({"lat_samples_ns": None}, "by its samples None"),
+        ({"lat_samples_ns": [1] * 40}, "lat_samples_ns is [1, 1, 1"),
+        ({"pair_process": [0]}, "can't be derived from its samples: ValueError: 40 pairs"),
+        ({"ratio_note": "vanilla was slowed"}, "ratio_note is vanilla was slowed, by its samples"),
+        ({"ratio_same_engine": 0.2}, "ratio_same_engine is 0.2, by its samples None"),
+        ({"tpot_ratio": 0.2}, "tpot_ratio is 0.2, by its samples of new tokens None"),
+        ({"answer_ratio": 0.2}, "answer_ratio is 0.2, by its samples of new tokens None"),
+        ({"train_ratio": 0.2}, "train_ratio is 0.2, by its samples of training steps None"),
+        ({"mem_ratio": -1.0}, "mem_ratio is -1.0, by its bytes None"),
+        ({"kv_held_ratio": 0.1}, "kv_held_ratio is 0.1, by its bytes None"),
+        ({"mem_agree": True}, "mem_agree is True, by its bytes None"),
+        ({"rss_peak_delta_bytes": -4}, "rss_peak_delta_bytes is -4, by its limits 1024 to inf"),
+        ({"rss_peak_delta_bytes": 1}, "rss_peak_delta_bytes is 1, by its limits 1024 to inf"),
+        ({"alloc_peak_bytes": 1}, "alloc_peak_bytes is 1, by its limits 1024 to inf"),
+        ({"load_ns": -1}, "load_ns is -1, by its limits 0 to inf"),
+        ({"fid_top1_agree": 500.0}, "fid_top1_agree is 500.0, by its limits 0 to 1"),
+        (
+            {"decode_top1_last_quarter": -1.0},
+            "decode_top1_last_quarter is -1.0, by its limits 0 to 1",
+        ),
+        ({"tpot_timed_top1_agree": 500.0}, "tpot_timed_top1_agree is 500.0, by its limits 0 to 1"),
+        ({"n_scored": 9}, "n_scored is 9, by its predictions 4"),
+        ({"code_sha": None}, "code_sha is None, by its limits a commit"),
+        ({"code_dirty": True}, "code_dirty is True, by its limits False"),
+        ({"created_utc": "2999-01-01T00:00:00+00:00"}, "created_utc is 2999"),
+        ({"created_utc": "1970-01-01T00:00:00+00:00"}, "created_utc is 1970"),
+        ({"created_utc": "yesterday"}, "Invalid isoformat string: 'yesterday'"),
+        ({"command": None, "host_id": None}, "host_id is None, by its limits a host"),
         ({"predictions_path": "../../model"}, "leads out of the folder"),
+        ({"cell": "[]"}, "can't be derived from its cell"),
     ],
 )
 def test_what_does_not_follow_from_the_row_is_refused(capsys, folder, changes, expected):
@@ -82,6 +114,67 @@ def test_a_row_can_not_choose_what_is_imported(capsys, folder, group, expected, 
     [row] = Store(folder).rows().to_pylist()
     with pytest.raises(verify.CantTell, match="antigravity"):
         verify.cell_here(row, None)
+
+
+def test_times_in_agreement_with_each_other_that_no_call_takes_are_refused(capsys, folder):
+    samples = {f"{arm}_samples_ns": [one] * 40 for arm, one in (("lat", 1), ("base", 2))}
+    samples |= {"aa_first_samples_ns": [2] * 8, "aa_second_samples_ns": [2] * 8}
+    rewrite(folder, pair_process=None, **samples, **derived_columns.latency(samples, 0))
+    code, out, _ = submit(capsys, folder)
+    [line] = wrong(out)
+    assert code == 1 and "lat_samples_ns is [1, 1" in line and "by its limits 1000 to inf" in line
+
+
+def test_times_far_below_those_by_the_supervisors_clock_are_refused(capsys, folder):
+    [row] = Store(folder).rows().to_pylist()
+    samples = {"base_outside_samples_ns": [100_000_000] * 4, "outside_process": [0, 1, 2, 3]}
+    samples |= {"lat_outside_samples_ns": [500_000_000] * 4}
+    rewrite(folder, **samples, **derived_columns.latency(row | samples, 0))
+    code, out, _ = submit(capsys, folder)
+    [line] = wrong(out)
+    assert code == 1 and "lat_median_ns is 5" in line and "by its limits 1.66667e+08" in line
+
+
+def test_a_difference_of_scores_is_derived_without_predictions(capsys, compared):
+    shutil.rmtree(compared / "predictions")
+    rewrite(compared, value_diff=20.0)
+    code, out, _ = submit(capsys, compared)
+    assert code == 1 and any("value_diff is 20.0, by its scores -25.0" in s for s in wrong(out))
+    rewrite(compared, value_diff=-25.0)
+    code, out, _ = submit(capsys, compared)
+    assert code == 0 and any("its predictions are missing" in line for line in out)
+
+
+@pytest.mark.parametrize("column", ["value_diff_ci_lo", "base_ci_hi", "stderr"])
+def test_all_of_a_score_is_derived_from_predictions(capsys, compared, column):
+    assert submit(capsys, compared)[0] == 0
+    [row] = Store(compared).rows().to_pylist()
+    rewrite(compared, **{column: row[column] - 1})
+    code, out, _ = submit(capsys, compared)
+    assert code == 1 and any(f"{column} is " in line for line in wrong(out))
+
+
+def test_a_damaged_file_of_predictions_is_named_and_stops_nothing_else(capsys, folder):
+    [row] = Store(folder).rows().to_pylist()
+    Store(folder).append([row | {"row_id": "b" * 32, "verdict": "slower"}])
+    [shard] = folder.glob("predictions/*/*.jsonl")
+    shard.write_bytes(b'{"id": 1}\n' + shard.read_bytes()[:-9])
+    code, out, _ = submit(capsys, folder)
+    lines = wrong(out)
+    assert code == 1 and any(f"{shard} line 1 is no prediction" in line for line in lines)
+    assert any("verdict is slower, by its samples faster" in line for line in lines)
+
+
+def test_columns_that_an_older_row_lacks_are_no_fault(capsys, folder):
+    rewrite(folder, aa_verdict=None, value_diff_detectable=None, quality_verdict=None)
+    assert submit(capsys, folder)[0] == 0
+
+
+def test_what_can_not_be_derived_is_marked(capsys, folder):
+    _, out, _ = submit(capsys, folder)
+    [line] = [line for line in out if "claimed, not derivable" in line]
+    assert line.startswith("note") and "*_samples_ns" in line and "*bytes*" in line
+    assert "value" not in line and "lat_median_ns" not in line
 
 
 def test_files_that_are_no_rows_are_refused(capsys, folder):
@@ -141,7 +234,7 @@ def branched(folder):
 
 def test_rows_of_the_merge_base_that_stay_are_noted(capsys, branched):
     code, out, _ = submit(capsys, branched)
-    assert code == 0 and any("1 rows are in" in line for line in out), out
+    assert code == 0 and any("1 rows are in the merge base" in line for line in out), out
 
 
 def test_an_accepted_row_refuses_nothing_and_is_not_measured_again(capsys, branched, monkeypatch):
@@ -151,8 +244,8 @@ def test_an_accepted_row_refuses_nothing_and_is_not_measured_again(capsys, branc
     git(branched.parent, "add", ".")
     git(branched.parent, "commit", "-q", "-m", "accepted as it is")
     code, out, _ = submit(capsys, branched, "--sample", "2")
-    [told] = [line for line in out if "uncommitted changes" in line]
-    assert code == 0 and told.startswith("look") and "(accepted in " in told
+    [told] = [line for line in out if "code_dirty" in line]
+    assert code == 0 and told.startswith("look") and told.endswith("(accepted)")
 
 
 def test_remarks_are_one_list_of_json(capsys, folder, measured_here):
@@ -191,7 +284,7 @@ def test_a_commit_is_a_hash_and_nothing_else(capsys, branched, sha):
 
 def test_a_branch_that_is_not_there_is_told(capsys, branched):
     code, out, _ = submit(capsys, branched, "--base", "no-such-branch")
-    assert code == 0 and any("no merge base with no-such-branch" in line for line in out)
+    assert code == 0 and any("or no merge base" in line for line in out)
 
 
 # -- other hosts -------------------------------------------------------------

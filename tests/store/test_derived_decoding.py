@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.compare import row_checks
 from bench.execution import stages
 from bench.execution.stages import CellRun
 from bench.execution.supervisor import Outcome
@@ -59,11 +58,15 @@ def test_few_tokens_have_a_ratio_and_no_verdict():
 
 def test_a_row_is_checked_against_its_samples():
     row = decoded()
-    assert not list(row_checks._derived(row))
-    [(level, told)] = row_checks._derived(row | {"tpot_verdict": "slower"})
-    assert (level, told) == ("wrong", "tpot_verdict is slower, its samples say faster")
-    [(_, told)] = row_checks._derived(row | {"answer_ns": 1})
-    assert told.startswith("answer_ns is 1, its samples say")
+    assert not made.sample_faults(row)
+    [told] = made.sample_faults(row | {"tpot_verdict": "slower"})
+    assert told == "tpot_verdict is slower, by its samples of new tokens faster"
+    [told] = made.sample_faults(row | {"answer_ns": 1})
+    assert told.startswith("answer_ns is 1, by its samples of new tokens")
+    twin = {"tpot_engine_kernel": "native avx2", "tpot_ratio_same_engine": 0.5}
+    assert not made.sample_faults(row | twin), "the twin's samples aren't stored"
+    [told] = made.sample_faults(row | twin | {"tpot_engine_kernel": None})
+    assert told == "tpot_ratio_same_engine is 0.5, by its samples of new tokens None"
 
 
 def test_a_row_that_was_decoded_shows_it(capsys, tmp_path):

@@ -1,0 +1,230 @@
+"""Whether a row follows from what it measured: its columns are derived again and compared."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import statistics
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.compare import verify
+from bench.models import auto
+from bench.request import code_hash, plugins
+from bench.request.cell import Cell, code_of
+from bench.statistics.constants import SCALE
+from bench.store import derived_columns, quality_arms, rescore
+from bench.store.columns import COLUMNS, FUSED_KERNEL, Row, value_of
+from bench.store.derived_decoding import TPOT, whole_answer
+
+
+class Level(StrEnum):
+    """`wrong` refuses the folder, `look` asks for a person's judgement, `note` only informs."""
+
+    WRONG = "wrong"
+    LOOK = "look"
+    NOTE = "note"
+
+
+Fault = tuple[Level, str]
+Derivation = Callable[[Row, Path], Mapping[str, Any]]
+
+EXAMPLE = {f"{arm}_samples_ns": [1] for arm in ("lat", "base", "lat_outside", "base_outside")}
+TIMES = tuple(
+    derived_columns.latency({**EXAMPLE, "outside_process": [0], "engine_kernel": FUSED_KERNEL}, 0)
+)
+"""All columns that are derived from samples."""
+ANSWER = [n for n in COLUMNS if re.search("tokens_per_s|answer_(ns|ratio|verdict)", n)]
+LATER = (
+    "aa_verdict", "n_processes", "train_n_processes", "train_process_sd_pct", "lat_p99_ns",
+    "answer_cut_frac", "quality_comparison", "quality_verdict", "value_diff_detectable",
+)  # fmt: skip
+"""Derived columns that rows of older versions lack."""
+OUTSIDE = {
+    names[f"{arm}_median_ns"]: names[f"{arm}_outside_samples_ns"]
+    for names in ({name: name for name in COLUMNS}, TPOT, derived_columns.TRAINING)
+    for arm in ("lat", "base")
+}
+INTERVALS = {"value": "ci", "base_value": "base_ci", "value_diff": "value_diff_ci"}
+PEAK = re.compile("(base_)?(rss_peak_delta|alloc_peak|gpu_alloc_delta|train_peak)_bytes")
+LEAST_TOKEN_BYTES = 2
+LEAST_CALL_NS = 1_000
+FIRST_DAY = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+def checked(row: Row, folder: Path) -> tuple[list[Fault], set[str]]:
+    """The faults of a row in a folder, and the names of all columns that could be derived."""
+    faults, derived = differences(row, folder, {"its cell": _of_cell})
+    # A cell that isn't sound must not choose the code that scores it.
+    scored = {} if faults or row["value"] is None else SCORED
+    more, names = differences(row, folder, {**MEASURED, **scored})
+    noise = [(Level.LOOK, f"noisy host: {row['noise_reason']}")] if row["noisy"] else []
+    return faults + more + noise, derived | names
+
+
+def differences(
+    row: Row, folder: Path, derivations: Mapping[str, Derivation]
+) -> tuple[list[Fault], set[str]]:
+    """Where columns differ from those derived again, and the names of all that were derived."""
+    faults: list[Fault] = []
+    derived: set[str] = set()
+    for source, derive in derivations.items():
+        try:
+            found = derive(row, folder)
+            texts = [
+                f"{name} is {stored!s:.50}, by {source} {value!s:.50}"
+                for name, value in found.items()
+                if not _same(name, stored := value_of(row, name), value)
+            ]
+        except rescore.ScoreError as error:
+            level = Level.WRONG if isinstance(error, rescore.OtherPredictions) else Level.LOOK
+            faults.append((level, f"can't be scored again here: {error}"))
+        except Exception as error:  # of values that no run stores
+            reason = f"{type(error).__name__}: {error}"
+            faults.append((Level.WRONG, f"can't be derived from {source}: {reason:.200}"))
+        else:
+            derived |= found.keys()
+            faults += [(Level.WRONG, "; ".join(texts))] if texts else []
+    return faults, derived
+
+
+def _same(name: str, stored: Any, found: Any) -> bool:
+    if stored is None or found is None:
+        return stored is None and (found is None or name in LATER)
+    if COLUMNS[name].type == "json":
+        six_digits = partial(json.loads, parse_float=lambda number: f"{float(number):.6g}")
+        stored, found = map(six_digits, (stored, found))
+    if COLUMNS[name].type == "float64" and not isinstance(found, str):
+        return math.isclose(stored, found, rel_tol=1e-6, abs_tol=1e-9)
+    return bool(stored == found)
+
+
+def _of_cell(row: Row, _: Path) -> Mapping[str, Any]:
+    stored = json.loads(row["cell"] or "")
+    if strange := verify.strange_code(stored):
+        raise ValueError(strange)
+    cell = Cell(**stored)
+    found = {
+        "cell_key": cell.key,
+        "task_version": str(cell.task["version"]),
+        "truncation_side": cell.task.get("truncation_side", "right"),
+        "weights_protocol": cell.protocol,
+        "recipe": cell.recipe and cell.recipe["name"],
+        "recipe_params": cell.recipe and json.dumps(cell.recipe),
+        "checkpoint_key": cell.recipe and cell.model["training"],
+    }
+    families = ({"family": family} for family in (cell.model["family"], auto.AUTO))
+    if cell.code_sha256 in (code_of(cell.method, cell.task, model) for model in families):
+        found["method_version"] = code_hash.code_sha256(plugins.targets(cell.method))[:12]
+    return found | cell.columns
+
+
+def _times(row: Row, _: Path, names: Mapping[str, str]) -> dict[str, Any]:
+    """The columns `names` of a latency, from the others among them."""
+    samples = {name: value_of(row, to) for name, to in names.items() if name not in TIMES}
+    found: dict[str, Any] = dict.fromkeys(TIMES)
+    if "aa_first_samples_ns" not in names:  # equal pairs that aren't stored
+        samples["aa_noise_pct"] = found["aa_noise_pct"] = value_of(row, names["aa_noise_pct"])
+    if (samples["ratio_reason"] or "").startswith("peak memory"):  # no reason about the times
+        samples["ratio_reason"] = None
+    if samples["lat_samples_ns"]:
+        widened = value_of(row, names.get("ratio_ci_method", "train_n_pairs")) is not None
+        found |= derived_columns.latency(samples, row["seed"], widened)
+    if "engine_samples_ns" not in names and samples.get("engine_kernel") not in (
+        None,
+        FUSED_KERNEL,
+    ):
+        found = {name: value for name, value in found.items() if "engine" not in name}
+    return {to: found[name] for name, to in names.items() if name in found}
+
+
+def _of_samples(row: Row, folder: Path) -> Mapping[str, Any]:
+    walks = {name: value_of(row, f"{name}_samples_ns") for name in ("attend", "encode")}
+    medians = {f"{n}_ns": int(statistics.median(ns)) for n, ns in walks.items() if ns}
+    return _times(row, folder, {name: name for name in COLUMNS}) | medians
+
+
+def _of_new_tokens(row: Row, folder: Path) -> Mapping[str, Any]:
+    found = dict.fromkeys(ANSWER) | _times(row, folder, TPOT)
+    return found | (whole_answer({**row, **found}) if found["tpot_ns"] else {})
+
+
+def _of_bytes(row: Row, _: Path) -> Mapping[str, Any]:
+    on_gpu = row["gpu_alloc_delta_bytes"] is not None
+    found: dict[str, Any] = {"mem_agree": derived_columns.mem_agree(row)}
+    for ratio, name in (
+        ("mem_ratio", "gpu_alloc_delta_bytes" if on_gpu else "rss_peak_delta_bytes"),
+        ("kv_held_ratio", "kv_bytes_held"),
+        ("kv_read_ratio", "kv_bytes_read_per_token"),
+        ("train_mem_ratio", "train_peak_bytes"),
+    ):
+        own, base = value_of(row, name), value_of(row, f"base_{name}")
+        found[ratio] = own / base if own is not None and base else None
+    return found
+
+
+def _of_scores(row: Row, _: Path) -> Mapping[str, Any]:
+    low, chance = row["ci_lo"], row["chance"]
+    own, other = row["weights_sha256"], row["base_weights_sha256"]
+    return {
+        **derived_columns.compared_scores(row),
+        "value": json.loads(row["metrics"] or "{}").get("value"),
+        "quality_comparison": quality_arms.compared(own, other),
+        "at_chance": None if low is None or chance is None else low <= chance,
+    }
+
+
+def _limited(row: Row, _: Path) -> Mapping[str, Any]:
+    """The columns that aren't accepted, with what is."""
+    needed = {"command": "a command", "host_id": "a host", "code_sha": "a commit"}
+    found: dict[str, Any] = {name: needed[name] for name in needed if not value_of(row, name)}
+    found |= {"code_dirty": "False: commit, then measure"} if row["code_dirty"] else {}
+    created, now = datetime.fromisoformat(row["created_utc"]), datetime.now(UTC)
+    if not FIRST_DAY <= created.astimezone(UTC) <= now + timedelta(days=1):
+        found["created_utc"] = f"{FIRST_DAY:%Y-%m-%d} to {now:%Y-%m-%d}"
+    for name, column in COLUMNS.items():
+        value = value_of(row, name)
+        if value is not None and column.type in ("int64", "float64", "list<int64>"):
+            low, high = _limits(row, name)
+            each = value if isinstance(value, list) else [value]
+            if not all(low - 1e-9 <= one <= high + 1e-9 for one in each):
+                found[name] = f"{low:g} to {high:g}"
+    return found
+
+
+def _limits(row: Row, name: str) -> tuple[float, float]:
+    """The least and the greatest value of a column of this row."""
+    if "0 to 1" in COLUMNS[name].meaning:
+        return 0, 1
+    if name in INTERVALS:
+        lo, hi = (value_of(row, f"{INTERVALS[name]}_{end}") for end in ("lo", "hi"))
+        least = -SCALE if name == "value_diff" else 0
+        return max(least, least if lo is None else lo), min(SCALE, SCALE if hi is None else hi)
+    if name == "n_scored":
+        return 0, (row["n_samples_planned"] or math.inf) * (row["turns"] or 1)
+    if outside := name in OUTSIDE and value_of(row, OUTSIDE[name]):
+        return statistics.median(outside) / verify.IMPLAUSIBLE, math.inf
+    if PEAK.fullmatch(name):
+        return LEAST_TOKEN_BYTES * row["batch"] * (row["timed_tokens"] or row["length"]), math.inf
+    least = LEAST_CALL_NS if name.endswith("_samples_ns") else 0
+    return least if name.endswith(("_ns", "_bytes")) else -math.inf, math.inf
+
+
+MEASURED: Mapping[str, Derivation] = {
+    "its samples": _of_samples,
+    "its samples of new tokens": _of_new_tokens,
+    "its samples of training steps": partial(_times, names=derived_columns.TRAINING),
+    "its bytes": _of_bytes,
+    "its scores": _of_scores,
+    "its limits": _limited,
+}
+"""What columns are derived from → how."""
+SCORED: Mapping[str, Derivation] = {
+    "its metric": lambda row, _: {"metric_version": rescore.metric_version(row)},
+    "its predictions": rescore.quality,
+}
