@@ -26,7 +26,7 @@ from tests.conftest import ROOT
 CONFS = [ROOT / "tests" / "trust" / "conf", ROOT / "tests" / "cheaters" / "conf"]
 MIB = 1 << 20
 IPC_RMID = 0  # linux/ipc.h
-OWN_MIB = 2
+OWN_MIB = 4
 """Allocated by both cells: more than the rest of the forward needs, so that both have their peak at
 the same point."""
 RESOLUTION_BYTES = 32 << 10
@@ -49,7 +49,9 @@ def memory_child(tiny_t5):
         def measured(*words: str) -> Outcome:
             request = [f"model={tiny_t5}", "length=256", "n=2", "threads=1", "measure=speed"]
             cell = bench.compose(*request, *words)
-            return stages.CellRun(cell, Path(), 600).child("measure.memory", arm="method")
+            run = stages.CellRun(cell, Path(), 600)
+            assert stages.load_parent(run) is None
+            return run.child("measure.memory", arm="method")
 
         yield measured
     plugins.conf_dirs.cache_clear()
