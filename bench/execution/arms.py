@@ -86,8 +86,7 @@ def load_from(
     model = cell.model
     spec = Spec(model["name"], folder, config, cell.seed, tuple(model.get("marks", ())))
     on_cpu = cell.device["kind"] == "cpu"
-    own = (str(folder), dtype) == (model["path"], cell.dtype)
-    found = loaded.family_of(cell) if own else None
+    found = loaded.family_of(cell, folder, dtype)
     try:
         if found is not None:
             family: Family = found

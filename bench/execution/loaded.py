@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from bench.request.cell import Cell
@@ -46,11 +47,12 @@ def inputs_key(cell: Cell) -> str:
     return json.dumps([model_key(cell), *parts], sort_keys=True, default=dict)
 
 
-def family_of(cell: Cell) -> Family | None:
-    """The loaded model, if it is the cell's."""
+def family_of(cell: Cell, folder: Path, dtype: str) -> Family | None:
+    """The loaded model, if it is the cell's, of this folder and in this format."""
     if parent is None or model_key(parent.cell) != model_key(cell):
         return None
-    return parent.family
+    same = (str(folder), dtype) == (cell.model["path"], cell.dtype)
+    return parent.family if same else None
 
 
 def inputs_of(cell: Cell, count: int | None) -> Inputs | None:

@@ -19,15 +19,15 @@ from transformers import (
 )
 
 from bench.errors import RequestError
-from bench.execution import arms
+from bench.execution import arms, stages
 from bench.execution.runner import identity
-from bench.measure import quality
 from bench.models import auto, hub_heads
 from bench.models.base import Spec
 from bench.models.bert import BertFamily
 from bench.request import plugins
 from bench.request.cell import Cell
 from bench.request.compose import compose
+from bench.status import Status
 from bench.store.predictions import Predictions
 from bench.sweep.plan import plan
 from methods.base import SequenceInfo
@@ -203,8 +203,8 @@ def test_a_checkpoint_answers_the_task_that_it_is_given(kind, tiny_t5, tmp_path)
     tokenizer.save_pretrained(tmp_path)
     checkpoint(tmp_path, kind, vocab_size=len(tokenizer))
     cell = Cell.of(compose([f"model={tmp_path}", "method=vcc", "n=2", "batch=2", "length=512"]))
-    rows = quality.rows_without_references(cell)
-    quality.predict(cell, rows, tmp_path, "quality", lambda *_: None)
+    rows = arms.rows_without_references(cell)
+    assert stages.predicted(stages.CellRun(cell, tmp_path, 60), "quality").status == Status.OK
     stored = Predictions(tmp_path / "predictions", cell.prediction_key).done()
     for row in rows:
         answer = stored[row.id]["prediction"]

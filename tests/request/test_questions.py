@@ -9,7 +9,7 @@ import pytest
 import bench
 from bench.cli.main import main
 from bench.errors import RequestError
-from bench.measure.quality import rows_without_references
+from bench.execution.arms import rows_without_references
 from bench.request.cell import Cell
 
 LLAMA = ("model=embedded-llama", "task=ruler_niah_multikey_2", "length=1024", "n=2", "threads=1")
