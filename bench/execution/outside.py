@@ -11,6 +11,7 @@ import signal
 import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain
 from multiprocessing.connection import Connection
 from time import perf_counter_ns
 from typing import Any
@@ -110,20 +111,26 @@ def _compared(
     given: Sequence[bytes], exact: Sequence[bytes], text: bytes, scored: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     import numpy as np
+    from safetensors import SafetensorError
     from safetensors.numpy import load
 
+    try:
+        answers = [(load(mine), load(other)) for mine, other in zip(given, exact, strict=True)]
+        timed = load(text)["answer"] if text else None
+    except SafetensorError as error:
+        raise ValueError(f"an answer is no tensor: {error}") from error
     rel_l2: list[float] = []
     top1: list[float] = []
-    for mine, other in zip(map(load, given), map(load, exact), strict=True):
+    for mine, other in answers:
         for name in other.keys() & mine.keys():
             a, b = mine[name], other[name]
             if a.shape == b.shape:
                 rel_l2.append(float(np.linalg.norm(a - b) / (np.linalg.norm(b) or 1.0)))
                 top1.append(float((a.argmax(-1) == b.argmax(-1)).mean()))
     result: dict[str, Any] = {"rel_l2": rel_l2, "top1": top1}
-    if scored and text:
+    if scored and timed is not None:
         first, again = (np.array(answer) for answer in scored["answers"])
-        timed, norm = load(text)["answer"], np.linalg.norm(first) or 1.0
+        norm = np.linalg.norm(first) or 1.0
         differs, own = (float(np.linalg.norm(x - first) / norm) for x in (timed, again))
         if not differs <= max(ANSWER_TOLERANCE, OWN_RANDOMNESS * own):
             result["fault"] = (
@@ -131,3 +138,34 @@ def _compared(
                 f"{differs:.3g} of the answer's norm, two answers when it is scored by {own:.3g}"
             )
     return result
+
+
+class Rounds:
+    """What the supervisor timed in each process."""
+
+    def __init__(self) -> None:
+        self.rounds: dict[int, dict[str, Any]] = {}
+
+    def append(self, process: int, found: dict[str, Any]) -> None:
+        self.rounds[process] = found
+
+    @property
+    def faults(self) -> list[str]:
+        return [found["fault"] for found in self.rounds.values() if "fault" in found]
+
+    def columns(self) -> dict[str, Any]:
+        """The samples of all rounds, and the process of each; empty without any."""
+        timed = {number: found for number, found in self.rounds.items() if "lat_ns" in found}
+        reasons = [found["reason"] for found in self.rounds.values() if "reason" in found]
+        columns: dict[str, Any] = {"outside_reason": reasons[0]} if reasons else {}
+        if not timed:
+            return columns
+        rel_l2, top1 = (list(chain.from_iterable(one[name] for one in timed.values()))
+                        for name in ("rel_l2", "top1"))  # fmt: skip
+        return columns | {
+            "lat_outside_samples_ns": [ns for one in timed.values() for ns in one["lat_ns"]],
+            "base_outside_samples_ns": [ns for one in timed.values() for ns in one["base_ns"]],
+            "outside_process": [n for n, one in timed.items() for _ in one["lat_ns"]],
+            "outside_rel_l2": statistics.median(rel_l2) if rel_l2 else None,
+            "outside_top1_agree": statistics.fmean(top1) if top1 else None,
+        }

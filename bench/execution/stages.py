@@ -243,7 +243,7 @@ def _timed(run: CellRun, name: str) -> tuple[Outcome, Columns]:
 def _in_processes(run: CellRun, name: str, kept: Kept) -> tuple[Outcome, Columns]:
     """Pairs timed in several processes, one after the other: the first decides how many pairs each
     times. When one fails, so does the stage: the samples taken before are not to be trusted."""
-    module, rounds = f"measure.{name}", Rounds()
+    module, rounds = f"measure.{name}", outside.Rounds()
     scored = run.scored if name == "latency" else None
 
     def time_outside(method: Running, message: Mapping[str, Any]) -> None:
@@ -280,37 +280,6 @@ def _in_processes(run: CellRun, name: str, kept: Kept) -> tuple[Outcome, Columns
     if outcome.status == Status.OK:
         columns |= rounds.columns() | answers
     return outcome, columns
-
-
-class Rounds:
-    """What the supervisor timed in each process."""
-
-    def __init__(self) -> None:
-        self.rounds: dict[int, Columns] = {}
-
-    def append(self, process: int, found: Columns) -> None:
-        self.rounds[process] = found
-
-    @property
-    def faults(self) -> list[str]:
-        return [found["fault"] for found in self.rounds.values() if "fault" in found]
-
-    def columns(self) -> Columns:
-        """The samples of all rounds, and the process of each; empty without any."""
-        timed = {number: found for number, found in self.rounds.items() if "lat_ns" in found}
-        reasons = [found["reason"] for found in self.rounds.values() if "reason" in found]
-        columns: Columns = {"outside_reason": reasons[0]} if reasons else {}
-        if not timed:
-            return columns
-        rel_l2, top1 = (list(chain.from_iterable(one[name] for one in timed.values()))
-                        for name in ("rel_l2", "top1"))  # fmt: skip
-        return columns | {
-            "lat_outside_samples_ns": [ns for one in timed.values() for ns in one["lat_ns"]],
-            "base_outside_samples_ns": [ns for one in timed.values() for ns in one["base_ns"]],
-            "outside_process": [n for n, one in timed.items() for _ in one["lat_ns"]],
-            "outside_rel_l2": statistics.median(rel_l2) if rel_l2 else None,
-            "outside_top1_agree": statistics.fmean(top1) if top1 else None,
-        }
 
 
 def _answers(parts: Sequence[Columns]) -> Columns:

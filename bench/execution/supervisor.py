@@ -113,7 +113,7 @@ def started(
             watch = _Watch(child.ended, output.fileno(), messages.fileno(), progress)
             running = Running(child, watch, own, answer, limits)
             watch.handlers = {
-                kind: functools.partial(handle, running)
+                kind: functools.partial(running.handle, handle)
                 for kind, handle in (handlers or {}).items()
             }
             yield running
@@ -144,6 +144,17 @@ class Running:
             return Outcome(Status.TIMEOUT, self.watch.stage, detail, wall_ns=wall_ns)
         code = self.child.wait()
         return _outcome(code, self.written(), self.watch, wall_ns, _oom_kills() > self.kills)
+
+    def handle(
+        self, handler: Callable[[Running, Mapping[str, Any]], None], message: Mapping[str, Any]
+    ) -> None:
+        """Give a message to its handler. A child that sends nonsense is killed."""
+        try:
+            handler(self, message)
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            nonsense = f"sent a message that can't be read: {type(error).__name__}: {error}"
+            self.watch.tail.append(nonsense.encode())
+            self.send_signal(signal.SIGKILL)
 
     def written(self) -> bytes:
         """Its result, as far as it is written."""

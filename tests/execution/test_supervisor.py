@@ -165,6 +165,14 @@ def test_children_of_one_server_run_at_once_and_a_handler_gets_their_messages():
     assert outcome.result == {"answer": 42} and told == [{"kind": "note", "of": "é" * 100_000}]
 
 
+def test_a_child_that_sends_nonsense_is_killed_and_told(ended):
+    def read(running, message):
+        assert message["of"]["no such key"]
+
+    outcome = ended("tell", handlers={"note": read})
+    assert outcome.status == "error" and "sent a message that can't be read" in outcome.detail
+
+
 def test_a_fork_server_that_can_not_start_is_replaced_by_a_subprocess():
     outcome = supervise(
         "tests.execution.stub_child",
