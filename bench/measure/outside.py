@@ -21,7 +21,7 @@ from bench.measure.pair_shares import PairShare
 from bench.measure.perturbed_inputs import Input
 from bench.measure.timed_call import Arm
 
-SAMPLE_NS = 20_000_000
+SAMPLE_NS = 10_000_000
 """Shorter calls are grouped into samples of this length, well above what a message takes."""
 SAMPLES, PAIRS_PER_SAMPLE = 4, 3
 """Of each arm and process; one more before them finds cold caches. Fewer where pairs are few."""
