@@ -183,6 +183,8 @@ def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         )
     if r.get("aa_noise_pct") is not None:
         yield "  this host's noise", "", "", f"±{r['aa_noise_pct']:.1f} % ({r['n_pairs']} pairs)"
+    if r.get("waits_left_out"):
+        yield "  waits for a processor", "", "", "left out"
     if r.get("ratio") is not None:
         yield "  between processes", "", "", escape(between(r))
     yield from _outside(r, "", ".1f")
@@ -217,7 +219,8 @@ def _decoding(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             yield "  entries of a KV head", f"{r['kv_entries']:,.0f}", "", ""
         read = "kv_bytes_read_per_token"
         own, base = (_mib(r.get(name)) for name in (read, f"base_{read}"))
-        yield "KV read for each token, MiB", own, base, times(r.get("kv_read_ratio"))
+        told = "" if r.get("kv_entries") is not None else " as told by the method"
+        yield "KV read for each token, MiB", own, base, times(r.get("kv_read_ratio")) + told
     if r.get("decode_kl_mean") is not None:
         first, last = (r[f"decode_kl_{part}_quarter"] for part in ("first", "last"))
         drift = f"first quarter {first:.3g}, last {last:.3g}"
