@@ -20,6 +20,8 @@ from bench.execution.spawn import run_in_fork
 from bench.execution.supervisor import Running
 
 ECHOES = 3
+MOST, LONGEST_ANSWER = 256, 1 << 28
+"""Calls of a sample, samples, and bytes of an answer."""
 ANSWER_TOLERANCE = 0.05
 """Of an answer's norm; summation order changes at most about a thousandth of it."""
 OWN_RANDOMNESS = 3.0
@@ -65,10 +67,10 @@ def _timed(
     base: tuple[Running, Connection],
     scored: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    calls = message["calls"]
+    calls, samples = (max(1, min(int(message[name]), MOST)) for name in ("calls", "samples"))
     _ask(base, b"echo")  # once it is loaded and warm
     echo_ns = statistics.median(_ask(base, b"echo")[0] for _ in range(ECHOES))
-    drawn = [_ask(base, b"draw%d" % calls)[1] for _ in range(1 + message["samples"])]
+    drawn = [_ask(base, b"draw%d" % calls)[1] for _ in range(1 + samples)]
     base_ns, exact = _calls(base, drawn)
     base[0].send_signal(signal.SIGSTOP)
     method[0].send_signal(signal.SIGCONT)
@@ -97,7 +99,7 @@ def _ask(child: tuple[Running, Connection], request: bytes) -> tuple[int, bytes]
         connection.send_bytes(request)
         if not connection.poll(running.limits.left_s):
             raise OSError("no answer before the deadline")
-        answer = connection.recv_bytes()
+        answer = connection.recv_bytes(LONGEST_ANSWER)
     except (EOFError, ConnectionError) as error:
         raise _Ended(running) from error
     return perf_counter_ns() - started, answer
@@ -122,11 +124,12 @@ def _compared(
     rel_l2: list[float] = []
     top1: list[float] = []
     for mine, other in answers:
-        for name in other.keys() & mine.keys():
-            a, b = mine[name], other[name]
-            if a.shape == b.shape:
-                rel_l2.append(float(np.linalg.norm(a - b) / (np.linalg.norm(b) or 1.0)))
-                top1.append(float((a.argmax(-1) == b.argmax(-1)).mean()))
+        for name, b in other.items():
+            a = mine.get(name, np.zeros(0))
+            same = a.shape == b.shape
+            error = np.linalg.norm(a - b) / (np.linalg.norm(b) or 1.0) if same else 1.0
+            rel_l2.append(float(error))
+            top1.append(float((a.argmax(-1) == b.argmax(-1)).mean()) if same else 0.0)
     result: dict[str, Any] = {"rel_l2": rel_l2, "top1": top1}
     if scored and timed is not None:
         first, again = (np.array(answer) for answer in scored["answers"])

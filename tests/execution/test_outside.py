@@ -95,6 +95,17 @@ def test_samples_without_times_outside_are_as_before():
     assert witness.witnessed(given, ratio) == (ratio, {}, None)
 
 
+def test_an_answer_of_another_size_is_wrong():
+    import torch
+    from safetensors.torch import save
+
+    exact = [save({"0": torch.ones(4), "1": torch.ones(4)})]
+    found = outside._compared([save({"0": torch.ones(3)})], exact, b"", None)
+    assert found == {"rel_l2": [1.0, 1.0], "top1": [0.0, 0.0]}
+    with pytest.raises(ValueError, match="an answer is no tensor"):
+        outside._compared([b"nonsense"], exact, b"", None)
+
+
 def test_an_answer_that_differs_from_the_scored_one_is_a_fault():
     import torch
     from safetensors.torch import save
