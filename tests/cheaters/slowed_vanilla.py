@@ -20,7 +20,7 @@ from transformers.models.t5 import modeling_t5
 from bench.models import attention
 from methods.base import Layer, Method, SequenceInfo
 
-NAP_S = 2e-3
+NAP_S = 5e-4
 RUNS: list[bool] = []
 """Whether the method itself runs."""
 

@@ -62,7 +62,7 @@ def daemon() -> None:
     if not pid:
         if not os.fork():
             os.setsid()
-            time.sleep(5)
+            time.sleep(30)
         os._exit(0)
     os.waitpid(pid, 0)
 
