@@ -41,7 +41,10 @@ def time_here(
     columns: Mapping[str, Any],
     scored: Input | None = None,
 ) -> None:
-    """Have the supervisor time this process's method, whose pairs have these `columns`."""
+    """Have the supervisor time this process's method, whose pairs have these `columns`. On a GPU,
+    where vanilla's process has to load the model itself, the first process alone."""
+    if share.process and method.device == "cuda":
+        return
     fastest = min(*columns["lat_samples_ns"], *columns["base_samples_ns"])
     samples = max(1, min(SAMPLES, len(columns["lat_samples_ns"]) // PAIRS_PER_SAMPLE))
     calls = min(math.ceil(SAMPLE_NS / max(1, fastest)), method.most_calls // (samples + 1))
