@@ -25,7 +25,8 @@ class Witnessed(NamedTuple):
 def witnessed(samples: Mapping[str, Any], ratio: stats.Ratio) -> Witnessed:
     """The ratio of samples that have times outside. It is that of times outside where these give a
     larger one by more than the interval and SLOWED: vanilla was slowed next to the method, or the
-    method took longer than its process's clock says. What slows both arms changes nothing."""
+    method took longer than its process's clock says. What slows both arms changes nothing, and on
+    a machine that was too busy for a verdict nothing does."""
     outside = samples.get("outside_process")
     if not outside:
         return Witnessed(ratio, {})
@@ -40,7 +41,7 @@ def witnessed(samples: Mapping[str, Any], ratio: stats.Ratio) -> Witnessed:
         columns[f"{name}_ratio"] = found.ratio
         columns[f"{name}_ci_lo"], columns[f"{name}_ci_hi"] = found.ci_lo, found.ci_hi
     note = None
-    if _above(larger):
+    if _above(larger) and not samples.get("ratio_reason"):
         note = f"by the supervisor's clock the method takes ×{larger.ratio:.2f} of its time"
         if _above(slowed):
             note = f"vanilla was slowed next to the method, ×{slowed.ratio:.2f}"

@@ -70,6 +70,13 @@ def test_a_machine_that_is_busier_or_less_busy_meanwhile_accuses_nobody():
         assert found["ratio_note"] is None and found["ratio"] == pytest.approx(0.8, rel=0.01)
 
 
+def test_on_a_machine_that_is_too_busy_for_a_verdict_nothing_is_noted():
+    busy = samples(true=1.0, method=0.5) | {"ratio_reason": "busy machine: others took 93 %"}
+    found = derived_columns.latency(busy, 0)
+    assert found["ratio_note"] is None and found["verdict"] == Verdict.UNDECIDED
+    assert found["ratio"] == pytest.approx(0.5, rel=0.02)
+
+
 @pytest.mark.parametrize("inside", [1.04, 0.9])
 def test_small_differences_and_a_vanilla_that_is_faster_next_to_the_method_change_nothing(inside):
     found = derived_columns.latency(samples(inside=inside), 0)
