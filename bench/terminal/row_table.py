@@ -266,7 +266,7 @@ def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield "output error (rel. L2)", f"{r['fid_rel_l2']:.3g}", "0", agree
     if r.get("timed_rel_l2") is not None:
         agree = f"first choice equal {r['timed_top1_agree']:.0%}"
-        yield "  of the timed calls' logits", f"{r['timed_rel_l2']:.3g}", "0", agree
+        yield "  in timed calls", f"{r['timed_rel_l2']:.3g}", "0", agree
     if r.get("dtype_effective") not in (None, r["dtype"]):
         precise = f"[yellow]computes in {escape(r['dtype_effective'])}[/]"
         yield "rounding error inside", f"{r['fid_rounding']:.3g}", "", precise

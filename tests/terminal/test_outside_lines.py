@@ -32,7 +32,7 @@ def test_the_error_of_the_timed_calls_is_next_to_that_of_the_checks():
     row = made.full(fid_rel_l2=1e-6, fid_top1_agree=1.0, timed_rel_l2=0.5, timed_top1_agree=0.25)
     found = lines(row, row_table._fidelity)
     assert found["output error (rel. L2)"][0] == "1e-06"
-    assert found["of the timed calls' logits"] == ["0.5", "0", "first choice equal 25%"]
+    assert found["in timed calls"] == ["0.5", "0", "first choice equal 25%"]
 
 
 def test_a_cache_that_holds_more_than_it_tells_disagrees():
