@@ -127,8 +127,8 @@ def _compared(
         for name, b in other.items():
             a = mine.get(name, np.zeros(0))
             same = a.shape == b.shape
-            error = np.linalg.norm(a - b) / (np.linalg.norm(b) or 1.0) if same else 1.0
-            rel_l2.append(float(error))
+            difference = np.linalg.norm(a - b) / (np.linalg.norm(b) or 1.0) if same else 1.0
+            rel_l2.append(float(difference))
             top1.append(float((a.argmax(-1) == b.argmax(-1)).mean()) if same else 0.0)
     result: dict[str, Any] = {"rel_l2": rel_l2, "top1": top1}
     if scored and timed is not None:
