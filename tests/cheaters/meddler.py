@@ -3,7 +3,6 @@ runs with it."""
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 import time
@@ -15,7 +14,6 @@ import torch
 from torch import Tensor
 from torch.autograd import profiler
 from torch.nn import functional
-from torch.utils.flop_counter import FlopCounterMode
 
 from methods.base import Layer, Method, SequenceInfo
 
@@ -39,11 +37,8 @@ SWITCHES: dict[str, Callable[[], object]] = {
     "flash": lambda: torch.backends.cuda.enable_flash_sdp(False),
     "profile": lambda: sys.setprofile(lambda *_: None),
     "attention": slow_attention_left,
-    "mode": lambda: FlopCounterMode(display=False).__enter__(),
     "profiler": lambda: profiler.profile().__enter__(),
     "anomalies": lambda: torch.set_anomaly_enabled(True),
-    "collection": gc.enable,
-    "thresholds": lambda: gc.set_threshold(1),
     "priority": lambda: os.nice(1),
 }
 

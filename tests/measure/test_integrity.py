@@ -9,6 +9,7 @@ import threading
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 
 from bench.host import torch_host
 from bench.measure import (
@@ -79,12 +80,15 @@ def test_what_a_method_changes_of_torchs_state_is_put_back_and_noted():
     torch.set_flush_denormal(True)
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)
+    FlopCounterMode(display=False).__enter__()
     process.restore()
     process.restore()
+    assert torch_state._modes() == process.state["torch's function or dispatch modes"]
     assert torch.get_num_threads() == threads and not torch_state._flushes_denormals()
     assert process.notes == [
         "the method changes global state: torch's threads",
         "the method changes global state: flushing of denormals",
+        "the method changes global state: torch's function or dispatch modes",
     ]
 
 

@@ -46,7 +46,6 @@ NOTED = {
     "meddler what=denormals": "flushing of denormals",
     "meddler what=flash": "flash attention",
     "meddler what=attention": "torch's attention function",
-    "meddler what=mode": "torch's function or dispatch modes",
     "meddler what=anomalies": "anomaly detection",
 }
 """What is put back after each call, and noted."""
@@ -72,8 +71,6 @@ OF_NO_USE = [
     "slowed_vanilla by=proxy",
     "meddler what=profile",
     "meddler what=profiler",
-    "meddler what=collection",
-    "meddler what=thresholds",
     "meddler what=priority",
     "meddler what=hook",
     "spinner how=native start=1",
