@@ -226,7 +226,7 @@ def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def timed_texts(cell: Cell, batches: int = INPUTS) -> int:
-    """Of how many texts so many batches of the longest are taken."""
+    """The number of texts from which `batches` batches of the longest are chosen."""
     return max(64, batches * cell.batch)
 
 

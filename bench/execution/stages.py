@@ -263,8 +263,9 @@ def _in_processes(run: CellRun, name: str, kept: Kept) -> tuple[Outcome, Columns
 
     for share in shares:
         further = replace(run, progress=report).child(
-            module, handlers, kept=kept, share=share, tokens=tokens, scored=scored
-        )
+            module, handlers, kept=kept, share=share, tokens=tokens,
+            scored=scored if scored and run.on_cpu else None,  # on a GPU only the first is timed outside
+        )  # fmt: skip
         wall_ns += further.wall_ns
         if further.status != Status.OK:
             where = f"in process {share['process'] + 1} of {len(shares) + 1}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import itertools
 import os
 import resource
@@ -99,17 +98,11 @@ def age_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - started_ticks / os.sysconf("SC_CLK_TCK")
 
 
-def waited_ns(task: str = "thread-self") -> int:
-    """Nanoseconds that a thread was ready to run and waited for a processor: by default this one,
-    else the main one of the process with this id. 0 where the kernel doesn't count them."""
-    counted = (text(Path("/proc") / task / "schedstat") or "").split()
+def waited_ns() -> int:
+    """Nanoseconds that this thread was ready to run and waited for a processor. 0 where the kernel
+    doesn't count them."""
+    counted = (text(Path("/proc/thread-self/schedstat")) or "").split()
     return int(counted[1]) if len(counted) > 1 else 0
-
-
-@functools.cache
-def counts_waits() -> bool:
-    """Whether the kernel counts how long threads wait for a processor."""
-    return text(Path("/proc/thread-self/schedstat")) is not None
 
 
 def cpu_quota() -> float | None:

@@ -168,7 +168,8 @@ def plan_pairs(
     wanted = min(math.ceil(steps / SAMPLES_OF_ANSWER), affordable)
     calls = max(wanted, math.ceil(MIN_SAMPLE_NS / min(method_ns, base_ns)))
     twin_s = calls * (method_ns + twin(0)) / 1e9 if twin else 0.0
-    cost = PairCost(calls * step_s, (ready_ns + prefills_ns) / 1e9, twin_s)
+    outside_ns = prefills_ns + calls * outside.cost_ns(method_ns, base_ns)
+    cost = PairCost(calls * step_s, (ready_ns + prefills_ns + outside_ns) / 1e9, twin_s)
     return plan_shares(cell.plan, cost, calls)
 
 

@@ -17,7 +17,7 @@ L2_TIMES = 2
 LEAST_FLUSHED_BYTES = 64 << 20
 EMPTY_CALLS = 20
 CALL_SLACK_NS, CALL_SLACK = 50_000, 0.02
-"""By which work may go on after a call, beside that share of it."""
+"""How long work may continue after a call: nanoseconds, plus a share of the call's time."""
 
 
 class TimedCall(NamedTuple):

@@ -30,8 +30,8 @@ def adopt_orphans() -> None:
 
 
 def check(most_threads: int) -> None:
-    """Raises IntegrityError when another Python thread, a child process, or more than so many
-    threads are alive."""
+    """Raises IntegrityError when another Python thread, a child process or more than
+    `most_threads` threads are alive."""
     check_python_threads()
     check_processes()
     for _ in range(RETRIES):  # a thread that OpenMP has ended may take a moment

@@ -24,13 +24,14 @@ from bench.measure.timed_call import Arm
 SAMPLE_NS = 10_000_000
 """Shorter calls are grouped into samples of this length, well above what a message takes."""
 SAMPLES, PAIRS_PER_SAMPLE = 4, 3
-"""Of each arm and process; one more before them finds cold caches. Fewer where pairs are few."""
+"""Samples of each arm in each process, at most one for every three pairs. One more before them
+warms the caches and is dropped."""
 WARM_CALLS = 1
-"""Of vanilla in a process of its own, before the supervisor asks it for samples."""
+"""Warm-up calls of vanilla in its separate process, before the supervisor requests samples."""
 
 
 def cost_ns(method_ns: int, base_ns: int) -> int:
-    """What the samples of a process take, given its calls'."""
+    """Nanoseconds that the samples of one round take, given those of one call of each arm."""
     return (1 + SAMPLES) * (method_ns + base_ns) + WARM_CALLS * base_ns
 
 
@@ -54,8 +55,8 @@ def time_here(
 
 
 def serve(link: int, arm: Arm, scored: Input | None = None) -> None:
-    """Answer the supervisor's requests, four letters and what they are about, until there are no
-    more. `scored`: a batch that the quality stage has read."""
+    """Answer the supervisor's requests until it sends `stop`. A request is a word of four letters
+    and its content. `scored` is a batch that the quality stage has answered."""
     arm.reset()
     with Connection(os.dup(link)) as connection:
         while True:

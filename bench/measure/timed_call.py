@@ -15,7 +15,7 @@ from torch import Tensor
 
 from bench.execution import arms
 from bench.host import linux
-from bench.measure import integrity, left_behind, torch_state
+from bench.measure import integrity, torch_state
 from bench.measure.failed_check import fail_check
 from bench.measure.gpu_call import GpuTimer, check_streams
 from bench.measure.perturbed_inputs import PerturbedInputs
@@ -25,7 +25,7 @@ from methods.base import Method
 Forward = Callable[[], Tensor]
 """A call of the model that gives logits."""
 Drawn = Sequence[Mapping[str, Tensor]]
-"""Inputs of as many calls, as tensors by name."""
+"""One mapping of names to input tensors for each call."""
 
 MOST_CALLS = 256
 """That the supervisor asks a process for in all."""
@@ -34,14 +34,13 @@ KEPT_LOGITS = 4096
 
 
 class Process:
-    """This process before its method was built: torch's global state, its threads, and on a GPU
-    the timer. `notes` are remarks for the row."""
+    """This process before its method was built: torch's global state, and on a GPU the timer.
+    `notes` are remarks for the row."""
 
     def __init__(self, device: str = "cpu") -> None:
         # A large enough operation starts all of torch's threads.
         torch.ones(torch.get_num_threads() << 16, device=device).sin_().sum().item()
         self.state = torch_state.snapshot()
-        self.threads = left_behind.thread_ids()
         self.gpu_timer = GpuTimer() if device == "cuda" else None
         self.notes: list[str] = []
 
@@ -138,7 +137,7 @@ class Arm:
         return MOST_CALLS
 
     def drawn(self, calls: int) -> dict[str, Tensor]:
-        """New inputs of so many calls of `answered`, here or in another process."""
+        """New inputs for `calls` calls of `answered`, in this process or another one."""
         inputs = self.draw(0, calls) or []
         return {str(i): one["ids"] for i, one in enumerate(inputs)}
 

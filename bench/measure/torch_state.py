@@ -1,5 +1,5 @@
-"""Global state of torch that speeds up or slows down whatever runs next. It is put back after each
-call, and a method that changed it is named in the row."""
+"""Global state of torch that changes the speed of later calls. It is restored after each call, and
+the row names what a method changed."""
 
 from __future__ import annotations
 

@@ -28,7 +28,6 @@ from tasks.metrics import buckets
 
 AGREE_SLACK_BYTES = 16 << 20
 
-TRAIN_WITNESS = [name for name in NAMES if f"train_{name}" in COLUMNS]
 _SAME_NAME = (
     "ratio", "ratio_ci_lo", "ratio_ci_hi", "ratio_p", "n_pairs", "aa_noise_pct", "verdict",
 )  # fmt: skip
@@ -43,7 +42,7 @@ TRAINING = {name: f"train_{name}" for name in _SAME_NAME} | {
     "ratio_reason": "train_reason",
     "large_memory_kept": "large_memory_kept",
     "timed_tokens": "timed_tokens",
-    **witness.names("train_", TRAIN_WITNESS),
+    **{name: f"train_{name}" for name in NAMES if f"train_{name}" in COLUMNS},
 }
 """Columns of a latency → their names where the samples are training steps."""
 
@@ -216,7 +215,7 @@ def latency(samples: Mapping[str, Any], seed: int, widen: bool = True) -> Row:
         samples["lat_samples_ns"], base, samples.get("pair_process"), alone, seed, widen
     )
     inside = shared.ratio
-    ratio, outside, note = witness.witnessed(samples, inside)
+    ratio, outside = witness.witnessed(samples, inside)
     noise = stats.aa_noise_pct(*aa, ratio.n, seed) if aa[0] else samples.get("aa_noise_pct")
     aa_verdict = stats.verdict(stats.paired_ratio(*aa, seed), noise) if aa[0] else None
     columns |= {
@@ -233,7 +232,7 @@ def latency(samples: Mapping[str, Any], seed: int, widen: bool = True) -> Row:
         "aa_verdict": Verdict(aa_verdict) if aa_verdict else None,
     }
     columns |= cast(Row, outside)
-    if note and stats.verdict(inside, noise) != columns["verdict"]:
+    if outside.get("ratio_note") and stats.verdict(inside, noise) != columns["verdict"]:
         columns["verdict"] = Verdict.UNDECIDED
     if widen:
         covers = f"t over {shared.processes} processes"

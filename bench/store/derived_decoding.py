@@ -8,7 +8,6 @@ from typing import Any, cast
 from bench.request.schema import VERDICT_TOKENS
 from bench.statistics import paired as stats
 from bench.status import Verdict
-from bench.store import witness
 from bench.store.columns import Row
 from bench.store.witness_columns import NAMES
 
@@ -45,7 +44,7 @@ TPOT = {
     "ratio_same_engine_p": "tpot_ratio_same_engine_p",
     "ratio_same_engine_verdict": "tpot_ratio_same_engine_verdict",
     "ratio_same_engine_reason": "tpot_ratio_same_engine_reason",
-    **witness.names("tpot_", NAMES),
+    **{name: f"tpot_{name}" for name in NAMES},
 }
 """Columns of a latency → their names where the samples are steps of decoding."""
 

@@ -1,10 +1,10 @@
-"""What calls that the supervisor timed by its own clock say of a ratio: whether vanilla was slowed
-next to the method, and whether the method took longer than its own clock says."""
+"""Compares a ratio with calls that the supervisor timed by its own clock: vanilla may be slower
+next to the method, and the method's process may have reported times that are too short."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from bench.statistics import paired as stats
 from bench.statistics.between_processes import ratio_of_rounds
@@ -14,22 +14,14 @@ SLOWED = 1.05
 colder caches and sleeping threads."""
 
 
-class Witnessed(NamedTuple):
-    """A ratio, perhaps of times outside, with their columns; `note` says why it is."""
-
-    ratio: stats.Ratio
-    columns: dict[str, Any]
-    note: str | None = None
-
-
-def witnessed(samples: Mapping[str, Any], ratio: stats.Ratio) -> Witnessed:
-    """The ratio of samples that have times outside. It is that of times outside where these give a
-    larger one by more than the interval and SLOWED: vanilla was slowed next to the method, or the
-    method took longer than its process's clock says. What slows both arms changes nothing, and on
-    a machine that was too busy for a verdict nothing does."""
+def witnessed(samples: Mapping[str, Any], ratio: stats.Ratio) -> tuple[stats.Ratio, dict[str, Any]]:
+    """The ratio of the samples and the columns of the times outside; no columns without such times.
+    If the times outside give a larger ratio, by more than its interval and SLOWED, then the ratio
+    is theirs and `ratio_note` contains the reason. A slow-down of both arms changes nothing. On a
+    machine that was too busy for a verdict the ratio stays."""
     outside = samples.get("outside_process")
     if not outside:
-        return Witnessed(ratio, {})
+        return ratio, {}
     inside = samples.get("pair_process") or [0] * len(samples["base_samples_ns"])
     base_inside, mine_inside = ((samples[f"{arm}_samples_ns"], inside) for arm in ("base", "lat"))
     base, mine = ((samples[f"{arm}_outside_samples_ns"], outside) for arm in ("base", "lat"))
@@ -46,7 +38,7 @@ def witnessed(samples: Mapping[str, Any], ratio: stats.Ratio) -> Witnessed:
         if _above(slowed):
             note = f"vanilla was slowed next to the method, ×{slowed.ratio:.2f}"
         ratio = stats.ratio_of_ratios(_inverse(larger), ratio)
-    return Witnessed(ratio, columns | {"ratio_note": note}, note)
+    return ratio, columns | {"ratio_note": note}
 
 
 def _above(ratio: stats.Ratio) -> bool:
@@ -55,8 +47,3 @@ def _above(ratio: stats.Ratio) -> bool:
 
 def _inverse(ratio: stats.Ratio) -> stats.Ratio:
     return ratio._replace(ratio=1 / ratio.ratio, ci_lo=1 / ratio.ci_hi, ci_hi=1 / ratio.ci_lo)
-
-
-def names(prefix: str, known: Sequence[str]) -> dict[str, str]:
-    """Columns of latency → their names with a prefix."""
-    return {name: f"{prefix}{name}" for name in known}

@@ -99,7 +99,7 @@ def test_samples_without_times_outside_are_as_before():
     found = derived_columns.latency(given, 0)
     assert "base_outside_ns" not in found
     ratio = Ratio(0.8, 0.7, 0.9, 0.01, 40)
-    assert witness.witnessed(given, ratio) == (ratio, {}, None)
+    assert witness.witnessed(given, ratio) == (ratio, {})
 
 
 def test_an_answer_of_another_size_is_wrong():

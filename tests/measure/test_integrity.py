@@ -81,12 +81,15 @@ def test_what_a_method_changes_of_torchs_state_is_put_back_and_noted():
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)
     FlopCounterMode(display=False).__enter__()
+    torch.set_default_dtype(torch.float64)
     process.restore()
     process.restore()
     assert torch_state._modes() == process.state["torch's function or dispatch modes"]
+    assert torch.get_default_dtype() == torch.float32
     assert torch.get_num_threads() == threads and not torch_state._flushes_denormals()
     assert process.notes == [
         "the method changes global state: torch's threads",
+        "the method changes global state: the default dtype",
         "the method changes global state: flushing of denormals",
         "the method changes global state: torch's function or dispatch modes",
     ]
