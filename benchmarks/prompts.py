@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.execution.stages import CHILD_ENVIRONMENT
+from bench.execution.cell_run import CHILD_ENVIRONMENT
 from bench.models.checkpoints import load_tokenizer
 from bench.request import plugins
 from bench.request.cell import task_of

@@ -132,7 +132,7 @@ def spectrum(arguments: Sequence[str]) -> int:
 
 def _measured(name: str, module: str, request: Mapping[str, Any], threads: int) -> dict[str, Any]:
     """The result of a module of bench.measure. Raises RequestError, RunError."""
-    from bench.execution import stages
+    from bench.execution import cell_run
     from bench.execution.supervisor import supervise
     from bench.terminal import run_progress
 
@@ -141,7 +141,7 @@ def _measured(name: str, module: str, request: Mapping[str, Any], threads: int) 
             f"bench.measure.{module}",
             request,
             deadline_s=3600.0,
-            environment={"OMP_NUM_THREADS": str(threads), **stages.CHILD_ENVIRONMENT},
+            environment={"OMP_NUM_THREADS": str(threads), **cell_run.CHILD_ENVIRONMENT},
             progress=progress,
         )
     if outcome.status != Status.OK:

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from bench.errors import RequestError
-from bench.execution import cell_lock, spawn, stages
-from bench.execution.stages import CellRun, Columns
+from bench.execution import cell_lock, cell_run, spawn, stages
+from bench.execution.cell_run import CellRun
+from bench.execution.stages import Columns
 from bench.execution.supervisor import Outcome, Progress
 from bench.host import gpu, host, job, linux
 from bench.models import auto
@@ -130,7 +131,7 @@ def _measure(run: CellRun) -> tuple[Cell, Columns]:
     if failed:
         return cell, _ended(failed)
     run = replace(run, cell=cell)
-    if failed := stages.load_parent(run):
+    if failed := cell_run.load_parent(run):
         return cell, _ended(failed)
     columns: Columns = {"notes": []}
     for stage in stages.planned(cell):

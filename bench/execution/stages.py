@@ -4,21 +4,18 @@ returns how they ended and the columns that they give."""
 from __future__ import annotations
 
 import os
-import socket
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from bench.execution import kept_blocks, loaded, outside, spawn
-from bench.execution.spawn import ForkServer
-from bench.execution.supervisor import Handlers, Limits, Outcome, Progress, Running, started
+from bench.execution import kept_blocks, outside
+from bench.execution.cell_run import CellRun
+from bench.execution.supervisor import Outcome, Progress, Running
 from bench.execution.worker import Kept
-from bench.host import gpu, host, job, linux
+from bench.host import gpu
 from bench.request import protocol
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
@@ -31,19 +28,6 @@ from bench.store.store import PREDICTIONS
 Columns = dict[str, Any]
 """Columns of a row, as children give them in JSON, and raw samples that others are derived from."""
 
-PRELOAD = ("bench.measure.quality", "bench.measure.latency", "bench.measure.memory",
-           "bench.models.t5")  # fmt: skip
-"""What the fork server imports: what most children need. The default model's family brings what
-all Hugging Face families need."""
-CHILD_ENVIRONMENT = {
-    "HF_HUB_OFFLINE": "1",
-    "HF_DATASETS_OFFLINE": "1",
-    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "PYTHONHASHSEED": "0",
-}
-GPU_ENVIRONMENT = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
-"""Asked whether there is a GPU, torch doesn't start CUDA, which would not survive a fork."""
 TUNABLES = "GLIBC_TUNABLES"
 MALLOC_WITHOUT_CACHE = {
     TUNABLES: ":".join(filter(None, (os.environ.get(TUNABLES), "glibc.malloc.tcache_count=0")))
@@ -52,9 +36,6 @@ MALLOC_WITHOUT_CACHE = {
 each step has blocks of other sizes, the holes between them become too small for the next step's.
 After 220 steps vanilla's ListOps held 3.4 GB with the cache and 1.8 without, at 4,900 12.5 with it.
 """
-MEMORY_LIMIT = "BENCH_MEMORY_LIMIT_BYTES"
-"""Environment variable: the most bytes a child may allocate. Not part of a cell."""
-SPARE_BYTES = 512 << 20
 TRAINING_DEADLINE_S = 14 * 24 * 3600.0
 """In effect none: a training that is stopped continues from its last checkpoint."""
 MAX_PROBED_LENGTH = 1 << 22
@@ -66,116 +47,7 @@ POOLED_SAMPLES = (
 PAGE_FAULTS = ("lat_page_faults", "base_page_faults")
 
 
-@dataclass(frozen=True)
-class CellRun:
-    """A cell, where its predictions go, and the limits of each child. With an `environment` of its
-    own a child is a fresh interpreter: malloc reads it at the start. `scored` is what the quality
-    stage keeps for the latency stage."""
-
-    cell: Cell
-    results: Path
-    deadline_s: float
-    progress: Progress | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
-    scored: Mapping[str, Any] | None = None
-
-    def child(self, module: str, handlers: Handlers | None = None, **request: Any) -> Outcome:
-        """Run `measure` of a module of `bench` in a child, on the cell and `request`."""
-        with self.started(module, handlers, self.progress, **request) as running:
-            return running.outcome()
-
-    def started(
-        self,
-        module: str,
-        handlers: Handlers | None = None,
-        progress: Progress | None = None,
-        **request: Any,
-    ) -> AbstractContextManager[Running]:
-        content = {"cell": self.cell.to_json(), **request}
-        server = None if self.environment else self.server()
-        limits = self.limits(server)
-        return started(f"bench.{module}", content, limits, server, progress, handlers)
-
-    def limits(self, server: ForkServer | None = None) -> Limits:
-        # A GPU's driver maps far more memory than it uses, which the limit would count.
-        memory_bytes = child_memory_bytes(server) if self.on_cpu else None
-        return Limits(time.monotonic() + self.deadline_s, memory_bytes, self.variables)
-
-    @property
-    def on_cpu(self) -> bool:
-        return bool(self.cell.device["kind"] == "cpu")
-
-    @property
-    def variables(self) -> Mapping[str, str]:
-        """The environment of a child."""
-        environment = CHILD_ENVIRONMENT if self.on_cpu else {**CHILD_ENVIRONMENT, **GPU_ENVIRONMENT}
-        threads = {"OMP_NUM_THREADS": str(self.cell.threads), "OMP_PROC_BIND": "close"}
-        return {**threads, **environment, **self.environment}
-
-    def server(self) -> ForkServer:
-        """What children are forked from: the cell's parent, where it has loaded the cell."""
-        imports = spawn.fork_server(self.variables, PRELOAD)
-        parent = spawn.fork_servers.get(_parent_key(self.cell))
-        return parent if parent and parent.usable else imports
-
-
-def load_parent(run: CellRun) -> Outcome | None:
-    """Have a process load the cell's weights and inputs, from which children are forked, unless one
-    of an earlier cell has them. Returns how it failed, or None."""
-    cell, key = run.cell, _parent_key(run.cell)
-    if not run.on_cpu or cell.probe or (cell.plan.training and cell.recipe):
-        return None
-    if (server := spawn.fork_servers.get(key)) and server.usable:
-        return None
-    imports = spawn.fork_server(run.variables, PRELOAD)
-    for other in [other for other in spawn.fork_servers if other[0] == PARENT]:
-        spawn.fork_servers.pop(other).close()
-    answers = cell.plan.quality and cell.model["weights"] != "random"
-    request = {"cell": cell.to_json(), "encodes": "all" if answers else "timed"}
-    with ExitStack() as opened:
-        running = opened.enter_context(
-            started(
-                "bench.execution.parent", request, run.limits(imports), imports, run.progress,
-                {"loaded": _raise_loaded}, socket.SOCK_SEQPACKET,
-            )
-        )  # fmt: skip
-        try:
-            return running.outcome()
-        except _ParentLoaded:
-            server = ForkServer(running.link, running.child, opened.pop_all())
-            spawn.fork_servers[key] = server
-    return None
-
-
-PARENT = "parent"
-
-
-def _parent_key(cell: Cell) -> tuple[object, ...]:
-    return (PARENT, loaded.inputs_key(cell), cell.threads)
-
-
-class _ParentLoaded(Exception):
-    """A parent has loaded its cell."""
-
-
-def _raise_loaded(running: Running, message: Mapping[str, Any]) -> NoReturn:
-    raise _ParentLoaded
-
-
 Stage = Callable[[CellRun], tuple[Outcome, Columns]]
-
-
-def child_memory_bytes(server: ForkServer | None = None) -> int:
-    """What a child may allocate, with what it shares with the server: it fails before anything else
-    on the machine does."""
-    shared = linux.resident_bytes(server.child.pid) if server else 0
-    limit = max(0, host.available_memory() + shared - SPARE_BYTES)
-    if own := os.environ.get(MEMORY_LIMIT):
-        limit = min(limit, int(own))
-    if granted := job.memory_limit():
-        # Slurm kills the whole job at its limit.
-        limit = min(limit, max(SPARE_BYTES, granted - SPARE_BYTES))
-    return limit
 
 
 def planned(cell: Cell) -> Sequence[Stage]:
@@ -262,10 +134,11 @@ def _in_processes(run: CellRun, name: str, kept: Kept) -> tuple[Outcome, Columns
             run.progress(stage, *position)
 
     for share in shares:
+        # On a GPU only the first process is timed outside.
+        again = scored if scored and run.on_cpu else None
         further = replace(run, progress=report).child(
-            module, handlers, kept=kept, share=share, tokens=tokens,
-            scored=scored if scored and run.on_cpu else None,  # on a GPU only the first is timed outside
-        )  # fmt: skip
+            module, handlers, kept=kept, share=share, tokens=tokens, scored=again
+        )
         wall_ns += further.wall_ns
         if further.status != Status.OK:
             where = f"in process {share['process'] + 1} of {len(shares) + 1}"

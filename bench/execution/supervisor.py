@@ -133,6 +133,7 @@ class Running:
         self.answer = answer
         self.began = time.monotonic()
         self.kills = _oom_kills()
+        self.nonsense = ""
 
     def outcome(self) -> Outcome:
         """Wait for its end, until the deadline. Raises RequestError when it did."""
@@ -143,6 +144,8 @@ class Running:
             detail = f"still in stage {self.watch.stage} after {after:.0f} s"
             return Outcome(Status.TIMEOUT, self.watch.stage, detail, wall_ns=wall_ns)
         code = self.child.wait()
+        if self.nonsense:
+            return Outcome(Status.ERROR, self.watch.stage, self.nonsense, wall_ns=wall_ns)
         return _outcome(code, self.written(), self.watch, wall_ns, _oom_kills() > self.kills)
 
     def handle(
@@ -152,9 +155,8 @@ class Running:
         try:
             handler(self, message)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            nonsense = f"sent a message that can't be read: {type(error).__name__}: {error}"
-            self.watch.tail.append(nonsense.encode())
-            self.send_signal(signal.SIGKILL)
+            self.nonsense = f"sent a message that can't be read: {type(error).__name__}: {error}"
+            self.send_signal(signal.SIGKILL)  # unless it has ended meanwhile
 
     def written(self) -> bytes:
         """Its result, as far as it is written."""

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 import bench
-from bench.execution import stages
+from bench.execution import cell_run, stages
 from bench.execution.supervisor import Outcome
 from bench.status import Status
 from bench.store.longest_input import longest_input
 
 
 @dataclasses.dataclass(frozen=True)
-class Limited(stages.CellRun):
+class Limited(cell_run.CellRun):
     """A run whose child fits up to some tokens, and ends as `end` beyond them."""
 
     most: int = 0
@@ -71,5 +71,5 @@ def test_a_forward_or_a_training_step_is_tried_on_as_many_tokens(tiny_t5, model,
     words = [f"model={tiny_t5}"] if model == "tiny" else [f"model={model}", "task=lra_text_easy"]
     words += ["length=192", "threads=1", "probe=max_length", f"measure={measure}"]
     cell = bench.compose(*words)
-    outcome = stages.CellRun(cell, Path(), 120.0).child("measure.max_length", length=250)
+    outcome = cell_run.CellRun(cell, Path(), 120.0).child("measure.max_length", length=250)
     assert outcome.result == {"fits": 250}, outcome.detail

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import bench
-from bench.execution import kept_blocks, stages
+from bench.execution import cell_run, kept_blocks, stages
 from bench.execution.supervisor import Outcome
 from bench.measure.pair_shares import PairCost, plan_shares
 from bench.request.schema import MEASURES
@@ -92,9 +92,9 @@ def latency(monkeypatch):
         def child_of(self, module, handlers=None, **request):
             return child(request, self.progress)
 
-        monkeypatch.setattr(stages.CellRun, "child", child_of)
+        monkeypatch.setattr(cell_run.CellRun, "child", child_of)
         cell = bench.compose("method=vanilla", "length=256", "n=2")
-        return stages.latency(stages.CellRun(cell, Path(), 60, progress))
+        return stages.latency(cell_run.CellRun(cell, Path(), 60, progress))
 
     return run
 

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from bench.errors import RequestError
-from bench.execution import spawn, stages
+from bench.execution import cell_run, spawn
 from bench.execution.channels import Channels
 from bench.execution.supervisor import Limits, started, supervise
 from bench.host import host, linux
@@ -204,7 +204,7 @@ for module in sys.argv[1:]:
     importlib.import_module(module)
 print(*sorted({*asked} - {"is_available", "device_count"}))  # those two ask NVML: GPU_ENVIRONMENT
 """
-    words = [sys.executable, "-c", code, *stages.PRELOAD]
+    words = [sys.executable, "-c", code, *cell_run.PRELOAD]
     done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
 
@@ -212,13 +212,13 @@ print(*sorted({*asked} - {"is_available", "device_count"}))  # those two ask NVM
 @pytest.mark.parametrize("forked", [False, True], ids=["subprocess", "forked"])
 def test_a_child_of_a_cell_uses_no_network_and_any_core(forked):
     """libgomp, which torch loads, binds a process to its first core where OMP_PROC_BIND is set."""
-    environment = {**stages.CHILD_ENVIRONMENT, "OMP_PROC_BIND": "close"}
+    environment = {**cell_run.CHILD_ENVIRONMENT, "OMP_PROC_BIND": "close"}
     outcome = supervise(
         "tests.execution.stub_child",
         {"end": "offline"},
         deadline_s=600,
         environment=environment,
-        server=spawn.fork_server(environment, stages.PRELOAD) if forked else None,
+        server=spawn.fork_server(environment, cell_run.PRELOAD) if forked else None,
     )
     cpus = linux.usable_cpus()
     assert outcome.result == {"hub": True, "datasets": True, "cpus": cpus}, outcome.detail

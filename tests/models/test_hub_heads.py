@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from bench.errors import RequestError
-from bench.execution import arms, stages
+from bench.execution import arms, cell_run, stages
 from bench.execution.runner import identity
 from bench.models import auto, hub_heads
 from bench.models.base import Spec
@@ -204,7 +204,7 @@ def test_a_checkpoint_answers_the_task_that_it_is_given(kind, tiny_t5, tmp_path)
     checkpoint(tmp_path, kind, vocab_size=len(tokenizer))
     cell = Cell.of(compose([f"model={tmp_path}", "method=vcc", "n=2", "batch=2", "length=512"]))
     rows = arms.rows_without_references(cell)
-    assert stages.predicted(stages.CellRun(cell, tmp_path, 60), "quality").status == Status.OK
+    assert stages.predicted(cell_run.CellRun(cell, tmp_path, 60), "quality").status == Status.OK
     stored = Predictions(tmp_path / "predictions", cell.prediction_key).done()
     for row in rows:
         answer = stored[row.id]["prediction"]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from bench.execution import stages
-from bench.execution.stages import CellRun
+from bench.execution.cell_run import CellRun
 from bench.execution.supervisor import Outcome
 from bench.status import Status, Verdict
 from bench.store import derived_columns

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from bench.cli import main
 from bench.errors import RequestError
-from bench.execution import runner, stages
+from bench.execution import cell_run, runner
 from bench.host import job as place
 from bench.request.cell import Cell
 from bench.request.compose import compose
@@ -207,7 +207,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_anything_runs(
     tmp_path, folder, words, capsys, monkeypatch
 ):
     no_child = lambda *_, **__: pytest.fail("a child was started")  # noqa: E731
-    monkeypatch.setattr(stages.CellRun, "child", no_child)
+    monkeypatch.setattr(cell_run.CellRun, "child", no_child)
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(SystemExit) as stop:
         main.main(["run", *CELL, *words, f"results={tmp_path / folder}"])

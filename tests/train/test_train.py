@@ -22,7 +22,7 @@ from accelerate.state import AcceleratorState
 
 import bench
 from bench.errors import RequestError
-from bench.execution import arms, stages
+from bench.execution import arms, cell_run, stages
 from bench.measure import left_behind, outside, training_step
 from bench.request import plugins, protocol
 from bench.request.schema import MEASURES
@@ -148,8 +148,8 @@ def test_another_seed_is_another_curve(whole, tmp_path):
 
 
 def test_a_training_runs_without_mallocs_cache(tmp_path, monkeypatch):
-    asked = Mock(side_effect=stages.started)
-    monkeypatch.setattr(stages, "started", asked)
+    asked = Mock(side_effect=cell_run.started)
+    monkeypatch.setattr(cell_run, "started", asked)
     few = ("recipe.steps=2", "recipe.eval_every=2", "recipe.dev_rows=4")
     outcome = stages.train(bench.compose(*TINY, *few, f"checkpoints={tmp_path}"), None)
     assert outcome.status == Status.OK and outcome.result["steps"] == 2
@@ -352,7 +352,7 @@ def test_training_steps_are_timed_in_several_processes(steps, monkeypatch):
 
 def test_the_memory_of_a_training_step_is_measured_in_a_process_of_its_own():
     cell = bench.compose(*TINY, "measure=training", "batch=2")
-    outcome = stages.CellRun(cell, Path(), 120).child("measure.training_step", arm="vanilla")
+    outcome = cell_run.CellRun(cell, Path(), 120).child("measure.training_step", arm="vanilla")
     assert outcome.status == "ok", outcome.detail
     weights = load_for_training(cell, cell.method).model.parameters()
     # Gradients and Adam's two moments are there at the end of it.

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import bench
-from bench.execution import stages
+from bench.execution import cell_run
 from bench.execution.supervisor import Outcome
 from bench.request import plugins
 from bench.status import Status
@@ -49,8 +49,8 @@ def memory_child(tiny_t5):
         def measured(*words: str) -> Outcome:
             request = [f"model={tiny_t5}", "length=256", "n=2", "threads=1", "measure=speed"]
             cell = bench.compose(*request, *words)
-            run = stages.CellRun(cell, Path(), 600)
-            assert stages.load_parent(run) is None
+            run = cell_run.CellRun(cell, Path(), 600)
+            assert cell_run.load_parent(run) is None
             return run.child("measure.memory", arm="method")
 
         yield measured

@@ -17,7 +17,7 @@ from omegaconf import OmegaConf
 
 import bench
 from bench.errors import RunError
-from bench.execution import stages
+from bench.execution import cell_run, stages
 from bench.request.cell import Cell
 from bench.status import Status
 from bench.store import derived_columns
@@ -29,7 +29,7 @@ def figures(cell: Cell, results: Path | str) -> dict[str, Any]:
     """The quality of a cell as its row would have it: the metric with its interval, the number of
     rows, and the score of the best constant answer. Predictions are kept under `results`. Raises
     RunError when there are none."""
-    run = stages.CellRun(cell, Path(results), stages.TRAINING_DEADLINE_S)
+    run = cell_run.CellRun(cell, Path(results), stages.TRAINING_DEADLINE_S)
     outcome = stages.predicted(run, "quality")
     if outcome.status != Status.OK:
         raise RunError(outcome.detail or outcome.status)

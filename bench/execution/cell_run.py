@@ -1,0 +1,145 @@
+"""A cell's run: the environment and limits of its child processes, and the process that they are
+forked from. Imports no torch."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from bench.execution import loaded, spawn
+from bench.execution.spawn import ForkServer
+from bench.execution.supervisor import Handlers, Limits, Outcome, Progress, Running, started
+from bench.host import host, job, linux
+from bench.request.cell import Cell
+
+PRELOAD = ("bench.measure.quality", "bench.measure.latency", "bench.measure.memory",
+           "bench.models.t5")  # fmt: skip
+"""What the fork server imports: what most children need. The default model's family brings what
+all Hugging Face families need."""
+CHILD_ENVIRONMENT = {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "PYTHONHASHSEED": "0",
+}
+GPU_ENVIRONMENT = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+"""Asked whether there is a GPU, torch doesn't start CUDA, which would not survive a fork."""
+MEMORY_LIMIT = "BENCH_MEMORY_LIMIT_BYTES"
+"""Environment variable: the most bytes a child may allocate. Not part of a cell."""
+SPARE_BYTES = 512 << 20
+
+
+@dataclass(frozen=True)
+class CellRun:
+    """A cell, where its predictions go, and the limits of each child. With an `environment` of its
+    own a child is a fresh interpreter: malloc reads it at the start. `scored` is what the quality
+    stage keeps for the latency stage."""
+
+    cell: Cell
+    results: Path
+    deadline_s: float
+    progress: Progress | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    scored: Mapping[str, Any] | None = None
+
+    def child(self, module: str, handlers: Handlers | None = None, **request: Any) -> Outcome:
+        """Run `measure` of a module of `bench` in a child, on the cell and `request`."""
+        with self.started(module, handlers, self.progress, **request) as running:
+            return running.outcome()
+
+    def started(
+        self,
+        module: str,
+        handlers: Handlers | None = None,
+        progress: Progress | None = None,
+        **request: Any,
+    ) -> AbstractContextManager[Running]:
+        content = {"cell": self.cell.to_json(), **request}
+        server = None if self.environment else self.server()
+        limits = self.limits(server)
+        return started(f"bench.{module}", content, limits, server, progress, handlers)
+
+    def limits(self, server: ForkServer | None = None) -> Limits:
+        # A GPU's driver maps far more memory than it uses, which the limit would count.
+        memory_bytes = child_memory_bytes(server) if self.on_cpu else None
+        return Limits(time.monotonic() + self.deadline_s, memory_bytes, self.variables)
+
+    @property
+    def on_cpu(self) -> bool:
+        return bool(self.cell.device["kind"] == "cpu")
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The environment of a child."""
+        environment = CHILD_ENVIRONMENT if self.on_cpu else {**CHILD_ENVIRONMENT, **GPU_ENVIRONMENT}
+        threads = {"OMP_NUM_THREADS": str(self.cell.threads), "OMP_PROC_BIND": "close"}
+        return {**threads, **environment, **self.environment}
+
+    def server(self) -> ForkServer:
+        """What children are forked from: the cell's parent, where it has loaded the cell."""
+        imports = spawn.fork_server(self.variables, PRELOAD)
+        parent = spawn.fork_servers.get(_parent_key(self.cell))
+        return parent if parent and parent.usable else imports
+
+
+def load_parent(run: CellRun) -> Outcome | None:
+    """Have a process load the cell's weights and inputs, from which children are forked, unless one
+    of an earlier cell has them. Returns how it failed, or None."""
+    cell, key = run.cell, _parent_key(run.cell)
+    if not run.on_cpu or cell.probe or (cell.plan.training and cell.recipe):
+        return None
+    if (server := spawn.fork_servers.get(key)) and server.usable:
+        return None
+    imports = spawn.fork_server(run.variables, PRELOAD)
+    for other in [other for other in spawn.fork_servers if other[0] == PARENT]:
+        spawn.fork_servers.pop(other).close()
+    answers = cell.plan.quality and cell.model["weights"] != "random"
+    request = {"cell": cell.to_json(), "encodes": "all" if answers else "timed"}
+    with ExitStack() as opened:
+        running = opened.enter_context(
+            started(
+                "bench.execution.parent", request, run.limits(imports), imports, run.progress,
+                {"loaded": _raise_loaded}, socket.SOCK_SEQPACKET,
+            )
+        )  # fmt: skip
+        try:
+            return running.outcome()
+        except _ParentLoaded:
+            server = ForkServer(running.link, running.child, opened.pop_all())
+            spawn.fork_servers[key] = server
+    return None
+
+
+PARENT = "parent"
+
+
+def _parent_key(cell: Cell) -> tuple[object, ...]:
+    return (PARENT, loaded.inputs_key(cell), cell.threads)
+
+
+class _ParentLoaded(Exception):
+    """A parent has loaded its cell."""
+
+
+def _raise_loaded(running: Running, message: Mapping[str, Any]) -> NoReturn:
+    raise _ParentLoaded
+
+
+def child_memory_bytes(server: ForkServer | None = None) -> int:
+    """What a child may allocate, with what it shares with the server: it fails before anything else
+    on the machine does."""
+    shared = linux.resident_bytes(server.child.pid) if server else 0
+    limit = max(0, host.available_memory() + shared - SPARE_BYTES)
+    if own := os.environ.get(MEMORY_LIMIT):
+        limit = min(limit, int(own))
+    if granted := job.memory_limit():
+        # Slurm kills the whole job at its limit.
+        limit = min(limit, max(SPARE_BYTES, granted - SPARE_BYTES))
+    return limit
