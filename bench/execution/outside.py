@@ -1,7 +1,8 @@
 """Times calls of the method and of vanilla by the supervisor's clock, each in its own process: that
 of the method, and one that never imports it (bench.measure.outside). Imports no torch.
 
-While one of the two answers, the other is stopped: idle threads of OpenMP spin for milliseconds.
+The two take turns, so that another process that comes or goes disturbs both, and each is stopped
+while the other answers: idle threads of OpenMP spin for milliseconds.
 """
 
 from __future__ import annotations
@@ -71,24 +72,26 @@ def _timed(
     _ask(base, b"echo")  # once it is loaded and warm
     echo_ns = statistics.median(_ask(base, b"echo")[0] for _ in range(ECHOES))
     drawn = [_ask(base, b"draw%d" % calls)[1] for _ in range(1 + samples)]
-    base_ns, exact = _calls(base, drawn)
     base[0].send_signal(signal.SIGSTOP)
-    method[0].send_signal(signal.SIGCONT)
-    method_ns, given = _calls(method, drawn)
-    text = _ask(method, b"text")[1] if scored else b""
+    for child in (base, method):
+        _ask_alone(child, b"read" + drawn[0])
+    turns = [[_ask_alone(child, b"call" + inputs) for child in (base, method)] for inputs in drawn]
+    base_answers, method_answers = zip(*turns[1:], strict=True)
+    text = _ask_alone(method, b"text")[1] if scored else b""
+    given, exact = ([answer for _, answer in arm] for arm in (method_answers, base_answers))
     result = run_in_fork(lambda: _compared(given, exact, text, scored))
-    for name, spans in (("lat_ns", method_ns), ("base_ns", base_ns)):
-        result[name] = [max(1, int((ns - echo_ns) / calls)) for ns in spans]
+    for name, arm in (("lat_ns", method_answers), ("base_ns", base_answers)):
+        result[name] = [max(1, int((ns - echo_ns) / calls)) for ns, _ in arm]
     return result
 
 
-def _calls(
-    child: tuple[Running, Connection], drawn: Sequence[bytes]
-) -> tuple[list[int], list[bytes]]:
-    """Nanoseconds and answers of the calls on each of the inputs but the first."""
-    _ask(child, b"read" + drawn[0])
-    answered = [_ask(child, b"call" + inputs) for inputs in drawn][1:]
-    return [ns for ns, _ in answered], [answer for _, answer in answered]
+def _ask_alone(child: tuple[Running, Connection], request: bytes) -> tuple[int, bytes]:
+    """`_ask` of a process that is stopped before and afterwards."""
+    child[0].send_signal(signal.SIGCONT)
+    try:
+        return _ask(child, request)
+    finally:
+        child[0].send_signal(signal.SIGSTOP)
 
 
 def _ask(child: tuple[Running, Connection], request: bytes) -> tuple[int, bytes]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.statistics import paired as stats
-from bench.statistics.between_processes import ratio_of_rounds
+from bench.statistics.between_processes import ratio_of_rounds, widened
 
 SLOWED = 1.05
 """Times outside may differ by this factor before they replace those inside: a call then begins with
@@ -17,8 +17,9 @@ colder caches and sleeping threads."""
 def witnessed(samples: Mapping[str, Any], ratio: stats.Ratio) -> tuple[stats.Ratio, dict[str, Any]]:
     """The ratio of the samples and the columns of the times outside; no columns without such times.
     If the times outside give a larger ratio, by more than its interval and SLOWED, then the ratio
-    is theirs and `ratio_note` contains the reason. A slow-down of both arms changes nothing. On a
-    machine that was too busy for a verdict the ratio stays."""
+    is theirs and `ratio_note` contains the reason; if by more than SLOWED alone, then its interval
+    is widened to the end of theirs. A slow-down of both arms changes nothing. On a machine that was
+    too busy for a verdict the ratio stays, without a verdict."""
     outside = samples.get("outside_process")
     if not outside:
         return ratio, {}
@@ -38,6 +39,8 @@ def witnessed(samples: Mapping[str, Any], ratio: stats.Ratio) -> tuple[stats.Rat
         if _above(slowed):
             note = f"vanilla was slowed next to the method, ×{slowed.ratio:.2f}"
         ratio = stats.ratio_of_ratios(_inverse(larger), ratio)
+    elif larger.ratio > SLOWED:
+        ratio = widened(ratio, without.ci_hi)
     return ratio, columns | {"ratio_note": note}
 
 

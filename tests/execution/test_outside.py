@@ -53,6 +53,18 @@ def test_a_method_that_slows_vanilla_next_to_it_gains_nothing():
     assert both["verdict"] == Verdict.FASTER and both["ratio"] == pytest.approx(0.6, rel=0.02)
 
 
+def test_where_times_outside_vary_the_interval_holds_theirs_too():
+    given = samples(true=0.95, method=0.7)
+    disturbed = [0.6, 1.6, 1.2, 0.8]
+    given["base_outside_samples_ns"] = [
+        int(ns * disturbed[i // 4]) for i, ns in enumerate(given["base_outside_samples_ns"])
+    ]
+    found = derived_columns.latency(given, 0)
+    assert found["ratio"] == pytest.approx(0.665, rel=0.01) and found["ratio_note"] is None
+    assert found["ratio_ci_hi"] == pytest.approx(found["outside_ci_hi"])
+    assert found["verdict"] == Verdict.UNDECIDED
+
+
 def test_a_clock_that_is_slow_in_the_methods_calls_gains_nothing():
     found = derived_columns.latency(samples(true=1.0, method=0.5), 0)
     assert found["ratio"] == pytest.approx(1.0, rel=0.02)
