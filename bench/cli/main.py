@@ -98,7 +98,7 @@ def run(arguments: Sequence[str]) -> int:
 
         return run_sweep(overrides)
     from bench.execution import runner
-    from bench.host.job import run_id
+    from bench.host.job import RUN_ID
     from bench.request.cell import Cell
     from bench.request.compose import compose
     from bench.request.values import check_values
@@ -108,7 +108,7 @@ def run(arguments: Sequence[str]) -> int:
 
     request = compose(overrides)
     check_values(request)
-    stream = events.EventStream(events.path_of(request), run_id())
+    stream = events.EventStream(events.path_of(request), RUN_ID)
     stream.check_writable()
     if (seconds := limits.generating_s(request)) > WORTH_SAYING_S:
         print(f"generating rows: about {span(seconds)} …", file=sys.stderr)

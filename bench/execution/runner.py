@@ -59,12 +59,13 @@ def run(
     deadline_s: float = 3600.0,
     progress: Progress | None = None,
     experiment: str | None = None,
+    origin: job.Origin | None = None,
 ) -> ReturnedRow:
     """Run one cell and store its row; a finished cell's row is returned as it is. While another
     process runs the cell into the same folder, wait for its row.
 
     However a child ends there is a row: its `status` says how. `experiment` is the name of the
-    experiment that requested the cell. Raises RequestError for a usage
+    experiment that requested the cell, `origin` what started it. Raises RequestError for a usage
     error, StoreError when the row can't be written, JobPreempted when Slurm ends the cell's job.
     """
     results = Path(results).expanduser().resolve()
@@ -83,7 +84,10 @@ def run(
     with cell_lock.held(results / f".{cell.key}.lock", report):
         if Store(results).shards() != shards:  # another run may have ended meanwhile
             finished, attempts = _stored(results, cell, force)
-        return finished or _run(CellRun(cell, results, deadline_s, progress), attempts, experiment)
+        if finished:
+            return finished
+        run = CellRun(cell, results, deadline_s, progress)
+        return _run(run, attempts, experiment, origin or job.Origin())
 
 
 def _stored(results: Path, cell: Cell, force: bool) -> tuple[ReturnedRow | None, int]:
@@ -95,11 +99,11 @@ def _stored(results: Path, cell: Cell, force: bool) -> tuple[ReturnedRow | None,
     return cast(ReturnedRow, row | {"reused": True}), attempts
 
 
-def _run(run: CellRun, attempts: int, experiment: str | None) -> ReturnedRow:
+def _run(run: CellRun, attempts: int, experiment: str | None, origin: job.Origin) -> ReturnedRow:
     """Measure the cell, of which there were so many attempts, and store its row."""
     began = time.monotonic_ns()
     since = spawn.counters()
-    neighbours = job.neighbours()
+    neighbours = origin.neighbours()
     cell, columns = _measure(run)
     notes = columns.pop("notes", [])
     columns = host.fingerprint(cell.threads, cell.device["kind"], since, spawn.counters()) | columns
@@ -107,9 +111,9 @@ def _run(run: CellRun, attempts: int, experiment: str | None) -> ReturnedRow:
         reasons = filter(None, (columns.get("noise_reason"), *more))
         columns |= {"noisy": True, "noise_reason": "; ".join(reasons)}
     _leave_undecided(columns, cell.threads)
-    columns |= _concurrency(cell, columns.get("noise_reason"), neighbours | job.neighbours())
+    columns |= _concurrency(cell, columns.get("noise_reason"), neighbours | origin.neighbours())
     wall_ns = time.monotonic_ns() - began
-    row = identity(cell, run.deadline_s)
+    row = identity(cell, run.deadline_s, origin)
     row |= {"experiment": experiment, "wall_total_ns": wall_ns}
     row["attempt"] += attempts
 
@@ -184,12 +188,11 @@ def unmeasured_row(cell: Cell, status: str, detail: str, **columns: Any) -> Row:
     return identity(cell) | cast(Row, columns)
 
 
-def identity(cell: Cell, deadline_s: float | None = None) -> Row:
+def identity(cell: Cell, deadline_s: float | None = None, origin: job.Origin | None = None) -> Row:
     """The columns that are known before anything is measured."""
     columns: Row = {
         "schema_version": SCHEMA_VERSION,
         "row_id": uuid.uuid4().hex,
-        "run_id": job.run_id(),
         "created_utc": datetime.now(UTC).isoformat(timespec="seconds"),
         "protocol": PROTOCOL,
         "cell_key": cell.key,
@@ -205,7 +208,7 @@ def identity(cell: Cell, deadline_s: float | None = None) -> Row:
         | _checkpoint_limits(cell)
         | cast(Row, cell.columns)
         | _weights(cell)
-        | cast(Row, job.columns())
+        | cast(Row, (origin or job.Origin()).columns())
     )
 
 

@@ -8,15 +8,47 @@ import signal
 import socket
 import subprocess
 import uuid
+from dataclasses import dataclass
 from typing import Any
 
-LAUNCHER = "BENCH_LAUNCHER"
-BESIDE = "BENCH_BESIDE"
-"""Environment variables that a sweep sets for its workers: the launcher, and what runs at the same
-time."""
-RUN_ID = "BENCH_RUN_ID"
-"""Environment variable: the id that all rows of one command share."""
 SQUEUE_TIMEOUT_S = 20.0
+RUN_ID = uuid.uuid4().hex[:12]
+"""The id that all rows of this process share."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a cell was started: the id that its row shares with others of one command, the name of
+    the launcher, and the sweep's other workers on this machine."""
+
+    run_id: str = RUN_ID
+    launcher: str | None = None
+    beside: str | None = None
+
+    def columns(self) -> dict[str, Any]:
+        """The columns of a row that contain where it runs."""
+        job = job_id()
+        return {
+            "run_id": self.run_id,
+            "launcher": self.launcher or ("slurm" if job else "local"),
+            "slurm_job_id": job,
+            "node": os.environ.get("SLURMD_NODENAME", socket.gethostname()) if job else None,
+            "attempt": 1 + int(os.environ.get("SLURM_RESTART_COUNT") or 0),
+        }
+
+    def neighbours(self) -> set[str]:
+        """What else is known to run on this machine: other jobs on the node, the sweep's other
+        workers."""
+        names = {self.beside} if self.beside else set()
+        if job := job_id():
+            node = os.environ.get("SLURMD_NODENAME", socket.gethostname())
+            command = ["squeue", "-h", "-r", "-t", "RUNNING", "-w", node, "-o", "%i"]
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                queue = subprocess.run(
+                    command, capture_output=True, text=True, timeout=SQUEUE_TIMEOUT_S, check=True
+                ).stdout
+                names |= {f"job {other}" for other in queue.split() if other != job}
+        return names
 
 
 class JobPreempted(RuntimeError):
@@ -29,43 +61,12 @@ def check_preempted(exit_signal: int | None) -> None:
         raise JobPreempted(f"Slurm is ending job {job_id()}")
 
 
-def columns() -> dict[str, Any]:
-    """The columns of a row that say where it runs."""
-    job = job_id()
-    return {
-        "launcher": os.environ.get(LAUNCHER, "slurm" if job else "local"),
-        "slurm_job_id": job,
-        "node": os.environ.get("SLURMD_NODENAME", socket.gethostname()) if job else None,
-        "attempt": 1 + int(os.environ.get("SLURM_RESTART_COUNT") or 0),
-    }
-
-
-def run_id() -> str:
-    """The id of this command's rows."""
-    return os.environ.setdefault(RUN_ID, uuid.uuid4().hex[:12])
-
-
 def job_id() -> str | None:
     """The job of this process as squeue writes it, such as 17 or 17_3."""
     array = os.environ.get("SLURM_ARRAY_JOB_ID")
     if array:
         return f"{array}_{os.environ.get('SLURM_ARRAY_TASK_ID')}"
     return os.environ.get("SLURM_JOB_ID")
-
-
-def neighbours() -> set[str]:
-    """What else is known to run on this machine: other jobs on the node, the sweep's other
-    workers."""
-    names = {workers} if (workers := os.environ.get(BESIDE)) else set()
-    if job := job_id():
-        node = os.environ.get("SLURMD_NODENAME", socket.gethostname())
-        command = ["squeue", "-h", "-r", "-t", "RUNNING", "-w", node, "-o", "%i"]
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            queue = subprocess.run(
-                command, capture_output=True, text=True, timeout=SQUEUE_TIMEOUT_S, check=True
-            ).stdout
-            names |= {f"job {other}" for other in queue.split() if other != job}
-    return names
 
 
 def memory_limit() -> int | None:

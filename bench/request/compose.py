@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
+from warnings import catch_warnings, filterwarnings
 
 from bench.errors import RequestError, unknown
 from bench.models import auto
@@ -97,11 +98,12 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
     from omegaconf.errors import OmegaConfBaseException
 
     schema.register()
-    outer = GlobalHydra.instance().hydra  # of a sweep that runs its cells in this process
     GlobalHydra.instance().clear()
     words = hydra_overrides(overrides)
     try:
-        with initialize_config_dir(str(plugins.CONF), version_base="1.3"):
+        with initialize_config_dir(str(plugins.CONF), version_base="1.3"), catch_warnings():
+            # Hydra's launcher plugins, where they are installed, have schemas of these names.
+            filterwarnings("ignore", r"\s*.*validated against ConfigStore", UserWarning)
             config = hydra_compose("config", overrides=words, return_hydra_config=True)
         hydra = {
             name: OmegaConf.to_container(config.hydra[name], resolve=True)
@@ -126,8 +128,6 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
         cause = str(error.__cause__ or "").strip().splitlines()
         text = "; ".join([*lines[:2], *(line for line in cause[:1] if line not in lines)])
         raise RequestError(text) from error
-    finally:
-        GlobalHydra.instance().hydra = outer
 
 
 def _wrong_type(cause: BaseException | None, overrides: Sequence[str]) -> RequestError | None:

@@ -7,13 +7,12 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError
-from bench.host import job as environment
-from bench.request import compose
+from bench.host.job import JobPreempted, Origin
 from bench.status import Status
 from bench.store.engine import engine_only
 from bench.store.longest_input import longest_input
@@ -25,48 +24,61 @@ from bench.sweep.state import CellOutcome, Note, Record
 
 UNTIL_KILLED_S = 600.0
 
-listener: Callable[[int, Note], None] | None = None
-"""Called with each note of a cell, in the process of a sweep that runs its cells itself."""
+Listener = Callable[[int, Note], None]
+"""Called with the number of a cell and its new note."""
 
 
-def run_job(config: Any) -> int:
-    """Runs the cell of a configuration that Hydra composed. Returns its exit code."""
-    from hydra.core.hydra_config import HydraConfig
+@dataclass(frozen=True)
+class CellJob:
+    """Runs cells of the sweep with this folder, in any process: pickle needs no more. Returns the
+    exit code of the cell."""
 
-    hydra = HydraConfig.get()
-    record, index = Record(Path(hydra.sweep.dir)), int(hydra.job.num)
-    content = record.content()
-    os.environ.setdefault(environment.LAUNCHER, content["launcher"])
-    os.environ[environment.RUN_ID] = record.id
-    where = environment.columns()
-    process = {"since": time.time(), "pid": os.getpid()}
-    process |= {name: where[name] for name in ("slurm_job_id", "node") if where[name]}
-    if reason := budget.reason_to_skip(record, content, index):
-        return end(record, index, CellOutcome(0, PlanState.OVER_BUDGET, reason), process)
+    folder: Path
+    listener: Listener | None = None
 
-    record.events.write("cell_started", cell=index, overrides=content["cells"][index]["overrides"])
+    def __call__(self, index: int, request: dict[str, Any]) -> int:
+        record = Record(self.folder)
+        content = record.content()
+        origin = Origin(record.id, content["launcher"], content["beside"])
+        where = origin.columns()
+        process = {"since": time.time(), "pid": os.getpid()}
+        process |= {name: where[name] for name in ("slurm_job_id", "node") if where[name]}
+        if reason := budget.reason_to_skip(record, content, index):
+            skipped = CellOutcome(0, PlanState.OVER_BUDGET, reason)
+            return end(record, index, skipped, process, self.listener)
+        overrides = content["cells"][index]["overrides"]
+        record.events.write("cell_started", cell=index, overrides=overrides)
 
-    def progress(stage: str, done: int, total: int, note: str = "") -> None:
-        record.events.stage(index, stage, done, total)
-        _write(record, index, {**process, "state": "running", "stage": [stage, done, total]})
+        def progress(stage: str, done: int, total: int, note: str = "") -> None:
+            record.events.stage(index, stage, done, total)
+            running = {**process, "state": "running", "stage": [stage, done, total]}
+            _write(record, index, running, self.listener)
 
-    progress("starts", 0, 0)
-    began = time.monotonic()
-    try:
-        request = compose.resolve(compose.to_dict(config), hydra.overrides.task)
-        outcome = _run(request, progress)
-    except environment.JobPreempted:
-        progress("is ended", 0, 0)
-        # A job that returns would tell Slurm that nothing is left to do.
-        time.sleep(UNTIL_KILLED_S)
-        return 1
-    return end(record, index, replace(outcome, seconds=time.monotonic() - began), process)
+        progress("starts", 0, 0)
+        began = time.monotonic()
+        try:
+            outcome = _run(request, progress, origin)
+        except JobPreempted:
+            progress("is ended", 0, 0)
+            # A job that returns would tell Slurm that nothing is left to do.
+            time.sleep(UNTIL_KILLED_S)
+            return 1
+        outcome = replace(outcome, seconds=time.monotonic() - began)
+        return end(record, index, outcome, process, self.listener)
+
+    def checkpoint(self, index: int, request: dict[str, Any]) -> Any:
+        """Called by submitit at the job's time limit: the same job again, which continues."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, index, request)
 
 
-def end(record: Record, index: int, outcome: CellOutcome, note: Note) -> int:
+def end(
+    record: Record, index: int, outcome: CellOutcome, note: Note, listener: Listener | None = None
+) -> int:
     """Writes how a cell ended, with what its note has of its process. Returns its exit code."""
     write_end(record.events, index, outcome)
-    _write(record, index, {**note, "state": "ended", **asdict(outcome)})
+    _write(record, index, {**note, "state": "ended", **asdict(outcome)}, listener)
     return outcome.code
 
 
@@ -94,7 +106,7 @@ def one_cell(events: EventStream, overrides: Sequence[str], **content: Any) -> I
             raise
 
 
-def _run(request: dict[str, Any], progress: Callable[..., None]) -> CellOutcome:
+def _run(request: dict[str, Any], progress: Callable[..., None], origin: Origin) -> CellOutcome:
     """Runs one request. All errors become outcomes, so that the other cells of the sweep run."""
     from bench.execution import runner
     from bench.request.cell import Cell
@@ -104,21 +116,22 @@ def _run(request: dict[str, Any], progress: Callable[..., None]) -> CellOutcome:
         cell = Cell.of(request)
         row = runner.run(
             cell, results, force=request["force"], deadline_s=request["deadline_s"],
-            progress=progress, experiment=request["experiment"],
+            progress=progress, experiment=request["experiment"], origin=origin,
         )  # fmt: skip
     except RequestError as error:
         return CellOutcome(2, PlanState.REFUSED, str(error))
     except StoreError as error:
         return CellOutcome(1, "not stored", str(error))
-    except environment.JobPreempted:
+    except JobPreempted:
         raise
     except Exception as error:
         # Matched by name, as submitit is an extra: a job's last time limit, after all its requeues.
         if type(error).__name__ == "UncompletedJobError":
             detail = f"the job's time limit: {error}"
             lost = runner.store_unmeasured(
-                cell, results, Status.TIMEOUT, detail, experiment=request["experiment"]
-            )
+                cell, results, Status.TIMEOUT, detail, experiment=request["experiment"],
+                **origin.columns(),
+            )  # fmt: skip
             return CellOutcome(1, Status.TIMEOUT, detail, lost["row_id"])
         return CellOutcome(1, Status.ERROR, f"{type(error).__name__}: {error}")
     return outcome_of(row)
@@ -146,7 +159,7 @@ def figures(row: Mapping[str, Any]) -> str:
     return " · ".join(parts)
 
 
-def _write(record: Record, index: int, note: Note) -> None:
+def _write(record: Record, index: int, note: Note, listener: Listener | None) -> None:
     # A full disk must not cost the row, for which there may still be room.
     with contextlib.suppress(OSError):
         record.write_note(index, **note)

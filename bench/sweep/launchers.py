@@ -1,4 +1,4 @@
-"""Hydra's launchers: whether one can be used here, and whether it runs timed cells alone."""
+"""What starts the cells of a sweep: whether it can be used here, and runs timed cells alone."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from bench.errors import RequestError
 from bench.request import plugins
 
-BASIC, JOBLIB, SLURM, SUBMITIT_LOCAL = "basic", "joblib", "submitit_slurm", "submitit_local"
-EXTRAS = {
-    JOBLIB: ("hydra_plugins.hydra_joblib_launcher", "joblib"),
-    SLURM: ("hydra_plugins.hydra_submitit_launcher", "slurm"),
-    SUBMITIT_LOCAL: ("hydra_plugins.hydra_submitit_launcher", "slurm"),
-}
-"""Hydra's launcher → the package that it comes from, and the extra that installs it."""
+BASIC, JOBLIB, SLURM = "basic", "joblib", "submitit_slurm"
+"""Choices of `hydra/launcher`."""
+EXTRAS = {JOBLIB: ("joblib", "joblib"), SLURM: ("submitit", "slurm")}
+"""The package that one needs, and the extra that installs it."""
+OF_ANY_CLUSTER = ("timeout_min", "cpus_per_task", "gpus_per_node", "tasks_per_node", "mem_gb",
+                  "nodes", "name", "stderr_to_stdout")  # fmt: skip
+"""Parameters of submitit whose names don't begin with that of the cluster."""
 
 
 def check_installed(name: str) -> None:
@@ -37,7 +37,7 @@ def check_installed(name: str) -> None:
 
 
 def engine_of(name: str) -> str:
-    """Hydra's name of the launcher that a choice of conf/launcher stands for."""
+    """The choice of `hydra/launcher` that a file in conf/launcher makes."""
     for entry in plugins.conf("launcher", name).get("defaults", []):
         if isinstance(entry, Mapping) and "override /hydra/launcher" in entry:
             return str(entry["override /hydra/launcher"])
@@ -45,8 +45,8 @@ def engine_of(name: str) -> str:
 
 
 def check_gpus(engine: str, launcher: Mapping[str, Any], device: Mapping[str, Any]) -> None:
-    """Raises RequestError when cells need a GPU and Slurm's jobs don't request one. `launcher` is
-    Hydra's node of the launcher."""
+    """Raises RequestError when cells need a GPU and Slurm's jobs don't request one. `launcher` are
+    its settings."""
     options = ("gpus_per_node", "gpus_per_task", "gres", "cpus_per_gpu", "mem_per_gpu")
     if engine != SLURM or device["kind"] != "cuda" or any(launcher.get(name) for name in options):
         return
@@ -65,18 +65,16 @@ def check_timed(engine: str, launcher: Mapping[str, Any], n_timed: int) -> str |
     reason = f"{n_timed} of these cells are timed, and timings of cells that run together are wrong"
     if engine == JOBLIB and launcher.get("n_jobs") != 1:
         raise RequestError(f"{reason}: add measure=quality, or use launcher=local")
-    if engine == SUBMITIT_LOCAL:
-        raise RequestError(f"{reason}: submitit_local has no limit; use launcher=local")
     more = launcher.get("additional_parameters") or {}
     if engine == SLURM and more.get("exclusive", True) is False:
         return f"{reason}: without exclusive they may share a node; each row names what ran there"
     return None
 
 
-def slurm_overrides(launcher: Mapping[str, Any], name: str, timed: bool) -> list[str]:
-    """What a sweep adds to Hydra's Slurm launcher: its name in the queue, and exclusive nodes for
-    timed cells unless the request says otherwise."""
-    overrides = [f"hydra.launcher.name={name}"]
-    if timed and "exclusive" not in (launcher.get("additional_parameters") or {}):
-        overrides.append("+hydra.launcher.additional_parameters.exclusive=true")
-    return overrides
+def job_parameters(launcher: Mapping[str, Any], name: str, timed: bool) -> dict[str, Any]:
+    """The parameters of submitit.AutoExecutor for the settings of a launcher and a name in the
+    queue. Timed cells get exclusive nodes unless the settings contain `exclusive`."""
+    more = {"exclusive": True} if timed else {}
+    more |= launcher.get("additional_parameters") or {}
+    given = {**launcher, "name": name, "additional_parameters": more}
+    return {key if key in OF_ANY_CLUSTER else f"slurm_{key}": value for key, value in given.items()}

@@ -50,7 +50,7 @@ class Planned:
 @dataclass(frozen=True)
 class Plan:
     """`fixed` are the overrides that all cells share; `cells` stand in the order in which they run.
-    `engine` is Hydra's name of the launcher, `launcher` Hydra's node of it; `events` is the file
+    `engine` is the choice of `hydra/launcher`, `launcher` its settings; `events` is the file
     that is told of what runs."""
 
     fixed: tuple[str, ...]
@@ -83,6 +83,12 @@ class Plan:
         if self.engine == launchers.SLURM:
             return min(int(self.launcher["array_parallelism"]), len(self.open))
         return 1
+
+    @property
+    def beside(self) -> str | None:
+        """What runs on a cell's machine at the same time."""
+        workers = self.engine == launchers.JOBLIB and self.n_parallel != 1
+        return f"n_jobs={self.launcher['n_jobs']}" if workers else None
 
     @property
     def seconds(self) -> float:

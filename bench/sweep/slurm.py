@@ -32,6 +32,8 @@ MEMORY = re.compile(
     r"oom|out of memory|exceeded.{0,20}memory limit|memory.{0,20}being killed", re.I
 )
 LOG_LINES = 20
+LOGS = ".submitit"
+"""Folder in that of a sweep."""
 ACTIVE = ("RUNNING", "PENDING", "COMPLETING")
 
 
@@ -68,8 +70,7 @@ def cancel(name: str) -> None:
 
 
 def wait(name: str) -> None:
-    """Returns when no job of this name is in the queue: the launcher itself gives up at the first
-    that fails. Raises SlurmError."""
+    """Returns when no job of this name is in the queue. Raises SlurmError."""
     while queued(name):
         time.sleep(POLL_S)
 
@@ -124,7 +125,7 @@ def _log(folder: Path, job: Job) -> str:
     lines: list[str] = []
     base, _, number = job.id.partition("_")
     name = f"{base}_{number}_*" if number else f"{base}_*"
-    for path in sorted((folder / ".submitit").glob(f"{base}*/{name}")):
+    for path in sorted((folder / LOGS).glob(f"{base}*/{name}")):
         if path.suffix in (".out", ".err") or "_log" in path.name:
             lines += path.read_text(errors="replace").splitlines()
     return "\n".join(lines[-LOG_LINES:])

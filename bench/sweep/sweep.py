@@ -1,4 +1,5 @@
-"""`bench run -m`: the open cells of a plan through Hydra's sweeper and launcher, one row each.
+"""`bench run -m`: the open cells of a plan, in this process, in workers (joblib) or in Slurm jobs
+(submitit), one row each.
 
 The plan is made before anything starts, so that a wrong request is refused at once and a finished
 cell costs nothing. Each cell writes its progress to the sweep's record, wherever it runs.
@@ -7,8 +8,6 @@ cell costs nothing. Each cell writes its progress to the sweep's record, whereve
 from __future__ import annotations
 
 import contextlib
-import itertools
-import os
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -18,10 +17,7 @@ from typing import Any, Protocol
 
 from bench.errors import RequestError
 from bench.execution.runner import check_writable
-from bench.host import job as environment
-from bench.request import plugins, schema
 from bench.request.cell import Cell
-from bench.request.overrides import hydra_overrides, quoted
 from bench.status import Status
 from bench.store.store import LIGHT, Store
 from bench.sweep import job, launchers, orphaned_jobs, slurm
@@ -48,12 +44,11 @@ class Display(AbstractContextManager[Any], Protocol):
 
 @dataclass
 class _Sweep:
-    """What the sweeper and the launcher in this process share. `notes` are the last ones seen."""
+    """A sweep that runs. `notes` are the last ones seen."""
 
     plan: Plan
     record: Record
     display: Display
-    refused: str | None = None
     notes: dict[int, Note] = field(default_factory=dict)
 
     def update(self, index: int, note: Note) -> None:
@@ -80,9 +75,6 @@ class _Sweep:
         return found
 
 
-_current: _Sweep | None = None
-
-
 def settled_plan(overrides: Sequence[str]) -> Plan:
     """The plan of a sweep, once jobs of earlier sweeps that were lost have their rows. Raises
     RequestError."""
@@ -95,31 +87,14 @@ def settled_plan(overrides: Sequence[str]) -> Plan:
 def run(plan: Plan, command: str, display: Display, name: str = "") -> list[CellOutcome]:
     """Run the open cells of a plan; one that fails doesn't stop the rest. `name` is the sweep's id.
     Raises RequestError."""
-    global _current
     check_writable(plan.results)
-    record = Record.begin(plan, command, name)
-    n_timed = any(planned.cell and planned.cell.plan.speed for planned in plan.open)
-    first = hydra_overrides([*plan.fixed, *plan.open[0].overrides])
-    overrides = [*first, quoted("hydra.sweep.dir", str(record.folder))]
-    if plan.engine == launchers.SLURM:
-        overrides += launchers.slurm_overrides(plan.launcher, record.queue_name, n_timed)
-    os.environ[environment.LAUNCHER] = plan.launcher_name
-    if plan.engine == launchers.JOBLIB and plan.n_parallel != 1:
-        os.environ[environment.BESIDE] = f"n_jobs={plan.launcher['n_jobs']}"
-    sweep = _current = _Sweep(plan, record, display)
-    job.listener = None if plan.engine in WATCH_S else sweep.update
+    sweep = _Sweep(plan, Record.begin(plan, command, name), display)
     try:
         with display:
-            _run_hydra(overrides)
+            _launch(sweep)
     except KeyboardInterrupt:
-        _print_interrupted(plan, record)
+        _print_interrupted(plan, sweep.record)
         raise
-    finally:
-        _current = job.listener = None
-        for name in (environment.LAUNCHER, environment.BESIDE, environment.RUN_ID):
-            os.environ.pop(name, None)
-    if sweep.refused:
-        raise RequestError(sweep.refused)
     return sweep.outcomes()
 
 
@@ -130,86 +105,77 @@ def exit_code(plan: Plan, outcomes: Sequence[CellOutcome]) -> int:
     return max(refused, int(failed_before), *(outcome.code for outcome in outcomes), 0)
 
 
-def _run_hydra(overrides: Sequence[str]) -> None:
-    import hydra
-
-    schema.register()
-    sys.argv = ["bench", "-m", *overrides]
-    hydra.main(version_base="1.3", config_path=str(plugins.CONF), config_name="config")(
-        job.run_job
-    )()
-
-
-def launch_planned(launcher: Any) -> None:
-    """What the sweeper does: gives the launcher the open cells, until each has ended or can't."""
-    sweep = _current
-    assert sweep is not None, "bench run -m starts a sweep"
-    jobs = [
-        hydra_overrides([*sweep.plan.fixed, *p.overrides, *_threads(p)]) for p in sweep.plan.open
-    ]
-    every_s = WATCH_S.get(sweep.plan.engine)
-    if every_s is None:
-        _launch_each(launcher, jobs, sweep)
+def _launch(sweep: _Sweep) -> None:
+    """Runs the open cells, until each has ended or can't. Raises RequestError."""
+    requests = [_request(planned) for planned in sweep.plan.open]
+    if sweep.plan.engine == launchers.BASIC:
+        _run_each(requests, sweep)
         return
-    with _watched(sweep, every_s):
+    with _watched(sweep, WATCH_S[sweep.plan.engine]):
+        if sweep.plan.engine == launchers.JOBLIB:
+            _run_pool(requests, sweep)
+            return
         try:
-            if sweep.plan.engine == launchers.SLURM:
-                slurm.queued(sweep.record.queue_name)  # raises where there is no cluster
-                for first in range(0, len(jobs), MAX_ARRAY):
-                    _launch_array(launcher, jobs[first : first + MAX_ARRAY], first, sweep)
-                orphaned_jobs.settle_record(sweep.record)
-            else:
-                _launch_pool(launcher, jobs, sweep)
-        except (RequestError, slurm.SlurmError) as error:
-            # Hydra would print it with its own advice.
-            sweep.refused = str(error)
+            _run_jobs(requests, sweep)
+        except slurm.SlurmError as error:
+            raise RequestError(str(error)) from error
 
 
-def _threads(planned: Planned) -> list[str]:
-    """The threads that the plan chose, so that it is the same cell on another machine."""
+def _request(planned: Planned) -> dict[str, Any]:
+    """With the threads that the plan chose, so that it is the same cell on another machine."""
     assert planned.cell is not None
-    return [] if planned.request["threads"] else [f"threads={planned.cell.threads}"]
+    return {**planned.request, "threads": planned.cell.threads}
 
 
-def _launch_each(launcher: Any, jobs: list[list[str]], sweep: _Sweep) -> None:
-    """In this process. A cell that Hydra can't compose doesn't stop the others; where their folder
-    is removed or turns read-only, none of the rest begins."""
-    for i, overrides in enumerate(jobs):
+def _run_each(requests: Sequence[dict[str, Any]], sweep: _Sweep) -> None:
+    """In this process. Where the sweep's folder is removed or turns read-only, none of the rest
+    begins."""
+    run_cell = job.CellJob(sweep.record.folder, sweep.update)
+    for i, request in enumerate(requests):
         if problem := sweep.record.problem():
-            job.end(sweep.record, i, CellOutcome(1, Status.ERROR, problem), {})
-            continue
+            outcome = CellOutcome(1, Status.ERROR, problem)
+            job.end(sweep.record, i, outcome, {}, sweep.update)
+        else:
+            run_cell(i, request)
+
+
+def _run_jobs(requests: Sequence[dict[str, Any]], sweep: _Sweep) -> None:
+    """In arrays of Slurm jobs, one after the other. Raises RequestError and SlurmError."""
+    import submitit
+
+    plan, record = sweep.plan, sweep.record
+    slurm.queued(record.queue_name)  # raises where there is no cluster
+    timed = any(planned.cell and planned.cell.plan.speed for planned in plan.open)
+    given = launchers.job_parameters(plan.launcher, record.queue_name, timed)
+    n_requeued = given.pop("slurm_max_num_timeout")
+    folder = record.folder / slurm.LOGS / "%j"
+    executor = submitit.AutoExecutor(folder, "slurm", slurm_max_num_timeout=n_requeued)
+    executor.update_parameters(**given)
+    for first in range(0, len(requests), MAX_ARRAY):
+        array = requests[first : first + MAX_ARRAY]
+        numbers = range(first, first + len(array))
         try:
-            [job_return] = launcher.launch([overrides], initial_job_idx=i)
-            _ = job_return.return_value  # raises what the job raised
+            executor.map_array(job.CellJob(record.folder), numbers, array)
         except Exception as error:
-            job.end(sweep.record, i, CellOutcome(2, PlanState.REFUSED, _first_line(error)), {})
-
-
-def _launch_array(launcher: Any, jobs: list[list[str]], first: int, sweep: _Sweep) -> None:
-    name = sweep.record.queue_name
-    began = sweep.record.content()["started"]
-    before = set(slurm.accounted(name, began)) if first else set()
-    try:
-        launcher.launch(jobs, initial_job_idx=first)
-    except Exception as error:
-        # It raises when a job failed, and when nothing was submitted at all.
-        if not slurm.queued(name) and before >= set(slurm.accounted(name, began)):
             lines = [line for line in str(error).splitlines() if line.strip()] or ["no reason"]
             reason = next((line for line in lines if "sbatch:" in line), lines[-1])
             raise RequestError(f"Slurm takes no job: {reason.strip()}") from error
-    slurm.wait(name)
+        slurm.wait(record.queue_name)
+    orphaned_jobs.settle_record(record)
 
 
-def _launch_pool(launcher: Any, jobs: list[list[str]], sweep: _Sweep) -> None:
+def _run_pool(requests: Sequence[dict[str, Any]], sweep: _Sweep) -> None:
     """In workers of this machine. When one dies so does its pool; cells that haven't begun go to a
-    new one."""
+    new one. Raises RequestError."""
+    from joblib import Parallel, delayed
+
     record = sweep.record
-    left = list(range(len(jobs)))
+    run_cell = delayed(job.CellJob(record.folder))
+    left = list(range(len(requests)))
     while left:
         reason = "its worker exited without a result"
         try:
-            for numbers in _consecutive(left):
-                launcher.launch([jobs[i] for i in numbers], initial_job_idx=numbers[0])
+            Parallel(sweep.plan.n_parallel, batch_size=1)(run_cell(i, requests[i]) for i in left)
         except Exception as error:
             reason = _first_line(error)
         for i in left:
@@ -223,12 +189,6 @@ def _launch_pool(launcher: Any, jobs: list[list[str]], sweep: _Sweep) -> None:
         if len(not_begun) == len(left):
             raise RequestError(f"no worker starts: {reason}")
         left = not_begun
-
-
-def _consecutive(numbers: Sequence[int]) -> Iterator[list[int]]:
-    """Runs of numbers that follow one another: a launcher numbers its jobs from a first."""
-    for _, run in itertools.groupby(enumerate(numbers), key=lambda each: each[1] - each[0]):
-        yield [number for _, number in run]
 
 
 def _first_line(error: Exception) -> str:

@@ -163,18 +163,6 @@ def test_a_deadline_other_than_the_default_is_kept():
     assert command.of(cell, 3600) == command.of(cell)
 
 
-def test_the_command_of_a_cell_in_a_sweep_leaves_hydra_as_it_was():
-    from hydra.core.global_hydra import GlobalHydra
-
-    marker: Any = object()
-    GlobalHydra.instance().hydra = marker
-    try:
-        compose.compose_with_hydra(["seed=77"])
-        assert GlobalHydra.instance().hydra is marker
-    finally:
-        GlobalHydra.instance().hydra = None
-
-
 def test_the_command_is_the_cell_s_own_however_it_was_run():
     """JSON of a cell is enough: nothing else of the run is in its command."""
     cell = Cell.with_rows(compose.compose(["method=bigbird", "seed=3"]), "validation", "")

@@ -305,26 +305,30 @@ def test_jobs_that_die_after_ctrl_c_become_rows_when_somebody_asks(tmp_path, mon
 
 
 def test_a_job_knows_its_place_and_its_company(tmp_path, monkeypatch):
-    assert place.job_id() is None and place.columns()["launcher"] == "local"
+    assert place.job_id() is None and place.Origin().columns()["launcher"] == "local"
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     client(tmp_path, "squeue", "echo 5_2; echo 8")
     for name, value in {"SLURM_JOB_ID": "6", "SLURM_ARRAY_JOB_ID": "5", "SLURM_ARRAY_TASK_ID": "2",
                         "SLURMD_NODENAME": "n1", "SLURM_RESTART_COUNT": "1",
                         "SLURM_MEM_PER_NODE": "2048"}.items():  # fmt: skip
         monkeypatch.setenv(name, value)
-    assert place.columns() == {
-        "launcher": "slurm", "slurm_job_id": "5_2", "node": "n1", "attempt": 2}  # fmt: skip
-    assert place.neighbours() == {"job 8"} and place.memory_limit() == 2 << 30
+    assert place.Origin("7").columns() == {
+        "run_id": "7", "launcher": "slurm", "slurm_job_id": "5_2", "node": "n1", "attempt": 2
+    }  # fmt: skip
+    assert place.Origin(beside="n_jobs=2").neighbours() == {"job 8", "n_jobs=2"}
+    assert place.memory_limit() == 2 << 30
     with pytest.raises(place.JobPreempted):
         place.check_preempted(signal.SIGTERM)
     place.check_preempted(signal.SIGKILL)
 
 
 def test_timed_cells_have_their_node_alone_unless_told_otherwise():
-    assert any("exclusive=true" in w for w in launchers.slurm_overrides({}, "x", timed=True))
-    assert not any("exclusive" in w for w in launchers.slurm_overrides({}, "x", timed=False))
+    def more(launcher, timed):
+        return launchers.job_parameters(launcher, "x", timed)["slurm_additional_parameters"]
+
+    assert more({}, True) == {"exclusive": True} and more({}, False) == {}
     shared = {"additional_parameters": {"exclusive": False}}
-    assert not any("exclusive" in w for w in launchers.slurm_overrides(shared, "x", timed=True))
+    assert more(shared, True) == {"exclusive": False}
     told = launchers.check_timed(launchers.SLURM, shared, 3)
     assert told and "3 of these cells are timed" in told
     assert launchers.check_timed(launchers.SLURM, {}, 3) is None
