@@ -19,7 +19,7 @@ RECORD = ".longctx-bench"
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A file beside `path` to be written, which replaces it when the block ends; where that raises
+    """A file next to `path` to be written, which replaces it when the block ends; where that raises
     an error, `path` stays as it was. Several processes may replace one file at once."""
     unfinished = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:

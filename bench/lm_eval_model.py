@@ -3,7 +3,7 @@
     bench lm_eval run --model longctx-bench \\
         --model_args pretrained=CHECKPOINT,method=snapkv,budget=0.25 --tasks TASK …
 
-Tokenization, truncation, stop strings and metrics are those of its own model `hf`. What differs is
+Tokenization, truncation, stop strings and metrics are those of its model `hf`. The difference is
 the forward pass: the method reads the context, and may compress its KV cache; the continuation is
 then scored, or generated, over what is kept.
 """
@@ -91,11 +91,11 @@ class LongContextLM(HFLM):  # type: ignore[misc]
         )
 
     def loglikelihood_rolling(self, requests: Any, disable_tqdm: bool = False) -> list[float]:
-        """Raises RequestError for a method that only compresses what stands before a text."""
+        """Raises RequestError for a method that only compresses the text before a question."""
         if self._compresses and not isinstance(self.family.method, Rolling):
             raise RequestError(
                 f"{self.shown}: the likelihood of a whole text has no context before it whose KV "
-                "cache could be compressed; it takes a method without a KV cache of its own, such "
+                "cache could be compressed; it takes a method without its own KV cache, such "
                 f"as {BASELINE}, or one that displaces tokens as it reads"
             )
         scores: list[float] = super().loglikelihood_rolling(requests, disable_tqdm)
@@ -145,7 +145,7 @@ class LongContextLM(HFLM):  # type: ignore[misc]
 
     @property
     def _compresses(self) -> bool:
-        """Whether the method has a KV cache of its own."""
+        """Whether the method has its own KV cache."""
         workload = self.family.workload(self.max_length, 1)
         return self.family.method.kv_cache(workload) is not None
 
@@ -227,7 +227,8 @@ class LongContextLM(HFLM):  # type: ignore[misc]
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """What a method can't do is one line; a method that never runs, too."""
+        """Raises one line for an input that the method does not support, or a method that never
+        runs."""
         family = getattr(self, "family", None)
         if family is not None:
             family.calls = 0
@@ -262,7 +263,8 @@ def _cell(words: dict[str, Any], device: str | None, dtype: str, max_length: int
 
 
 def _batches(inputs: list[Any], size: int) -> Iterator[Sequence[Any]]:
-    """Of as long continuations, so that no padding follows one; the longest contexts first."""
+    """Batches of continuations of equal length, so that none is padded; the longest contexts
+    first."""
     inputs.sort(key=lambda each: (-len(each[1]), -len(each[0])))
     for length in dict.fromkeys(len(read) for _, read in inputs):
         yield from arms.batches([each for each in inputs if len(each[1]) == length], size)

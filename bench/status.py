@@ -1,4 +1,4 @@
-"""The words with which a cell ends, and what a ratio says: the values of stored columns."""
+"""How a cell ended, and verdicts on ratios: the values of stored columns."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Status(StrEnum):
 
     @property
     def exit_code(self) -> int:
-        """Of a command that ran one cell: a method that doesn't support a cell hasn't failed."""
+        """Exit code of a command that ran one cell; an unsupported cell is not a failure."""
         return 0 if self in (Status.OK, Status.UNSUPPORTED) else 1
 
 
 class Verdict(StrEnum):
-    """What a paired ratio says at its interval and this machine's noise."""
+    """Verdict on a paired ratio, by its interval and this machine's noise."""
 
     FASTER = "faster"
     SLOWER = "slower"
@@ -32,7 +32,7 @@ class Verdict(StrEnum):
 
 
 class QualityVerdict(StrEnum):
-    """What the difference of two scores says: bench.store.quality_verdict."""
+    """Verdict on the difference of two scores: bench.store.quality_verdict."""
 
     KEPT = "kept"
     HIGHER = "higher"

@@ -49,7 +49,7 @@ LATENCY_CHANGE = {
 
 class Difference(NamedTuple):
     """One figure of one pair of rows. `a` and `b` are its values; `change`, `lo` and `hi` are in
-    `unit` (% or points), `change_pct` in percent of A. What is unknown is None, and `note` says
+    `unit` (% or points), `change_pct` in percent of A. Unknown values are None, and `note` is
     why. `if_significant` is the verdict if `p` turns out small enough, `verdict` the one if not.
     `comparison`: whether the two scores are of the same weights.
     """

@@ -17,11 +17,11 @@ from bench.store.columns import value_of
 from bench.store.query import Selection
 
 BARE_LABELS = ("method", "task", "model", "device", "dtype")
-"""Columns whose value needs no name beside it."""
+"""Columns whose value is shown without a name."""
 
 
 class CellComparison(NamedTuple):
-    """A pair of rows, what tells it from the other pairs, and its change in each figure."""
+    """A pair of rows, its label among the pairs, and its change in each figure."""
 
     pair: Pair
     label: str
@@ -34,7 +34,7 @@ class CellComparison(NamedTuple):
 def compare_selections(
     a: Selection, b: Selection, on: Collection[str], margin: float
 ) -> tuple[list[CellComparison], Matched]:
-    """Each cell of A beside its counterpart in B, corrected for the number of comparisons, and the
+    """Each cell of A and its counterpart in B, corrected for the number of comparisons, and the
     rows behind them. `on` names columns in which cells may differ; scores within `margin` points
     are the same.
 
@@ -47,7 +47,7 @@ def compare_selections(
             raise unknown("column of the key", name, KEY)
     matched = matching.match(a, b, on)
     folders = [selection.folder for selection in (a, b)]
-    # Predictions lie beside the rows: in the same folder as a single file of rows.
+    # Predictions are in the same folder as the rows, also for a single file of rows.
     folders = [folder.parent if folder.is_file() else folder for folder in folders]
     differences = []
     for pair in matched.pairs:

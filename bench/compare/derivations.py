@@ -223,7 +223,7 @@ MEASURED: Mapping[str, Derivation] = {
     "its scores": _of_scores,
     "its limits": _limited,
 }
-"""What columns are derived from → how."""
+"""Raw columns → function that derives others from them."""
 SCORED: Mapping[str, Derivation] = {
     "its metric": lambda row, _: {"metric_version": rescore.metric_version(row)},
     "its predictions": rescore.quality,

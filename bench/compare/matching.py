@@ -16,7 +16,7 @@ KEY = (
     "batch", "dtype", "device", "threads", "seed", "measure", "new_tokens",
     "question", "turns", "filled", "n_unanswerable",
 )  # fmt: skip
-"""Columns in which rows of the same cell agree, whatever the version of the code."""
+"""Columns in which rows of the same cell agree for any version of the code."""
 FOLLOWS = {
     "method": ("method_params", "weights_sha256"),
     "model": ("weights_kind", "weights_sha256"),

@@ -41,7 +41,7 @@ OUT_OF_RESOURCES = {Status.OOM_HOST, Status.OOM_DEVICE, Status.TIMEOUT, Status.S
 
 
 class Agreement(StrEnum):
-    """What a second measurement says of the first."""
+    """Result of a second measurement compared with the first."""
 
     AGREES = "agrees"
     DISAGREES = "disagrees"
@@ -80,7 +80,7 @@ def verify(
 
 
 def _excused(check: FigureCheck, reason: str) -> FigureCheck:
-    """A check that, if it disagrees, can't be told for this reason."""
+    """A check whose disagreement is undecidable for this reason."""
     if check.verdict != Agreement.DISAGREES:
         return check
     return check._replace(verdict=Agreement.CANT_TELL, reason=f"{reason}; {check.reason}")
@@ -111,7 +111,8 @@ def cell_here(row: Row, data_dir: Path | None) -> Cell:
 
 
 def strange_code(stored: Mapping[str, Any]) -> str | None:
-    """What a cell would load that isn't this checkout's code of that name; None when all is. A row
+    """Code that a cell would load and that differs from this checkout's code of that name; None if
+    there is none. A row
     comes from outside, and must not choose what is imported here."""
     for group in ("method", "task"):
         name, target = (str(stored[group].get(part)) for part in ("name", "target"))

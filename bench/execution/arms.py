@@ -38,14 +38,14 @@ COUNTED = ("_layers", "_heads")
 
 
 def prepare(cell: Cell, timed: bool = False, costs: bool = False) -> None:
-    """Set the threads and seeds of this process as the cell says. A `timed` process is pinned to as
+    """Set the threads and seeds of this process from the cell. A `timed` process is pinned to as
     many cores; other processes may run side by side and are left to the scheduler. Where time or
     memory is measured (`timed` or `costs`), an uninitialized tensor isn't filled: torch's
     deterministic mode writes NaN to all of it, at the cost of time and resident pages. Elsewhere it
     is, so that a method that reads such memory answers NaN and not as chance has it."""
     torch.set_num_threads(cell.threads)
     if timed:
-        # OpenMP binds its further threads, each to a core of its own (OMP_PROC_BIND).
+        # OpenMP binds its further threads, each to its own core (OMP_PROC_BIND).
         os.sched_setaffinity(0, linux.spread_cpus(cell.threads)[:1])
     torch.manual_seed(cell.seed)
     torch.use_deterministic_algorithms(cell.device["kind"] == "cpu")
@@ -194,7 +194,7 @@ def check_fit(cell: Cell, task: Task, family: Family) -> None:
 
 
 def check_vocabulary(cell: Cell, task: Task, family: Family) -> None:
-    """Raises RequestError for a task with more token ids of its own than the model has."""
+    """Raises RequestError for a task with more token ids than the model has."""
     vocabulary = getattr(family.model.config, "vocab_size", None)
     if task.vocabulary and vocabulary and task.vocabulary > vocabulary:
         raise RequestError(

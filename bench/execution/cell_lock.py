@@ -1,7 +1,7 @@
 """One run of a cell at a time, and one training: a lock in its folder.
 
 The lock is the kernel's (flock), also through NFS, so it ends with the process that holds it,
-however that ends. What stays of a killed owner is a file that blocks nobody. The file names the
+however that ends. A stale lock file does not block other runs. The file names the
 owner to those who wait.
 """
 
@@ -25,7 +25,7 @@ OWNER_BYTES = 1 << 12
 @contextlib.contextmanager
 def held(path: Path, report: Callable[[str], object]) -> Iterator[None]:
     """Hold a lock, once what killed runs left in its folder is removed; while another holds it,
-    wait. `report` is called with a line that names the other, or says that there is no lock, on a
+    wait. `report` is called with a line that names the other, or states that there is no lock, on a
     file system that has none: the block then runs without."""
     remove_leftovers(path.parent)
     lock = None
@@ -59,7 +59,7 @@ def _locked(path: Path, report: Callable[[str], object]) -> int:
         except BaseException:
             os.close(lock)
             raise
-        os.close(lock)  # its last owner removed the file: whoever comes now locks another
+        os.close(lock)  # its last owner removed the file: a later process locks another
 
 
 def _write_owner(lock: int) -> None:

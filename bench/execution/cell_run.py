@@ -83,7 +83,8 @@ class CellRun:
         return {**threads, **environment, **self.environment}
 
     def server(self) -> ForkServer:
-        """What children are forked from: the cell's parent, where it has loaded the cell."""
+        """The process from which children are forked: the cell's parent, once it has loaded the
+        cell."""
         imports = spawn.fork_server(self.variables, PRELOAD)
         parent = spawn.fork_servers.get(_parent_key(self.cell))
         return parent if parent and parent.usable else imports

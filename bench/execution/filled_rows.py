@@ -13,7 +13,7 @@ from tasks.base import Encoded
 def filled(row: Encoded, length: int) -> Encoded:
     """The row with as many more tokens as it lacks, copies of its longest stretch of tokens that
     aren't VIP tokens, put in behind that stretch: beginning, end and query stay as they are. Both
-    texts of a pair are filled. A row without such a stretch stays as it is."""
+    texts of a pair are filled. A row without such a stretch is returned unchanged."""
     second = None if row.second is None else filled(row.second, length)
     start, end = _longest(_plain(row))
     lacking = length - len(row.ids)

@@ -1,7 +1,7 @@
 """Keeps the large blocks that torch frees, by their size: kept_blocks.cpp, compiled at first use.
 
-glibc's malloc can keep them too, but can't use one of them again for as many aligned bytes.
-"""
+glibc's malloc can keep them too, but can't use one of them again for the same number of aligned
+bytes."""
 
 from __future__ import annotations
 

@@ -24,9 +24,9 @@ ECHOES = 3
 MOST, LONGEST_ANSWER = 256, 1 << 28
 """Calls of a sample, samples, and bytes of an answer."""
 ANSWER_TOLERANCE = 0.05
-"""Of an answer's norm; summation order changes at most about a thousandth of it."""
+"""Relative to an answer's norm; summation order changes at most about a thousandth of it."""
 OWN_RANDOMNESS = 3.0
-"""By how many times its own randomness an answer may differ."""
+"""Accepted difference between answers, in multiples of the method's own randomness."""
 
 
 def time_both(

@@ -15,8 +15,8 @@ from bench.request.cell import Cell
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
-    """Load the request's cell, say so, and fork children until the supervisor ends this process.
-    With `encodes`, inputs too: of all texts, or of those that are timed."""
+    """Load the request's cell, report that it is loaded, and fork children until the supervisor
+    ends this process. With `encodes`, inputs too: of all texts, or of those that are timed."""
     cell = Cell.from_json(request["cell"])
     worker.return_freed_memory()
     torch.set_num_threads(1)

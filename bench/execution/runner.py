@@ -32,8 +32,8 @@ FINISHED = frozenset(Status) - {Status.ERROR, Status.SKIPPED}
 """A cell with a row of such a status isn't run again: how it ended is a result."""
 PROTOCOL = "1"
 LEAST_FREE = 0.5
-"""Of the cores that a cell's threads need: where other processes leave fewer, there is no verdict.
-"""
+"""Share of the cores that a cell's threads need. If other processes leave fewer, there is no
+verdict."""
 
 
 class _NoPandas(importlib.abc.MetaPathFinder):
@@ -61,13 +61,13 @@ def run(
     experiment: str | None = None,
     origin: job.Origin | None = None,
 ) -> ReturnedRow:
-    """Run one cell and store its row; a finished cell's row is returned as it is. While another
+    """Run one cell and store its row; a finished cell's row is returned unchanged. While another
     process runs the cell into the same folder, wait for its row.
 
-    However a child ends there is a row: its `status` says how. `experiment` is the name of the
-    experiment that requested the cell, `origin` what started it. Raises RequestError for a usage
-    error, StoreError when the row can't be written, JobPreempted when Slurm ends the cell's job.
-    """
+    There is a row even if a child fails; its `status` is how the child ended. `experiment` is the
+    name of the experiment that requested the cell, `origin` what started it. Raises RequestError
+    for a usage error, StoreError when the row can't be written, JobPreempted when Slurm ends the
+    cell's job."""
     results = Path(results).expanduser().resolve()
     shards = Store(results).shards()
     finished, attempts = _stored(results, cell, force)
@@ -100,7 +100,7 @@ def _stored(results: Path, cell: Cell, force: bool) -> tuple[ReturnedRow | None,
 
 
 def _run(run: CellRun, attempts: int, experiment: str | None, origin: job.Origin) -> ReturnedRow:
-    """Measure the cell, of which there were so many attempts, and store its row."""
+    """Measure the cell after this number of earlier attempts, and store its row."""
     began = time.monotonic_ns()
     since = spawn.counters()
     neighbours = origin.neighbours()

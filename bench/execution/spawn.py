@@ -141,7 +141,7 @@ def kill(child: Child) -> int:
         except ProcessLookupError:
             if not child.running:
                 raise
-            os.kill(child.pid, signal.SIGKILL)  # a fork that has no group of its own yet
+            os.kill(child.pid, signal.SIGKILL)  # a fork that leads no process group yet
     return child.wait()
 
 
@@ -177,7 +177,7 @@ def start(
     """Run `measure` of a module in a child, where possible a fork of the server's. The descriptors
     stay open in this process."""
     if server:
-        # Fall back to a fresh interpreter, whose output says what is wrong.
+        # Fall back to a fresh interpreter, whose output contains the error.
         with contextlib.suppress(EOFError, OSError):
             content = {"module": module, "environment": {**os.environ, **environment}}
             return ForkedChild(server, content, channels)
@@ -233,7 +233,7 @@ def run_in_fork(work: Callable[[], T]) -> T:
     """Return what `work` returns, or raise what it raises, from a fork of this process; the value
     or the exception is pickled. Raises StoreError when the fork was killed.
 
-    The supervisor runs beside what is measured, so it stays small: a fork returns its memory.
+    The supervisor runs during the measurement, so it stays small: a fork returns its memory.
     """
     sys.stdout.flush()
     sys.stderr.flush()

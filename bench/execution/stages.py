@@ -193,7 +193,7 @@ def _pooled(parts: Sequence[Columns]) -> Columns:
 
 
 def memory(run: CellRun) -> tuple[Outcome, Columns]:
-    """Peak memory of the method and of vanilla, each in a process of its own."""
+    """Peak memory of the method and of vanilla, each in a separate process."""
     outcome = run.child("measure.memory", arm="method")
     if outcome.status != Status.OK:
         return outcome, {}

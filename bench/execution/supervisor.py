@@ -60,7 +60,7 @@ def supervise(
 ) -> Outcome:
     """Run the `measure` of a module in a child, on a request (JSON), and wait for its end.
 
-    The child leads a process group of its own, which is killed at the deadline or on Ctrl-C. Only
+    The child leads a separate process group, which is killed at the deadline or on Ctrl-C. Only
     the last lines of its output are kept. With a `server` the child is a fork of it. `handlers` are
     called with the messages of their kinds. Raises RequestError when the child did.
     """
@@ -159,7 +159,7 @@ class Running:
             self.send_signal(signal.SIGKILL)  # unless it has ended meanwhile
 
     def written(self) -> bytes:
-        """Its result, as far as it is written."""
+        """Its result, as far as it has been written."""
         self.answer.seek(0)
         return self.answer.read()
 

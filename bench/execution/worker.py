@@ -28,7 +28,7 @@ from tasks.base import DataError
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -2, -3, -4  # malloc.h
 PEAK_BYTES = 65536
 LARGE_BYTES = 32 << 20
-"""The largest block that malloc can be told to keep, unless it keeps all."""
+"""The largest block size that malloc accepts as a threshold, unless it keeps all."""
 
 
 class Kept(StrEnum):
@@ -116,7 +116,7 @@ def _below_import_path(text: str) -> str:
 
 
 def memory_status(error: BaseException) -> Status | None:
-    """OOM_HOST or OOM_DEVICE when the error says that memory ran out, else None."""
+    """OOM_HOST or OOM_DEVICE if the error means that memory ran out, else None."""
     torch = sys.modules.get("torch")
     if isinstance(error, getattr(torch, "OutOfMemoryError", ())):
         return Status.OOM_DEVICE

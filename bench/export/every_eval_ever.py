@@ -27,7 +27,7 @@ DETAILS = (
     "new_tokens", "weights_kind", "weights_sha256", "host_id", "cpu_model", "gpu_name", "cell_key",
     "row_id", "measure", "noisy", "quality_comparison",
 )  # fmt: skip
-"""Columns that stand beside each result as text."""
+"""Columns that are added to each result as text."""
 
 
 class _Figure(NamedTuple):

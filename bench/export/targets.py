@@ -1,7 +1,7 @@
 """What rows can be exported to, each a function of a module that is imported when it is asked for.
 
 A function takes the rows, where to write and the folder that they were read from, and returns a
-line that says what it wrote. Raises RequestError.
+line that names the files it wrote. Raises RequestError.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def fidelity(exact: Tensor, logits: Tensor) -> Row:
 
 
 def twin_arm(method: DecodingArm, most_calls: int = WARM_CALLS) -> tuple[Arm | None, Row]:
-    """As `same_engine.twin_arm`. A twin without a cache of its own reads new tokens as vanilla
+    """As `same_engine.twin_arm`. A twin without its own cache reads new tokens as vanilla
     does, on torch."""
     twin, tokens = method.method.exact_twin(), method.answers.prompt(0)[0]
     if twin is None or twin.kv_cache(method.family.workload(tokens.shape[1], len(tokens))) is None:
@@ -161,7 +161,7 @@ def plan_pairs(
     steps, budget_s = method.answers.steps, cell.plan.budget_s
     method_ns, base_ns = (max(min(arm(0) for _ in range(3)), 1) for arm in (method, base))
     prefills_ns = method.prefill_ns + base.prefill_ns
-    # Of each pair of vanilla with itself the method takes the steps, too.
+    # The method takes the steps of each vanilla/vanilla pair too.
     pair_steps = (AA_EVERY + 1) / (AA_EVERY - 1)
     step_s = pair_steps * (method_ns + base_ns + prefills_ns / steps) / 1e9
     affordable = int(budget_s / (DECIDING_PAIRS * step_s))

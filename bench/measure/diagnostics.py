@@ -25,7 +25,8 @@ from methods.base import AttentionCall, Method, Sublayer
 DECODED_TOKENS = 16
 REPEATS = 3
 WALKS = 8
-"""Through the layers, each of which tells the share of the attention: few show how it varies."""
+"""Number of walks through the layers. Each gives the share of the attention; a few show its
+variation."""
 SOLO_CALLS = 10
 ENOUGH_NS = 3_000_000_000
 ENOUGH_WALKS_NS = 15_000_000_000
@@ -64,7 +65,7 @@ def fidelity(family: Family, exact: Method, batch: Input) -> dict[str, Any]:
         "fid_rel_l2": float(error.norm() / exact_hidden.norm()),
         "fid_max_abs": float(error.abs().max()),
         "fid_cos_min": float(cosine.min()),
-        # What an untrained head prefers is no measure of the method.
+        # The choice of an untrained head does not measure the method.
         **({} if getattr(family, "lacks", ()) else of_logits),
         **{f"fid_{name}": statistics.mean(values) for name, values in diagnosed.figures.items()},
     }

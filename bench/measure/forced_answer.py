@@ -22,7 +22,7 @@ from bench.models.base import Decoding, Family
 from methods.base import Method
 
 SEED = 1
-"""Of each prompt and step: what a method draws is the same in each answer."""
+"""Seeds for each prompt and step, so that a method draws the same numbers in each answer."""
 
 
 def greedy(family: Family, prompt: Input, new_tokens: int) -> tuple[Tensor, Tensor]:
@@ -72,10 +72,10 @@ class ForcedAnswers:
 
 @dataclass(eq=False)
 class DecodingArm(Arm):
-    """One timed step of decoding with `method` in the model, whatever number it is called with: an
-    answer's steps follow one another after its prompt is read untimed, and then the next answer
-    begins. Arms of the same `answers` that make equally many calls since their last `reset` read
-    equal tokens after equally long prompts.
+    """One timed step of decoding with `method` in the model, independent of the number that it is
+    called with: an answer's steps follow one another after its prompt is read untimed, and then the
+    next answer begins. Arms of the same `answers` that make equally many calls since their last
+    `reset` read equal tokens after equally long prompts.
 
     number, step  the answer in hand, and how many of its steps have been taken
     """
@@ -152,7 +152,8 @@ class DecodingArm(Arm):
         return forward
 
     def check_attended(self, before: int) -> None:
-        # A decoder beside an encoder is the model's own in both arms; the encoder was checked.
+        # The decoder of an encoder-decoder is the model's own in both arms; the encoder was
+        # checked.
         if self.decoding is None or self.decoding.cache is not None:
             super().check_attended(before)
 

@@ -24,7 +24,7 @@ from methods.base import AttentionCall, Layer, SequenceInfo, Sublayer
 
 SETTLE_S = 0.05
 CHANGED_FRAC = 1e-3
-"""Of the output's norm: perturbed inputs change nearly all of a correct output."""
+"""Relative to the output's norm; perturbed inputs change nearly all of a correct output."""
 PROJECTIONS = 64
 
 

@@ -29,7 +29,7 @@ def columns(
     without it; None: they can't be."""
     decoding = family.prefill(ids, sequence)
     if decoding.cache is None:
-        return {"kv_reason": "the decoder beside an encoder keeps its keys and values itself"}
+        return {"kv_reason": "the decoder of an encoder-decoder keeps its keys and values itself"}
     prefilled, read = held_bytes(decoding.cache), decoding.cache.read_bytes
     for step in range(new_tokens - 1):
         decoding.step(ids[:, step % ids.shape[1], None])

@@ -1,4 +1,4 @@
-"""Peak memory of one arm in a process of its own: one cold forward, then VmHWM, the kernel's
+"""Peak memory of one arm in a separate process: one cold forward, then VmHWM, the kernel's
 high-water mark of resident memory.
 
 The kernel counts a process's pages in batches, one per processor, and its high-water mark lacks
@@ -40,7 +40,7 @@ SAMPLE_S = 1e-3
 PAGE = os.sysconf("SC_PAGE_SIZE")
 BATCH = max(32, 2 * (os.cpu_count() or 1))  # pages, as in the kernel's lib/percpu_counter.c
 HIDDEN_FRAC = 0.005
-"""Of a peak: what the batches may hide. It decides how often the peak is measured."""
+"""Share of a peak that the batches may hide. It decides how often the peak is measured."""
 MOST_PHASES = 32
 
 

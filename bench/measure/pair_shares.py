@@ -13,7 +13,7 @@ MIN_PAIRS = 3
 DECIDING_PAIRS = 10
 """Fewer pairs have no interval (bench.statistics.paired.paired_ratio)."""
 LONG_PAIR = 0.25
-"""Of the budget: a pair that takes more leaves no room for another process."""
+"""Share of the budget. A pair that takes more leaves no time for another process."""
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ class PairSamples(NamedTuple):
     @property
     def without_waits(self) -> bool:
         """Whether paired ratios vary less once waits for a processor are left out. With several
-        threads those of the main one tell too little."""
+        threads, those of the main thread are not enough."""
         if torch.get_num_threads() > 1 or not any(a.waited_ns + b.waited_ns for a, b in self.pairs):
             return False
         with_waits = [math.log(max(1, a.wall_ns) / max(1, b.wall_ns)) for a, b in self.pairs]

@@ -36,7 +36,7 @@ class PerturbedInputs:
 
     @property
     def tokens(self) -> float:
-        """Of a row, padding included: the mean over the batches."""
+        """Tokens of a row, padding included: the mean over the batches."""
         return fmean(ids.shape[1] for ids, _ in self.batches)
 
     def current(self, i: int) -> Input:

@@ -30,7 +30,7 @@ Drawn = Sequence[Mapping[str, Tensor]]
 MOST_CALLS = 256
 """That the supervisor asks a process for in all."""
 KEPT_LOGITS = 4096
-"""Of each timed call, evenly spaced."""
+"""Logits kept of each timed call, evenly spaced."""
 
 
 class Process:
@@ -53,7 +53,7 @@ class Process:
 
 
 class Answer(NamedTuple):
-    """Of a timed call: some of its logits, and the numbers of the largest of each row."""
+    """Answer of a timed call: some of its logits, and the index of the largest of each row."""
 
     logits: Tensor
     first: Tensor

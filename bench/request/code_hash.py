@@ -1,4 +1,5 @@
-"""A hash of the code that a cell's numbers depend on: of what is imported, not of where it stands.
+"""A hash of the code that a cell's numbers depend on: of the imported code, independent of its
+location.
 
 A module counts by its syntax tree without docstrings, comments and positions, and by what it
 imports: a name from a module of this project by that module's own content, any other by its full

@@ -74,13 +74,13 @@ def _ingredients(overrides: Sequence[str]) -> list[str]:
 
 @functools.lru_cache(maxsize=1)
 def _content_digest(stamps: tuple[tuple[Path, int, int], ...]) -> str:
-    """Of files that stay as they are while their times and sizes do."""
+    """Digest of files, which count as unchanged while their times and sizes are the same."""
     content = (part for file, *_ in stamps for part in (str(file).encode(), file.read_bytes()))
     return kept.digest(b"\0".join(content))
 
 
 def _is_looked_into(key: str, value: str) -> bool:
-    """What is only written to isn't."""
+    """Whether a path is read to compose the request; paths that are only written to are not."""
     if key in ONE_PATH:
         return False
     return key != "model" or "/" in value or os.path.exists(value)
@@ -231,7 +231,8 @@ def _check_config(model: Mapping[str, Any]) -> None:
 
 
 def _model_for(model: Mapping[str, Any], task: str) -> Mapping[str, Any]:
-    """The model that stands in on a task. A model that the request changed stays as it is."""
+    """The model that stands in on a task. A model that the request changed is returned
+    unchanged."""
     name = (model.get("by_task") or {}).get(task)
     written = plugins.conf("model", model["name"]) if name else {}
     if not name or any(model.get(key) != value for key, value in written.items()):

@@ -18,7 +18,7 @@ from typing import Any
 from bench.files import replacing
 
 MOST_FILES = 2000
-"""Of one kind; when there are more, the older half goes."""
+"""Files of one kind; if there are more, the older half is deleted."""
 
 
 def read(kind: str, ingredients: Sequence[Any]) -> Any:
@@ -29,7 +29,7 @@ def read(kind: str, ingredients: Sequence[Any]) -> Any:
 
 
 def write(kind: str, ingredients: Sequence[Any], value: Any) -> None:
-    """Keeps a value that JSON gives back as it is; another is not kept."""
+    """Keeps a value if reading its JSON gives an equal value."""
     with contextlib.suppress(OSError, TypeError):
         text = json.dumps(value)
         if json.loads(text) != value:

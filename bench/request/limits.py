@@ -15,9 +15,9 @@ from bench.host import host
 from bench.units import memory, span
 
 BYTES_PER_TOKEN = 4
-"""Of generated rows as they are kept, of most tasks."""
+"""Memory of a token of a generated row, for most tasks."""
 TOKENS_PER_S = 1e6
-"""Generated on one core, of most tasks."""
+"""Tokens that one core generates in a second, for most tasks."""
 
 
 def check_threads(threads: int | None) -> None:

@@ -58,7 +58,7 @@ def _read(override: str) -> Any:
 
 
 def quoted(key: str, value: str) -> str:
-    """The override that sets a key to this text, whatever characters it has."""
+    """The override that sets a key to a text with any characters."""
     from hydra.core.override_parser.types import Quote, QuotedString
 
     return f"{key}={QuotedString(value, Quote.single).with_quotes()}"

@@ -1,6 +1,6 @@
-"""The parameters of a method or a task, checked when a request is composed. What they accept is
-read from the annotations in the source of its dataclass: to import a method loads torch. What
-concerns several fields is checked by the dataclass itself, before anything is measured."""
+"""The parameters of a method or a task, checked when a request is composed. The accepted
+values are read from the annotations in the source of its dataclass, since importing a method loads
+torch. The dataclass checks conditions on several fields itself, before anything is measured."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _definition(target: str) -> tuple[ast.AST | None, str]:
     path = code_hash.source_file(module)
     try:
         body = code_hash.parsed(path).body if path else []
-    except RequestError:  # what is wrong with the file is said where it is loaded
+    except RequestError:  # the error is reported when the file is loaded
         body = []
     for node in body:
         match node:
@@ -92,7 +92,7 @@ def _definition(target: str) -> tuple[ast.AST | None, str]:
 
 
 def _hint(annotation: Any, module: str) -> Any:
-    """The value of an annotation that stands in a module; None where some of it isn't known."""
+    """The value of an annotation in a module; None if a part of it is unknown."""
     match annotation:
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
             one, other = _hint(left, module), _hint(right, module)

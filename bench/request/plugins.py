@@ -25,7 +25,7 @@ from bench.request import code_hash
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout, or the folder that the package is installed in."""
 DESCRIPTION = ("label", "facts")
-"""What a method's YAML says of it for tables and listings: no part of a request."""
+"""Keys of a method's YAML for tables and listings; they are no part of a request."""
 NOT_PARAMETERS = ("name", "target", *DESCRIPTION)
 """What a method's YAML holds besides its parameters."""
 IS_CHECKOUT = (ROOT / "conf" / "config.yaml").is_file()
@@ -41,7 +41,7 @@ REQUIRED = {
     "device": ("name", "kind"),
     "data": ("source",),
 }
-"""Keys that a YAML of a group must have, unless it has Hydra `defaults` of its own."""
+"""Keys that a YAML of a group must have, unless it has its own Hydra `defaults`."""
 MODULE = "module"
 """The parameter of a method that names a module that it runs: 'package' or 'package:name'."""
 TARGETS = ("target", "family")
@@ -185,7 +185,7 @@ def yaml_problem(error: Exception) -> str:
 
 
 def _line(path: Path, key: Any) -> int:
-    """The number of the line that begins with a key; 1 where none does."""
+    """Number of the line that begins with a key; 1 if no line begins with it."""
     lines = _text(path).splitlines()
     return next((i for i, line in enumerate(lines, 1) if line.startswith(f"{key}:")), 1)
 

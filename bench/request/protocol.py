@@ -5,8 +5,8 @@
     finetune      a checkpoint trained further with the method
     from-scratch  trained with the method from random weights
 
-A recipe says how to train. A checkpoint is found by its key, a sha256 over everything that
-determines its weights: it is trained once and shared by all cells that need the same weights.
+A recipe contains the training settings. A checkpoint is found by its key, a sha256 over everything
+that determines its weights: it is trained once and shared by all cells that need the same weights.
 """
 
 from __future__ import annotations

@@ -56,7 +56,8 @@ def no_decoder(words: str, model: str) -> str:
 
 
 def asking(task: Task, turns: int) -> Task:
-    """The task with so many questions on each text. Raises RequestError for one that has one."""
+    """The task with this number of questions on each text. Raises RequestError for a task that
+    has one question."""
     if turns == 1:
         return task
     with contextlib.suppress(ValueError, TypeError):

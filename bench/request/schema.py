@@ -58,7 +58,7 @@ MEASURES = {
 
 @dataclass
 class ModelConf:
-    """`family` is a target string; `weights` says where the weights come from; `adapted` maps a
+    """`family` is a target string; `weights` is the source of the weights; `adapted` maps a
     method to the checkpoint finetuned with it, and `adapted_with` to the parameters used for that;
     `by_task` maps a task to the model used instead of this one, and `default_task` are overrides of
     a request that names no task; `longest` is the greatest input
@@ -137,10 +137,10 @@ class RecipeConf:
 
 @dataclass
 class Config:
-    """One request. A method and a task carry their own parameters beside `target`; `n_by_task` maps
-    a task to its `n` where the request itself gives none, `method_by_task` a task to parameters of
-    the methods that have them, and `task_by_answers` a kind of answers to the task of a request
-    that names none, for a model with a trained head of this kind."""
+    """One request. A method and a task have their own parameters in addition to `target`;
+    `n_by_task` maps a task to its `n` where the request itself gives none, `method_by_task` a task
+    to parameters of the methods that have them, and `task_by_answers` a kind of answers to the task
+    of a request that names none, for a model with a trained head of this kind."""
 
     method: dict[str, Any] = field(default_factory=dict)
     task: dict[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What training a model's weights had, as far as their folder says. No torch."""
+"""The training of a model's weights, from the files in their folder. No torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TrainingRecord = TypedDict(
 
 def training_of(model: Mapping[str, Any]) -> TrainingRecord | None:
     """The training of a cell's weights: from the card of the recipe that trained them, or the field
-    `training` of the card.yaml beside them. None without either, and for random weights."""
+    `training` of the card.yaml next to them. None without either, and for random weights."""
     folder = Path(model["path"])
     if model.get("config") and "training" not in model:
         return None

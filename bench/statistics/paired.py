@@ -135,7 +135,7 @@ def verdict(ratio: Ratio, resolution_pct: float | None = SAME_PCT) -> Verdict:
 
 
 def ratio_of_ratios(a: Ratio, b: Ratio) -> Ratio:
-    """b / a of two ratios, each measured against vanilla in a process of its own.
+    """b / a of two ratios, each measured against vanilla in a separate process.
 
     Each end combines the two 95 % intervals as independent errors (Zou and Donner 2008, Statistics
     in Medicine 27); an interval (0, inf) makes the result (0, inf). p is that of the normal
@@ -204,8 +204,8 @@ def _aa_draws(
 def summary(samples_ns: ArrayLike) -> Summary:
     """Median, 10th, 90th and 99th percentile, median absolute deviation and minimum.
 
-    Percentiles need as many samples as in MLPerf Inference's early stopping. Raises ValueError when
-    there is no sample."""
+    Percentiles need the number of samples of MLPerf Inference's early stopping. Raises ValueError
+    when there is no sample."""
     samples = np.asarray(samples_ns, float)
     if not samples.size:
         raise ValueError("no samples to summarise")

@@ -13,7 +13,7 @@ from tasks.metrics import chance
 
 OTHERS = 64
 FEWEST = 16
-"""Of fewer rows the best answer says little about others."""
+"""With fewer rows the best constant answer is a poor estimate for other rows."""
 TRAINING = "train"
 
 

@@ -1,7 +1,8 @@
 """Every column of a row: its name, its type and what it means.
 
 One row is one cell. Times are integer nanoseconds, memory is integer bytes, ratios are
-method / vanilla. A column that wasn't measured is null, and a `…_reason` beside it says why.
+method / vanilla. A column that was not measured is null, and a column `…_reason` contains
+the reason.
 `Row` is the only definition: `COLUMNS` and the parquet schema are read from it. Neither pyarrow
 nor pandas is imported here, so that `bench ls` stays quick.
 """
@@ -54,7 +55,7 @@ class GeneralColumns(TypedDict, total=False):
     n_samples_planned: Annotated[int | None, "samples asked for"]
     n_samples_available: Annotated[int | None, "samples that the split holds"]
     n_unanswerable: Annotated[int | None, "samples left out because they have no right answer"]
-    n_samples_official: Annotated[int | None, "samples that the benchmark says it holds"]
+    n_samples_official: Annotated[int | None, "samples in the benchmark by its own count"]
     model: Annotated[str, "name of the model"]
     weights_kind: Annotated[WeightsKind, "where the weights come from"]
     weights_sha256: Annotated[str | None, "sha256 of the weights"]
@@ -128,7 +129,7 @@ class GeneralColumns(TypedDict, total=False):
     value_diff_ci_lo: Annotated[float | None, "lower end of its 95 % interval"]
     value_diff_ci_hi: Annotated[float | None, "upper end"]
     value_diff_detectable: Annotated[float | None, "difference shown with probability 0.8"]
-    quality_verdict: Annotated[QualityVerdict | None, "what `value_diff` says"]
+    quality_verdict: Annotated[QualityVerdict | None, "verdict by the interval of `value_diff`"]
     quality_comparison: Annotated[QualityComparison | None, "weights of `value` and `base_value`"]
     chance: Annotated[float | None, "score of the best constant answer, or a guess among options"]
     chance_reason: Annotated[str | None, "why it isn't known"]
@@ -169,7 +170,7 @@ class GeneralColumns(TypedDict, total=False):
     ratio_same_engine_ci_hi: Annotated[float | None, "upper end"]
     ratio_same_engine_p: Annotated[float | None, "as `ratio_p`"]
     ratio_same_engine_verdict: Annotated[Verdict | None, "as `verdict`"]
-    ratio_same_engine_reason: Annotated[str | None, "why there is no such ratio beside `ratio`"]
+    ratio_same_engine_reason: Annotated[str | None, "why there is no such ratio"]
     engine_kernel: Annotated[str | None, "kernel of that exact attention; torch: it is vanilla"]
     engine_median_ns: Annotated[int | None, "its median"]
     engine_samples_ns: Annotated[list[int] | None, "its side of each same-engine pair"]

@@ -56,7 +56,7 @@ class DecodingColumns(TypedDict, total=False):
     answer_ratio: Annotated[float | None, "mean of both ratios, weighted by vanilla's time"]
     answer_ratio_ci_lo: Annotated[float | None, "the same mean of their lower ends"]
     answer_ratio_ci_hi: Annotated[float | None, "of their upper ends"]
-    answer_verdict: Annotated[Verdict | None, "what it says on this host"]
+    answer_verdict: Annotated[Verdict | None, "verdict of that ratio on this host"]
     # the cache of keys and values
     kv_bytes_held: Annotated[int | None, "storage of all that the cache holds after the last token"]
     kv_bytes_held_prefill: Annotated[int | None, "after the prompt"]
@@ -81,16 +81,16 @@ class DecodingColumns(TypedDict, total=False):
 
 
 def input_words(row: Mapping[str, Any]) -> list[str]:
-    """What tables say of a row whose inputs aren't a task's as they are, each asked once, in its
-    prompt."""
+    """Labels in tables for a row whose inputs are not a task's unchanged inputs, each asked once,
+    in its prompt."""
     filled = ["inputs filled to the length"] if row.get("filled") else []
     after = ["question after the cache is made"] if row.get("question") else []
     return [*filled, *after, *([f"{row['turns']:.0f} turns"] if row.get("turns") else [])]
 
 
 def kv_agrees(columns: Mapping[str, Any]) -> bool | None:
-    """Whether a cache's resident memory is at most 5 % above what it says that it holds: storage
-    kept for growth isn't resident. None where either isn't known."""
+    """Whether a cache's resident memory is at most 5 % above the bytes that it reports as held:
+    storage kept for growth isn't resident. None where either isn't known."""
     held, resident = columns.get("kv_bytes_held"), columns.get("kv_bytes_resident")
     if held is None or resident is None:
         return None

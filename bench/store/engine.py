@@ -1,4 +1,4 @@
-"""What a row says of its engine: which kernels ran, and whether the engine alone made it faster."""
+"""A row's engine: which kernels ran, and whether the engine alone made it faster."""
 
 from __future__ import annotations
 
@@ -33,13 +33,14 @@ def own_engine(row: Mapping[str, Any]) -> str:
 
 
 def kernels(used: str | None) -> list[tuple[str, str]]:
-    """The kernels of a `kernel` column, each with the reason that stands beside it, if any."""
+    """The kernels of a `kernel` column, each with the reason that follows it, if any."""
     parts = (part.partition(" (") for part in NEXT.split(used or "") if part)
     return [(name, reason.removesuffix(")")) for name, _, reason in parts]
 
 
 def kernel_names(used: str | None, words: int | None = None) -> str:
-    """The kernels without reasons, each once, in so many words: with one, native or torch. Empty
+    """The kernels without reasons, each once, at most `words` words of each: with one, native or
+    torch. Empty
     where none is known."""
     names = (" ".join(name.split()[:words]) for name, _ in kernels(used))
     return ", ".join(dict.fromkeys(names))

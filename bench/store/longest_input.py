@@ -1,4 +1,4 @@
-"""The longest input that fits, in words."""
+"""The longest input that fits, as text."""
 
 from __future__ import annotations
 

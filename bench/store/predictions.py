@@ -17,7 +17,7 @@ from bench.store.shards import unique_name, write_whole
 
 class Predictions:
     """The predictions of one cell, in `folder`/`key`. A record is one sample: its `id` (string or
-    integer), its `prediction`, and whatever else its metric needs, as JSON."""
+    integer), its `prediction`, and all else that its metric needs, as JSON."""
 
     def __init__(self, folder: str | Path, key: str) -> None:
         if not key or "/" in key or key.startswith("."):
@@ -66,7 +66,7 @@ class Predictions:
 
     def sha256(self, ids: Collection[str | int] | None = None) -> str:
         """Hash of ids and predictions, in the order of ids: the same answers give the same hash,
-        however they were sharded and whatever else was recorded. `ids` leaves other samples out.
+        independent of shards and of other recorded fields. `ids` leaves other samples out.
         """
         lines = sorted(
             _line({"id": key, "prediction": record.get("prediction")})

@@ -39,7 +39,7 @@ def comparison(row: Mapping[str, Any]) -> QualityComparison | None:
 
 
 def comparison_text(row: Mapping[str, Any]) -> str:
-    """The word that stands beside each difference of a row's score from vanilla's; empty where
+    """The word shown with each difference of a row's score from vanilla's; empty where
     there is none."""
     if row.get("base_value") is None:
         return ""
@@ -47,14 +47,14 @@ def comparison_text(row: Mapping[str, Any]) -> str:
 
 
 def training_text(training: str | None) -> str:
-    """A column of training in words: 'from t5, 1.6 h, answers'."""
+    """A column of training as text: 'from t5, 1.6 h, answers'."""
     record = json.loads(training or "{}")
     parts = (record.get("from") and f"from {record['from']}", _amount(record))
     return ", ".join(filter(None, (*parts, record.get("supervision")))) or NOT_RECORDED
 
 
 def training_amount(training: str | None) -> str:
-    """How long a column of training says it was: '200 steps, 1.2 min'."""
+    """Length of the training in a column of training: '200 steps, 1.2 min'."""
     return _amount(json.loads(training or "{}")) or NOT_RECORDED
 
 

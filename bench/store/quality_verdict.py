@@ -10,12 +10,12 @@ from bench.statistics.constants import SCALE
 from bench.status import QualityVerdict, Verdict
 
 KEPT_SHARE = 0.99
-"""Of vanilla's score: what MLPerf Inference asks of a system in its closed division."""
+"""Share of vanilla's score that MLPerf Inference requires in its closed division."""
 CEILING_POINTS = 1.0
 
 
 def quality_verdict(row: Mapping[str, Any]) -> QualityVerdict | None:
-    """What the interval of the difference from vanilla says; None where there is no interval.
+    """Verdict by the interval of the difference from vanilla; None if there is no interval.
 
     Where vanilla's own score isn't clearly above that of one constant answer, or within a point of
     the best possible, the rows can't tell methods apart, unless the difference is significant.

@@ -22,7 +22,7 @@ ALIASES = {"n": "n_samples_planned", "data": "data_source", "weights": "weights_
            "budget": "method.budget"}  # fmt: skip
 """Words of a request whose column, or method's parameter, has a longer name."""
 PREFIXES = ("row_id", "cell_key")
-"""Columns, beside every …sha256, of which the first letters are enough."""
+"""Columns that match by their first letters, in addition to every …sha256."""
 MOST_NAMED = 200
 """An error lists what a column holds up to that many values."""
 

@@ -23,7 +23,7 @@ from bench.store.store import PREDICTIONS
 
 
 class ScoreError(RuntimeError):
-    """A row can't be scored again: one line that says why."""
+    """A row can't be scored again; the message is one line with the reason."""
 
 
 class OtherPredictions(ScoreError):
@@ -74,7 +74,7 @@ def quality(row: Row, results: Path) -> Row:
 
 
 def scores(row: Mapping[str, Any], results: Path) -> dict[Any, float]:
-    """Sample → score by the metric as it is now. A sample is a whole row of the task, so that two
+    """Sample → score by the current metric. A sample is a whole row of the task, so that two
     texts under one id are never paired. Raises ScoreError."""
     samples = _samples(row)
     folder = _folder(row, results, [sample.id for sample in samples], "")

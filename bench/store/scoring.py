@@ -32,7 +32,7 @@ def scored(
 
 
 def documents(rows: Iterable[Row]) -> list[str]:
-    """What tells the documents of rows apart: their text, or a row's id where it has none."""
+    """Keys of the documents of rows: their text, or a row's id if it has no text."""
     return [row.document or row.id for row in rows]
 
 

@@ -49,7 +49,7 @@ class Problem(NamedTuple):
 
 
 class ShardError(Exception):
-    """A shard that can't be read; `problem` says why."""
+    """A shard that can't be read; `problem` is the reason."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(str(problem))
@@ -129,7 +129,7 @@ def unique_name(stem: str, suffix: str) -> str:
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """Write a new file so that it is whole or absent, whatever happens, and survives a power cut.
+    """Write a new file so that it is whole or absent at any time, and survives a power cut.
 
     Raises StoreError when the system refuses; nothing is left behind then.
     """
@@ -185,7 +185,7 @@ def _sync_folder(folder: Path) -> None:
 def write_shard(folder: Path, table: Any) -> Path:
     """Store a table of all columns as one new shard. Raises StoreError.
 
-    The name of a single row's shard ends in its cell's key, so that whoever looks for another cell
+    The name of a single row's shard ends in its cell's key, so that a search for another cell
     needn't open it: a sweep on a cluster writes thousands, and each of its jobs looks.
     """
     import pyarrow as pa

@@ -1,7 +1,7 @@
 """Rows in append-only parquet shards.
 
 A shard is written under a temporary name, synced, and renamed, so that it is whole or absent
-whatever kills its writer, and any number of processes may append to one folder. No row is ever
+even if its writer is killed, and any number of processes may append to one folder. No row is ever
 changed. Rows come in the order of their shards' names, which begin with the time.
 """
 

@@ -35,7 +35,7 @@ class SweepGrid:
     """`fixed` are the overrides that all points share, `swept` the values of each other key; `base`
     is the first point as Hydra composes it, `hydra` Hydra's own settings of it.
 
-    A recipe changes task, model and length, so each recipe of a sweep is a grid of its own in
+    A recipe changes task, model and length, so each recipe of a sweep is a separate grid in
     `parts`.
     """
 

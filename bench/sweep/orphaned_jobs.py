@@ -42,7 +42,7 @@ def settle(results: Path) -> int:
 
 
 def is_alive(content: Note) -> bool:
-    """Whether the process that began a sweep lives, as far as this machine can tell."""
+    """Whether the process that began a sweep is alive, as far as this machine knows."""
     here = content["host"] == socket.gethostname()
     return here and Path(f"/proc/{content['pid']}").exists()
 

@@ -14,7 +14,7 @@ from bench.sweep import launchers
 
 
 class PlanState(StrEnum):
-    """What a plan says of a cell."""
+    """State of a cell in a plan."""
 
     DONE = "done"
     TO_DO = "to do"
@@ -51,7 +51,7 @@ class Planned:
 class Plan:
     """`fixed` are the overrides that all cells share; `cells` stand in the order in which they run.
     `engine` is the choice of `hydra/launcher`, `launcher` its settings; `events` is the file
-    that is told of what runs."""
+    that gets the events."""
 
     fixed: tuple[str, ...]
     cells: tuple[Planned, ...]

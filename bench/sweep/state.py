@@ -1,7 +1,7 @@
 """A sweep's own folder, RESULTS/.sweeps/ID: what was planned, and how far each cell is.
 
-Whoever runs a cell (this process, a worker, a node of a cluster) writes one small file for it,
-atomically; whoever watches the sweep reads them. Rows go to the store.
+The process that runs a cell (this one, a worker, a job on a cluster) writes one small file for it,
+atomically; processes that watch the sweep read these files. Rows go to the store.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Note = dict[str, Any]
 @dataclass(frozen=True)
 class CellOutcome:
     """How one cell of a sweep ended: exit code, status, the reason, the row's id, its main
-    figures in words and the key ones by column."""
+    figures as text and the key ones by column."""
 
     code: int
     status: str

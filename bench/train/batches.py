@@ -24,7 +24,7 @@ from tasks.base import Encoded, Row, Task
 Value = TypeVar("Value")
 IGNORED = -100
 CACHED_TOKENS = 1 << 28
-"""Rows of as many tokens or fewer in all are encoded once and kept in memory."""
+"""Rows of at most this number of tokens in all are encoded once and kept in memory."""
 
 SORTED_BATCHES = 32
 """Rows are sorted by length within this many batches, so that little of a batch is padding."""

@@ -17,7 +17,8 @@ from methods.base import Layer, SequenceInfo
 
 @dataclass(frozen=True)
 class CheckpointedMethod(Wrapped):
-    """A method whose layers keep no activations; those of a decoder beside an encoder do."""
+    """A method whose layers keep no activations; the layers of an encoder-decoder's decoder keep
+    them."""
 
     def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:
         return super().encode([*map(CheckpointedLayer, layers)], hidden, sequence)
