@@ -26,6 +26,7 @@ from methods.parameters import described
 
 RESOLVED = ("by_task", "default_task", "adapted_with", "longest")
 """Keys of a model that `resolve` applies and removes."""
+NUMBERS = ("length", "n", "batch", "threads", "seed", "new_tokens", "turns", "deadline_s")
 BY_TASK = ("n_by_task", "method_by_task", "task_by_answers")
 """Keys of a request that do not outlast its resolution."""
 FROM_REQUEST = {"include_path": ("data", "dir"), "tokenizer": ("model", "path")}
@@ -34,14 +35,32 @@ FROM_REQUEST = {"include_path": ("data", "dir"), "tokenizer": ("model", "path")}
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
     """The request that Hydra composes from overrides: bench.request.schema.Config as a plain dict.
-    Raises RequestError, also for an experiment that is a sweep."""
-    ingredients = _ingredients(overrides)
+    Plain values are put into what the other words compose: Hydra takes half a second, and that is
+    kept. Raises RequestError, also for an experiment that is a sweep."""
+    plain = _plain_values(overrides)
+    words = [override for override in overrides if override.partition("=")[0] not in plain]
+    ingredients = _ingredients(words)
     request = kept.read("request", ingredients) if ingredients else None
     if request is None:
-        request = _composed(overrides)
+        request = _composed(words)
         if ingredients:
             kept.write("request", ingredients, request)
-    return resolve(request, overrides)
+    return resolve({**request, **plain}, overrides)
+
+
+def _plain_values(overrides: Sequence[str]) -> dict[str, Any]:
+    """Key → value of the overrides that set a whole number or a folder on which no other part of a
+    request depends."""
+    plain: dict[str, Any] = {}
+    others = set()
+    for key, _, value in (override.partition("=") for override in overrides):
+        if key in NUMBERS and re.fullmatch("0|[1-9][0-9]{0,17}", value):
+            plain[key] = int(value)
+        elif key == "results" and re.fullmatch(r"[\w.-]*(/[\w.-]*)+", value, re.ASCII):
+            plain[key] = value
+        else:
+            others.add(key)
+    return {key: value for key, value in plain.items() if key not in others}
 
 
 def _composed(overrides: Sequence[str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from bench.errors import RequestError
 from bench.request import code_hash, compose, kept, plugins
 
 WORDS = ("method=bigbird", "length=512")
@@ -34,8 +35,19 @@ def test_the_same_words_are_composed_once(composed):
     first = compose.compose(WORDS)
     assert compose.compose(WORDS) == first
     assert len(composed) == 1
-    assert compose.compose([*WORDS, "seed=1"])["seed"] == 1
+    assert compose.compose([*WORDS, "dtype=bfloat16"])["dtype"] == "bfloat16"
     assert len(composed) == 2
+
+
+def test_plain_values_are_put_into_what_was_composed(composed):
+    compose.compose(WORDS)
+    words = ["method=bigbird", "length=100", "n=3", "seed=1", "results=/tmp/rows"]
+    found = compose.compose(words)
+    assert len(composed) == 1
+    whole = compose.resolve(compose.compose_with_hydra(compose.check_overrides(words))[0], words)
+    assert found == whole and (found["n"], found["results"]) == (3, "/tmp/rows")
+    with pytest.raises(RequestError, match=r"length.*1e3|1e3.*length"):
+        compose.compose(["method=bigbird", "length=1e3"])
 
 
 def test_a_changed_file_is_composed_anew(tmp_path, monkeypatch):
