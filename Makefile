@@ -12,10 +12,9 @@ NAMES_report := TABLE RESULTS FORMAT OUT
 NAMES_leaderboard := RESULTS OUT
 NAMES_plots := FIGURES RESULTS OUT ARGS
 NAMES_selfbench := MODEL
-NAMES_speed := ARGS
+NAMES_speed := OFFICIAL ARGS
 NAMES_prompts := ARGS
 NAMES_trust-aa := ARGS
-NAMES_speed-compare := OFFICIAL ARGS
 NAMES_gpu := DEVICE OUT FROM PIECES SECONDS DRY SHARE
 NAMES_embedded := OUT ONLY SHARE FORCE
 NAMES_lra-small := METHODS SEEDS LRA_ARGS
@@ -37,7 +36,7 @@ REQUEST = $(call given,method,METHOD) $(call given,task,TASK) $(call given,model
   $(call given,seed,SEED) $(call given,measure,MEASURE) $(call given,results,RESULTS) \
   $(if $(FORCE),force=true) $(ARGS)
 
-.PHONY: help setup bench report plots support leaderboard browser lowest test trust trust-aa cluster selfbench lint speed prompts speed-compare gpu \
+.PHONY: help setup bench report plots support leaderboard browser lowest test trust trust-aa cluster selfbench lint speed prompts gpu \
   embedded lra-small lra-embedded lra-full clean
 
 help:  ## this list
@@ -93,8 +92,8 @@ plots: $(READY)  ## figures of stored rows, as PNG, SVG and PDF [FIGURES= RESULT
 lint: $(DEV)  ## ruff and mypy
 	@$(VENV)/bin/ruff check . && $(VENV)/bin/ruff format --check . && $(VENV)/bin/mypy
 
-speed: $(READY)  ## every method against fused SDPA on this machine (at most 4 minutes; rows in results/speed)
-	@$(VENV)/bin/python -m benchmarks.speed $(ARGS)
+speed: $(READY)  ## attention, layers and encoders of methods against vanilla's on this machine (2 minutes) [OFFICIAL=DIR ARGS='--lengths 16384 --save FILE --against FILE']
+	@$(VENV)/bin/python -m benchmarks.speed $(if $(OFFICIAL),--official $(OFFICIAL)) $(ARGS)
 
 prompts: $(READY)  ## how many prompts a second the generated tasks write, beside the goal (under a minute) [ARGS='TASK … --length 16384']
 	@$(VENV)/bin/python -m benchmarks.prompts $(ARGS)
@@ -103,9 +102,6 @@ GPU_PYTHON = $(if $(filter command,$(origin PYTHON)),$(PYTHON),$(if $(wildcard $
 gpu:  ## all that wants a GPU, in at most 9 minutes; DRY=1 plans it and runs it small on the CPU [DEVICE=cuda|a100|h100|h200 OUT= FROM= PIECES= SECONDS= DRY=1 SHARE=N]
 	@$(GPU_PYTHON) -m benchmarks.gpu $(if $(DEVICE),--device $(DEVICE)) $(if $(OUT),--out $(OUT)) $(if $(FROM),--from $(FROM)) \
 	  $(if $(PIECES),--pieces $(PIECES)) $(if $(SECONDS),--seconds $(SECONDS)) $(if $(DRY),--dry) $(if $(SHARE),--share $(SHARE))
-
-speed-compare: $(READY)  ## official codes beside ours, those that are installed [OFFICIAL=DIR ARGS=]
-	@$(VENV)/bin/python -m benchmarks.speed_compare $(if $(OFFICIAL),--official $(OFFICIAL)) $(ARGS)
 
 embedded: $(DEV)  ## train the embedded models again, into results/embedded [OUT= ONLY='t5 …' SHARE=0.02 FORCE=1] (cost and expected score: tools/embedded/recipes/*.yaml)
 	@$(VENV)/bin/python -m tools.embedded.make $(ONLY) $(if $(OUT),--out $(OUT)) $(if $(SHARE),--share $(SHARE)) $(if $(FORCE),--force)

