@@ -69,6 +69,13 @@ def test_published_numbers_and_the_page_travel_too(wheel, tmp_path):
     assert list((tmp_path / "tables").glob("vcc_table1.*"))
 
 
+def test_studies_run_from_the_wheel(wheel, tmp_path):
+    words = ("--keys", "300", "--queries", "5", "--dims", "8", "--repeats", "1", "--threads", "1")
+    done = bench(wheel, tmp_path, "recall", *words, "--results", "rows")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list((tmp_path / "rows" / "studies").glob("recall-*.csv"))
+
+
 def test_a_new_method_is_written_where_the_user_stands(wheel, tmp_path):
     done = bench(wheel, tmp_path, "new", "method", "nearest")
     assert done.returncode == 0, done.stdout + done.stderr

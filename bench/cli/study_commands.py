@@ -131,14 +131,14 @@ def spectrum(arguments: Sequence[str]) -> int:
 
 
 def _measured(name: str, module: str, request: Mapping[str, Any], threads: int) -> dict[str, Any]:
-    """The result of a module of bench.measure. Raises RequestError, RunError."""
+    """The result of a module of tools.studies. Raises RequestError, RunError."""
     from bench.execution import cell_run
     from bench.execution.supervisor import supervise
     from bench.terminal import run_progress
 
     with run_progress.progress(f"bench {name}") as progress:
         outcome = supervise(
-            f"bench.measure.{module}",
+            f"tools.studies.{module}",
             request,
             deadline_s=3600.0,
             environment={"OMP_NUM_THREADS": str(threads), **cell_run.CHILD_ENVIRONMENT},

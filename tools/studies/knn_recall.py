@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from bench.execution import worker
-from bench.measure import vectors
 from bench.request import plugins
+from tools.studies import vectors
 
 Query = Callable[[Tensor], Any]
 CHUNK = 512

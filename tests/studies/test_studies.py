@@ -13,7 +13,7 @@ from bench.cli import study_commands
 from bench.cli.main import main
 from bench.errors import RequestError
 from bench.execution.worker import Report
-from bench.measure import knn_recall, spectrum, vectors
+from tools.studies import knn_recall, spectrum, vectors
 
 REQUEST = {
     "keys": 300, "queries": 20, "dims": 16, "k": 5, "repeats": 1, "seed": 0, "metric": None,
