@@ -74,7 +74,7 @@ def device_facts(device: str) -> dict[str, Any]:
     facts: dict[str, Any] = {"name": device, "torch": torch.__version__}
     if device == "cuda":
         found = torch.cuda.get_device_properties()
-        driver = gpu.reported("driver_version")[0]
+        driver = gpu.driver()
         facts |= {
             "name": found.name, "memory_bytes": found.total_memory, "cuda": torch.version.cuda,
             "driver": driver, "l2_bytes": getattr(found, "L2_cache_size", None),

@@ -16,7 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.host import host, linux, processor
+import psutil
+from packaging.requirements import Requirement
+
+from bench.host import gpu, host, linux, processor
 from methods import widths
 
 PROJECT = "longctx-bench"
@@ -65,22 +68,11 @@ def _torch() -> Finding:
     except importlib.metadata.PackageNotFoundError:
         return Finding("torch", State.BAD, "not installed", f"pip install '{wanted}'")
     build = f"{version} for {_torch_build() or 'processors'}"
-    if not _satisfies(version, wanted):
+    if not Requirement(wanted).specifier.contains(version, prereleases=True):
         return Finding("torch", State.BAD, build, f"pip install '{wanted}'")
-    if not _torch_build() and _gpus():
+    if not _torch_build() and gpu.name():
         return Finding("torch", State.LOOK, build, "there is a GPU: install torch's CUDA build")
     return Finding("torch", State.OK, build)
-
-
-def _satisfies(version: str, requirement: str) -> bool:
-    """Whether a version lies within bounds such as torch>=2.6,<2.14."""
-    bounds = re.findall(r"(>=|<)\s*([\d.]+)", requirement)
-    numbers = _numbers(version)
-    return all((numbers >= _numbers(b)) == (sign == ">=") for sign, b in bounds)
-
-
-def _numbers(version: str) -> list[int]:
-    return [int(part) for part in re.findall(r"\d+", version.partition("+")[0])]
 
 
 def _torch_build() -> str:
@@ -135,18 +127,15 @@ def _compiler() -> Finding:
     return Finding("compiler", State.OK, shutil.which(found[0]) or found[0])
 
 
-def _gpus() -> list[list[str]]:
-    return linux.nvidia_smi("--query-gpu=name,memory.total,driver_version")
-
-
 def _gpu() -> Finding:
-    if gpus := _gpus():
-        return Finding("GPU", State.OK, "; ".join(", ".join(fields) for fields in gpus))
+    if name := gpu.name():
+        memory = (gpu.memory_bytes() or 0) / 2**30
+        return Finding("GPU", State.OK, f"{name}, {memory:.0f} GiB, driver {gpu.driver()}")
     return Finding("GPU", State.OK, "none: device=cpu")
 
 
 def _memory() -> Finding:
-    free, total = host.available_memory(), linux.meminfo_bytes("MemTotal") or 0
+    free, total = host.available_memory(), psutil.virtual_memory().total
     found = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
     if free < LEAST_MEMORY:
         advice = "long inputs end for lack of memory, which becomes a row: stop other programs"

@@ -1,5 +1,4 @@
-"""What the driver says of the GPU that this process uses: by NVML where nvidia-ml-py is installed,
-by nvidia-smi otherwise. What neither reports is None. No torch."""
+"""What NVML reports of the GPU that this process uses. What it doesn't report is None. No torch."""
 
 from __future__ import annotations
 
@@ -7,8 +6,6 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
-
-from bench.host import linux
 
 POWER_CAP, NOT_THROTTLED = "power cap", "none"
 THROTTLES = {
@@ -33,20 +30,18 @@ class GpuState(NamedTuple):
 
 
 def state() -> GpuState:
-    """The GPU now. By nvidia-smi it takes a tenth of a second, and starts a process."""
+    """The GPU now."""
     with _nvml() as found:
-        if found:
-            nvml, card = found
-            clock = nvml.nvmlDeviceGetClockInfo
-            return GpuState(
-                _read(nvml, clock, card, nvml.NVML_CLOCK_SM),
-                _read(nvml, clock, card, nvml.NVML_CLOCK_MEM),
-                _read(nvml, nvml.nvmlDeviceGetCurrentClocksThrottleReasons, card),
-                _violated_ns(nvml, card),
-            )
-    sm, memory, mask = reported("clocks.sm", "clocks.mem", "clocks_throttle_reasons.active")
-    reasons_mask = int(mask, 16) if mask and mask.startswith("0x") else None
-    return GpuState(linux.first_int([sm]), linux.first_int([memory]), reasons_mask)
+        if found is None:
+            return GpuState()
+        nvml, card = found
+        clock = nvml.nvmlDeviceGetClockInfo
+        return GpuState(
+            _read(nvml, clock, card, nvml.NVML_CLOCK_SM),
+            _read(nvml, clock, card, nvml.NVML_CLOCK_MEM),
+            _read(nvml, nvml.nvmlDeviceGetCurrentClocksThrottleReasons, card),
+            _violated_ns(nvml, card),
+        )
 
 
 def clock_columns(before: GpuState, after: GpuState) -> dict[str, Any]:
@@ -80,45 +75,38 @@ def union(reasons: Iterable[str | None]) -> str:
 
 def used_bytes() -> int | None:
     """Memory of the whole GPU that is in use, by all processes."""
-    with _nvml() as found:
-        if found:
-            nvml, card = found
-            info = _read(nvml, nvml.nvmlDeviceGetMemoryInfo, card)
-            return int(info.used) if info else None
-    used = linux.first_int(reported("memory.used"))
-    return None if used is None else used << 20
+    info = _asked("nvmlDeviceGetMemoryInfo")
+    return int(info.used) if info else None
 
 
 def process_bytes(pid: int) -> int | None:
     """GPU memory of a process; None in a container with process ids of its own."""
-    with _nvml() as found:
-        if found:
-            nvml, card = found
-            running = _read(nvml, nvml.nvmlDeviceGetComputeRunningProcesses, card) or []
-            return next((p.usedGpuMemory for p in running if p.pid == pid), None)
-    for fields in linux.nvidia_smi("--query-compute-apps=pid,used_memory"):
-        if fields[0] == str(pid) and fields[1].isdigit():
-            return int(fields[1]) << 20
-    return None
+    running = _asked("nvmlDeviceGetComputeRunningProcesses") or []
+    return next((process.usedGpuMemory for process in running if process.pid == pid), None)
 
 
 def name() -> str | None:
     """Of the first GPU that is visible to this process."""
+    found: str | None = _asked("nvmlDeviceGetName")
+    return found
+
+
+def driver() -> str | None:
+    """Version of the driver."""
     with _nvml() as found:
-        if found:
-            nvml, card = found
-            given = _read(nvml, nvml.nvmlDeviceGetName, card)
-            return given.decode() if isinstance(given, bytes) else given
-    return reported("name")[0]
+        return _read(found[0], found[0].nvmlSystemGetDriverVersion) if found else None
 
 
-def reported(*fields: str) -> list[str | None]:
-    """What nvidia-smi reports of the first visible GPU; all None without it."""
-    options = [f"--query-gpu={','.join(fields)}"]
-    if first := _first_visible():
-        options.append(f"--id={first}")
-    gpus = linux.nvidia_smi(*options)
-    return [*gpus[0]] if gpus and len(gpus[0]) == len(fields) else [None] * len(fields)
+def memory_bytes() -> int | None:
+    """Memory of the whole GPU."""
+    info = _asked("nvmlDeviceGetMemoryInfo")
+    return int(info.total) if info else None
+
+
+def _asked(function: str) -> Any:
+    """The answer of one of NVML's functions on the first visible GPU."""
+    with _nvml() as found:
+        return _read(found[0], getattr(found[0], function), found[1]) if found else None
 
 
 @contextlib.contextmanager

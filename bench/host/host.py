@@ -121,9 +121,11 @@ def short_host(host_id: str | None) -> str:
 @functools.cache
 def _machine() -> Facts:
     """What is constant; `host_id` hashes what updates and reboots don't change either."""
+    import psutil
+
     smt = linux.text(linux.CPUS / "smt/active")
     model = linux.line(Path("/proc/cpuinfo"), "model name").partition(":")[2].strip()
-    gpu_name, gpu_driver = gpu.reported("name", "driver_version")
+    gpu_name, gpu_driver = gpu.name(), gpu.driver()
     stable = {
         "cpu_model": model or platform.processor() or None,
         "cores_phys": _physical(range(os.cpu_count() or 0)),
@@ -135,9 +137,8 @@ def _machine() -> Facts:
         "gpu_driver": gpu_driver,
         "instruction_sets": processor.instruction_sets(),
     }
-    memory = linux.meminfo_bytes("MemTotal")
-    size = str((memory or 0) >> 30)
-    identity = [*map(str, stable.values()), size, *processor.microarchitecture()]
+    memory: int = psutil.virtual_memory().total
+    identity = [*map(str, stable.values()), str(memory >> 30), *processor.microarchitecture()]
     return {
         "host_id": HOST_ID_SCHEME + hashlib.sha256("|".join(identity).encode()).hexdigest()[:16],
         **stable,
@@ -197,9 +198,9 @@ def _noise(threads: int, device: str, busy: Facts) -> list[str]:
 
 def available_memory() -> int:
     """Bytes that a new process can allocate before something is killed."""
-    free = linux.meminfo_bytes("MemAvailable")
-    if free is None:
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    import psutil
+
+    free: int = psutil.virtual_memory().available
     return max(0, min([free, *(limit - used for limit, used in linux.memory_limits())]))
 
 

@@ -8,7 +8,6 @@ import itertools
 import os
 import resource
 import signal
-import subprocess
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -55,15 +54,6 @@ def kept_affinity() -> Iterator[None]:
 def current_cpu() -> int:
     """Number of the logical core that this thread runs on."""
     return int(ctypes.CDLL(None).sched_getcpu())
-
-
-def nvidia_smi(*options: str) -> list[list[str]]:
-    """The fields of each line that nvidia-smi prints; empty without a driver."""
-    command = ["nvidia-smi", *options, "--format=csv,noheader,nounits"]
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-        return [[field.strip() for field in row.split(",")] for row in done.stdout.splitlines()]
-    return []
 
 
 def cgroup(controller: str) -> Path:
@@ -128,12 +118,6 @@ def memory_limits() -> list[tuple[int, int]]:
         if limit is not None and limit < 1 << 60:  # version 1 writes "no limit" as a huge number
             limits.append((limit, (used or 0) - (first_int(cached[1:]) or 0)))
     return limits
-
-
-def meminfo_bytes(name: str) -> int | None:
-    """A figure of /proc/meminfo, in bytes."""
-    kib = first_int(line(Path("/proc/meminfo"), f"{name}:").split()[1:2])
-    return None if kib is None else kib * 1024
 
 
 def resident_bytes(pid: int) -> int:

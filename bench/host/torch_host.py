@@ -93,14 +93,12 @@ def _rapl() -> tuple[Meter | None, str | None]:
 
 
 def _nvml() -> tuple[Meter | None, str | None]:
-    try:
-        import pynvml
+    import pynvml
 
+    try:
         pynvml.nvmlInit()
         card = gpu.handle(pynvml)
         pynvml.nvmlDeviceGetTotalEnergyConsumption(card)
-    except ImportError:
-        return None, "nvidia-ml-py isn't installed"
     except pynvml.NVMLError as error:
         return None, f"the driver has no energy counter: {error}"
     return lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(card) / 1e3, None

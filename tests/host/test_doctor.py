@@ -40,24 +40,13 @@ def test_the_command_prints_records_and_needs_no_torch(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "version, requirement, fits",
-    [
-        ("2.6.0", "torch>=2.6,<2.14", True),
-        ("2.13.0+cpu", "torch>=2.6,<2.14", True),
-        ("2.14.0", "torch>=2.6,<2.14", False),
-        ("2.5.1+cu121", "torch>=2.6,<2.14", False),
-        ("10.0", "torch>=2.6", True),
-    ],
+    "version, fits", [("2.6.0", True), ("2.13.0+cpu", True), ("1.0", False), ("2.5.1+cu121", False)]
 )
-def test_versions_are_compared_as_numbers(version, requirement, fits):
-    assert doctor._satisfies(version, requirement) == fits
-
-
-def test_a_torch_that_does_not_fit_is_bad(monkeypatch, tmp_path):
-    monkeypatch.setattr(doctor.importlib.metadata, "version", lambda name: "1.0")
+def test_a_torch_that_does_not_fit_is_bad(version, fits, monkeypatch, tmp_path):
+    monkeypatch.setattr(doctor.importlib.metadata, "version", lambda name: version)
     finding = findings(tmp_path)["torch"]
-    assert finding.state == State.BAD
-    assert "pip install 'torch" in finding.advice
+    assert (finding.state != State.BAD) == fits
+    assert fits or "pip install 'torch" in finding.advice
 
 
 def test_no_compiler_and_no_vectors_are_worth_a_look(monkeypatch, tmp_path):

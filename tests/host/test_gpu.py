@@ -1,4 +1,4 @@
-"""What the driver says of a GPU, by stand-ins for NVML and nvidia-smi."""
+"""What the driver reports of a GPU, by a stand-in for NVML."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from bench.errors import RequestError
-from bench.host import gpu, linux
+from bench.host import gpu, host
 from bench.request.values import check_device
 
 
@@ -22,7 +22,7 @@ class Nvml:
     NVMLError = NVMLError
     NVML_CLOCK_SM, NVML_CLOCK_MEM = 1, 2
     NVML_PERF_POLICY_POWER, NVML_PERF_POLICY_THERMAL = 0, 1
-    names = ("NVIDIA A100-SXM4-80GB", b"NVIDIA GH200 480GB")
+    names = ("NVIDIA A100-SXM4-80GB", "NVIDIA GH200 480GB")
 
     def __init__(self):
         self.mask, self.violated, self.opened = 0x1, 10, 0
@@ -32,6 +32,9 @@ class Nvml:
 
     def nvmlShutdown(self):
         self.opened -= 1
+
+    def nvmlSystemGetDriverVersion(self):
+        return "570.1"
 
     def nvmlDeviceGetHandleByIndex(self, index):
         return index
@@ -54,7 +57,7 @@ class Nvml:
         return SimpleNamespace(violationTime=self.violated)
 
     def nvmlDeviceGetMemoryInfo(self, card):
-        return SimpleNamespace(used=3 << 30)
+        return SimpleNamespace(used=3 << 30, total=80 << 30)
 
     def nvmlDeviceGetComputeRunningProcesses(self, card):
         return [SimpleNamespace(pid=7, usedGpuMemory=1 << 30)]
@@ -69,19 +72,6 @@ def nvml(monkeypatch):
     assert not nvml.opened
 
 
-@pytest.fixture
-def smi(monkeypatch):
-    """Options → what nvidia-smi answers, without nvidia-ml-py."""
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    asked: list[tuple[str, ...]] = []
-
-    def answers(rows):
-        monkeypatch.setattr(linux, "nvidia_smi", lambda *words: asked.append(words) or rows)
-        return asked
-
-    return answers
-
-
 def test_clocks_reasons_and_memory_are_read_by_nvml(nvml, monkeypatch):
     before = gpu.state()
     nvml.mask, nvml.violated = 0x1 | 0x4 | 0x40, 25
@@ -90,25 +80,33 @@ def test_clocks_reasons_and_memory_are_read_by_nvml(nvml, monkeypatch):
         "gpu_clock_mhz": 1000, "gpu_memory_clock_mhz": 2000,
         "gpu_throttle_reasons": "power cap, temperature (hardware)", "gpu_throttled_ns": 15,
     }  # fmt: skip
-    assert gpu.used_bytes() == 3 << 30
+    assert (gpu.used_bytes(), gpu.memory_bytes()) == (3 << 30, 80 << 30)
     assert gpu.process_bytes(7) == 1 << 30 and gpu.process_bytes(8) is None
     for visible, card in (("1,0", 1), ("GPU-b", 1), ("0", 0), ("", 0)):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         assert gpu.state().sm_mhz == 1000 + card
 
 
-def test_without_nvml_nvidia_smi_answers(smi):
-    asked = smi([["1980", "2619", "0x0000000000000004"]])
-    assert gpu.state() == (1980, 2619, 0x4, None)
-    assert asked == [("--query-gpu=clocks.sm,clocks.mem,clocks_throttle_reasons.active",)]
-    smi([["4096"]])
-    assert gpu.used_bytes() == 4 << 30
-    smi([["[N/A]", "[N/A]", "[N/A]"]])
+def test_a_driver_that_reports_nothing_gives_nulls(nvml, monkeypatch):
+    def unsupported(*_):
+        raise NVMLError("Not Supported")
+
+    for function in ("ClockInfo", "CurrentClocksThrottleReasons", "ViolationStatus", "MemoryInfo"):
+        monkeypatch.setattr(nvml, f"nvmlDeviceGet{function}", unsupported)
     assert gpu.clock_columns(gpu.state(), gpu.state()) == dict.fromkeys(
         ("gpu_clock_mhz", "gpu_memory_clock_mhz", "gpu_throttle_reasons", "gpu_throttled_ns")
     )
-    smi([])
-    assert gpu.state() == gpu.GpuState() and gpu.name() is None and gpu.used_bytes() is None
+    assert gpu.used_bytes() is gpu.memory_bytes() is None and gpu.driver() == "570.1"
+
+
+def test_without_a_driver_there_is_no_gpu(monkeypatch):
+    def no_library():
+        raise NVMLError("NVML Shared Library Not Found")
+
+    nvml = SimpleNamespace(NVMLError=NVMLError, nvmlInit=no_library)
+    for module in (nvml, None):
+        monkeypatch.setitem(sys.modules, "pynvml", module)
+        assert gpu.state() == gpu.GpuState() and gpu.name() is None and gpu.used_bytes() is None
 
 
 def test_only_throttling_beyond_the_power_cap_is_noise():
@@ -118,6 +116,13 @@ def test_only_throttling_beyond_the_power_cap_is_noise():
     assert noise == "the GPU was throttled: power brake"
     assert gpu.union(["none", "power brake", "power cap"]) == "power cap, power brake"
     assert gpu.union(["none", None]) == "none"
+
+
+def test_a_row_has_its_name_and_driver(nvml):
+    host._machine.cache_clear()
+    facts = host.fingerprint(threads=1, device="cuda")
+    host._machine.cache_clear()
+    assert (facts["gpu_name"], facts["gpu_driver"]) == (nvml.names[0], "570.1")
 
 
 @pytest.mark.parametrize(
