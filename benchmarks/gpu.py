@@ -27,7 +27,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TextIO
 
-from benchmarks.gpu_pieces import CONFORMANCE, PIECES, Piece
+from benchmarks.gpu_pieces import CONFORMANCE, CUDA_LOST, PIECES, ROWS, SUMMARY, Piece
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS = 540.0
@@ -36,8 +36,7 @@ ENDING_S = 15.0
 """What a piece that is interrupted needs, and the summary."""
 LOOK_S = 5.0
 NOT_NEEDED = ("matplotlib",)
-CUDA_LOST = 75
-ROWS, LOG, SUMMARY = "rows", "log.txt", "summary.md"
+LOG = "log.txt"
 
 
 def main() -> int:

@@ -10,7 +10,6 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,17 +18,15 @@ import torch
 from bench.conformance import families
 from bench.conformance.on_device import DTYPES, check_on_device
 from bench.conformance.subject import LONG, MIXED
-from bench.host import gpu
 from bench.request import code_hash, plugins
 from bench.request.schema import BASELINE
+from benchmarks.gpu_pieces import CHECKS, CUDA_LOST
+from benchmarks.gpu_summary import checks
 from methods.base import Method, refusal
 
-FILE, FACTS = "conformance.jsonl", "device.json"
 FIRST = ("decoder", "t5")
 """The families whose checks differ most: causal with a KV cache, and with a position bias."""
 FAMILIES = families()
-CUDA_LOST = 75
-"""Exit code after an error that CUDA doesn't survive: no later call in this process would."""
 
 
 class Case(NamedTuple):
@@ -51,12 +48,11 @@ def main() -> int:
         return 2
     torch.set_num_threads(1)  # tiny models
     torch.backends.cudnn.allow_tf32 = False
-    where = device_facts(options.device)
-    (options.out / FACTS).write_text(json.dumps(where, indent=1))
-    known = {key(line) for line in lines(options.out)}
-    with open(options.out / FILE, "a") as file:
+    name = torch.cuda.get_device_name() if options.device == "cuda" else options.device
+    known = {key(line) for line in checks(options.out)}
+    with open(options.out / CHECKS, "a") as file:
         for case in cases()[:: options.share]:
-            line = {**case._asdict(), "device": where["name"], "code": code_of(case)}
+            line = {**case._asdict(), "device": name, "code": code_of(case)}
             if key(line) in known:
                 continue
             if time.monotonic() > end:
@@ -67,19 +63,6 @@ def main() -> int:
             if any("CUDA error" in failure for failure in line["failures"]):
                 return CUDA_LOST
     return 0
-
-
-def device_facts(device: str) -> dict[str, Any]:
-    """What the checks ran on."""
-    facts: dict[str, Any] = {"name": device, "torch": torch.__version__}
-    if device == "cuda":
-        found = torch.cuda.get_device_properties()
-        driver = gpu.driver()
-        facts |= {
-            "name": found.name, "memory_bytes": found.total_memory, "cuda": torch.version.cuda,
-            "driver": driver, "l2_bytes": getattr(found, "L2_cache_size", None),
-        }  # fmt: skip
-    return facts
 
 
 def cases() -> list[Case]:
@@ -116,16 +99,6 @@ def code_of(case: Case) -> str:
     targets = [target for conf in confs for target in plugins.targets(conf)]
     others = (FAMILIES[case.family].__module__, "bench.conformance.on_device")
     return code_hash.code_sha256([*targets, *others])[:12]
-
-
-def lines(out: Path) -> Iterator[dict[str, Any]]:
-    """What is there already; the end of a file whose writer was killed may be cut."""
-    path = out / FILE
-    for text in path.read_text().splitlines() if path.exists() else ():
-        try:
-            yield json.loads(text)
-        except ValueError:
-            continue
 
 
 def key(line: dict[str, Any]) -> tuple[str, ...]:

@@ -9,6 +9,10 @@ from dataclasses import dataclass
 PAPERS = "vanilla,vanilla_eager,bigbird,vcc,iceformer,fourier"
 CACHES = "vanilla,streaming_llm,snapkv,h2o,tova,pyramidkv,knorm,expected_attention,kivi,quest,sparq"
 CONFORMANCE = "conformance"
+ROWS, CHECKS, SUMMARY = "rows", "conformance.jsonl", "summary.md"
+"""What a run leaves in its folder: rows, a line of JSON for each check, the summary."""
+CUDA_LOST = 75
+"""Exit code of the checks after an error that CUDA doesn't survive: no later call would."""
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -13,8 +14,8 @@ from bench.request import plugins
 from bench.status import Status
 from bench.store.columns import Row
 from bench.store.store import Store
+from benchmarks.gpu_pieces import CHECKS, ROWS, SUMMARY
 
-ROWS, SUMMARY = "rows", "summary.md"
 READ = (
     "status", "status_detail", "method", "method_params", "task", "model", "length", "dtype",
     "device", "lat_median_ns", "ratio", "ratio_ci_lo", "ratio_ci_hi", "verdict", "value", "tpot_ns",
@@ -28,7 +29,7 @@ READ = (
 def files(out: Path) -> list[str]:
     """What the summary is made from, to tell whether there is more of it."""
     found = [path for path in (out / ROWS).glob("**/*.parquet")]
-    lines = out / "conformance.jsonl"
+    lines = out / CHECKS
     return [*map(str, sorted(found)), str(lines.stat().st_size if lines.exists() else 0)]
 
 
@@ -36,16 +37,19 @@ def write(out: Path) -> None:
     """Replaces the summary as a whole, so that a killed run leaves one."""
     rows = Store(out / ROWS).rows(list(READ)).to_pylist() if (out / ROWS).is_dir() else []
     with replacing(out / SUMMARY) as unfinished:
-        unfinished.write_text(page(rows, _conformance(out)))
+        unfinished.write_text(page(rows, checks(out)))
 
 
-def _conformance(out: Path) -> list[dict[str, Any]]:
-    path = out / "conformance.jsonl"
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("}")]
+def checks(out: Path) -> list[dict[str, Any]]:
+    """The conformance checks so far. The last line of a killed writer may be cut."""
+    path, found = out / CHECKS, []
+    for line in path.read_text().splitlines() if path.exists() else ():
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return found
 
 
-def page(rows: Sequence[Row], checks: Sequence[dict[str, Any]]) -> str:
+def page(rows: Sequence[Row], checked: Sequence[dict[str, Any]]) -> str:
     """The text of the summary."""
     devices = sorted({row["gpu_name"] or "" for row in rows if row["device"] != "cpu"})
     on_cpu = [row for row in rows if row["device"] == "cpu"]
@@ -57,22 +61,22 @@ def page(rows: Sequence[Row], checks: Sequence[dict[str, Any]]) -> str:
         last = max(rows, key=lambda row: row["created_utc"])
         lines += [f"torch {last['torch']}, driver {last['gpu_driver'] or 'none'}, "
                   f"processor {last['cpu_model']}.", ""]  # fmt: skip
-    return "\n".join([*lines, *_of_checks(checks), *_of_rows(rows)]) + "\n"
+    return "\n".join([*lines, *_of_checks(checked), *_of_rows(rows)]) + "\n"
 
 
-def _of_checks(checks: Sequence[dict[str, Any]]) -> list[str]:
-    if not checks:
+def _of_checks(checked: Sequence[dict[str, Any]]) -> list[str]:
+    if not checked:
         return ["No conformance checks yet.", ""]
     lines = ["| conformance on | dtype | keep it | unsupported | fail |", "|---|---|---|---|---|"]
-    kinds = sorted({(line["device"], line["family"], line["dtype"]) for line in checks})
+    kinds = sorted({(line["device"], line["family"], line["dtype"]) for line in checked})
     for device, family, dtype in kinds:
-        of_kind = [c for c in checks if (c["device"], c["family"], c["dtype"]) ==
+        of_kind = [c for c in checked if (c["device"], c["family"], c["dtype"]) ==
                    (device, family, dtype)]  # fmt: skip
         unsupported = sum(bool(c["unsupported"]) for c in of_kind)
         failed = sum(bool(c["failures"]) for c in of_kind)
         kept = len(of_kind) - unsupported - failed
         lines.append(f"| {family}, {device} | {dtype} | {kept} | {unsupported} | {failed} |")
-    failures = [(c, failure) for c in checks for failure in c["failures"]]
+    failures = [(c, failure) for c in checked for failure in c["failures"]]
     lines += ["", *(f"- {c['method']} in {c['family']}, {c['dtype']}: {_short(failure)}"
                     for c, failure in failures)]  # fmt: skip
     return [*lines, ""] if failures else lines

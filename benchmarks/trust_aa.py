@@ -28,7 +28,6 @@ from bench.request.plugins import CONF_PATH, ROOT
 from bench.statistics import scores
 from bench.status import Status, Verdict
 from bench.store.columns import Row
-from bench.units import span
 
 CELLS = 200
 ALLOWED_PCT = 5.0
@@ -98,37 +97,20 @@ def _measure(
     cells: int, load: str | None, results: Path, seconds: float
 ) -> Iterator[tuple[Setting, Row]]:
     """The cells of this load (None: of both) in their order, until the time is over."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
     end = time.monotonic() + seconds
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
-               TimeElapsedColumn(), TextColumn("·"), TimeRemainingColumn())  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), speed_estimate_period=600) as bar:
-        wanted = [i for i in range(cells) if load in (None, SETTINGS[i % len(SETTINGS)].load)]
-        task = bar.add_task("A/A cells", total=len(wanted))
-        for i in wanted:
-            if time.monotonic() > end:
-                return
-            setting, seed = SETTINGS[i % len(SETTINGS)], i // len(SETTINGS)
-            bar.update(task, description=f"{setting.load}, threads={setting.threads}")
-            cell = bench.compose(*REQUEST, f"threads={setting.threads}", f"seed={seed}")
-            began = time.monotonic()
-            with _busy_core() if setting.load == "loaded" else contextlib.nullcontext():
-                row = bench.run(cell, results / setting.load, progress=lambda *_: None)
-            bar.advance(task)
-            if not row["reused"]:
-                took = span(time.monotonic() - began)
-                bar.console.print(f"{setting.load} threads={setting.threads} seed={seed} "
-                                  f"{_figures(row)} ({took})", highlight=False)  # fmt: skip
-            yield setting, row
+    for i in range(cells):
+        setting, seed = SETTINGS[i % len(SETTINGS)], i // len(SETTINGS)
+        if load not in (None, setting.load):
+            continue
+        if time.monotonic() > end:
+            return
+        cell = bench.compose(*REQUEST, f"threads={setting.threads}", f"seed={seed}")
+        with _busy_core() if setting.load == "loaded" else contextlib.nullcontext():
+            row = bench.run(cell, results / setting.load, progress=lambda *_: None)
+        if not row["reused"]:
+            where = f"{setting.load} threads={setting.threads} seed={seed}"
+            print(f"{i + 1} of {cells}: {where} {_figures(row)}", file=sys.stderr, flush=True)
+        yield setting, row
 
 
 @contextlib.contextmanager
