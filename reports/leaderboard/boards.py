@@ -58,24 +58,19 @@ class BoardEntry:
 
 @dataclass(frozen=True)
 class Board:
-    """`key` holds the columns BOARD; `how` is the evidence for the ranks, `about` the task, length
-    and metric of all rows, `setting` their model, data and machine; `lacks` says what was measured
-    of no row, `at_chance` that vanilla isn't clearly above chance, so that nothing is ranked.
-    `baseline` is vanilla where it has no row among the entries."""
+    """`key` holds the columns BOARD; `how` is the evidence for the ranks, `title` the task, length,
+    metric, model, data and machine of all rows; `lacks` names the figures that no row has,
+    `at_chance`: vanilla isn't clearly above chance, so that nothing is ranked. `baseline` is
+    vanilla where it has no row among the entries."""
 
     key: Mapping[str, Any]
     kind: str
     entries: list[BoardEntry]
     how: str
-    about: str
-    setting: str
+    title: str
     lacks: str = ""
     at_chance: bool = False
     baseline: BoardEntry | None = None
-
-    @property
-    def title(self) -> str:
-        return f"{self.about} · {self.setting}"
 
     @property
     def benchmark(self) -> str:
@@ -154,11 +149,10 @@ def _board(group: list[Row], several: Collection[str]) -> Board:
         entries.append(BoardEntry(row, label, rank, (latency, memory)))
     key = {name: group[0][name] for name in BOARD}
     how = ranking.how if ranking else ""
-    titles = _titles(group, several)
     vanilla = baseline(group)
     unranked = BoardEntry(vanilla, VANILLA, None, (False, False)) if vanilla else None
     ordered = sorted(entries, key=_place)
-    return Board(key, kind, ordered, how, *titles, lacks, at_chance, unranked)
+    return Board(key, kind, ordered, how, _title(group, several), lacks, at_chance, unranked)
 
 
 def _lacks(group: Sequence[Row]) -> str:
@@ -174,20 +168,18 @@ def _lacks(group: Sequence[Row]) -> str:
     return "" if quality and speed else f"no {' and no '.join(missing)} measured"
 
 
-def _titles(group: Sequence[Row], several: Collection[str]) -> tuple[str, str]:
-    """What the rows of a board share, in two parts (see Board). Columns that are the same on all
-    boards are left out; `several` are those that differ."""
+def _title(group: Sequence[Row], several: Collection[str]) -> str:
+    """The columns that the rows of a board share. Columns that are the same on all boards are left
+    out; `several` are those that differ."""
     row = group[0]
     metric = next((r["metric"] for r in group if r["metric"]), None)
     n = row["n_samples_planned"]
-    about = [
+    parts = [
         row["task"] or "no task",
         f"{row['length']:,} tokens" if row["length"] is not None else None,
         metric,
         f"seed {row['seed']}" if row["seed"] else None,
         NOT_RANKED if any(map(vanilla_at_chance, group)) else None,
-    ]
-    setting = [
         f"{row['model']}, {row['weights_kind']} weights",
         f"{row['data_source']} rows, " + ("all of them" if n is None else f"n = {n:,}"),
         f"{row['device']} {row['dtype']}",
@@ -197,8 +189,7 @@ def _titles(group: Sequence[Row], several: Collection[str]) -> tuple[str, str]:
         row["measure"] if "measure" in several else None,
         f"host {short_host(row['host_id'])}" if "host_id" in several else None,
     ]
-    first, rest = (" · ".join(str(p) for p in parts if p) for parts in (about, setting))
-    return first, rest
+    return " · ".join(str(part) for part in parts if part)
 
 
 def finite(value: float | None) -> float | None:

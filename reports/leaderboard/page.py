@@ -9,26 +9,26 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
-from reports.leaderboard.boards import ABOUT, KINDS, Board
+from bench.status import Status
+from reports.leaderboard.boards import ABOUT, KINDS, Board, finite
 from reports.leaderboard.machines import machines
-from reports.leaderboard.page_data import page_data
-from reports.leaderboard.text_tables import text_tables
+from reports.leaderboard.page_data import page_data, reach, short
+from reports.ratios import rounded
 from reports.rendering import inlined, render
-from reports.wording import ENDED
+from reports.rows import Row
+from reports.wording import AT_CHANCE, ENDED
 
 ASSETS = Path(__file__).parent / "assets"
 PARTS = "[0-9]-*.js"
 """The files of the page's script, which load.js unpacks."""
-GOAL_BYTES = 299_500
-"""Size of a page of 2,000 rows, with its script."""
-MIN_TABLES_BYTES = 60_000
-"""What the tables for readers without JavaScript may take at least."""
+PLAIN_HEAD = ("Method", "Quality", "Latency ÷ vanilla’s", "Memory ÷ vanilla’s")
+"""Columns of the table for readers without JavaScript."""
 
 
 def page(boards: Sequence[Board], summary: str) -> str:
@@ -45,11 +45,38 @@ def page(boards: Sequence[Board], summary: str) -> str:
         "script_source": Markup(f"{loader_source} {code_source}"), "code": Markup(packed(code)),
         "data": data, "summary": summary,
         "machines": machines(entry.row for board in boards for entry in board.entries),
-        "papers": content["papers"],
+        "papers": content["papers"], "plain_head": PLAIN_HEAD,
+        "plain": [(short(board.title), list(_plain_lines(board))) for board in boards],
     }  # fmt: skip
-    rest = len(render("leaderboard.html.j2", **parts, tables="").encode())
-    tables = text_tables(boards, max(MIN_TABLES_BYTES, GOAL_BYTES - rest))
-    return render("leaderboard.html.j2", **parts, tables=tables)
+    return render("leaderboard.html.j2", **parts)
+
+
+def _plain_lines(board: Board) -> Iterator[list[str]]:
+    """The cells of each entry, under PLAIN_HEAD; trailing empty cells are left out."""
+    for entry in (board.baseline, *board.entries):
+        if entry is not None:
+            row = entry.row
+            costs = (_cost(row["ratio"], row["verdict"], row["n_pairs"]), _cost(row["mem_ratio"]))
+            cells = [short(entry.label), _quality(row), *costs]
+            while not cells[-1]:
+                cells.pop()
+            yield cells
+
+
+def _quality(row: Row) -> str:
+    """The score with its interval; for a cell without a result, its status."""
+    value, width = finite(row["value"]), reach(row)
+    if row["status"] != Status.OK:
+        return ENDED.get(row["status"]) or str(row["status"])
+    if value is None:
+        return ""
+    sides = "" if width is None else f"±{width:.1f}"
+    return f"{value:.1f}{sides}{AT_CHANCE if row['at_chance'] else ''}"
+
+
+def _cost(ratio: float | None, verdict: str | None = None, pairs: int | None = None) -> str:
+    known = finite(ratio)
+    return "" if known is None else " ".join(filter(None, (rounded(known, pairs), verdict)))
 
 
 def packed(content: Any) -> str:

@@ -11,6 +11,5 @@ const unpacked = (id) => {
   document.body.append(script);
   start(await unpacked('data'));
 })().catch((error) => {
-  document.body.classList.add('plain');
-  document.getElementById('summary').append(` This browser can’t unpack the page’s data (${error.message}): only the tables below are readable.`);
+  document.getElementById('summary').append(` This browser can’t unpack the page’s data (${error.message}). With JavaScript off it shows a plain table.`);
 });

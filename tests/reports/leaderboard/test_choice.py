@@ -30,8 +30,6 @@ def test_boards_without_speed_or_quality_say_so_and_come_after_complete_ones(tmp
     assert [board.key["task"] for board in found] == ["qmsum", "contract_nli", "lra_text"]
     assert [board.kind for board in found] == ["official", *["official_partial"] * 2]
     assert [board.lacks for board in found] == ["", "no latency measured", "no quality measured"]
-    text = written(tmp_path, tmp_path / "p.html")
-    assert "exact_match – no latency measured" in " ".join(Tags(text).texts)
 
 
 @pytest.mark.parametrize("with_vanilla", [True, False])
@@ -52,7 +50,7 @@ def test_vanilla_is_on_a_board_without_its_row_as_it_was_measured_beside_others(
     assert (baseline["method"], baseline["value"]) == ("vanilla", beside["base_value"])
     assert baseline["lat_median_ns"] in {row.get("base_median_ns") for row in rows}
     text = written(tmp_path, tmp_path / "p.html")
-    assert f"<tr><td><td>vanilla<td>{beside['base_value']:.1f}" in text
+    assert f"<tr><td>vanilla<td>{beside['base_value']:.1f}" in text
     [data] = data_of(text)["boards"]
     assert data["vanilla"]["value"] == beside["base_value"] and "command" not in data["vanilla"]
     [full] = boards(stored(tmp_path / "full", small(**ONE)))
@@ -61,18 +59,9 @@ def test_vanilla_is_on_a_board_without_its_row_as_it_was_measured_beside_others(
 
 def test_a_decoders_boards_have_its_ratios(tmp_path):
     text = written(stored(tmp_path / "r", decoded_rows()), tmp_path / "p.html")
-    for head in ("Time per token", "Whole answer", "KV held", "KV read per token"):
-        assert f"<th scope=col>{head} ÷ vanilla’s" in text
-    lines = re.findall(r"<tr><td>[\d-]*<td>(.*?)(?=<tr|</table>)", text)
-    [kept] = [line for line in lines if "budget=0.5" in line]
-    [lost] = [line for line in lines if "budget=0.25" in line]
-    [vanilla] = [line for line in lines if "vanilla" in line]
-    assert "<td><b>0.800 faster</b><td><b>0.900 faster</b><td>0.500<td>0.500" in kept
-    assert "<td>0.600 faster<td>0.900 faster<td>0.250<td>0.250" in lost
-    assert vanilla.endswith("<td>1<td>1<td>1<td>1")
     columns = data_of(text)["rows"]
     assert sorted(columns["tpot"], key=str) == [0.6, 0.8, None] and 64 in columns["heldMib"]
-    assert "<th scope=col>KV held" not in written(stored(tmp_path / "o", small()), tmp_path / "o.h")
+    assert "tpot" not in data_of(written(stored(tmp_path / "o", small()), tmp_path / "o.h"))["rows"]
 
 
 def test_names_cannot_turn_the_writing_direction(tmp_path):
