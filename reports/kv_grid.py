@@ -8,7 +8,7 @@ from bench.status import Status, Verdict
 from bench.store.quality_verdict import vanilla_at_chance
 from reports import ratios
 from reports.looks import VANILLA, looks
-from reports.rendering import ResultGrid
+from reports.rendering import TextGrid
 from reports.rows import Row
 from reports.wording import ENDED, tokens_read
 
@@ -18,13 +18,13 @@ KEPT_POINTS = 5.0
 """A score that is at most so far below vanilla's counts as kept in the sentences."""
 
 
-def grid(rows: Iterable[Row]) -> ResultGrid | None:
+def grid(rows: Iterable[Row]) -> TextGrid | None:
     """A line for each length and method with its budget, vanilla first; None without rows."""
     found = [row for row in rows if row["status"] != Status.SKIPPED]
     order = list(looks(str(row["method"]) for row in found))
     found.sort(key=lambda row: (row["length"], order.index(str(row["method"]))))
     lines = [_line(row) for row in found]
-    return ResultGrid("", HEAD, lines, frozenset({0, 2, 5, 6, 7})) if lines else None
+    return TextGrid("", HEAD, lines, frozenset({0, 2, 5, 6, 7})) if lines else None
 
 
 def _line(row: Row) -> Sequence[str]:

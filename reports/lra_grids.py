@@ -11,11 +11,10 @@ from bench.store import columns
 from bench.store.over_seeds import over_seeds
 from bench.store.quality_arms import training_amount
 from bench.store.query import counting
+from reports.intervals import Measured, interval
 from reports.looks import VANILLA, looks
-from reports.papers.names import interval
 from reports.papers.printed import load_printed
-from reports.papers.verdicts import Measured
-from reports.rendering import ResultGrid
+from reports.rendering import TextGrid
 from reports.rows import Row
 from reports.wording import AT_CHANCE, ENDED, signed
 
@@ -34,7 +33,7 @@ PRINTED_IN = {"fourier": "Table 1", "lra": "README leaderboard"}
 """Papers that print accuracies on LRA → the table that has them; a later one goes first."""
 
 
-def scores(rows: Iterable[columns.Row]) -> list[ResultGrid]:
+def scores(rows: Iterable[columns.Row]) -> list[TextGrid]:
     """A table for each kind of weights: a line for each method, a column for each task."""
     records = over_seeds(row for row in rows if (row["recipe"] or "").startswith(RECIPES))
     records.sort(key=lambda record: len(record["seeds"]))  # the one of most seeds comes last
@@ -58,7 +57,7 @@ def at_published_length(rows: Iterable[Row]) -> list[Row]:
     return sorted(found, key=lambda row: row["created_utc"] or "")
 
 
-def published(rows: Iterable[Row]) -> list[ResultGrid]:
+def published(rows: Iterable[Row]) -> list[TextGrid]:
     """A table for each task at its published length: a line for each method, seed and kind of
     weights, of its newest row."""
     newest: dict[str, dict[tuple[str, ...], Row]] = {}
@@ -72,7 +71,7 @@ def published(rows: Iterable[Row]) -> list[ResultGrid]:
         methods = list(looks(method for _, method, _ in lines))
         keys = sorted(lines, key=lambda key: (kinds.index(key[0]), methods.index(key[1]), key[2]))
         texts = [_published_line(lines[key], printed) for key in keys]
-        grids.append(ResultGrid(caption, PUBLISHED_HEAD, texts))
+        grids.append(TextGrid(caption, PUBLISHED_HEAD, texts))
     return grids
 
 
@@ -109,7 +108,7 @@ def _printed() -> dict[tuple[str, str], str]:
     }
 
 
-def steps(rows: Iterable[Mapping[str, Any]], caption: str) -> ResultGrid:
+def steps(rows: Iterable[Mapping[str, Any]], caption: str) -> TextGrid:
     """Steps of training a second, and what a step takes of vanilla's time and memory, a column for
     each length."""
     cells = {(row["method"], row["length"]): row for row in rows}
@@ -123,14 +122,14 @@ def _grid(
     columns: Sequence[Any],
     title: Callable[[Any], str],
     text: Callable[[Any], str],
-) -> ResultGrid:
+) -> TextGrid:
     """A line for each method of the cells, by method and column, in the order of legends."""
     methods = list(looks(method for method, _ in cells))
     lines = [
         [method, *(text(cells[method, c]) if (method, c) in cells else NONE for c in columns)]
         for method in methods
     ]
-    return ResultGrid(caption, ["method", *map(title, columns)], lines)
+    return TextGrid(caption, ["method", *map(title, columns)], lines)
 
 
 def _score(record: Mapping[str, Any]) -> str:

@@ -7,9 +7,11 @@ markup; what is markup already is passed as `Markup`.
 from __future__ import annotations
 
 import base64
+import csv
 import hashlib
+import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,19 +36,24 @@ TEX = {
     "–": "--", "·": r"$\cdot$", "‡": r"$\ddagger$",
     "“": "``", "”": "''", "’": "'",
 }  # fmt: skip
+FORMULA = ("=", "+", "-", "@")
+"""A spreadsheet evaluates text that begins so."""
 BOLD = {"md": "**{}**", "tex": r"\textbf{{{}}}", "html": "<b>{}</b>"}
 LAST_LETTER = 0x250
 """Where the letters of European languages end: pdflatex has no others."""
 
 
 @dataclass(frozen=True)
-class ResultGrid:
-    """A table of text under a caption, as `aligned` takes it; `numbers` are right-aligned."""
+class TextGrid:
+    """Columns of text under a caption. `numbers` are the right-aligned columns; `verdicts` has one
+    entry for each line, or none; `faint` are lines whose score is at chance."""
 
     caption: str
     head: Sequence[str]
     lines: Sequence[Sequence[str]]
     numbers: frozenset[int] = frozenset()
+    verdicts: Sequence[str] = ()
+    faint: frozenset[int] = frozenset()
 
 
 class Strong(str):
@@ -120,9 +127,9 @@ def markdown_code(text: str) -> Markup:
     return Markup(f"{fence}{space}{line}{space}{fence}")
 
 
-def aligned(grid: Any) -> Markup:
-    """The `head` and `lines` of a grid as a Markdown table, its `numbers` right-aligned; columns
-    are padded to one width, so that it is readable in a terminal too."""
+def aligned(grid: TextGrid) -> Markup:
+    """The grid as a Markdown table without its caption. Columns are padded to one width, so that
+    it is readable in a terminal too."""
     lines = [[_escaped(text, "md") for text in line] for line in (grid.head, *grid.lines)]
     widths = [max(3, *map(len, column)) for column in zip(*lines, strict=True)]
     right = [i in grid.numbers for i in range(len(widths))]
@@ -143,6 +150,28 @@ def tex(text: str) -> Markup:
 def tex_breakable(text: str) -> Markup:
     """A command, which may be broken at its spaces."""
     return Markup(str(tex(text)).replace(" ", r" \allowbreak{}"))
+
+
+def csv_text(columns: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str:
+    """Records as CSV under a header; a column that a record lacks is left empty."""
+    into = io.StringIO()
+    writer = csv.DictWriter(into, columns, restval="", lineterminator="\n")
+    writer.writeheader()
+    for record in records:
+        writer.writerow({name: csv_field(value) for name, value in record.items()})
+    return into.getvalue()
+
+
+def csv_field(value: Any) -> Any:
+    """Numbers as they are; text on one line that no spreadsheet takes for a formula."""
+    if not isinstance(value, str):
+        return value
+    text = one_line(value)
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}" if text.startswith(FORMULA) else text
+    return text
 
 
 def inlined(text: str) -> tuple[Markup, str]:

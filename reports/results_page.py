@@ -25,7 +25,7 @@ from bench.units import counted
 from reports import kv_grid, lra_grids, ratios
 from reports.looks import VANILLA, looks
 from reports.papers.command import claims_text, paper_tables, papers_grid
-from reports.rendering import ResultGrid, render
+from reports.rendering import TextGrid, render
 from reports.rows import Row
 from reports.ruler import grids as ruler_grids
 from reports.ruler.scores import results as ruler_results
@@ -151,7 +151,7 @@ def _ordered(rows: Iterable[Row]) -> list[str]:
 # --- quickstart: every method on every task ----------------------------------------------------
 
 
-def _quickstart(rows: Sequence[Row]) -> ResultGrid:
+def _quickstart(rows: Sequence[Row]) -> TextGrid:
     """A line for each task and method."""
     tasks = list(dict.fromkeys(row["task"] for row in rows))
     methods = _ordered(rows)
@@ -159,7 +159,7 @@ def _quickstart(rows: Sequence[Row]) -> ResultGrid:
         rows, key=lambda row: (tasks.index(row["task"]), methods.index(str(row["method"])))
     )
     lines = [_quickstart_line(row) for row in ordered]
-    return ResultGrid("Quickstart", QUICKSTART_HEAD, lines, frozenset({1, 3, 4, 5, 7, 10, 11}))
+    return TextGrid("Quickstart", QUICKSTART_HEAD, lines, frozenset({1, 3, 4, 5, 7, 10, 11}))
 
 
 def _quickstart_line(row: Row) -> tuple[str, ...]:
@@ -241,7 +241,7 @@ def _trainings(rows: Sequence[Row]) -> list[str]:
 # --- frontier: every method at every length ----------------------------------------------------
 
 
-def _frontier(rows: Sequence[Row]) -> ResultGrid:
+def _frontier(rows: Sequence[Row]) -> TextGrid:
     """A line for each method and a column for each length at which one was measured."""
     measured = [row for row in rows if row["status"] != Status.SKIPPED]
     cells = {(row["method"], row["length"]): row for row in [*rows, *measured]}
@@ -250,7 +250,7 @@ def _frontier(rows: Sequence[Row]) -> ResultGrid:
         for length in sorted({row["length"] for row in measured})
     }
     first = rows[0]
-    return ResultGrid(
+    return TextGrid(
         f"{first['model']}, {first['device']} {first['dtype']}, "
         f"{counted(first['threads'], 'thread')}",
         ["method", *(f"{length:,} tokens" for length in beside)],

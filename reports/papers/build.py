@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from bench.status import Status
+from reports.intervals import mean
 from reports.papers import measured, objections, verdicts
 from reports.papers.definitions import Definition, PaperMethod, PaperMetric
 from reports.papers.measured import StoredRows
@@ -293,7 +294,7 @@ class _Builder:
             return replace(known, judgement=self._unmeasured(known, None, lacking, some))
         against = tuple(dict.fromkeys(o for part in parts for o in part.objections))
         at_chance = any(part.at_chance for part in parts)
-        average = Reading(verdicts.mean([part.measured for part in parts]), against, (), at_chance)
+        average = Reading(mean([part.measured for part in parts]), against, (), at_chance)
         judgement = self._judge(known, 0.0, average, lacking)
         return replace(
             known, judgement=judgement, measured=average.measured, objections=against,

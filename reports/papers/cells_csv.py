@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from reports.papers.bench_commands import cell_commands
 from reports.papers.table import PaperCell, PaperTable
-from reports.rendering import one_line
+from reports.rendering import csv_text
 
 COLUMNS = (
     "table", "part", "method", "model_size", "length", "settings", "task", "split", "metric",
@@ -19,21 +17,17 @@ COLUMNS = (
     "verdict", "reason", "objections", "row_id", "host_id", "published_hardware", "source", "flag",
     "command",
 )  # fmt: skip
-FORMULA = ("=", "+", "-", "@")
-"""A spreadsheet evaluates text that begins so."""
 
 
 def cells_csv(tables: Iterable[PaperTable]) -> str:
     """The cells of all tables under one header."""
-    into = io.StringIO()
-    writer = csv.DictWriter(into, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for table in tables:
-        commands = cell_commands(table)
-        for cell in table.cells:
-            record = _record(table, cell, commands.get(id(cell), ""))
-            writer.writerow({name: field(value) for name, value in record.items()})
-    return into.getvalue()
+    return csv_text(COLUMNS, (record for table in tables for record in _records(table)))
+
+
+def _records(table: PaperTable) -> Iterator[dict[str, Any]]:
+    commands = cell_commands(table)
+    for cell in table.cells:
+        yield _record(table, cell, commands.get(id(cell), ""))
 
 
 def _record(table: PaperTable, cell: PaperCell, command: str) -> dict[str, Any]:
@@ -56,15 +50,3 @@ def _record(table: PaperTable, cell: PaperCell, command: str) -> dict[str, Any]:
         "host_id": row.get("host_id"), "published_hardware": printed.hardware,
         "source": printed.source, "flag": printed.extra.get("flag"), "command": command,
     }  # fmt: skip
-
-
-def field(value: Any) -> Any:
-    """Numbers as they are; text on one line that no spreadsheet takes for a formula."""
-    if not isinstance(value, str):
-        return value
-    text = one_line(value)
-    try:
-        float(text)
-    except ValueError:
-        return f"'{text}" if text.startswith(FORMULA) else text
-    return text

@@ -11,11 +11,12 @@ from typing import Any
 
 from bench.status import Status
 from bench.store.longest_input import is_lower_bound, longest_input
+from reports.intervals import Measured
 from reports.papers import verdicts
 from reports.papers.measured import FUSED, UNFUSED
 from reports.papers.table import PaperCell, PaperTable
-from reports.papers.verdicts import Measured, PaperVerdict
-from reports.rendering import ResultGrid
+from reports.papers.verdicts import PaperVerdict
+from reports.rendering import TextGrid
 from reports.rows import Row
 
 FILE = Path(__file__).parents[1] / "claims.yaml"
@@ -165,9 +166,9 @@ def longest_inputs(rows: Iterable[Row]) -> list[Row]:
     return [r for r in rows if r["status"] == Status.OK and r.get("max_length_fit")]
 
 
-def claims_grid(found: Sequence[Finding]) -> ResultGrid:
+def claims_grid(found: Sequence[Finding]) -> TextGrid:
     """A numbered line for each claim."""
-    return ResultGrid("The papers' claims", HEAD, [_line(i, one) for i, one in enumerate(found, 1)])
+    return TextGrid("The papers' claims", HEAD, [_line(i, one) for i, one in enumerate(found, 1)])
 
 
 def commands(found: Sequence[Finding]) -> list[str]:

@@ -26,7 +26,7 @@ from reports.papers.printed import load_printed
 from reports.papers.table import PaperTable
 from reports.papers.verdicts import PaperVerdict
 from reports.papers.view import view
-from reports.rendering import ResultGrid, html_page, render
+from reports.rendering import TextGrid, html_page, render
 from reports.ruler import command as ruler
 from reports.ruler.scores import LLAMA2_7B_AT_4K
 
@@ -146,7 +146,7 @@ def paper_tables(folders: Sequence[Path]) -> list[PaperTable]:
     return list(_built(definitions, _rows(folders, definitions)))
 
 
-def papers_grid(tables: Iterable[PaperTable]) -> ResultGrid:
+def papers_grid(tables: Iterable[PaperTable]) -> TextGrid:
     """The number of printed cells of each paper, and of all, by verdict."""
     papers: dict[str, Counter[str]] = {}
     for table in tables:
@@ -158,7 +158,7 @@ def papers_grid(tables: Iterable[PaperTable]) -> ResultGrid:
         [paper, f"{counts.total():,}", *(f"{counts[word]:,}" for word in PaperVerdict)]
         for paper, counts in papers.items()
     ]
-    return ResultGrid("Printed cells", head, lines, frozenset(range(1, len(head))))
+    return TextGrid("Printed cells", head, lines, frozenset(range(1, len(head))))
 
 
 def _print_list(tables: Sequence[PaperTable], folders: Sequence[Path]) -> None:

@@ -15,8 +15,8 @@ from bench.status import Status
 from bench.store.quality_arms import comparison_text
 from bench.store.query import counting
 from bench.store.store import Store
+from reports.intervals import Measured, bounded_mean
 from reports.papers.to_unfused import PAIRED, Reading, whole_answer
-from reports.papers.verdicts import Measured, bounded_mean
 from reports.rows import Row
 
 UNFUSED, FUSED = "vanilla_eager", "vanilla"

@@ -1,12 +1,8 @@
-"""How metrics and figures are written."""
+"""How metrics and printed values are written."""
 
 from __future__ import annotations
 
-import math
-
 from reports.papers.printed import Printed
-from reports.papers.verdicts import Measured
-from reports.wording import AT_CHANCE
 
 METRICS = {
     "runtime_total_ms": "runtime, total",
@@ -40,25 +36,3 @@ def printed_text(printed: Printed) -> str:
     about = "≈ " if printed.approximate else ""
     long = printed.approximate and len(printed.text) > 5
     return f"{about}{f'{printed.value:.3g}' if long else printed.text}{unit}"
-
-
-def rounded(value: float, is_ratio: bool) -> str:
-    """A score in tenths of a point, a ratio in thousandths."""
-    return f"×{value:.3f}" if is_ratio else f"{value:.1f}"
-
-
-def interval(
-    measured: Measured | None, is_ratio: bool, at_chance: bool = False, comparison: str = ""
-) -> str:
-    """A figure, its interval and, against vanilla's score, the weights of both."""
-    if measured is None:
-        return ""
-    text = rounded(measured.value, is_ratio) + (AT_CHANCE if at_chance else "")
-    beside = f", {comparison}" if comparison else ""
-    if measured.lo is None or measured.hi is None:
-        return text + beside
-    lo, hi = (
-        "∞" if math.isinf(end) else rounded(end, is_ratio).lstrip("×")
-        for end in (measured.lo, measured.hi)
-    )
-    return f"{text} ({lo} … {hi}){beside}"

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from reports.intervals import Measured
 from reports.papers.definitions import Definition
 from reports.papers.printed import Printed
-from reports.papers.verdicts import Judgement, Measured, PaperVerdict
+from reports.papers.verdicts import Judgement, PaperVerdict
 from reports.rows import Row
 
 

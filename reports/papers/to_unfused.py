@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from bench.statistics import paired
 from bench.statistics.between_processes import student_t_quantile
-from reports.papers.verdicts import REPEATABILITY, Measured
+from reports.intervals import Measured
+from reports.papers.verdicts import REPEATABILITY
 from reports.rows import Row
 
 UNFUSED_MISSING = (

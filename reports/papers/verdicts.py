@@ -9,13 +9,14 @@ import math
 from enum import StrEnum
 from typing import NamedTuple
 
+from reports.intervals import Measured
+
 SCORE_POINTS = 2.0
 """Scores of a model trained again differ by about as much from seed to seed."""
 RATIO_FACTOR = 1.25
 """Ratios to vanilla of two machines: closer than a quarter is as good as hardware allows."""
 REPEATABILITY = 0.01
 """Peak memory is read once and repeats within 1 %."""
-Z = 1.959964
 
 
 class PaperVerdict(StrEnum):
@@ -35,16 +36,6 @@ class PaperVerdict(StrEnum):
     """A sweep passed the cell over, and its row says so."""
     CANNOT = "cannot"
     """It takes what isn't here: a system, data, a checkpoint, a setting, a printed number."""
-
-
-class Measured(NamedTuple):
-    """A figure and its 95 % interval; the ends are None where there is none. `n` is the number of
-    samples or of pairs, None of what is read once, as memory is."""
-
-    value: float
-    lo: float | None
-    hi: float | None
-    n: int | None = None
 
 
 class Judgement(NamedTuple):
@@ -89,22 +80,3 @@ def _verdict(middle: float, lo: float, hi: float, margin: float, tolerance: floa
     if (lo > margin or hi < -margin) and abs(middle) > reach:
         return PaperVerdict.DIFFERS
     return PaperVerdict.UNDECIDED
-
-
-def bounded_mean(value: float, n: int) -> Measured:
-    """A mean of `n` scores in 0…100 whose spread wasn't stored, with the widest interval that it
-    can have: Wilson's, for scores that are all 0 or 100."""
-    p, z2 = min(max(value / 100, 0.0), 1.0), Z * Z
-    centre = (p + z2 / (2 * n)) / (1 + z2 / n)
-    half = Z / (1 + z2 / n) * math.sqrt(p * (1 - p) / n + z2 / (4 * n * n))
-    return Measured(value, max(0.0, 100 * (centre - half)), min(100.0, 100 * (centre + half)), n)
-
-
-def mean(parts: list[Measured]) -> Measured:
-    """The mean of independent scores."""
-    value = sum(part.value for part in parts) / len(parts)
-    if any(part.lo is None or part.hi is None for part in parts):
-        return Measured(value, None, None)
-    below = math.hypot(*(part.value - (part.lo or 0.0) for part in parts)) / len(parts)
-    above = math.hypot(*((part.hi or 0.0) - part.value for part in parts)) / len(parts)
-    return Measured(value, value - below, value + above, sum(part.n or 0 for part in parts))

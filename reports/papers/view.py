@@ -10,11 +10,13 @@ from bench.request import plugins
 from bench.status import Status
 from bench.units import counted
 from reports import ratios
+from reports.intervals import interval, rounded
 from reports.papers.bench_commands import Labelled, commands, preparation
 from reports.papers.measured import SCORES, parameters
-from reports.papers.names import interval, metric_name, printed_text, rounded
+from reports.papers.names import metric_name, printed_text
 from reports.papers.table import LineKey, PaperCell, PaperTable
 from reports.papers.verdicts import RATIO_FACTOR, SCORE_POINTS, PaperVerdict
+from reports.rendering import TextGrid
 from reports.rows import Row
 from reports.wording import AT_CHANCE, signed
 
@@ -39,19 +41,6 @@ CHANCE_NOTE = (
     f"{AT_CHANCE}: this score, or one of those that it averages, isn't clearly above that of one "
     "constant answer: it is no evidence that the model reads its input."
 )
-
-
-@dataclass(frozen=True)
-class TextGrid:
-    """Columns of text. `numbers` are the right-aligned columns; `verdicts` has one entry for each
-    line, or none; `faint` are lines whose score is at chance."""
-
-    caption: str
-    head: tuple[str, ...]
-    lines: Sequence[tuple[str, ...]]
-    numbers: frozenset[int] = frozenset()
-    verdicts: Sequence[str] = ()
-    faint: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.store.store import Store
-from reports.papers.cells_csv import field
-from reports.rendering import html_page, render
+from reports.rendering import csv_text, html_page, render
 from reports.rows import Row
 from reports.ruler.grids import page
 from reports.ruler.scores import COLUMNS, SETTING, TASKS, Results, results
@@ -52,21 +49,11 @@ def summary(found: Sequence[Results]) -> str:
 def text(found: Sequence[Results], form: str, threshold: float) -> str:
     """The report in one format: md, tex, html or csv."""
     if form == "csv":
-        return _csv(found)
+        return csv_text(FIGURES, (record for one in found for record in _records(one)))
     pages = [page(one, threshold) for one in found]
     if form != "html":
         return render(f"ruler.{form}.j2", pages=pages)
     return html_page("ruler.html.j2", pages=pages)
-
-
-def _csv(found: Sequence[Results]) -> str:
-    into = io.StringIO()
-    writer = csv.DictWriter(into, FIGURES, restval="", lineterminator="\n")
-    writer.writeheader()
-    for one in found:
-        for record in _records(one):
-            writer.writerow({name: field(value) for name, value in record.items()})
-    return into.getvalue()
 
 
 def _records(found: Results) -> Iterator[dict[str, Any]]:

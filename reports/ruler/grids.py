@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from bench.host.host import short_host
 from bench.units import counted
+from reports.intervals import Measured, interval
 from reports.looks import VANILLA
-from reports.papers.names import interval
-from reports.papers.verdicts import Measured
-from reports.papers.view import TextGrid
+from reports.rendering import TextGrid
 from reports.ruler.scores import LLAMA2_7B_AT_4K, TASKS, Average, Results, Score
 from reports.wording import AT_CHANCE, ENDED, signed
 

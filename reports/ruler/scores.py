@@ -16,8 +16,8 @@ from bench.request import plugins
 from bench.status import Status
 from bench.store.quality_verdict import vanilla_at_chance
 from bench.store.query import counting, oldest_first
+from reports.intervals import Measured, mean
 from reports.looks import VANILLA, looks
-from reports.papers.verdicts import Measured, mean
 from reports.rows import Row
 
 BENCHMARK = "ruler"

@@ -1,9 +1,12 @@
-"""Reports read rows: none of their commands loads torch, a method or a task."""
+"""Which modules reports import: no torch, method or task, and tables know no figure and no page."""
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+
+import pytest
 
 from tests.conftest import ROOT
 from tests.reports import made
@@ -28,3 +31,18 @@ def test_reports_load_no_torch_and_no_method(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip().splitlines()[-1:] == ["set()"], done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("folder", "barred"),
+    [
+        ("papers", ("reports.figures", "reports.leaderboard", "reports.results_page")),
+        ("ruler", ("reports.figures", "reports.leaderboard", "reports.papers")),
+    ],
+)
+def test_tables_import_no_figure_and_no_page(folder, barred):
+    for path in (ROOT / "reports" / folder).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+                assert not [name for name in names if name.startswith(barred)], path

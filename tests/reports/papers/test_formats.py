@@ -13,7 +13,7 @@ import pytest
 from bench.cli.main import main
 from bench.store.store import Store
 from reports import rendering
-from reports.papers import cells_csv, command, printed
+from reports.papers import command, printed
 from tests import made
 
 HOSTILE = (
@@ -125,7 +125,8 @@ def test_hostile_text_is_no_formula_in_csv(hostile, tmp_path):
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_each_hostile_text_alone(text):
-    assert "\n" not in rendering.markdown(text) + rendering.tex(text) + str(cells_csv.field(text))
+    field = str(rendering.csv_field(text))
+    assert "\n" not in rendering.markdown(text) + rendering.tex(text) + field
     assert not re.search(r"(?<!\\)[|`*\[\]]", rendering.markdown(text))
     assert "<" not in rendering.markdown(text)
 

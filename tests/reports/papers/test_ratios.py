@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from reports.intervals import Measured
 from reports.papers import build, measured, verdicts
 from reports.papers.bench_commands import commands
 from reports.papers.to_unfused import PAGE_FAULTS
@@ -94,7 +95,7 @@ def test_too_few_pairs_are_told(judged):
 
 
 def test_what_is_read_once_has_no_pairs():
-    wide = verdicts.judge_ratio(0.5, 0.0, verdicts.Measured(0.5, 0.3, 0.8))
+    wide = verdicts.judge_ratio(0.5, 0.0, Measured(0.5, 0.3, 0.8))
     assert wide.verdict == "undecided" and "too wide to tell: ×1.25" in wide.reason
 
 
