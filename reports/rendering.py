@@ -46,7 +46,8 @@ LAST_LETTER = 0x250
 @dataclass(frozen=True)
 class TextGrid:
     """Columns of text under a caption. `numbers` are the right-aligned columns; `verdicts` has one
-    entry for each line, or none; `faint` are lines whose score is at chance."""
+    entry for each line, or none; `faint` are lines whose score is at chance; `note` is one line
+    under the grid."""
 
     caption: str
     head: Sequence[str]
@@ -54,6 +55,7 @@ class TextGrid:
     numbers: frozenset[int] = frozenset()
     verdicts: Sequence[str] = ()
     faint: frozenset[int] = frozenset()
+    note: str = ""
 
 
 class Strong(str):

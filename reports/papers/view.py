@@ -35,7 +35,7 @@ LEGEND = (
     f"factor of {RATIO_FACTOR:g} of a ratio; differs: the interval excludes the printed value and "
     "the measured one is outside that tolerance; undecided: measured, and neither; baseline: 1 by "
     "definition; no row yet: its command makes one; skipped: a sweep passed it over; cannot: what "
-    "it takes isn't here. The reason follows.",
+    "it takes isn't here; such cells are under their table. The reason follows.",
 )
 CHANCE_NOTE = (
     f"{AT_CHANCE}: this score, or one of those that it averages, isn't clearly above that of one "
@@ -175,7 +175,8 @@ def _short_text(cell: PaperCell | None) -> str:
 
 
 def _cell_grids(table: PaperTable, notes: _Notes) -> Iterator[TextGrid]:
-    """One grid for each task of each part, a line for each metric of each printed line."""
+    """One grid for each task of each part, a line for each metric of each printed line. Cells that
+    cannot be measured are in the note under it."""
     groups: dict[tuple[str, str], list[PaperCell]] = {}
     for cell in table.cells:
         groups.setdefault((cell.line.part, cell.printed.task), []).append(cell)
@@ -186,6 +187,8 @@ def _cell_grids(table: PaperTable, notes: _Notes) -> Iterator[TextGrid]:
         order = list(dict.fromkeys(cell.printed.metric for cell in cells))
         cells = sorted(cells, key=lambda cell: order.index(cell.printed.metric))
         split = next((cell.printed.split for cell in cells if cell.printed.split), "")
+        cannot = [cell for cell in cells if _cannot(cell)]
+        cells = [cell for cell in cells if not _cannot(cell)]
         yield TextGrid(
             " · ".join(filter(None, (part if several else "", task, split))),
             (*head, "verdict"),
@@ -193,21 +196,49 @@ def _cell_grids(table: PaperTable, notes: _Notes) -> Iterator[TextGrid]:
             frozenset(range(3, len(head))),
             [cell.verdict for cell in cells],
             frozenset(i for i, cell in enumerate(cells) if cell.at_chance),
+            _cannot_note(cannot, table, notes),
         )
+
+
+def _cannot(cell: PaperCell) -> bool:
+    return cell.verdict is PaperVerdict.CANNOT and cell.measured is None
+
+
+def _cannot_note(cells: Sequence[PaperCell], table: PaperTable, notes: _Notes) -> str:
+    """The cells with what is printed in them, grouped by the reason; empty without cells."""
+    reasons: dict[str, dict[str, list[str]]] = {}
+    for cell in cells:
+        label = _line_label(table, cell.line, True, True)
+        figure = f"{_metric(cell)} {_published(cell, notes)}"
+        reasons.setdefault(cell.reason, {}).setdefault(label, []).append(figure)
+    parts = []
+    for why, lines in reasons.items():
+        figures = "; ".join(f"{label}, {', '.join(some)}" for label, some in lines.items())
+        parts.append(f"cannot ({why}): {figures}.")
+    return " ".join(parts)
+
+
+def _metric(cell: PaperCell) -> str:
+    name = metric_name(cell.printed.metric)
+    return f"{name} (%)" if cell.printed.unit == "%" else name
+
+
+def _published(cell: PaperCell, notes: _Notes) -> str:
+    """The printed value, its ratio to vanilla where they differ, and the numbers of its notes."""
+    ratio = "" if cell.ratio in (None, cell.printed.value) else f" = ×{cell.ratio:.3f}"
+    return printed_text(cell.printed) + ratio + notes.mark(cell)
 
 
 def _cell_line(cell: PaperCell, table: PaperTable, notes: _Notes) -> tuple[str, ...]:
     line, definition = cell.line, table.definition
-    name = metric_name(cell.printed.metric)
     settings = dict(line.settings)
-    ratio = "" if cell.ratio in (None, cell.printed.value) else f" = ×{cell.ratio:.3f}"
     return (
-        f"{name} (%)" if cell.printed.unit == "%" else name,
+        _metric(cell),
         definition.method(line.method).label,
         line.size or cell.printed.params or "–",
         f"{line.length:,}" if line.length else "–",
         *(str(settings.get(setting, "–")) for setting in definition.settings),
-        printed_text(cell.printed) + ratio + notes.mark(cell),
+        _published(cell, notes),
         interval(cell.measured, cell.is_ratio, cell.at_chance, cell.comparison),
         _delta(cell),
         ": ".join(filter(None, (cell.verdict, cell.reason))),
