@@ -87,7 +87,12 @@ def _environment(form: str) -> Environment:
         keep_trailing_newline=True,
         finalize=lambda value: _escaped(value, form),
     )
-    environment.filters |= {"code": markdown_code, "breakable": tex_breakable, "aligned": aligned}
+    environment.filters |= {
+        "code": markdown_code,
+        "breakable": tex_breakable,
+        "aligned": aligned,
+        "listed": listed,
+    }
     return environment
 
 
@@ -141,6 +146,11 @@ def aligned(grid: TextGrid) -> Markup:
         for line in (lines[0], rule, *lines[1:])
     ]
     return Markup("\n".join(f"| {' | '.join(row)} |" for row in rows))
+
+
+def listed(lines: Iterable[str]) -> Markup:
+    """Lines as a list in Markdown."""
+    return Markup("\n".join(f"- {markdown(line)}" for line in lines))
 
 
 def tex(text: str) -> Markup:

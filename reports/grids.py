@@ -1,0 +1,120 @@
+"""Tables over stored rows, declared: their rows, lines and columns, and the text of a cell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bench.status import Status
+from reports.looks import looks
+from reports.rendering import TextGrid
+from reports.rows import Row
+
+NONE = "–"
+Where = Mapping[str, Any]
+"""Column → its value in the chosen rows, a tuple of such values, or a test of the value."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Tables of one kind.
+
+    title     the caption, from a row of the table
+    where     the rows that the tables have
+    each      columns: there is a table for each combination of their values
+    one_host  whether a table has the rows of one host alone (see `of_one_host`)
+    """
+
+    title: Callable[[Row], str] = lambda row: ""
+    where: Where = field(default_factory=dict)
+    each: tuple[str, ...] = ()
+    one_host: bool = False
+
+    def tables(self, rows: Iterable[Row]) -> list[tuple[TextGrid, list[Row]]]:
+        """Each table with its rows; none where no row is chosen."""
+        groups: dict[tuple[Any, ...], list[Row]] = {}
+        for row in chosen(rows, self.where):
+            groups.setdefault(tuple(row[name] for name in self.each), []).append(row)
+        found = groups.values()
+        kept = [of_one_host(group) if self.one_host else group for group in found]
+        return [(self.table(group), group) for group in kept if group]
+
+    def table(self, rows: Sequence[Row]) -> TextGrid:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid(Table):
+    """A line for each method, a column for each value of the column `column`, and `cell` is the
+    text of the last row that has both."""
+
+    column: str
+    cell: Callable[[Row], str]
+    head: Callable[[Any], str] = str
+
+    def table(self, rows: Sequence[Row]) -> TextGrid:
+        cells = {(row["method"], row[self.column]): row for row in rows}
+        values = sorted({value for _, value in cells})
+        lines = [
+            [m, *(self.cell(cells[m, v]) if (m, v) in cells else NONE for v in values)]
+            for m in looks(str(method) for method, _ in cells)
+        ]
+        return TextGrid(self.title(rows[0]), ["method", *map(self.head, values)], lines)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing(Table):
+    """A line for each row.
+
+    columns  head → text of a row
+    order    columns by which lines are sorted before their method: numbers rise, texts are in their
+             order of appearance
+    numbers  the right-aligned columns
+    """
+
+    columns: Mapping[str, Callable[[Row], str]]
+    order: tuple[str, ...] = ()
+    numbers: frozenset[int] = frozenset()
+
+    def table(self, rows: Sequence[Row]) -> TextGrid:
+        ranks: dict[str, list[Any]] = {}
+        for name in self.order:
+            values = list(dict.fromkeys(row[name] for row in rows))
+            ranks[name] = values if isinstance(values[0], str) else sorted(values)
+        ranks["method"] = list(looks(row["method"] for row in rows))
+
+        def place(row: Row) -> list[int]:
+            return [values.index(row[name]) for name, values in ranks.items()]
+
+        lines = [[text(row) for text in self.columns.values()] for row in sorted(rows, key=place)]
+        return TextGrid(self.title(rows[0]), list(self.columns), lines, self.numbers)
+
+
+def chosen(rows: Iterable[Row], where: Where) -> Iterator[Row]:
+    """The rows whose columns have these values."""
+    for row in rows:
+        if all(_fits(row[name], wanted) for name, wanted in where.items()):
+            yield row
+
+
+def _fits(value: Any, wanted: Any) -> bool:
+    if callable(wanted):
+        return bool(wanted(value))
+    return value in wanted if isinstance(wanted, tuple) else value == wanted
+
+
+def of_one_host(rows: Sequence[Row]) -> list[Row]:
+    """The rows of the host that measured most of them, of several the one that measured last. Rows
+    that a sweep skipped do not count."""
+    newest_first = sorted(rows, key=lambda row: row["created_utc"] or "", reverse=True)
+    # For equal counts most_common gives the host that it met first.
+    hosts = Counter(row["host_id"] for row in newest_first if row["status"] != Status.SKIPPED)
+    most = next((host for host, _ in hosts.most_common(1)), None)
+    return [row for row in rows if row["host_id"] == most]
+
+
+def tokens(length: int) -> str:
+    """The head of a column for a length."""
+    return f"{length:,} tokens"

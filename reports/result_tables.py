@@ -1,0 +1,390 @@
+"""The tables of docs/results.md over stored rows, and the sentences that summarise them."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any
+
+from bench.status import QualityComparison, Status, Verdict
+from bench.store.engine import ENGINE_ONLY, engine_only, own_engine
+from bench.store.over_seeds import over_seeds
+from bench.store.quality_arms import comparison, comparison_text, training_amount, training_text
+from bench.store.quality_verdict import vanilla_at_chance
+from bench.units import counted
+from reports import ratios
+from reports.grids import NONE, Grid, Listing, chosen, tokens
+from reports.intervals import Measured, interval
+from reports.looks import VANILLA, looks
+from reports.papers.printed import load_printed
+from reports.rendering import TextGrid
+from reports.rows import Row
+from reports.wording import AT_CHANCE, ENDED, signed, tokens_read
+
+VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON"}
+"""Instruction sets of a row → the vectors that they are of, widest first."""
+NOT_SKIPPED = tuple(status for status in Status if status != Status.SKIPPED)
+COMPARED: dict[str, Any] = {
+    "experiment": "quickstart",
+    "status": Status.OK,
+    "method": lambda method: method != VANILLA,
+}
+
+
+def host(row: Row) -> str:
+    """A row's machine and software. Processors of one name differ by their widest vectors."""
+    sets = (row["instruction_sets"] or "").split()
+    widest = next((f" ({name})" for flag, name in VECTORS.items() if flag in sets), "")
+    return (
+        f"{row['cpu_model']}{widest}, {row['virt']}, {counted(row['threads'], 'thread')}, "
+        f"torch {row['torch']}"
+    )
+
+
+def _text(name: str) -> Callable[[Row], str]:
+    return lambda row: str(row[name])
+
+
+def _number(value: float | None, digits: int, before: str = "") -> str:
+    return NONE if value is None else f"{before}{value:.{digits}f}"
+
+
+def _figure(row: Row, name: str, is_ratio: bool = False) -> str:
+    """A figure with its interval."""
+    prefix = "ratio_" if is_ratio else ""
+    value, lo, hi = row[name], row[f"{prefix}ci_lo"], row[f"{prefix}ci_hi"]
+    return NONE if value is None else interval(Measured(value, lo, hi), is_ratio)
+
+
+# --- quickstart: every method on every task ----------------------------------------------------
+
+
+def _latency(row: Row) -> str:
+    words = (_figure(row, "ratio", True), row["verdict"], engine_only(row))
+    return ratios.emphasised(row, " ".join(filter(None, words)))
+
+
+QUICKSTART = Listing(
+    where=COMPARED,
+    one_host=True,
+    columns={
+        "task": _text("task"),
+        "tokens read": tokens_read,
+        "method": _text("method"),
+        "n": _text("n_scored"),
+        "score": lambda row: _figure(row, "value") + f" {AT_CHANCE}" * bool(row["at_chance"]),
+        "vanilla's score": lambda row: _number(row["base_value"], 1),
+        "scores of": lambda row: comparison_text(row) or NONE,
+        "latency ÷ vanilla's": _latency,
+        "÷ exact, same engine": ratios.to_same_engine,
+        "kernel": ratios.kernel,
+        "memory ÷ vanilla's": lambda row: _number(row["mem_ratio"], 2, "×"),
+        "output error": lambda row: (
+            NONE if row["fid_rel_l2"] is None else f"{row['fid_rel_l2']:.3g}"
+        ),
+    },
+    order=("task",),
+    numbers=frozenset({1, 3, 4, 5, 7, 10, 11}),
+)
+
+
+def findings(rows: Sequence[Row]) -> list[str]:
+    """For each method, its verdicts and the range of its ratios and scores."""
+    methods = looks(str(row["method"]) for row in rows)
+    return [_finding(name, [row for row in rows if row["method"] == name]) for name in methods]
+
+
+def _finding(method: str, rows: Sequence[Row]) -> str:
+    verdicts = Counter(row["verdict"] for row in rows)
+    counts = ", ".join(
+        f"{verdict} on {verdicts[verdict]}" for verdict in Verdict if verdicts[verdict]
+    )
+    only = sum(bool(engine_only(row)) for row in rows)
+    parts = [
+        f"{ENGINE_ONLY}, or perhaps, on {only}" if only else "",
+        _range("latency", [row["ratio"] for row in rows if row["ratio"] is not None]),
+        _range("peak memory", [row["mem_ratio"] for row in rows if row["mem_ratio"] is not None]),
+        *_score_ranges(rows),
+    ]
+    return f"{method}, {counted(len(rows), 'task')}: {counts}; {', '.join(filter(None, parts))}."
+
+
+def _range(name: str, found: Sequence[float]) -> str:
+    return f"{name} ×{min(found):.2f} to ×{max(found):.2f}" if found else ""
+
+
+def _score_ranges(rows: Sequence[Row]) -> Iterator[str]:
+    """The range of the differences from vanilla's score, those of the same weights apart from those
+    of weights trained for each arm."""
+    both = [row for row in rows if None not in (row["value"], row["base_value"])]
+    for compared in sorted({comparison_text(row) for row in both}):
+        some = [r["value"] - r["base_value"] for r in both if comparison_text(r) == compared]
+        points = f"{signed(min(some))} to {signed(max(some))} points"
+        yield f"score {points} ({compared}, {counted(len(some), 'task')})"
+
+
+def trainings(rows: Iterable[Row]) -> list[str]:
+    """The trainings of the weights that were trained for each arm, as far as rows record them."""
+    own = [row for row in rows if comparison(row) == QualityComparison.TRAINED_EACH]
+    arms = [(row["model"], row["method"], row["training"]) for row in own]
+    arms += [(row["model"], VANILLA, row["base_training"]) for row in own]
+    return [
+        f"{model}, {method}: {training_text(training)}"
+        for model, method, training in sorted(dict.fromkeys(arms), key=str)
+        if training
+    ]
+
+
+# --- frontier: every method at every length ----------------------------------------------------
+
+
+def _frontier_cell(row: Row) -> str:
+    """Latency and memory against vanilla's, or how the cell ended."""
+    if row["status"] == Status.SKIPPED:
+        return "not measured"
+    if row["status"] != Status.OK:
+        return ENDED[str(row["status"])]
+    alone = _milliseconds(row["lat_median_ns"] or 0)
+    if row["method"] == VANILLA:
+        return alone
+    if row["ratio"] is None:
+        return f"{alone}, vanilla {ENDED.get(str(row['baseline_status']), 'not measured')}"
+    engine = own_engine(row)
+    own = f" ({ratios.to_same_engine(row, 2)} on {engine})" if engine else ""
+    return f"{ratios.to_vanilla(row, 2)}{own}, memory {_number(row['mem_ratio'], 2, '×')}"
+
+
+def _milliseconds(ns: float) -> str:
+    return f"{ns / 1e6:,.0f} ms"
+
+
+class _Frontier(Grid):
+    """A grid without columns for lengths at which every row was skipped. Vanilla without a row at a
+    length was timed next to the methods: its cell is the median of those times."""
+
+    def table(self, rows: Sequence[Row]) -> TextGrid:
+        measured = [*chosen(rows, {"status": NOT_SKIPPED})]
+        lengths = {row["length"] for row in measured}
+        skipped = [row for row in rows if row["length"] in lengths]
+        vanilla = [
+            {**row, "method": VANILLA, "status": Status.OK, "lat_median_ns": time}
+            for row in measured
+            if (time := _timed_beside(chosen(measured, {"length": row["length"]}))) is not None
+        ]
+        return super().table([*skipped, *vanilla, *measured])
+
+
+def _timed_beside(rows: Iterable[Row]) -> float | None:
+    times = [row["base_median_ns"] for row in rows if row["base_median_ns"]]
+    return statistics.median(times) if times else None
+
+
+FRONTIER = _Frontier(
+    title=lambda row: (
+        f"{row['model']}, {row['device']} {row['dtype']}, {counted(row['threads'], 'thread')}"
+    ),
+    where={"experiment": "frontier"},
+    each=("model",),
+    one_host=True,
+    column="length",
+    head=tokens,
+    cell=_frontier_cell,
+)
+
+# --- KV caches of a decoder --------------------------------------------------------------------
+
+KEPT_POINTS = 5.0
+"""A score that is at most so far below vanilla's counts as kept in the sentences."""
+
+
+def _cost(ratio: str, own: str, unit: float, text: str, verdict: str = "") -> Callable[[Row], str]:
+    """A ratio to vanilla with its verdict; of vanilla its own cost; empty for a failed cell."""
+
+    def cell(row: Row) -> str:
+        if row["status"] != Status.OK:
+            return ""
+        if row["method"] == VANILLA:
+            return text.format(row[own] / unit) if row[own] else NONE
+        words = (_number(row[ratio], 2, "×"), row[verdict] if verdict else "")
+        return NONE if row[ratio] is None else " ".join(filter(None, words))
+
+    return cell
+
+
+def _kv_score(row: Row) -> str:
+    if row["status"] != Status.OK:
+        return ENDED.get(str(row["status"]), str(row["status"]))
+    return _number(row["value"], 1)
+
+
+def _first_choice(row: Row) -> str:
+    if row["status"] != Status.OK or row["method"] == VANILLA:
+        return ""
+    agree = row["decode_top1_agree"]
+    return NONE if agree is None else f"{100 * agree:.0f} %"
+
+
+KV = Listing(
+    where={"experiment": "kv", "status": NOT_SKIPPED},
+    one_host=True,
+    columns={
+        "tokens read": tokens_read,
+        "method": _text("method"),
+        "score": _kv_score,
+        "time per token ÷ vanilla's": _cost(
+            "tpot_ratio", "tpot_ns", 1e6, "{:.2f} ms", "tpot_verdict"
+        ),
+        "first token ÷ vanilla's": _cost("ratio", "lat_median_ns", 1e6, "{:,.0f} ms", "verdict"),
+        "KV held ÷ vanilla's": _cost("kv_held_ratio", "kv_bytes_held", 1 << 20, "{:.1f} MiB"),
+        "KV read ÷ vanilla's": _cost(
+            "kv_read_ratio", "kv_bytes_read_per_token", 1 << 20, "{:.1f} MiB"
+        ),
+        "first choice equal": _first_choice,
+    },
+    order=("length",),
+    numbers=frozenset({0, 2, 5, 6, 7}),
+)
+
+
+def kv_findings(rows: Iterable[Row]) -> Iterator[str]:
+    """For each length, which caches keep vanilla's score, hold less, and decode faster. Rows for
+    which vanilla's score is at chance are left out."""
+    done = [
+        row for row in rows
+        if row["status"] == Status.OK and row["method"] != VANILLA and not vanilla_at_chance(row)
+    ]  # fmt: skip
+    for length in sorted({row["length"] for row in done}):
+        kept = [
+            row for row in chosen(done, {"length": length})
+            if row["value"] is not None and row["base_value"] is not None
+            and row["value"] >= row["base_value"] - KEPT_POINTS
+        ]  # fmt: skip
+        smaller = [row for row in kept if (row["kv_held_ratio"] or 1.0) < 0.9]
+        faster = [row for row in kept if row["tpot_verdict"] == Verdict.FASTER]
+        yield (
+            f"Length {length:,}: within {KEPT_POINTS:g} points of vanilla's score are "
+            f"{_names(kept)}; of these, less than nine tenths of vanilla's bytes hold "
+            f"{_names(smaller)}; faster for each new token are {_names(faster)}."
+        )
+
+
+def _names(rows: Sequence[Row]) -> str:
+    return ", ".join(str(row["method"]) for row in rows) or "none"
+
+
+# --- Long Range Arena --------------------------------------------------------------------------
+
+SMALL = tuple(f"lra_small_{task}" for task in ("text", "image", "listops", "pathfinder"))
+"""The recipes by which `make lra-small` trains."""
+WEIGHTS = {
+    "from-scratch": "Each method trained for itself",
+    "pretrained-swap": "The method in vanilla's weights",
+}
+WHOSE = {"from-scratch": "its own", "pretrained-swap": "vanilla's"}
+PRINTED_IN = {"fourier": "Table 1", "lra": "README leaderboard"}
+"""Papers that print accuracies on LRA → the table that has them; a later one goes first."""
+
+
+def seeds(rows: Iterable[Row]) -> list[Row]:
+    """The scores of the small encoders over seeds, those of most seeds last."""
+    small: Any = chosen(rows, {"recipe": SMALL, "weights_kind": tuple(WEIGHTS)})
+    kinds = list(WEIGHTS)
+    return sorted(
+        over_seeds(small),
+        key=lambda record: (kinds.index(record["weights_kind"]), len(record["seeds"])),
+    )
+
+
+def _score_over_seeds(record: Row) -> str:
+    """A mean with its spread, over how many seeds, and how many of these stayed at chance; of one
+    seed its score."""
+    count, at_chance = len(record["seeds"].split()), record["seeds_at_chance"]
+    mark = f" {AT_CHANCE}" if at_chance == count else ""
+    if count == 1:
+        return f"{record['mean']:.1f}{mark}"
+    some = f", {at_chance} at chance" if 0 < at_chance < count else ""
+    return f"{record['mean']:.1f} ± {record['sd']:.1f} ({count} seeds{some}){mark}"
+
+
+LRA_SCORES = Grid(
+    title=lambda record: WEIGHTS[record["weights_kind"]],
+    each=("weights_kind",),
+    column="task",
+    cell=_score_over_seeds,
+)
+
+
+def at_published_length(rows: Iterable[Row]) -> list[Row]:
+    """Scores on generated rows by the recipes that have their task's name: of each method, seed and
+    kind of weights the newest."""
+    where = {"data_source": "embedded", "weights_kind": tuple(WHOSE), "status": Status.OK}
+    found = [row for row in chosen(rows, where) if row["recipe"] == row["task"]]
+    found.sort(key=lambda row: row["created_utc"] or "")
+    names = ("task", "length", "weights_kind", "method", "seed")
+    newest = {tuple(row[name] for name in names): row for row in found}
+    return sorted(newest.values(), key=lambda row: [row[name] for name in names])
+
+
+def _difference(row: Row) -> str:
+    """From vanilla's score on the same rows, in points."""
+    if row["method"] == VANILLA or row["value_diff"] is None:
+        return NONE
+    points = signed(row["value_diff"], row["value_diff_ci_lo"], row["value_diff_ci_hi"])
+    return f"{points} {row['quality_verdict']}"
+
+
+@cache
+def _printed() -> dict[tuple[str, str], str]:
+    """Method and task → LRA's figure, or else that of the Fourier Transformer's paper."""
+    return {
+        (cell.method, f"lra_{cell.task}"): cell.text
+        for paper, table in PRINTED_IN.items()
+        for cell in load_printed(paper)
+        if cell.table == table
+    }
+
+
+def _own(text: Callable[[Row], str]) -> Callable[[Row], str]:
+    """A text about weights that were trained for the method."""
+    return lambda row: text(row) if row["weights_kind"] == "from-scratch" else NONE
+
+
+LRA_PUBLISHED = Listing(
+    title=lambda row: f"{row['task']} at {tokens(row['length'])}",
+    each=("task", "length"),
+    columns={
+        "method": _text("method"),
+        "weights": lambda row: WHOSE[str(row["weights_kind"])],
+        "seed": _text("seed"),
+        "accuracy": lambda row: interval(
+            Measured(row["value"], row["ci_lo"], row["ci_hi"]), False, row["at_chance"]
+        ),
+        "difference from vanilla": _difference,
+        "printed": _own(lambda row: _printed().get((row["method"], row["task"]), NONE)),
+        "training": _own(lambda row: training_amount(row["training"])),
+    },
+    order=("weights_kind",),
+)
+
+
+def _step(row: Row) -> str:
+    """Training steps a second, and the time and memory of a step over vanilla's."""
+    if row["status"] != Status.OK or not row["train_step_ns"]:
+        return ENDED.get(str(row["status"]), NONE)
+    alone = f"{1e9 / row['train_step_ns']:.3g}/s"
+    if row["train_ratio"] is None:
+        return alone
+    memory = _number(row["train_mem_ratio"], 2, "×")
+    return f"{alone}, ×{row['train_ratio']:.2f} {row['train_verdict']}, memory {memory}"
+
+
+LRA_STEPS = Grid(
+    title=host,
+    where={"experiment": "lra_table2"},
+    each=("host_id", "cpu_model", "instruction_sets", "virt", "threads", "torch"),
+    column="length",
+    head=tokens,
+    cell=_step,
+)

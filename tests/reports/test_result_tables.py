@@ -1,0 +1,186 @@
+"""The declared tables of docs/results.md, from made rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.status import Status, Verdict
+from bench.store.store import Store
+from reports import result_tables
+from reports.grids import Grid, Listing, chosen, of_one_host
+from tests import made as bench_made
+from tests.reports import made
+
+
+def the_table(tables, rows):
+    [(grid, _)] = tables.tables(rows)
+    return grid
+
+
+def test_rows_are_chosen_by_columns():
+    rows = [{"a": a, "b": b} for a in (1, 2, 3) for b in "xy"]
+    found = chosen(rows, {"a": (1, 3), "b": lambda letter: letter != "x"})
+    assert [*found] == [{"a": 1, "b": "y"}, {"a": 3, "b": "y"}]
+
+
+def test_a_grid_has_a_line_for_each_method_and_a_column_for_each_value():
+    rows = [{"method": m, "n": n, "v": f"{m}{n}", "one": 1} for m, n in (("b", 20), ("vanilla", 3))]
+    grid = Grid(column="n", cell=lambda row: row["v"], each=("one",))
+    assert the_table(grid, rows).lines == [["vanilla", "vanilla3", "–"], ["b", "–", "b20"]]
+    apart = Grid(column="n", cell=lambda row: row["v"], each=("method",))
+    assert len(apart.tables(rows)) == 2 and apart.tables([]) == []
+
+
+def test_a_listing_is_sorted_by_its_order_then_by_method():
+    rows = [{"method": m, "n": n} for m, n in (("vcc", 20), ("vanilla", 20), ("vcc", 3))]
+    columns = {"n": lambda row: str(row["n"]), "method": lambda row: row["method"]}
+    found = the_table(Listing(columns=columns, order=("n",)), rows)
+    assert found.lines == [["3", "vcc"], ["20", "vanilla"], ["20", "vcc"]]
+
+
+def test_a_table_is_of_the_host_that_measured_most_of_its_rows():
+    """Rows that a budget left out don't count; of equal counts the last measured does."""
+
+    def row(host: str, status: str, day: int) -> dict:
+        created = f"2026-01-{day:02}T00:00:00+00:00"
+        return {"host_id": host, "status": status, "created_utc": created}
+
+    left_out = [row("one", "skipped", 9)] * 3
+    found, older = [row("two", "ok", 5)] * 2, [row("three", "ok", 4)] * 2
+    assert of_one_host([*left_out, *older, *found]) == found
+    assert of_one_host([*found, *older, older[0]]) == [*older, older[0]]
+    assert of_one_host(left_out) == []
+
+
+# --- KV caches ---------------------------------------------------------------------------------
+
+
+def cell(method, **columns):
+    given = {"value": 100.0, "base_value": 100.0, "tpot_ratio": 0.8, "tpot_verdict": Verdict.FASTER,
+             "ratio": 1.1, "verdict": Verdict.SLOWER, "kv_held_ratio": 0.25, "kv_read_ratio": 0.2,
+             "decode_top1_agree": 0.5, "length": 2048, "experiment": "kv"}  # fmt: skip
+    return bench_made.full(method=method, **given | columns)
+
+
+VANILLA = {"tpot_ratio": None, "ratio": None, "tpot_ns": 2e6, "lat_median_ns": 50e6,
+           "kv_bytes_held": 3 << 20, "kv_bytes_read_per_token": 1 << 20}  # fmt: skip
+
+
+def test_each_cache_has_a_line():
+    rows = [
+        cell("snapkv·0.25", tokens_seen_mean=1296.6),
+        cell("vanilla", **VANILLA),
+        cell("kivi·2", tpot_ratio=None, decode_top1_agree=None),
+        cell("h2o·0.25", status=Status.ERROR),
+        cell("tova·0.25", length=8192, status=Status.SKIPPED),
+    ]
+    grid = the_table(result_tables.KV, rows)
+    assert grid.lines[0][1] == "vanilla" and len(grid.lines) == 4
+    lines = {line[1]: line[2:] for line in grid.lines}
+    assert lines["vanilla"] == ["100.0", "2.00 ms", "50 ms", "3.0 MiB", "1.0 MiB", ""]
+    assert lines["snapkv·0.25"] == [
+        "100.0", "×0.80 faster", "×1.10 slower", "×0.25", "×0.20", "50 %"
+    ]  # fmt: skip
+    assert lines["kivi·2"][1] == lines["kivi·2"][5] == "–"
+    assert lines["h2o·0.25"][0] == "failed"
+    assert {line[0] for line in grid.lines} == {"2,048", "1,297 of 2,048"}
+    assert result_tables.KV.tables([]) == []
+
+
+def test_the_sentence_names_the_caches_that_keep_the_score():
+    rows = [
+        cell("vanilla", **VANILLA),
+        cell("snapkv·0.25"),
+        cell("h2o·0.25", value=60.0),
+        cell("quest·0.25", kv_held_ratio=1.0, tpot_verdict=Verdict.UNDECIDED),
+    ]
+    (sentence,) = result_tables.kv_findings(rows)
+    assert sentence == (
+        "Length 2,048: within 5 points of vanilla's score are snapkv·0.25, quest·0.25; of these, "
+        "less than nine tenths of vanilla's bytes hold snapkv·0.25; faster for each new token are "
+        "snapkv·0.25."
+    )
+
+
+def test_no_sentence_where_vanilla_is_at_chance():
+    low = {"value": 6.0, "base_value": 6.0, "base_ci_lo": 0.0, "chance": 0.6}
+    rows = [cell("vanilla", **VANILLA), cell("snapkv·0.25", **low)]
+    assert not [*result_tables.kv_findings(rows)]
+
+
+# --- LRA ---------------------------------------------------------------------------------------
+
+
+def row_of(**changes):
+    [row] = made.rows(tasks=("lra_text",), lengths=(256,), devices=("cpu",), methods=("vanilla",),
+                      kinds=(("local", "finetuned"),))  # fmt: skip
+    own = {"weights_kind": "from-scratch", "recipe": "lra_small_text", "at_chance": False}
+    return {**row, **own, "status": "ok", "quality_verdict": None, **changes}
+
+
+def seeds(method, *values, **changes):
+    return [
+        row_of(
+            method=method, seed=seed, value=value, cell_key=f"{method}{seed}{changes}", **changes
+        )
+        for seed, value in enumerate(values)
+    ]
+
+
+def test_scores_are_means_over_seeds(tmp_path):
+    rows = [
+        *seeds("vanilla", 80.0, 82.0),
+        *seeds("luna", 50.0, at_chance=True),
+        *seeds("linformer", 80.0),
+        row_of(method="linformer", seed=1, value=50.0, cell_key="linformer1", at_chance=True),
+        *seeds("mra", 70.0, weights_kind="pretrained-swap"),
+        *seeds("vcc", 99.0, recipe="lra_text"),
+    ]
+    Store(tmp_path).append({**row, "row_id": row["cell_key"]} for row in rows)
+    records = result_tables.seeds(Store(tmp_path).rows().to_pylist())
+    (own, _), (swapped, _) = result_tables.LRA_SCORES.tables(records)
+    assert own.caption == "Each method trained for itself" and own.head == ["method", "lra_text"]
+    assert own.lines == [
+        ["vanilla", "81.0 ± 1.4 (2 seeds)"],
+        ["linformer", "65.0 ± 21.2 (2 seeds, 1 at chance)"],
+        ["luna", "50.0 ‡"],
+    ]
+    assert swapped.lines == [["mra", "70.0"]]
+
+
+def test_scores_at_the_published_length_stand_beside_the_printed_ones():
+    own = {"task": "lra_listops", "recipe": "lra_listops", "length": 2000, "seed": 0}
+    own |= {"data_source": "embedded", "training": '{"steps": 5000, "hours": 2}'}
+    own |= {"value": 36.0, "ci_lo": 34.0, "ci_hi": 38.0}
+    less = {"value_diff": -1.5, "value_diff_ci_lo": -2.5, "value_diff_ci_hi": -0.5}
+    less |= {"quality_verdict": "lower", "cell_key": "linformer"}
+    swapped = less | {"weights_kind": "pretrained-swap", "method": "bigbird", "cell_key": "swap"}
+    rows = [
+        row_of(**own, **swapped),
+        row_of(**own, **less, method="linformer"),
+        row_of(**own, cell_key="vanilla"),
+        row_of(**own | {"recipe": "lra_small_listops"}, method="luna", cell_key="small"),
+    ]
+    grid = the_table(result_tables.LRA_PUBLISHED, result_tables.at_published_length(rows))
+    assert grid.caption == "lra_listops at 2,000 tokens"
+    score, difference = "36.0 (34.0 … 38.0)", "−1.5 (−2.5 … −0.5) lower"
+    assert grid.lines == [
+        ["vanilla", "its own", "0", score, "–", "36.37", "5,000 steps, 2.0 h"],
+        ["linformer", "its own", "0", score, difference, "35.70", "5,000 steps, 2.0 h"],
+        ["bigbird", "vanilla's", "0", score, difference, "–", "–"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("columns", "text"),
+    [
+        ({"train_step_ns": 100_000_000, "train_ratio": None}, "10/s"),
+        ({"train_step_ns": 50_000_000, "train_ratio": 0.5, "train_verdict": "faster",
+          "train_mem_ratio": 0.25}, "20/s, ×0.50 faster, memory ×0.25"),
+        ({"status": "oom_host"}, "out of memory"),
+    ],
+)  # fmt: skip
+def test_a_step_is_told_beside_vanillas(columns, text):
+    row = bench_made.full(method="luna", length=1024, experiment="lra_table2", **columns)
+    grid = the_table(result_tables.LRA_STEPS, [row])
+    assert grid.head == ["method", "1,024 tokens"] and grid.lines == [["luna", text]]
