@@ -98,7 +98,7 @@ def percent(panel: pd.DataFrame) -> bool:
 def legend(rows: FigureRows, panels: list[pd.DataFrame]) -> list[sheet.LegendEntry]:
     """The methods of the panels, in their order."""
     names = {name for panel in panels for name in panel["method"]}
-    ranked = sorted(names, key=lambda name: rows.looks[name].rank)
+    ranked = sorted(names, key=lambda name: (rows.looks[name].rank, name))
     return [(sheet.mark(rows.looks[name]), style.tidy(name)) for name in ranked]
 
 

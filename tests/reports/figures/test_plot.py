@@ -13,7 +13,7 @@ from bench.store.store import Store
 from reports.figures import published, style
 from reports.figures.catalogue import figures
 from reports.figures.cells import load
-from reports.figures.kinds import by_length, iso_cost, lra, pareto
+from reports.figures.kinds import by_length, lra, over_parameter, pareto
 from reports.figures.sheet import FORMATS, save
 from reports.figures.ticks import score_axis, thousands
 from reports.looks import looks
@@ -71,12 +71,13 @@ def test_two_models_stand_at_the_bytes_of_their_caches(tmp_path):
                                    ("vanilla", "large", 8), ("vanilla", "small", 2))
     ]  # fmt: skip
     both = load(store(tmp_path / "both", rows))
-    (panel,) = iso_cost.panels(both, iso_cost.HELD)
-    assert sorted(panel["kv_bytes_held"] / (1 << 20)) == [1, 2, 2, 8]
-    drawn = iso_cost.held(both, 2)
+    drawn = over_parameter.held(both, 2)
+    axes = Figure().add_subplot()
+    labels = drawn.panels[0].paint(axes)
+    assert sorted(x for _, x, _ in labels) == [1, 2, 2, 8]
     assert [text for _, text in drawn.legend] == ["large", "small"]
-    assert iso_cost.read(both, 2) is None, "no bytes were read"
-    assert iso_cost.held(load(store(tmp_path / "one", rows[::2])), 2) is None
+    assert over_parameter.read(both, 2) is None, "no bytes were read"
+    assert over_parameter.held(load(store(tmp_path / "one", rows[::2])), 2) is None
 
 
 def test_absolute_costs_are_drawn_where_vanilla_did_not_fit(tmp_path):
