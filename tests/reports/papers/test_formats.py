@@ -13,7 +13,6 @@ import pytest
 from bench.cli.main import main
 from bench.store.store import Store
 from reports import rendering
-from reports.papers import command, printed
 from tests import made
 
 HOSTILE = (
@@ -224,19 +223,6 @@ def test_rows_of_a_newer_schema_and_torn_files_are_named_and_set_aside(
     assert any("newer: schema 99" in line for line in lines)
     assert any("rows-torn.parquet: torn" in line for line in lines)
     assert all(line.startswith("bench: set aside") for line in lines)
-
-
-def test_a_wrong_published_cell_is_one_line(capsys, tmp_path, monkeypatch):
-    import shutil
-
-    folder = shutil.copytree(printed.FOLDER, tmp_path / "published")
-    text = (folder / "vcc.csv").read_text().replace(",ms,", ",s,", 1)
-    (folder / "vcc.csv").write_text(text)
-    load = printed.load_printed
-    monkeypatch.setattr(command, "load_printed", lambda paper: load(paper, folder))
-    code, _, err = run(capsys, "vcc_table1", "--results", tmp_path)
-    assert code == 2
-    assert "published/vcc.csv:2: unit is 's', expected 'ms' for runtime_total_ms" in err
 
 
 def test_a_score_at_chance_is_marked_in_every_format(tmp_path):
