@@ -285,6 +285,11 @@ def _vanilla_params(frame: pd.DataFrame) -> str:
     return str(own.mode().iloc[0]) if len(own) else "{}"
 
 
+def failures(panel: pd.DataFrame, cost: str) -> pd.DataFrame:
+    """The cells that ended before their cost, a column, was known."""
+    return panel[panel["failed"].notna() & panel[cost].isna()]
+
+
 def records(panel: pd.DataFrame) -> Iterator[Any]:
     """Each cell, with its columns as attributes."""
     return iter(panel.itertuples())

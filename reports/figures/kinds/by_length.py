@@ -12,7 +12,7 @@ import pandas as pd
 
 from reports.figures import captions, sheet, style, ticks
 from reports.figures.catalogue import figure
-from reports.figures.cells import FigureRows
+from reports.figures.cells import FigureRows, failures
 from reports.figures.statistics import Interval, crossover, held_out, power_law
 from reports.looks import VANILLA
 
@@ -43,25 +43,7 @@ MOST_LINES = 14
 """A longer table would be longer than its plot."""
 
 
-@figure(
-    "latency_by_length",
-    "latency against length",
-    "one method at two lengths or more, in one setting",
-)
-def latency(rows: FigureRows, most: int) -> sheet.Plot | None:
-    return _plot(rows, most, LATENCY)
-
-
-@figure(
-    "memory_by_length",
-    "peak memory against length",
-    "one method at two lengths or more, in one setting",
-)
-def memory(rows: FigureRows, most: int) -> sheet.Plot | None:
-    return _plot(rows, most, MEMORY)
-
-
-def _plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
+def plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
     some = at_lengths(rows, cost)
     if not some:
         return None
@@ -75,7 +57,7 @@ def _plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
         )
         for p in drawn
     ]
-    legend = captions.failures(how for p in drawn for how in failures(p, cost)["failed"])
+    legend = captions.failures(how for p in drawn for how in failures(p, cost.column)["failed"])
     note = "Exponent: power law through all lengths, with its 95 % interval."
     if any(predicts(rows, panel, cost) for panel in drawn):
         legend.append((sheet.mark(None, "hollow", ":"), "predicted"))
@@ -90,6 +72,15 @@ def _plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
         "interval."
     )
     return sheet.Plot(panels, 2, 2.0, legend, note, len(some) - most)
+
+
+for _cost in (LATENCY, MEMORY):
+    _name = _cost.label.partition(",")[0]
+    figure(
+        f"{_name.split()[-1]}_by_length",
+        f"{_name} against length",
+        "one method at two lengths or more, in one setting",
+    )(partial(plot, cost=_cost))
 
 
 def at_lengths(rows: FigureRows, cost: Cost) -> Sequence[pd.DataFrame]:
@@ -114,11 +105,6 @@ def means(cells: pd.DataFrame, column: str) -> pd.Series[float]:
     """By length, the geometric mean of what was measured there."""
     found = cells.groupby("length")[column].apply(lambda y: math.exp(np.log(y).mean()))
     return cast("pd.Series[float]", found)
-
-
-def failures(panel: pd.DataFrame, cost: Cost) -> pd.DataFrame:
-    """The cells that ended before their cost was known."""
-    return panel[panel["failed"].notna() & panel[cost.column].isna()]
 
 
 def measured(
@@ -213,7 +199,7 @@ def ends(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> list[End]:
     return list(
         dict.fromkeys(
             (name, length, how)
-            for name, _, cells in rows.arms(failures(panel, cost))
+            for name, _, cells in rows.arms(failures(panel, cost.column))
             for length, how in zip(cells["length"], cells["failed"], strict=True)
         )
     )

@@ -13,7 +13,7 @@ import pandas as pd
 from reports import looks
 from reports.figures import captions, sheet, style, ticks
 from reports.figures.catalogue import figure
-from reports.figures.cells import FigureRows, interval, records, spread
+from reports.figures.cells import FigureRows, failures, interval, records, spread
 from reports.figures.statistics import Interval, ParetoPoint, Standing, standings
 from reports.looks import VANILLA
 
@@ -26,38 +26,39 @@ KIND: dict[Standing, str] = {"front": "filled", "open": "pale", "dominated": "ho
 
 
 class Cost(NamedTuple):
-    """What stands on the horizontal axis: `ratio` to vanilla, or `absolute` where vanilla has no
-    figure to divide by."""
+    """The horizontal axis of the figure pareto_`name`: `ratio` to vanilla, or `absolute` where
+    vanilla has no figure to divide by. `needs` is the part of a row that has it."""
 
+    name: str
+    text: str
+    needs: str
     ratio: str
     absolute: str
-    ratio_label: str
-    absolute_label: str
+    label: str
+    unit: str
     scale: float
 
     @property
     def is_time(self) -> bool:
-        return self.absolute.endswith("_ns")
+        return self.unit == "ms"
 
 
-LATENCY = Cost(
-    "ratio", "lat_median_ns", "latency / vanilla's", "latency, ms (vanilla has none)", 1e-6
-)
+MIB = 1 / (1 << 20)
+LATENCY = Cost("latency", "latency", "latency", "ratio", "lat_median_ns", "latency", "ms", 1e-6)
 MEMORY = Cost(
-    "mem_ratio", "peak_bytes", "peak memory / vanilla's", "peak memory, MiB (vanilla has none)",
-    1 / (1 << 20),
-)  # fmt: skip
+    "memory", "peak memory", "memory", "mem_ratio", "peak_bytes", "peak memory", "MiB", MIB
+)
 TPOT = Cost(
-    "tpot_ratio", "tpot_ns", "time per output token / vanilla's",
-    "time per output token, ms (vanilla has none)", 1e-6,
+    "tpot", "the time per output token", "decoding", "tpot_ratio", "tpot_ns",
+    "time per output token", "ms", 1e-6,
 )  # fmt: skip
 KV_HELD = Cost(
-    "kv_held_ratio", "kv_bytes_held", "KV bytes held / vanilla's",
-    "KV cache, MiB (vanilla has none)", 1 / (1 << 20),
+    "kv_held", "the bytes that the KV cache holds", "decoding", "kv_held_ratio", "kv_bytes_held",
+    "KV bytes held", "MiB", MIB,
 )  # fmt: skip
 KV_READ = Cost(
-    "kv_read_ratio", "kv_bytes_read_per_token", "KV bytes read for a token / vanilla's",
-    "KV read for a token, MiB (vanilla has none)", 1 / (1 << 20),
+    "kv_read", "the KV bytes read for each new token", "decoding", "kv_read_ratio",
+    "kv_bytes_read_per_token", "KV bytes read for a token", "MiB", MIB,
 )  # fmt: skip
 
 
@@ -69,52 +70,7 @@ class Dot(NamedTuple):
     standing: Standing
 
 
-@figure(
-    "pareto_latency",
-    "quality against latency, with the Pareto front",
-    "two methods with quality and latency at one length, in one setting",
-)
-def latency(rows: FigureRows, most: int) -> sheet.Plot | None:
-    return _plot(rows, most, LATENCY)
-
-
-@figure(
-    "pareto_memory",
-    "quality against peak memory, with the Pareto front",
-    "two methods with quality and memory at one length, in one setting",
-)
-def memory(rows: FigureRows, most: int) -> sheet.Plot | None:
-    return _plot(rows, most, MEMORY)
-
-
-@figure(
-    "pareto_tpot",
-    "quality against the time per output token, with the Pareto front",
-    "two methods with quality and decoding at one length, in one setting",
-)
-def tpot(rows: FigureRows, most: int) -> sheet.Plot | None:
-    return _plot(rows, most, TPOT)
-
-
-@figure(
-    "pareto_kv_held",
-    "quality against the bytes that the KV cache holds, with the Pareto front",
-    "two methods with quality and decoding at one length, in one setting",
-)
-def kv_held(rows: FigureRows, most: int) -> sheet.Plot | None:
-    return _plot(rows, most, KV_HELD)
-
-
-@figure(
-    "pareto_kv_read",
-    "quality against the KV bytes read for each new token, with the Pareto front",
-    "two methods with quality and decoding at one length, in one setting",
-)
-def kv_read(rows: FigureRows, most: int) -> sheet.Plot | None:
-    return _plot(rows, most, KV_READ)
-
-
-def _plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
+def plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
     scored = rows.cells[rows.cells["value"].notna() | rows.cells["failed"].notna()]
     # Methods (and variants) that have both figures.
     both = scored["value"].notna() & scored[cost.absolute].notna()
@@ -132,7 +88,7 @@ def _plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
             ("hollow", "significantly dominated"),
         )
     ]
-    legend += captions.failures(how for p in drawn for how in failures(p, cost)["failed"])
+    legend += captions.failures(how for p in drawn for how in failures(p, cost.absolute)["failed"])
     bars = (
         "Bars: 95 % intervals, dotted where they have no bound."
         if cost.is_time
@@ -145,6 +101,14 @@ def _plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
     if any(map(constant, drawn)):
         legend.append((sheet.dashed(looks.GREY, ":"), "best constant answer"))
     return sheet.Plot(panels, 2, 2.1, legend, note, len(some) - most)
+
+
+for _cost in (LATENCY, MEMORY, TPOT, KV_HELD, KV_READ):
+    figure(
+        f"pareto_{_cost.name}",
+        f"quality against {_cost.text}, with the Pareto front",
+        f"two methods with quality and {_cost.needs} at one length, in one setting",
+    )(partial(plot, cost=_cost))
 
 
 def dots(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> tuple[list[Dot], bool]:
@@ -163,7 +127,7 @@ def dots(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> tuple[list[Dot], 
                 if name == VANILLA
                 else interval(cell, "value_diff", "value_diff_ci_lo", "value_diff_ci_hi")
             )
-            found.append((name, label, _cost(cell, cost, column), quality, gain))
+            found.append((name, label, _price(cell, cost, column), quality, gain))
     # Differences to vanilla on the same samples have narrower intervals than scores.
     paired = all(not math.isnan(gain.value) for *_, gain in found)
     points = [
@@ -176,7 +140,7 @@ def dots(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> tuple[list[Dot], 
     return [Dot(*one[:4], where) for one, where in zip(found, stand, strict=True)], ratio
 
 
-def _cost(cell: Any, cost: Cost, column: str) -> Interval:
+def _price(cell: Any, cost: Cost, column: str) -> Interval:
     if cost.is_time and column == cost.ratio:
         return interval(cell, column, f"{column}_ci_lo", f"{column}_ci_hi")
     value = float(getattr(cell, column)) * (cost.scale if column == cost.absolute else 1)
@@ -207,13 +171,15 @@ def paint(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list
     low = min(d.cost.value for d in points)
     high = max(d.cost.value for d in points)
     room = (high / low) ** 0.12 * 1.15
-    limits = (low / room, high * room * (1.25 if len(failures(panel, cost)) else 1))
+    limits = (low / room, high * room * (1.25 if len(failures(panel, cost.absolute)) else 1))
     for dot in points:
         look = rows.looks[dot.method]
         _bars(axes, dot, look.color, limits, bars=cost.is_time and ratio)
         sheet.points(axes, dot.cost.value, dot.quality.value, look, KIND[dot.standing])
     ticks.log_axis(axes, "x", *limits)
-    axes.set_xlabel(cost.ratio_label if ratio else cost.absolute_label)
+    axes.set_xlabel(
+        f"{cost.label} / vanilla's" if ratio else f"{cost.label}, {cost.unit} (vanilla has none)"
+    )
     axes.set_ylabel(captions.quality(panel))
     if level := constant(panel):
         axes.axhline(level, color=looks.GREY, linewidth=0.8, linestyle=":", zorder=1)
@@ -243,7 +209,7 @@ def _failures(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> 
     """Methods with no cost stand at the right edge, once however many seeds: at their mean quality
     where that was measured, else one above the other from the bottom."""
     ended: dict[tuple[str, str], list[float]] = {}
-    for name, _, cells in rows.arms(failures(panel, cost)):
+    for name, _, cells in rows.arms(failures(panel, cost.absolute)):
         for how, value in zip(cells["failed"], cells["value"], strict=True):
             ended.setdefault((name, how), []).extend([value] if pd.notna(value) else [])
     unscored = [one for one, values in ended.items() if not values]
@@ -261,8 +227,3 @@ def _failures(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> 
 def constant(panel: pd.DataFrame) -> float | None:
     """The score of the best answer that needs no reading, where a score isn't clearly above it."""
     return None if (low := panel[panel["at_chance"].eq(True)]).empty else float(low["chance"].max())
-
-
-def failures(panel: pd.DataFrame, cost: Cost) -> pd.DataFrame:
-    """The cells that ended before their cost was known."""
-    return panel[panel["failed"].notna() & panel[cost.absolute].isna()]

@@ -12,7 +12,7 @@ from bench.request.plugins import ROOT
 from bench.store.store import Store
 from reports.figures import published, style
 from reports.figures.catalogue import figures
-from reports.figures.cells import load
+from reports.figures.cells import failures, load
 from reports.figures.kinds import by_length, lra, over_parameter, pareto
 from reports.figures.sheet import FORMATS, save
 from reports.figures.ticks import score_axis, thousands
@@ -46,7 +46,7 @@ def test_hostile_names_are_drawn_as_they_are(tmp_path):
         measured(name, 512, costs=(i, 0.01 * (i + 1), 0, 0.004, 0), task="$\\bad", model="<m>")
         for i, name in enumerate(names)
     ]
-    drawn = pareto.latency(load(store(tmp_path / "rows", rows)), 2)
+    drawn = pareto.plot(load(store(tmp_path / "rows", rows)), 2, pareto.LATENCY)
     (path,) = save(drawn, "p", tmp_path, ["svg"], "full")
     assert "<script" not in path.read_text()
     ElementTree.parse(path)
@@ -54,11 +54,11 @@ def test_hostile_names_are_drawn_as_they_are(tmp_path):
 
 def test_failures_stand_in_the_plot_and_its_legend(made):
     rows = load(made, ["length=4096", "task=narrativeqa"])
-    drawn = pareto.latency(rows, 2)
+    drawn = pareto.plot(rows, 2, pareto.LATENCY)
     words = [text for _, text in drawn.legend]
     assert "out of memory" in words and "timed out" in words
     panel = next(p for p in rows.settings("length") if p["length"].iloc[0] == 4096)
-    ended = pareto.failures(panel, pareto.LATENCY)
+    ended = failures(panel, "lat_median_ns")
     assert set(ended["method"]) == {"vanilla_eager", "bigbird"}
 
 
@@ -150,7 +150,7 @@ def test_the_table_tells_exponent_prediction_and_crossover(made):
 def test_what_panels_share_is_told_once(tmp_path):
     rows = [measured("vcc", 512, threads=n, task=t) for n, t in ((1, "a"), (2, "b"))]
     rows += [measured("bigbird", 512, threads=n, task=t) for n, t in ((1, "a"), (2, "b"))]
-    drawn = pareto.latency(load(store(tmp_path / "rows", rows)), 2)
+    drawn = pareto.plot(load(store(tmp_path / "rows", rows)), 2, pareto.LATENCY)
     (path,) = save(drawn, "p", tmp_path, ["svg"], "full")
     texts = re.findall(r"<!-- (.*?) -->", path.read_text())
     assert sum("EPYC" in text for text in texts) == 1
@@ -180,20 +180,22 @@ def test_published_figures_are_ratios_of_one_table(monkeypatch):
 def test_the_best_constant_answer_is_drawn_where_a_score_is_at_chance(tmp_path):
     low = {"value": 18.0, "ci_lo": 9.0, "ci_hi": 30.0, "chance": 16.0, "at_chance": True}
     rows = [measured("vanilla", 512), measured("bigbird", 512, chance=16.0, at_chance=False)]
-    drawn = pareto.latency(load(store(tmp_path / "above", rows)), 2)
+    drawn = pareto.plot(load(store(tmp_path / "above", rows)), 2, pareto.LATENCY)
     assert "best constant answer" not in [text for _, text in drawn.legend]
     rows = load(store(tmp_path / "at", [*rows, measured("vcc", 512, **low)]))
-    assert "best constant answer" in [text for _, text in pareto.latency(rows, 2).legend]
+    assert "best constant answer" in [
+        text for _, text in pareto.plot(rows, 2, pareto.LATENCY).legend
+    ]
     assert pareto.constant(rows.settings("length")[0]) == 16.0
 
 
 def test_a_panel_says_with_which_weights_its_scores_were_measured(tmp_path):
     same, own = "same weights", "each trained for itself"
     rows = [measured("vanilla", 512), measured("bigbird", 512, quality_comparison=same)]
-    (panel,) = pareto.latency(load(store(tmp_path / "one", rows)), 2).panels
+    (panel,) = pareto.plot(load(store(tmp_path / "one", rows)), 2, pareto.LATENCY).panels
     assert "scores: same weights" in panel.facts
     rows += [measured("vcc", 512, quality_comparison=own), measured("fourier", 512)]
-    (panel,) = pareto.latency(load(store(tmp_path / "all", rows)), 2).panels
+    (panel,) = pareto.plot(load(store(tmp_path / "all", rows)), 2, pareto.LATENCY).panels
     assert panel.facts[-1] == (
         "scores: each trained for itself (vcc); same weights (bigbird); "
         "weights not recorded (fourier)"
