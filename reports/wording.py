@@ -9,8 +9,6 @@ from bench.status import Status
 
 AT_CHANCE = "‡"
 """Follows a score that isn't clearly above the best constant answer's."""
-OWN_WEIGHTS = "§"
-"""Follows a score of weights that were trained for the method, where vanilla's are others."""
 ENDED: dict[str, str] = {
     Status.OOM_HOST: "out of memory",
     Status.OOM_DEVICE: "out of GPU memory",

@@ -19,8 +19,7 @@ from bench.store.quality_verdict import vanilla_at_chance
 from bench.store.store import PREDICTIONS
 from bench.units import counted
 from reports.leaderboard import ranks
-from reports.leaderboard.baseline import baseline
-from reports.leaderboard.pick import BOARD, board_of
+from reports.leaderboard.pick import BOARD, CELL, board_of
 from reports.looks import VANILLA, looks
 from reports.rows import Row
 
@@ -42,6 +41,17 @@ ABOUT = {
 
 NOT_RANKED = "not ranked: vanilla at chance"
 """Of a board whose rows can't tell methods apart."""
+
+
+PREFIX = "base_"
+OTHER_NAMES = {"lat_median_ns": "base_median_ns", "lat_samples_ns": "base_samples_ns"}
+SHARED = (
+    *CELL, "row_id", "created_utc", "code_sha", "code_dirty", "metric", "launcher",
+    "higher_is_better", "chance", "new_tokens", "cpu_model", "instruction_sets", "cores_phys",
+    "gpu_name", "os_kernel", "virt", "python", "torch", "noisy", "noise_reason",
+)  # fmt: skip
+"""What vanilla has in common with the row that it was measured beside."""
+FIGURES = ("base_value", "base_median_ns", "base_rss_peak_delta_bytes", "base_tpot_ns")
 
 
 @dataclass(frozen=True)
@@ -153,6 +163,21 @@ def _board(group: list[Row], several: Collection[str]) -> Board:
     unranked = BoardEntry(vanilla, VANILLA, None, (False, False)) if vanilla else None
     ordered = sorted(entries, key=_place)
     return Board(key, kind, ordered, how, _title(group, several), lacks, at_chance, unranked)
+
+
+def baseline(rows: Sequence[Row]) -> Row | None:
+    """Vanilla's row, made of the `base_` columns of the row that has most of them. None where
+    vanilla has a row, and where it was measured beside none."""
+    if any(row["method"] == VANILLA for row in rows):
+        return None
+    beside = max(rows, key=lambda row: sum(row[name] is not None for name in FIGURES))
+    if all(beside[name] is None for name in FIGURES):
+        return None
+    its = {name: beside[PREFIX + name] for name in beside if PREFIX + name in beside}
+    its |= {name: beside[column] for name, column in OTHER_NAMES.items()}
+    shared = {name: beside[name] for name in SHARED}
+    named = {"method": VANILLA, "method_params": None, "status": Status.OK}
+    return {**dict.fromkeys(beside), **its, **shared, **named, "folder": beside["folder"]}
 
 
 def _lacks(group: Sequence[Row]) -> str:

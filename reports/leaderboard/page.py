@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from bench.status import Status
 from reports.leaderboard.boards import ABOUT, KINDS, Board, finite
-from reports.leaderboard.machines import machines
+from reports.leaderboard.facts import machines
 from reports.leaderboard.page_data import page_data, reach, short
 from reports.ratios import rounded
 from reports.rendering import inlined, render

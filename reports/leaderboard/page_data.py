@@ -17,8 +17,7 @@ from bench.store.longest_input import longest_input
 from bench.store.quality_arms import comparison, comparison_text, training_text
 from bench.store.quality_verdict import faster_as_good, keeps_quality, quality_verdict
 from reports.leaderboard.boards import Board, BoardEntry, finite
-from reports.leaderboard.machines import machine
-from reports.leaderboard.papers import papers
+from reports.leaderboard.facts import machine, papers
 from reports.looks import VANILLA, looks
 from reports.rendering import visible
 from reports.rows import Row
