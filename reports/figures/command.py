@@ -9,6 +9,7 @@ from pathlib import Path
 from bench.errors import RequestError, described, print_traceback, unknown
 from bench.terminal.arguments import parser_for
 from bench.units import counted
+from reports.command_line import formats, progress
 from reports.figures.catalogue import figures
 from reports.figures.sheet import FORMATS, save
 from reports.figures.style import WIDTHS
@@ -47,7 +48,7 @@ def plot(arguments: Sequence[str]) -> int:
     for name in names:
         if name not in known:
             raise unknown("figure", name, known)
-    formats = _formats(options.format)
+    forms = formats(options.format, FORMATS)
     most = PANELS[options.width] if options.panels is None else options.panels
     if most < 1:
         raise RequestError(f"--panels {most} is not accepted: it must be 1 or more")
@@ -57,26 +58,29 @@ def plot(arguments: Sequence[str]) -> int:
     for warning in rows.warnings:
         print(f"bench: {warning}", file=sys.stderr)
     drawn, failed = 0, 0
-    for name in _with_progress(names or list(known)):
-        drawing = None
-        try:
-            drawing = known[name].draw(rows, most)
-            files = save(drawing, name, options.out, formats, options.width) if drawing else []
-        except Exception as error:
-            if isinstance(error, RequestError) and (names or drawing):
-                raise
-            print_traceback()
-            print(f"{name}: {described(error)}", file=sys.stderr)
-            failed += 1
-            continue
-        if drawing is None:
-            missing = f"{name}: nothing to draw: it needs {known[name].needs}"
-            if names:
-                raise RequestError(missing)
-            print(missing, file=sys.stderr)
-            continue
-        drawn += 1
-        print(_written(files, drawing.left_out))
+    chosen = names or list(known)
+    with progress("drawing") as update:
+        for number, name in enumerate(chosen):
+            update(f"drawing {name}", number, len(chosen))
+            drawing = None
+            try:
+                drawing = known[name].draw(rows, most)
+                files = save(drawing, name, options.out, forms, options.width) if drawing else []
+            except Exception as error:
+                if isinstance(error, RequestError) and (names or drawing):
+                    raise
+                print_traceback()
+                print(f"{name}: {described(error)}", file=sys.stderr)
+                failed += 1
+                continue
+            if drawing is None:
+                missing = f"{name}: nothing to draw: it needs {known[name].needs}"
+                if names:
+                    raise RequestError(missing)
+                print(missing, file=sys.stderr)
+                continue
+            drawn += 1
+            print(_written(files, drawing.left_out))
     return 0 if drawn and not failed else 1
 
 
@@ -86,24 +90,3 @@ def _written(files: Sequence[Path], left_out: int) -> str:
     if left_out > 0:
         line += f" ({counted(left_out, 'more panel')}: choose by NAME=VALUE, or --panels N)"
     return line
-
-
-def _formats(text: str) -> list[str]:
-    formats = [word.strip() for word in text.split(",") if word.strip()]
-    for form in formats:
-        if form not in FORMATS:
-            raise unknown("format", form, FORMATS)
-    if not formats:
-        raise RequestError(f"--format is empty; it takes {', '.join(FORMATS)}")
-    return list(dict.fromkeys(formats))
-
-
-def _with_progress(names: Sequence[str]) -> Sequence[str]:
-    from rich.progress import track
-
-    from bench.terminal.console import Console
-
-    console = Console(stderr=True)
-    if len(names) < 2 or not console.is_terminal:
-        return names
-    return track(names, "drawing", console=console, transient=True)  # type: ignore[return-value]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from bench.errors import RequestError
@@ -14,6 +14,7 @@ from bench.status import Status
 from bench.store.query import DEFAULT
 from bench.terminal.arguments import parser_for
 from bench.units import counted
+from reports.command_line import progress, warn_set_aside
 from reports.leaderboard.boards import Board, boards
 from reports.leaderboard.page import page
 from reports.leaderboard.pick import Picked, pick
@@ -55,11 +56,10 @@ def leaderboard(arguments: Sequence[str]) -> int:
         )
     check_own(options.out)
     folders = _folders(options)
-    with _progress() as bar:
+    with progress("reading rows") as update:
         picked = pick(folders, options.words, options.most)
-        ranked = boards(picked.rows, bar)
-    for warning in picked.warnings:
-        print(f"bench: set aside {warning}", file=sys.stderr)
+        ranked = boards(picked.rows, partial(update, "ranking boards"))
+    warn_set_aside(picked.warnings)
     if not picked.rows:
         where = ", ".join(map(str, folders))
         fit = f" that fit {' '.join(options.words)}" if options.words else ""
@@ -101,18 +101,3 @@ def summary(picked: Picked, ranked: Sequence[Board]) -> str:
         f"the newest of {picked.n_cells:,} cells" if picked.n_cells > len(rows) else "",
     ]
     return "; ".join(filter(None, parts)) + "."
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
-    """On a terminal a progress bar: it pulses while rows are read, then counts boards."""
-    from rich.progress import Progress
-
-    from bench.terminal.console import Console
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("reading rows", total=None)
-        yield lambda done, total: bar.update(
-            task, description="ranking boards", completed=done, total=total
-        )

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from markupsafe import Markup
 
-from bench.errors import RequestError, unknown
+from bench.errors import RequestError
 from bench.files import check_own, write_own
 from bench.statistics.constants import SCALE
 from bench.store.store import Store
 from bench.terminal import text_table
 from bench.terminal.arguments import parser_for
+from reports.command_line import formats, progress, warn_set_aside
 from reports.papers import claims
 from reports.papers.build import build_table
 from reports.papers.cells_csv import cells_csv
@@ -32,7 +32,6 @@ from reports.ruler.scores import LLAMA2_7B_AT_4K
 
 DEFAULT = Path("results")
 ALL = "all"
-SLOW_S = 2.0
 
 
 FORMATS: dict[str, Callable[[PaperTable], str]] = {
@@ -71,32 +70,32 @@ def report(arguments: Sequence[str]) -> int:
     _check_folders(options.results)
     if CLAIMS in options.tables:
         return _print_claims(options)
-    formats = _formats(options.format, options.out)
+    forms = _formats(options.format, options.out)
     if options.tables == [ruler.NAME]:
-        return _ruler(options, formats)
+        return _ruler(options, forms)
     if options.threshold is not None:
         raise RequestError(f"--threshold is one of RULER's: bench report {ruler.NAME}")
     if ruler.NAME in options.tables:
         raise RequestError(f"{ruler.NAME} is no table of a paper: bench report {ruler.NAME} alone")
     definitions = load_definitions(options.tables, others=(ruler.NAME,))
-    if not options.out and formats == ["html"] and len(definitions) > 1:
+    if not options.out and forms == ["html"] and len(definitions) > 1:
         raise RequestError(f"{len(definitions)} HTML pages need a folder: --out DIR")
     tables = _built(definitions, _rows(options.results, definitions))
     if options.json:
         records = [table.record() for table in tables]
         text_table.write("json", list(records[0]), records)
     elif options.out:
-        _write(list(tables), formats, options.out)
-    elif formats == ["csv"]:
+        _write(tables, forms, options.out)
+    elif forms == ["csv"]:
         sys.stdout.write(cells_csv(tables))
     elif options.tables or options.format:
-        sys.stdout.write("\n".join(FORMATS[formats[0]](table) for table in tables))
+        sys.stdout.write("\n".join(FORMATS[forms[0]](table) for table in tables))
     else:
-        _print_list(list(tables), options.results or [DEFAULT])
+        _print_list(tables, options.results or [DEFAULT])
     return 0
 
 
-def _ruler(options: argparse.Namespace, formats: Sequence[str]) -> int:
+def _ruler(options: argparse.Namespace, forms: Sequence[str]) -> int:
     """RULER's report of all settings that have rows; exit code 1 where there is none."""
     if options.json:
         raise RequestError("--json is the list of tables; RULER's figures are in --format csv")
@@ -104,20 +103,19 @@ def _ruler(options: argparse.Namespace, formats: Sequence[str]) -> int:
     if not 0 <= threshold <= SCALE:
         raise RequestError(f"--threshold {threshold:g} is no score; accepted: 0 to {SCALE:g}")
     found, warnings = ruler.stored(options.results or [DEFAULT])
-    for warning in warnings:
-        print(f"bench: set aside {warning}", file=sys.stderr)
+    warn_set_aside(warnings)
     if not found:
         where = ", ".join(map(str, options.results or [DEFAULT]))
         print(f"bench: in {where}: {ruler.summary(found)}", file=sys.stderr)
         return 1
-    for form in formats:
+    for form in forms:
         text = ruler.text(found, form, threshold)
         if options.out:
             write_own(options.out / f"{ruler.NAME}.{form}", text.encode())
         else:
             sys.stdout.write(text)
     if options.out:
-        print(f"{ruler.NAME} in {options.out} as {', '.join(formats)}")
+        print(f"{ruler.NAME} in {options.out} as {', '.join(forms)}")
     return 0
 
 
@@ -143,7 +141,7 @@ def claims_text(folders: Sequence[Path] | None = None) -> Markup:
 def paper_tables(folders: Sequence[Path]) -> list[PaperTable]:
     """All tables of the papers, from the rows of these folders."""
     definitions = load_definitions()
-    return list(_built(definitions, _rows(folders, definitions)))
+    return _built(definitions, _rows(folders, definitions))
 
 
 def papers_grid(tables: Iterable[PaperTable]) -> TextGrid:
@@ -175,10 +173,7 @@ def _print_list(tables: Sequence[PaperTable], folders: Sequence[Path]) -> None:
 
 
 def _formats(text: str | None, out: Path | None) -> list[str]:
-    names = text.split(",") if text else list(FORMATS) if out else ["md"]
-    for name in names:
-        if name not in FORMATS:
-            raise unknown("format", name, FORMATS)
+    names = formats(text, FORMATS) if text else list(FORMATS) if out else ["md"]
     if len(names) > 1 and not out:
         raise RequestError(f"--format {text} is several files and needs a folder: --out DIR")
     return names
@@ -188,8 +183,7 @@ def _rows(folders: Sequence[Path] | None, definitions: Iterable[Definition]) -> 
     names = [definition.measured_names() for definition in definitions]
     methods, tasks = (set().union(*parts) for parts in zip(*names, strict=True))
     rows = StoredRows(folders or [DEFAULT], methods, tasks)
-    for warning in rows.warnings:
-        print(f"bench: set aside {warning}", file=sys.stderr)
+    warn_set_aside(rows.warnings)
     if not rows.rows:
         where = ", ".join(map(str, folders or [DEFAULT]))
         print(
@@ -206,37 +200,29 @@ def _check_folders(folders: Sequence[Path] | None) -> None:
             raise RequestError(f"no folder {folder}; rows are made by bench run")
 
 
-def _built(definitions: Sequence[Definition], rows: StoredRows) -> Iterator[PaperTable]:
-    """The tables; on a terminal a progress bar appears once they take long."""
-    from rich.progress import Progress
-
-    from bench.terminal.console import Console
-
+def _built(definitions: Sequence[Definition], rows: StoredRows) -> list[PaperTable]:
     printed = {paper: load_printed(paper) for paper in {d.paper for d in definitions}}
-    console = Console(stderr=True)
-    start = time.monotonic()
-    hidden = not console.is_terminal
-    with Progress(console=console, transient=True, auto_refresh=False, disable=hidden) as bar:
-        task = bar.add_task("tables", total=len(definitions), visible=False)
+    tables: list[PaperTable] = []
+    with progress("tables") as update:
         for definition in definitions:
-            yield build_table(definition, printed[definition.paper], rows)
-            slow = time.monotonic() - start > SLOW_S
-            bar.update(task, advance=1, visible=slow, refresh=slow)
+            update("tables", len(tables), len(definitions))
+            tables.append(build_table(definition, printed[definition.paper], rows))
+    return tables
 
 
-def _write(tables: Sequence[PaperTable], formats: Sequence[str], out: Path) -> None:
+def _write(tables: Sequence[PaperTable], forms: Sequence[str], out: Path) -> None:
     files = {
         f"{table.definition.name}.{name}": FORMATS[name](table)
         for table in tables
-        for name in formats
+        for name in forms
     }
-    if "csv" in formats:
+    if "csv" in forms:
         files["cells.csv"] = cells_csv(tables)
-    if "html" in formats:
+    if "html" in forms:
         named = [(table.definition.name, table.definition.heading, table) for table in tables]
         entries = [(f"{name}.html", title, table.summary()) for name, title, table in named]
         files["index.html"] = html_page("index.html.j2", entries=entries)
     check_own(*(out / name for name in files))
     for name, text in files.items():
         write_own(out / name, text.encode())
-    print(f"{len(tables)} tables in {out} as {', '.join(formats)}")
+    print(f"{len(tables)} tables in {out} as {', '.join(forms)}")
