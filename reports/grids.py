@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from bench.status import Status
@@ -57,11 +58,13 @@ class Grid(Table):
     def table(self, rows: Sequence[Row]) -> TextGrid:
         cells = {(row["method"], row[self.column]): row for row in rows}
         values = sorted({value for _, value in cells})
-        lines = [
-            [m, *(self.cell(cells[m, v]) if (m, v) in cells else NONE for v in values)]
-            for m in looks(str(method) for method, _ in cells)
-        ]
-        return TextGrid(self.title(rows[0]), ["method", *map(self.head, values)], lines)
+
+        def text(value: Any, method: str) -> str:
+            row = cells.get((method, value))
+            return NONE if row is None else self.cell(row)
+
+        columns = {self.head(value): partial(text, value) for value in values}
+        return text_grid(self.title(rows[0]), "method", looks(m for m, _ in cells), columns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +93,14 @@ class Listing(Table):
 
         lines = [[text(row) for text in self.columns.values()] for row in sorted(rows, key=place)]
         return TextGrid(self.title(rows[0]), list(self.columns), lines, self.numbers)
+
+
+def text_grid(
+    caption: str, corner: str, lines: Iterable[str], columns: Mapping[str, Callable[[str], str]]
+) -> TextGrid:
+    """A grid with a line for each name; `columns` are head → text of a line, by its name."""
+    texts = [[name, *(text(name) for text in columns.values())] for name in lines]
+    return TextGrid(caption, [corner, *columns], texts)
 
 
 def chosen(rows: Iterable[Row], where: Where) -> Iterator[Row]:

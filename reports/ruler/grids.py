@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
 
 from bench.host.host import short_host
 from bench.units import counted
-from reports.intervals import Measured, interval
+from reports.grids import NONE, text_grid, tokens
+from reports.intervals import interval
 from reports.looks import VANILLA
 from reports.rendering import TextGrid
 from reports.ruler.scores import LLAMA2_7B_AT_4K, TASKS, Average, Results, Score
 from reports.wording import AT_CHANCE, ENDED, signed
 
 NOT_RUN = "not run"
-NONE = "–"
 
 
 @dataclass(frozen=True)
@@ -52,28 +54,21 @@ def facts(found: Results) -> str:
 
 def averages(found: Results, threshold: float) -> TextGrid:
     """RULER's table: a line for each method, its average at each length and over them."""
-    head = ("method", *_titles(found), "Avg.", "wAvg. (inc)", "wAvg. (dec)", "effective length")
-    lines = []
-    for method in found.methods:
-        by_length = [_average(found, method, length) for length in found.lengths]
-        rising = found.rising()
-        means = (
-            found.over_lengths(method, weights)
-            for weights in ([1.0] * len(rising), rising, rising[::-1])
-        )
-        over = [_labelled(mean, found.averages(method)) for mean in means]
-        lines.append((method, *by_length, *over, _effective(found, method, threshold)))
+    rising = found.rising()
+    columns = {
+        **{tokens(length): partial(_average, found, length) for length in found.lengths},
+        "Avg.": partial(_over_lengths, found, [1.0] * len(rising)),
+        "wAvg. (inc)": partial(_over_lengths, found, rising),
+        "wAvg. (dec)": partial(_over_lengths, found, rising[::-1]),
+        "effective length": partial(_effective, found, threshold),
+    }
     caption = (
         f"Mean of the {len(TASKS)} tasks, and the length up to which it is above {threshold:g}"
     )
-    return TextGrid(caption, head, lines)
+    return text_grid(caption, "method", found.methods, columns)
 
 
-def _titles(found: Results) -> list[str]:
-    return [f"{length:,} tokens" for length in found.lengths]
-
-
-def _average(found: Results, method: str, length: int) -> str:
+def _average(found: Results, length: int, method: str) -> str:
     average = found.average(method, length)
     if average:
         return f"{interval(average.measured, False)}{_of(average)}"
@@ -85,15 +80,15 @@ def _of(average: Average) -> str:
     return "" if average.whole else f", {len(average.tasks)} of {len(TASKS)} tasks"
 
 
-def _labelled(value: float | None, averages: Sequence[Average] | None) -> str:
+def _over_lengths(found: Results, weights: Sequence[float], method: str) -> str:
+    value, averages = found.over_lengths(method, weights), found.averages(method)
     return NONE if value is None or not averages else f"{value:.1f}{_of(averages[0])}"
 
 
-def _effective(found: Results, method: str, threshold: float) -> str:
+def _effective(found: Results, threshold: float, method: str) -> str:
     """The effective length, and those of the lower and the upper ends of the averages."""
     value, lo, hi = (
-        found.effective_length(method, threshold, of)
-        for of in (_value, lambda measured: measured.lo, lambda measured: measured.hi)
+        found.effective_length(method, threshold, attrgetter(end)) for end in ("value", "lo", "hi")
     )
     if value is None:
         return NONE
@@ -101,10 +96,6 @@ def _effective(found: Results, method: str, threshold: float) -> str:
     if lo is None or hi is None or lo == hi:
         return text
     return f"{text} ({_length(found, lo)} … {_length(found, hi)})"
-
-
-def _value(measured: Measured) -> float:
-    return measured.value
 
 
 def _length(found: Results, length: int) -> str:
@@ -118,23 +109,26 @@ def against_vanilla(found: Results) -> TextGrid | None:
     """The mean difference from vanilla on the tasks that tell methods apart: least loss first,
     methods that lack a task last. None without another method."""
     methods = [method for method in found.methods if method != VANILLA]
-    counts = [len(found.comparable(length)) for length in found.lengths]
-    if not methods or not any(counts):
+    counts = {length: len(found.comparable(length)) for length in found.lengths}
+    if not methods or not any(counts.values()):
         return None
-    lines = []
-    for method in methods:
+
+    def place(method: str) -> tuple[bool, float, str]:
         differences = [found.difference(method, length) for length in found.lengths]
         known = [one for one in differences if one]
-        whole = [len(one.tasks) for one in known] == [count for count in counts if count]
-        key = (not whole, -sum(one.measured.value for one in known))
-        pairs = zip(differences, counts, strict=True)
-        lines.append((key, (method, *(_difference(one, count) for one, count in pairs))))
-    titles = (f"{title}, {n} tasks" for title, n in zip(_titles(found), counts, strict=True))
+        whole = [len(one.tasks) for one in known] == [n for n in counts.values() if n]
+        return not whole, -sum(one.measured.value for one in known), method
+
+    columns = {
+        f"{tokens(length)}, {count} tasks": partial(_difference, found, length, count)
+        for length, count in counts.items()
+    }
     caption = "Difference from vanilla, on the tasks where vanilla is above chance"
-    return TextGrid(caption, ("method", *titles), [line for _, line in sorted(lines)])
+    return text_grid(caption, "method", sorted(methods, key=place), columns)
 
 
-def _difference(average: Average | None, tasks: int) -> str:
+def _difference(found: Results, length: int, tasks: int, method: str) -> str:
+    average = found.difference(method, length)
     if average is None:
         return NONE
     value, lo, hi, _ = average.measured
@@ -147,16 +141,14 @@ def _difference(average: Average | None, tasks: int) -> str:
 
 def scores(found: Results, length: int) -> TextGrid:
     """A line for each task, a column for each method. Faint: vanilla is at chance."""
-    lines = [
-        (task, *(score_text(found.score(method, length, task)) for method in found.methods))
-        for task in TASKS
-    ]
+    columns = {method: partial(_score, found, length, method) for method in found.methods}
     floor = found.at_chance(length)
     faint = frozenset(i for i, task in enumerate(TASKS) if task in floor)
-    return TextGrid(f"{length:,} tokens", ("task", *found.methods), lines, faint=faint)
+    return replace(text_grid(tokens(length), "task", TASKS, columns), faint=faint)
 
 
-def score_text(score: Score | None) -> str:
+def _score(found: Results, length: int, method: str, task: str) -> str:
+    score = found.score(method, length, task)
     if score is None or score.measured is None:
         return _ended(score)
     return interval(score.measured, False, score.at_chance)
