@@ -224,7 +224,8 @@ def cells(frame: pd.DataFrame) -> pd.DataFrame:
     method_params = frame["method_params"].fillna("{}")
     bad = ~frame["status"].eq("ok")
     frame = frame.assign(method_params=method_params, bad=bad, newest=_newest(frame))
-    base = frame[(frame["method"] != VANILLA) & _has_vanilla(frame)]
+    timed_beside = frame[list(BASE)].notna().any(axis=1) | frame["baseline_status"].isin(FAILED)
+    base = frame[frame["method"].ne(VANILLA) & timed_beside]
     base = base.drop(columns=[name for name in FIGURES if name not in _KEPT]).rename(columns=BASE)
     base = base.assign(
         method=VANILLA,
@@ -263,11 +264,6 @@ RATIOS = TIME_RATIOS | {
 }
 """Column of a ratio to vanilla → the cost that it is of: vanilla's own is 1 where that is known."""
 _KEPT = ("metric", "higher_is_better", "cpu_model", "gpu_name")
-
-
-def _has_vanilla(frame: pd.DataFrame) -> pd.Series[bool]:
-    measured = frame[list(BASE)].notna().any(axis=1)
-    return measured | frame["baseline_status"].isin(FAILED)
 
 
 def _newest(frame: pd.DataFrame) -> pd.Series[int]:

@@ -12,45 +12,31 @@ from reports.papers import printed
 from reports.papers.definitions import load_definitions
 
 
-class PublishedFigure(NamedTuple):
-    """One printed number; `length` is None where none is stated. `label` is what figures call the
-    rows that measure its method here."""
+class PublishedRatio(NamedTuple):
+    """A printed number over its vanilla's; `length` is None where none is stated. `label` is the
+    name in figures of the rows that measure its method here."""
 
-    table: str
     method: str
     label: str
     size: str
-    length: int | None
     task: str
-    metric: str
+    length: int | None
     value: float
 
 
-def cells(paper: str) -> list[PublishedFigure]:
-    """The numbers of a paper."""
-    methods = load_definitions([paper])[0].methods
-    labels = {
-        name: plugins.method_label(method.method, method.params) or name
-        for name, method in methods.items()
-    }
-    return [
-        PublishedFigure(
-            c.table, c.method, labels.get(c.method, c.method), c.model_size, c.length, c.task,
-            c.metric, c.value,
-        )
-        for c in printed.load_printed(paper)
-        if c.value is not None
-    ]  # fmt: skip
-
-
-def ratios(paper: str, table: str, metric: str, base: str = "vanilla") -> Iterator[PublishedFigure]:
+def ratios(paper: str, table: str, metric: str, base: str = "vanilla") -> Iterator[PublishedRatio]:
     """The cells of a table, each divided by `base`'s of the same task, size and length."""
-    some = [cell for cell in cells(paper) if cell.table == table and cell.metric == metric]
-    bases = {(c.task, c.size, c.length): c.value for c in some if c.method == base}
-    for cell in some:
-        below = bases.get((cell.task, cell.size, cell.length))
-        if below and cell.method != base:
-            yield cell._replace(value=cell.value / below)
+    methods = load_definitions([paper])[0].methods
+    cells = [c for c in printed.load_printed(paper) if (c.table, c.metric) == (table, metric)]
+    bases = {(c.task, c.model_size, c.length): c.value for c in cells if c.method == base}
+    for cell in cells:
+        below = bases.get((cell.task, cell.model_size, cell.length))
+        if below and cell.value is not None and cell.method != base:
+            own = methods.get(cell.method)
+            label = (own and plugins.method_label(own.method, own.params)) or cell.method
+            yield PublishedRatio(
+                cell.method, label, cell.model_size, cell.task, cell.length, cell.value / below
+            )
 
 
 def vcc_encoder(size: str = "base") -> list[tuple[int, float]]:

@@ -96,7 +96,7 @@ def _one_model(group: pd.DataFrame) -> pd.DataFrame:
 def paint(
     rows: FigureRows,
     panel: pd.DataFrame,
-    printed: list[published.PublishedFigure],
+    printed: list[published.PublishedRatio],
     cost: Cost,
     axes: Axes,
 ) -> list[sheet.Label]:
