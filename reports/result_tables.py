@@ -5,20 +5,17 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache
 from typing import Any
 
 from bench.status import QualityComparison, Status, Verdict
 from bench.store.engine import ENGINE_ONLY, engine_only, own_engine
-from bench.store.over_seeds import over_seeds
-from bench.store.quality_arms import comparison, comparison_text, training_amount, training_text
+from bench.store.quality_arms import comparison, comparison_text, training_text
 from bench.store.quality_verdict import vanilla_at_chance
 from bench.units import counted
 from reports import ratios
 from reports.grids import NONE, Grid, Listing, chosen, tokens
 from reports.intervals import Measured, interval
 from reports.looks import VANILLA, looks
-from reports.papers.printed import load_printed
 from reports.rendering import TextGrid
 from reports.rows import Row
 from reports.wording import AT_CHANCE, ENDED, signed, tokens_read
@@ -43,11 +40,13 @@ def host(row: Row) -> str:
     )
 
 
-def _text(name: str) -> Callable[[Row], str]:
+def text_of(name: str) -> Callable[[Row], str]:
+    """A function that gives the text of this column of a row."""
     return lambda row: str(row[name])
 
 
-def _number(value: float | None, digits: int, before: str = "") -> str:
+def number(value: float | None, digits: int, before: str = "") -> str:
+    """A number with a sign such as × before it; NONE without a value."""
     return NONE if value is None else f"{before}{value:.{digits}f}"
 
 
@@ -70,17 +69,17 @@ QUICKSTART = Listing(
     where=COMPARED,
     one_host=True,
     columns={
-        "task": _text("task"),
+        "task": text_of("task"),
         "tokens read": tokens_read,
-        "method": _text("method"),
-        "n": _text("n_scored"),
+        "method": text_of("method"),
+        "n": text_of("n_scored"),
         "score": lambda row: _figure(row, "value") + f" {AT_CHANCE}" * bool(row["at_chance"]),
-        "vanilla's score": lambda row: _number(row["base_value"], 1),
+        "vanilla's score": lambda row: number(row["base_value"], 1),
         "scores of": lambda row: comparison_text(row) or NONE,
         "latency ÷ vanilla's": _latency,
         "÷ exact, same engine": ratios.to_same_engine,
         "kernel": ratios.kernel,
-        "memory ÷ vanilla's": lambda row: _number(row["mem_ratio"], 2, "×"),
+        "memory ÷ vanilla's": lambda row: number(row["mem_ratio"], 2, "×"),
         "output error": lambda row: (
             NONE if row["fid_rel_l2"] is None else f"{row['fid_rel_l2']:.3g}"
         ),
@@ -153,7 +152,7 @@ def _frontier_cell(row: Row) -> str:
         return f"{alone}, vanilla {ENDED.get(str(row['baseline_status']), 'not measured')}"
     engine = own_engine(row)
     own = f" ({ratios.to_same_engine(row, 2)} on {engine})" if engine else ""
-    return f"{ratios.to_vanilla(row, 2)}{own}, memory {_number(row['mem_ratio'], 2, '×')}"
+    return f"{ratios.to_vanilla(row, 2)}{own}, memory {number(row['mem_ratio'], 2, '×')}"
 
 
 def _milliseconds(ns: float) -> str:
@@ -207,7 +206,7 @@ def _cost(ratio: str, own: str, unit: float, text: str, verdict: str = "") -> Ca
             return ""
         if row["method"] == VANILLA:
             return text.format(row[own] / unit) if row[own] else NONE
-        words = (_number(row[ratio], 2, "×"), row[verdict] if verdict else "")
+        words = (number(row[ratio], 2, "×"), row[verdict] if verdict else "")
         return NONE if row[ratio] is None else " ".join(filter(None, words))
 
     return cell
@@ -216,7 +215,7 @@ def _cost(ratio: str, own: str, unit: float, text: str, verdict: str = "") -> Ca
 def _kv_score(row: Row) -> str:
     if row["status"] != Status.OK:
         return ENDED.get(str(row["status"]), str(row["status"]))
-    return _number(row["value"], 1)
+    return number(row["value"], 1)
 
 
 def _first_choice(row: Row) -> str:
@@ -231,7 +230,7 @@ KV = Listing(
     one_host=True,
     columns={
         "tokens read": tokens_read,
-        "method": _text("method"),
+        "method": text_of("method"),
         "score": _kv_score,
         "time per token ÷ vanilla's": _cost(
             "tpot_ratio", "tpot_ns", 1e6, "{:.2f} ms", "tpot_verdict"
@@ -272,119 +271,3 @@ def kv_findings(rows: Iterable[Row]) -> Iterator[str]:
 
 def _names(rows: Sequence[Row]) -> str:
     return ", ".join(str(row["method"]) for row in rows) or "none"
-
-
-# --- Long Range Arena --------------------------------------------------------------------------
-
-SMALL = tuple(f"lra_small_{task}" for task in ("text", "image", "listops", "pathfinder"))
-"""The recipes by which `make lra-small` trains."""
-WEIGHTS = {
-    "from-scratch": "Each method trained for itself",
-    "pretrained-swap": "The method in vanilla's weights",
-}
-WHOSE = {"from-scratch": "its own", "pretrained-swap": "vanilla's"}
-PRINTED_IN = {"fourier": "Table 1", "lra": "README leaderboard"}
-"""Papers that print accuracies on LRA → the table that has them; a later one goes first."""
-
-
-def seeds(rows: Iterable[Row]) -> list[Row]:
-    """The scores of the small encoders over seeds, those of most seeds last."""
-    small: Any = chosen(rows, {"recipe": SMALL, "weights_kind": tuple(WEIGHTS)})
-    kinds = list(WEIGHTS)
-    return sorted(
-        over_seeds(small),
-        key=lambda record: (kinds.index(record["weights_kind"]), len(record["seeds"])),
-    )
-
-
-def _score_over_seeds(record: Row) -> str:
-    """A mean with its spread, over how many seeds, and how many of these stayed at chance; of one
-    seed its score."""
-    count, at_chance = len(record["seeds"].split()), record["seeds_at_chance"]
-    mark = f" {AT_CHANCE}" if at_chance == count else ""
-    if count == 1:
-        return f"{record['mean']:.1f}{mark}"
-    some = f", {at_chance} at chance" if 0 < at_chance < count else ""
-    return f"{record['mean']:.1f} ± {record['sd']:.1f} ({count} seeds{some}){mark}"
-
-
-LRA_SCORES = Grid(
-    title=lambda record: WEIGHTS[record["weights_kind"]],
-    each=("weights_kind",),
-    column="task",
-    cell=_score_over_seeds,
-)
-
-
-def at_published_length(rows: Iterable[Row]) -> list[Row]:
-    """Scores on generated rows by the recipes that have their task's name: of each method, seed and
-    kind of weights the newest."""
-    where = {"data_source": "embedded", "weights_kind": tuple(WHOSE), "status": Status.OK}
-    found = [row for row in chosen(rows, where) if row["recipe"] == row["task"]]
-    found.sort(key=lambda row: row["created_utc"] or "")
-    names = ("task", "length", "weights_kind", "method", "seed")
-    newest = {tuple(row[name] for name in names): row for row in found}
-    return sorted(newest.values(), key=lambda row: [row[name] for name in names])
-
-
-def _difference(row: Row) -> str:
-    """From vanilla's score on the same rows, in points."""
-    if row["method"] == VANILLA or row["value_diff"] is None:
-        return NONE
-    points = signed(row["value_diff"], row["value_diff_ci_lo"], row["value_diff_ci_hi"])
-    return f"{points} {row['quality_verdict']}"
-
-
-@cache
-def _printed() -> dict[tuple[str, str], str]:
-    """Method and task → LRA's figure, or else that of the Fourier Transformer's paper."""
-    return {
-        (cell.method, f"lra_{cell.task}"): cell.text
-        for paper, table in PRINTED_IN.items()
-        for cell in load_printed(paper)
-        if cell.table == table
-    }
-
-
-def _own(text: Callable[[Row], str]) -> Callable[[Row], str]:
-    """A text about weights that were trained for the method."""
-    return lambda row: text(row) if row["weights_kind"] == "from-scratch" else NONE
-
-
-LRA_PUBLISHED = Listing(
-    title=lambda row: f"{row['task']} at {tokens(row['length'])}",
-    each=("task", "length"),
-    columns={
-        "method": _text("method"),
-        "weights": lambda row: WHOSE[str(row["weights_kind"])],
-        "seed": _text("seed"),
-        "accuracy": lambda row: interval(
-            Measured(row["value"], row["ci_lo"], row["ci_hi"]), False, row["at_chance"]
-        ),
-        "difference from vanilla": _difference,
-        "printed": _own(lambda row: _printed().get((row["method"], row["task"]), NONE)),
-        "training": _own(lambda row: training_amount(row["training"])),
-    },
-    order=("weights_kind",),
-)
-
-
-def _step(row: Row) -> str:
-    """Training steps a second, and the time and memory of a step over vanilla's."""
-    if row["status"] != Status.OK or not row["train_step_ns"]:
-        return ENDED.get(str(row["status"]), NONE)
-    alone = f"{1e9 / row['train_step_ns']:.3g}/s"
-    if row["train_ratio"] is None:
-        return alone
-    memory = _number(row["train_mem_ratio"], 2, "×")
-    return f"{alone}, ×{row['train_ratio']:.2f} {row['train_verdict']}, memory {memory}"
-
-
-LRA_STEPS = Grid(
-    title=host,
-    where={"experiment": "lra_table2"},
-    each=("host_id", "cpu_model", "instruction_sets", "virt", "threads", "torch"),
-    column="length",
-    head=tokens,
-    cell=_step,
-)

@@ -18,7 +18,7 @@ from bench.store.columns import COLUMNS
 from bench.store.query import counting, select
 from bench.store.store import Store
 from bench.terminal import row_table
-from reports import result_tables
+from reports import lra_tables, result_tables
 from reports.grids import chosen, of_one_host
 from reports.papers.command import claims_text, paper_tables, papers_grid
 from reports.rendering import markdown, render
@@ -39,8 +39,8 @@ def results_page(folder: Path = REFERENCE) -> str:
     for row in rows:
         row["method"] = plugins.method_label(row["method"], row["method_params"])
     of_ruler = of_one_host([*chosen(rows, {"experiment": "ruler"})])
-    small = [*chosen(rows, {"recipe": result_tables.SMALL})]
-    published = result_tables.at_published_length(rows)
+    small = [*chosen(rows, {"recipe": lra_tables.SMALL})]
+    published = lra_tables.at_published_length(rows)
     return render(
         "results.md.j2",
         claims=claims_text([folder]),
@@ -49,11 +49,11 @@ def results_page(folder: Path = REFERENCE) -> str:
         frontier=result_tables.FRONTIER.tables(rows),
         kv=result_tables.KV.tables(rows),
         ruler=[ruler_grids.page(one) for one in ruler_results(of_ruler)],
-        lra_scores=result_tables.LRA_SCORES.tables(result_tables.seeds(small)),
+        lra_scores=lra_tables.SCORES.tables(lra_tables.seeds(small)),
         small=small,
-        lra_published=result_tables.LRA_PUBLISHED.tables(published),
+        lra_published=lra_tables.PUBLISHED.tables(published),
         published=published,
-        lra_steps=result_tables.LRA_STEPS.tables(rows),
+        lra_steps=lra_tables.STEPS.tables(rows),
         findings=result_tables.findings,
         trainings=result_tables.trainings,
         kv_findings=result_tables.kv_findings,

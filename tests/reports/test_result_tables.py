@@ -6,7 +6,7 @@ import pytest
 
 from bench.status import Status, Verdict
 from bench.store.store import Store
-from reports import result_tables
+from reports import lra_tables, result_tables
 from reports.grids import Grid, Listing, chosen, of_one_host
 from tests import made as bench_made
 from tests.reports import made
@@ -137,8 +137,8 @@ def test_scores_are_means_over_seeds(tmp_path):
         *seeds("vcc", 99.0, recipe="lra_text"),
     ]
     Store(tmp_path).append({**row, "row_id": row["cell_key"]} for row in rows)
-    records = result_tables.seeds(Store(tmp_path).rows().to_pylist())
-    (own, _), (swapped, _) = result_tables.LRA_SCORES.tables(records)
+    records = lra_tables.seeds(Store(tmp_path).rows().to_pylist())
+    (own, _), (swapped, _) = lra_tables.SCORES.tables(records)
     assert own.caption == "Each method trained for itself" and own.head == ["method", "lra_text"]
     assert own.lines == [
         ["vanilla", "81.0 ± 1.4 (2 seeds)"],
@@ -161,7 +161,7 @@ def test_scores_at_the_published_length_stand_beside_the_printed_ones():
         row_of(**own, cell_key="vanilla"),
         row_of(**own | {"recipe": "lra_small_listops"}, method="luna", cell_key="small"),
     ]
-    grid = the_table(result_tables.LRA_PUBLISHED, result_tables.at_published_length(rows))
+    grid = the_table(lra_tables.PUBLISHED, lra_tables.at_published_length(rows))
     assert grid.caption == "lra_listops at 2,000 tokens"
     score, difference = "36.0 (34.0 … 38.0)", "−1.5 (−2.5 … −0.5) lower"
     assert grid.lines == [
@@ -182,5 +182,5 @@ def test_scores_at_the_published_length_stand_beside_the_printed_ones():
 )  # fmt: skip
 def test_a_step_is_told_beside_vanillas(columns, text):
     row = bench_made.full(method="luna", length=1024, experiment="lra_table2", **columns)
-    grid = the_table(result_tables.LRA_STEPS, [row])
+    grid = the_table(lra_tables.STEPS, [row])
     assert grid.head == ["method", "1,024 tokens"] and grid.lines == [["luna", text]]
