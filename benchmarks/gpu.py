@@ -190,7 +190,7 @@ def run_piece(
     else:
         overrides = [*piece.overrides(device), *sharing(share)]
         words = ["bench", "run", "-m", *overrides, f"results={out / ROWS}"]
-        words.append(f"budget={seconds:.0f}s")
+        words.append(f"time={seconds:.0f}s")
     deadline = time.monotonic() + left
     while True:
         code = watched(words, out, deadline, log)

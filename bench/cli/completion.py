@@ -67,7 +67,7 @@ def candidates(line: str) -> list[str]:
 def _names(given: Sequence[str]) -> Iterable[str]:
     """NAME= of a request, and the parameters of the methods that it names."""
     chosen = dict(word.split("=", 1) for word in given if "=" in word)
-    fields = {*schema.Config.__dataclass_fields__, *GROUPS, "data.dir"} - {*BY_TASK}
+    fields = {*schema.NAMES, *GROUPS, "data.dir"} - {*BY_TASK}
     for name in chosen.get("method", "").split(","):
         with contextlib.suppress(RequestError):
             content = plugins.conf("method", name)

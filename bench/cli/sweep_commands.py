@@ -88,7 +88,7 @@ def plan(arguments: Sequence[str]) -> int:
         "plan",
         "what bench run -m would do with these words: done, to do, unsupported, time and memory",
         "bench plan method=vanilla,vcc length=1024,4096\n"
-        "bench plan experiment=frontier budget=2h\n\n"
+        "bench plan experiment=frontier time=2h\n\n"
         "Times are those of one cell after the other. They follow the rows in the results folder;\n"
         "without any, they can be wrong by a factor of three.",
     )

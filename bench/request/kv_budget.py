@@ -1,6 +1,4 @@
-"""What `budget=` means, by its unit: the time of a sweep (30m), or the KV cache of a method, its
-parameter `budget` (0.25 of the prompt's tokens, 512 entries of each KV head and layer, 64MiB for
-the whole model)."""
+"""`budget=`, short for `method.budget=`: the size of a method's KV cache."""
 
 from __future__ import annotations
 
@@ -12,25 +10,21 @@ from bench.request import plugins
 
 NAME, PARAMETER = "budget", "method.budget"
 ACCEPTED = (
-    "it is such as 30m, 2h, 1h30m or 90s for a sweep's time; 0.25 (of the prompt's tokens), 512 "
-    "(entries) or 64MiB for a method's KV cache"
+    "the budget of a KV cache is such as 0.25 (of the prompt's tokens), 512 (entries of each KV "
+    "head and layer) or 64MiB (of the whole model); the time of a sweep is time=30m"
 )
-_TIME = re.compile(r"null|None|(\d+(\.\d+)?[hms])+")
-_CACHE = re.compile(r"(\d+\.?\d*|\.\d+)(e-?\d+)?([KMG]iB)?")
+_VALUE = re.compile(r"(\d+\.?\d*|\.\d+)(e-?\d+)?([KMG]iB)?")
 
 
 def as_parameter(override: str) -> str:
-    """An override with `budget=` as `method.budget=` where its values are those of a KV cache.
-    Raises RequestError for values that are neither a time nor such."""
+    """An override with `budget=` as `method.budget=`, and any other unchanged. Raises RequestError
+    for values that are no budget, such as the time of a sweep."""
     name, _, text = override.partition("=")
-    if name != NAME:
+    if name.lstrip("+") != NAME:
         return override
-    values = [value.strip(" '\"") for value in text.split(",")]
-    if all(_CACHE.fullmatch(value) for value in values):
-        return f"{PARAMETER}={text}"
-    if all(_TIME.fullmatch(value) for value in values):
-        return override
-    raise RequestError(f"{override} is not accepted: {ACCEPTED}")
+    if not all(_VALUE.fullmatch(value.strip(" '\"")) for value in text.split(",")):
+        raise RequestError(f"{override} is not accepted: {ACCEPTED}")
+    return f"{PARAMETER}={text}"
 
 
 def missing(methods: Sequence[str]) -> RequestError:

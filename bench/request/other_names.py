@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from bench.errors import RequestError
-from bench.request.schema import Config
+from bench.request.schema import NAMES
 
 OTHER_NAMES = {
     "tasks": "task", "limit": "n", "num_samples": "n", "models": "model", "model_args": "model",
@@ -20,7 +18,7 @@ OTHER_NAMES = {
 def our_name(given: str) -> str | None:
     """The name of a request that a word such as `--tasks`, `limit` or `--data-dir` stands for."""
     name = given.lstrip("-").partition("=")[0].replace("-", "_")
-    own = name if name in {field.name for field in dataclasses.fields(Config)} else None
+    own = name if name in NAMES else None
     return OTHER_NAMES.get(name, own)
 
 

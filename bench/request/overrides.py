@@ -159,7 +159,12 @@ def _check_scale(parsed: Sequence[Any]) -> None:
 
 def _check_experiment(name: str) -> None:
     """What an experiment chooses must exist: Hydra's own message wouldn't name the file."""
-    for entry in plugins.conf("experiment", name).get("defaults", []):
+    content = plugins.conf("experiment", name)
+    if (value := content.get(kv_budget.NAME)) is not None:
+        raise RequestError(
+            f"experiment={name}: budget={value} is not accepted: {kv_budget.ACCEPTED}"
+        )
+    for entry in content.get("defaults", []):
         for key, choice in entry.items() if isinstance(entry, dict) else ():
             group = key.removeprefix("override ").lstrip("/")
             if group in GROUPS:
@@ -194,7 +199,7 @@ def _check_keys(keys: Sequence[str], methods: Sequence[str]) -> None:
         if head in OTHER_NAMES:
             raise not_a_word(head)
         if head not in (*fields, *GROUPS, "hydra"):
-            raise unknown("name", head, {*fields, *GROUPS})
+            raise unknown("name", head, {*schema.NAMES, *GROUPS})
         if head == "recipe" != key and not {"recipe", "experiment"} & set(keys):
             raise RequestError(f"{key}: no recipe is chosen; give recipe=NAME (bench ls recipes)")
         check_parameter(key, methods)

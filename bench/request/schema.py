@@ -172,7 +172,11 @@ class Config:
     deadline_s: int = MISSING
     n_jobs: int = MISSING
     shard: str | None = MISSING
-    budget: str | None = MISSING
+    time: str | None = MISSING
+
+
+NAMES = frozenset({*Config.__dataclass_fields__, "budget"})
+"""Names of a request: those of Config, and the short name of method.budget."""
 
 
 def uses_adapted(protocol: str | None, recipe: Mapping[str, Any] | None) -> bool:

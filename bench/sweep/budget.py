@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any
 
 from bench.errors import RequestError
-from bench.request import kv_budget
 from bench.request.schema import MEASURES
 from bench.status import Status
 from bench.sweep.planned import Plan, Planned, PlanState
@@ -26,15 +25,15 @@ LIMITS = (Status.OOM_HOST, Status.OOM_DEVICE, Status.TIMEOUT)
 
 
 def seconds(text: str | None) -> float | None:
-    """Seconds of a budget such as 30m, 2h, 1h30m or 90s. Raises RequestError."""
+    """Seconds of `time=`, such as 30m, 2h, 1h30m or 90s. Raises RequestError."""
     if text is None:
         return None
     parts = re.findall(r"(\d+(?:\.\d+)?)([hms])", str(text))
     if not parts or "".join(number + unit for number, unit in parts) != str(text):
-        raise RequestError(f"budget={text} is not accepted: {kv_budget.ACCEPTED}")
+        raise RequestError(f"time={text} is not accepted: it is such as 30m, 2h, 1h30m or 90s")
     total = sum(float(number) * UNITS[unit] for number, unit in parts)
     if total <= 0:
-        raise RequestError(f"budget={text} is not accepted: it must be more than 0")
+        raise RequestError(f"time={text} is not accepted: it must be more than 0")
     return total
 
 

@@ -19,7 +19,7 @@ from bench.sweep import launchers
 
 NODES = {"method", "task", "model", "device", "data"}
 """Groups whose choice is the part of the request of the same name."""
-SINGLE = ("launcher", "experiment", "scale", "results", "events", "shard", "budget", "n_jobs")
+SINGLE = ("launcher", "experiment", "scale", "results", "events", "shard", "time", "n_jobs")
 
 
 @dataclass(frozen=True)

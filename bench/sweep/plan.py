@@ -37,7 +37,7 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
     base, launcher = grid.base, grid.hydra["launcher"]
     launcher_name = grid.hydra["runtime"]["choices"].get("launcher", "local")
     engine = launchers.engine_of(launcher_name)
-    shard, budget_s = _parsed_shard(base["shard"]), budget.seconds(base["budget"])
+    shard, budget_s = _parsed_shard(base["shard"]), budget.seconds(base["time"])
     if base["n_jobs"] == 0 or base["n_jobs"] < -1:
         raise RequestError(f"n_jobs={base['n_jobs']} is not accepted: 1 or more, or -1 for all")
     if base["n_jobs"] != 1 and engine != launchers.JOBLIB:
@@ -60,7 +60,7 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
     warning = launchers.check_timed(engine, launcher, n_timed)
     return Plan(
         tuple(events.without(grid.fixed)), tuple(cells), engine, launcher_name, launcher,
-        results, base["budget"], budget_s, warning, events.path_of(base),
+        results, base["time"], budget_s, warning, events.path_of(base),
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ CELL = ["n=2", "threads=1", "measure=quality"]
 def begun(tmp_path):
     """A sweep of two methods at three lengths, of which nothing has run."""
     words = [*CELL, "length=256,512,1024", "method=vanilla,vcc", f"results={tmp_path}"]
-    made = plan([*words, "budget=1h"])
+    made = plan([*words, "time=1h"])
     record = Record.begin(made, "")
     content = record.content()
     for cell in content["cells"]:
@@ -61,7 +61,7 @@ def test_what_did_not_fit_is_not_tried_with_more_tokens(begun, status):
 
 def test_what_is_left_out_becomes_rows_once_and_is_still_to_do(tmp_path):
     words = [*CELL, "length=256", "method=vanilla,vcc", f"results={tmp_path}"]
-    made = plan([*words, "budget=1h"])
+    made = plan([*words, "time=1h"])
     for _ in range(2):
         left = [(planned, "too long") for planned in made.cells]
         budget.store_rows(made, left, here=True)
@@ -77,7 +77,7 @@ def test_a_spent_budget_tells_each_cell_and_why(tmp_path, capsys, monkeypatch, i
     run = runner.run
     monkeypatch.setattr(runner, "run", lambda *a, **k: time.sleep(1.1) or run(*a, **k))
     with pytest.raises(SystemExit) as stop:
-        main.main(["run", "-m", *CELL, "length=256", "method=vanilla", "seed=0,1", "budget=1s",
+        main.main(["run", "-m", *CELL, "length=256", "method=vanilla", "seed=0,1", "time=1s",
                   f"results={tmp_path}"])  # fmt: skip
     told = capsys.readouterr().out
     assert stop.value.code == 0 and "1 done, 0 failed, 1 not measured for the budget" in told

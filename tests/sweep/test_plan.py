@@ -193,19 +193,19 @@ def test_shards_share_out_every_cell_once_and_evenly():
 def test_a_budget_gives_each_method_its_coarse_answer_first():
     words = ["measure=quality", "method=vanilla,vcc", "n=64,4", "length=2048,256", "seed=1,0"]
     order = [
-        dict(word.split("=") for word in p.overrides) for p in plan([*words, "budget=100h"]).cells
+        dict(word.split("=") for word in p.overrides) for p in plan([*words, "time=100h"]).cells
     ]
     assert [cell["n"] for cell in order] == ["4"] * 8 + ["64"] * 8
     assert [cell["seed"] for cell in order[:8]] == ["0"] * 4 + ["1"] * 4
     assert [cell["length"] for cell in order[:4]] == ["256", "256", "2048", "2048"]
     assert [cell["method"] for cell in order[:4]] == ["vanilla", "vcc"] * 2
-    few = plan([*words, "budget=1m"])
+    few = plan([*words, "time=1m"])
     fitting = [p for p in few.cells if p.runs]
     assert 0 < len(fitting) < 16 and len(fitting) + len(few.of("over budget")) == 16
     assert sum(p.seconds for p in fitting) <= 60
     # One after the other, the rest is asked again when its turn comes.
     assert len(few.open) == 16
-    side_by_side = plan([*words, "budget=1m", "launcher=joblib", "n_jobs=2"])
+    side_by_side = plan([*words, "time=1m", "launcher=joblib", "n_jobs=2"])
     assert len(side_by_side.open) == len([p for p in side_by_side.cells if p.runs]) < 16
 
 
@@ -258,8 +258,9 @@ def test_a_plan_counts_each_training_once(tmp_path):
     ("words", "told"),
     [
         (["shard=9/8"], "shard=9/8 is not accepted: it is such as 2/8"),
-        (["budget=soon"], "budget=soon is not accepted: it is such as 30m"),
-        (["budget=0m"], "it must be more than 0"),
+        (["time=soon"], "time=soon is not accepted: it is such as 30m"),
+        (["budget=30m"], "the time of a sweep is time=30m"),
+        (["time=0m"], "it must be more than 0"),
         (["n_jobs=2"], "n_jobs=2 is for launcher=joblib"),
         (["launcher=joblib", "n_jobs=0"], "n_jobs=0 is not accepted"),
         (
