@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from pathlib import Path
 
 from bench.terminal import text_table
-from bench.terminal.arguments import add_json, add_results, parser_for
+from bench.terminal.options import command, format_option, results_option
 
 STYLES = {"ok": "green", "look": "yellow", "bad": "red"}
 
 
-def doctor(arguments: Sequence[str]) -> int:
+@command("What a run needs of this machine, and what to do about the rest.")
+@results_option()
+@format_option(default="table")
+def doctor(results: Path, form: str) -> int:
     """Exit code 1 where no run is possible."""
-    parser = parser_for("doctor", "what a run needs of this machine, and what to do about the rest")
-    add_results(parser)
-    add_json(parser)
-    options = parser.parse_args(arguments)
     from bench.host.doctor import Finding, State, examine
 
-    findings = examine(options.results.expanduser().resolve())
-    if text_table.tabular(options.format):
-        text_table.write(options.format, Finding._fields, [f._asdict() for f in findings])
+    findings = examine(results.expanduser().resolve())
+    if text_table.tabular(form):
+        text_table.write(form, Finding._fields, [f._asdict() for f in findings])
     else:
         from rich.markup import escape
 

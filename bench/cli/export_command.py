@@ -1,53 +1,42 @@
-"""bench export: predictions as an official submission file; rows in other tools' formats."""
+"""bench export rows: rows in other tools' formats."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
+
 from bench.errors import RequestError
-from bench.terminal.arguments import add_results, parser_for, warn_set_aside
+from bench.export.targets import TARGETS, export, target
+from bench.terminal.options import PATH, command, request_words, results_option, warn_set_aside
+
+WIDTH = max(map(len, TARGETS))
+KNOWN = "\n".join(f"  {name:<{WIDTH}}  {t.into:<6}  {t.about}" for name, t in TARGETS.items())
 
 
-def export(arguments: Sequence[str]) -> int:
-    """Of rows where the first word says so."""
-    if arguments and arguments[0] == "rows":
-        return rows(arguments[1:])
-    from bench.cli.inspect_commands import export_predictions
-
-    return export_predictions(arguments)
-
-
-def rows(arguments: Sequence[str]) -> int:
+@command(
+    "Write rows in the formats of other tools. The words are a filter, or a row's id.",
+    "bench export rows --to csv --into rows.csv\n"
+    "bench export rows method=vcc length=1024,4096 --to jsonl --into rows.jsonl\n\n"
+    f"--to, what --into names, and what is written:\n{KNOWN}",
+)
+@request_words()
+@click.option("--to", required=True, metavar="TARGET", help=f"{', '.join(TARGETS)}.")
+@click.option("--into", required=True, type=PATH, metavar="PATH")
+@results_option()
+def rows(words: Sequence[str], to: str, into: Path, results: Path) -> int:
     """Files only: nothing is sent anywhere."""
-    from bench.export.targets import TARGETS, export, target
-
-    width = max(map(len, TARGETS))
-    known = "\n".join(
-        f"  {name:<{width}}  {each.into:<6}  {each.about}" for name, each in TARGETS.items()
-    )
-    parser = parser_for(
-        "export rows",
-        "write rows in the formats of other tools",
-        "bench export rows --to csv --into rows.csv\n"
-        "bench export rows method=vcc length=1024,4096 --to jsonl --into rows.jsonl\n\n"
-        f"--to, what --into names, and what is written:\n{known}",
-    )
-    parser.add_argument("words", nargs="*", metavar="NAME=VALUE", help="a filter, or a row's id")
-    parser.add_argument("--to", required=True, metavar="TARGET", help=", ".join(TARGETS))
-    parser.add_argument("--into", required=True, type=Path, metavar="PATH")
-    add_results(parser)
-    options = parser.parse_intermixed_args(arguments)
-    into = options.into.expanduser()
-    _check(options.to, target(options.to).into, into)
+    into = into.expanduser()
+    _check(to, target(to).into, into)
     from bench.store import query
     from bench.store.columns import COLUMNS
 
-    chosen, warnings = query.select(options.words, options.results, list(COLUMNS))
+    chosen, warnings = query.select(words, results, list(COLUMNS))
     warn_set_aside(warnings)
     if not chosen:
-        raise RequestError(f"no row in {options.results} fits; bench results lists rows")
-    print(export(options.to, chosen, into, options.results))
+        raise RequestError(f"no row in {results} fits; bench results lists rows")
+    print(export(to, chosen, into, results))
     return 0
 
 

@@ -3,7 +3,6 @@ export | host."""
 
 from __future__ import annotations
 
-import argparse
 import functools
 import os
 import sys
@@ -12,54 +11,60 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
+
 from bench.cli import scaffold
 from bench.errors import RequestError, RunError
 from bench.files import check_own, record_own
 from bench.request import plugins
 from bench.request.cell import task_of
+from bench.request.schema import SOURCES
 from bench.terminal import text_table
-from bench.terminal.arguments import add_json, parser_for
+from bench.terminal.options import PATH, OneOf, command, format_option, request_words
 from tasks.base import Data, DataError, FetchError, Task
+from tasks.template import DEFAULT_SHAPE, SHAPES, task_files
 
 TOKENIZER = "bench/models/embedded/t5"
 """What tasks are checked with."""
 
 
-def fetch(arguments: Sequence[str]) -> int:
+@command("Get a task's data or a model from the hub.")
+@click.argument("tasks", nargs=-1, metavar="[TASK]...")
+@click.option("--split", help="Another split than the one that is scored.")
+@click.option("--model", "models", multiple=True, metavar="NAME or ORG/NAME")
+@click.option("--probe", is_flag=True, help="Fetch nothing: ask what the hub has.")
+@click.option("--revision", help="A commit or branch of the hub, in place of the task's.")
+@click.option("--length", type=int, help="In tokens, for files that are named after it.")
+def fetch(
+    tasks: Sequence[str], split: str | None, models: Sequence[str], probe: bool,
+    revision: str | None, length: int | None
+) -> int:  # fmt: skip
     """The only command that touches the network."""
-    parser = parser_for("fetch", "get a task's data or a model from the hub")
-    parser.add_argument("tasks", nargs="*", metavar="TASK")
-    parser.add_argument("--split", help="another split than the one that is scored")
-    parser.add_argument("--model", action="append", default=[], metavar="NAME or ORG/NAME")
-    parser.add_argument("--probe", action="store_true", help="fetch nothing: ask what the hub has")
-    parser.add_argument("--revision", help="a commit or branch of the hub, in place of the task's")
-    parser.add_argument("--length", type=int, help="in tokens, for files that are named after it")
-    options = parser.parse_args(arguments)
-    if not (options.tasks or options.model or options.probe):
+    if not (tasks or models or probe):
         raise RequestError("fetch needs a TASK or --model ORG/NAME; bench ls tasks lists tasks")
-    names = options.tasks or (plugins.available("task") if options.probe else [])
-    tasks = [_at(_task(name), options) for name in names]
-    if options.probe:
-        from tasks.loading.hub_probe import probe, table
+    names = tasks or (plugins.available("task") if probe else [])
+    chosen = [_at(_task(name), revision, length) for name in names]
+    if probe:
+        from tasks.loading import hub_probe
 
-        checks = [hub_check for task in tasks for hub_check in probe(task)]
-        print(table(checks))
+        checks = [hub_check for task in chosen for hub_check in hub_probe.probe(task)]
+        print(hub_probe.table(checks))
         return int(any(hub_check.problem for hub_check in checks))
     from tasks.loading import hub
 
-    for task in tasks:
+    for task in chosen:
         own = getattr(task, "fetch", None) or functools.partial(hub.fetch, task)
-        print(f"{task.name}: {_data(own, split=options.split)}")
-    for name in options.model:
+        print(f"{task.name}: {_data(own, split=split)}")
+    for name in models:
         print(f"{name}: {_fetch_model(name)}")
     return 0
 
 
-def _at(task: Any, options: Any) -> Any:
+def _at(task: Any, revision: str | None, length: int | None) -> Any:
     """The task with the revision and length that `bench fetch` was given."""
-    if options.revision and getattr(task, "hub", None):
-        task = replace(task, hub={**task.hub, "revision": options.revision, "unverified": False})
-    return replace(task, length=options.length) if options.length else task
+    if revision and getattr(task, "hub", None):
+        task = replace(task, hub={**task.hub, "revision": revision, "unverified": False})
+    return replace(task, length=length) if length else task
 
 
 def _fetch_model(name: str) -> str:
@@ -78,27 +83,25 @@ def _fetch_model(name: str) -> str:
         raise kind(f"can't fetch {repo}: {first_line(error)}") from error
 
 
-def check(arguments: Sequence[str]) -> int:
+@command(
+    "Does a method or a task keep its contract?",
+    "bench check task=qmsum\nbench check task=all\n"
+    "bench check task=qmsum data=local data.dir=/data\nbench check method=vcc method.k=8",
+)
+@request_words("method=NAME|task=NAME", required=True)
+@format_option(default="table")
+def check(words: Sequence[str], form: str) -> int:
     """Exit code 1 when the contract is broken somewhere."""
-    parser = parser_for(
-        "check",
-        "does a method or a task keep its contract?",
-        "bench check task=qmsum\nbench check task=all\n"
-        "bench check task=qmsum data=local data.dir=/data\nbench check method=vcc method.k=8",
-    )
-    parser.add_argument("words", nargs="+", metavar="method=NAME|task=NAME")
-    add_json(parser)
-    given = parser.parse_args(arguments)
-    words, is_json = given.words, text_table.tabular(given.format)
+    is_json = text_table.tabular(form)
     if not words[0].startswith("task="):
         from bench.conformance.__main__ import FamilyCheck, checked, main
 
         if not is_json:
-            return main(words)
+            return main(list(words))
         checks = [each._asdict() for each in checked(words)]
-        text_table.write(given.format, FamilyCheck._fields, checks)
+        text_table.write(form, FamilyCheck._fields, checks)
         return int(any(each["failures"] for each in checks))
-    if words == ["task=all"]:
+    if list(words) == ["task=all"]:
         words = [f"task={name}" for name in plugins.available("task")]
     options = [word.partition("=")[::2] for word in words]
     accepted = ("task", "data", "data.dir", "data.split")
@@ -127,31 +130,23 @@ def check(arguments: Sequence[str]) -> int:
             verdict += f" (embedded rows loaded in {report.load_s:.1f} s)"
         print(f"task={name}: {verdict}")
     if is_json:
-        text_table.write(given.format, list(records[0]), records)
+        text_table.write(form, list(records[0]), records)
     return int(any(record["failures"] for record in records))
 
 
-def new(arguments: Sequence[str]) -> int:
-    """Writes files; refuses to overwrite one."""
-    parser = parser_for(
-        "new",
-        "write the files of a new method (code, YAML and a test) or task, to change from there",
-        "bench new method sliding_window\nbench new task minutes --shape summaries\n"
-        "BENCH_CONF_PATH=DIR bench new task quiz --shape prompts    # into DIR, not the checkout",
-    )
-    parser.add_argument("kind", choices=("method", "task"))
-    parser.add_argument("name")
-    from tasks.template import DEFAULT_SHAPE, SHAPES, task_files
-
-    shapes = ", ".join(SHAPES)
-    parser.add_argument(
-        "--shape", default=DEFAULT_SHAPE, help=f"of a task's rows: {shapes} ({DEFAULT_SHAPE})"
-    )
-    options = parser.parse_args(arguments)
+@command(
+    "Write the files of a new method (code, YAML and a test) or task, to change from there.",
+    "bench new method sliding_window\nbench new task minutes --shape summaries\n"
+    "BENCH_CONF_PATH=DIR bench new task quiz --shape prompts    # into DIR, not the checkout",
+)
+@click.argument("kind", type=OneOf(["method", "task"]), metavar="KIND")
+@click.argument("name")
+@click.option("--shape", type=OneOf([*SHAPES]), default=DEFAULT_SHAPE,
+              help=f"Of a task's rows ({DEFAULT_SHAPE}).")  # fmt: skip
+def new(kind: str, name: str, shape: str) -> int:
     try:
-        is_method = options.kind == "method"
-        name = options.name
-        files = scaffold.new_method(name) if is_method else task_files(name, options.shape)
+        is_method = kind == "method"
+        files = scaffold.new_method(name) if is_method else task_files(name, shape)
     except ValueError as error:
         raise RequestError(str(error)) from error
     root, own = plugins.ROOT, os.environ.get(plugins.CONF_PATH, "").split(os.pathsep)[0]
@@ -169,74 +164,80 @@ def new(arguments: Sequence[str]) -> int:
             print(path)
     except OSError as error:
         raise RequestError(f"can't write {root / path}: {error.strerror}") from error
-    print(f"Read {options.kind}s/base.py; then: bench check {options.kind}={name}", file=sys.stderr)
+    print(f"Read {kind}s/base.py; then: bench check {kind}={name}", file=sys.stderr)
     return 0
 
 
-def score(arguments: Sequence[str]) -> int:
-    """Official figures of anyone's predictions."""
-    parser = parser_for(
-        "score",
-        "score a file of predictions, .jsonl, .json, .csv or .parquet, in the layouts that "
-        "docs/tasks.md lists: with ids of rows, or with right answers, which needs no data",
-        "bench score qmsum predictions.jsonl --data-dir /data\nbench score qmsum pairs.jsonl",
+def _submission_options(function: Any) -> Any:
+    source = click.option("--data", type=OneOf(SOURCES))
+    folder = click.option(
+        "--data-dir", type=PATH, metavar="DIR", help="A local folder of the data."
     )
-    parser.add_argument("task")
-    parser.add_argument("file", type=Path)
-    parser.add_argument(
-        "--skip-unanswerable", action="store_true", help="leave out rows without a right answer"
-    )
-    add_json(parser)
-    options = _submission_options(parser, arguments)
+    return source(folder(click.option("--split")(function)))
+
+
+@command(
+    "Score a file of predictions, .jsonl, .json, .csv or .parquet, in the layouts that "
+    "docs/tasks.md lists: with ids of rows, or with right answers, which needs no data.",
+    "bench score qmsum predictions.jsonl --data-dir /data\nbench score qmsum pairs.jsonl",
+)
+@click.argument("name", metavar="TASK")
+@click.argument("file", type=PATH)
+@click.option("--skip-unanswerable", is_flag=True, help="Leave out rows without a right answer.")
+@_submission_options
+@format_option(default="table")
+def score(
+    name: str, file: Path, skip_unanswerable: bool, data: str | None, data_dir: Path | None,
+    split: str | None, form: str
+) -> int:  # fmt: skip
     from bench.statistics import scores
     from bench.store.scoring import documents, scored
     from tasks.loading import submission
 
-    task = options.task
-    skip = options.skip_unanswerable
+    task, skip = _task(name, data_dir), skip_unanswerable
+    source = _source(data, data_dir, split, name)
     given, references, rows, n_unanswerable = _data(
-        submission.paired, task, options.source, options.file, skip_unanswerable=skip
+        submission.paired, task, source, file, skip_unanswerable=skip
     )
     figures, each = scored(task, given, references)
     estimate = scores.mean(each, documents(rows) if rows else None)
     interval = {"standard_error": estimate.stderr, "ci_lo": estimate.lo, "ci_hi": estimate.hi}
     counts = {"n_scored": len(each)} | ({"n_unanswerable": n_unanswerable} if skip else {})
-    _facts({**figures, **interval, **counts}, options.format)
+    _facts({**figures, **interval, **counts}, form)
     return 0
 
 
-def export_predictions(arguments: Sequence[str]) -> int:
-    """The official submission file, checked by the official rules."""
-    parser = parser_for(
-        "export",
-        "write a task's predictions into the official submission file; or: bench export rows",
-        "bench export qmsum predictions.jsonl submission.csv --data hub --split test",
-    )
-    parser.add_argument("task")
-    parser.add_argument("file", type=Path)
-    parser.add_argument("into", type=Path, help=".csv (all tasks of a benchmark) or .json")
-    options = _submission_options(parser, arguments)
+@command(
+    "Write a task's predictions into the official submission file, .csv (all tasks of a benchmark) "
+    "or .json; rows are exported by bench export rows.",
+    "bench export qmsum predictions.jsonl submission.csv --data hub --split test",
+)
+@click.argument("name", metavar="TASK")
+@click.argument("file", type=PATH)
+@click.argument("into", type=PATH)
+@_submission_options
+def export(
+    name: str, file: Path, into: Path, data: str | None, data_dir: Path | None, split: str | None
+) -> int:
     from tasks.loading import submission
 
-    task = options.task
-    predictions = _data(submission.read_predictions, options.file, task)
-    ids = _data(task.ids, options.source)
-    if is_json := options.into.suffix == ".json":  # a .csv keeps the tasks that it holds
-        check_own(options.into)
-    missing = _data(submission.export, task, predictions, ids, options.into)
+    task: Any = _task(name, data_dir)
+    predictions = _data(submission.read_predictions, file, task)
+    ids = _data(task.ids, _source(data, data_dir, split, name))
+    if is_json := into.suffix == ".json":  # a .csv keeps the tasks that it holds
+        check_own(into)
+    missing = _data(submission.export, task, predictions, ids, into)
     if is_json:
-        record_own(options.into)
-    print(f"{options.into}: {len(predictions)} predictions of {task.name}")
+        record_own(into)
+    print(f"{into}: {len(predictions)} predictions of {task.name}")
     if missing:
         print(f"still missing: {', '.join(missing)}")
     return 0
 
 
-def host(arguments: Sequence[str]) -> int:
-    """Fingerprint and certificate."""
-    parser = parser_for("host", "this machine, and the smallest effect it can resolve")
-    add_json(parser)
-    form = parser.parse_args(arguments).format
+@command("This machine, and the smallest effect it can resolve.")
+@format_option(default="table")
+def host(form: str) -> int:
     from bench.execution.supervisor import supervise
     from bench.host import host as machine
 
@@ -269,18 +270,6 @@ def _readable(name: str, value: Any) -> str:
     if name.endswith("_bytes"):
         return f"{value / (1 << 30):.1f} GiB"
     return f"{value:.4f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-
-
-def _submission_options(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> Any:
-    """The parsed arguments, with `task` built and `source` the data that was asked for."""
-    parser.add_argument("--data", choices=("embedded", "local", "hub"))
-    parser.add_argument("--data-dir", type=Path, metavar="DIR", help="a local folder of the data")
-    parser.add_argument("--split")
-    options = parser.parse_args(arguments)
-    name = options.task
-    options.task = _task(name, options.data_dir)
-    options.source = _source(options.data, options.data_dir, options.split, name)
-    return options
 
 
 def _task(name: str, folder: str | Path | None = None) -> Task:

@@ -7,28 +7,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import click
+
 from bench.errors import RequestError, unknown
 from bench.request import plugins
 from bench.request.overrides import GROUPS
 from bench.terminal import method_table, task_table, text_table
-from bench.terminal.arguments import add_json, parser_for
+from bench.terminal.options import command, format_option
 
 METRICS = "metrics"
 PLURALS = {group if group == "data" else f"{group}s": group for group in GROUPS}
+LISTS = (*PLURALS, METRICS)
 TABLES: dict[str, Any] = {"method": method_table, "task": task_table}
 SHOWN = ("method", "task", "model")
 """Groups that are listed when none is named."""
 
 
-def ls(arguments: Sequence[str]) -> int:
+def _lists(ctx: click.Context, param: click.Parameter, word: str) -> list[str]:
+    return [name for name in LISTS if name.startswith(word)]
+
+
+@command(f"List methods, tasks and models, or one of: {', '.join(LISTS)}.")
+@click.argument("chosen", required=False, metavar="[LIST]", shell_complete=_lists)
+@format_option(default="table")
+def ls(chosen: str | None, form: str) -> int:
     """Names and what their YAML says of them. A file that can't be used is listed with what is
     wrong with it."""
-    lists = [*PLURALS, METRICS]
-    parser = parser_for("ls", "list methods, tasks and models, or one of: " + ", ".join(lists))
-    parser.add_argument("group", nargs="?")
-    add_json(parser)
-    options = parser.parse_args(arguments)
-    chosen, form = options.group, options.format
     for problem in plugins.problems():
         print(f"bench: {problem}", file=sys.stderr)
     if chosen == METRICS:
@@ -39,7 +43,7 @@ def ls(arguments: Sequence[str]) -> int:
             text_table.draw("", names, [[str(r[n]) for n in names] for r in _metrics()], names)
         return 0
     if chosen and chosen not in PLURALS and chosen not in GROUPS:
-        raise unknown("list", chosen, lists)
+        raise unknown("list", chosen, LISTS)
     groups = [PLURALS.get(chosen, chosen)] if chosen else SHOWN
     for_program = text_table.tabular(form)
     # Facts of tasks need their classes, and so numpy: the overview shows none.

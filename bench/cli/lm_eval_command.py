@@ -3,31 +3,35 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
 
+import click
+
 from bench.errors import RequestError
-from bench.terminal.arguments import parser_for
+from bench.terminal.options import command
 from tasks.loading import lm_eval_package
 
 MODEL, TARGET = lm_eval_package.MODEL, "bench.lm_eval_model:LongContextLM"
 
 
-def lm_eval(arguments: Sequence[str]) -> int:
+@command(
+    "lm-evaluation-harness: the arguments of its command lm_eval, and one more model, "
+    f"{MODEL}: any method in any model that answers with text. Offline unless "
+    "HF_HUB_OFFLINE=0 is set: bench fetch lm_eval:TASK gets a task's data.",
+    f"bench lm_eval run --model {MODEL} \\\n"
+    "  --model_args pretrained=CHECKPOINT,method=snapkv,budget=0.25 --tasks TASK",
+    ignore_unknown_options=True,
+    allow_interspersed_args=False,
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def lm_eval(context: click.Context, arguments: Sequence[str]) -> int:
     """Raises RequestError where the package isn't installed, and what the model raises."""
-    parser = parser_for(
-        "lm_eval",
-        "lm-evaluation-harness: the arguments of its command lm_eval, and one more model,\n"
-        f"{MODEL}: any method in any model that answers with text. Offline unless\n"
-        "HF_HUB_OFFLINE=0 is set: bench fetch lm_eval:TASK gets a task's data",
-        f"bench lm_eval run --model {MODEL} \\\n"
-        "  --model_args pretrained=CHECKPOINT,method=snapkv,budget=0.25 --tasks TASK",
-    )
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="those of lm_eval")
-    if not arguments or arguments[0] in ("-h", "--help"):
-        parser.parse_args(["--help"])
+    if not arguments:
+        click.echo(context.get_help())
+        return 0
     if missing := lm_eval_package.missing():
         raise RequestError(missing)
     os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -5,35 +5,106 @@ A command's module is imported when it is called, so that the quick ones load no
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
-import shlex
+import importlib
+import os
 import signal
 import sys
-import time
 from collections.abc import Sequence
-from dataclasses import replace
-from pathlib import Path
 
-from bench.cli.commands import COMMANDS, overview
-from bench.errors import (
-    TRACEBACK,
-    RequestError,
-    RunError,
-    described,
-    print_traceback,
-    unknown,
-)
-from bench.request import limits, plugins
-from bench.request.other_names import not_a_word
-from bench.status import Status
+import click
+from click.shell_completion import CompletionItem, shell_complete
+
+from bench.errors import TRACEBACK, RequestError, RunError, described, print_traceback, unknown
 from bench.terminal import streams
-from bench.units import span
+from bench.terminal.options import COMPLETE
 
-WORTH_SAYING_S = 10.0
-"""Work before the first stage that takes longer is announced."""
+COMMANDS = {
+    "run": {
+        "run": ("bench.cli.run_command:run", "run a cell or a sweep: bench run --help"),
+        "plan": ("bench.cli.sweep_commands:plan", "what a sweep would do, how long, what is done"),
+        "status": ("bench.cli.sweep_commands:status", "how far sweeps are: queue and store"),
+        "train": ("bench.cli.train_command:train", "train a method's weights, or find them"),
+        "fetch": ("bench.cli.inspect_commands:fetch", "download a task's data or a model"),
+        "lm_eval": ("bench.cli.lm_eval_command:lm_eval", "lm-evaluation-harness with any method"),
+    },
+    "look": {
+        "ls": ("bench.cli.list_command:ls", "list methods, tasks, models, metrics, …"),
+        "results": ("bench.cli.row_commands:results", "list rows"),
+        "results merge": ("bench.cli.row_commands:merge", "copy rows of several folders into one"),
+        "results check": ("bench.cli.row_commands:check", "find files that can't be read"),
+        "results migrate": ("bench.cli.row_commands:migrate", "which schema versions load"),
+        "explain": ("bench.cli.compare_commands:explain", "what differs between two rows"),
+        "doctor": ("bench.cli.doctor_command:doctor", "is this machine ready, and what to do?"),
+        "host": ("bench.cli.inspect_commands:host", "this machine and its noise"),
+        "recall": ("bench.cli.study_commands:recall", "recall of k-NN searches against their time"),
+        "spectrum": ("bench.cli.study_commands:spectrum", "spectrum of a model's hidden states"),
+    },
+    "compare": {
+        "compare": ("bench.cli.compare_commands:compare", "is B better than A, and how sure?"),
+        "verify": ("bench.cli.compare_commands:verify", "measure a row again on this machine"),
+        "score": ("bench.cli.inspect_commands:score", "score anyone's predictions"),
+        "rescore": ("bench.cli.row_commands:rescore", "score stored predictions by today's metric"),
+    },
+    "publish": {
+        "report": ("reports.papers.command:report", "the papers' tables beside what was measured"),
+        "plot": ("reports.figures.command:plot", "draw figures of stored rows"),
+        "leaderboard": ("reports.leaderboard.command:leaderboard", "rows as one HTML page, ranked"),
+        "export": ("bench.cli.inspect_commands:export", "a submission file of predictions"),
+        "export rows": ("bench.cli.export_command:rows", "rows in the formats of other tools"),
+        "submit-check": ("bench.cli.compare_commands:submit_check", "check rows to contribute"),
+    },
+    "extend": {
+        "completion": ("bench.cli.completion:completion", "complete words in bash, zsh and fish"),
+        "new": ("bench.cli.inspect_commands:new", "write the files of a new method or task"),
+        "check": ("bench.cli.inspect_commands:check", "does a method or a task keep its contract?"),
+    },
+}  # fmt: skip
+"""Group → command → the function behind it, and its line in the overview."""
+TARGETS = {name: target for group in COMMANDS.values() for name, (target, _) in group.items()}
 
 DRAWN_BY_OTHERS = (["fetch"], ["lm_eval"], ["train"])
 """Commands that show progress bars of other libraries."""
+
+
+class Bench(click.Group):
+    """Commands that are imported when they are called. The name of one may have two words."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(TARGETS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in TARGETS:
+            return None
+        module, _, function = TARGETS[name].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), function)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        n = 2 if " ".join(args[:2]) in TARGETS else 1
+        name = " ".join(args[:n])
+        if name not in TARGETS and not ctx.resilient_parsing:
+            raise unknown("command", name, TARGETS)
+        return name, self.get_command(ctx, name), args[n:]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for group, commands in COMMANDS.items():
+            with formatter.section(group):
+                formatter.write_dl([(name, about) for name, (_, about) in commands.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        found = click.Command.shell_complete(self, ctx, incomplete)
+        names = (name for name in TARGETS if name.startswith(incomplete) and " " not in name)
+        return [*found, *map(CompletionItem, names)]
+
+
+@click.command(cls=Bench, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(
+    None, "-V", "--version", package_name="longctx-bench", message="%(package)s %(version)s"
+)
+def bench() -> None:
+    """Is this long-context method faster, smaller and as good?"""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -65,14 +136,13 @@ def dispatch(arguments: Sequence[str]) -> int:
 def _outcome(arguments: Sequence[str]) -> tuple[int, str]:
     """The exit code of a command, and what went wrong with it."""
     try:
-        if arguments and arguments[0] in COMMANDS:
-            command = plugins.load(COMMANDS[arguments[0]])
-            return int(command(arguments[1:])), ""
-        return help_or_unknown(arguments), ""
+        return _called(arguments), ""
     except KeyboardInterrupt:
         return 130, "interrupted; finished work is kept, the same command resumes"
     except BrokenPipeError:
         return 1, ""
+    except click.UsageError as error:
+        return 2, _usage(error)
     except Exception as error:
         print_traceback()
         if isinstance(error, (RequestError, RunError)):
@@ -83,67 +153,28 @@ def _outcome(arguments: Sequence[str]) -> tuple[int, str]:
         return 1, f"{described(error)}; {TRACEBACK}=1 shows the traceback"
 
 
-def run(arguments: Sequence[str]) -> int:
-    """One cell, or with -m or launcher= a sweep."""
-    if {"-h", "--help"} & set(arguments):
-        print(Path(__file__).with_name("templates").joinpath("run_help.txt").read_text())
-        return 0
-    overrides = [a for a in arguments if a not in ("-m", "--multirun")]
-    sweep = len(overrides) < len(arguments) or any(a.startswith("launcher=") for a in overrides)
-    stray = [a for a in overrides if a.startswith("-") or ("=" not in a and not a.startswith("~"))]
-    if stray:
-        raise not_a_word(stray[0])
-    if sweep:
-        from bench.cli.sweep_commands import run_sweep
-
-        return run_sweep(overrides)
-    from bench.execution import runner
-    from bench.host.job import RUN_ID
-    from bench.request.cell import Cell
-    from bench.request.compose import compose
-    from bench.request.values import check_values
-    from bench.sweep import events, job
-    from bench.sweep.estimate import Estimates
-    from bench.terminal import next_steps, row_table, run_progress
-
-    request = compose(overrides)
-    check_values(request)
-    stream = events.EventStream(events.path_of(request), RUN_ID)
-    stream.check_writable()
-    if (seconds := limits.generating_s(request)) > WORTH_SAYING_S:
-        print(f"generating rows: about {span(seconds)} …", file=sys.stderr)
-    results = Path(request["results"]).expanduser().resolve()
-    command = shlex.join(["bench", "run", *(words := events.without(overrides))])
-    began = time.monotonic()
-    with job.one_cell(stream, words, command=command, launcher="local", results=str(results)):
-        cell = Cell.of(request)
-        with run_progress.progress(cell.title, Estimates([]).stages(cell)) as progress:
-            row = runner.run(
-                cell,
-                results,
-                force=request["force"],
-                deadline_s=request["deadline_s"],
-                progress=stream.following(0, progress),
-                experiment=request["experiment"],
-            )
-        outcome = replace(job.outcome_of(row), seconds=time.monotonic() - began)
-        job.write_end(stream, 0, outcome)
-        stream.exit_code = outcome.code
-    if row["reused"]:
-        print(f"done on {row['created_utc']}; FORCE=1 (force=true) runs it again")
-    row_table.show(row, results)
-    if line := next_steps.after_row(row, overrides):
-        print(line)
-    return Status(row["status"]).exit_code
+def _called(arguments: Sequence[str]) -> int:
+    """The exit code of a command. `click.Command.main` would catch Ctrl-C and broken pipes."""
+    if instruction := os.environ.get(COMPLETE):
+        importlib.import_module("bench.cli.completion")  # registers how bash and zsh complete
+        return shell_complete(bench, {}, "bench", COMPLETE, instruction)
+    words = list(arguments)
+    if words[:1] in ([], ["help"]):
+        words = ["--help"]
+    try:
+        with bench.make_context("bench", words) as context:
+            return int(bench.invoke(context) or 0)
+    except click.exceptions.Exit as done:
+        return int(done.exit_code)
 
 
-def help_or_unknown(arguments: Sequence[str]) -> int:
-    """`bench`, `bench --help`, `bench --version`, or an unknown command."""
-    first = arguments[0] if arguments else "--help"
-    if first in ("-V", "--version"):
-        print(f"longctx-bench {importlib.metadata.version('longctx-bench')}")
-    elif first in ("-h", "--help", "help"):
-        print(overview())
-    else:
-        raise unknown("command", first, COMMANDS)
-    return 0
+def _usage(error: click.UsageError) -> str:
+    """A message of the library in one line, with the name of a request that is meant."""
+    from bench.request.other_names import our_name
+
+    text = " ".join(error.format_message().split())
+    if isinstance(error, click.NoSuchOption) and not error.possibilities:
+        name = our_name(error.option_name)
+        text += f" Write {name}=… instead." if name else ""
+    text += "" if text.endswith((".", "?")) else "."
+    return f"{text} See {error.ctx.command_path if error.ctx else 'bench'} --help"

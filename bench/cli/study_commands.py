@@ -7,13 +7,24 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.errors import RequestError, RunError
+import click
+
+from bench.errors import RunError
 from bench.status import Status
-from bench.terminal.arguments import add_json, add_results, parser_for
+from bench.terminal.options import (
+    ONE_OR_MORE,
+    PATH,
+    OneOf,
+    called,
+    command,
+    format_option,
+    request_words,
+    results_option,
+)
 
 FOLDER = "studies"
 CELL_COLUMNS = ("model", "weights_kind", "weights_sha256", "task", "dataset_sha256", "length")
@@ -29,51 +40,44 @@ SPECTRUM = (
 )  # fmt: skip
 
 
-def recall(arguments: Sequence[str]) -> int:
-    """IceFormer's Figure 3."""
-    parser = parser_for(
-        "recall",
-        "recall of k-NN searches against their time: ours, exact top-k, and those of faiss, "
-        "hnswlib, annoy and scann that are installed",
-        "bench recall --keys 4000 --queries 500\n"
-        "bench recall --data fashion-mnist --keys 60000 --queries 10000   # the paper's",
+def _count(name: str, default: int, about: str) -> Callable[[Any], Any]:
+    return click.option(
+        f"--{name}", type=ONE_OR_MORE, default=default, metavar="N", help=f"{about} ({default})."
     )
-    for name, default, meaning in (
-        ("keys", 20_000, "keys to search"),
-        ("queries", 1_000, "queries to ask, all at once"),
-        ("dims", 64, "size of the drawn vectors"),
-        ("k", 10, "neighbours wanted"),
-        ("repeats", 3, "the median of so many runs counts"),
-        ("seed", 0, "of the drawn vectors"),
-    ):
-        parser.add_argument(
-            f"--{name}", type=int, default=default, metavar="N", help=f"{meaning} ({default})"
-        )
-    parser.add_argument("--data", type=Path, metavar="PATH",
-                        help=".npz of keys and queries, or a folder of Fashion-MNIST")  # fmt: skip
-    parser.add_argument("--metric", choices=("ip", "l2"),
-                        help="inner product, or Euclid's distance (images)")  # fmt: skip
-    parser.add_argument("--threads", type=int, metavar="N", help="(all)")
-    add_results(parser)
-    add_json(parser)
-    options = parser.parse_args(arguments)
-    for name in ("keys", "queries", "dims", "k", "repeats"):
-        if getattr(options, name) < 1:
-            raise RequestError(f"--{name} {getattr(options, name)} is not accepted: 1 or more")
-    options.threads = options.threads or len(os.sched_getaffinity(0))
-    request = {
-        name: value for name, value in vars(options).items() if name not in ("results", "format")
-    }
-    request["data"] = str(options.data.expanduser().resolve()) if options.data else None
-    result = _measured("recall", "knn_recall", request, options.threads)
+
+
+@command(
+    "Recall of k-NN searches against their time: ours, exact top-k, and those of faiss, hnswlib, "
+    "annoy and scann that are installed.",
+    "bench recall --keys 4000 --queries 500\n"
+    "bench recall --data fashion-mnist --keys 60000 --queries 10000   # the paper's",
+)
+@_count("keys", 20_000, "Keys to search")
+@_count("queries", 1_000, "Queries to ask, all at once")
+@_count("dims", 64, "Size of the drawn vectors")
+@_count("k", 10, "Neighbours wanted")
+@_count("repeats", 3, "Runs of which the median counts")
+@click.option("--seed", type=int, default=0, metavar="N", help="Of the drawn vectors (0).")
+@click.option("--data", type=PATH, help=".npz of keys and queries, or a folder of Fashion-MNIST.")
+@click.option(
+    "--metric", type=OneOf(["ip", "l2"]), help="Inner product, or Euclid's distance (images)."
+)
+@click.option("--threads", type=int, metavar="N", help="All of them where it isn't given.")
+@results_option()
+@format_option(default="table")
+def recall(data: Path | None, results: Path, form: str, **request: Any) -> int:
+    """IceFormer's Figure 3."""
+    request["threads"] = request["threads"] or len(os.sched_getaffinity(0))
+    request["data"] = str(data.expanduser().resolve()) if data else None
+    result = _measured("recall", "knn_recall", request, request["threads"])
     rows = result.pop("rows")
     shared = {
         **request, **result,
-        "command": " ".join(["bench recall", *arguments]),
-        "data": options.data.name if options.data else "clusters",
+        "command": called(),
+        "data": data.name if data else "clusters",
     }  # fmt: skip
     records = [{**row, "parameters": json.dumps(row["parameters"])} for row in rows]
-    path = _written("recall", RECALL, options.results, shared, records)
+    path = _written("recall", RECALL, results, shared, records)
     from bench.terminal import text_table
 
     lines = [
@@ -82,8 +86,8 @@ def recall(arguments: Sequence[str]) -> int:
          f"{row['recall']:.3f}" if "recall" in row else "–", row.get("note", ""))
         for row in rows
     ]  # fmt: skip
-    if text_table.tabular(options.format):
-        text_table.write(options.format, STUDIED, rows)
+    if text_table.tabular(form):
+        text_table.write(form, STUDIED, rows)
         return 0
     names = ("search", "parameters", "ms", "recall", "")
     text_table.draw("", names, lines, ("search", "parameters", ""))
@@ -91,28 +95,27 @@ def recall(arguments: Sequence[str]) -> int:
     return 0
 
 
-def spectrum(arguments: Sequence[str]) -> int:
+@command(
+    "Power spectrum of a model's hidden states, layer by layer. MODEL: a name of bench ls models, "
+    "a folder, or ORG/NAME of the hub. The words are those of bench run.",
+    "bench spectrum embedded\nbench spectrum /path/to/checkpoint task=qmsum length=4096 n=32",
+)
+@click.argument("model")
+@request_words()
+@results_option()
+def spectrum(model: str, words: Sequence[str], results: Path) -> int:
     """Fourier's Figure 1."""
-    parser = parser_for(
-        "spectrum",
-        "power spectrum of a model's hidden states, layer by layer",
-        "bench spectrum embedded\nbench spectrum /path/to/checkpoint task=qmsum length=4096 n=32",
-    )
-    parser.add_argument("model", help="a name of bench ls models, a folder, or ORG/NAME of the hub")
-    parser.add_argument("words", nargs="*", metavar="NAME=VALUE", help="as of bench run")
-    add_results(parser)
-    options = parser.parse_intermixed_args(arguments)
     from bench.request import compose
     from bench.request.cell import Cell
 
     defaults = {"task": "narrativeqa", "length": "1024", "n": "16", "measure": "quality"}
-    given = dict(word.partition("=")[::2] for word in options.words)
-    words = [f"{name}={value}" for name, value in (defaults | given).items()]
-    cell = Cell.of(compose.compose([f"model={options.model}", "method=vanilla", *words]))
+    given = dict(word.partition("=")[::2] for word in words)
+    overrides = [f"{name}={value}" for name, value in (defaults | given).items()]
+    cell = Cell.of(compose.compose([f"model={model}", "method=vanilla", *overrides]))
     result = _measured("spectrum", "spectrum", {"cell": cell.to_json()}, cell.threads)
     shared = {
         "threads": cell.threads,
-        "command": " ".join(["bench spectrum", *arguments]),
+        "command": called(),
         **{name: cell.columns[name] for name in CELL_COLUMNS},
         "rows": result["rows"],
         "tokens_mean": result["tokens_mean"],
@@ -122,7 +125,7 @@ def spectrum(arguments: Sequence[str]) -> int:
         for layer, powers in enumerate(result["power"])
         for i, power in enumerate(powers)
     ]
-    path = _written("spectrum", SPECTRUM, options.results, shared, rows)
+    path = _written("spectrum", SPECTRUM, results, shared, rows)
     print(
         f"{path}: {len(result['power']) - 1} layers, {result['rows']} rows; "
         "bench plot fourier_1 draws it"
@@ -150,12 +153,9 @@ def _measured(name: str, module: str, request: Mapping[str, Any], threads: int) 
 
 
 def _written(
-    name: str,
-    columns: Sequence[str],
-    results: Path,
-    shared: Mapping[str, Any],
-    rows: Iterable[Mapping[str, Any]],
-) -> Path:
+    name: str, columns: Sequence[str], results: Path, shared: Mapping[str, Any],
+    rows: Iterable[Mapping[str, Any]]
+) -> Path:  # fmt: skip
     from bench.host import host
     from bench.store.shards import unique_name, utc_now, write_whole
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import shlex
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import click
 
 from bench.errors import RequestError
 from bench.terminal import text_table
-from bench.terminal.arguments import add_format, add_results, parser_for
+from bench.terminal.options import command, format_option, request_words, results_option
 
 if TYPE_CHECKING:
     from bench.sweep.planned import Plan, Planned
@@ -82,20 +84,18 @@ def _not_started(plan: Plan) -> Iterator[tuple[str, Planned]]:
             yield kinds[planned.state], planned
 
 
-def plan(arguments: Sequence[str]) -> int:
-    """The cells of a request, what each will cost, and which are done. Starts nothing."""
-    parser = parser_for(
-        "plan",
-        "what bench run -m would do with these words: done, to do, unsupported, time and memory",
-        "bench plan method=vanilla,vcc length=1024,4096\n"
-        "bench plan experiment=frontier time=2h\n\n"
-        "Times are those of one cell after the other. They follow the rows in the results folder;\n"
-        "without any, they can be wrong by a factor of three.",
-    )
-    parser.add_argument("words", nargs="*", metavar="NAME=VALUE", help="see bench run --help")
-    parser.add_argument("-m", "--multirun", action="store_true", help=argparse.SUPPRESS)
-    add_format(parser)
-    options = parser.parse_intermixed_args(arguments)
+@command(
+    "Print what bench run -m would do with these words: done, to do, unsupported, time and memory. "
+    "For the words, see bench run --help.",
+    "bench plan method=vanilla,vcc length=1024,4096\n"
+    "bench plan experiment=frontier time=2h\n\n"
+    "Times are those of one cell after the other. They follow the rows in the results folder;\n"
+    "without any, they can be wrong by a factor of three.",
+)
+@request_words()
+@click.option("-m", "--multirun", is_flag=True, hidden=True, expose_value=False)
+@format_option()
+def plan(words: Sequence[str], form: str) -> int:
     from rich.markup import escape
 
     from bench.request.fitting import models_for
@@ -105,9 +105,9 @@ def plan(arguments: Sequence[str]) -> int:
     from bench.units import counted, memory, span
     from tasks.base import ANSWERS
 
-    made = planning.plan(options.words)
-    if text_table.tabular(options.format):
-        text_table.write(options.format, PLAN_COLUMNS, map(_record, made.cells))
+    made = planning.plan(words)
+    if text_table.tabular(form):
+        text_table.write(form, PLAN_COLUMNS, map(_record, made.cells))
     else:
         lines = [
             (f"[{STYLES[p.state]}]{p.state}[/]", escape(p.title),
@@ -117,7 +117,7 @@ def plan(arguments: Sequence[str]) -> int:
         ]  # fmt: skip
         text_table.draw("", ("", "cell", "time", "memory", "why"), lines, ("", "cell", "why"))
     # Beside a program's table, the summary is no part of it.
-    out = sys.stderr if text_table.tabular(options.format) else sys.stdout
+    out = sys.stderr if text_table.tabular(form) else sys.stdout
     print(sweep_summary.heading(made), file=out)
     if made.open:
         print(f"up to {memory(max(p.bytes for p in made.open))} a process", file=out)
@@ -152,42 +152,40 @@ def _record(planned: Any) -> dict[str, Any]:
     }
 
 
-def status(arguments: Sequence[str]) -> int:
+@command(
+    "How far sweeps are, from the queue and the store together: those of these ids, or the newest.",
+    "bench status\nbench status --cancel 20260101T120000-3f2a",
+)
+@click.argument("ids", nargs=-1, metavar="[SWEEP]...")
+@results_option("folder")
+@click.option("--all", "every", is_flag=True, help="Every sweep of the folder.")
+@click.option("--cancel", is_flag=True, help="Take its jobs out of the queue.")
+@format_option()
+def status(ids: Sequence[str], folder: Path, every: bool, cancel: bool, form: str) -> int:
     """Exit code 1 when a cell of a sweep shown has failed."""
-    parser = parser_for(
-        "status",
-        "how far sweeps are, from the queue and the store together",
-        "bench status\nbench status --cancel 20260101T120000-3f2a",
-    )
-    parser.add_argument("sweeps", nargs="*", metavar="SWEEP", help="its id; the newest without it")
-    add_results(parser)
-    parser.add_argument("--all", action="store_true", help="every sweep of the folder")
-    parser.add_argument("--cancel", action="store_true", help="take its jobs out of the queue")
-    add_format(parser)
-    options = parser.parse_args(arguments)
     from bench.sweep import orphaned_jobs
     from bench.sweep import plan as planning
     from bench.sweep.state import sweeps
 
-    results = options.results.expanduser().resolve()
+    results = folder.expanduser().resolve()
     found = list(sweeps(results))
     if not found:
-        raise RequestError(f"no sweep in {options.results}; bench run -m begins one")
-    if options.sweeps:
-        named = [r for r in found if any(r.id.startswith(word) for word in options.sweeps)]
+        raise RequestError(f"no sweep in {folder}; bench run -m begins one")
+    if ids:
+        named = [r for r in found if any(r.id.startswith(word) for word in ids)]
         if not named:
-            raise RequestError(f"no sweep {options.sweeps[0]}; the newest is {found[-1].id}")
+            raise RequestError(f"no sweep {ids[0]}; the newest is {found[-1].id}")
         found = named
-    elif not options.all:
+    elif not every:
         found = found[-1:]
     if count := orphaned_jobs.settle(results):
         print(f"bench: {count} lost jobs of this folder are rows now", file=sys.stderr)
     done = planning.finished(row for _, row in planning.measured(results))
     failed = 0
     for record in found:
-        if options.cancel:
+        if cancel:
             _cancel(record)
-        failed += _show(record, done, options.format)
+        failed += _show(record, done, form)
     return 1 if failed else 0
 
 

@@ -8,29 +8,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from bench.errors import RequestError, RunError
 from bench.status import Status
+from bench.terminal.options import as_written, check_words, command, request_words
 
 if TYPE_CHECKING:
     from bench.request.cell import Cell
 
 
-def train(arguments: Sequence[str]) -> int:
+@command(as_written(Path(__file__).with_name("templates").joinpath("train_help.txt").read_text()))
+@click.option("--show", is_flag=True, help="Print the recipe and train nothing.")
+@request_words()
+def train(words: Sequence[str], show: bool) -> int:
     """Exit code 1 when a training failed, 2 for a wrong request or a method that can't train."""
-    if {"-h", "--help"} & set(arguments):
-        print(Path(__file__).with_name("templates").joinpath("train_help.txt").read_text())
-        return 0
     from bench.request import compose, protocol
     from bench.request.cell import Cell
-    from bench.request.other_names import not_a_word
 
-    words = [word for word in arguments if word != "--show"]
-    if stray := [word for word in words if word.startswith("-") or "=" not in word]:
-        raise not_a_word(stray[0])
-    request = compose.compose(words)
+    request = compose.compose(check_words(words))
     if request["recipe"] is None:
         raise RequestError("nothing to train: give recipe=NAME; bench ls recipes lists them")
-    if "--show" in arguments:
+    if show:
         for name, value in request["recipe"].items():
             print(f"recipe.{name:<16} {'null' if value is None else value}")
         return 0

@@ -17,7 +17,6 @@ from bench.store.store import LIGHT, PREDICTIONS, Store
 AnyRow = TypeVar("AnyRow", bound=Mapping[str, Any])
 """A Row, or one with more than the stored columns."""
 
-DEFAULT = Path("results/runs")
 ALIASES = {"n": "n_samples_planned", "data": "data_source", "weights": "weights_kind",
            "budget": "method.budget"}  # fmt: skip
 """Words of a request whose column, or method's parameter, has a longer name."""

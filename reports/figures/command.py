@@ -6,8 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import click
+
 from bench.errors import RequestError, described, print_traceback, unknown
-from bench.terminal.arguments import parser_for
+from bench.terminal.options import ONE_OR_MORE, PATH, OneOf, command, request_words
 from bench.units import counted
 from reports.command_line import formats, progress
 from reports.figures.catalogue import figures
@@ -20,41 +22,44 @@ OUT = Path("results/figures")
 PANELS = {"full": 6, "column": 3}
 
 
-def plot(arguments: Sequence[str]) -> int:
+def _catalogue() -> str:
+    known = figures()
+    width = max(map(len, known))
+    return "\n".join(f"  {name:<{width}}  {one.shows}" for name, one in known.items())
+
+
+@command(
+    "Draw figures of stored rows; without names, all that have rows. The words are figures, and a "
+    "filter as of bench results.",
+    f"bench plot pareto_latency task=narrativeqa length=1024,4096\n\n{_catalogue()}",
+)
+@request_words("FIGURE|NAME=VALUE")
+@click.option(
+    "--results", type=PATH, default=DEFAULT, metavar="DIR", help=f"Folder of rows ({DEFAULT})."
+)
+@click.option("--out", type=PATH, default=OUT, metavar="DIR", help=f"({OUT})")
+@click.option("--format", "form", default=",".join(FORMATS), metavar="FORMAT,…",
+              help=f"{', '.join(FORMATS)} (all).")  # fmt: skip
+@click.option("--width", type=OneOf([*WIDTHS]), default="full",
+              help="One column of a paper (3.3 in), or both (6.9 in, the default).")  # fmt: skip
+@click.option("--panels", type=ONE_OR_MORE, metavar="N",
+              help="Panels of a figure, those of most methods first (6; column: 3).")  # fmt: skip
+def plot(
+    words: Sequence[str], results: Path, out: Path, form: str, width: str, panels: int | None
+) -> int:
     """Draw figures; a wrong request where one that was named has nothing to draw. A figure that
     fails is named and doesn't stop the others; the exit code is then 1."""
     known = figures()
-    width = max(map(len, known))
-    lines = (f"  {name:<{width}}  {one.shows}" for name, one in known.items())
-    parser = parser_for(
-        "plot",
-        "draw figures of stored rows; without names, all that have rows",
-        "bench plot pareto_latency task=narrativeqa length=1024,4096\n\n" + "\n".join(lines),
-    )
-    parser.add_argument("words", nargs="*", metavar="FIGURE|NAME=VALUE",
-                        help="figures, and a filter as of bench results")  # fmt: skip
-    parser.add_argument("--results", type=Path, default=DEFAULT, metavar="DIR",
-                        help=f"folder of rows ({DEFAULT})")  # fmt: skip
-    parser.add_argument("--out", type=Path, default=OUT, metavar="DIR", help=f"({OUT})")
-    parser.add_argument("--format", default=",".join(FORMATS), metavar="FORMAT,…",
-                        help=f"{', '.join(FORMATS)} (all)")  # fmt: skip
-    width_help = "one column of a paper (3.3 in), or both (6.9 in, the default)"
-    parser.add_argument("--width", choices=WIDTHS, default="full", help=width_help)
-    panels_help = "panels of a figure, those of most methods first (6; column: 3)"
-    parser.add_argument("--panels", type=int, metavar="N", help=panels_help)
-    options = parser.parse_intermixed_args(arguments)
-    names = [word for word in options.words if "=" not in word]
-    filters = [word for word in options.words if "=" in word]
+    names = [word for word in words if "=" not in word]
+    filters = [word for word in words if "=" in word]
     for name in names:
         if name not in known:
             raise unknown("figure", name, known)
-    forms = formats(options.format, FORMATS)
-    most = PANELS[options.width] if options.panels is None else options.panels
-    if most < 1:
-        raise RequestError(f"--panels {most} is not accepted: it must be 1 or more")
+    forms = formats(form, FORMATS)
+    most = panels or PANELS[width]
     from reports.figures.cells import load
 
-    rows = load(options.results, filters)
+    rows = load(results, filters)
     for warning in rows.warnings:
         print(f"bench: {warning}", file=sys.stderr)
     drawn, failed = 0, 0
@@ -65,7 +70,7 @@ def plot(arguments: Sequence[str]) -> int:
             drawing = None
             try:
                 drawing = known[name].draw(rows, most)
-                files = save(drawing, name, options.out, forms, options.width) if drawing else []
+                files = save(drawing, name, out, forms, width) if drawing else []
             except Exception as error:
                 if isinstance(error, RequestError) and (names or drawing):
                     raise

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import click
+
 from bench.errors import RequestError
 from bench.files import check_own, write_own
 from bench.status import Status
-from bench.store.query import DEFAULT
-from bench.terminal.arguments import parser_for
+from bench.store import DEFAULT
+from bench.terminal.options import ONE_OR_MORE, PATH, command, request_words
 from bench.units import counted
 from reports.command_line import progress, warn_set_aside
 from reports.leaderboard.boards import Board, boards
@@ -25,59 +26,51 @@ MOST = 2_000
 MAKE_SOME = "make bench (or bench run method=vcc task=narrativeqa) makes one"
 
 
-def leaderboard(arguments: Sequence[str]) -> int:
+@command(
+    "Write rows as one HTML file that needs no server and no network. The words are a filter of "
+    "rows, and after --results more folders.",
+    "bench leaderboard\n"
+    "bench leaderboard --results results/runs /shared/rows --out public/index.html\n"
+    "bench leaderboard task=narrativeqa length=4096",
+)
+@request_words()
+@click.option("--results", "given", type=PATH, multiple=True, metavar="DIR",
+              help=f"Folders of rows ({DEFAULT} and {REFERENCE}, where they are).")  # fmt: skip
+@click.option("--out", type=PATH, default=OUT, metavar="FILE", help=f"({OUT})")
+@click.option("--most", type=ONE_OR_MORE, default=MOST, metavar="N",
+              help=f"Cells on the page, newest ({MOST:,}).")  # fmt: skip
+def leaderboard(words: Sequence[str], given: Sequence[Path], out: Path, most: int) -> int:
     """Write the page and print what is on it. Raises RequestError, also when it can't be
     written."""
-    parser = parser_for(
-        "leaderboard",
-        "write rows as one HTML file that needs no server and no network",
-        "bench leaderboard\n"
-        "bench leaderboard --results results/runs /shared/rows --out public/index.html\n"
-        "bench leaderboard task=narrativeqa length=4096",
-    )
-    parser.add_argument("words", nargs="*", metavar="NAME=VALUE", help="a filter of rows")
-    parser.add_argument(
-        "--results",
-        nargs="+",
-        type=Path,
-        metavar="DIR",
-        help=f"folders of rows ({DEFAULT} and {REFERENCE}, where they are)",
-    )
-    parser.add_argument("--out", type=Path, default=OUT, metavar="FILE", help=f"({OUT})")
-    parser.add_argument(
-        "--most", type=int, default=MOST, metavar="N", help=f"cells on the page, newest ({MOST:,})"
-    )
-    options = parser.parse_args(arguments)
-    if options.most < 1:
-        raise RequestError(f"--most {options.most} is not accepted: it must be 1 or more")
-    if options.out.is_dir():
-        raise RequestError(
-            f"--out {options.out} is a folder; give a file in it: {options.out / OUT}"
-        )
-    check_own(options.out)
-    folders = _folders(options)
+    if given:
+        given = [*given, *(Path(word) for word in words if "=" not in word)]
+        words = [word for word in words if "=" in word]
+    if out.is_dir():
+        raise RequestError(f"--out {out} is a folder; give a file in it: {out / OUT}")
+    check_own(out)
+    folders = _folders(given)
     with progress("reading rows") as update:
-        picked = pick(folders, options.words, options.most)
+        picked = pick(folders, words, most)
         ranked = boards(picked.rows, partial(update, "ranking boards"))
     warn_set_aside(picked.warnings)
     if not picked.rows:
         where = ", ".join(map(str, folders))
-        fit = f" that fit {' '.join(options.words)}" if options.words else ""
+        fit = f" that fit {' '.join(words)}" if words else ""
         raise RequestError(f"no rows in {where}{fit}: {MAKE_SOME}")
     text = page(ranked, summary(picked, ranked))
     content = text.encode()
-    write_own(options.out, content)
+    write_own(out, content)
     size = f"{len(content) / 1024:,.0f} KiB"
-    print(f"{options.out}: {len(picked.rows)} rows on {len(ranked)} boards, {size}")
+    print(f"{out}: {len(picked.rows)} rows on {len(ranked)} boards, {size}")
     if left := picked.n_cells - len(picked.rows):
         print(f"bench: {left:,} older cells are left out; --most or NAME=VALUE choose others",
               file=sys.stderr)  # fmt: skip
     return 0
 
 
-def _folders(options: argparse.Namespace) -> list[Path]:
-    if options.results:
-        return [folder.expanduser() for folder in options.results]
+def _folders(given: Sequence[Path]) -> list[Path]:
+    if given:
+        return [folder.expanduser() for folder in given]
     found = [folder for folder in (DEFAULT, REFERENCE) if folder.exists()]
     if not found:
         raise RequestError(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+import click
 from markupsafe import Markup
 
 from bench.errors import RequestError
@@ -15,7 +15,7 @@ from bench.files import check_own, write_own
 from bench.statistics.constants import SCALE
 from bench.store.store import Store
 from bench.terminal import text_table
-from bench.terminal.arguments import parser_for
+from bench.terminal.options import PATH, command
 from reports.command_line import formats, progress, warn_set_aside
 from reports.papers import claims
 from reports.papers.build import build_table
@@ -42,88 +42,88 @@ FORMATS: dict[str, Callable[[PaperTable], str]] = {
 }
 
 
-def report(arguments: Sequence[str]) -> int:
-    parser = parser_for(
-        "report",
-        "the tables of the papers: published beside measured, with a verdict for each cell and the "
-        "command that measures it",
-        "bench report                          list the tables and how much of each is measured\n"
-        "bench report vcc_table1               print one table\n"
-        "bench report claims                   the papers' claims and what was measured\n"
-        "bench report vcc --out tables         all of VCC's, as md, tex, csv and html\n"
-        "bench report fourier_table2 --format csv\n"
-        "bench report ruler --threshold 70     RULER's averages and effective lengths\n",
-    )
-    parser.add_argument("tables", nargs="*", metavar="TABLE", help="a table, or a paper's name")
-    parser.add_argument(
-        "--results", type=Path, action="append", metavar="DIR",
-        help=f"folder of rows, may be repeated (default: {DEFAULT} and its subfolders)",
-    )  # fmt: skip
-    parser.add_argument("--format", metavar="md,tex,csv,html", help="md; with --out all four")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="folder to write files into")
-    parser.add_argument("--json", action="store_true", help="the list of tables as JSON")
-    parser.add_argument(
-        "--threshold", type=float, metavar="SCORE",
-        help=f"of ruler: average above which a length counts as effective ({LLAMA2_7B_AT_4K:g})",
-    )  # fmt: skip
-    options = parser.parse_args(arguments)
-    _check_folders(options.results)
-    if CLAIMS in options.tables:
-        return _print_claims(options)
-    forms = _formats(options.format, options.out)
-    if options.tables == [ruler.NAME]:
-        return _ruler(options, forms)
-    if options.threshold is not None:
+@command(
+    "The tables of the papers: published beside measured, with a verdict for each cell and the "
+    "command that measures it. TABLE is a table, or a paper's name.",
+    "bench report                          list the tables and how much of each is measured\n"
+    "bench report vcc_table1               print one table\n"
+    "bench report claims                   the papers' claims and what was measured\n"
+    "bench report vcc --out tables         all of VCC's, as md, tex, csv and html\n"
+    "bench report fourier_table2 --format csv\n"
+    "bench report ruler --threshold 70     RULER's averages and effective lengths",
+)
+@click.argument("names", nargs=-1, metavar="[TABLE]...")
+@click.option("--results", "folders", type=PATH, multiple=True, metavar="DIR",
+              help=f"Folder of rows, may be repeated ({DEFAULT} and its subfolders).")  # fmt: skip
+@click.option("--format", "form", metavar="md,tex,csv,html", help="md; with --out all four.")
+@click.option("--out", type=PATH, metavar="DIR", help="Folder to write files into.")
+@click.option("--json", is_flag=True, help="The list of tables as JSON.")
+@click.option(
+    "--threshold",
+    type=float,
+    metavar="SCORE",
+    help=f"Of ruler: average above which a length counts as effective ({LLAMA2_7B_AT_4K:g}).",
+)
+def report(
+    names: Sequence[str], folders: Sequence[Path], form: str | None, out: Path | None, json: bool,
+    threshold: float | None
+) -> int:  # fmt: skip
+    _check_folders(folders)
+    folders = folders or [DEFAULT]
+    if CLAIMS in names:
+        if [*names] != [CLAIMS] or form not in (None, "md") or out:
+            raise RequestError(
+                f"bench report {CLAIMS} stands alone and is written as Markdown (md)"
+            )
+        print(claims_text(folders))
+        return 0
+    forms = _formats(form, out)
+    if [*names] == [ruler.NAME]:
+        if json:
+            raise RequestError("--json is the list of tables; RULER's figures are in --format csv")
+        return _ruler(folders, forms, out, LLAMA2_7B_AT_4K if threshold is None else threshold)
+    if threshold is not None:
         raise RequestError(f"--threshold is one of RULER's: bench report {ruler.NAME}")
-    if ruler.NAME in options.tables:
+    if ruler.NAME in names:
         raise RequestError(f"{ruler.NAME} is no table of a paper: bench report {ruler.NAME} alone")
-    definitions = load_definitions(options.tables, others=(ruler.NAME,))
-    if not options.out and forms == ["html"] and len(definitions) > 1:
+    definitions = load_definitions(names, others=(ruler.NAME,))
+    if not out and forms == ["html"] and len(definitions) > 1:
         raise RequestError(f"{len(definitions)} HTML pages need a folder: --out DIR")
-    tables = _built(definitions, _rows(options.results, definitions))
-    if options.json:
+    tables = _built(definitions, _rows(folders, definitions))
+    if json:
         records = [table.record() for table in tables]
         text_table.write("json", list(records[0]), records)
-    elif options.out:
-        _write(tables, forms, options.out)
+    elif out:
+        _write(tables, forms, out)
     elif forms == ["csv"]:
         sys.stdout.write(cells_csv(tables))
-    elif options.tables or options.format:
+    elif names or form:
         sys.stdout.write("\n".join(FORMATS[forms[0]](table) for table in tables))
     else:
-        _print_list(tables, options.results or [DEFAULT])
+        _print_list(tables, folders)
     return 0
 
 
-def _ruler(options: argparse.Namespace, forms: Sequence[str]) -> int:
+def _ruler(
+    folders: Sequence[Path], forms: Sequence[str], out: Path | None, threshold: float
+) -> int:
     """RULER's report of all settings that have rows; exit code 1 where there is none."""
-    if options.json:
-        raise RequestError("--json is the list of tables; RULER's figures are in --format csv")
-    threshold = LLAMA2_7B_AT_4K if options.threshold is None else options.threshold
     if not 0 <= threshold <= SCALE:
         raise RequestError(f"--threshold {threshold:g} is no score; accepted: 0 to {SCALE:g}")
-    found, warnings = ruler.stored(options.results or [DEFAULT])
+    found, warnings = ruler.stored(folders)
     warn_set_aside(warnings)
     if not found:
-        where = ", ".join(map(str, options.results or [DEFAULT]))
+        where = ", ".join(map(str, folders))
         print(f"bench: in {where}: {ruler.summary(found)}", file=sys.stderr)
         return 1
     for form in forms:
         text = ruler.text(found, form, threshold)
-        if options.out:
-            write_own(options.out / f"{ruler.NAME}.{form}", text.encode())
+        if out:
+            write_own(out / f"{ruler.NAME}.{form}", text.encode())
         else:
             sys.stdout.write(text)
-    if options.out:
-        print(f"{ruler.NAME} in {options.out} as {', '.join(forms)}")
-    return 0
-
-
-def _print_claims(options: argparse.Namespace) -> int:
-    """The claims of the papers beside what the rows say."""
-    if options.tables != [CLAIMS] or options.format not in (None, "md") or options.out:
-        raise RequestError(f"bench report {CLAIMS} stands alone and is written as Markdown (md)")
-    print(claims_text(options.results))
+    if out:
+        print(f"{ruler.NAME} in {out} as {', '.join(forms)}")
     return 0
 
 
@@ -179,13 +179,13 @@ def _formats(text: str | None, out: Path | None) -> list[str]:
     return names
 
 
-def _rows(folders: Sequence[Path] | None, definitions: Iterable[Definition]) -> StoredRows:
+def _rows(folders: Sequence[Path], definitions: Iterable[Definition]) -> StoredRows:
     names = [definition.measured_names() for definition in definitions]
     methods, tasks = (set().union(*parts) for parts in zip(*names, strict=True))
-    rows = StoredRows(folders or [DEFAULT], methods, tasks)
+    rows = StoredRows(folders, methods, tasks)
     warn_set_aside(rows.warnings)
     if not rows.rows:
-        where = ", ".join(map(str, folders or [DEFAULT]))
+        where = ", ".join(map(str, folders))
         print(
             f"bench: no rows of these tables in {where}; the commands under each table make some, "
             "and `make bench` makes the first",
@@ -194,8 +194,8 @@ def _rows(folders: Sequence[Path] | None, definitions: Iterable[Definition]) -> 
     return rows
 
 
-def _check_folders(folders: Sequence[Path] | None) -> None:
-    for folder in folders or ():
+def _check_folders(folders: Sequence[Path]) -> None:
+    for folder in folders:
         if not folder.exists():
             raise RequestError(f"no folder {folder}; rows are made by bench run")
 

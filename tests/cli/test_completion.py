@@ -1,4 +1,4 @@
-"""bench completion: candidates for a line, and the script in a real bash."""
+"""Completion: candidates for a line, and the script in a real bash."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli.completion import SHELLS, candidates
-from bench.cli.main import dispatch
+from bench.cli.completion import SHELLS, Bash
+from bench.cli.main import bench, dispatch
 from tests.conftest import ROOT
+
+
+def candidates(line):
+    _, *given, word = line.split(" ")
+    items = Bash(bench, {}, "bench", "").get_completions([each for each in given if each], word)
+    return [item.value for item in items]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +65,7 @@ def test_an_unknown_shell_is_refused(capsys):
 def test_every_shell_has_a_script(capsys):
     for shell in SHELLS:
         assert dispatch(["completion", shell]) == 0
-        assert "bench completion candidates" in capsys.readouterr().out
+        assert f"{shell}_complete" in capsys.readouterr().out
 
 
 @pytest.fixture
@@ -72,22 +78,24 @@ def bench_in_path(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line, replies",
+    "words, replies",
     [
         ("bench spec", ["spectrum"]),
-        ("bench run method=bigbird_", ["bigbird_etc"]),
-        ("bench run method=vcc,iceform", ["vcc,iceformer"]),
+        ("bench run method = bigbird_", ["bigbird_etc"]),
+        ("bench run method = vcc,iceform", ["vcc,iceformer"]),
+        ("bench run method = bigbird method.wi", ["method.window="]),
+        ("bench results --format = js", ["json"]),
     ],
 )
-def test_bash_completes(line, replies, bench_in_path):
-    # readline would set these; in it, a word ends at each "=".
+def test_bash_completes(words, replies, bench_in_path):
+    """readline divides words at "=" and sets COMP_WORDS."""
     script = (
-        'eval "$(bench completion bash)"; compopt() { :; }; '
-        f"COMP_LINE={line!r} COMP_POINT={len(line)} _bench; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        f'eval "$(bench completion bash)"; compopt() {{ :; }}; COMP_WORDS=({words}); '
+        "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _bench_completion bench; "
+        "printf '%s\\n' \"${COMPREPLY[@]}\""
     )
     done = subprocess.run(
-        ["bash", "--norc", "-c", f"COMP_WORDBREAKS=$' =:'; COMP_LINE={line!r}; "
-         f"COMP_POINT={len(line)}; {script}"],
+        ["bash", "--norc", "-c", script],
         capture_output=True, text=True, env=bench_in_path, cwd=Path(ROOT), check=True,
     )  # fmt: skip
     assert done.stdout.split() == replies

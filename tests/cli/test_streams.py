@@ -119,7 +119,7 @@ def test_the_score_of_one_pair_says_next_to_nothing(tmp_path, capsys):
 
 
 def test_an_error_nobody_thought_of_is_one_line(monkeypatch, capsys):
-    monkeypatch.setattr("bench.cli.list_command.ls", lambda words: {}["missing"])
+    monkeypatch.setattr("bench.request.plugins.problems", lambda: {}["missing"])
     assert dispatch(["ls"]) == 1
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert "KeyError: 'missing' (" in line and "BENCH_TRACEBACK=1" in line

@@ -18,14 +18,12 @@ def test_reports_load_no_torch_and_no_method(tmp_path):
     folder = str(stored(tmp_path / "rows", rows))
     program = (
         "import sys\n"
-        "from reports.figures.command import plot\n"
-        "from reports.leaderboard.command import leaderboard\n"
-        "from reports.papers.command import report\n"
+        "from bench.cli.main import dispatch\n"
         f"where = ['--results', {folder!r}, '--out', {str(tmp_path)!r}]\n"
-        "assert report(['vcc_table2', *where]) == 0\n"
-        "assert report(['ruler', *where]) == 1\n"
-        "assert leaderboard([*where[:3], where[3] + '/page.html']) == 0\n"
-        "assert plot(['pareto_latency', *where, '--format', 'png']) == 0\n"
+        "assert dispatch(['report', 'vcc_table2', *where]) == 0\n"
+        "assert dispatch(['report', 'ruler', *where]) == 1\n"
+        "assert dispatch(['leaderboard', *where[:3], where[3] + '/page.html']) == 0\n"
+        "assert dispatch(['plot', 'pareto_latency', *where, '--format', 'png']) == 0\n"
         "loaded = {name.split('.')[0] for name in sys.modules}\n"
         "print({'torch', 'transformers', 'datasets', 'methods', 'tasks'} & loaded)"
     )

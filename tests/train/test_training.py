@@ -7,7 +7,7 @@ import json
 import pytest
 
 import bench
-from bench.cli import train_command
+from bench.cli.main import dispatch
 from bench.errors import RequestError
 from bench.request import compose, plugins, protocol
 from bench.request.schema import RecipeConf
@@ -138,7 +138,7 @@ RECIPES = sorted(
 
 
 def test_the_help_names_the_method_that_is_trained_by_default(tmp_path, capsys):
-    assert train_command.train(["--help"]) == 0
+    assert dispatch(["train", "--help"]) == 0
     assert f"  method={cell(tmp_path).method['name']} " in capsys.readouterr().out
 
 

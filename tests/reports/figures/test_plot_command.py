@@ -6,9 +6,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.cli.main import main
+from bench.cli.main import dispatch, main
 from reports.figures.catalogue import figures
-from reports.figures.command import plot
 from tests.reports.figures.made_rows import STUDIES, failed, frontier, measured, store
 
 
@@ -27,7 +26,7 @@ def test_wrong_requests_are_one_line_each(made, tmp_path, capsys):
         (["--results", tmp_path / "gone"], "no folder"),
         (["pareto_latncy", "--results", made], "Did you mean pareto_latency?"),
         (["--results", made, "--format", "gif"], "unknown format 'gif'"),
-        (["--results", made, "--panels", "0"], "--panels 0"),
+        (["--results", made, "--panels", "0"], "--panels"),
         (["--results", made, "mehtod=vcc"], "Did you mean 'method'?"),
         (["--results", made, "method=vxx"], "vcc"),
     ):  # fmt: skip
@@ -53,7 +52,7 @@ def test_all_formats_are_whole_and_the_same_each_time(made, tmp_path, capsys):
     for folder in ("a", "b"):
         words = ["pareto_latency", "task=narrativeqa", "length=512", "--results", str(made)]
         words += ["--out", str(tmp_path / folder)]
-        assert plot(words) == 0
+        assert dispatch(["plot", *words]) == 0
     for form in ("png", "svg", "pdf"):
         first, second = (tmp_path / f / f"pareto_latency.{form}" for f in ("a", "b"))
         assert first.read_bytes() == second.read_bytes()

@@ -9,9 +9,9 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
+from bench.cli.main import dispatch
 from bench.store.store import Store
 from reports.leaderboard import boards as boarding
-from reports.leaderboard import command
 from reports.leaderboard.pick import pick
 from tests.reports import made
 
@@ -34,7 +34,7 @@ def small(**more):
 
 
 def written(folder, out, *words, **options):
-    command.leaderboard([*words, "--results", str(folder), "--out", str(out)])
+    assert dispatch(["leaderboard", *words, "--results", str(folder), "--out", str(out)]) == 0
     return out.read_text()
 
 

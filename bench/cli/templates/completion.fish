@@ -1,1 +1,0 @@
-complete -c bench -f -a '(bench completion candidates (commandline -cp) 2>/dev/null)'

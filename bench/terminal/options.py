@@ -1,0 +1,117 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bench.errors import unknown
+from bench.store import DEFAULT
+from bench.terminal.text_table import FORMATS
+
+PATH = click.Path(readable=False, path_type=Path)
+JSON = "--json"
+COMPLETE = "_BENCH_COMPLETE"
+"""Environment variable by which a shell's script asks for completions."""
+GIVEN = "bench.given"
+"""Key of the command's arguments in click's context."""
+ONE_OR_MORE = click.IntRange(min=1)
+
+
+class Command(click.Command):
+    """Takes NAME=VALUE, as `bench run` does, in place of each option --NAME VALUE: results=DIR,
+    data.dir=DIR."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        options = {name: param for param in self.get_params(ctx) for name in param.opts}
+        ctx.meta[GIVEN] = args
+        return super().parse_args(ctx, [_as_option(word, options) for word in args])
+
+
+def _as_option(word: str, options: Mapping[str, click.Parameter]) -> str:
+    name, _, value = word.partition("=")
+    option = f"--{name.replace('.', '-').replace('_', '-')}"
+    param = options.get(option) if value else options.get(word)
+    if word == JSON and param and not param.expose_value:
+        return "--format=json"
+    takes_value = value and isinstance(param, click.Option) and not param.is_flag
+    return f"{option}={value}" if takes_value else word
+
+
+def command(about: str, examples: str = "", **settings: Any) -> Callable[[Any], Command]:
+    """A command whose help begins with `about` and ends with the examples as they are written;
+    `settings` are those of click's context."""
+    settings = {"help_option_names": ["-h", "--help"], **settings}
+    epilog = as_written(examples)
+    return click.command(cls=Command, help=about, epilog=epilog, context_settings=settings)
+
+
+def called() -> str:
+    """The command that runs, as it was given."""
+    context = click.get_current_context()
+    return " ".join([context.command_path, *context.meta[GIVEN]])
+
+
+def as_written(text: str) -> str:
+    """Text whose lines the help doesn't join."""
+    return "\n\n".join(f"\b\n{part}" for part in text.strip("\n").split("\n\n")) if text else ""
+
+
+class OneOf(click.Choice[str]):
+    """One of several names; the error for another has the nearest one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value not in self.choices:
+            raise unknown(param.opts[0] if param else "name", value, self.choices)
+        return value
+
+
+def request_words(metavar: str = "NAME=VALUE", required: bool = False) -> Callable[[Any], Any]:
+    """The argument `words`: any number of NAME=VALUE."""
+    many = f"[{metavar}]..." if not required else f"{metavar}..."
+    return click.argument(
+        "words", nargs=-1, required=required, metavar=many, shell_complete=complete_words
+    )
+
+
+def check_words(words: Sequence[str]) -> list[str]:
+    """The words of a request. Raises RequestError for one that isn't NAME=VALUE."""
+    from bench.request.other_names import not_a_word
+
+    for word in words:
+        if "=" not in word and not word.startswith("~"):
+            raise not_a_word(word)
+    return list(words)
+
+
+def complete_words(ctx: click.Context, param: click.Parameter, word: str) -> list[str]:
+    """The words of a request that `word` may become."""
+    from bench.terminal.request_words import completed
+
+    return completed(ctx.params.get("words") or (), word)
+
+
+def results_option(name: str = "results") -> Callable[[Any], Any]:
+    """--results: the folder of stored rows."""
+    about = f"Folder of rows ({DEFAULT}); also as results=DIR."
+    return click.option("--results", name, type=PATH, default=DEFAULT, metavar="DIR", help=about)
+
+
+def format_option(*more: str, default: str = "auto") -> Callable[[Any], Any]:
+    """--format and --json, as the parameter `form`: see `text_table.tabular`; `more` are formats of
+    this command alone."""
+    about = f"auto: a table at a terminal, tab-separated values elsewhere ({default})."
+    names = OneOf([*FORMATS, *more])
+    form = click.option("--format", "form", type=names, default=default, help=about)
+    json = click.option(JSON, is_flag=True, expose_value=False, help="The same as --format json.")
+    return lambda function: form(json(function))
+
+
+def warn_set_aside(warnings: Iterable[str]) -> None:
+    """Name each file that reading rows skipped, once."""
+    for warning in dict.fromkeys(warnings):
+        print(f"bench: set aside {warning}", file=sys.stderr)
