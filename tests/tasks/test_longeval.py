@@ -15,8 +15,8 @@ from tasks.longeval import Lines, Topics
 from tests.conftest import ROOT
 from tests.tasks.words import Words
 
-LINE_SIZES = (200, 300, 400, 500, 600, 680, 700, 800, 900, 1000, 1100, 1200, 1350)
-TOPIC_SIZES = (1, 5, 10, 15, 20, 25, 30)
+LINE_SIZES = (200, 680, 1350)
+TOPIC_SIZES = (1, 5, 30)
 
 
 def lines(**given) -> Lines:
@@ -62,33 +62,6 @@ def test_the_largest_set_that_fits_is_taken(tmp_path):
         lines(lines=7).load(data, None, 2048, 0)
     with pytest.raises(DataError, match="no set for length=100"):
         lines().load(data, None, 100, 0)
-
-
-BAD = {
-    "line 1: column 'prompt' has no 'Now the record is over.'": record(prompt="Tell me."),
-    "line 1: column 'expected_number' holds '20', expected a number": record(expected_number="20"),
-    "line 1: column 'random_idx' holds None": record(random_idx=None),
-    "line 1: column 'prompt' holds list, expected text": record(prompt=[]),
-}
-
-
-@pytest.mark.parametrize("message", BAD)
-def test_bad_rows_are_named(tmp_path, message):
-    with pytest.raises(DataError, match=re.escape(message)):
-        lines(lines=3).load(folder(tmp_path, rows=[BAD[message]]), None, 512, 0)
-
-
-def test_wrong_parameters_are_named(tmp_path):
-    with pytest.raises(ValueError, match="template=x; accepted: none, vicuna"):
-        lines(template="x")
-    with pytest.raises(ValueError, match="style=x; accepted: LRT, LRT-ABCindex"):
-        lines(style="x")
-    with pytest.raises(ValueError, match="lines=0"):
-        lines(lines=0)
-    with pytest.raises(DataError, match="no hub source"):
-        lines().load(Data("hub"), None, 512, 0)
-    with pytest.raises(DataError, match="no local files of split 'train'; it has test"):
-        lines().load(Data("local", tmp_path, "train"), None, 512, 0)
 
 
 # --- prompts ----------------------------------------------------------------------------------
@@ -247,16 +220,6 @@ def test_stored_outputs_score_the_official_accuracies(real_rows):
         found = lines().score(given, [[label] for label in labels])
         print(f"{path.parent.name} {path.stem}: {len(given)} rows, {found['accuracy']}")
         assert len(given) == 50 and found["accuracy"] == pytest.approx(100 * accuracy)
-
-
-def test_stored_outputs_on_topics_are_read(real_rows):
-    paths = sorted((real_rows / "longeval" / "topics" / "predictions").glob("*/*.txt"))
-    assert len(paths) == 10
-    for path in paths:
-        labels, given, accuracy = longeval.official_output(path)
-        found = topics().score(given, [[label] for label in labels])
-        print(f"{path.parent.name} {path.stem}: {found}")
-        assert len(given) == 50 and accuracy is None
 
 
 def test_a_line_that_is_no_output_is_named(tmp_path):

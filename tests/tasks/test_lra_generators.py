@@ -65,13 +65,6 @@ def test_trees_keep_bounds_and_carry_their_value():
     assert rows[0] not in islice(listops.rows(Grammar(), 0, "train"), 150)
 
 
-def test_other_parameters():
-    grammar = Grammar(min_length=5, max_length=30, max_depth=3, max_args=3)
-    for source, label in islice(listops.rows(grammar, 0), 60):
-        assert 5 < len(listops.tokens(source)) < 30 and depth(source) <= 3
-        assert evaluate(source) == label
-
-
 def test_listops_command(tmp_path):
     out = tmp_path / "listops-1000" / "basic_test.tsv"
     out.parent.mkdir()
@@ -116,12 +109,6 @@ def same(one, other):
     return min(1.0, 2 * float(((-1.0) ** (k - 1) * np.exp(-2 * k**2 * far**2)).sum()))
 
 
-def test_the_two_sample_test_tells_samples_apart():
-    rng = np.random.default_rng(0)
-    one, other = rng.normal(size=(2, 200))
-    assert same(one, other) > 0.05 and same(one, other + 1) < 1e-3 and same(one, one) == 1
-
-
 # --- Pathfinder -------------------------------------------------------------------------------
 
 
@@ -163,25 +150,8 @@ def test_images_can_be_solved_from_their_paths(size):
     assert all((a.pixels == b.pixels).all() for a, b in zip(generated, again, strict=True))
 
 
-def test_easy_images_have_two_short_paths_and_no_others():
-    generated = pathfinder.batch(32, 0, "test", 0, contour=2, short=False)
-    assert [[len(path) for path in image.paths] for image in generated] == [[2, 2]] * len(generated)
-    assert [solve(image) for image in generated] == [image.label for image in generated]
-
-
-def test_a_moved_disc_or_dash_is_noticed():
-    from dataclasses import replace
-
-    image = pathfinder.batch(32, 0, "test", 0)[0]
-    with pytest.raises(ValueError, match="discs at"):
-        solve(replace(image, discs=((0, 0), image.discs[1])))
-    bent = (image.paths[0][:3] + image.paths[0][4:], *image.paths[1:])
-    with pytest.raises(ValueError, match="broken between"):
-        solve(replace(image, paths=bent))
-
-
 @real
-@pytest.mark.parametrize(("size", "n", "generated"), [(32, 100, 400), (64, 20, 80)])
+@pytest.mark.parametrize(("size", "n", "generated"), [(32, 100, 200), (64, 20, 40)])
 def test_pathfinder_images_are_like_the_official(size, n, generated):
     """Grey levels, their positions, and the correlation of neighbours."""
     task = build("lra_pathfinder" if size == 32 else "lra_pathfinder64")

@@ -1,7 +1,6 @@
 """Tasks in YAML alone, and LongBench, which is one: templates, answers, official prompts."""
 
 import json
-import zipfile
 from dataclasses import replace
 
 import pytest
@@ -55,21 +54,12 @@ def test_the_split_that_there_are_files_of_is_scored(tmp_path):
     assert task(files=given | {"test": "*.jsonl"}).load(data, None, 512, 0).split == "test"
 
 
-@pytest.mark.parametrize("value", [True, "True", "true", [True]])
+@pytest.mark.parametrize("value", [True, "True", [True]])
 @pytest.mark.parametrize("keys", [(True, False), ("true", "false")])  # a cell is stored as JSON
 def test_truth_has_a_text_however_it_is_written(tmp_path, value, keys):
     data = folder(tmp_path, {"text": "x", "question": "q", "answer": value})
     spelled = task(texts={"answer": dict(zip(keys, ("yes", "no"), strict=True))})
     assert spelled.load(data, None, 512, 0).rows[0].references == ("yes",)
-
-
-def test_values_may_have_texts(tmp_path):
-    data = folder(tmp_path, {"text": "x", "question": "q", "answer": 1})
-    yes = {"answer": {0: "no", 1: "yes"}}
-    (row,) = task(texts=yes).load(data, None, 512, 0).rows
-    assert row.references == ("yes",)
-    with pytest.raises(DataError, match="column 'answer' holds 1; texts has 0"):
-        task(texts={"answer": {0: "no"}}).load(data, None, 512, 0)
 
 
 @pytest.mark.parametrize(
@@ -101,28 +91,12 @@ def test_columns_within_columns(tmp_path):
         )
 
 
-def test_a_csv_has_rows_under_its_names(tmp_path):
-    (tmp_path / "rows.csv").write_text('text,question,answer\n"x, y",q,"a\nb"\n')
-    (row,) = task(files={"test": "*.csv"}).load(Data("local", tmp_path), None, 512, 0).rows
-    assert row.document.startswith("x, y") and row.references == ("a\nb",)
-
-
-def test_a_missing_column_is_named(tmp_path):
-    data = folder(tmp_path, {"text": "x", "answer": "y"})
-    with pytest.raises(DataError, match="line 1: no column 'question'; found text, answer"):
-        task().load(data, None, 512, 0)
-
-
 ASKED = {"text": "The box is red.", "question": "What is red?", "answer": "the box", "id": "a"}
-MESSAGES = [{"role": "user", "content": "Where?"}]
 UNREADABLE = {
     "null": None,
     "NaN": float("nan"),
-    "infinity": float("inf"),
     "an object": {"a": 1},
-    "messages": MESSAGES,
     "a list with null": ["a", None],
-    "a list with NaN": ["a", float("nan")],
 }
 
 
@@ -132,18 +106,6 @@ def test_what_is_no_text_never_gets_into_a_prompt(tmp_path, kind, column):
     data = folder(tmp_path, ASKED, {**ASKED, "id": "b", column: UNREADABLE[kind]})
     with pytest.raises(DataError, match=f"rows.jsonl line 2: column '{column}' holds .*, expected"):
         task(id_in="id").load(data, None, 512, 0)
-
-
-@pytest.mark.parametrize("value", [None, float("nan"), b"bytes", [{"role": "user"}], [b"bytes"]])
-def test_values_of_parquet_that_are_no_text_are_refused(tmp_path, value):
-    import pyarrow
-    from pyarrow import parquet
-
-    given = task(files={"test": "*.parquet"})
-    table = pyarrow.table({"text": [value], "question": ["q"], "answer": ["a"]})
-    parquet.write_table(table, tmp_path / "x.parquet")
-    with pytest.raises(DataError, match=r"x\.parquet row 1: column 'text' holds .*, expected text"):
-        given.load(Data("local", tmp_path), None, 512, 0)
 
 
 def test_numbers_truth_and_dates_are_text(tmp_path):
@@ -160,7 +122,7 @@ def test_numbers_truth_and_dates_are_text(tmp_path):
     assert row.document == "7 0.5 True 2026-01-31: "
 
 
-@pytest.mark.parametrize("answer", [[], None, "", " ", ["", " "]])
+@pytest.mark.parametrize("answer", [[], None, ["", " "]])
 def test_a_row_without_an_answer_is_refused_or_left_out(tmp_path, answer):
     data = folder(tmp_path, ASKED, {**ASKED, "answer": answer}, {**ASKED, "question": "Why?"})
     with pytest.raises(
@@ -172,32 +134,6 @@ def test_a_row_without_an_answer_is_refused_or_left_out(tmp_path, answer):
     assert (loaded.n_available, loaded.n_unanswerable) == (3, 1)
     of_sets = task(metric="set_f1").load(data, None, 512, 0)
     assert len(of_sets.rows) == 3 and of_sets.n_unanswerable == 0
-
-
-def test_a_null_has_no_text_as_an_answer(tmp_path):
-    data = folder(tmp_path, {**ASKED, "answer": None}, {**ASKED, "answer": 1})
-    spelled = task(texts={"answer": {1: "yes"}})
-    with pytest.raises(DataError, match="line 1: column 'answer' has no right answer"):
-        spelled.load(data, None, 512, 0)
-    assert spelled.load(replace(data, skip_unanswerable=True), None, 512, 0).n_unanswerable == 1
-
-
-def test_rows_of_which_none_has_an_answer_are_refused(tmp_path):
-    data = replace(folder(tmp_path, {**ASKED, "answer": []}), skip_unanswerable=True)
-    with pytest.raises(DataError, match="has no rows; expected one or more; 1 without a right ans"):
-        task().load(data, None, 512, 0)
-
-
-def test_a_zip_of_json_lines_is_read(tmp_path):
-    with zipfile.ZipFile(tmp_path / "test.zip", "w") as archive:
-        archive.writestr("rows/test.jsonl", json.dumps(ASKED))
-    (row,) = task(files={"test": "test*.zip"}).load(Data("local", tmp_path), None, 512, 0).rows
-    assert row.references == ("the box",)
-
-
-class Spelling(Words):
-    def decode(self, ids, *, skip_special_tokens=False):
-        return " ".join(self.known[i] for i in ids if not (skip_special_tokens and i < 3)) + " "
 
 
 def longbench(tmp_path, member="trec", prompt="Type of:\n{context}\n{input}", **record):
@@ -219,17 +155,6 @@ def test_official_prompts_are_read(tmp_path):
     assert other.load(data, None, 512, 0).sha256 != loaded.sha256
 
 
-def test_a_long_prompt_loses_its_middle(tmp_path):
-    task, data = longbench(tmp_path, context=" ".join(f"w{i}" for i in range(100)))
-    (row,) = task.load(data, None, 512, 0).rows
-    words = Spelling()
-    encoded = task.encode(row, words, 20)
-    assert len(encoded.ids) <= 20 and encoded.tokens_in == 106
-    assert words.spell(encoded.ids).startswith("Type of: w0") and "Type:" in words.spell(
-        encoded.ids
-    )
-
-
 def test_only_the_official_files_of_a_checkout_are_data(tmp_path):
     task, data = longbench(tmp_path)
     (tmp_path / "trec.jsonl").rename(tmp_path / "moved")
@@ -242,13 +167,6 @@ def test_only_the_official_files_of_a_checkout_are_data(tmp_path):
     v2 = plugins.build(plugins.conf("task", "longbench_v2"))
     with pytest.raises(DataError, match="no file "):
         v2.parts(data, "test", 512)
-
-
-def test_without_the_official_prompts_the_file_is_named(tmp_path):
-    task, data = longbench(tmp_path)
-    (tmp_path / "config" / "dataset2prompt.json").unlink()
-    with pytest.raises(DataError, match=r"no file .*dataset2prompt"):
-        task.load(data, None, 512, 0)
 
 
 def test_the_second_version_fills_its_placeholders(tmp_path):
@@ -270,9 +188,7 @@ def test_the_second_version_fills_its_placeholders(tmp_path):
     ("prompts", "message"),
     [
         ('{"trec": "{context}{question}"}', "dataset2prompt.json: longbench_trec: query=input is"),
-        ('{"trec": "{context}{input"}', "dataset2prompt.json: longbench_trec: prompt"),
         ('{"qasper": "{context}"}', "dataset2prompt.json: no prompt for trec; found qasper"),
-        ("[]", "dataset2prompt.json: found list, expected an object of prompts"),
         ('{"trec": "é"}', "dataset2prompt.json: not UTF-8 at byte 10"),
     ],
 )

@@ -47,14 +47,9 @@ def test_a_prompt_and_its_answer_fill_the_length(member):
 
 
 @pytest.mark.parametrize("member", KINDS)
-def test_a_sample_depends_on_its_seed_alone(member):
+def test_the_answers_do_not_depend_on_the_length(member):
     task = ruler(member)
-    first, again = (task.load(Data(), 3, 4096, 0) for _ in range(2))
-    assert first.sha256 == again.sha256
-    assert [row.references for row in first.rows] == [row.references for row in again.rows]
-    other = task.load(Data(), 3, 4096, 1)
-    assert other.rows[0].references != first.rows[0].references
-    assert len({row.references for row in first.rows}) == 3
+    first = task.load(Data(), 3, 4096, 0)
     longer = task.load(Data(), 3, 8192, 0)
     assert [row.references for row in longer.rows] == [row.references for row in first.rows]
 
@@ -118,15 +113,6 @@ def test_the_documents_answer_the_question(member):
             person = re.search(rf"The {thing} belongs to (\w+)", text)
         homes = re.findall(rf"{person[1]} lives at the ([\w ]+?) \.", text)
         assert homes == [row.references[0]]
-
-
-def test_a_length_that_is_too_short_is_refused():
-    task = ruler("cwe")
-    (row,) = task.load(Data(), 1, 256, 0).rows
-    with pytest.raises(
-        DataError, match=r"length=256 is too short for ruler_cwe: with the 120 new .* takes \d{3}"
-    ):
-        task.encode(row, Text(), 256)
 
 
 def test_official_rows_are_read(tmp_path):
@@ -203,11 +189,6 @@ def test_a_long_official_row_loses_its_middle_and_says_if_its_needle(tmp_path, d
         task.encode(row, Letters(), 128)
 
 
-def test_an_unknown_member_is_refused():
-    with pytest.raises(Exception, match="member=niah; accepted: niah_single_1"):
-        plugins.build({**plugins.conf("task", "ruler_vt"), "member": "niah"})
-
-
 ESSAYS = {
     "text": "The first essay.\n\nIt  says\nthat grass grows. " + "Why does it? It rains. " * 30
 }
@@ -271,13 +252,8 @@ def test_essays_begin_anew_and_documents_come_once(tmp_path):
     ("member", "content", "message"),
     [
         ("niah_single_2", {"essays": ""}, "no column 'text'; found essays; accepted: PaulGraham"),
-        ("niah_single_2", {"text": " "}, "has no texts; accepted: PaulGrahamEssays.json"),
-        ("qa_1", ["x"], r"found list, expected an object; accepted: SQuAD's dev-v2.0.json"),
         ("qa_1", {"data": [{"paragraphs": [{"context": "x", "qas": [{"question": "?"}]}]}]},
          r"data 1 paragraphs 1 qas 1: no column 'is_impossible'; found question; accepted: SQuAD"),
-        ("qa_1", {"data": [{"paragraphs": [{"context": "x", "qas": []}]}]},
-         "has no questions with an answer; accepted: SQuAD's dev-v2.0.json"),
-        ("qa_2", {"data": []}, "found dict, expected a list; accepted: hotpot_dev_distractor_v1"),
         ("qa_2", [{"question": "?", "answer": "!", "context": {"title": []}}],
          "entry 1: column 'context' is no list of title, sentences; accepted: hotpot"),
     ],
@@ -286,9 +262,3 @@ def test_other_texts_are_refused_in_a_line(tmp_path, member, content, message):
     with pytest.raises(DataError, match=message) as caught:
         ruler(member).load(texts(tmp_path, member, content), 1, 2048, 0)
     assert "\n" not in str(caught.value)
-
-
-def test_without_rows_and_texts_both_are_named(tmp_path):
-    wanted = r"no file .*/ruler/.*qa_1/validation.jsonl .* nor squad.json or dev-v2.0.json"
-    with pytest.raises(DataError, match=wanted):
-        ruler("qa_1").load(Data("local", tmp_path), 1, 2048, 0)

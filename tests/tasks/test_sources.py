@@ -38,23 +38,6 @@ def test_lines_come_with_their_place(tmp_path):
     assert where == f"{path}: {MEMBER} line 1" and there.endswith("line 3")
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("{not json", "line 2: broken json"),
-        ("[1, 2]", "line 2: found list, expected an object"),
-        (b'{"id": "\xff"}', "line 2: not UTF-8: invalid start byte at byte 8"),
-        ("[" * 100_000, "line 2: broken json"),
-    ],
-)
-def test_broken_lines_are_named(tmp_path, line, message):
-    line = line if isinstance(line, bytes) else line.encode()
-    path = archive(tmp_path / "x.zip", json.dumps(ROW).encode() + b"\n" + line + b"\n")
-    with pytest.raises(DataError, match=message) as raised:
-        read(path)
-    assert str(path) in str(raised.value) and MEMBER in str(raised.value)
-
-
 @pytest.mark.parametrize("name", ["/etc/rows.jsonl", "../rows.jsonl", "a/../../b", "..\\rows"])
 def test_members_that_would_leave_the_folder_are_refused(tmp_path, name):
     path = archive(tmp_path / "x.zip", json.dumps(ROW))
@@ -71,12 +54,6 @@ def test_symlinks_are_refused(tmp_path):
         link.external_attr = (stat.S_IFLNK | 0o777) << 16
         zipped.writestr(link, "/etc/passwd")
     with pytest.raises(DataError, match="unsafe"):
-        read(path)
-
-
-def test_a_missing_member_says_what_is_there(tmp_path):
-    path = archive(tmp_path / "x.zip", "", "qmsum/train.jsonl")
-    with pytest.raises(DataError, match=r"no member .*; it holds qmsum/train\.jsonl"):
         read(path)
 
 
@@ -100,15 +77,6 @@ def test_damage_inside_a_member_is_found(tmp_path, method):
     path.write_bytes(broken)
     with pytest.raises(DataError, match=r"damaged|broken json|not UTF-8"):
         read(path)
-
-
-def test_a_column_must_hold_text():
-    with pytest.raises(DataError, match="here: no column 'output'; found id, input"):
-        records.text({"id": "a", "input": "b"}, "output", "here")
-    with pytest.raises(DataError, match="here: column 'id' holds int, expected text"):
-        records.text({"id": 3}, "id", "here")
-    with pytest.raises(DataError, match="here: column 'id' is not Unicode: surrogates"):
-        records.text({"id": "\ud800"}, "id", "here")
 
 
 def test_local_file_looks_in_two_places(tmp_path):

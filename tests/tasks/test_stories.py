@@ -27,26 +27,18 @@ def test_splits_share_syllables_but_no_name():
     assert len(set().union(*map(names, SPLITS))) == len(stories.FIRST) * len(stories.SECOND)
 
 
-@pytest.mark.parametrize("tokens", [128, 512, 2048, 8192, 131072])
+@pytest.mark.parametrize("tokens", [128, 2048, 131072])
 @pytest.mark.parametrize("split", SPLITS)
 def test_a_story_fills_its_length(split, tokens):
     n = count_tokens(story(split, 0, tokens).text)
     assert 0.95 * tokens <= n <= tokens
 
 
-def test_words_of_stories_are_known():
-    text = story("validation", 0, 8192)
-    words, _, _ = stories.vocabulary()
-    known = {*words, *names("validation")}
-    everything = " ".join([text.text, text.summary, *(q.text for q in text.questions)])
-    assert set(re.findall(r"\w+|[^\w\s]", everything)) <= known
-
-
 def test_a_count_bounds_other_text_from_above():
     assert count_tokens("Zyxw ü 12") >= 4 + 2 + 2
 
 
-@pytest.mark.parametrize("index", range(8))
+@pytest.mark.parametrize("index", range(3))
 def test_answers_stand_in_the_story(index):
     told = story("validation", index, 2048)
     assert len(told.questions) >= 8
@@ -58,7 +50,7 @@ def test_answers_stand_in_the_story(index):
             assert part in told.text
 
 
-@pytest.mark.parametrize("index", range(8))
+@pytest.mark.parametrize("index", range(3))
 def test_the_last_and_the_first_place_of_a_thing(index):
     told = story("test", index, 4096)
     stays = [
@@ -72,12 +64,6 @@ def test_the_last_and_the_first_place_of_a_thing(index):
         if found:
             places = [match[2] for match, fact in stays if found[2] in fact]
             assert question.answers == (f"the {places[-1 if found[1] == 'is' else 0]}",)
-
-
-def test_no_thing_has_two_givers():
-    text = story("train", 5, 8192).text
-    gifts = re.findall(r"(?:got|received|accepted|borrowed) the (\w+ \w+) from", text)
-    assert len(gifts) == len(set(gifts)) > 20
 
 
 def test_claims_and_summary_are_true():
