@@ -12,6 +12,7 @@ import numpy as np
 import bench
 from bench.compare import derivations
 from bench.execution import runner
+from bench.request import plugins
 from bench.request.cell import Cell
 from bench.store import derived_columns
 from bench.store.columns import COLUMNS, Row
@@ -93,3 +94,8 @@ def predict(results: Path, cell: Cell, right: Sequence[bool]) -> None:
         {"id": row.id, "prediction": row.references[0] if good else "xyzzy"}
         for row, good in zip(cell.rows().rows, right, strict=True)
     )
+
+
+def task(name: str, /, **given: Any) -> Any:
+    """A task of the configuration, with other values of its fields."""
+    return plugins.build({**plugins.conf("task", name), **given})

@@ -4,13 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from bench.request import plugins
 from tasks.base import Data, Row
 from tasks.metrics.chance import chance
-
-
-def build(name: str, **given):
-    return replace(plugins.build(plugins.conf("task", name)), **given)
+from tests.made import task as build
 
 
 def rows(*references: str, query: str = "") -> list[Row]:

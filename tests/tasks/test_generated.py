@@ -6,20 +6,16 @@ import re
 
 import pytest
 
-from bench.request import plugins
 from tasks import metrics
 from tasks.base import Data, DataError
 from tasks.check import check
 from tasks.generated import most_units
 from tasks.generators import babi
 from tasks.generators.associations import FACTS
+from tests.made import task as build
 from tests.tasks.test_ruler import Text, written
 
 LITTLE = set("who a the is has been to in of by at and on can s t isn whose".split())
-
-
-def build(name, **given):
-    return plugins.build({**plugins.conf("task", name), **given})
 
 
 @pytest.mark.parametrize("per_unit", [1, 7, 40])

@@ -5,17 +5,13 @@ from itertools import islice
 
 import pytest
 
-from bench.request import plugins
 from tasks.base import Data, Row
 from tasks.generators import lra_rows
-from tasks.lra import LISTOPS, Lra
+from tasks.lra import LISTOPS
+from tests.made import task as build
 
 # Fast enough for every test.
 QUICK = ("lra_listops", "lra_text", "lra_retrieval", "lra_image64", "lra_pathfinder")
-
-
-def build(name: str) -> Lra:
-    return plugins.build(plugins.conf("task", name))
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -11,7 +11,7 @@ from PIL import Image
 from tasks.base import Data, DataError
 from tasks.generators import pathfinder
 from tasks.loading import lra_files
-from tests.tasks.test_lra import build
+from tests.made import task as build
 
 TREE = "( ( ( [SM 5 ) 7 ) ] )"
 GREY = np.arange(1024, dtype=np.uint8).reshape(32, 32)

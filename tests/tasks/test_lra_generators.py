@@ -13,7 +13,7 @@ from tasks.generators import listops, pathfinder
 from tasks.generators.listops import Grammar
 from tasks.generators.pathfinder_draw import HARD, SEEDS, dashes
 from tests.conftest import REAL_ROWS, ROOT
-from tests.tasks.test_lra import build
+from tests.made import task as build
 
 real = pytest.mark.skipif(not REAL_ROWS.is_dir(), reason="no real rows (../shared/data)")
 

@@ -2,15 +2,15 @@
 
 import json
 import re
-from dataclasses import replace
 
 import pytest
 
-from bench.request import plugins
+from bench.errors import RequestError
 from tasks import scrolls
 from tasks.base import Data, DataError
 from tasks.generators import linked_paragraphs, stories
 from tasks.loading import formats
+from tests.made import task as build
 from tests.tasks.words import Words
 
 PARAGRAPHS = [("One", ["A b.", " C d."]), ("Two", ["E f."])]
@@ -18,10 +18,6 @@ WIKI = {
     "id": "w1", "query": "country x", "answer": "oz", "candidates": ["oz", "ur"],
     "supports": ["X is in Oz.", "Ur is far."],
 }  # fmt: skip
-
-
-def build(name: str, **given):
-    return replace(plugins.build(plugins.conf("task", name)), **given)
 
 
 def pieces(text: str) -> list[str]:
@@ -74,7 +70,7 @@ def test_every_marker_is_listed():
             row = task.load(Data(), 1, 1024, 0).rows[0]
             used = set(re.findall(r"\[/?[a-z]+\]", row.query + row.document))
             assert used == set(task.special_tokens)
-    with pytest.raises(ValueError, match="form=bert; accepted: t5, roberta, plain"):
+    with pytest.raises(RequestError, match="form=bert; accepted: t5, roberta, plain"):
         build("hotpotqa", form="bert")
 
 

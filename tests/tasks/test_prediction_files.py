@@ -6,14 +6,10 @@ from pathlib import Path
 import pytest
 
 from bench.cli.main import dispatch
-from bench.request import plugins
 from tasks import metrics
 from tasks.base import Data, DataError
 from tasks.loading import submission
-
-
-def build(name, /, **given):
-    return plugins.build({**plugins.conf("task", name), **given})
+from tests.made import task as build
 
 
 def write(folder, name, content):

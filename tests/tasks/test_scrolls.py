@@ -7,17 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.request import plugins
 from tasks import scrolls
 from tasks.base import Data, DataError, Row
 from tasks.loading import reader
-from tasks.scrolls import Scrolls
+from tests.made import task as build
 
 EMBEDDED = Data()
-
-
-def build(name: str) -> Scrolls:
-    return plugins.build(plugins.conf("task", name))
 
 
 def folder(path: Path, rows: list, member="qmsum", split="validation", extra=b"") -> Data:

@@ -9,7 +9,8 @@ import pytest
 from tasks.base import Data, DataError, Row
 from tasks.generators import stories
 from tests.conftest import REAL_ROWS
-from tests.tasks.test_scrolls import EMBEDDED, build
+from tests.made import task as build
+from tests.tasks.test_scrolls import EMBEDDED
 from tests.tasks.words import Words
 
 

@@ -4,17 +4,13 @@ import csv
 import gzip
 import json
 import re
-from dataclasses import replace
 
 import pytest
 
 from bench.request import plugins
 from tasks.base import Data, DataError
 from tasks.loading import submission
-
-
-def build(name: str, **given):
-    return replace(plugins.build(plugins.conf("task", name)), **given)
+from tests.made import task as build
 
 
 def jsonl(path, predictions):

@@ -1,18 +1,13 @@
 """Summaries and ELI5: columns of all sources, one sentence per line, references, local files."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
-from bench.request import plugins
 from tasks import metrics, summaries
 from tasks.base import Data, DataError
+from tests.made import task as build
 from tests.tasks.words import Words
-
-
-def build(name: str, **given):
-    return replace(plugins.build(plugins.conf("task", name)), **given)
 
 
 def parquet(path, rows):
