@@ -1,9 +1,11 @@
-"""What tests share: a tiny random T5 checkpoint and the folder of real rows, where it is."""
+"""What tests share: snapshots, a tiny random T5 checkpoint and the folder of real rows."""
 
 from __future__ import annotations
 
+import difflib
 import gc
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,28 @@ gc.disable()  # while tests are collected
 ROOT = Path(__file__).resolve().parent.parent
 REAL_ROWS = Path(os.environ.get("DATA_DIR") or ROOT.parent / "shared" / "data")
 """The benchmarks' own files, in the layouts that docs/tasks.md lists."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-snapshots", action="store_true", help="write snapshots/ anew")
+
+
+@pytest.fixture
+def snapshot(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compares a text with snapshots/NAME.txt beside the test."""
+
+    def compare(name: str, text: str) -> None:
+        path = request.path.parent / "snapshots" / f"{name}.txt"
+        now = [line.rstrip() for line in text.splitlines()]
+        if request.config.getoption("--update-snapshots"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("\n".join(now) + "\n")
+        kept = path.read_text().splitlines() if path.exists() else []
+        changed = list(difflib.unified_diff(kept, now, "kept", "now", lineterm=""))
+        again = f"if this is right: pytest {request.path} --update-snapshots"
+        assert not changed, "\n".join([*changed, again])
+
+    return compare
 
 
 def pytest_collection_finish() -> None:

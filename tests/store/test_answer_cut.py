@@ -13,9 +13,7 @@ from tests import made
 @pytest.mark.parametrize(
     ("records", "share"),
     [
-        ([{"tokens_in": 500}, {"tokens_in": 500}], 0.0),
         ([{"tokens_in": 900, "removed": "all"}, {"tokens_in": 900, "removed": "none"}], 0.5),
-        ([{"tokens_in": 900, "removed": "all"}, {"tokens_in": 900}], 0.5),
         ([{"tokens_in": 900}, {"tokens_in": 900}], None),
     ],
 )

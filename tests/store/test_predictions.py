@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -96,9 +95,3 @@ def test_predictions_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         predictions.append([{"id": "b", "prediction": 1}])
     monkeypatch.undo()
     assert list(predictions.done()) == ["a"]
-
-
-def test_predictions_are_plain_json_lines(tmp_path: Path) -> None:
-    path = Predictions(tmp_path, "key").append([{"id": "a", "prediction": "b"}])
-    assert path is not None
-    assert json.loads(path.read_text()) == {"id": "a", "prediction": "b"}

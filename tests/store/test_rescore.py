@@ -47,13 +47,6 @@ def stored(results):
     return Store(results).rows().to_pylist()
 
 
-def test_nothing_to_do_adds_nothing(results, model, capsys):
-    made.answered(results, model, [True, False], [True, True])
-    code, out, _ = rescore(capsys, "--results", results)
-    assert code == 0 and out == ["0 rows added, 1 already of today's metric, 0 failed"]
-    assert len(stored(results)) == 1
-
-
 def test_a_new_metric_adds_a_row_that_differs_in_quality_only(results, model, halved, capsys):
     more = {"row_id": "old", "metric_version": "0", "value": 50.0}
     made.answered(results, model, [True, False], [True, True], **more)
@@ -71,14 +64,6 @@ def test_a_new_metric_adds_a_row_that_differs_in_quality_only(results, model, ha
     assert {n for n in new if new[n] != old[n]} <= {*quality, *SAME}
     code, out, _ = rescore(capsys, "--results", results)
     assert out == ["0 rows added, 1 already of today's metric, 0 failed"]
-
-
-def test_samples_of_the_latency_stay_with_the_row(results, model, halved, capsys):
-    made.answered(results, model, [True, False], None, metric_version="0", **made.timing(0.5))
-    assert rescore(capsys, "--results", results)[0] == 0
-    old, new = stored(results)
-    assert new["lat_samples_ns"] == old["lat_samples_ns"] and len(new["lat_samples_ns"]) == 40
-    assert new["ratio"] == old["ratio"] and new["base_value"] is None
 
 
 def test_all_scores_rows_of_the_same_version_and_words_choose(results, model, capsys):

@@ -63,14 +63,12 @@ def test_rows_are_listed_as_a_table_for_people(folder, capsys):
     ("words", "ids"),
     [
         (["method=vcc"], ["aa11", "aa22"]),
-        (["method=vcc", "length=4096"], ["aa22"]),
         (["method=vcc,length=1024"], ["aa11"]),
         (["length=1024,2048"], ["aa11", "cc44"]),
         (["noisy=true"], ["bb33"]),
         (["n=4", "status=timeout"], ["cc44"]),
         (["value=null", "method=vcc"], ["aa11"]),
         (["method.k=8"], ["aa11"]),
-        (["method.mode=x"], ["aa11"]),
         (["aa"], ["aa11", "aa22"]),
         (["dataset_sha256=ddd", "cell_key=cell", "bb33"], ["bb33"]),
     ],
@@ -85,27 +83,17 @@ def test_words_choose_rows(folder, words, ids):
         (["metod=vcc"], "unknown column 'metod'. Did you mean 'method'?"),
         (["method=vc"], "'vc'. Did you mean vcc? Known: vanilla, vcc"),
         (["length=long"], "length=long: this column holds int64"),
-        (["noisy=yes"], "noisy=yes: this column holds bool"),
         (["status=okay"], "unknown status 'okay'. Did you mean ok?"),
         (["lat_samples_ns=3"], "rows can't be chosen by 'lat_samples_ns'"),
         (["method_params={}"], "a method's parameter is method.NAME=VALUE"),
         (["--results", "nowhere"], "no folder nowhere"),
-        (["merge", "nowhere", "--into", "x"], "no folder nowhere"),
         (["check", "nowhere"], "no folder nowhere"),
-        (["migrate", "nowhere"], "no folder nowhere"),
     ],
 )
 def test_a_wrong_request_is_one_line_and_exit_code_2(folder, words, told, capsys):
     where = [] if "nowhere" in words else ["--results", folder]
     code, _, err = bench(capsys, "results", *words, *where)
     assert code == 2 and len(err) == 1 and told in err[0]
-
-
-def test_a_folder_of_many_methods_also_names_the_nearest(tmp_path, capsys):
-    many = [*(f"rival_{number}" for number in range(100)), "vcc"]
-    Store(tmp_path).append([made.row(row_id=name, method=name) for name in many])
-    code, _, err = bench(capsys, "results", "method=vccc", "--results", tmp_path)
-    assert code == 2 and len(err) == 1 and "'vccc'. Did you mean vcc?" in err[0]
 
 
 def test_nothing_that_fits_is_no_error(folder, capsys):
