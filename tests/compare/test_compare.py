@@ -53,20 +53,6 @@ def test_its_p_is_below_005_exactly_when_the_interval_excludes_1(hi):
     assert (found.p < 0.05) == (found.ci_hi < 1)
 
 
-def test_equal_ratios_differ_about_one_time_in_twenty_and_real_changes_are_found():
-    trials = 50
-    times = np.random.default_rng(0).lognormal(0, 0.05, (trials, 2, 2, 40))
-    sides = [[paired.paired_ratio(*side) for side in trial] for trial in times]
-    equal = [paired.ratio_of_ratios(a, b) for a, b in sides]
-    # Ten percent more of every time moves a ratio and its interval by as much.
-    moved = [
-        (a, b._replace(ratio=b[0] * 1.1, ci_lo=b[1] * 1.1, ci_hi=b[2] * 1.1)) for a, b in sides
-    ]
-    slower = [paired.ratio_of_ratios(a, b) for a, b in moved]
-    assert sum(not r.ci_lo <= 1 <= r.ci_hi for r in equal) <= 8  # three standard errors above 3
-    assert sum(r.ci_lo > 1 for r in slower) >= 0.8 * trials
-
-
 # --- figures -----------------------------------------------------------------------------------
 
 
@@ -167,14 +153,6 @@ def test_equal_scores_of_few_samples_are_no_proof_of_equality():
     assert judge(quality([30.0] * 400, [30.0] * 400, True)).verdict == "same"
     one = judge(quality([30.0], [40.0], True))
     assert one.verdict == "undecided" and not one.sure
-
-
-def test_swapping_finds_a_difference_as_often_as_it_should():
-    random = np.random.default_rng(1)
-    assert scores.sign_flip_p([0, 0, 0]) == 1
-    assert scores.sign_flip_p(np.ones(12)) < 0.002
-    rejected = [scores.sign_flip_p(random.normal(0, 1, 15)) < 0.05 for _ in range(60)]
-    assert sum(rejected) <= 8
 
 
 def test_of_many_comparisons_a_chance_find_is_undecided():

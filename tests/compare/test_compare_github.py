@@ -74,23 +74,6 @@ def test_a_regression_comes_first_and_is_exit_code_1(folders, capsys):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("limits", "headline"),
-    [
-        (("--fail-if", "memory > 10%"), "failed, 1 beyond"),
-        (("--fail-if", "latency > 25%"), "failed, 1 beyond"),
-        ((), "comparison"),
-    ],
-)
-def test_a_cell_that_fails_exceeds_each_limit_and_no_limit_fails_nothing(
-    folders, limits, headline, capsys
-):
-    before, after = folders
-    code, text, _, _ = comment(capsys, before, after, *limits)
-    failed = headline.startswith("failed")
-    assert code == failed and f"### longctx-bench: {headline}" in text
-
-
 def test_without_a_change_the_limits_are_passed(folders, tmp_path, capsys):
     again = Store(tmp_path / "again")
     again.append([made.row(seed=i, **made.timing(0.5, seed=5 + i)) for i in range(4)])
