@@ -51,12 +51,6 @@ def test_jsonl_has_every_column_and_no_infinity(stored, tmp_path, capsys):
     assert second["method_params"] == {"k": 8} and second["model"] == "@SUM(1)"
 
 
-def test_words_choose_rows(stored, tmp_path, capsys):
-    exported(capsys, stored, "jsonl", tmp_path / "rows.jsonl", "method=vcc")
-    [row] = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
-    assert row["row_id"] == "aa"
-
-
 @pytest.mark.parametrize(
     ("to", "into", "words", "told"),
     [
