@@ -141,19 +141,6 @@ def test_a_choice_is_its_number():
             made.target(replace(rows[0], references=("mu",)), None, None)
 
 
-def test_every_embedded_span_spells_the_answer():
-    made = task("hotpotqa")
-    tokenizer = family(made, tokenizer_only=True)
-    for row in made.load(Data(), 16, 1024, 0).rows:
-        encoded = made.encode(row, tokenizer, 2048)
-        target = made.target(row, encoded, tokenizer)
-        if row.references[0] in ("yes", "no"):
-            assert target[0] < 2 and target[1] == -100
-        else:
-            assert spelled(tokenizer, encoded, target) == row.references[0]
-        assert list(target[3:]).count(1) == 4
-
-
 def test_real_spans_spell_the_answer(real_rows):
     made = task("hotpotqa")
     tokenizer = family(made, tokenizer_only=True)
@@ -171,7 +158,7 @@ def test_real_spans_spell_the_answer(real_rows):
 # --- learning ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize("name", ["hotpotqa", "quality"])
 def test_a_tiny_model_learns_a_few_rows_by_heart(name):
     torch.set_num_threads(1)
     made = task(name)
@@ -193,11 +180,9 @@ def test_a_tiny_model_learns_a_few_rows_by_heart(name):
     assert [made.spell(row, one) for row, one in zip(loaded.rows, said, strict=True)] == right
 
 
-@pytest.mark.parametrize("name", FORMS)
-def test_the_trainer_makes_a_checkpoint_that_answers(tmp_path, name):
-    [form] = FORMS[name].items()
+def test_the_trainer_makes_a_checkpoint_that_answers(tmp_path):
     cell = bench.compose(
-        f"task={name}", f"task.{form[0]}={form[1]}", "model=random-roberta-base",
+        "task=hotpotqa", "task.form=roberta", "model=random-roberta-base",
         *(f"model.config.{key}={value}" for key, value in SIZES.items()),
         "method=vanilla", "length=512", "n=4", "threads=1", "measure=quality",
         f"checkpoints={tmp_path}/made", "recipe=vcc_wikihop", "recipe.epochs=null",

@@ -5,15 +5,13 @@ import torch
 from transformers import AutoTokenizer, RobertaConfig, RobertaForSequenceClassification
 
 import bench
-from bench.errors import RequestError
-from bench.measure.diagnostics import fidelity
 from bench.models.auto import headed
 from bench.models.base import Spec
 from bench.models.heads import RobertaChoice, RobertaSpan
 from bench.request import plugins
 from bench.store.predictions import Predictions
 from methods.base import SequenceInfo
-from methods.vanilla import Vanilla, VanillaEager
+from methods.vanilla import Vanilla
 
 ENT = 3
 EMBEDDED = plugins.ROOT / "bench/models/embedded/t5"
@@ -69,16 +67,6 @@ def test_choices_are_scored_where_they_begin():
     assert set(family.generate(ids, SequenceInfo(valid=valid), 9)) <= {"0", "1", "2"}
     with pytest.raises(ValueError, match=r"no \[ent\]"):
         family.classify(ids[:, 4:5], SequenceInfo())
-
-
-def test_a_choice_is_learnt():
-    family = RobertaChoice.tiny(Vanilla())
-    draw = torch.Generator().manual_seed(0)
-    ids = torch.randint(8, 64, (8, 16), generator=draw)
-    ids[:, 2:8:2] = ENT
-    target = torch.arange(8)[:, None] % 3
-    assert learn(family, ids, SequenceInfo(), target) < 0.1
-    assert family.generate(ids, SequenceInfo(), 1) == [str(n) for n in target[:, 0].tolist()]
 
 
 # --- spans ------------------------------------------------------------------------------------
@@ -141,12 +129,6 @@ def test_marks_become_tokens_and_an_untrained_head_answers_nothing(tmp_path, kin
         family.generate(torch.tensor([[5, min(family.marks.values()), 6]]), SequenceInfo(), 1)
 
 
-def test_a_trained_checkpoint_lacks_nothing(tmp_path):
-    for kind in (RobertaChoice, RobertaSpan):
-        folder = trained(tmp_path / kind.__name__, kind)
-        assert not kind.load(Spec("x", folder), Vanilla(), "float32", "cpu").lacks
-
-
 def test_the_task_chooses_the_head():
     plain = "bench.models.bert:RobertaFamily"
     assert headed(plain, "class") == plain
@@ -159,7 +141,6 @@ def test_the_task_chooses_the_head():
 
 RUNS = {
     "wikihop": ("form=roberta", RobertaChoice),
-    "quality": ("query=entities", RobertaChoice),
     "hotpotqa": ("form=roberta", RobertaSpan),
 }
 
@@ -183,20 +164,3 @@ def test_predictions_are_texts(tmp_path, name):
             assert prediction in ("yes", "no") or "[ss]" not in prediction
         else:
             assert prediction in [c.removesuffix("[/ent]") for c in one.query.split("[ent]")[1:]]
-
-
-def test_a_model_without_the_head_is_refused_in_words():
-    words = ["task=wikihop", "task.form=roberta", "method=vanilla", "length=512", "n=1"]
-    with pytest.raises(RequestError, match=r"asks for one of the choices .* has no trained head"):
-        bench.compose(*words)
-
-
-@pytest.mark.parametrize("kind", [RobertaChoice, RobertaSpan])
-def test_fidelity_of_a_head_is_finite(kind):
-    family = kind.tiny(VanillaEager())
-    ids = torch.randint(8, 64, (2, 16), generator=torch.Generator().manual_seed(0))
-    ids[0, 2:6:2], ids[1, 2] = ENT, ENT
-    with torch.inference_mode():
-        found = fidelity(family, Vanilla(), (ids, SequenceInfo()))
-    assert found["fid_rel_l2"] < 1e-5 and found["fid_kl_mean"] < 1e-5
-    assert found["fid_top1_agree"] == 1

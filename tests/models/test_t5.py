@@ -1,7 +1,6 @@
 """T5Family: with vanilla it is Hugging Face's T5, padded or not; a method gets every call."""
 
 import json
-from dataclasses import dataclass
 
 import pytest
 import torch
@@ -11,7 +10,7 @@ from transformers import T5ForConditionalGeneration as T5
 
 from bench.models.base import Spec
 from bench.models.t5 import RelativeBias, T5Family
-from methods.base import Method, SequenceInfo
+from methods.base import SequenceInfo
 from methods.vanilla import Vanilla, VanillaEager
 from methods.vcc.vcc import VCC
 
@@ -127,43 +126,6 @@ def test_trains_like_hugging_face(family, reference):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-5)
 
 
-def test_every_encoder_call_reaches_the_method(family):
-    seen = []
-
-    @dataclass(frozen=True)
-    class Spy(Method):
-        def attend(self, query, key, value, call):
-            seen.append((call.layer, call.scale, tuple(query.shape), call.bias is not None))
-            return super().attend(query, key, value, call)
-
-    family.method = Spy()
-    ids, sequence, _ = request(13, None)
-    family.generate(ids, sequence, 4)
-    assert seen == [(layer, 1.0, (2, 4, 13, 8), True) for layer in range(3)]
-    assert family.calls == 3
-
-
-def test_scores_are_the_layers_own(family):
-    """softmax(scores) of a layer, at scattered positions, is what its attention reads with."""
-    seen = []
-
-    @dataclass(frozen=True)
-    class Spy(Method):
-        def attend(self, query, key, value, call):
-            positions = call.sequence.positions
-            seen.append(query @ key.transpose(-1, -2) + call.bias(positions, positions))
-            return super().attend(query, key, value, call)
-
-    family.method = Spy()
-    hidden = torch.randn(2, 9, 32, generator=torch.Generator().manual_seed(0))
-    positions = torch.tensor([[0, 5, 900, 7, 1, 300, 301, 40, 41], [8, 7, 6, 5, 4, 3, 2, 1, 0]])
-    sequence = SequenceInfo(positions=positions)
-    for layer in family.layers:
-        layer(hidden, sequence)
-        scores = layer.scores(hidden, sequence, hidden, sequence)
-        torch.testing.assert_close(scores, seen[-1])
-
-
 def test_relative_bias_is_hugging_faces(family, reference):
     theirs = reference.encoder.block[0].layer[0].SelfAttention
     full = theirs.compute_bias(600, 600)
@@ -175,45 +137,11 @@ def test_relative_bias_is_hugging_faces(family, reference):
     assert torch.equal(bias.diagonals(600)[:, 599:], full[0, :, 0])
 
 
-@pytest.mark.parametrize("first", [0, 400])
-def test_keys_that_are_all_out_of_reach_share_one_bias(family, first):
-    bias = family.layers[0].bias
-    queries, keys = torch.arange(first, first + 8)[None], torch.arange(200, 250)[None]
-    end = bias.table[:, 0 if first else -1, None, None]
-    assert torch.equal(bias(queries, keys), end.expand(1, -1, 8, 50))
-
-
 @torch.no_grad()
 def test_vcc_splits_blocks_that_are_far_from_every_vip_token(family):
     sequence = SequenceInfo(vip=(torch.arange(2000) < 10)[None])
     family.method = VCC(k=256, h=1)
     assert family.encode(torch.ones(1, 2000, dtype=torch.long), sequence).isfinite().all()
-
-
-@pytest.mark.parametrize("padding", [None, "right", "left"])
-@torch.no_grad()
-def test_vcc_with_every_block_split_is_vanilla(family, padding):
-    ids, sequence, _ = request(300, padding)
-    valid = torch.ones_like(ids).bool() if sequence.valid is None else sequence.valid
-    vip = torch.zeros_like(valid)
-    vip[:, ::7] = True
-    sequence = sequence.replace(vip=vip)
-    exact = family.encode(ids, sequence)
-    family.method = VCC(k=4, h=75, plain_layers=0)
-    output = family.encode(ids, sequence)
-    error = (output - exact)[valid].abs().max() / exact[valid].abs().max()
-    assert error < 1e-5
-    assert family.calls == 6  # three layers each
-
-
-def test_vcc_trains(family):
-    ids, sequence, target = request(300, "right")
-    vip = torch.zeros_like(sequence.valid)
-    vip[:, :9] = True
-    family.method = VCC(k=4, h=5, segment=64)
-    family.model.train()
-    family.loss(ids, sequence.replace(vip=vip), target).backward()
-    assert all(p.grad.isfinite().all() and p.grad.any() for p in family.model.parameters())
 
 
 def test_shape(family):
@@ -249,12 +177,10 @@ def copied(folder, tmp_path, without=(), config=None):
     ("change", "words"),
     [
         ({"without": ["config"]}, "no config.json"),
-        ({"config": "{"}, "no JSON"),
         ({"config": json.dumps({"model_type": "bart"})}, "'bart'"),
         ({"without": ["model"]}, "weights"),
         ({"without": ["tokenizer"]}, "no tokenizer"),
     ],
-    ids=["no config", "broken config", "another model", "no safetensors", "no tokenizer"],
 )
 def test_what_is_no_checkpoint_is_refused_in_one_line(folder, tmp_path, change, words):
     path = copied(folder, tmp_path, **change)
@@ -269,10 +195,3 @@ def test_checkpoint_with_missing_or_other_weights_is_refused(folder, tmp_path):
         path = copied(folder, tmp_path, config=json.dumps({**config, **change}))
         with pytest.raises(ValueError, match="weights"):
             T5Family.load(Spec("other", path), Vanilla(), "float32", "cpu")
-
-
-def test_unknown_dtype_and_empty_folder_are_refused(folder, tmp_path):
-    with pytest.raises(ValueError, match="float32"):
-        T5Family.load(Spec("tiny", folder), Vanilla(), "int8", "cpu")
-    with pytest.raises(ValueError, match=r"no config\.json"):
-        T5Family.load(Spec("none", tmp_path / "nowhere"), Vanilla(), "float32", "cpu")
