@@ -34,12 +34,6 @@ metric_list:
   - {metric: exact_match, aggregation: mean, higher_is_better: true, ignore_case: true}
   - {metric: bleu, aggregation: bleu, higher_is_better: true}
 """
-OTHERS = {
-    "likelier": "output_type: multiple_choice\ndoc_to_choice: [red, blue]\n",
-    "unsafe": "unsafe_code: true\n",
-    "sampled": "generation_kwargs: {do_sample: true, temperature: 0.7, until: []}\n",
-    "repeated": "repeats: 8\n",
-}
 
 
 @pytest.fixture
@@ -47,9 +41,8 @@ def folder(tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
     (tmp_path / "lamps.yaml").write_text(GENERATED.replace("ROWS", str(rows)))
-    for name, lines in OTHERS.items():
-        (tmp_path / f"{name}.yaml").write_text(f"task: {name}\ndataset_path: json\n{lines}")
-    (tmp_path / "many.yaml").write_text("group: many\ntask: [lamps, sampled]\n")
+    (tmp_path / "repeated.yaml").write_text("task: repeated\ndataset_path: json\nrepeats: 8\n")
+    (tmp_path / "many.yaml").write_text("group: many\ntask: [lamps, repeated]\n")
     return tmp_path
 
 
@@ -209,11 +202,8 @@ def test_it_keeps_the_contract(folder, installed):
     ("name", "told"),
     [
         ("lamp", "unknown task 'lm_eval:lamp'. Did you mean lm_eval:lamps?"),
-        ("likelier", "scores the likelihood"),
-        ("unsafe", "runs code"),
-        ("sampled", "samples its answers"),
         ("repeated", "asks each question 8 times"),
-        ("many", "is a group of tasks: choose one of lamps, sampled"),
+        ("many", "is a group of tasks: choose one of lamps, repeated"),
     ],
 )
 def test_what_cannot_be_read_is_one_line(name, told, folder, installed):

@@ -16,7 +16,6 @@ from tests.conftest import ROOT
 from tests.tasks.words import Words
 
 LINE_SIZES = (200, 680, 1350)
-TOPIC_SIZES = (1, 5, 30)
 
 
 def lines(**given) -> Lines:
@@ -199,17 +198,6 @@ def test_real_lines_run_end_to_end(n, real_rows):
         asked = re.search(r"in line (\S+)\?", words.vip(found))[1]
         number = re.search(rf"line {asked}: REGISTER_CONTENT is <(\d+)>", row.document)[1]
         assert row.references == (number,) and len(found.ids) <= 4096
-
-
-@pytest.mark.parametrize("n", TOPIC_SIZES)
-def test_real_topics_run_end_to_end(n, real_rows):
-    loaded = topics(topics=n).load(Data("local", real_rows), None, 16384, 0)
-    print(f"longeval_topics {n}: {loaded.n_available} rows")
-    assert len(loaded.rows) == loaded.n_available == 25
-    for row in loaded.rows:
-        first = row.document.split("topic of ", 2)[2].partition(".")[0]
-        assert row.query.startswith(" Now the record ends. What is the first topic")
-        assert n > 1 or first
 
 
 def test_stored_outputs_score_the_official_accuracies(real_rows):

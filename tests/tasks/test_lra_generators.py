@@ -150,47 +150,6 @@ def test_images_can_be_solved_from_their_paths(size):
     assert all((a.pixels == b.pixels).all() for a, b in zip(generated, again, strict=True))
 
 
-@real
-@pytest.mark.parametrize(("size", "n", "generated"), [(32, 100, 200), (64, 20, 40)])
-def test_pathfinder_images_are_like_the_official(size, n, generated):
-    """Grey levels, their positions, and the correlation of neighbours."""
-    task = build("lra_pathfinder" if size == 32 else "lra_pathfinder64")
-    data = [Data("local", REAL_ROWS, split) for split in ("train", "validation", "test")]
-    rows = [row for one in data for row in task.load(one, None, size * size, 0).rows]
-    assert len(rows) == n
-    official = np.array([[*row.document.encode("latin-1")] for row in rows])
-    ours = np.array([image.pixels for image in islice(pathfinder.images(size, 0), generated)])
-    theirs, ours = _figures(official.reshape(-1, size, size)), _figures(ours)
-    # Ten tests of fixed images: one in a hundred is far enough from chance.
-    assert all(same(theirs[name], ours[name]) > 0.01 for name in theirs)
-
-
-def _figures(images):
-    """Each statistic as a number per image."""
-    images = images.astype(float)
-    side = images.shape[1]
-    ring, centre = np.ones((2, side, side), bool)
-    ring[side // 8 : -(side // 8), side // 8 : -(side // 8)] = False
-    centre[:] = False
-    centre[3 * side // 8 : 5 * side // 8, 3 * side // 8 : 5 * side // 8] = True
-
-    def alike(one, other):
-        return [np.corrcoef(a.ravel(), b.ravel())[0, 1] for a, b in zip(one, other, strict=True)]
-
-    return {
-        "grey": images.mean((1, 2)),
-        "above 0": (images > 0).mean((1, 2)),
-        "1 to 5": ((images > 0) & (images <= 5)).mean((1, 2)),
-        "above 30": (images > 30).mean((1, 2)),
-        "200 or more": (images >= 200).mean((1, 2)),
-        "ring": images[:, ring].sum(1) / images.sum((1, 2)),
-        "centre": images[:, centre].sum(1) / images.sum((1, 2)),
-        "deviation": images.std((1, 2)),
-        "right": alike(images[:, :, :-1], images[:, :, 1:]),
-        "below": alike(images[:, :-1], images[:, 1:]),
-    }
-
-
 def test_a_path_begins_only_where_the_official_code_finds_room():
     # Its dash has to cover its own first pixel, or pixels on both sides of it.
     known = dashes(32, 1)
