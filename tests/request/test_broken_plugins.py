@@ -83,26 +83,16 @@ def told(capsys):
     ("yaml", "code", "expected"),
     [
         ("name: [broken\ntarget: x\n", METHOD, "broken.yaml:2: not YAML"),
-        ("name: broken\n\ttarget: MODULE:Broken\n", METHOD, "broken.yaml:2: not YAML: found a tab"),
         ("", METHOD, "broken.yaml: no value for 'name'"),
-        ("- name\n", METHOD, "broken.yaml:1: a list; expected lines NAME: VALUE"),
-        ("# ok\n# \xfc\n".encode("latin-1"), METHOD, "broken.yaml:2: not UTF-8"),
-        ("target: MODULE:Broken\n", METHOD, "broken.yaml: no value for 'name'"),
         ("name: broken\n", METHOD, "broken.yaml: no value for 'target'"),
         ("name: other\ntarget: MODULE:Broken\n", METHOD, "broken.yaml:1: name: other"),
         (METHOD_YAML + "name: broken\n", METHOD, "broken.yaml:3: not YAML: found duplicate key"),
-        (METHOD_YAML + "1: 2\n", METHOD, "broken.yaml:3: name 1; expected text"),
         (METHOD_YAML + "k: !!python/name:os.system x\n", METHOD, "broken.yaml:3: not YAML"),
-        (METHOD_YAML + "k: 2026-13-45\n", METHOD, "broken.yaml: not YAML: month must be in 1..12"),
         (METHOD_YAML + f"k: {'1' * 5000}\n", METHOD, "broken.yaml: not YAML: Exceeds the limit"),
-        ("defaults: other\n" + METHOD_YAML, METHOD, "broken.yaml:1: defaults is no list"),
         ("name: broken\ntarget: 3\n", METHOD, "broken.yaml:2: target: '3' is not of the form"),
-        ("name: broken\ntarget: a.b\n", METHOD, "broken.yaml:2: target: 'a.b' is not of the form"),
         ("name: broken\ntarget: no_such:A\n", METHOD, "broken.yaml:2: target: no module 'no_such'"),
         ("name: broken\ntarget: MODULE:Other\n", METHOD, "broken.yaml:2: target: no 'Other' in"),
         (METHOD_YAML, "x = (\n", ".py:1)"),
-        (METHOD_YAML, "def f():\n    x = 1\n\ty = 2\n", ".py:3)"),
-        (METHOD_YAML, b"x = 1\x00", ".py: source code"),
         (METHOD_YAML, "", "which defines nothing"),
     ],
 )  # fmt: skip
@@ -130,14 +120,8 @@ def test_one_broken_file_leaves_the_list_of_the_others(plugin, capsys):
     ("code", "expected"),
     [
         ("import no_such_package\n" + METHOD, "No module named 'no_such_package' ("),
-        (METHOD + "1 / 0\n", "ZeroDivisionError: division by zero ("),
         (METHOD + "raise SystemExit(7)\n", "SystemExit: 7 ("),
         ("class Broken:\n    pass\n", "is not a dataclass on methods.base.Method"),
-        ("def Broken():\n    pass\n", "is not a dataclass on methods.base.Method"),
-        (
-            METHOD.replace("Broken(Method)", "Broken"),
-            "is not a dataclass on methods.base.Method",
-        ),
         (METHOD.replace("int = 1", "int"), "broken: no value for 'window'"),
         (METHOD + "    def __post_init__(self): {}['a']\n", "broken: KeyError: 'a' ("),
     ],
@@ -155,24 +139,12 @@ def test_a_method_that_cannot_be_made_is_named(plugin, told, code, expected):
     ("yaml", "code", "expected"),
     [
         (TASK_YAML.replace("benchmark: broken\n", ""), TASK, "no value for 'benchmark'"),
-        (TASK_YAML.replace("length: 256\n", ""), TASK, "broken: no value for 'length'"),
         (TASK_YAML.replace("f1", "f2"), TASK, "task broken: unknown metric 'f2'. Known: "),
-        (
-            TASK_YAML.replace("f1", "[f1]"),
-            TASK,
-            "task.metric=['f1'] is not accepted: it takes text",
-        ),
         (TASK_YAML + "colour: red\n", TASK, "unknown parameter of broken 'colour'"),
         (TASK_YAML, "class Broken:\n    pass\n", "is not a dataclass on tasks.base.Task"),
-        (TASK_YAML, TASK + "    answers = property(lambda self: {}['a'])\n", "KeyError: 'a' ("),
         (TASK_YAML, TASK + "    def parse(self, *_): return {}['a']\n", "KeyError: 'a' ("),
         (TASK_YAML, TASK + "    def make(self, *_): return None\n", "TypeError: "),
         (TASK_YAML, TASK + "    def load(self, *_): return None\n", "load gave NoneType"),
-        (
-            TASK_YAML,
-            TASK + "    metric_version = property(lambda self: 1 / 0)\n",
-            "ZeroDivisionError",
-        ),
     ],
 )
 def test_a_task_that_cannot_be_used_is_named(plugin, told, tmp_path, yaml, code, expected):
@@ -196,12 +168,8 @@ def test_a_plan_refuses_the_cells_of_a_broken_task_alone(plugin, tmp_path, capsy
     [
         ("model", "name: [\n", ("plan", "model=broken")),
         ("model", MODEL_YAML, ("plan", "model=broken")),
-        ("model", "name: broken\n", ("plan", "model=broken")),
-        ("experiment", "a: [\n", ("plan", "experiment=broken")),
         ("recipe", "", ("train", "recipe=broken")),
         ("launcher", "- a\n", ("plan", "launcher=broken")),
-        ("device", "", ("plan", "device=broken")),
-        ("data", "", ("plan", "data=broken")),
     ],
 )
 def test_every_other_yaml_is_named(plugin, told, tmp_path, group, yaml, words):
@@ -213,7 +181,6 @@ def test_every_other_yaml_is_named(plugin, told, tmp_path, group, yaml, words):
     ("files", "value", "expected"),
     [
         ([], "no_such:conf", "no package 'no_such'"),
-        ([], "no_such.sub:conf", "no package 'no_such.sub'"),
         (["entry_package/__init__.py"], "entry_package:cnf", "no folder "),
         (["entry_module.py"], "entry_module:conf", "no package 'entry_module'"),
         (["entry_package/conf/x"], "entry_package:conf", "has no folder method/"),
@@ -242,11 +209,7 @@ def test_a_wrong_entry_point_is_named(tmp_path, monkeypatch, capsys, files, valu
     ("metric", "expected"),
     [
         ("    def score(self, p, r): return 1 / 0\n", "ZeroDivisionError: division by zero ("),
-        ("    def score(self, p, r): return {'f1': 3.0}\n", "expected figures with a number"),
-        ("    def score(self, p, r): return None\n", "score gave None"),
-        ("    def score(self, p, r): return {'value': None}\n", "expected figures with a number"),
         ("    def score(self, p, r): return {'value': float('nan')}\n", "expected figures"),
-        ("    def score_each(self, p, r): return None\n", "TypeError: "),
         ("    def score_each(self, p, r): return [None for _ in p]\n", "a number for each"),
         ("    def score_each(self, p, r): return [1.0]\n", "expected a number for each of 3"),
         ("    def constants(self, rows): return 1 / 0\n", "ZeroDivisionError: division by zero ("),

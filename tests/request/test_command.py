@@ -4,7 +4,6 @@ people give."""
 from __future__ import annotations
 
 import functools
-import json
 import re
 import shlex
 from dataclasses import replace
@@ -115,10 +114,7 @@ def test_no_shipped_command_names_a_folder_of_a_machine():
     [
         ("", "method=vcc task=narrativeqa"),
         ("results=elsewhere events=log.jsonl force=true n_jobs=2", "method=vcc task=narrativeqa"),
-        ("task=gist method=fourier method.r=0.2 length=1024", None),
-        ("method=snapkv budget=0.25 task=longeval_lines", None),
         ("method=snapkv budget=64MiB task=longeval_lines model=embedded-llama", None),
-        ("method=snapkv method.prefill=vertical_slash task=longeval_lines measure=decoding", None),
         (
             "method=snapkv method.prefill={name:vertical_slash,vertical:200} task=longeval_lines",
             None,
@@ -161,10 +157,3 @@ def test_a_deadline_other_than_the_default_is_kept():
     cell = Cell.with_rows(compose.compose([]), "validation", "")
     assert command.of(cell, 14400).endswith("deadline_s=14400")
     assert command.of(cell, 3600) == command.of(cell)
-
-
-def test_the_command_is_the_cell_s_own_however_it_was_run():
-    """JSON of a cell is enough: nothing else of the run is in its command."""
-    cell = Cell.with_rows(compose.compose(["method=bigbird", "seed=3"]), "validation", "")
-    again = Cell.from_json(json.dumps(json.loads(cell.stored_json())))
-    assert command.of(again) == command.of(cell)

@@ -7,7 +7,6 @@ import re
 import pytest
 
 import bench
-from bench.cli.main import main
 from bench.errors import RequestError
 from bench.execution.arms import rows_without_references
 from bench.request.cell import Cell
@@ -71,10 +70,3 @@ def test_what_cannot_be_asked_so_is_one_line(words, message):
     with pytest.raises(RequestError) as found:
         bench.compose(*LLAMA, *words)
     assert "\n" not in str(found.value) and re.search(message, str(found.value))
-
-
-def test_a_request_that_cannot_be_asked_so_ends_with_2(capsys):
-    with pytest.raises(SystemExit) as ended:
-        main(["run", *LLAMA, "turns=0"])
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == "bench: turns=0 is not accepted: it must be 1 or more\n"

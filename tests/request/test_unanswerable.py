@@ -63,8 +63,3 @@ def test_a_row_of_such_a_cell_is_scored_again(words, tmp_path):
     assert (row["value"], row["n_scored"], row["n_samples_available"]) == (50, 2, 3)
     assert rescored(row, results)["value"] == 50
     assert sorted(scores(row, results).values()) == [0, 100]
-
-
-def test_it_takes_true_or_false():
-    with pytest.raises(RequestError, match="skip_unanswerable=maybe is not accepted: it takes tru"):
-        bench.compose("skip_unanswerable=maybe")
