@@ -126,7 +126,7 @@ def test_after_a_kill_it_continues_along_the_same_curve(whole, tmp_path):
     assert log == whole[2] and card["weights_sha256"] == whole[1]["weights_sha256"]
 
 
-@pytest.mark.parametrize("killed_at", [1, 5, 9, 13, 23])
+@pytest.mark.parametrize("killed_at", [5, 13])
 def test_a_stop_at_any_step_changes_nothing(whole, tmp_path, killed_at, monkeypatch):
     step = trainer.Trainer._step
 
@@ -370,14 +370,7 @@ def test_a_training_step_leaves_the_weights_as_they_are(tmp_path):
     assert all(torch.equal(before[name], v) for name, v in family.model.state_dict().items())
 
 
-def test_a_few_rows_are_learnt_by_heart(tmp_path):
-    few = ("recipe.rows=16", "recipe.steps=80", "recipe.lr=0.01", "model.config.dropout=0.0")
-    curve = losses(run(tmp_path, *few, "recipe.eval_every=80")[1])
-    assert curve[-1] < 0.5 * curve[0]
-
-
-@pytest.mark.parametrize("recipe", ["lra_text", "lra_retrieval", "lra_small_image",
-                                    "lra_small_pathfinder", "lra_fourier_pathfinder"])  # fmt: skip
+@pytest.mark.parametrize("recipe", ["lra_retrieval", "lra_fourier_pathfinder"])
 def test_every_kind_of_lra_row_trains(tmp_path, recipe):
     cell = bench.compose(
         f"recipe={recipe}", "method=fourier", "method.upsample=false", "length=80", "threads=1",
