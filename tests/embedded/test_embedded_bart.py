@@ -14,7 +14,6 @@ from methods.fourier.fourier import Fourier
 from methods.vanilla import Vanilla
 from tools.embedded import score
 from tools.embedded.entropy import Entropy
-from tools.embedded.models.bart import waves
 from tools.embedded.models.either import Either
 
 
@@ -37,13 +36,6 @@ def test_a_new_model_looks_at_neighbours_with_half_of_its_heads(objective):
     objective.family.method = Near()
     objective.family.encode(ids, SequenceInfo())
     assert all((heads[:4] > 0.6).all() and (heads[4:] < 0.2).all() for heads in nearby.values())
-
-
-def test_waves_repeat_after_their_length():
-    table = waves(25, 4, 6, 12)
-    assert table.shape == (25, 4)
-    torch.testing.assert_close(table[0], table[12])
-    assert not torch.allclose(table[0, 1::2], table[6, 1::2])
 
 
 def test_its_batches_say_every_place_of_a_word(objective):
@@ -74,12 +66,6 @@ def test_entropy_of_even_attention(last):
     flat = torch.zeros(1, 2, 8, 4)
     entropy.attend(flat, flat, flat, AttentionCall(SequenceInfo(), 1.0, 0))
     assert entropy.nats[0].tolist() == pytest.approx([math.log(8)] * 2)
-
-
-def test_entropy_is_of_the_states_that_the_method_keeps():
-    model = BartFamily.tiny(entropy := Entropy(Fourier(r=0.2)))
-    model.encode(torch.randint(3, 64, (1, 20)), SequenceInfo())
-    assert all((heads <= math.log(4) + 1e-4).all() for heads in entropy.nats.values())
 
 
 def test_either_walks_in_one_of_its_settings_at_a_time():

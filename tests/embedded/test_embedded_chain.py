@@ -80,13 +80,6 @@ def test_a_folder_of_others_is_left_as_it_is(made):
     assert not calls
 
 
-def test_another_share_does_not_take_its_place(made):
-    _, out = made
-    run(out, "parent", "--share", "0.5")
-    with pytest.raises(RequestError, match=r"share 0\.5, not 1"):
-        run(out, "parent")
-
-
 def test_what_lies_there_stays_whole_until_the_new_one_is_scored(made, monkeypatch):
     calls, out = made
     run(out, "parent")
@@ -128,11 +121,6 @@ def test_a_share_shrinks_minutes_and_rows():
 def test_wrong_words_are_told(words, said):
     with pytest.raises(RequestError, match=said):
         recipes.read(str(ROOT / "tools/embedded/recipes/t5.yaml"), words)
-
-
-def test_an_unknown_recipe_is_told():
-    with pytest.raises(RequestError, match="Did you mean llama"):
-        make.main("lama")
 
 
 @pytest.mark.parametrize("name", recipes.available())

@@ -101,20 +101,6 @@ def test_a_batch_knows_what_each_answer_is_copied_from(fresh, batch):
     assert int((~copied).sum()) == 2 * QUESTIONS
 
 
-def test_guidance_and_answers_teach_a_new_model(objective, fresh, batch):
-    before, _ = objective.loss(batch, 1.0)
-    before.backward()
-    with torch.no_grad():
-        for weight in fresh.model.parameters():
-            weight -= 1e-3 * weight.grad.sign()
-    after, _ = objective.loss(batch, 1.0)
-    with torch.no_grad():
-        for weight in fresh.model.parameters():
-            weight += 1e-3 * weight.grad.sign()
-    fresh.model.zero_grad()
-    assert after < before
-
-
 def test_lines_are_asked_of_the_training_split():
     first, *more = asked_lines(0, 0, 6, QUESTIONS)
     assert len(more) == QUESTIONS - 1 and len({a.text for a in more}) == len(more)
@@ -175,14 +161,6 @@ def test_an_answer_of_several_parts_ends_once(objective):
     assert tokenizer.decode(batch.ids[0, first + 1 :]) == said
 
 
-def test_reading_looks_at_numbers_before_and_at_the_answer(objective, batch):
-    tokenizer = objective.tokenizer
-    for (row, place), sight in zip(batch.reads.tolist(), batch.sights, strict=True):
-        (seen,) = sight.nonzero(as_tuple=True)
-        assert seen.max() < place
-        assert set(tokenizer.decode(batch.ids[row, seen])) <= {*"0123456789 "}
-
-
 def test_known_words_are_tokens_and_other_text_comes_back():
     tokenizer = build_tokenizer([word for words in vocabulary() for word in words])
     line = tokenizer("line silver-key: REGISTER_CONTENT is <4071>\n", add_special_tokens=False)
@@ -205,10 +183,9 @@ def test_the_shipped_model_finds_lines(method, tmp_path):
     assert figures["last_number_match"] >= 85
 
 
-@pytest.mark.parametrize("task", ["niah_single_1", "niah_single_3", "niah_multikey_2"])
-def test_the_shipped_model_finds_needles(task, tmp_path):
-    words = f"model=embedded-llama task=ruler_{task} method=vanilla length=1024 n=8 threads=1"
-    figures = score.figures(bench.compose(*words.split()), tmp_path)
+def test_the_shipped_model_finds_needles(tmp_path):
+    words = "model=embedded-llama task=ruler_niah_multikey_2 method=vanilla length=1024 n=8"
+    figures = score.figures(bench.compose(*words.split(), "threads=1"), tmp_path)
     assert figures["string_match_all"] >= 85
 
 
