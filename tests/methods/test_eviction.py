@@ -63,14 +63,13 @@ def test_the_prompt_is_read_exactly_and_the_rest_is_not(method):
     assert (outputs - exact(*qkv))[:, :, PROMPT:].abs().max() > 0.01
 
 
-@pytest.mark.parametrize("budget", [12, 0.5])
 @pytest.mark.parametrize("chunk", [1, 4])
 @pytest.mark.parametrize("method", ALL, ids=named)
-def test_a_padded_row_is_as_if_alone(method, chunk, budget):
+def test_a_padded_row_is_as_if_alone(method, chunk):
     """Its padding is noise; a short row has its own share."""
     method = method.scaled_down()
     if not isinstance(method, KIVI):
-        method = replace(method, budget=budget)
+        method = replace(method, budget=0.5)
     qkv = inputs(N, 3)
     _, outputs = decoded(method, *qkv, PROMPT, chunk, workload(PROMPT, 3), valid=VALID)
     for row, valid in enumerate(VALID):
@@ -109,14 +108,6 @@ def test_it_holds_what_its_budget_says_and_frees_the_rest(method):
     place = 2 * KEY_HEADS * 8 * (cache.layers[0].place is not None)
     room = grown if isinstance(method, StreamingLLM) else math.ceil((grown + 1) / BLOCK) * BLOCK
     assert stored(cache) == room * entry + rows + place
-
-
-@pytest.mark.parametrize("method", EVICT, ids=named)
-def test_bytes_read_are_counted(method):
-    method, qkv = method.scaled_down(), inputs(PROMPT + 1)
-    cache, _ = decoded(method, *qkv, PROMPT)
-    reads = method.capacity(workload(PROMPT), PROMPT, 0) + (not isinstance(method, StreamingLLM))
-    assert cache.read_bytes == 2 * KEY_HEADS * SIZE * 8 * reads
 
 
 @pytest.mark.parametrize("method", EVICT, ids=named)

@@ -3,11 +3,9 @@
 import pytest
 import torch
 
-from methods.base import Unsupported
 from methods.h_transformer_1d.h_transformer_1d import HTransformer1D
 from methods.vanilla import VanillaEager
 from tests.methods.hand import A, call_of, inputs, padded, read, row_by_row
-from tests.methods.slope import Slope
 
 
 def level_of(i, j, rank):
@@ -73,8 +71,3 @@ def test_fine_queries_come_closer():
         for queries in ("coarse", "fine")
     )
     assert fine < coarse
-
-
-def test_what_cant_be_done_is_said_in_words():
-    with pytest.raises(Unsupported, match="position bias"):
-        HTransformer1D().attend(*inputs(5), call_of(bias=Slope(torch.ones(2))))

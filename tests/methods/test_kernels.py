@@ -5,7 +5,6 @@ import pytest
 import torch
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from bench.request import plugins
 from methods import kernels
 from methods.base import AttentionCall, SequenceInfo
 from methods.bigbird.bigbird import BigBird
@@ -225,12 +224,6 @@ def test_auto_is_native_where_that_is_no_slower():
         assert method.kernel_used == used
         assert (method.exact_twin() is None) == (n < 256)
     assert method.exact_twin() == DenseAttention("native")
-
-
-@pytest.mark.parametrize("name", ["bigbird", "bigbird_etc", "iceformer", "vcc", "fourier"])
-def test_methods_choose_their_kernel_alike(name):
-    conf = plugins.conf("method", name)
-    assert conf["kernel"] == "auto" == plugins.build(conf).kernel
 
 
 def test_vanilla_is_torch_by_default():

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from methods.base import Unsupported
 from methods.local_attention import LocalAttention
 from tests.methods.hand import A, call_of, inputs, masked, padded, read, row_by_row
 from tests.methods.slope import Slope
@@ -37,8 +36,3 @@ def test_by_hand():
     )
     strided = [1.238406, 3.761594, 2.0, 2.035972]
     assert read(LocalAttention(2, "strided"), *A) == pytest.approx(strided, abs=1e-6)
-
-
-def test_a_causal_model_is_refused():
-    with pytest.raises(Unsupported, match="nothing but itself"):
-        read(LocalAttention(), *A, causal=True)

@@ -3,11 +3,9 @@
 import pytest
 import torch
 
-from methods.base import Unsupported
 from methods.mra import MRA
 from methods.vanilla import VanillaEager
 from tests.methods.hand import A, call_of, inputs, padded, read, row_by_row
-from tests.methods.slope import Slope
 
 
 def twin(method):
@@ -85,10 +83,3 @@ def test_gradients_are_those_of_exact_attention_where_all_is_exact():
 
     for ours, exact in zip(gradients(MRA(4, 6)), gradients(VanillaEager()), strict=True):
         torch.testing.assert_close(ours, exact)
-
-
-def test_what_cant_be_done_is_said_in_words():
-    with pytest.raises(Unsupported, match="future"):
-        read(MRA(), *A, causal=True)
-    with pytest.raises(Unsupported, match="position bias"):
-        MRA().attend(*inputs(5), call_of(bias=Slope(torch.ones(2))))

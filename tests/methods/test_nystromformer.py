@@ -5,10 +5,8 @@ import dataclasses
 import pytest
 import torch
 
-from methods.base import Unsupported
 from methods.nystromformer import Nystromformer, pseudoinverse
 from tests.methods.hand import A, call_of, heads, inputs, padded, read, row_by_row
-from tests.methods.slope import Slope
 
 
 def twin(m):
@@ -71,10 +69,3 @@ def test_convolution_of_the_values_is_added():
     expected[:, :, 1:] += w[:, :, :1] * value[:, :, :-1]
     expected[:, :, :-1] += w[:, :, 2:] * value[:, :, 1:]
     torch.testing.assert_close(added, expected)
-
-
-def test_what_cant_be_done_is_said_in_words():
-    with pytest.raises(Unsupported, match="future"):
-        read(Nystromformer(), *A, causal=True)
-    with pytest.raises(Unsupported, match="position bias"):
-        Nystromformer().attend(*inputs(5), call_of(bias=Slope(torch.ones(2))))

@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from methods.base import Unsupported
 from methods.reformer import reformer
 from methods.reformer.reformer import Reformer
-from tests.methods.hand import A, call_of, heads, inputs, padded, read, row_by_row
+from tests.methods.hand import call_of, heads, inputs, padded, read, row_by_row
 from tests.methods.slope import Slope
 
 CIRCLE = heads((1, 0), (0.8, 0.6), (-1, 0), (0.6, 0.8), (-0.6, -0.8), (-0.8, 0.6))
@@ -84,8 +83,3 @@ def test_hashes_follow_seed_layer_head_and_round():
     assert one.equal(Reformer(4, 2).hashes(x, 0)) and one.unique().numel() > 8
     others = Reformer(4, 2).hashes(x, 1), Reformer(4, 2, seed=1).hashes(x, 0), one.flip(0)
     assert not any(one.equal(other) for other in (*others, one.flip(2)))
-
-
-def test_what_cant_be_done_is_said_in_words():
-    with pytest.raises(Unsupported, match="future"):
-        read(Reformer(), *A, causal=True)

@@ -1,7 +1,5 @@
 """Padded batches: how often a method is called for one, and that each row is read alone."""
 
-import dataclasses
-
 import pytest
 import torch
 
@@ -15,30 +13,6 @@ from tests.methods.hand import call_of, inputs, padded
 N = 40
 TWICE = padded(N).repeat(2, 1)
 """Each mask twice, the same ones apart."""
-COUNTS = torch.arange(1.0, 6 * N + 1, dtype=torch.float64).view(6, N).sqrt().log()
-
-
-def alone(method, row, call):
-    sequence = call.sequence
-    kept = sequence.valid[row]
-    own = sequence.replace(
-        valid=None,
-        positions=kept.nonzero()[:, 0][None],
-        log_multiplicity=sequence.log_multiplicity[row, kept][None],
-    )
-    q, k, v = (x[row : row + 1, :, kept] for x in inputs(N, 6))
-    return method.attend(q, k, v, dataclasses.replace(call, sequence=own))
-
-
-@pytest.mark.parametrize(
-    "method", [LocalAttention(7), Nystromformer(5), Nystromformer(33), HTransformer1D(2), MRA(4, 2)]
-)
-def test_a_row_is_read_as_if_it_were_alone(method):
-    call = call_of(valid=TWICE, log_multiplicity=COUNTS)
-    output = method.attend(*inputs(N, 6), call)
-    assert not output.transpose(1, 2)[~TWICE].any()
-    for row, kept in enumerate(TWICE):
-        torch.testing.assert_close(output[row : row + 1, :, kept], alone(method, row, call))
 
 
 @pytest.mark.parametrize("read, calls", [(padding_last, 1), (without_padding, 3)])

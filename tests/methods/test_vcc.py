@@ -22,7 +22,6 @@ METHODS = [
     VCC(k=4, h=2, plain_layers=0, rounding="even"),
     VCC(k=4, h=2, plain_layers=0, n_p=16, filled_seats=True),
 ]
-RENORMALISED = VCC(k=4, h=3, plain_layers=0, renormalise=True)
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
@@ -152,29 +151,6 @@ def test_mean_positions_rounded_to_even_let_a_shift_matter(rounding):
     assert torch.allclose(*outputs) == (rounding == "up")
 
 
-SHIFTABLE = [*(method for method in METHODS if method.rounding == "up"), RENORMALISED]
-
-
-@pytest.mark.parametrize("method", SHIFTABLE, ids=str)
-def test_padding_changes_nothing(method):
-    layers = toys()
-    hidden, sequence = rows(37)
-    alone = method.encode(layers, hidden, sequence)[0]
-    for left, right in ((0, 9), (9, 0), (5, 4)):
-        noise = torch.full((1, left + right, D), 7.0, dtype=torch.float64)
-        nobody = torch.zeros(1, left + right, dtype=torch.bool)
-
-        def around(x, extra, left=left):
-            return torch.cat((extra[:, :left], x, extra[:, left:]), 1)
-
-        padded = SequenceInfo(
-            valid=around(sequence.valid, nobody),
-            vip=around(sequence.vip, ~nobody),  # a VIP mark on padding means nothing
-        )
-        output = method.encode(layers, around(hidden, noise), padded)[0]
-        close(output[padded.valid[0]], alone)
-
-
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_gradients_equal_those_of_the_formula(method):
     def gradients(encode):
@@ -264,16 +240,6 @@ def test_norms_drift_after_a_norm_unless_restored(renormalise):
     assert abs(rms - 1) < 1e-4 if renormalise else rms > 1.05
 
 
-def test_same_every_time_and_no_random_numbers_used():
-    hidden, sequence = rows(61)
-    layers, state = toys(), torch.get_rng_state()
-    method = VCC(k=4, h=3, explore=1.0)
-    with torch.no_grad():
-        outputs = [method.encode(layers, hidden, sequence) for _ in range(2)]
-    assert torch.equal(*outputs)
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 def test_exploration_draws_blocks_in_training():
     hidden, sequence = rows(61)
     with torch.random.fork_rng():
@@ -293,25 +259,6 @@ def test_what_cannot_be_done_is_said():
         VCC().encode(toys(), hidden, sequence.replace(vip=None))
     with pytest.raises(Unsupported, match="future"):
         VCC().encode(toys(), hidden, sequence.replace(causal=True))
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"k": 0},
-        {"h": -1},
-        {"segment": 0},
-        {"n_p": 0},
-        {"plain_layers": -1},
-        {"explore": 2.0},
-        {"selection": "best"},
-        {"rounding": "down"},
-        {"multiplicity": "n"},
-    ],
-)
-def test_wrong_parameters_are_refused_by_name(wrong):
-    with pytest.raises(ValueError, match=next(iter(wrong))):
-        VCC(**wrong)
 
 
 def test_unsupported_and_theory():

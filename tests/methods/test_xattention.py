@@ -82,8 +82,3 @@ def test_above_one_all_is_read():
     exact = Vanilla().attend(*parts, CALL)
     torch.testing.assert_close(replace(SMALL, threshold=2.0).attend(*parts, CALL), exact)
     assert not torch.allclose(SMALL.attend(*parts, CALL), exact)
-
-
-def test_a_block_is_whole_tiles():
-    with pytest.raises(ValueError, match="block is 100; it takes a multiple of stride=16"):
-        XAttention(block=100)
