@@ -101,6 +101,20 @@ def test_a_batch_knows_what_each_answer_is_copied_from(fresh, batch):
     assert int((~copied).sum()) == 2 * QUESTIONS
 
 
+def test_guidance_and_answers_teach_a_new_model(objective, fresh, batch):
+    before, _ = objective.loss(batch, 1.0)
+    before.backward()
+    with torch.no_grad():
+        for weight in fresh.model.parameters():
+            weight -= 1e-3 * weight.grad.sign()
+    after, _ = objective.loss(batch, 1.0)
+    with torch.no_grad():
+        for weight in fresh.model.parameters():
+            weight += 1e-3 * weight.grad.sign()
+    fresh.model.zero_grad()
+    assert after < before
+
+
 def test_lines_are_asked_of_the_training_split():
     first, *more = asked_lines(0, 0, 6, QUESTIONS)
     assert len(more) == QUESTIONS - 1 and len({a.text for a in more}) == len(more)
