@@ -137,6 +137,13 @@ def test_what_a_method_cant_honour_is_said_in_words():
     assert "only their attention" in reason(FNet(), "gpt2")
 
 
+def test_a_closed_block_says_so():
+    family = tiny("gpt2", Vanilla())
+    assert len(family.layers) == 2
+    with pytest.raises(Unsupported, match="only their attention"):
+        family.layers[0](torch.zeros(1, 2, 32), SequenceInfo())
+
+
 def test_a_table_of_positions_ends():
     family = tiny("gpt2", Vanilla())
     with pytest.raises(Unsupported, match="gpt2 has learned positions for 128 tokens alone"):

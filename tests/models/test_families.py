@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import CONFIG_MAPPING, AutoTokenizer
 
+from bench.errors import RequestError
 from bench.models.auto import AUTO, FAMILIES, AutoFamily, resolve
 from bench.models.bart import BartFamily
 from bench.models.base import Spec
@@ -318,6 +319,12 @@ def test_llama_decodes_with_indices_as_in_one_pass(padding, search, monkeypatch)
         target = answers[row : row + 1]
         logits = family.logits(text, SequenceInfo(), target)  # one causal pass of the method
         assert torch.equal(logits.argmax(-1), target)
+
+
+def test_an_encoder_decodes_nothing():
+    ids, sequence, _ = request(BertFamily, None)
+    with pytest.raises(RequestError, match="Bert is no decoder"):
+        BertFamily.tiny(Vanilla()).prefill(ids, sequence)
 
 
 @torch.no_grad()
