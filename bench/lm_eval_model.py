@@ -35,7 +35,7 @@ from bench.request import compose, protocol, values
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from methods.base import SequenceInfo, Unsupported
-from methods.eviction import Rolling
+from methods.parts.eviction import Rolling
 from tasks.base import ANSWERS, Encoded
 from tasks.loading.lm_eval_package import MODEL
 

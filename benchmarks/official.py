@@ -16,8 +16,8 @@ import numpy
 import torch
 from torch import Tensor
 
-from methods.attention import exact_attention
 from methods.base import AttentionCall, Method
+from methods.parts.attention import exact_attention
 
 MODULES = ("dciknn", "mdci", "iceformer")
 

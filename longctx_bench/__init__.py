@@ -24,7 +24,7 @@ def register(**parameters: Mapping[str, Any]) -> list[str]:
     can't says why when a model first calls it, or here where it is given parameters.
 
     Raises bench.errors.RequestError for a name or a parameter that isn't there, and
-    methods.errors.Unsupported for a method that is named and can't be used so."""
+    methods.parts.errors.Unsupported for a method that is named and can't be used so."""
     from longctx_bench.attention import register_all
 
     return register_all(parameters)
@@ -36,7 +36,8 @@ def cache(method: str, model: Any, **parameters: Any) -> MethodCache:
     such a cache; without one that is exact attention.
 
     Raises bench.errors.RequestError for a name or a parameter that isn't there, ValueError for a
-    model that can't be entered, and methods.errors.Unsupported for a method without a cache."""
+    model that can't be entered, and methods.parts.errors.Unsupported for a method without a
+    cache."""
     from longctx_bench.caches import MethodCache
     from longctx_bench.named import built
 

@@ -24,12 +24,12 @@ from bench.models.attention import FEATURES, HARMLESS, Route, attend
 from bench.models.hf import counted
 from bench.request import plugins
 from longctx_bench.named import built
-from methods.attention import attend_masked, exact_attention
 from methods.base import AttentionCall, Feature, Method, SequenceInfo, Unsupported, Workload
 from methods.base import refusal as refusal_of
-from methods.cache_method import CacheMethod
 from methods.hf import HF
-from methods.kv_cache import FullCache
+from methods.parts.attention import attend_masked, exact_attention
+from methods.parts.cache_method import CacheMethod
+from methods.parts.kv_cache import FullCache
 
 PREFIX = "longctx:"
 OWN_MASK = "it takes a padding mask [B, n], and no mask of another shape"

@@ -18,8 +18,8 @@ from bench.models.attention import Route, attend
 from bench.models.decoder import DecoderFamily
 from longctx_bench.attention import PREFIX, Offered, described, left_out, offer
 from methods.base import KVCache, Method, Unsupported, refusal
-from methods.cache_method import CacheMethod
-from methods.kv_cache import FullCache
+from methods.parts.cache_method import CacheMethod
+from methods.parts.kv_cache import FullCache
 from methods.vanilla import Vanilla
 
 NAME = f"{PREFIX}cache"

@@ -14,10 +14,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from methods.block_sparse import BlockChoice
-from methods.lines import lines
-from methods.parameters import NonNegative, Positive
-from methods.sparse_prefill import Read, SparsePrefill
+from methods.parts.block_sparse import BlockChoice
+from methods.parts.lines import lines
+from methods.parts.parameters import NonNegative, Positive
+from methods.parts.sparse_prefill import Read, SparsePrefill
 
 
 @dataclass(frozen=True)

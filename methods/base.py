@@ -14,13 +14,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from methods.attention import exact_attention
-from methods.errors import Unsupported
-from methods.own_parameters import OwnParameter
-from methods.parameters import check_fields
-from methods.protocols import KVCache, Layer, NormedLayer, PostNormLayer, Sublayer
-from methods.sequence import AttentionCall, ModuleCall, PositionBias, SequenceInfo
-from methods.workload import Feature, Workload
+from methods.parts.attention import exact_attention
+from methods.parts.errors import Unsupported
+from methods.parts.own_parameters import OwnParameter
+from methods.parts.parameters import check_fields
+from methods.parts.protocols import KVCache, Layer, NormedLayer, PostNormLayer, Sublayer
+from methods.parts.sequence import AttentionCall, ModuleCall, PositionBias, SequenceInfo
+from methods.parts.workload import Feature, Workload
 
 __all__ = [
     "AttentionCall",

@@ -21,10 +21,10 @@ import torch
 from torch import Tensor
 
 from methods.base import AttentionCall, Workload
-from methods.budget import Budget
-from methods.eviction import Evicting
-from methods.kept_entries import Rows
-from methods.parameters import NonNegative, Positive, Range
+from methods.parts.budget import Budget
+from methods.parts.eviction import Evicting
+from methods.parts.kept_entries import Rows
+from methods.parts.parameters import NonNegative, Positive, Range
 
 NO_ROTATION = "expected attention needs a rotary embedding that can be turned; this model has none"
 AT_ONCE = 64
@@ -35,7 +35,7 @@ AT_ONCE = 64
 class ExpectedAttention(Evicting):
     """Keeps what future queries will want.
 
-    budget   entries of the prompt (`methods.budget`)
+    budget   entries of the prompt (`methods.parts.budget`)
     future   positions after the prompt that queries are expected at
     sinks    first tokens that stay
     epsilon  added to each weight before it is multiplied by the value's length

@@ -23,12 +23,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from methods.attention import mask_future
-from methods.block_sparse import BlockChoice, past
-from methods.parameters import NonNegative, Positive, Range
-from methods.partial import widened
-from methods.pooling import block_means
-from methods.sparse_prefill import Read, SparsePrefill, fewest_covering, last_weights, offset_sums
+from methods.parts.attention import mask_future
+from methods.parts.block_sparse import BlockChoice, past
+from methods.parts.parameters import NonNegative, Positive, Range
+from methods.parts.partial import widened
+from methods.parts.pooling import block_means
+from methods.parts.sparse_prefill import (
+    Read,
+    SparsePrefill,
+    fewest_covering,
+    last_weights,
+    offset_sums,
+)
 
 Share = Annotated[float, Range(above=0, most=1)]
 

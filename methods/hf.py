@@ -27,10 +27,10 @@ from transformers.masking_utils import (
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.llama import modeling_llama
 
-from methods.attention_module import HARNESS, StandIn, current, note_modules
 from methods.base import AttentionCall, Feature, Method, Unsupported, Workload
-from methods.kv_cache import FullCache
-from methods.parameters import Text
+from methods.parts.attention_module import HARNESS, StandIn, current, note_modules
+from methods.parts.kv_cache import FullCache
+from methods.parts.parameters import Text
 
 EXACT = {
     "eager": frozenset(Feature),

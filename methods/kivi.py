@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 from methods.base import AttentionCall, Feature, Workload
-from methods.cache_method import CacheMethod
-from methods.parameters import Positive
-from methods.quantised_entries import QuantisedEntries
-from methods.rows import unpadded
+from methods.parts.cache_method import CacheMethod
+from methods.parts.parameters import Positive
+from methods.parts.quantised_entries import QuantisedEntries
+from methods.parts.rows import unpadded
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,10 @@ import torch
 from torch import Tensor
 
 from methods.base import AttentionCall, SequenceInfo, Unsupported, Workload
-from methods.cache_method import CacheMethod
-from methods.kv_cache import Attention, Entries
-from methods.parameters import Range, Text
-from methods.rows import unpadded
+from methods.parts.cache_method import CacheMethod
+from methods.parts.kv_cache import Attention, Entries
+from methods.parts.parameters import Range, Text
+from methods.parts.rows import unpadded
 
 PACKAGE = "kvpress"
 MISSING = "the package kvpress is not installed: pip install --no-deps kvpress cachetools"

@@ -21,10 +21,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from methods.attention import per_head
 from methods.base import AttentionCall, Method, Unsupported, Workload
-from methods.parameters import Positive
-from methods.pooling import segment_weights
+from methods.parts.attention import per_head
+from methods.parts.parameters import Positive
+from methods.parts.pooling import segment_weights
 
 CAUSAL = "LARA is here for encoders: its proposals are means over all tokens"
 BIAS = "LARA computes no score that a position bias could be added to"

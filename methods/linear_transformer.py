@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from methods.base import AttentionCall
-from methods.linear import LinearMethod
+from methods.parts.linear import LinearMethod
 
 
 @dataclass(frozen=True)

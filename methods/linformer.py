@@ -16,9 +16,9 @@ from typing import Literal
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from methods.attention import per_head
 from methods.base import AttentionCall, Method, OwnParameter, Unsupported, Workload
-from methods.parameters import Positive
+from methods.parts.attention import per_head
+from methods.parts.parameters import Positive
 
 CAUSAL = "Linformer is for encoders: each projected key is a sum over all tokens"
 BIAS = "Linformer's projected keys have no position for a position bias"

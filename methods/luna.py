@@ -28,7 +28,7 @@ from methods.base import (
     Unsupported,
     Workload,
 )
-from methods.parameters import Positive
+from methods.parts.parameters import Positive
 
 CAUSAL = "Luna is here for encoders: its packed sequence holds all tokens"
 BIAS = "Luna's packed sequence has no position for a position bias"

@@ -25,12 +25,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv2d, scaled_dot_product_attention
 
-from methods.attention import exact_attention, per_head
 from methods.base import AttentionCall, Method, OwnParameter, Unsupported, Workload
-from methods.parameters import NonNegative, Positive, Range
-from methods.partial import widened
-from methods.pooling import segment_means
-from methods.rows import padding_last
+from methods.parts.attention import exact_attention, per_head
+from methods.parts.parameters import NonNegative, Positive, Range
+from methods.parts.partial import widened
+from methods.parts.pooling import segment_means
+from methods.parts.rows import padding_last
 
 CAUSAL = "landmarks are means over all tokens: they would show a causal model its future"
 BIAS = "landmarks have no position that a position bias could be computed for"

@@ -6,7 +6,7 @@ m directions, orthogonal within each d (§2.4), makes attention linear in n (§2
 and denominator are unbiased, with an error of order m^(-1/2).
 
 Differs from official code:
-- No 10⁻⁴ is added to the features (`methods.linear`): in a causal model keys to come would show
+- No 10⁻⁴ is added to the features (`parts.linear`): in a causal model keys to come would show
   through it, for there keys are scaled by the largest of all positions.
 - Directions are fixed by the seed and the layer; there they are drawn anew in training.
 - LRA's default is features="relu" with m=null; its softmax one, on ListOps only, has 2 features.
@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from methods.base import AttentionCall, Method
-from methods.linear import LinearMethod
-from methods.parameters import NonNegative, Positive, Range
+from methods.parts.linear import LinearMethod
+from methods.parts.parameters import NonNegative, Positive, Range
 
 DRAWN = 1_000_003  # seeds of layers are this far apart
 

@@ -16,16 +16,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from methods.base import Workload
-from methods.budget import Budget
-from methods.observation_window import KernelSize, ObservationWindow
-from methods.parameters import Positive
+from methods.parts.budget import Budget
+from methods.parts.observation_window import KernelSize, ObservationWindow
+from methods.parts.parameters import Positive
 
 
 @dataclass(frozen=True)
 class PyramidKV(ObservationWindow):
     """Keeps what an observation window attends to, by layer.
 
-    budget  C, the mean over the layers (`methods.budget`); the paper's is 64 to 2,048
+    budget  C, the mean over the layers (`methods.parts.budget`); the paper's is 64 to 2,048
     window  W
     beta    how steep: the top layer keeps about 1/β of the mean
     """

@@ -21,10 +21,10 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from methods.base import AttentionCall, Workload
-from methods.budget import Budget
-from methods.kv_cache import BLOCK, Storage
-from methods.parameters import NonNegative, Positive
-from methods.sparse_reading import LayerEntries, Prompt, SparseReading, best
+from methods.parts.budget import Budget
+from methods.parts.kv_cache import BLOCK, Storage
+from methods.parts.parameters import NonNegative, Positive
+from methods.parts.sparse_reading import LayerEntries, Prompt, SparseReading, best
 
 LEAST = 3
 """Pages that are read in any case, as in the official code."""

@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear, relu, scaled_dot_product_attention
 
-from methods.attention import per_head
 from methods.base import AttentionCall, Method, OwnParameter, Sublayer, Unsupported, Workload
-from methods.blocks import Blocks
-from methods.parameters import Positive, Range
-from methods.partial import widened
+from methods.parts.attention import per_head
+from methods.parts.blocks import Blocks
+from methods.parts.parameters import Positive, Range
+from methods.parts.partial import widened
 
 CAUSAL = (
     "Sinkhorn balancing divides a column by what later blocks put there, so a causal model would "

@@ -14,16 +14,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from methods.budget import Budget
-from methods.observation_window import KernelSize, ObservationWindow
-from methods.parameters import Positive
+from methods.parts.budget import Budget
+from methods.parts.observation_window import KernelSize, ObservationWindow
+from methods.parts.parameters import Positive
 
 
 @dataclass(frozen=True)
 class SnapKV(ObservationWindow):
     """Keeps what an observation window attends to.
 
-    budget  entries of the prompt in all, the window's included (`methods.budget`)
+    budget  entries of the prompt in all, the window's included (`methods.parts.budget`)
     """
 
     budget: Budget = 2048

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from methods.base import AttentionCall
-from methods.budget import Budget
-from methods.kv_cache import Storage
-from methods.parameters import Positive, Range
-from methods.partial import widened
-from methods.sparse_reading import LayerEntries, Prompt, SparseReading, best
+from methods.parts.budget import Budget
+from methods.parts.kv_cache import Storage
+from methods.parts.parameters import Positive, Range
+from methods.parts.partial import widened
+from methods.parts.sparse_reading import LayerEntries, Prompt, SparseReading, best
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from methods.attention import per_head
 from methods.base import AttentionCall, Method, Workload
-from methods.groups import attend_in_groups, fused_in_groups
-from methods.parameters import Positive
-from methods.rows import without_padding
+from methods.parts.attention import per_head
+from methods.parts.groups import attend_in_groups, fused_in_groups
+from methods.parts.parameters import Positive
+from methods.parts.rows import without_padding
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,10 @@ import torch
 from torch import Tensor
 
 from methods.base import AttentionCall, Feature, Workload
-from methods.budget import Budget
-from methods.eviction import Rolling
-from methods.kept_entries import KeptEntries, Rows
-from methods.parameters import NonNegative
+from methods.parts.budget import Budget
+from methods.parts.eviction import Rolling
+from methods.parts.kept_entries import KeptEntries, Rows
+from methods.parts.parameters import NonNegative
 
 NO_ROTATION = (
     'positions="cache" turns queries by the model\'s rotary embedding, and this model has none; '
@@ -38,7 +38,7 @@ NO_ROTATION = (
 class StreamingLLM(Rolling):
     """Keeps the first and the last tokens.
 
-    budget     entries in all: sinks and window (`methods.budget`)
+    budget     entries in all: sinks and window (`methods.parts.budget`)
     sinks      first tokens that stay
     positions  "cache": as the paper, tokens count from 0 within the cache; "true": as in the text
     """

@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout, relu
 
-from methods.attention import add_key_bias, exact_attention, mask_future, per_head, positions_of
 from methods.base import (
     AttentionCall,
     KVCache,
@@ -31,8 +30,15 @@ from methods.base import (
     Unsupported,
     Workload,
 )
-from methods.kv_cache import FullCache
-from methods.parameters import Positive
+from methods.parts.attention import (
+    add_key_bias,
+    exact_attention,
+    mask_future,
+    per_head,
+    positions_of,
+)
+from methods.parts.kv_cache import FullCache
+from methods.parts.parameters import Positive
 
 DECODING = "a dense Synthesizer's weights need the hidden states, which a KV cache has not"
 

@@ -17,17 +17,17 @@ from typing import Self
 from torch import Tensor
 
 from methods.base import AttentionCall
-from methods.budget import Budget
-from methods.eviction import Rolling
-from methods.kept_entries import KeptEntries
-from methods.key_weights import attention_received
+from methods.parts.budget import Budget
+from methods.parts.eviction import Rolling
+from methods.parts.kept_entries import KeptEntries
+from methods.parts.key_weights import attention_received
 
 
 @dataclass(frozen=True)
 class TOVA(Rolling):
     """Keeps what the last query attends to.
 
-    budget  entries in all (`methods.budget`); the paper's multi-state sizes go up to 4,096
+    budget  entries in all (`methods.parts.budget`); the paper's multi-state sizes go up to 4,096
     """
 
     budget: Budget = 512

@@ -17,7 +17,9 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn.functional import dropout
 
-from methods.attention import (
+from methods.base import AttentionCall, Feature, Method, Workload
+from methods.kernels import Kernel
+from methods.parts.attention import (
     add_key_bias,
     capped,
     mask_future,
@@ -26,9 +28,7 @@ from methods.attention import (
     positions_of,
     softmax,
 )
-from methods.base import AttentionCall, Feature, Method, Workload
-from methods.dense import DenseAttention
-from methods.kernels import Kernel
+from methods.parts.dense import DenseAttention
 
 
 @dataclass(frozen=True)

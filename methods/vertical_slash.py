@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from methods.block_sparse import BlockChoice, words_of
 from methods.kernels import BLOCK
-from methods.lines import column_words, diagonal_words, tiles_of, visible_words
-from methods.parameters import NonNegative, Positive
-from methods.sparse_prefill import Read, SparsePrefill, last_weights, offset_sums
+from methods.parts.block_sparse import BlockChoice, words_of
+from methods.parts.lines import column_words, diagonal_words, tiles_of, visible_words
+from methods.parts.parameters import NonNegative, Positive
+from methods.parts.sparse_prefill import Read, SparsePrefill, last_weights, offset_sums
 
 
 @dataclass(frozen=True)

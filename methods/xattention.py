@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from methods.attention import mask_future
-from methods.block_sparse import BlockChoice, past
-from methods.parameters import Positive, Range
-from methods.partial import widened
-from methods.sparse_prefill import Read, SparsePrefill, fewest_covering
+from methods.parts.attention import mask_future
+from methods.parts.block_sparse import BlockChoice, past
+from methods.parts.parameters import Positive, Range
+from methods.parts.partial import widened
+from methods.parts.sparse_prefill import Read, SparsePrefill, fewest_covering
 
 TILES = 1 << 20
 """Scores of tiles that are estimated at a time; an eighth of the rows, so that few are in vain."""

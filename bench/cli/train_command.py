@@ -71,7 +71,7 @@ def _train_in_this_process(cell: Cell, title: str) -> dict[str, Any]:
     from bench.execution import arms
     from bench.terminal import run_progress
     from bench.train.train import train
-    from methods.errors import Unsupported
+    from methods.parts.errors import Unsupported
 
     arms.prepare(cell)
     try:

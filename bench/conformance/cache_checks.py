@@ -1,5 +1,5 @@
-"""The checks of a method's KV cache (methods.protocols.KVCache): each yields one line for each
-failure, and none for a method without a cache, or in a family that doesn't decode.
+"""The checks of a method's KV cache (methods.parts.protocols.KVCache): each yields one line for
+each failure, and none for a method without a cache, or in a family that doesn't decode.
 
 Some feed the cache of one layer by hand, with random queries, keys and values.
 """

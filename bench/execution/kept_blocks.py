@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.files import replacing
 from bench.request import kept
-from methods import widths
+from methods.parts import widths
 
 SOURCE = Path(__file__).with_suffix(".cpp")
 FLAGS = ("-std=c++20", "-O2", "-shared", "-fPIC", "-Wl,--no-as-needed")

@@ -20,7 +20,7 @@ import psutil
 from packaging.requirements import Requirement
 
 from bench.host import gpu, host, linux, processor
-from methods import widths
+from methods.parts import widths
 
 PROJECT = "longctx-bench"
 LEAST_MEMORY = 4 << 30

@@ -58,7 +58,7 @@ def held_bytes(cache: KVCache) -> int:
 
 def entries(cache: KVCache) -> float | None:
     """Entries of each key head, the mean over layers; None for a cache that isn't made of
-    `methods.kv_cache.Entries`."""
+    `methods.parts.kv_cache.Entries`."""
     sizes = [getattr(layer, "size", None) for layer in getattr(cache, "layers", {}).values()]
     known = [size for size in sizes if size is not None]
     return statistics.fmean(known) if known and len(known) == len(sizes) else None

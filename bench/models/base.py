@@ -38,7 +38,7 @@ class Decoding:
 
     logits    [B, V] of the next token
     sequence  all tokens so far, padding on the left, with their true positions
-    cache     what is kept of them: the method's, or a `methods.kv_cache.FullCache`; None: a decoder
+    cache     what is kept of them: the method's, or a `parts.kv_cache.FullCache`; None: a decoder
               beside an encoder keeps its own
     forward   runs the model on new ids [B, t], the last tokens of the sequence → logits [B, V]
     """

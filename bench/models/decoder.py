@@ -4,7 +4,7 @@ attention through transformers' attention interface (bench.models.attention_site
 The model's own forward runs around a method: embeddings and their scale, positions, norms, caps on
 logits. A prompt goes through the method (prefill) and fills its KV cache; the tokens after it are
 decoded one by one, each attending to what the cache keeps. With grouped-query attention the method
-gets one head of keys and values a group (methods/sequence.py).
+gets one head of keys and values a group (methods/parts/sequence.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from methods.base import (
     Unsupported,
     Workload,
 )
-from methods.kv_cache import FullCache
+from methods.parts.kv_cache import FullCache
 
 LLAMA_BLOCKS = ("llama", "mistral", "qwen2")
 """Types of models whose blocks are Llama's, so that a method may run them one by one."""

@@ -19,7 +19,7 @@ from transformers import LEDForConditionalGeneration
 from bench.models.attention import Projections, Route, heads
 from bench.models.bart import BartFamily, BartLayer
 from methods.base import AttentionCall, Layer
-from methods.window import GlobalTokens, first_tokens, window_and_global_attention
+from methods.parts.window import GlobalTokens, first_tokens, window_and_global_attention
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ from transformers import LongT5ForConditionalGeneration
 from bench.models.attention import Route, heads
 from bench.models.hf import all_valid
 from bench.models.t5 import RelativeBias, T5Family, T5Layer
-from methods.attention import add_key_bias
 from methods.base import AttentionCall, Layer, SequenceInfo
-from methods.blocks import Blocks
-from methods.window import FurtherKeys, window_attention
+from methods.parts.attention import add_key_bias
+from methods.parts.blocks import Blocks
+from methods.parts.window import FurtherKeys, window_attention
 
 
 @dataclass(frozen=True)

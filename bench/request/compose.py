@@ -22,7 +22,7 @@ from bench.request.overrides import (
     hydra_overrides,
     parse,
 )
-from methods.parameters import described
+from methods.parts.parameters import described
 
 RESOLVED = ("by_task", "default_task", "adapted_with", "longest")
 """Keys of a model that `resolve` applies and removes."""

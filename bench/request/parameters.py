@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from bench.errors import RequestError
 from bench.request import code_hash
-from methods.parameters import TYPES, Range, Text, accepts, described
+from methods.parts.parameters import TYPES, Range, Text, accepts, described
 
 NAMES = {kind.__name__: kind for kind in TYPES if kind is not NoneType}
 LIMITS = {limit.__name__: limit for limit in (Range, Text)}

@@ -27,13 +27,13 @@ import torch
 from torch import Tensor
 
 from methods import kernels
-from methods.attention import bias_by_distance
 from methods.base import AttentionCall, Method, Unsupported, Workload
 from methods.bigbird.block_attention import BlockBias, block_attention, in_slots, key_bias_of
 from methods.bigbird.block_pattern import BlockGrid, BlockPattern, layout_of, lists_of
-from methods.dense import NativeMethod, attend_exactly
-from methods.parameters import NonNegative, Positive, Range
-from methods.rows import without_padding
+from methods.parts.attention import bias_by_distance
+from methods.parts.dense import NativeMethod, attend_exactly
+from methods.parts.parameters import NonNegative, Positive, Range
+from methods.parts.rows import without_padding
 
 CAUSAL = "BigBird is for encoders: its global blocks would show a causal model its future"
 
@@ -112,7 +112,7 @@ class BigBird(NativeMethod):
     def _unpadded(
         self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, valid: Tensor | None
     ) -> Tensor:
-        """[B, H, n, d] → [B, H, n, d]: see `methods.rows.Attend`."""
+        """[B, H, n, d] → [B, H, n, d]: see `methods.parts.rows.Attend`."""
         batch, heads, n, _ = query.shape
         extra = self._extra(valid)
         grid = self._grid(n, extra)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from methods.bigbird.block_pattern import BlockGrid, BlockLayout
-from methods.sequence import AttentionCall, SequenceInfo
+from methods.parts.sequence import AttentionCall, SequenceInfo
 
 
 def block_attention(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from methods import kernels
-from methods.errors import Unsupported
+from methods.parts.errors import Unsupported
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from torch import Tensor
 from methods.base import Layer, Method, SequenceInfo
 from methods.bigbird.bigbird import BigBird
 from methods.bigbird.block_pattern import BlockGrid
-from methods.parameters import NonNegative, Positive
+from methods.parts.parameters import NonNegative, Positive
 
 
 @dataclass(frozen=True)

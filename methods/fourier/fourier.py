@@ -30,10 +30,10 @@ from methods.base import (
     Unsupported,
     Workload,
 )
-from methods.dense import DenseAttention
 from methods.fourier.filter import SpectralFilter
-from methods.packed import Packed
-from methods.parameters import NonNegative, Range, Text
+from methods.parts.dense import DenseAttention
+from methods.parts.packed import Packed
+from methods.parts.parameters import NonNegative, Range, Text
 
 CAUSAL = "a filtered state depends on all tokens: it would show a causal model its future (§7)"
 SHORT = "upsample is false, and this model needs a state for every token"

@@ -23,13 +23,13 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor
 
-from methods.attention import per_head
 from methods.base import AttentionCall, Method, SequenceInfo, Unsupported, Workload
-from methods.groups import attend_in_groups, fused_in_groups
 from methods.h_transformer_1d.levels import Level, levels_of
-from methods.parameters import Range
-from methods.partial import Partial, widened
-from methods.rows import padding_last
+from methods.parts.attention import per_head
+from methods.parts.groups import attend_in_groups, fused_in_groups
+from methods.parts.parameters import Range
+from methods.parts.partial import Partial, widened
+from methods.parts.rows import padding_last
 
 BIAS = "averaged queries and keys have no position that a position bias could be computed for"
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from methods.base import AttentionCall, Unsupported
 from methods.iceformer.inputs import TopKInputs, fold_groups, unfold_groups
 from methods.iceformer.knn import Index, topk_attention
-from methods.kv_cache import Entries
+from methods.parts.kv_cache import Entries
 
 
 class IndexedMethod(Protocol):

@@ -41,10 +41,10 @@ from torch import Tensor
 
 from methods import kernels
 from methods.base import AttentionCall, KVCache, Method, Unsupported, Workload
-from methods.dense import NativeMethod, attend_exactly
 from methods.iceformer import blocks, dci, inputs, knn, scans
 from methods.iceformer.decoding import IndexedCache
-from methods.parameters import LayerRanges, Positive, Range, in_layer_ranges
+from methods.parts.dense import NativeMethod, attend_exactly
+from methods.parts.parameters import LayerRanges, Positive, Range, in_layer_ranges
 
 Search = Literal["auto", "exact", "dci", "quantized", "blocks"]
 AboveZero = Annotated[float, Range(above=0)]

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from methods.attention import per_head
-from methods.sequence import AttentionCall, PositionBias
+from methods.parts.attention import per_head
+from methods.parts.sequence import AttentionCall, PositionBias
 
 SCORES = 1 << 19  # computed at once: more cost memory, and fewer the speed of the products
 LEAST, MOST = 16, 256  # queries of a head whose scores are computed at once

@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from methods.widths import Width, chosen, compiler
+from methods.parts.widths import Width, chosen, compiler
 
 SOURCE = Path(__file__).with_name("attention.cpp")
 FLAGS = ("-std=c++17", "-O2", "-ffp-contract=fast", "-shared", "-fPIC", "-fopenmp")

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from methods.attention import per_head
 from methods.base import AttentionCall, Method, OwnParameter, SequenceInfo, Sublayer, Workload
-from methods.parameters import Range
-from methods.window import first_tokens, window_and_global_attention
+from methods.parts.attention import per_head
+from methods.parts.parameters import Range
+from methods.parts.window import first_tokens, window_and_global_attention
 
 NAMES = ("query", "key", "value")
 

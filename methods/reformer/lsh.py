@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from methods.attention import positions_of
 from methods.base import AttentionCall
+from methods.parts.attention import positions_of
 
 Pair = tuple[Tensor, Tensor]
 

@@ -26,12 +26,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from methods.attention import per_head
 from methods.base import AttentionCall, Method, Unsupported, Workload
-from methods.parameters import NonNegative, Positive, Range
-from methods.partial import Partial, widened
+from methods.parts.attention import per_head
+from methods.parts.parameters import NonNegative, Positive, Range
+from methods.parts.partial import Partial, widened
+from methods.parts.rows import without_padding
 from methods.reformer.lsh import Chunks, rotations
-from methods.rows import without_padding
 
 CAUSAL = "chunks of sorted tokens move with later tokens, so a causal model would see its future"
 SELF = -1e5

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from methods import dense
 from methods.base import Layer, Method, SequenceInfo
+from methods.parts import dense
 
 ATTEND, FORWARD = dense.DenseAttention.attend, nn.Linear.forward
 EQUAL, NORM = torch.equal, Tensor.norm

@@ -12,7 +12,7 @@ from bench.conformance import cache_checks, check, families, run
 from bench.conformance.checks import CHECKS
 from bench.models.lra import LRAFamily
 from methods.base import Method, Unsupported
-from methods.kv_cache import FullCache
+from methods.parts.kv_cache import FullCache
 from methods.vanilla import Vanilla
 from tests.models.decoders import tiny
 

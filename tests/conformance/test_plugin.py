@@ -25,7 +25,7 @@ PACKAGE = {
 from dataclasses import dataclass
 
 from methods.base import Method
-from methods.attention import exact_attention
+from methods.parts.attention import exact_attention
 
 
 @dataclass(frozen=True)

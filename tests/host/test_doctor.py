@@ -11,7 +11,7 @@ import pytest
 from bench.cli.main import dispatch
 from bench.host import doctor, host, linux
 from bench.host.doctor import State
-from methods import widths
+from methods.parts import widths
 from tests.conftest import ROOT
 
 

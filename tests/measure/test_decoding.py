@@ -23,7 +23,7 @@ from bench.request.schema import MeasurePlan
 from bench.store import derived_columns
 from methods.base import Method, SequenceInfo
 from methods.knorm import KNorm
-from methods.kv_cache import FullCache
+from methods.parts.kv_cache import FullCache
 from methods.vanilla import Vanilla
 
 LENGTH, NEW = 40, 9

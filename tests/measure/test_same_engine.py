@@ -19,7 +19,7 @@ from bench.store import derived_columns
 from bench.store.engine import engine_only
 from methods import kernels
 from methods.base import Method, SequenceInfo
-from methods.dense import DenseAttention
+from methods.parts.dense import DenseAttention
 from methods.vanilla import Vanilla
 
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from methods.base import Feature
-from methods.eviction import Rolling
 from methods.expected_attention import ExpectedAttention
 from methods.h2o import H2O
 from methods.kivi import KIVI
 from methods.knorm import KNorm
-from methods.kv_cache import BLOCK
+from methods.parts.eviction import Rolling
+from methods.parts.kv_cache import BLOCK
 from methods.pyramidkv import PyramidKV
 from methods.snapkv import SnapKV
 from methods.streaming_llm import StreamingLLM

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from methods.flexprefill import FlexPrefill, distance
-from methods.sparse_prefill import fewest_covering
+from methods.parts.sparse_prefill import fewest_covering
 from tests.methods.native import native
 from tests.methods.prefill import check_kernels, check_twin
 

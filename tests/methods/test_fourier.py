@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch.nn.functional import layer_norm
 
-from methods.attention import exact_attention
 from methods.base import AttentionCall, Method, SequenceInfo, Unsupported, Workload
 from methods.fourier import dct as transform
 from methods.fourier.dct import dct, idct, resample
 from methods.fourier.filter import SpectralFilter
 from methods.fourier.fourier import Fourier
+from methods.parts.attention import exact_attention
 
 D, HEADS = 6, 2
 EXACT = {"rtol": 1e-9, "atol": 1e-9}

@@ -17,9 +17,9 @@ from bench.models.bert import BertFamily
 from bench.models.decoder import DecoderFamily
 from bench.models.lra import LRAFamily
 from bench.request import code_hash, compose, plugins
-from methods import attention_module
 from methods.base import SequenceInfo, Unsupported, refusal
 from methods.hf import HF
+from methods.parts import attention_module
 from methods.vanilla import Vanilla
 from tests.models.decoders import tiny
 from tests.models.test_decoders import NEW, N, close, prompts

@@ -6,10 +6,10 @@ from typing import get_args
 import pytest
 import torch
 
-from methods.attention import exact_attention, per_head
 from methods.base import AttentionCall, SequenceInfo, Unsupported, Workload
 from methods.iceformer import scans
 from methods.iceformer.iceformer import IceFormer, Search
+from methods.parts.attention import exact_attention, per_head
 from tests.methods.ice import SIZE, Slope, call, inputs, ways
 
 pytestmark = pytest.mark.usefixtures("poison")

@@ -7,11 +7,11 @@ import math
 import pytest
 import torch
 
-from methods.attention import exact_attention
 from methods.base import AttentionCall, SequenceInfo, Unsupported, Workload
 from methods.iceformer import knn
 from methods.iceformer.iceformer import IceFormer
 from methods.iceformer.inputs import TopKInputs, inputs_by_row
+from methods.parts.attention import exact_attention
 from tests.methods.ice import (
     HEADS,
     RECALL,

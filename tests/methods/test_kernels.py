@@ -8,9 +8,9 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from methods import kernels
 from methods.base import AttentionCall, SequenceInfo
 from methods.bigbird.bigbird import BigBird
-from methods.block_sparse import words_of
-from methods.dense import DenseAttention
 from methods.iceformer.iceformer import IceFormer
+from methods.parts.block_sparse import words_of
+from methods.parts.dense import DenseAttention
 from methods.vanilla import Vanilla, VanillaEager
 from tests.methods.native import REACHES, SIZES, TOLERANCE, Buckets, error, inputs, native, products
 

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from methods import kernels, widths
+from methods import kernels
 from methods.base import AttentionCall, SequenceInfo
 from methods.iceformer.iceformer import IceFormer
 from methods.kernels import build
+from methods.parts import widths
 from methods.vanilla import Vanilla
 from tests.methods.native import inputs, native
 

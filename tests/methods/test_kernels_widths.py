@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from methods import kernels, widths
+from methods import kernels
 from methods.base import AttentionCall, SequenceInfo
 from methods.kernels import build
+from methods.parts import widths
 from methods.vanilla import Vanilla, VanillaEager
 from tests.methods.emulated import Emulated
 from tests.methods.native import TOLERANCE, Buckets, check_best_keys, error, inputs, select

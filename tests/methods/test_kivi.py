@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from methods.kivi import KIVI
-from methods.packing import quantised, restored
+from methods.parts.packing import quantised, restored
 from tests.methods.decoder import SCALE, call_of, decoded, inputs, stored, workload
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from methods.budget import entries
+from methods.parts.budget import entries
 from methods.snapkv import SnapKV
 from tests.methods.decoder import workload
 

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from methods.attention import exact_attention
 from methods.base import SequenceInfo, Unsupported
 from methods.linformer import Linformer
+from methods.parts.attention import exact_attention
 from tests.methods.input_a import A, call, close, drawn, inputs
 
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch.nn.functional import interpolate
 
-from methods.attention import exact_attention
 from methods.base import AttentionCall, Method, SequenceInfo
 from methods.bigbird.bigbird import BigBird
 from methods.bigbird.block_pattern import BlockGrid
 from methods.fourier.dct import dct, idct, resample
 from methods.fourier.fourier import Fourier
+from methods.parts.attention import exact_attention
 from methods.vcc.vcc import VCC
 from tests.methods.test_fourier import D as WIDTH
 from tests.methods.test_fourier import Toy as FourierToy

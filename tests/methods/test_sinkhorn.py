@@ -2,9 +2,9 @@
 
 import torch
 
-from methods.attention import exact_attention
 from methods.base import SequenceInfo
-from methods.blocks import Blocks
+from methods.parts.attention import exact_attention
+from methods.parts.blocks import Blocks
 from methods.sinkhorn import balanced, sorted_attention
 from tests.methods.input_a import A, call, close, inputs
 

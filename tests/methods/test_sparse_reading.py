@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from methods.parts.sparse_reading import LayerEntries
 from methods.quest import Quest
 from methods.sparq import SparQ
-from methods.sparse_reading import LayerEntries
 from methods.vanilla import Vanilla
 from tests.methods.decoder import KEY_HEADS, SIZE, call_of, decoded, inputs, stored, workload
 

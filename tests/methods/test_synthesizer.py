@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from methods.attention import exact_attention
 from methods.base import SequenceInfo, Unsupported
+from methods.parts.attention import exact_attention
 from methods.synthesizer import Synthesizer
 from tests.methods.input_a import A, Identity, call, close, drawn, inputs
 from tests.methods.slope import Slope

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from methods.attention import ROWS, exact_attention
 from methods.base import AttentionCall, SequenceInfo, Workload
+from methods.parts.attention import ROWS, exact_attention
 from methods.vanilla import Vanilla, VanillaEager
 from tests.methods.slope import Slope
 

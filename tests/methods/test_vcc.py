@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn.functional import layer_norm
 
-from methods.attention import exact_attention
 from methods.base import AttentionCall, Method, SequenceInfo, Unsupported, Workload
+from methods.parts.attention import exact_attention
 from methods.vcc.tree import Tree
 from methods.vcc.vcc import VCC
 from tests.methods.vcc_twin import D, by_twin, close, rows, toys

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from methods.sparse_prefill import last_weights, offset_sums
+from methods.parts.sparse_prefill import last_weights, offset_sums
 from methods.vertical_slash import VerticalSlash
 from tests.methods.native import native
 from tests.methods.prefill import check_kernels, check_twin

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from methods.base import AttentionCall, SequenceInfo
-from methods.sparse_prefill import fewest_covering
+from methods.parts.sparse_prefill import fewest_covering
 from methods.vanilla import Vanilla
 from methods.xattention import XAttention
 from tests.methods.native import native

@@ -7,8 +7,8 @@ valid tokens of one row. A key of multiplicity m is a key repeated m times; noth
 import torch
 from torch.nn.functional import layer_norm
 
-from methods.attention import exact_attention
 from methods.base import AttentionCall, SequenceInfo
+from methods.parts.attention import exact_attention
 from tests.methods.slope import Slope
 
 D, HEADS = 12, 3

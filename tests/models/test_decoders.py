@@ -16,7 +16,7 @@ from bench.models.wrappers import Wrapped
 from methods.base import Feature, Method, SequenceInfo, Unsupported, refusal
 from methods.bigbird.bigbird import BigBird
 from methods.fnet import FNet
-from methods.kv_cache import FullCache
+from methods.parts.kv_cache import FullCache
 from methods.vanilla import Vanilla, VanillaEager
 from tests.models.decoders import CONFIGS, tiny
 

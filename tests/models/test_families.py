@@ -23,10 +23,10 @@ from bench.models.lra import LRAConfig, LRAFamily, LRAModel
 from bench.models.t5 import T5Family
 from bench.request import plugins
 from methods import kernels
-from methods.attention import per_head
 from methods.base import Method, SequenceInfo, Unsupported
 from methods.iceformer.iceformer import IceFormer
-from methods.kv_cache import FullCache
+from methods.parts.attention import per_head
+from methods.parts.kv_cache import FullCache
 from methods.vanilla import Vanilla, VanillaEager
 from methods.vcc.vcc import VCC
 

@@ -13,15 +13,15 @@ from bench.errors import RequestError
 from bench.request import compose, overrides, parameters, plugins
 from bench.sweep.grid import SweepGrid
 from methods.base import Method
-from methods.parameters import TYPES, Range, Text, accepts, described
+from methods.parts.parameters import TYPES, Range, Text, accepts, described
 
 PLUGIN = """
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-import methods.parameters as p
+import methods.parts.parameters as p
 from methods.base import Method
-from methods.parameters import Positive
+from methods.parts.parameters import Positive
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from torch import Tensor
 from transformers import T5Config, T5ForConditionalGeneration
 
 from bench.request import plugins
-from methods.attention import exact_attention
 from methods.base import AttentionCall, Method, PositionBias
+from methods.parts.attention import exact_attention
 from tools.embedded.models.tokenizer import build_tokenizer
 
 

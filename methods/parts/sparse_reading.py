@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 from methods.base import AttentionCall, Workload
-from methods.budget import Budget, entries, shortage
-from methods.cache_method import CacheMethod
-from methods.kv_cache import Entries
-from methods.partial import Partial
+from methods.parts.budget import Budget, entries, shortage
+from methods.parts.cache_method import CacheMethod
+from methods.parts.kv_cache import Entries
+from methods.parts.partial import Partial
 
 
 @dataclass(frozen=True)
 class SparseReading(CacheMethod):
-    """budget  entries that a new token reads in each KV head of a layer (`methods.budget`; a share
+    """budget  entries that a new token reads in each KV head of a layer (`parts.budget`; a share
     is one of the prompt); all entries are kept
     """
 

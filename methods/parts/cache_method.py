@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from methods.attention import exact_attention
 from methods.base import AttentionCall, Method, Unsupported, Workload, refusal
+from methods.parts.attention import exact_attention
 
 NO_DECODER = "it changes the KV cache of a decoder, which this model has not"
 TRAINING = "it changes the KV cache of a decoder, which training has not"

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from methods.attention import per_head
 from methods.base import AttentionCall, KVCache, Method, Unsupported, Workload
-from methods.partial import Partial, widened
+from methods.parts.attention import per_head
+from methods.parts.partial import Partial, widened
 
 BIAS = "linear attention computes no scores that a position bias could be added to"
 CHUNK = 128

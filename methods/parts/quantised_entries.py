@@ -8,11 +8,11 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from methods.attention import capped, mask_future, mask_past, softmax
 from methods.base import AttentionCall
-from methods.key_weights import logits
-from methods.kv_cache import Storage
-from methods.packing import quantised, restored
+from methods.parts.attention import capped, mask_future, mask_past, softmax
+from methods.parts.key_weights import logits
+from methods.parts.kv_cache import Storage
+from methods.parts.packing import quantised, restored
 
 AT_ONCE = 1 << 19
 """Numbers that are restored at a time: they stay in the cache of the CPU."""

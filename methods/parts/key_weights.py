@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from methods.attention import capped, mask_future, mask_past, softmax
-from methods.sequence import AttentionCall
+from methods.parts.attention import capped, mask_future, mask_past, softmax
+from methods.parts.sequence import AttentionCall
 
 WEIGHTS = 1 << 21
 """Weights that are computed at a time."""

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from methods.attention import add_key_bias, positions_of
-from methods.blocks import Blocks
-from methods.sequence import AttentionCall, SequenceInfo
+from methods.parts.attention import add_key_bias, positions_of
+from methods.parts.blocks import Blocks
+from methods.parts.sequence import AttentionCall, SequenceInfo
 
 AT_ONCE = 16
 """Blocks of queries whose keys are copied side by side at once."""

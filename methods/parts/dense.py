@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from methods import kernels, widths
-from methods.attention import bias_by_distance, exact_attention, has_features
+from methods import kernels
 from methods.base import AttentionCall, Method
+from methods.parts import widths
+from methods.parts.attention import bias_by_distance, exact_attention, has_features
 
 SHORTEST = 256
 """Tokens from which kernel="auto" is native. With fewer a call's fixed cost counts: at 64 tokens it

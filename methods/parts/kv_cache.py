@@ -1,4 +1,4 @@
-"""A decoder's keys and values as methods keep them (`methods.protocols.KVCache`): storage that
+"""A decoder's keys and values as methods keep them (`parts.protocols.KVCache`): storage that
 grows in blocks, exact attention over what is kept, and the cache that keeps all of it.
 
 Shapes: B batch, G key heads, H query heads, E entries, n tokens so far, d head size.
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from methods.attention import attend_masked, exact_attention
-from methods.sequence import AttentionCall
+from methods.parts.attention import attend_masked, exact_attention
+from methods.parts.sequence import AttentionCall
 
 BLOCK = 64
 """Entries that storage grows by: appending one token copies nothing in 63 of 64 steps."""

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from methods.base import AttentionCall, Feature, Workload
-from methods.budget import Budget, entries, shortage
-from methods.cache_method import CacheMethod
-from methods.kept_entries import KeptEntries, Rows
-from methods.rows import unpadded
+from methods.parts.budget import Budget, entries, shortage
+from methods.parts.cache_method import CacheMethod
+from methods.parts.kept_entries import KeptEntries, Rows
+from methods.parts.rows import unpadded
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Evicting(CacheMethod):
     """Keeps the best entries of the prompt, and all new tokens: the budget is the prompt's, and a
     question that follows the compressed prompt comes on top of it, whole.
 
-    budget        entries of the prompt that each KV head of a layer keeps (`methods.budget`); a
+    budget        entries of the prompt that each KV head of a layer keeps (`parts.budget`); a
                   row too short for the share still keeps `least()`
     keeps_scores  whether `scores` stay with the entries, as `KeptEntries.score`
     """

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from methods.block_sparse import BlockChoice, past, words_of
 from methods.kernels import BLOCK
+from methods.parts.block_sparse import BlockChoice, past, words_of
 
 
 def lines(columns: Tensor, offsets: Tensor) -> BlockChoice:

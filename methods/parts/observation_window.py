@@ -9,10 +9,10 @@ from torch import Tensor
 from torch.nn.functional import avg_pool1d, max_pool1d
 
 from methods.base import AttentionCall, Workload
-from methods.eviction import Evicting
-from methods.kept_entries import Rows
-from methods.key_weights import attention_received, per_key_head
-from methods.parameters import Positive, Range
+from methods.parts.eviction import Evicting
+from methods.parts.kept_entries import Rows
+from methods.parts.key_weights import attention_received, per_key_head
+from methods.parts.parameters import Positive, Range
 
 KernelSize = Annotated[int, Range(least=1, step=2)]
 

@@ -11,10 +11,10 @@ from math import inf
 import torch
 from torch import Tensor
 
-from methods.attention import capped, softmax
-from methods.key_weights import logits
-from methods.kv_cache import Entries
-from methods.sequence import AttentionCall
+from methods.parts.attention import capped, softmax
+from methods.parts.key_weights import logits
+from methods.parts.kv_cache import Entries
+from methods.parts.sequence import AttentionCall
 
 
 @dataclass(frozen=True)

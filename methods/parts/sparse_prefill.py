@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from methods import kernels
-from methods.attention import mask_future
 from methods.base import AttentionCall, Unsupported, Workload
-from methods.block_sparse import BlockChoice, gathered, native
-from methods.dense import NativeMethod, attend_exactly
-from methods.kv_cache import FullCache
-from methods.partial import widened
-from methods.rows import without_padding
+from methods.parts.attention import mask_future
+from methods.parts.block_sparse import BlockChoice, gathered, native
+from methods.parts.dense import NativeMethod, attend_exactly
+from methods.parts.kv_cache import FullCache
+from methods.parts.partial import widened
+from methods.parts.rows import without_padding
 
 CAUSAL = "it reads the prompt of a causal model"
 TRAINING = "it is for inference: the choice of keys has no gradient"
@@ -76,7 +76,7 @@ class SparsePrefill(NativeMethod):
     def _unpadded(
         self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, valid: Tensor | None
     ) -> Tensor:
-        """[B, H, n, d] → [B, H, n, d]: see `methods.rows.Attend`."""
+        """[B, H, n, d] → [B, H, n, d]: see `methods.parts.rows.Attend`."""
         if self.reads_all(query.shape[2]):
             return attend_exactly(self, query, key, value, call, self.kernel, self.products)
         rows = [

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from methods.parameters import check_choice
+from methods.parts.parameters import check_choice
 
 VARIABLE = "BENCH_KERNELS"
 """Environment variable: a lower width than the widest, to test it or to compare."""

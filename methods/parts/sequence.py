@@ -4,7 +4,7 @@ Shapes: B batch, H heads, n tokens, d head size, D model size.
 
 Grouped-query attention (Ainslie et al., arXiv 2305.13245): where G query heads share a key head,
 keys and values are passed once a group, [B, H/G, n, d], as a KV cache stores them. torch's fused
-attention takes that layout (`enable_gqa`); `methods.attention.per_head` repeats them elsewhere.
+attention takes that layout (`enable_gqa`); `parts.attention.per_head` repeats them elsewhere.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class AttentionCall:
     """The settings of one call of `Method.attend` or `Method.mix`: self-attention over the tokens
     of `sequence`. `parameters` are the layer's values of `Method.own_parameters`, by name;
     `model_attention` is what a model has in place of exact attention, called as `Method.attend` is.
-    Decoders may have more (`methods.workload.Feature`):
+    Decoders may have more (`methods.parts.workload.Feature`):
 
     window   a query reads so many tokens at most, its own the last of them; None: all
     softcap  scores s are softcap · tanh(s / softcap) before biases and masks; None: as they are
@@ -108,7 +108,7 @@ class AttentionCall:
              that reads it
 
     While a model decodes, `sequence` describes all tokens so far, and the queries are its last
-    ones: see `methods.protocols.KVCache`.
+    ones: see `methods.parts.protocols.KVCache`.
     """
 
     sequence: SequenceInfo

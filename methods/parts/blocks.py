@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from methods.sequence import SequenceInfo
+from methods.parts.sequence import SequenceInfo
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from methods.parameters import Range, Text
-from methods.workload import Workload
+from methods.parts.parameters import Range, Text
+from methods.parts.workload import Workload
 
 Budget = (
     Annotated[float, Range(above=0, most=1)]

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from methods.sequence import AttentionCall, SequenceInfo
+from methods.parts.sequence import AttentionCall, SequenceInfo
 
 
 class Layer(Protocol):

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import dropout, scaled_dot_product_attention
 
-from methods.sequence import AttentionCall, SequenceInfo
+from methods.parts.sequence import AttentionCall, SequenceInfo
 
 GAPS = "a position bias, and gaps among the positions"
 ROWS = 64
@@ -93,7 +93,7 @@ def mask_future(scores: Tensor, first: int) -> Tensor:
 
 
 def has_features(call: AttentionCall, n: int) -> bool:
-    """Whether attention to n tokens has anything of `methods.workload.Feature`."""
+    """Whether attention to n tokens has anything of `methods.parts.workload.Feature`."""
     windowed = call.window is not None and call.window < n
     return windowed or call.softcap is not None or call.sinks is not None
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from methods.attention import positions_of
-from methods.partial import Partial
-from methods.sequence import AttentionCall
+from methods.parts.attention import positions_of
+from methods.parts.partial import Partial
+from methods.parts.sequence import AttentionCall
 
 IN_CACHE = 1 << 19
 """Numbers that are worked on at a time."""

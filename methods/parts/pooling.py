@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from methods.sequence import SequenceInfo
+from methods.parts.sequence import SequenceInfo
 
 
 def counts_of(sequence: SequenceInfo, like: Tensor) -> Tensor:
