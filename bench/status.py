@@ -32,7 +32,7 @@ class Verdict(StrEnum):
 
 
 class QualityVerdict(StrEnum):
-    """Verdict on the difference of two scores: bench.store.quality_verdict."""
+    """Verdict on the difference of two scores: bench.store.quality_verdicts."""
 
     KEPT = "kept"
     HIGHER = "higher"

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import Cache
 from transformers.cache_utils import CacheLayerMixin
 
-from bench.measure.kv_memory import held_bytes
+from bench.measure.memory import held_bytes
 from bench.models.attention import Route, attend
 from bench.models.decoder import DecoderFamily
 from longctx_bench.attention import PREFIX, Offered, described, left_out, offer

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.errors import unknown
 from bench.request import parameters as accepted
-from bench.request import parts, plugins
+from bench.request import plugins
 from methods.base import Method
 
 
@@ -18,6 +18,6 @@ def built(name: str, parameters: Mapping[str, Any]) -> Method:
         names = written.keys() - {*plugins.NOT_PARAMETERS}
         if parameter not in names:
             raise unknown(f"parameter of {name}", parameter, names)
-    conf = accepted.checked("method", parts.resolved({**written, **parameters}))
+    conf = accepted.checked("method", accepted.resolved({**written, **parameters}))
     method: Method = plugins.build(conf, Method)
     return method

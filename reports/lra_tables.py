@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.status import Status
 from bench.store.over_seeds import over_seeds
-from bench.store.quality_arms import training_amount
+from bench.store.quality_verdicts import training_amount
 from reports.grids import NONE, Grid, Listing, chosen, tokens
 from reports.intervals import Measured, interval
 from reports.looks import VANILLA

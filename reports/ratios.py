@@ -6,7 +6,7 @@ import math
 from decimal import ROUND_HALF_UP, Context
 
 from bench.store.engine import engine_only, kernel_names
-from bench.store.quality_verdict import faster_as_good
+from bench.store.quality_verdicts import faster_as_good
 from bench.units import counted
 from reports.rendering import Strong
 from reports.rows import Row

@@ -9,8 +9,12 @@ from typing import Any
 
 from bench.status import QualityComparison, Status, Verdict
 from bench.store.engine import ENGINE_ONLY, engine_only, own_engine
-from bench.store.quality_arms import comparison, comparison_text, training_text
-from bench.store.quality_verdict import vanilla_at_chance
+from bench.store.quality_verdicts import (
+    comparison,
+    comparison_text,
+    training_text,
+    vanilla_at_chance,
+)
 from bench.units import counted
 from reports import ratios
 from reports.grids import NONE, Grid, Listing, chosen, tokens

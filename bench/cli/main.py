@@ -170,7 +170,7 @@ def _called(arguments: Sequence[str]) -> int:
 
 def _usage(error: click.UsageError) -> str:
     """A message of the library in one line, with the name of a request that is meant."""
-    from bench.request.other_names import our_name
+    from bench.request.overrides import our_name
 
     text = " ".join(error.format_message().split())
     if isinstance(error, click.NoSuchOption) and not error.possibilities:

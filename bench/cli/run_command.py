@@ -29,7 +29,7 @@ def run(words: Sequence[str], multirun: bool) -> int:
         return run_sweep(overrides)
     from bench.execution import runner
     from bench.host.job import RUN_ID
-    from bench.request import limits
+    from bench.request import values
     from bench.request.cell import Cell
     from bench.request.compose import compose
     from bench.request.values import check_values
@@ -42,7 +42,7 @@ def run(words: Sequence[str], multirun: bool) -> int:
     check_values(request)
     stream = events.EventStream(events.path_of(request), RUN_ID)
     stream.check_writable()
-    if (seconds := limits.generating_s(request)) > WORTH_SAYING_S:
+    if (seconds := values.generating_s(request)) > WORTH_SAYING_S:
         print(f"generating rows: about {span(seconds)} …", file=sys.stderr)
     results = Path(request["results"]).expanduser().resolve()
     told = events.without(overrides)

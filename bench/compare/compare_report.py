@@ -72,7 +72,7 @@ def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:
             return unknown_change._replace(note=f"{side}: {reason}")
     if (a["task"], a["metric"]) != (b["task"], b["metric"]):
         return unknown_change._replace(note="different tasks")
-    from bench.store import quality_arms
+    from bench.store import quality_verdicts
     from bench.store.rescore import ScoreError, scores
     from bench.store.scoring import documents
 
@@ -86,7 +86,7 @@ def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:
     first, second = ([scored[sample] for sample in shared] for scored in (ours, theirs))
     higher_is_better = a["higher_is_better"] is not False
     difference = compare.quality(first, second, higher_is_better, margin, documents(shared))
-    weights = quality_arms.compared(a["weights_sha256"], b["weights_sha256"])
+    weights = quality_verdicts.compared(a["weights_sha256"], b["weights_sha256"])
     difference = difference._replace(comparison=weights)
     if a["metric_version"] != b["metric_version"]:
         return difference._replace(note="both by today's metric")

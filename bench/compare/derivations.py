@@ -17,8 +17,8 @@ from bench.compare import verify
 from bench.models import auto
 from bench.request import code_hash, plugins
 from bench.request.cell import Cell, code_of
-from bench.statistics.constants import SCALE
-from bench.store import derived_columns, quality_arms, rescore
+from bench.statistics.paired import SCALE
+from bench.store import derived_columns, quality_verdicts, rescore
 from bench.store.columns import COLUMNS, FUSED_KERNEL, Row, value_of
 from bench.store.derived_decoding import TPOT, whole_answer
 
@@ -174,7 +174,7 @@ def _of_scores(row: Row, _: Path) -> Mapping[str, Any]:
     return {
         **derived_columns.compared_scores(row),
         "value": json.loads(row["metrics"] or "{}").get("value"),
-        "quality_comparison": quality_arms.compared(own, other),
+        "quality_comparison": quality_verdicts.compared(own, other),
         "at_chance": None if low is None or chance is None else low <= chance,
     }
 

@@ -6,6 +6,7 @@ what they cannot detect from within the method's own process.
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,11 +14,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
-from bench.measure import finite, left_behind
-from bench.measure.failed_check import fail_check, raise_recorded
+from bench.host import torch_host
+from bench.measure import finite, torch_state
 from bench.measure.perturbed_inputs import PerturbedInputs
+from bench.measure.torch_state import fail_check, raise_recorded
 from bench.models.base import Family
 from bench.models.wrappers import Wrapped
 from methods.base import AttentionCall, Layer, SequenceInfo, Sublayer
@@ -61,8 +64,8 @@ def check_method(family: Family, inputs: PerturbedInputs) -> None:
     finally:
         family.method = method
     raise_recorded()
-    left_behind.check_python_threads()
-    left_behind.check_processes()
+    torch_state.check_python_threads()
+    torch_state.check_processes()
     second_copy = second.clone()
     time.sleep(SETTLE_S)
     if not torch.equal(second_copy, second):
@@ -155,3 +158,53 @@ def _tensors(ids: Tensor | None, sequence: SequenceInfo) -> list[Tensor]:
 def _check_unchanged(before: Sequence[Tensor], after: Sequence[Tensor], what: str) -> None:
     if not all(torch.equal(a, b) for a, b in zip(before, after, strict=True)):
         fail_check(f"changes its input in place: {what}")
+
+
+# The least time that a call can take: its matrix products at this machine's measured peak.
+
+PEAK_MARGIN = 3.0
+"""The peak is measured on one size of matrices and in moments that may be noisy: a call must be
+faster than three times that before it is impossible."""
+
+
+class DenseWork:
+    """Floating-point operations in the model's own linear layers. Attention isn't counted, nor
+    what a method computes by itself: a method may skip nearly all of the former."""
+
+    flops = 0
+
+    def add(self, module: nn.Module, given: tuple[Any, ...], _out: Any) -> None:
+        if isinstance(module, nn.Linear) and given:
+            self.flops += 2 * given[0].numel() * module.out_features
+
+
+@contextmanager
+def counted() -> Iterator[DenseWork]:
+    """Counts what every model of this process does inside."""
+    work = DenseWork()
+    hook = register_module_forward_hook(work.add)
+    try:
+        yield work
+    finally:
+        hook.remove()
+
+
+def peak_gflops(dtype: str, measured: float) -> float:
+    """The CPU's peak: what was measured, or a second measurement, as the first one may have been a
+    busy moment. In half precision also that of float32, in which a CPU without such products
+    computes them: there one of large matrices may be much slower than a layer's."""
+    again = (torch_host.gemm_gflops(each, "cpu") for each in {dtype, "float32"})
+    return max(measured, *again)
+
+
+def check(samples_ns: Sequence[int], flops: int, gemm_gflops: float) -> None:
+    """Raises IntegrityError when the median call is too short for `flops` floating-point
+    operations, which an untimed call of the same shape did."""
+    floor_ns = flops / (PEAK_MARGIN * gemm_gflops)
+    call_ns = statistics.median(samples_ns)
+    if call_ns < floor_ns:
+        fail_check(
+            f"is faster than this machine: a call takes {call_ns / 1e6:.3f} ms, its linear layers "
+            f"alone need {floor_ns / 1e6:.3f} ms at {PEAK_MARGIN:g} times the measured "
+            f"{gemm_gflops:.0f} GFLOP/s"
+        )

@@ -12,16 +12,7 @@ import torch
 
 from bench.execution import arms, worker
 from bench.host import gpu, linux, torch_host
-from bench.measure import (
-    diagnostics,
-    integrity,
-    left_behind,
-    outside,
-    paired_timing,
-    physical_floor,
-    precision,
-    same_engine,
-)
+from bench.measure import diagnostics, integrity, outside, paired_timing, same_engine, torch_state
 from bench.measure.pair_shares import PairShare
 from bench.measure.paired_timing import warm_up
 from bench.measure.perturbed_inputs import Input, PerturbedInputs
@@ -47,8 +38,8 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     result = time_method(family, cell, report, process, request)
     dense_flops = result.pop("dense_flops")
     if cell.device["kind"] == "cpu":
-        peak = physical_floor.peak_gflops(cell.dtype, facts["gemm_gflops"])
-        physical_floor.check(result["lat_samples_ns"], dense_flops, peak)
+        peak = integrity.peak_gflops(cell.dtype, facts["gemm_gflops"])
+        integrity.check(result["lat_samples_ns"], dense_flops, peak)
     return {"load_ns": load_ns, **facts, **result, **_gpu_columns(process, before)}
 
 
@@ -66,7 +57,7 @@ def loaded(request: Mapping[str, Any], report: worker.Report) -> tuple[Cell, Fam
     cell = Cell.from_json(request["cell"])
     worker.keep_freed_memory(worker.Kept(request["kept"]))
     arms.prepare(cell, timed=True)
-    left_behind.adopt_orphans()
+    torch_state.adopt_orphans()
     process = Process(cell.device["kind"])
     started = perf_counter_ns()
     family = arms.load(cell, arms.vanilla() if "outside" in request else arms.method_of(cell))
@@ -109,7 +100,7 @@ def time_method(
     with integrity.rechecked(family, inputs):
         result: dict[str, Any] = {"first_call_ns": method(0), "timed_tokens": inputs.tokens}
         integrity.check_method(family, inputs)
-        with physical_floor.counted() as dense:
+        with integrity.counted() as dense:
             arms.first_token(family, *inputs.restored(0))
         result["dense_flops"] = dense.flops
         is_baseline = cell.method["name"] == BASELINE
@@ -120,7 +111,7 @@ def time_method(
         else:
             family.method = own
             result |= diagnostics.fidelity(family, arms.vanilla(), inputs.restored(0))
-            result |= precision.estimate(family, inputs.restored(0), cell.dtype)
+            result |= diagnostics.estimate(family, inputs.restored(0), cell.dtype)
             warm_up(base)
             twin, columns = same_engine.twin_arm(method)
             share, *others = paired_timing.plan_pairs(method, base, cell, ready_ns, twin)

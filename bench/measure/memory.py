@@ -14,6 +14,7 @@ import gc
 import math
 import mmap
 import os
+import statistics
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,17 +22,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from bench.execution import arms, worker
 from bench.host import gpu, linux
-from bench.measure import kv_memory, left_behind
-from bench.measure.failed_check import fail_check
+from bench.measure import torch_state
 from bench.measure.perturbed_inputs import Input
+from bench.measure.torch_state import fail_check
 from bench.models.base import Family
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from bench.store.columns import Row
-from methods.base import SequenceInfo
+from methods.base import KVCache, SequenceInfo
 
 Work = Callable[[], object]
 
@@ -52,7 +54,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Row:
     used_before = gpu.used_bytes() if on_gpu else None
     worker.return_freed_memory()
     arms.prepare(cell, costs=True)
-    left_behind.adopt_orphans()
+    torch_state.adopt_orphans()
     if cell.threads == 1:
         # A thread that moves would leave pages in another processor's batch.
         os.sched_setaffinity(0, {linux.current_cpu()})
@@ -70,15 +72,15 @@ def measure(request: dict[str, Any], report: worker.Report) -> Row:
         forward = partial(arms.first_token, family, ids, sequence)
         result |= cuda_peak(forward, used_before) if on_gpu else host_peak(forward)
         if cell.new_tokens:
-            result |= kv_memory.columns(family, ids, sequence, cell.new_tokens, _reader(cell))
-        left_behind.check_processes()
+            result |= columns(family, ids, sequence, cell.new_tokens, _reader(cell))
+        torch_state.check_processes()
         return result
 
 
 def _reader(cell: Cell) -> Callable[[], int] | None:
     """What reads this process's resident memory; None where it can't be read exactly."""
     if cell.device["kind"] == "cuda":
-        return kv_memory.allocated_bytes
+        return allocated_bytes
     return resident_bytes if can_reset() else None
 
 
@@ -259,3 +261,62 @@ def touched(pages: int) -> Iterator[None]:
 
 def status_bytes(field: str) -> int:
     return int(linux.line(Path("/proc/self/status"), f"{field}:").split()[1]) * 1024
+
+
+# What a cache of keys and values costs: the bytes that it holds and those that a new token reads,
+# counted, and its resident memory, measured.
+
+ResidentBytes = Callable[[], int]
+
+
+def columns(
+    family: Family,
+    ids: Tensor,
+    sequence: SequenceInfo,
+    new_tokens: int,
+    resident_bytes: ResidentBytes | None,
+) -> Row:
+    """The cache's columns after the prompts ids [B, n] and the steps of so many new tokens, tokens
+    of the prompt in their order. `resident_bytes` of this process are read with the cache and
+    without it; None: they can't be."""
+    decoding = family.prefill(ids, sequence)
+    if decoding.cache is None:
+        return {"kv_reason": "the decoder of an encoder-decoder keeps its keys and values itself"}
+    prefilled, read = held_bytes(decoding.cache), decoding.cache.read_bytes
+    for step in range(new_tokens - 1):
+        decoding.step(ids[:, step % ids.shape[1], None])
+    steps, batch = new_tokens - 1, ids.shape[0]
+    workload = family.workload(ids.shape[1], batch)
+    found: Row = {
+        "kv_bytes_held_prefill": prefilled,
+        "kv_bytes_held": held_bytes(decoding.cache),
+        "kv_bytes_read_per_token": (decoding.cache.read_bytes - read) // (steps * batch),
+        "kv_bytes_full": (ids.shape[1] + steps) * workload.bytes_per_entry(),
+        "kv_entries": entries(decoding.cache),
+    }
+    if resident_bytes:
+        with_cache = resident_bytes()
+        del decoding
+        found["kv_bytes_resident"] = with_cache - resident_bytes()
+    return found
+
+
+def held_bytes(cache: KVCache) -> int:
+    """Storage of all tensors that a cache holds, each once: a view counts as all that it keeps
+    from being freed."""
+    storages = [tensor.untyped_storage() for tensor in cache.held()]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+def entries(cache: KVCache) -> float | None:
+    """Entries of each key head, the mean over layers; None for a cache that isn't made of
+    `methods.parts.kv_cache.Entries`."""
+    sizes = [getattr(layer, "size", None) for layer in getattr(cache, "layers", {}).values()]
+    known = [size for size in sizes if size is not None]
+    return statistics.fmean(known) if known and len(known) == len(sizes) else None
+
+
+def allocated_bytes() -> int:
+    """On a GPU, by torch's allocator."""
+    torch.cuda.synchronize()
+    return torch.cuda.memory_allocated()

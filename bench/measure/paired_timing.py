@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import torch
 
 from bench.execution import worker
-from bench.measure import left_behind, outside
-from bench.measure.failed_check import raise_recorded
+from bench.measure import outside, torch_state
 from bench.measure.pair_shares import PairCost, PairShare, plan_shares
 from bench.measure.timed_call import Answer, Arm, Drawn
+from bench.measure.torch_state import raise_recorded
 from bench.request.cell import Cell
 from bench.status import Status
 from bench.store.columns import Row
@@ -41,11 +41,11 @@ CHECK_CALLS = 5
 def timing_loop() -> Iterator[None]:
     """Without garbage collection. Raises IntegrityError for threads and processes that are left
     behind."""
-    left_behind.check_python_threads()
-    most = len(left_behind.thread_ids())
+    torch_state.check_python_threads()
+    most = len(torch_state.thread_ids())
     with garbage_collection_off():
         yield
-    left_behind.check(most)
+    torch_state.check(most)
     raise_recorded()
 
 

@@ -16,9 +16,9 @@ from torch import Tensor
 from bench.execution import arms
 from bench.host import linux
 from bench.measure import integrity, torch_state
-from bench.measure.failed_check import fail_check
 from bench.measure.gpu_call import GpuTimer, check_streams
 from bench.measure.perturbed_inputs import PerturbedInputs
+from bench.measure.torch_state import fail_check
 from bench.models.base import Family
 from methods.base import Method
 

@@ -23,7 +23,7 @@ from bench.models.base import Family
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from bench.train.batches import IGNORED, Batch, BatchLoader
-from bench.train.optimizer import adamw, load_for_training
+from bench.train.trainer import adamw, load_for_training
 from methods.base import SequenceInfo
 
 STAGE = "training_step"

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, errors_of
-from bench.request import code_hash, limits, plugins, protocol, questions
+from bench.request import code_hash, plugins, protocol, questions, values
 from bench.request.compose import FROM_REQUEST
 from bench.request.protocol import json_sha256, without_module
 from bench.request.schema import BASELINE, MEASURES, MeasurePlan, uses_adapted
@@ -234,7 +234,7 @@ class Cell:
         checked, rows and weights are found and hashed. Raises RequestError."""
         check_values(request)
         check_device(request["device"])
-        limits.check_threads(request["threads"])
+        values.check_threads(request["threads"])
         loaded = load_rows(request)
         return cls.with_rows(request, loaded.split, loaded.sha256, loaded.n_unanswerable)
 

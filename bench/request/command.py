@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.request import kv_budget, parts, plugins, protocol
+from bench.request import kv_budget, parameters, plugins, protocol
 from bench.request.cell import Cell, task_of
 from bench.request.compose import FROM_REQUEST, compose
 from bench.request.overrides import quoted
@@ -114,7 +114,7 @@ def _differing(
 def _method_within(conf: Mapping[str, Any]) -> str:
     """`method.prefill=` of a method within a method: its name, with its parameters where some
     differ from its defaults."""
-    defaults = parts.resolved({parts.PART: conf["name"]})[parts.PART]
+    defaults = parameters.resolved({parameters.PART: conf["name"]})[parameters.PART]
     differing = {name: value for name, value in conf.items() if defaults.get(name, ...) != value}
     if not differing:
         return str(conf["name"])

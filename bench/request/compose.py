@@ -13,7 +13,7 @@ from warnings import catch_warnings, filterwarnings
 
 from bench.errors import RequestError, unknown
 from bench.models import auto
-from bench.request import kept, parameters, parts, plugins, schema
+from bench.request import kept, parameters, plugins, schema
 from bench.request.overrides import (
     NO_CONFIG,
     ONE_PATH,
@@ -208,7 +208,7 @@ def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
     for_task = (request.get("method_by_task") or {}).get(task, {})
     given = {key: value for key, value in for_task.items() if key in method} | trained_with
     method |= {key: value for key, value in given.items() if f"method.{key}" not in keys}
-    method = parts.resolved(method)
+    method = parameters.resolved(method)
     own = dict(request["task"])
     for name, (part, key) in FROM_REQUEST.items():
         if name in own and own[name] is None:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, unknown
-from bench.request import kv_budget, plugins, protocol, schema, short_names
-from bench.request.other_names import OTHER_NAMES, not_a_word
+from bench.request import kv_budget, plugins, protocol, schema
+from bench.request.schema import NAMES
 
 GROUPS = ("method", "task", "model", "device", "data", "launcher", "recipe", "experiment",
           "scale")  # fmt: skip
@@ -68,9 +68,7 @@ def check_overrides(overrides: Sequence[str], methods: Sequence[str] | None = No
     """The overrides, with a checkpoint given as `model=` in the form that Hydra takes. `methods`
     are those of a request whose overrides name none: by default those of conf/config.yaml. Raises
     RequestError with the nearest name for a choice or a key that doesn't exist."""
-    parsed = parse(
-        short_names.as_parameters([kv_budget.as_parameter(override) for override in overrides])
-    )
+    parsed = parse(as_parameters([kv_budget.as_parameter(override) for override in overrides]))
     result: list[str] = []
     if methods is None:
         # The methods of an experiment are known once it is composed.
@@ -217,3 +215,59 @@ def check_parameter(key: str, methods: Iterable[str]) -> None:
         if name == kv_budget.NAME:
             raise kv_budget.missing(list(methods))
         raise unknown(f"parameter of {', '.join(methods)}", name, names)
+
+
+# Short names of parameters: `press=NAME`, `press.compression_ratio=0.5` and `press.window_size=8`
+# of method=kvpress; `attn=NAME` and `attn.module=PACKAGE` of method=hf.
+
+PARAMETERS = {
+    "press": "press",
+    "press.compression_ratio": "compression_ratio",
+    "attn": "attn",
+    "attn.module": "module",
+}
+"""Short name → the method's parameter."""
+OPTIONS = "press."
+"""Other names that begin so are arguments of a press, which are in the parameter `options`."""
+
+
+def as_parameters(overrides: Sequence[str]) -> list[str]:
+    """The overrides with the method's parameters under their own names. Raises RequestError."""
+    others, options = [], []
+    for override in overrides:
+        key, equals, value = override.partition("=")
+        if key in PARAMETERS:
+            others.append(f"method.{PARAMETERS[key]}{equals}{value}")
+        elif key.startswith(OPTIONS):
+            options.append(f"{key.removeprefix(OPTIONS)}={value}")
+        elif key.startswith("attn."):
+            raise unknown("name", key, PARAMETERS)
+        else:
+            others.append(override)
+    return [*others, *([f"method.options='{', '.join(options)}'"] if options else [])]
+
+
+# What other harnesses, lm-eval before all, call the names of a request.
+
+OTHER_NAMES = {
+    "tasks": "task", "limit": "n", "num_samples": "n", "models": "model", "model_args": "model",
+    "model_name_or_path": "model", "pretrained": "model", "methods": "method",
+    "batch_size": "batch", "max_length": "length", "max_seq_length": "length",
+    "output_path": "results", "output_dir": "results", "num_threads": "threads",
+    "data_dir": "data.dir", "split": "data.split", "torch_dtype": "dtype",
+}  # fmt: skip
+"""Name elsewhere → name here."""
+
+
+def our_name(given: str) -> str | None:
+    """The name of a request that a word such as `--tasks`, `limit` or `--data-dir` stands for."""
+    name = given.lstrip("-").partition("=")[0].replace("-", "_")
+    own = name if name in NAMES else None
+    return OTHER_NAMES.get(name, own)
+
+
+def not_a_word(given: str) -> RequestError:
+    """The error for an argument of a request that isn't NAME=VALUE with a name of ours."""
+    name = our_name(given)
+    accepted = f"write {name}=…" if name else "a request is made of NAME=VALUE"
+    return RequestError(f"can't read '{given}': {accepted}; see bench run --help")

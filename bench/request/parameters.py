@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from types import NoneType
 from typing import Annotated, Any, Literal
 
-from bench.errors import RequestError
-from bench.request import code_hash
+from bench.errors import RequestError, unknown
+from bench.request import code_hash, plugins
 from methods.parts.parameters import TYPES, Range, Text, accepts, described
 
 NAMES = {kind.__name__: kind for kind in TYPES if kind is not NoneType}
@@ -123,3 +123,35 @@ def _limit(call: Any) -> Range | Text | None:
             except (TypeError, ValueError) as error:
                 raise RequestError(f"{ast.unparse(call)}: it takes literals: {error}") from error
     return None
+
+
+# A method within a method: `method.prefill=vertical_slash` has another method read the prompt of
+# one that changes a KV cache; `method.prefill={name:vertical_slash,vertical:200}` sets
+# parameters.
+
+PART = "prefill"
+
+
+def resolved(method: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's configuration with that of its part, as `plugins.build` takes it; without the
+    name of a part that isn't there. Raises RequestError."""
+    others = {key: value for key, value in method.items() if key != PART}
+    given = method.get(PART)
+    if given is None:
+        return others
+    if isinstance(given, str):
+        given = {"name": given}
+    if not isinstance(given, Mapping) or "name" not in given:
+        raise RequestError(
+            f"method.{PART}={given} is not accepted: it is the name of a method, or with "
+            f"parameters {{name:vertical_slash,vertical:200}}"
+        )
+    written = plugins.undescribed(plugins.conf("method", str(given["name"])))
+    if extra := sorted(given.keys() - written.keys()):
+        raise unknown(f"parameter of {given['name']}", extra[0], written.keys() - {"target"})
+    if PART in written:
+        raise RequestError(
+            f"method.{PART}={given['name']} is not accepted: that is a KV cache itself; it takes a "
+            "method that reads prompts, such as vertical_slash"
+        )
+    return {**others, PART: checked("method", {**written, **given})}

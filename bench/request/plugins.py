@@ -254,7 +254,7 @@ def build(conf: dict[str, Any], base: type | None = None) -> Any:
 
 
 def is_part(value: Any) -> bool:
-    """Whether a parameter is the configuration of another method (bench.request.parts)."""
+    """Whether a parameter is the configuration of another method (bench.request.parameters)."""
     return isinstance(value, Mapping) and "target" in value
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from bench.errors import RequestError, unknown
-from bench.host import gpu
-from bench.request import limits, protocol, questions, schema
+from bench.host import gpu, host
+from bench.request import protocol, questions, schema
+from bench.units import memory, span
 
 
 def check_values(request: Mapping[str, Any]) -> None:
@@ -34,7 +36,7 @@ def check_values(request: Mapping[str, Any]) -> None:
     if request["data"]["source"] != "local" and request["data"].get("dir"):
         source = request["data"]["source"]
         raise RequestError(f"data.dir={request['data']['dir']} is for data=local; given: {source}")
-    limits.check_size(request)
+    check_size(request)
 
 
 def decoded_tokens(request: Mapping[str, Any]) -> int | None:
@@ -76,3 +78,52 @@ def check_device(device: Mapping[str, Any]) -> None:
             f"device={device['name']} requires an {required}; here: {found} "
             "(device=cuda takes any GPU)"
         )
+
+
+# What a request may ask of this machine: refused before any row is generated or a model is
+# loaded.
+#
+# The estimates are generous: they refuse what is out of reach by far, and leave what is near the
+# limit to the run itself, whose end becomes a row.
+
+BYTES_PER_TOKEN = 4
+"""Memory of a token of a generated row, for most tasks."""
+TOKENS_PER_S = 1e6
+"""Tokens that one core generates in a second, for most tasks."""
+
+
+def check_threads(threads: int | None) -> None:
+    """Raises RequestError for more threads than this process may use cores."""
+    cores = len(os.sched_getaffinity(0))
+    if threads is not None and threads > cores:
+        raise RequestError(
+            f"threads={threads} is not accepted: this process may use {cores} cores; accepted: "
+            f"1 to {cores}, null for all"
+        )
+
+
+def generating_s(request: Mapping[str, Any]) -> float:
+    """Seconds that the embedded rows of a request take to generate; 0 of another source."""
+    return float(request["length"] * _generated(request) / TOKENS_PER_S)
+
+
+def check_size(request: Mapping[str, Any]) -> None:
+    """Raises RequestError for rows or a batch that can't be held in memory here, and for embedded
+    rows that can't be generated within the request's deadline."""
+    tokens = request["length"] * max(_generated(request), request["batch"])
+    size, free = tokens * BYTES_PER_TOKEN, host.available_memory()
+    seconds, deadline = generating_s(request), request["deadline_s"]
+    if size <= free and seconds <= deadline:
+        return
+    asked = " ".join(
+        f"{name}={request[name]}" for name in ("length", "n", "batch") if request[name] is not None
+    )
+    raise RequestError(
+        f"{asked} would need about {memory(size)} for the tokens alone and {span(seconds)} to "
+        f"generate rows; this machine has {memory(free)} free, and deadline_s is {deadline}"
+    )
+
+
+def _generated(request: Mapping[str, Any]) -> int:
+    """Rows that are generated."""
+    return int(request["n"] or 0) if request["data"]["source"] == "embedded" else 0

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bench.statistics import paired
-from bench.statistics.constants import ASSUMED_SD_PCT
+from bench.statistics.paired import ASSUMED_SD_PCT
 
 BISECTIONS = 60
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bench.statistics.between_processes import student_t_quantile
-from bench.statistics.constants import SCALE
+from bench.statistics.paired import SCALE
 
 Floats = NDArray[np.float64]
 Documents = Sequence[Hashable]

@@ -13,8 +13,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict, Union, get_args, get_origin
 
 from bench.status import QualityComparison, QualityVerdict, Status, Verdict, WeightsProtocol
-from bench.store.decoding_columns import DecodingColumns
-from bench.store.witness_columns import WitnessColumns
+from bench.store.decoding_columns import DecodingColumns, WitnessColumns
 
 SCHEMA_VERSION = 1
 

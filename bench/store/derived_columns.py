@@ -13,15 +13,14 @@ from bench.request.schema import BASELINE
 from bench.request.training_record import training_of
 from bench.statistics import between_processes, scores
 from bench.statistics import paired as stats
-from bench.statistics.constants import ASSUMED_SD_PCT
+from bench.statistics.paired import ASSUMED_SD_PCT
 from bench.status import Status, Verdict
-from bench.store import chance_level, derived_decoding, quality_arms, witness
+from bench.store import derived_decoding, quality_verdicts, witness
 from bench.store.columns import COLUMNS, FUSED_KERNEL, WIDENED_TO_ALONE, Row
-from bench.store.decoding_columns import kv_agrees
+from bench.store.decoding_columns import NAMES, kv_agrees
 from bench.store.predictions import Predictions
-from bench.store.quality_verdict import quality_verdict
+from bench.store.quality_verdicts import quality_verdict
 from bench.store.scoring import documents, scored
-from bench.store.witness_columns import NAMES
 from tasks.base import Task
 from tasks.loading import truncation
 from tasks.metrics import buckets
@@ -52,7 +51,7 @@ def quality_arms_of(cell: Cell, base: Cell) -> Row:
     own, other = (one.model["weights_sha256"] for one in (cell, base))
     training = training_of(base.model)
     return {
-        "quality_comparison": quality_arms.compared(own, other),
+        "quality_comparison": quality_verdicts.compared(own, other),
         "base_weights_sha256": other,
         "base_training": json.dumps(training, sort_keys=True) if training else None,
     }
@@ -164,7 +163,7 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
         "n_failed": 0,
         "predictions_path": str(Path("predictions") / cell.prediction_key),
         "predictions_sha256": method.sha256,
-    } | chance_level.columns(cell, task, rows, low)
+    } | quality_verdicts.columns(cell, task, rows, low)
     if paired:
         key = cell.baseline().prediction_key
         base = _scored(cell, task, rows, Predictions(folder, key))

@@ -9,7 +9,7 @@ from bench.request.schema import VERDICT_TOKENS
 from bench.statistics import paired as stats
 from bench.status import Verdict
 from bench.store.columns import Row
-from bench.store.witness_columns import NAMES
+from bench.store.decoding_columns import NAMES
 
 TPOT = {
     "lat_median_ns": "tpot_ns",

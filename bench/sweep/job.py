@@ -14,8 +14,7 @@ from typing import Any
 from bench.errors import RequestError
 from bench.host.job import JobPreempted, Origin
 from bench.status import Status
-from bench.store.engine import engine_only
-from bench.store.longest_input import longest_input
+from bench.store.engine import engine_only, longest_input
 from bench.store.shards import StoreError
 from bench.sweep import budget
 from bench.sweep.events import EventStream, key_figures

@@ -14,7 +14,7 @@ from typing import Any
 from bench.errors import RequestError
 from bench.execution import stages
 from bench.execution.runner import FINISHED
-from bench.request import limits, protocol
+from bench.request import protocol, values
 from bench.request.cell import Cell, load_rows, task_of
 from bench.request.values import check_device, check_values
 from bench.status import Status
@@ -54,7 +54,7 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
             check_device(json.loads(text))
     if engine != launchers.SLURM and not elsewhere:
         for threads in {point.request["threads"] for point in points}:
-            limits.check_threads(threads)
+            values.check_threads(threads)
     cells = budget.ordered(cells, budget_s)
     n_timed = sum(1 for p in cells if p.runs and p.cell and (p.cell.plan.speed or p.cell.probe))
     warning = launchers.check_timed(engine, launcher, n_timed)

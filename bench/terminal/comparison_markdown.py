@@ -14,7 +14,7 @@ from bench.compare.compare import ChangeVerdict, Difference
 from bench.compare.compare_report import CellComparison
 from bench.compare.matching import Matched
 from bench.status import Status
-from bench.store.quality_arms import UNKNOWN_WEIGHTS
+from bench.store.quality_verdicts import UNKNOWN_WEIGHTS
 from bench.terminal.comparison_table import change_text, value_text
 
 MARK = "<!-- longctx-bench -->"

@@ -14,12 +14,12 @@ from rich.table import Table
 
 from bench.request import plugins
 from bench.request.schema import BASELINE
-from bench.statistics.constants import ASSUMED_SD_PCT
+from bench.statistics.paired import ASSUMED_SD_PCT
 from bench.status import QualityComparison, QualityVerdict, Status
-from bench.store import decoding_columns, engine, quality_arms
+from bench.store import decoding_columns, engine, quality_verdicts
 from bench.store.columns import FUSED_KERNEL, WIDENED_TO_ALONE
-from bench.store.longest_input import longest_input
-from bench.store.quality_verdict import quality_verdict
+from bench.store.engine import longest_input
+from bench.store.quality_verdicts import quality_verdict
 from bench.terminal.console import Console
 from bench.terminal.rows_table import times, verdict
 from bench.units import counted
@@ -105,12 +105,12 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     ends = (r.get("value_diff_ci_lo"), r.get("value_diff_ci_hi"))
     difference = _within(r.get("value_diff"), *ends, "+.1f")
     yield name, _within(r["value"], r["ci_lo"], r["ci_hi"]), base, difference
-    compared = quality_arms.comparison(r)
+    compared = quality_verdicts.comparison(r)
     if compared == QualityComparison.TRAINED_EACH:
-        amounts = (quality_arms.training_amount(r.get(arm)) for arm in TRAININGS)
+        amounts = (quality_verdicts.training_amount(r.get(arm)) for arm in TRAININGS)
         yield "  training", *amounts, compared
     elif r.get("base_value") is not None:
-        yield "  weights", "", "", quality_arms.comparison_text(r)
+        yield "  weights", "", "", quality_verdicts.comparison_text(r)
     if found := quality_verdict(r):
         yield "  verdict", "", "", QUALITY_STYLE[found].format(found)
     if r.get("value_diff_detectable") is not None:
@@ -135,9 +135,9 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 def _trainings(r: Mapping[str, Any]) -> Iterator[str]:
     """A line for each arm whose weights were trained for it: what its training was."""
-    if quality_arms.comparison(r) == QualityComparison.TRAINED_EACH:
+    if quality_verdicts.comparison(r) == QualityComparison.TRAINED_EACH:
         for name, arm in zip((r["method"], BASELINE), TRAININGS, strict=True):
-            yield f"{name}'s training: {quality_arms.training_text(r.get(arm))}"
+            yield f"{name}'s training: {quality_verdicts.training_text(r.get(arm))}"
         if r.get("lat_median_ns") is not None:
             yield f"Latency, memory and output error: both on {r['method']}'s weights."
 

@@ -13,7 +13,7 @@ from bench.request.schema import BASELINE
 from bench.status import Status, Verdict
 from bench.store.columns import Row
 from bench.store.engine import engine_only, kernel_names
-from bench.store.quality_verdict import faster_as_good
+from bench.store.quality_verdicts import faster_as_good
 from bench.terminal import text_table
 
 COLUMNS = (

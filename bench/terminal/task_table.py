@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.errors import RequestError
-from bench.request import embedded_scores
+from bench.request import fitting
 from bench.request.cell import task_of
-from bench.request.embedded_scores import Reads
-from bench.request.fitting import models_for
+from bench.request.fitting import Reads, models_for
 from tasks.base import ANSWERS, Task
 
 COLUMNS = (
@@ -53,7 +52,7 @@ def facts(name: str, conf: Mapping[str, Any]) -> dict[str, Any]:
     given = {key: conf.get(key) for key in ("length", "metric", "licence")}
     benchmark = str(conf.get("benchmark", name))
     answers = task.answers if task is not None else None
-    read, model = embedded_scores.reads(name)
+    read, model = fitting.reads(name)
     return {
         **counts,
         **given,

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from bench.errors import RequestError
 from bench.execution import arms
-from bench.execution.filled_rows import filled
+from bench.execution.arms import filled
 from methods.base import SequenceInfo
 from tasks.base import Encoded, Row, Task
 

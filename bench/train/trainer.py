@@ -11,6 +11,7 @@ import json
 import math
 import os
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,12 @@ from bench.errors import RequestError, RunError
 from bench.execution import arms
 from bench.execution.supervisor import Progress
 from bench.models.base import Family
-from bench.request import protocol
+from bench.request import plugins, protocol
 from bench.request.cell import Cell, data_of
+from bench.request.protocol import find_checkpoint
 from bench.train import checkpoint
 from bench.train.batches import Batch, BatchLoader, characters
-from bench.train.optimizer import adamw, learning_rate, load_for_training
+from bench.train.gradient_checkpointing import CheckpointedMethod
 from bench.units import span
 
 LOG = "log.jsonl"
@@ -224,3 +226,45 @@ class Trainer:
             tokenizer = self.family.tokenizer if self.task.vocabulary is None else None
             card = checkpoint.publish(self.folder, self.family.model, tokenizer, card)
         return card
+
+
+# What a training starts with: the model, the optimizer, and the learning rate of each step.
+
+
+def load_for_training(cell: Cell, method: Mapping[str, Any]) -> Family:
+    """The cell's untrained model with this method in it, in training mode and in float32. Raises
+    RequestError, or Unsupported with the method's reason."""
+    model = cell.model
+    start = find_checkpoint(model["original_path"], model.get("revision"))
+    family = arms.load_from(
+        start, cell, plugins.build(dict(method)), model.get("config"), "float32", training=True
+    )
+    if cell.recipe and cell.recipe["recompute"]:
+        family.method = CheckpointedMethod(family.method)
+    return family
+
+
+def adamw(model: Any, recipe: Mapping[str, Any]) -> torch.optim.AdamW:
+    """AdamW without weight decay for biases, norms and other vectors."""
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    groups = [
+        {"params": [w for w in weights if w.ndim > 1], "weight_decay": recipe["weight_decay"]},
+        {"params": [w for w in weights if w.ndim <= 1], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        groups, lr=recipe["lr"], betas=(0.9, recipe["beta2"]), eps=recipe["eps"]
+    )
+
+
+def learning_rate(recipe: Mapping[str, Any], step: int, total: int) -> float:
+    top, warmup = recipe["lr"], recipe["warmup"]
+    if step < warmup:
+        return float(top * (step + 1) / warmup)
+    done = (step - warmup) / max(1, total - warmup)
+    factor = {
+        "constant": 1.0,
+        "linear": 1 - done,
+        "cosine": (1 + math.cos(math.pi * done)) / 2,
+        "rsqrt": math.sqrt(max(1, warmup) / max(1, step)),
+    }[recipe["schedule"]]
+    return float(top * factor)

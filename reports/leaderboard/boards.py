@@ -15,7 +15,7 @@ from bench.host.host import short_host
 from bench.request import plugins
 from bench.status import Status
 from bench.store import decoding_columns
-from bench.store.quality_verdict import vanilla_at_chance
+from bench.store.quality_verdicts import vanilla_at_chance
 from bench.store.store import PREDICTIONS
 from bench.units import counted
 from reports.leaderboard import ranks

@@ -12,10 +12,15 @@ from typing import Any
 
 from bench.host.host import has_older_id, short_host
 from bench.status import QualityComparison
-from bench.store.engine import engine_only, kernel_names, own_engine
-from bench.store.longest_input import longest_input
-from bench.store.quality_arms import comparison, comparison_text, training_text
-from bench.store.quality_verdict import faster_as_good, keeps_quality, quality_verdict
+from bench.store.engine import engine_only, kernel_names, longest_input, own_engine
+from bench.store.quality_verdicts import (
+    comparison,
+    comparison_text,
+    faster_as_good,
+    keeps_quality,
+    quality_verdict,
+    training_text,
+)
 from reports.leaderboard.boards import Board, BoardEntry, finite
 from reports.leaderboard.facts import machine, papers
 from reports.looks import VANILLA, looks

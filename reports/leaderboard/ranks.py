@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bench.statistics import paired
 from bench.statistics import scores as statistics
-from bench.statistics.constants import SCALE
+from bench.statistics.paired import SCALE
 from bench.store.scoring import documents
 from reports.looks import VANILLA
 from reports.rows import Row

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.status import Status
-from bench.store.longest_input import is_lower_bound, longest_input
+from bench.store.engine import is_lower_bound, longest_input
 from reports.intervals import Measured
 from reports.papers import verdicts
 from reports.papers.measured import FUSED, UNFUSED

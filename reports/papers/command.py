@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from bench.errors import RequestError
 from bench.files import check_own, write_own
-from bench.statistics.constants import SCALE
+from bench.statistics.paired import SCALE
 from bench.store.store import Store
 from bench.terminal import text_table
 from bench.terminal.options import PATH, command

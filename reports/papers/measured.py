@@ -12,7 +12,7 @@ from typing import Any
 from bench.request import plugins
 from bench.request.schema import MEASURES
 from bench.status import Status
-from bench.store.quality_arms import comparison_text
+from bench.store.quality_verdicts import comparison_text
 from bench.store.query import counting
 from bench.store.store import Store
 from reports.intervals import Measured, bounded_mean

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from bench.request import plugins
 from bench.status import Status
-from bench.store.quality_verdict import vanilla_at_chance
+from bench.store.quality_verdicts import vanilla_at_chance
 from bench.store.query import counting, oldest_first
 from reports.intervals import Measured, mean
 from reports.looks import VANILLA, looks

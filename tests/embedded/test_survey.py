@@ -2,7 +2,7 @@
 
 import yaml
 
-from bench.request import embedded_scores
+from bench.request import fitting
 from tools.embedded import survey
 
 LOW = {"tokens": 1024, "f1": 0.0, "interval": [0.0, 20.6], "rows": 16, "chance": 0.6}
@@ -10,20 +10,20 @@ HIGH = {**LOW, "f1": 100.0, "interval": [79.3, 100.0]}
 
 
 def test_scores_are_added_to_a_card_whose_other_lines_stay(tmp_path):
-    card = tmp_path / embedded_scores.CARD
+    card = tmp_path / fitting.CARD
     card.write_text("seed: 0  # of the rows\n")
     for task, score in (("one", LOW), ("two", LOW), ("one", HIGH)):
         survey.add(card, task, score)
     text = card.read_text()
     assert text.startswith("seed: 0  # of the rows\n") and text.count(survey.ABOUT) == 1
     assert yaml.safe_load(text) == {"seed": 0, "tasks": {"one": HIGH, "two": LOW}}
-    found = embedded_scores.scores(tmp_path)
-    assert embedded_scores.above(found["one"]) and not embedded_scores.above(found["two"])
+    found = fitting.scores(tmp_path)
+    assert fitting.above(found["one"]) and not fitting.above(found["two"])
 
 
 def test_no_score_is_above_chance_that_is_not_known():
-    assert not embedded_scores.above({**HIGH, "chance": None})
-    assert not embedded_scores.above({**HIGH, "interval": [None, None]})
+    assert not fitting.above({**HIGH, "chance": None})
+    assert not fitting.above({**HIGH, "interval": [None, None]})
 
 
 def test_a_model_is_tried_on_what_it_answers():

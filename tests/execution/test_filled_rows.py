@@ -4,7 +4,7 @@ import pytest
 
 import bench
 from bench.execution import arms
-from bench.execution.filled_rows import filled
+from bench.execution.arms import filled
 from bench.measure import training_step
 from bench.request.cell import Cell
 from tasks.base import Encoded

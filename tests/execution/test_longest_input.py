@@ -12,7 +12,7 @@ import bench
 from bench.execution import cell_run, stages
 from bench.execution.supervisor import Outcome
 from bench.status import Status
-from bench.store.longest_input import longest_input
+from bench.store.engine import longest_input
 
 
 @dataclasses.dataclass(frozen=True)

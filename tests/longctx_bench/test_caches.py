@@ -8,7 +8,7 @@ from transformers import DynamicCache, GenerationConfig
 
 import longctx_bench
 from bench.errors import RequestError
-from bench.measure.kv_memory import held_bytes
+from bench.measure.memory import held_bytes
 from longctx_bench.named import built
 from methods.base import SequenceInfo, Unsupported
 from methods.vanilla import Vanilla

@@ -9,13 +9,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bench.measure import decoding, kv_memory
-from bench.measure.failed_check import IntegrityError
+from bench.measure import decoding, memory
 from bench.measure.forced_answer import DecodingArm, ForcedAnswers, forced, greedy
 from bench.measure.pair_shares import PairShare
 from bench.measure.paired_timing import sample_pairs
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.timed_call import Process
+from bench.measure.torch_state import IntegrityError
 from bench.models.bart import BartFamily
 from bench.models.decoder import DecoderFamily
 from bench.models.t5 import T5Family
@@ -151,7 +151,7 @@ def test_bytes_are_those_of_what_is_kept():
     sizes = {}
     for method in (Vanilla(), KNorm(budget=8)):
         family = DecoderFamily.tiny(method)
-        found = kv_memory.columns(family, *prompt, NEW, iter((5000, 1000)).__next__)
+        found = memory.columns(family, *prompt, NEW, iter((5000, 1000)).__next__)
         sizes[type(method)] = found
         assert found["kv_bytes_resident"] == 4000
     n, per_token = LENGTH + NEW - 1, 2 * 3 * 2 * 8 * 4 * 2  # K and V, layers, heads, d, bytes, B
@@ -170,8 +170,8 @@ def test_bytes_are_those_of_what_is_kept():
 def test_a_view_counts_as_all_that_it_keeps_from_being_freed():
     keys = torch.zeros(1, 2, 100, 8)
     cache = SimpleNamespace(held=lambda: [keys[:, :, -5:], keys[:, :, :5]])
-    assert kv_memory.held_bytes(cache) == keys.nbytes
-    assert kv_memory.entries(cache) is None
+    assert memory.held_bytes(cache) == keys.nbytes
+    assert memory.entries(cache) is None
 
 
 def test_a_cache_that_keeps_more_than_it_says_disagrees():

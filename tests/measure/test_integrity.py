@@ -12,19 +12,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.host import torch_host
-from bench.measure import (
-    failed_check,
-    left_behind,
-    paired_timing,
-    physical_floor,
-    precision,
-    torch_state,
-)
-from bench.measure.failed_check import IntegrityError
+from bench.measure import diagnostics, integrity, paired_timing, torch_state
 from bench.measure.pair_shares import PairShare
 from bench.measure.paired_timing import PairSamples, Sample
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.timed_call import Arm, Process
+from bench.measure.torch_state import IntegrityError
 from bench.models.bert import BertFamily
 from methods.base import SequenceInfo
 from methods.bigbird.bigbird import BigBird
@@ -45,27 +38,27 @@ def test_the_precision_inside_is_named(method, dtype):
     family = BertFamily.tiny(method)
     ids = torch.randint(5, 60, (1, 128), generator=torch.Generator().manual_seed(0))
     with torch.inference_mode():
-        found = precision.estimate(family, (ids, SequenceInfo()), "float32")
+        found = diagnostics.estimate(family, (ids, SequenceInfo()), "float32")
     assert found["dtype_effective"] == dtype, found
 
 
 @torch.inference_mode()
 def test_a_call_faster_than_its_linear_layers_is_an_error(monkeypatch):
-    monkeypatch.setattr(failed_check, "_failures", [])
+    monkeypatch.setattr(torch_state, "_failures", [])
     layer = torch.nn.Linear(8, 16)
-    with physical_floor.counted() as work:
+    with integrity.counted() as work:
         layer(torch.ones(2, 10, 8))
     assert work.flops == 2 * 2 * 10 * 8 * 16
-    physical_floor.check([1000], flops=2000, gemm_gflops=1.0)  # 667 ns at three times the peak
+    integrity.check([1000], flops=2000, gemm_gflops=1.0)  # 667 ns at three times the peak
     with pytest.raises(IntegrityError, match="is faster than this machine"):
-        physical_floor.check([600], flops=2000, gemm_gflops=1.0)
+        integrity.check([600], flops=2000, gemm_gflops=1.0)
 
 
 def test_half_precision_may_be_as_fast_as_float32(monkeypatch):
     peaks = {"bfloat16": 1.0, "float32": 100.0}
     monkeypatch.setattr(torch_host, "gemm_gflops", lambda dtype, device: peaks[dtype])
-    assert physical_floor.peak_gflops("bfloat16", 2.0) == 100.0
-    assert physical_floor.peak_gflops("float32", 120.0) == 120.0
+    assert integrity.peak_gflops("bfloat16", 2.0) == 100.0
+    assert integrity.peak_gflops("float32", 120.0) == 120.0
 
 
 def test_no_two_processes_get_the_same_inputs():
@@ -126,11 +119,11 @@ def test_a_thread_or_a_process_that_is_left_behind_is_an_error():
         thread = threading.Thread(target=finished.wait)
         thread.start()
         with pytest.raises(IntegrityError, match="works on another thread"):
-            left_behind.check_python_threads()
+            torch_state.check_python_threads()
     finally:
         finished.set()
         thread.join()
     with subprocess.Popen(["sleep", "60"]) as child:
         with pytest.raises(IntegrityError, match="works in another process"):
-            left_behind.check_processes()
+            torch_state.check_processes()
         child.kill()

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bench.measure import kv_memory
+from bench.measure import memory
 from bench.models.conversing import Conversing
 from bench.models.decoder import DecoderFamily
 from bench.models.t5 import T5Family
@@ -49,8 +49,8 @@ def test_the_question_comes_on_top_of_what_was_kept():
     for after, held in ((False, 10), (True, 10 + LENGTH - START)):
         made = family(KNorm(budget=10), question_after=after)
         decoding = made.prefill(*prompt())
-        assert kv_memory.entries(decoding.cache) == held
-    costs = kv_memory.columns(made, *prompt(), 5, None)
+        assert memory.entries(decoding.cache) == held
+    costs = memory.columns(made, *prompt(), 5, None)
     per_token = 2 * 3 * 2 * 8 * 4  # K and V, layers, heads, d, bytes
     mean = held + (1 + 2 + 3 + 4) / 4
     assert costs["kv_bytes_read_per_token"] == mean * per_token, "not what the question read"

@@ -16,7 +16,7 @@ import yaml
 import bench
 from bench.cli.main import main
 from bench.errors import RequestError
-from bench.request import compose, limits, plugins
+from bench.request import compose, plugins, values
 from bench.request.cell import Cell
 from bench.request.training_record import training_of
 from bench.sweep.grid import SweepGrid
@@ -100,10 +100,10 @@ def test_a_path_is_taken_as_it_is_written(name, tmp_path, tiny_t5):
 
 def test_what_generating_rows_takes_is_known_before():
     request = compose.compose(["n=1000", "length=4096"])
-    assert 1 < limits.generating_s(request) < 60
+    assert 1 < values.generating_s(request) < 60
     local = compose.compose(["n=100000000", "data.dir=/x"])
-    assert limits.generating_s(local) == 0
-    limits.check_size(local)
+    assert values.generating_s(local) == 0
+    values.check_size(local)
 
 
 def test_cuda_is_refused_where_there_is_none(tiny_t5, monkeypatch):

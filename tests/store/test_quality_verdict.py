@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.store.quality_verdict import faster_as_good, keeps_quality, quality_verdict
+from bench.store.quality_verdicts import faster_as_good, keeps_quality, quality_verdict
 
 
 def row(base, value, lo, hi, **more):

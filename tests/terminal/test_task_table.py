@@ -1,7 +1,7 @@
 """`bench ls tasks`: grouped, complete, and narrow enough for a terminal."""
 
 from bench.cli.main import main
-from bench.request import embedded_scores, fitting, plugins
+from bench.request import fitting, plugins
 from bench.terminal import task_table
 
 TASKS = ("qmsum", "lra_listops")
@@ -54,5 +54,5 @@ def test_a_task_tells_whether_shipped_weights_read_it(monkeypatch, tmp_path):
 def test_the_shipped_model_of_a_task_reads_it():
     by_task = plugins.conf("model", "embedded")["by_task"]
     for task, model in by_task.items():
-        score = embedded_scores.scores(plugins.ROOT / plugins.conf("model", model)["path"])[task]
-        assert embedded_scores.above(score), task
+        score = fitting.scores(plugins.ROOT / plugins.conf("model", model)["path"])[task]
+        assert fitting.above(score), task

@@ -23,7 +23,7 @@ from accelerate.state import AcceleratorState
 import bench
 from bench.errors import RequestError
 from bench.execution import arms, cell_run, stages
-from bench.measure import left_behind, outside, training_step
+from bench.measure import outside, torch_state, training_step
 from bench.request import plugins, protocol
 from bench.request.schema import MEASURES
 from bench.status import Status
@@ -31,7 +31,7 @@ from bench.store import derived_columns
 from bench.train import train, trainer
 from bench.train.batches import OutsideHeap
 from bench.train.checkpoint import STATE, DiskFull, restore_state, save_state
-from bench.train.optimizer import adamw, load_for_training
+from bench.train.trainer import adamw, load_for_training
 from methods.base import Unsupported
 from tests.conftest import ROOT
 
@@ -315,8 +315,8 @@ def steps(monkeypatch):
     monkeypatch.setattr(training_step.worker, "return_freed_memory", lambda: None)
     monkeypatch.setattr(training_step.worker, "keep_freed_memory", lambda kept: None)
     # A test runner has more threads, and no supervisor.
-    monkeypatch.setattr(left_behind, "check_python_threads", lambda: None)
-    monkeypatch.setattr(left_behind, "check", lambda most: None)
+    monkeypatch.setattr(torch_state, "check_python_threads", lambda: None)
+    monkeypatch.setattr(torch_state, "check", lambda most: None)
     monkeypatch.setattr(outside, "time_here", lambda *given: None)
 
     def measured(*words: str, **more: Any) -> dict:
