@@ -32,7 +32,7 @@ class Verdict(StrEnum):
 
 
 class QualityVerdict(StrEnum):
-    """Verdict on the difference of two scores: bench.store.quality_verdicts."""
+    """Verdict on the difference of two scores: bench.rows.quality_verdicts."""
 
     KEPT = "kept"
     HIGHER = "higher"

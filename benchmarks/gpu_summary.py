@@ -11,9 +11,9 @@ from typing import Any
 
 from bench.files import replacing
 from bench.request import plugins
+from bench.rows.columns import Row
+from bench.rows.store import Store
 from bench.status import Status
-from bench.store.columns import Row
-from bench.store.store import Store
 from benchmarks.gpu_pieces import CHECKS, ROWS, SUMMARY
 
 READ = (

@@ -40,7 +40,7 @@ finally:
 
 RANK = """
 import sys
-from bench.store.store import Store
+from bench.rows.store import Store
 rows = Store(sys.argv[1]).rows(["task", "method", "value", "ratio", "mem_ratio"], {"status": "ok"})
 order = rows.sort_by([("task", "ascending"), ("value", "descending"), ("ratio", "ascending")])
 print(order.num_rows, order.group_by(["task", "method"]).aggregate([("value", "max")]).num_rows)

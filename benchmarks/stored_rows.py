@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 
 from bench.request import plugins
-from bench.store.store import Store
+from bench.rows.store import Store
 
 ROWS, SHARD = 100_000, 5_000
 LENGTHS = (512, 1024, 2048, 4096, 8192, 16384, 32768, 65536)

@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 import bench
 from bench.request.plugins import CONF_PATH, ROOT
+from bench.rows.columns import Row
 from bench.statistics import scores
 from bench.status import Status, Verdict
-from bench.store.columns import Row
 
 CELLS = 200
 ALLOWED_PCT = 5.0

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
+from bench.rows.over_seeds import over_seeds
+from bench.rows.quality_verdicts import training_amount
 from bench.status import Status
-from bench.store.over_seeds import over_seeds
-from bench.store.quality_verdicts import training_amount
 from reports.grids import NONE, Grid, Listing, chosen, tokens
 from reports.intervals import Measured, interval
 from reports.looks import VANILLA

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from decimal import ROUND_HALF_UP, Context
 
-from bench.store.engine import engine_only, kernel_names
-from bench.store.quality_verdicts import faster_as_good
+from bench.rows.engine import engine_only, kernel_names
+from bench.rows.quality_verdicts import faster_as_good
 from bench.units import counted
 from reports.rendering import Strong
 from reports.rows import Row

@@ -7,14 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from bench.status import QualityComparison, Status, Verdict
-from bench.store.engine import ENGINE_ONLY, engine_only, own_engine
-from bench.store.quality_verdicts import (
+from bench.rows.engine import ENGINE_ONLY, engine_only, own_engine
+from bench.rows.quality_verdicts import (
     comparison,
     comparison_text,
     training_text,
     vanilla_at_chance,
 )
+from bench.status import QualityComparison, Status, Verdict
 from bench.units import counted
 from reports import ratios
 from reports.grids import NONE, Grid, Listing, chosen, tokens

@@ -14,9 +14,9 @@ from markupsafe import Markup
 from bench.errors import RequestError
 from bench.files import write_own
 from bench.request import plugins
-from bench.store.columns import COLUMNS
-from bench.store.query import counting, select
-from bench.store.store import Store
+from bench.rows.columns import COLUMNS
+from bench.rows.query import counting, select
+from bench.rows.store import Store
 from bench.terminal import row_table
 from reports import lra_tables, result_tables
 from reports.grids import chosen, of_one_host

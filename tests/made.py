@@ -14,10 +14,10 @@ from bench.compare import derivations
 from bench.execution import runner
 from bench.request import plugins
 from bench.request.cell import Cell
-from bench.store import derived_columns
-from bench.store.columns import COLUMNS, Row
-from bench.store.predictions import Predictions
-from bench.store.store import Store
+from bench.rows import derived_columns
+from bench.rows.columns import COLUMNS, Row
+from bench.rows.predictions import Predictions
+from bench.rows.store import Store
 
 _made = itertools.count()
 

@@ -20,11 +20,11 @@ PACKAGES = ("bench", "methods", "tasks", "reports", "longctx_bench", "tools", "b
 ORDER = (
     ("errors", "files", "status", "statistics", "units"),
     ("host",),
-    ("request", "models", "store"),
+    ("request", "models", "rows"),
     ("execution",),
     ("measure", "train"),
-    ("sweep", "compare", "export"),
-    ("conformance", "lm_eval_model"),
+    ("sweep", "compare"),
+    ("conformance", "adapters"),
     ("terminal",),
     ("cli",),
 )
@@ -39,7 +39,7 @@ ALLOWED = {
     "tools": {"tools", "bench", "methods", "tasks"},
     "benchmarks": {"benchmarks", "bench", "methods", "tasks", "reports"},
 }
-REPORTS_READ = {"errors", "files", "status", "statistics", "store", "request", "host", "terminal",
+REPORTS_READ = {"errors", "files", "status", "statistics", "rows", "request", "host", "terminal",
                 "units"}  # fmt: skip
 """What reports may use of the harness: rows, numbers and words, nothing that runs a cell."""
 

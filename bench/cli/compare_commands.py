@@ -23,7 +23,7 @@ from bench.terminal.options import (
 if TYPE_CHECKING:
     from bench.compare.submission import Remark
     from bench.compare.verify import FigureCheck
-    from bench.store.columns import Row
+    from bench.rows.columns import Row
 
 REFERENCE = Path("results/reference")
 
@@ -62,7 +62,7 @@ def compare(
     """Exit code 1 when a change exceeds a limit of --fail-if, 0 without limits."""
     from bench.compare import compare_report
     from bench.compare.compare import parse_limit
-    from bench.store import query
+    from bench.rows import query
     from bench.terminal import comparison_markdown, comparison_table
 
     limits = [parse_limit(text) for text in fail_if]
@@ -95,7 +95,7 @@ def compare(
 @format_option()
 def explain(row1: str, row2: str, results: Path, form: str) -> int:
     from bench.compare import matching
-    from bench.store import query
+    from bench.rows import query
     from bench.terminal import comparison_table
 
     sides = [query.side(text, results) for text in (row1, row2)]
@@ -127,7 +127,7 @@ def _measuring_options(function: Any) -> Any:
 def verify(row_id: str, results: Path, data_dir: Path | None, deadline_s: float, form: str) -> int:
     """Exit code 1 when the row disagrees."""
     from bench.compare.verify import Agreement, overall
-    from bench.store import query
+    from bench.rows import query
     from bench.terminal import comparison_table
 
     selection = query.side(row_id, results)
@@ -176,7 +176,7 @@ def submit_check(
         raise RequestError(f"no folder {folder}; bench run results={folder} … makes one")
     from bench.compare import submission
     from bench.compare.derivations import Level
-    from bench.store.store import Store
+    from bench.rows.store import Store
     from bench.terminal import comparison_table, run_progress
 
     against = against or [path for path in (REFERENCE,) if path.exists()]

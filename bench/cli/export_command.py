@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
+from bench.adapters.targets import TARGETS, export, target
 from bench.errors import RequestError
-from bench.export.targets import TARGETS, export, target
 from bench.terminal.options import PATH, command, request_words, results_option, warn_set_aside
 
 WIDTH = max(map(len, TARGETS))
@@ -29,8 +29,8 @@ def rows(words: Sequence[str], to: str, into: Path, results: Path) -> int:
     """Files only: nothing is sent anywhere."""
     into = into.expanduser()
     _check(to, target(to).into, into)
-    from bench.store import query
-    from bench.store.columns import COLUMNS
+    from bench.rows import query
+    from bench.rows.columns import COLUMNS
 
     chosen, warnings = query.select(words, results, list(COLUMNS))
     warn_set_aside(warnings)

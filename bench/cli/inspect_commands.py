@@ -190,8 +190,8 @@ def score(
     name: str, file: Path, skip_unanswerable: bool, data: str | None, data_dir: Path | None,
     split: str | None, form: str
 ) -> int:  # fmt: skip
+    from bench.rows.scoring import documents, scored
     from bench.statistics import scores
-    from bench.store.scoring import documents, scored
     from tasks.loading import submission
 
     task, skip = _task(name, data_dir), skip_unanswerable

@@ -1,5 +1,5 @@
 """`bench lm_eval …`: the command line of lm-evaluation-harness, which then knows the model
-`longctx-bench` (bench.lm_eval_model)."""
+`longctx-bench` (bench.adapters.lm_eval_model)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.errors import RequestError
 from bench.terminal.options import command
 from tasks.loading import lm_eval_package
 
-MODEL, TARGET = lm_eval_package.MODEL, "bench.lm_eval_model:LongContextLM"
+MODEL, TARGET = lm_eval_package.MODEL, "bench.adapters.lm_eval_model:LongContextLM"
 
 
 @command(

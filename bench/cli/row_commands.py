@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from bench.errors import RequestError
-from bench.store import DEFAULT
-from bench.store.columns import COLUMNS, SCHEMA_VERSION
+from bench.rows import DEFAULT
+from bench.rows.columns import COLUMNS, SCHEMA_VERSION
 from bench.terminal import text_table
 from bench.terminal.options import (
     PATH,
@@ -38,7 +38,7 @@ _folder = click.argument("folder", type=PATH, default=DEFAULT, metavar="[DIR]")
 @results_option("folder")
 @format_option()
 def results(words: Sequence[str], seeds: bool, folder: Path, form: str) -> int:
-    from bench.store import over_seeds, query
+    from bench.rows import over_seeds, query
     from bench.terminal import rows_table
 
     rows, warnings = query.select(words, folder)
@@ -65,7 +65,7 @@ def results(words: Sequence[str], seeds: bool, folder: Path, form: str) -> int:
 @click.argument("sources", nargs=-1, required=True, type=PATH, metavar="SOURCE...")
 @click.option("--into", required=True, type=PATH, metavar="DIR", help="Made if absent.")
 def merge(sources: Sequence[Path], into: Path) -> int:
-    from bench.store import query, store
+    from bench.rows import query, store
 
     for source in sources:
         _exists(source)
@@ -85,8 +85,8 @@ def merge(sources: Sequence[Path], into: Path) -> int:
 def check(folder: Path, repair: bool, form: str) -> int:
     """Exit code 1 while a file is left that can't be read or isn't ours."""
     _exists(folder)
-    from bench.store import store
-    from bench.store.shards import Problem
+    from bench.rows import store
+    from bench.rows.shards import Problem
 
     problems = store.check(folder, repair)
     repairs = {"torn": "set aside as *.torn", "leftover": "removed"} if repair else {}
@@ -108,7 +108,7 @@ def check(folder: Path, repair: bool, form: str) -> int:
 @click.option("--into", type=PATH, metavar="DIR", help="A new folder in today's schema.")
 def migrate(folder: Path, into: Path | None) -> int:
     _exists(folder)
-    from bench.store import query, store
+    from bench.rows import query, store
 
     for version, (files, count) in query.versions(folder).items():
         today = version == SCHEMA_VERSION
@@ -132,8 +132,8 @@ def migrate(folder: Path, into: Path | None) -> int:
 @format_option(default="table")
 def rescore(words: Sequence[str], results: Path, also_current: bool, form: str) -> int:
     """Exit code 1 when a row couldn't be scored again; the others are."""
-    from bench.store import query, store
-    from bench.store import rescore as scoring
+    from bench.rows import query, store
+    from bench.rows import rescore as scoring
 
     rows, warnings = query.select(words, results, list(COLUMNS))
     warn_set_aside(warnings)

@@ -157,7 +157,7 @@ def _written(
     rows: Iterable[Mapping[str, Any]]
 ) -> Path:  # fmt: skip
     from bench.host import host
-    from bench.store.shards import unique_name, utc_now, write_whole
+    from bench.rows.shards import unique_name, utc_now, write_whole
 
     created = {"created_utc": utc_now().isoformat(timespec="seconds")}
     facts = {**host.fingerprint(shared["threads"], "cpu"), **shared, **created}

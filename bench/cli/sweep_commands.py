@@ -29,7 +29,7 @@ STYLES = {"done": "green", "to do": "cyan", "unsupported": "yellow", "refused": 
 def run_sweep(overrides: Sequence[str]) -> int:
     """Run what isn't done of a request's cells and store a row of each. Exit code 2 when a request
     was refused, 1 when a run failed."""
-    from bench.store.shards import StoreError
+    from bench.rows.shards import StoreError
     from bench.sweep import budget, events, launchers, state, sweep
     from bench.terminal import next_steps, sweep_summary
     from bench.terminal.sweep_progress import SweepProgress

@@ -18,10 +18,10 @@ import numpy as np
 from bench.errors import RequestError, unknown
 from bench.host.host import has_older_id
 from bench.request.schema import BASELINE
+from bench.rows.columns import Row, value_of
+from bench.rows.engine import kernel_names
 from bench.statistics import paired, scores
 from bench.status import QualityComparison, Status, Verdict
-from bench.store.columns import Row, value_of
-from bench.store.engine import kernel_names
 
 FIGURES = ("quality", "latency", "memory")
 

@@ -12,9 +12,9 @@ from bench.compare import compare, matching
 from bench.compare.compare import Difference, Limit
 from bench.compare.matching import KEY, Matched, Pair
 from bench.errors import RequestError, unknown
+from bench.rows.columns import value_of
+from bench.rows.query import Selection
 from bench.status import Status
-from bench.store.columns import value_of
-from bench.store.query import Selection
 
 BARE_LABELS = ("method", "task", "model", "device", "dtype")
 """Columns whose value is shown without a name."""
@@ -72,9 +72,9 @@ def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:
             return unknown_change._replace(note=f"{side}: {reason}")
     if (a["task"], a["metric"]) != (b["task"], b["metric"]):
         return unknown_change._replace(note="different tasks")
-    from bench.store import quality_verdicts
-    from bench.store.rescore import ScoreError, scores
-    from bench.store.scoring import documents
+    from bench.rows import quality_verdicts
+    from bench.rows.rescore import ScoreError, scores
+    from bench.rows.scoring import documents
 
     try:
         ours, theirs = (scores(row, folder) for row, folder in zip(pair, folders, strict=True))

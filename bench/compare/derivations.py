@@ -17,10 +17,10 @@ from bench.compare import verify
 from bench.models import auto
 from bench.request import code_hash, plugins
 from bench.request.cell import Cell, code_of
+from bench.rows import derived_columns, quality_verdicts, rescore
+from bench.rows.columns import COLUMNS, FUSED_KERNEL, Row, value_of
+from bench.rows.derived_decoding import TPOT, whole_answer
 from bench.statistics.paired import SCALE
-from bench.store import derived_columns, quality_verdicts, rescore
-from bench.store.columns import COLUMNS, FUSED_KERNEL, Row, value_of
-from bench.store.derived_decoding import TPOT, whole_answer
 
 
 class Level(StrEnum):

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from bench.errors import RequestError
-from bench.store.columns import Row, value_of
-from bench.store.query import Selection, best, counting
+from bench.rows.columns import Row, value_of
+from bench.rows.query import Selection, best, counting
 
 KEY = (
     "method", "method_params", "benchmark", "task", "task_version", "split", "data_source",

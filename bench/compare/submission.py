@@ -22,10 +22,10 @@ from bench.compare.derivations import Level
 from bench.compare.verify import Agreement, FigureCheck
 from bench.execution.supervisor import Progress
 from bench.host.host import short_host
+from bench.rows import query, store
+from bench.rows.columns import COLUMNS, Row, value_of
+from bench.rows.predictions import Predictions
 from bench.status import Status
-from bench.store import query, store
-from bench.store.columns import COLUMNS, Row, value_of
-from bench.store.predictions import Predictions
 
 Rows = Sequence[Row]
 Accepted = Mapping[str, Row]

@@ -25,10 +25,10 @@ from bench.models import auto
 from bench.request import compose, plugins
 from bench.request.cell import Cell
 from bench.request.schema import DataConf, DeviceConf, ModelConf
+from bench.rows.columns import Row
+from bench.rows.engine import kernel_names
 from bench.statistics import paired
 from bench.status import Status
-from bench.store.columns import Row
-from bench.store.engine import kernel_names
 
 POINTS = 1.0
 """Scores of the same samples may differ by this, or by one check."""

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.host import job
-from bench.store.shards import remove_leftovers
+from bench.rows.shards import remove_leftovers
 
 OWNER_BYTES = 1 << 12
 

@@ -24,9 +24,9 @@ from bench.models import auto
 from bench.request import code_hash, command, plugins, protocol
 from bench.request.cell import Cell
 from bench.request.training_record import training_of
+from bench.rows.columns import SCHEMA_VERSION, Row
+from bench.rows.store import Store
 from bench.status import Status, WeightsProtocol
-from bench.store.columns import SCHEMA_VERSION, Row
-from bench.store.store import Store
 
 FINISHED = frozenset(Status) - {Status.ERROR, Status.SKIPPED}
 """A cell with a row of such a status isn't run again: how it ended is a result."""
@@ -118,7 +118,7 @@ def _run(run: CellRun, attempts: int, experiment: str | None, origin: job.Origin
     row["attempt"] += attempts
 
     def store_row() -> Row:
-        from bench.store import derived_columns
+        from bench.rows import derived_columns
 
         derived = derived_columns.derive({**row, **columns}, cell, run.results)
         sys.meta_path.insert(0, _NoPandas())

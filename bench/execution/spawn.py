@@ -27,7 +27,7 @@ from typing import NoReturn, TypeVar
 from bench.execution.worker import Channels
 from bench.host import host, linux
 from bench.request.plugins import ROOT
-from bench.store.shards import StoreError
+from bench.rows.shards import StoreError
 
 READ_AT_STARTUP = ("PYTHONPATH", "PYTHONHASHSEED", "LD_PRELOAD", "LD_LIBRARY_PATH")
 T = TypeVar("T")

@@ -19,11 +19,11 @@ from bench.host import gpu
 from bench.request import protocol
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
+from bench.rows.columns import COLUMNS
+from bench.rows.predictions import Predictions
+from bench.rows.shards import remove_leftovers
+from bench.rows.store import PREDICTIONS
 from bench.status import Status
-from bench.store.columns import COLUMNS
-from bench.store.predictions import Predictions
-from bench.store.shards import remove_leftovers
-from bench.store.store import PREDICTIONS
 
 Columns = dict[str, Any]
 """Columns of a row, as children give them in JSON, and raw samples that others are derived from."""
@@ -98,7 +98,7 @@ def decoding(run: CellRun) -> tuple[Outcome, Columns]:
     if outcome.status != Status.OK:
         return outcome, {}
     columns = timed.pop("fidelity", {}) | {"notes": timed.pop("notes", [])}
-    return outcome, columns | {"decoding_samples": timed}  # for bench.store.derived_columns
+    return outcome, columns | {"decoding_samples": timed}  # for bench.rows.derived_columns
 
 
 def _timed(run: CellRun, name: str) -> tuple[Outcome, Columns]:
@@ -254,7 +254,7 @@ def training_step(run: CellRun) -> tuple[Outcome, Columns]:
     columns: Columns = {
         "notes": notes,
         "training_samples": samples,
-    }  # for bench.store.derived_columns
+    }  # for bench.rows.derived_columns
     arms = {"": "method", "base_": BASELINE}
     if run.cell.method["name"] == BASELINE:
         del arms["base_"]

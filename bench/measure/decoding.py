@@ -28,7 +28,7 @@ from bench.measure.timed_call import Arm, Process
 from bench.models.base import Family
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
-from bench.store.columns import FUSED_KERNEL, Row
+from bench.rows.columns import FUSED_KERNEL, Row
 
 STAGE = "decoding"
 SAMPLES_OF_ANSWER = 8

@@ -20,7 +20,7 @@ from bench.measure.paired_timing import garbage_collection_off
 from bench.measure.perturbed_inputs import Input
 from bench.models.base import Family
 from bench.models.wrappers import Wrapped
-from bench.store.columns import Row
+from bench.rows.columns import Row
 from methods.base import AttentionCall, Layer, Method, SequenceInfo, Sublayer
 
 DECODED_TOKENS = 16

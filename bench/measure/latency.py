@@ -20,7 +20,7 @@ from bench.measure.timed_call import Arm, Process
 from bench.models.base import Family
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
-from bench.store.columns import Row
+from bench.rows.columns import Row
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]:

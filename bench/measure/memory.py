@@ -32,7 +32,7 @@ from bench.measure.torch_state import fail_check
 from bench.models.base import Family
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
-from bench.store.columns import Row
+from bench.rows.columns import Row
 from methods.base import KVCache, SequenceInfo
 
 Work = Callable[[], object]

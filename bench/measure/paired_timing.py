@@ -22,8 +22,8 @@ from bench.measure.pair_shares import PairCost, PairShare, plan_shares
 from bench.measure.timed_call import Answer, Arm, Drawn
 from bench.measure.torch_state import raise_recorded
 from bench.request.cell import Cell
+from bench.rows.columns import Row
 from bench.status import Status
-from bench.store.columns import Row
 
 AA_EVERY = 4
 MIN_SAMPLE_NS = 2_000_000

@@ -20,7 +20,7 @@ from bench.measure.perturbed_inputs import Input
 from bench.models.base import Family
 from bench.models.conversing import Conversing
 from bench.request.cell import Cell
-from bench.store import columns
+from bench.rows import columns
 from tasks.base import Encoded, Row, Task
 from tasks.generated import GeneratedRow
 from tasks.loading import prompts

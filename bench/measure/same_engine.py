@@ -11,7 +11,7 @@ from bench.measure.pair_shares import PairShare
 from bench.measure.paired_timing import WARM_CALLS
 from bench.measure.timed_call import Arm
 from bench.request.cell import Cell
-from bench.store.columns import FUSED_KERNEL, Row
+from bench.rows.columns import FUSED_KERNEL, Row
 from methods.base import Method
 
 

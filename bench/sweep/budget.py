@@ -125,7 +125,7 @@ def store_rows(plan: Plan, cells: Sequence[tuple[Planned, str]], here: bool) -> 
     rows. Raises RequestError and StoreError."""
     from bench.execution import runner
     from bench.host import host
-    from bench.store.store import Store
+    from bench.rows.store import Store
 
     store, hashed = Store(plan.results), {}
     rows = []

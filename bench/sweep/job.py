@@ -13,9 +13,9 @@ from typing import Any
 
 from bench.errors import RequestError
 from bench.host.job import JobPreempted, Origin
+from bench.rows.engine import engine_only, longest_input
+from bench.rows.shards import StoreError
 from bench.status import Status
-from bench.store.engine import engine_only, longest_input
-from bench.store.shards import StoreError
 from bench.sweep import budget
 from bench.sweep.events import EventStream, key_figures
 from bench.sweep.planned import PlanState

@@ -16,8 +16,8 @@ from pathlib import Path
 from bench.errors import RequestError
 from bench.execution import runner
 from bench.request.cell import Cell
+from bench.rows.shards import StoreError
 from bench.status import Status
-from bench.store.shards import StoreError
 from bench.sweep import launchers, slurm
 from bench.sweep.job import write_end
 from bench.sweep.plan import finished, measured

@@ -69,7 +69,7 @@ def measured(results: Path) -> list[tuple[Cell, Row]]:
     by."""
     if not results.is_dir():
         return []
-    from bench.store.store import Store
+    from bench.rows.store import Store
 
     rows: list[tuple[Cell, Row]] = []
     for row in Store(results).rows(COLUMNS).to_pylist():

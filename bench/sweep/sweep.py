@@ -18,8 +18,8 @@ from typing import Any, Protocol
 from bench.errors import RequestError
 from bench.execution.runner import check_writable
 from bench.request.cell import Cell
+from bench.rows.store import LIGHT, Store
 from bench.status import Status
-from bench.store.store import LIGHT, Store
 from bench.sweep import job, launchers, orphaned_jobs, slurm
 from bench.sweep.plan import plan
 from bench.sweep.planned import Plan, Planned, PlanState

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from bench.compare.compare import ChangeVerdict, Difference
 from bench.compare.compare_report import CellComparison
 from bench.compare.matching import Matched
+from bench.rows.quality_verdicts import UNKNOWN_WEIGHTS
 from bench.status import Status
-from bench.store.quality_verdicts import UNKNOWN_WEIGHTS
 from bench.terminal.comparison_table import change_text, value_text
 
 MARK = "<!-- longctx-bench -->"

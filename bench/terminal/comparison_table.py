@@ -12,8 +12,8 @@ from bench.compare.compare import ChangeVerdict, Difference
 from bench.compare.compare_report import CellComparison
 from bench.compare.verify import FigureCheck
 from bench.request import plugins
-from bench.store.columns import Row
-from bench.store.quality_verdicts import UNKNOWN_WEIGHTS
+from bench.rows.columns import Row
+from bench.rows.quality_verdicts import UNKNOWN_WEIGHTS
 from bench.terminal import text_table
 from bench.terminal.console import Console
 from bench.terminal.rows_table import VERDICT_STYLE

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from bench.errors import unknown
-from bench.store import DEFAULT
+from bench.rows import DEFAULT
 from bench.terminal.text_table import FORMATS
 
 PATH = click.Path(readable=False, path_type=Path)

@@ -14,12 +14,12 @@ from rich.table import Table
 
 from bench.request import plugins
 from bench.request.schema import BASELINE
+from bench.rows import decoding_columns, engine, quality_verdicts
+from bench.rows.columns import FUSED_KERNEL, WIDENED_TO_ALONE
+from bench.rows.engine import longest_input
+from bench.rows.quality_verdicts import quality_verdict
 from bench.statistics.paired import ASSUMED_SD_PCT
 from bench.status import QualityComparison, QualityVerdict, Status
-from bench.store import decoding_columns, engine, quality_verdicts
-from bench.store.columns import FUSED_KERNEL, WIDENED_TO_ALONE
-from bench.store.engine import longest_input
-from bench.store.quality_verdicts import quality_verdict
 from bench.terminal.console import Console
 from bench.terminal.rows_table import times, verdict
 from bench.units import counted

@@ -10,10 +10,10 @@ from rich.markup import escape
 
 from bench.request import plugins
 from bench.request.schema import BASELINE
+from bench.rows.columns import Row
+from bench.rows.engine import engine_only, kernel_names
+from bench.rows.quality_verdicts import faster_as_good
 from bench.status import Status, Verdict
-from bench.store.columns import Row
-from bench.store.engine import engine_only, kernel_names
-from bench.store.quality_verdicts import faster_as_good
 from bench.terminal import text_table
 
 COLUMNS = (
@@ -60,7 +60,7 @@ def show(rows: Sequence[Row]) -> None:
 
 
 def show_seeds(records: Sequence[Mapping[str, Any]]) -> None:
-    """The scores of `bench.store.over_seeds`."""
+    """The scores of `bench.rows.over_seeds`."""
     names = ("method", "task", "tokens", "weights", "seeds", "mean", "sd", "range", "at chance")
     lines = [
         (

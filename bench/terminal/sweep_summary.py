@@ -28,7 +28,7 @@ def show(plan: Plan, outcomes: Sequence[CellOutcome]) -> None:
     """Prints the rows of a sweep that has ended, at a terminal, and its summary."""
     ids = [outcome.row_id for outcome in outcomes if outcome.row_id]
     if 0 < len(ids) <= MAX_ROWS and sys.stdout.isatty():
-        from bench.store.store import LIGHT, Store
+        from bench.rows.store import LIGHT, Store
         from bench.terminal import rows_table
 
         rows = Store(plan.results).rows(LIGHT, {"row_id": ids}).to_pylist()

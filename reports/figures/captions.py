@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from bench.store import decoding_columns
-from bench.store.quality_verdicts import UNKNOWN_WEIGHTS
+from bench.rows import decoding_columns
+from bench.rows.quality_verdicts import UNKNOWN_WEIGHTS
 from bench.units import counted
 from reports.figures import sheet, style
 from reports.figures.cells import FigureRows

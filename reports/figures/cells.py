@@ -13,9 +13,9 @@ import pandas as pd
 
 from bench.errors import RequestError
 from bench.request import plugins
-from bench.store.columns import COLUMNS
-from bench.store.query import named, select
-from bench.store.store import Store
+from bench.rows.columns import COLUMNS
+from bench.rows.query import named, select
+from bench.rows.store import Store
 from reports.figures.code_versions import of_newest_code
 from reports.figures.statistics import Interval
 from reports.looks import VANILLA, Look, looks
@@ -268,7 +268,7 @@ _KEPT = ("metric", "higher_is_better", "cpu_model", "gpu_name")
 
 def _newest(frame: pd.DataFrame) -> pd.Series[int]:
     """A rank by time, in which an attempt isn't older than those before it at the same cell (as in
-    bench.store.query.oldest_first)."""
+    bench.rows.query.oldest_first)."""
     times = pd.Series(pd.factorize(frame["created_utc"], sort=True)[0], frame.index)
     attempts = pd.DataFrame({"attempt": frame["attempt"].fillna(1), "time": times})
     cell = [frame[name].fillna("") for name in ("cell_key", "host_id")]

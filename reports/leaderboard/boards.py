@@ -13,10 +13,10 @@ from typing import Any
 from bench.errors import RequestError
 from bench.host.host import short_host
 from bench.request import plugins
+from bench.rows import decoding_columns
+from bench.rows.quality_verdicts import vanilla_at_chance
+from bench.rows.store import PREDICTIONS
 from bench.status import Status
-from bench.store import decoding_columns
-from bench.store.quality_verdicts import vanilla_at_chance
-from bench.store.store import PREDICTIONS
 from bench.units import counted
 from reports.leaderboard import ranks
 from reports.leaderboard.pick import BOARD, CELL, board_of
@@ -267,7 +267,7 @@ def _scores(row: Row) -> dict[Any, float] | None:
     folder = row["folder"] if row["folder"].is_dir() else row["folder"].parent
     if not row["predictions_path"] or not (folder / PREDICTIONS).is_dir() or not _known_task(row):
         return None
-    from bench.store.rescore import ScoreError, scores
+    from bench.rows.rescore import ScoreError, scores
 
     try:
         return scores(row, folder)

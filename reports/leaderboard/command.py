@@ -11,8 +11,8 @@ import click
 
 from bench.errors import RequestError
 from bench.files import check_own, write_own
+from bench.rows import DEFAULT
 from bench.status import Status
-from bench.store import DEFAULT
 from bench.terminal.options import ONE_OR_MORE, PATH, command, request_words
 from bench.units import counted
 from reports.command_line import progress, warn_set_aside

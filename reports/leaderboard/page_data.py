@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.host.host import has_older_id, short_host
-from bench.status import QualityComparison
-from bench.store.engine import engine_only, kernel_names, longest_input, own_engine
-from bench.store.quality_verdicts import (
+from bench.rows.engine import engine_only, kernel_names, longest_input, own_engine
+from bench.rows.quality_verdicts import (
     comparison,
     comparison_text,
     faster_as_good,
@@ -21,6 +20,7 @@ from bench.store.quality_verdicts import (
     quality_verdict,
     training_text,
 )
+from bench.status import QualityComparison
 from reports.leaderboard.boards import Board, BoardEntry, finite
 from reports.leaderboard.facts import machine, papers
 from reports.looks import VANILLA, looks

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.store.columns import COLUMNS
-from bench.store.query import best, named, select
-from bench.store.store import Store
+from bench.rows.columns import COLUMNS
+from bench.rows.query import best, named, select
+from bench.rows.store import Store
 from reports.rows import Row
 
 PROBE = "max_length_fit"

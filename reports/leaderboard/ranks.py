@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.rows.scoring import documents
 from bench.statistics import paired
 from bench.statistics import scores as statistics
 from bench.statistics.paired import SCALE
-from bench.store.scoring import documents
 from reports.looks import VANILLA
 from reports.rows import Row
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.rows.engine import is_lower_bound, longest_input
 from bench.status import Status
-from bench.store.engine import is_lower_bound, longest_input
 from reports.intervals import Measured
 from reports.papers import verdicts
 from reports.papers.measured import FUSED, UNFUSED

@@ -12,8 +12,8 @@ from markupsafe import Markup
 
 from bench.errors import RequestError
 from bench.files import check_own, write_own
+from bench.rows.store import Store
 from bench.statistics.paired import SCALE
-from bench.store.store import Store
 from bench.terminal import text_table
 from bench.terminal.options import PATH, command
 from reports.command_line import formats, progress, warn_set_aside

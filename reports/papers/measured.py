@@ -11,10 +11,10 @@ from typing import Any
 
 from bench.request import plugins
 from bench.request.schema import MEASURES
+from bench.rows.quality_verdicts import comparison_text
+from bench.rows.query import counting
+from bench.rows.store import Store
 from bench.status import Status
-from bench.store.quality_verdicts import comparison_text
-from bench.store.query import counting
-from bench.store.store import Store
 from reports.intervals import Measured, bounded_mean
 from reports.papers.to_unfused import PAIRED, Reading, whole_answer
 from reports.rows import Row

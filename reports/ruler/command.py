@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.store.store import Store
+from bench.rows.store import Store
 from reports.rendering import csv_text, html_page, render
 from reports.rows import Row
 from reports.ruler.grids import page

@@ -13,9 +13,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from bench.request import plugins
+from bench.rows.quality_verdicts import vanilla_at_chance
+from bench.rows.query import counting, oldest_first
 from bench.status import Status
-from bench.store.quality_verdicts import vanilla_at_chance
-from bench.store.query import counting, oldest_first
 from reports.intervals import Measured, mean
 from reports.looks import VANILLA, looks
 from reports.rows import Row

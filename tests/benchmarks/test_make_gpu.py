@@ -16,9 +16,9 @@ import pytest
 
 from bench.execution.runner import FINISHED
 from bench.request.values import check_values
+from bench.rows.columns import COLUMNS
+from bench.rows.store import Store
 from bench.status import Status
-from bench.store.columns import COLUMNS
-from bench.store.store import Store
 from bench.sweep.grid import SweepGrid
 from bench.sweep.plan import plan
 from bench.sweep.planned import PlanState

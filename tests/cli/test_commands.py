@@ -8,7 +8,7 @@ import json
 import pytest
 
 from bench.cli.main import COMMANDS, TARGETS, bench, dispatch
-from bench.store.store import Store
+from bench.rows.store import Store
 from tests import made
 
 

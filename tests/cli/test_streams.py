@@ -11,8 +11,8 @@ import pytest
 
 from bench.cli.main import dispatch
 from bench.request import plugins
-from bench.store.columns import COLUMNS
-from bench.store.store import Store
+from bench.rows.columns import COLUMNS
+from bench.rows.store import Store
 from tests import made
 from tests.conftest import ROOT
 
@@ -72,7 +72,7 @@ def test_stored_text_can_not_control_the_terminal(hostile, tmp_path, words):
 
 def test_a_row_that_a_run_shows_is_clean_and_styled(hostile):
     shows = (
-        "import sys; from pathlib import Path; from bench.store.store import Store\n"
+        "import sys; from pathlib import Path; from bench.rows.store import Store\n"
         "from bench.terminal import row_table, streams\n"
         "streams.accept_any_text()\n"
         "row_table.show(Store(sys.argv[1]).rows().to_pylist()[0], Path(sys.argv[1]))"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.store.store import Store
+from bench.rows.store import Store
 from bench.sweep.state import sweeps
 from tests.conftest import ROOT
 

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from bench.execution import runner
-from bench.store.store import Store
+from bench.rows.store import Store
 from tests import made
 from tests.conftest import ROOT
 

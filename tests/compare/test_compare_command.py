@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from bench.compare import compare
-from bench.store.store import Store
+from bench.rows.store import Store
 from tests import made
 from tests.conftest import ROOT
-from tests.store.test_results import bench, listed
+from tests.rows.test_results import bench, listed
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from markdown_it import MarkdownIt
 
 from bench.cli.main import main
 from bench.request.compose import compose
-from bench.store.store import Store
+from bench.rows.store import Store
 from bench.terminal.comparison_markdown import GITHUB_LIMIT, MARK
 from tests import made
 from tests.conftest import ROOT
-from tests.store.test_results import bench
+from tests.rows.test_results import bench
 
 WORKFLOW = ROOT / "docs" / "workflows" / "bench.yml"
 HOSTILE = "a|b``c`<img src=x>@everyone #1\n\n</details>**d** \\|"

@@ -8,7 +8,7 @@ import pytest
 
 from bench.compare import matching
 from bench.errors import RequestError
-from bench.store.query import Selection
+from bench.rows.query import Selection
 from tests import made
 
 

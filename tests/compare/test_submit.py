@@ -11,8 +11,8 @@ import pytest
 from bench.cli.main import main
 from bench.compare import verify
 from bench.execution import runner
-from bench.store import derived_columns
-from bench.store.store import Store
+from bench.rows import derived_columns
+from bench.rows.store import Store
 from tests.compare.conftest import rewrite
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from bench.cli.main import main
 from bench.compare import verify
-from bench.store.store import Store
+from bench.rows.store import Store
 from tests import made
 from tests.compare.conftest import rewrite
 

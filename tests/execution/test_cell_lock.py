@@ -13,8 +13,8 @@ import pytest
 
 import bench
 from bench.execution import cell_lock, runner
+from bench.rows.store import Store
 from bench.status import Status
-from bench.store.store import Store
 from tests.conftest import ROOT
 
 LOCK = f".{'a' * 64}.lock"

@@ -11,8 +11,8 @@ import pytest
 import bench
 from bench.execution import cell_run, stages
 from bench.execution.supervisor import Outcome
+from bench.rows.engine import longest_input
 from bench.status import Status
-from bench.store.engine import longest_input
 
 
 @dataclasses.dataclass(frozen=True)

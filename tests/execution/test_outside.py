@@ -14,10 +14,10 @@ import pytest
 import bench
 from bench.execution import outside
 from bench.execution.supervisor import Limits, Outcome
+from bench.rows import derived_columns, witness
 from bench.statistics.between_processes import ratio_of_rounds
 from bench.statistics.paired import Ratio
 from bench.status import Status, Verdict
-from bench.store import derived_columns, witness
 
 
 def samples(true: float = 0.8, inside: float = 1.0, method: float = 1.0) -> dict[str, list[int]]:

@@ -17,9 +17,9 @@ from bench.execution import cell_run, kept_blocks, stages
 from bench.execution.supervisor import Outcome
 from bench.measure.pair_shares import PairCost, plan_shares
 from bench.request.schema import MEASURES
+from bench.rows import derived_columns
+from bench.rows.columns import WIDENED_TO_ALONE
 from bench.status import Status
-from bench.store import derived_columns
-from bench.store.columns import WIDENED_TO_ALONE
 from bench.terminal import row_table
 from tests import made
 

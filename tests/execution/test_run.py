@@ -10,7 +10,7 @@ import bench
 from bench.cli import main
 from bench.execution import runner
 from bench.host import job
-from bench.store.store import Store
+from bench.rows.store import Store
 
 WORDS = ["length=512", "n=2", "threads=1"]
 

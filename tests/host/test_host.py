@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from bench.host import host, linux, processor
+from bench.rows import columns
 from bench.status import Verdict
-from bench.store import columns
 
 
 @pytest.fixture
@@ -235,7 +235,7 @@ def test_certificate_of_this_machine() -> None:
 
 def test_no_torch_is_imported() -> None:
     code = (
-        "import sys, bench.store.store\n"
+        "import sys, bench.rows.store\n"
         "from bench.host import host\nhost.fingerprint(1, 'cpu'), host.available_memory()"
     )
     heavy = "{'torch', 'numpy', 'pyarrow'} & set(sys.modules)"

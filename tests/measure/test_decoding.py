@@ -20,7 +20,7 @@ from bench.models.bart import BartFamily
 from bench.models.decoder import DecoderFamily
 from bench.models.t5 import T5Family
 from bench.request.schema import MeasurePlan
-from bench.store import derived_columns
+from bench.rows import derived_columns
 from methods.base import Method, SequenceInfo
 from methods.knorm import KNorm
 from methods.parts.kv_cache import FullCache

@@ -14,9 +14,9 @@ from bench.measure.pair_shares import PairShare
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.timed_call import Arm
 from bench.models.bert import BertFamily
+from bench.rows import derived_columns
+from bench.rows.engine import engine_only
 from bench.status import Verdict
-from bench.store import derived_columns
-from bench.store.engine import engine_only
 from methods import kernels
 from methods.base import Method, SequenceInfo
 from methods.parts.dense import DenseAttention

@@ -27,8 +27,8 @@ from bench.models.bert import BertFamily
 from bench.request import plugins
 from bench.request.cell import Cell
 from bench.request.compose import compose
+from bench.rows.predictions import Predictions
 from bench.status import Status
-from bench.store.predictions import Predictions
 from bench.sweep.plan import plan
 from methods.base import SequenceInfo
 from methods.vanilla import Vanilla

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bench.rows.store import Store
 from bench.status import Status, Verdict
-from bench.store.store import Store
 from reports import lra_tables, result_tables
 from reports.grids import Grid, Listing, chosen, of_one_host
 from tests import made as bench_made

@@ -6,7 +6,7 @@ import json
 import re
 
 from bench.request import compose
-from bench.store.store import Store
+from bench.rows.store import Store
 from reports import results_page
 from tests.conftest import ROOT
 from tests.reports import made

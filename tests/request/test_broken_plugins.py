@@ -13,8 +13,8 @@ from bench.cli.main import dispatch
 from bench.conformance.__main__ import requested
 from bench.errors import RequestError
 from bench.request import plugins
+from bench.rows import derived_columns
 from bench.status import Status
-from bench.store import derived_columns
 from tests import made
 
 METHOD = """

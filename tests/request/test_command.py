@@ -15,7 +15,7 @@ from bench.request import command, compose, kv_budget, protocol
 from bench.request.cell import Cell
 from bench.request.overrides import check_overrides
 from bench.request.plugins import ROOT
-from bench.store.store import Store
+from bench.rows.store import Store
 from bench.sweep import grid
 
 PLAIN = ("seed", "length", "threads", "n", "batch", "measure", "protocol", "question", "turns",

@@ -12,8 +12,8 @@ from bench.cli.main import main
 from bench.errors import RequestError
 from bench.request import command, compose
 from bench.request.cell import Cell
-from bench.store.rescore import rescored, scores
-from bench.store.store import Store
+from bench.rows.rescore import rescored, scores
+from bench.rows.store import Store
 from tests import made
 
 SKIP = "skip_unanswerable=true"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bench.execution import runner
+from bench.rows.store import Store
 from bench.status import Status
-from bench.store.store import Store
 
 
 def pytest_collection_modifyitems(items):

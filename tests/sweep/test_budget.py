@@ -8,7 +8,7 @@ import pytest
 
 from bench.cli import main
 from bench.execution import runner
-from bench.store.store import Store
+from bench.rows.store import Store
 from bench.sweep import budget
 from bench.sweep.plan import plan
 from bench.sweep.state import Record

@@ -10,7 +10,7 @@ import pytest
 
 from bench.sweep.events import EventStream
 from bench.sweep.state import sweeps
-from tests.store.test_results import bench
+from tests.rows.test_results import bench
 
 CELL = ["length=256", "n=2", "threads=1", "measure=quality"]
 
@@ -52,7 +52,7 @@ def test_one_cell_has_the_same_events(tiny_t5, tmp_path, capsys):
     assert code == 0 and kinds(events)[:2] == ["sweep_started", "cell_started"]
     assert kinds(events)[-2:] == ["row", "sweep_ended"] and "stage" in kinds(events)
     assert events[-2]["metric"] == "f1" and "events=" not in events[0]["command"]
-    from bench.store.store import Store
+    from bench.rows.store import Store
 
     [row] = Store(tmp_path).rows().to_pylist()
     assert row["row_id"] == events[-2]["row_id"] and row["run_id"] == events[0]["sweep"]

@@ -14,7 +14,7 @@ from bench.request import plugins
 from bench.request.cell import Cell
 from bench.request.overrides import check_overrides
 from bench.request.schema import MEASURES
-from bench.store.store import Store
+from bench.rows.store import Store
 from bench.sweep.grid import SweepGrid
 from bench.sweep.plan import plan
 from bench.sweep.planned import Plan, PlanState

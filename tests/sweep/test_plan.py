@@ -16,7 +16,7 @@ from bench.errors import RequestError
 from bench.request import compose, plugins
 from bench.request.cell import Cell
 from bench.request.overrides import check_overrides
-from bench.store.store import Store
+from bench.rows.store import Store
 from bench.sweep.estimate import Estimates, Size, formula_bytes, size
 from bench.sweep.grid import SweepGrid
 from bench.sweep.plan import plan

@@ -22,7 +22,7 @@ from bench.execution import cell_run, runner
 from bench.host import job as place
 from bench.request.cell import Cell
 from bench.request.compose import compose
-from bench.store.store import Store
+from bench.rows.store import Store
 from bench.sweep import launchers, orphaned_jobs, slurm
 from bench.sweep.plan import plan
 from bench.sweep.state import CellOutcome, Record, sweeps

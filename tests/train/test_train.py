@@ -26,8 +26,8 @@ from bench.execution import arms, cell_run, stages
 from bench.measure import outside, torch_state, training_step
 from bench.request import plugins, protocol
 from bench.request.schema import MEASURES
+from bench.rows import derived_columns
 from bench.status import Status
-from bench.store import derived_columns
 from bench.train import train, trainer
 from bench.train.batches import OutsideHeap
 from bench.train.checkpoint import STATE, DiskFull, restore_state, save_state

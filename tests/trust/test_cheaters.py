@@ -7,8 +7,8 @@ import pytest
 
 import bench
 from bench.request import plugins
+from bench.rows.store import Store
 from bench.status import Status, Verdict
-from bench.store.store import Store
 from tasks.base import Row
 from tests.cheaters.peeks import Peeks
 from tests.conftest import ROOT

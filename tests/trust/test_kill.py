@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.store.store import Store
+from bench.rows.store import Store
 from tests.conftest import ROOT
 from tests.trust.common import bench_run, command, environment
 

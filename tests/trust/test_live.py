@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from bench.rows.store import Store
 from bench.status import Verdict
-from bench.store.store import Store
 from tests.conftest import ROOT
 from tests.trust.common import bench_run
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.store.store import Store
+from bench.rows.store import Store
 from tests.conftest import ROOT
 from tests.trust.common import bench_run
 

@@ -19,8 +19,8 @@ import bench
 from bench.errors import RunError
 from bench.execution import cell_run, stages
 from bench.request.cell import Cell
+from bench.rows import derived_columns
 from bench.status import Status
-from bench.store import derived_columns
 from tools.embedded import recipe as recipes
 from tools.embedded.entropy import entropies
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.store.store import Store
+from bench.rows.store import Store
 from tests.made import row
 
 # method → (quality lost, ms a token, ms a token², MiB a token, MiB a token²)

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from bench.request.plugins import ROOT
-from bench.store.store import Store
+from bench.rows.store import Store
 from reports.figures import published, style
 from reports.figures.catalogue import figures
 from reports.figures.cells import failures, load

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from bench.cli.main import dispatch
-from bench.store.store import Store
+from bench.rows.store import Store
 from reports.leaderboard import boards as boarding
 from reports.leaderboard.pick import pick
 from tests.reports import made

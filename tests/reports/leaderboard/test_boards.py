@@ -8,13 +8,13 @@ import sys
 
 from bench.cli.main import dispatch
 from bench.request.cell import Cell
-from bench.store.store import Store
+from bench.rows.store import Store
 from reports.leaderboard import boards as boarding
 from reports.leaderboard.page import page
 from reports.leaderboard.pick import pick
 from tests import made as bench_made
 from tests.reports.leaderboard.pages import boards, data_of, small, stored, written
-from tests.store.test_results import bench
+from tests.rows.test_results import bench
 
 
 def test_the_newest_ok_row_of_a_cell_counts_whatever_its_code(tmp_path):
@@ -204,7 +204,7 @@ def test_wrong_words_are_refused(tmp_path, capsys):
 def test_bad_files_are_set_aside_each_with_a_line(tmp_path, capsys, monkeypatch):
     folder = stored(tmp_path / "runs", small())
     (folder / "rows-torn.parquet").write_bytes(b"PAR1 no more")
-    from bench.store import columns
+    from bench.rows import columns
 
     monkeypatch.setattr(columns, "SCHEMA_VERSION", 9)
     newer = stored(tmp_path / "newer", small())

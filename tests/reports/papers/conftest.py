@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.store.store import Store
+from bench.rows.store import Store
 from tests.reports.papers.published_rows import F1, one, table
 
 

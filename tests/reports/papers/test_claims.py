@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.store.store import Store
+from bench.rows.store import Store
 from reports.papers import claims, to_unfused
 from tests.reports.papers.published_rows import ratio, real, table, unfused
 

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import pytest
 
 from bench.cli.main import main
-from bench.store.store import Store
+from bench.rows.store import Store
 from reports import rendering
 from tests import made
 
@@ -209,7 +209,7 @@ def test_files_of_others_are_left_as_they_are(capsys, tmp_path):
 def test_rows_of_a_newer_schema_and_torn_files_are_named_and_set_aside(
     capsys, tmp_path, monkeypatch
 ):
-    from bench.store import columns
+    from bench.rows import columns
 
     good = made.row(method="vcc", task="hotpotqa", value=1.0)
     Store(tmp_path).append([good])

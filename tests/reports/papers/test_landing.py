@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from bench.store.store import Store
+from bench.rows.store import Store
 from bench.sweep.grid import SweepGrid
 from reports.papers.verdicts import PaperVerdict
 from tests import made

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bench.store.store import Store
+from bench.rows.store import Store
 from reports.papers import command, verdicts
 from tests.reports.papers.published_rows import EM, F1, one, ratio, scored, table
 

@@ -11,7 +11,7 @@ from bench.errors import RequestError
 from bench.request import compose, plugins
 from bench.request.overrides import check_overrides
 from bench.request.schema import MEASURES
-from bench.store.store import Store
+from bench.rows.store import Store
 from reports.papers.bench_commands import cell_commands, commands
 from reports.papers.command import FORMATS, paper_tables
 from reports.papers.definitions import load_definitions

@@ -6,7 +6,7 @@ import io
 import pytest
 
 from bench.cli.main import main
-from bench.store.store import Store
+from bench.rows.store import Store
 from reports import results_page
 from tests.reports.made_ruler import scores
 

@@ -1,0 +1,180 @@
+"""Rows as records of Every Eval Ever (evaleval/every_eval_ever, eval.schema.json 0.3.0)."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import math
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.adapters import origin
+from bench.errors import RequestError
+from bench.files import write_own
+from bench.request import plugins
+from bench.rows import query
+from bench.rows.columns import Row, value_of
+from bench.status import Status
+
+SCHEMA_VERSION = "0.3.0"
+COLLECTION = "longctx-bench"
+DETAILS = (
+    "method", "method_params", "kernel", "length", "batch", "dtype", "device", "threads", "seed",
+    "new_tokens", "weights_kind", "weights_sha256", "host_id", "cpu_model", "gpu_name", "cell_key",
+    "row_id", "measure", "noisy", "quality_comparison",
+)  # fmt: skip
+"""Columns that are added to each result as text."""
+
+
+class _Figure(NamedTuple):
+    """One result of a row. `upper` is the most it can be, `lo` and `hi` its 95 % interval."""
+
+    metric: str
+    unit: str
+    score: float
+    upper: float | str
+    lower_is_better: bool
+    lo: float | None = None
+    hi: float | None = None
+    method: str | None = None
+    about: str = ""
+
+
+def write(rows: list[Row], into: Path, results: Path) -> str:
+    """A file for each cell's row that counts: data/longctx-bench/ORG/MODEL/UUID.json, the same one
+    at each export. Rows without a figure are left out. Raises RequestError when none is left."""
+    written = 0
+    for row in query.counting(rows):
+        figures = [*_figures(row)]
+        if row["status"] != Status.OK or not figures:
+            continue
+        model = origin.model(row)
+        path = into / "data" / COLLECTION / model.id / f"{_uuid(row)}.json"
+        record = json.dumps(_record(row, model, figures), indent=1, ensure_ascii=False)
+        write_own(path, f"{record}\n".encode(), into)
+        written += 1
+    if not written:
+        raise RequestError(f"none of {len(rows)} rows has a score, a time or a memory to export")
+    return f"{into}: {written} records of {len(rows)} rows"
+
+
+def _uuid(row: Row) -> uuid.UUID:
+    """One of version 4, as the format asks for, that follows from the row."""
+    return uuid.UUID(bytes=hashlib.sha256(row["row_id"].encode()).digest()[:16], version=4)
+
+
+def _figures(row: Row) -> Iterator[_Figure]:
+    value = row["value"]
+    if value is not None and math.isfinite(value) and row["weights_kind"] != "random":
+        yield _Figure(
+            row["metric"] or "score", "points", value, 100.0, row["higher_is_better"] is False,
+            row["ci_lo"], row["ci_hi"], row["ci_method"], "the task's official metric",
+        )  # fmt: skip
+    if row["ratio"] is not None:
+        yield _Figure(
+            "latency_ratio", "ratio", row["ratio"], "Infinity", True,
+            row["ratio_ci_lo"], row["ratio_ci_hi"], row["ratio_ci_method"],
+            "time of one forward / that of exact attention, in pairs in one process",
+        )  # fmt: skip
+    if row["mem_ratio"] is not None:
+        yield _Figure("memory_ratio", "ratio", row["mem_ratio"], "Infinity", True,
+                      about="peak memory of one forward / that of exact attention")  # fmt: skip
+
+
+def _record(row: Row, model: origin.Model, figures: Sequence[_Figure]) -> dict[str, Any]:
+    now = f"{time.time():.0f}"
+    label = plugins.method_label(row["method"], row["method_params"])
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "evaluation_id": f"{row['task']}-{row['row_id'][:12]}/{model.id}/{now}",
+        "evaluation_timestamp": row["created_utc"],
+        "retrieved_timestamp": now,
+        "source_metadata": {
+            "source_name": COLLECTION,
+            "source_type": "evaluation_run",
+            "source_organization_name": "unknown",
+            "evaluator_relationship": "other",
+        },
+        "eval_library": {"name": COLLECTION, "version": importlib.metadata.version(COLLECTION)},
+        "model_info": {
+            "name": f"{row['model']} with {label}",
+            "id": model.id,
+            "inference_engine": _texts({"name": "torch", "version": row["torch"]}),
+            "additional_details": {
+                "deployment_type": "self_deployed",
+                "model_availability": "unknown" if model.id.startswith(origin.LOCAL)
+                else "open_weights",
+                **_texts({"revision": model.revision}),
+            },
+        },
+        "evaluation_results": [_result(row, figure) for figure in figures],
+    }  # fmt: skip
+
+
+def _result(row: Row, figure: _Figure) -> dict[str, Any]:
+    most_tokens = (origin.cell(row).get("task") or {}).get("max_new_tokens")
+    is_score = figure.unit == "points"
+    bounded = not is_score or 0 <= figure.score <= 100
+    return {
+        "evaluation_result_id": f"{row['row_id']}.{figure.metric}",
+        "evaluation_name": f"{_benchmark(row)}/{row['task']}",
+        "evaluation_timestamp": row["created_utc"],
+        "source_data": _source(row),
+        "metric_config": {
+            "evaluation_description": figure.about,
+            "metric_id": figure.metric if is_score else f"{COLLECTION}.{figure.metric}",
+            "metric_name": figure.metric,
+            "metric_unit": figure.unit,
+            "lower_is_better": figure.lower_is_better,
+            **({"score_type": "continuous", "min_score": 0.0, "max_score": figure.upper}
+               if bounded else {}),
+        },
+        "score_details": {"score": figure.score, **_uncertainty(row, figure)},
+        "generation_config": {
+            **({"generation_args": {"max_tokens": most_tokens}}
+               if is_score and most_tokens else {}),
+            "additional_details": _texts({name: value_of(row, name) for name in DETAILS}),
+        },
+    }  # fmt: skip
+
+
+def _benchmark(row: Row) -> str:
+    """Rows that are shipped with the project are never called the benchmark's."""
+    return COLLECTION if row["data_source"] == "embedded" else row["benchmark"]
+
+
+def _uncertainty(row: Row, figure: _Figure) -> dict[str, Any]:
+    """The interval, which the format wants finite, and of a score the number of samples."""
+    found: dict[str, Any] = {}
+    lo, hi = figure.lo, figure.hi
+    if lo is not None and hi is not None and math.isfinite(lo) and math.isfinite(hi):
+        found["confidence_interval"] = {
+            "lower": lo, "upper": hi, "confidence_level": 0.95, **_texts({"method": figure.method})
+        }  # fmt: skip
+    if figure.unit == "points" and row["n_scored"] is not None:
+        found["num_samples"] = row["n_scored"]
+    return {"uncertainty": found} if found else {}
+
+
+def _source(row: Row) -> dict[str, Any]:
+    details = _texts({name: row[name] for name in ("data_source", "split", "dataset_sha256")})
+    if dataset := origin.dataset(row):
+        return {
+            "dataset_name": row["task"], "source_type": "hf_dataset", "hf_repo": dataset.repo,
+            "hf_split": row["split"],
+            "additional_details": details | _texts({"revision": dataset.revision}),
+        }  # fmt: skip
+    shipped = " (rows shipped with longctx-bench)" if row["data_source"] == "embedded" else ""
+    return {
+        "dataset_name": f"{row['task']}{shipped}", "source_type": "other",
+        "additional_details": details,
+    }  # fmt: skip
+
+
+def _texts(values: dict[str, Any]) -> dict[str, str]:
+    """As the format wants further details: text, without what is unknown."""
+    return {name: str(value) for name, value in values.items() if value is not None}

@@ -1,0 +1,43 @@
+"""Scores over seeds: the mean and the spread of rows that differ in their seed alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import fmean, stdev
+from typing import Any
+
+from bench.rows.columns import Row, value_of
+from bench.rows.query import counting
+from bench.status import Status
+
+SAME = (
+    "method", "method_params", "task", "split", "data_source", "model", "weights_kind", "length",
+    "batch", "dtype", "device", "threads", "n_samples_planned", "measure", "metric", "question",
+    "turns", "method_version", "task_version", "metric_version", "recipe", "recipe_params",
+)  # fmt: skip
+"""What rows of several seeds share. A seed draws the rows, the weights and their training."""
+COLUMNS = (*SAME, "seeds", "mean", "sd", "lowest", "highest", "seeds_at_chance")
+
+
+def over_seeds(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """A record with COLUMNS for each score, of the newest row of each seed. `sd` is the standard
+    deviation of one seed's score, None where there is one seed."""
+    groups: dict[tuple[Any, ...], dict[int, Row]] = {}
+    for row in counting(rows):
+        if row["status"] == Status.OK and row["value"] is not None:
+            key = tuple(value_of(row, name) for name in SAME)
+            groups.setdefault(key, {})[row["seed"]] = row
+    return [_record(key, by_seed) for key, by_seed in groups.items()]
+
+
+def _record(key: tuple[Any, ...], by_seed: dict[int, Row]) -> dict[str, Any]:
+    scores = [row["value"] or 0.0 for row in by_seed.values()]
+    return {
+        **dict(zip(SAME, key, strict=True)),
+        "seeds": " ".join(map(str, sorted(by_seed))),
+        "mean": fmean(scores),
+        "sd": stdev(scores) if len(scores) > 1 else None,
+        "lowest": min(scores),
+        "highest": max(scores),
+        "seeds_at_chance": sum(bool(row["at_chance"]) for row in by_seed.values()),
+    }

@@ -1,0 +1,165 @@
+"""The two arms of a row's quality: with which weights each was measured, and their training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from bench.request.cell import Cell, data_of
+from bench.request.schema import BASELINE, uses_adapted
+from bench.rows.columns import Row
+from bench.statistics.paired import SCALE
+from bench.status import QualityComparison, QualityVerdict, Verdict, WeightsProtocol
+from tasks import base
+from tasks.base import DataError, Task
+from tasks.metrics import chance
+
+NOT_RECORDED = "not recorded"
+UNKNOWN_WEIGHTS = f"weights {NOT_RECORDED}"
+
+
+def compared(own: str | None, other: str | None) -> QualityComparison | None:
+    """How scores of weights with these hashes compare; None where one isn't known."""
+    if own is None or other is None:
+        return None
+    same = own == other
+    return QualityComparison.SAME_WEIGHTS if same else QualityComparison.TRAINED_EACH
+
+
+def comparison(row: Mapping[str, Any]) -> QualityComparison | None:
+    """How a row's score compares with vanilla's. Of an older row it follows from its cell; None:
+    not recorded, or there is no score of vanilla."""
+    stored = row.get("quality_comparison")
+    if stored is not None or row.get("base_value") is None or not row.get("cell"):
+        return stored and QualityComparison(stored)
+    cell = json.loads(row["cell"])
+    method, recipe = cell["method"]["name"], cell.get("recipe")
+    if recipe:
+        trained = cell.get("protocol") != WeightsProtocol.SWAP
+    else:
+        adapted = cell["model"].get("adapted") or {}
+        uses = uses_adapted(cell.get("protocol"), recipe)
+        trained = uses and adapted.get(method) != adapted.get(BASELINE)
+    return QualityComparison.TRAINED_EACH if trained else QualityComparison.SAME_WEIGHTS
+
+
+def comparison_text(row: Mapping[str, Any]) -> str:
+    """The word shown with each difference of a row's score from vanilla's; empty where
+    there is none."""
+    if row.get("base_value") is None:
+        return ""
+    return comparison(row) or UNKNOWN_WEIGHTS
+
+
+def training_text(training: str | None) -> str:
+    """A column of training as text: 'from t5, 1.6 h, answers'."""
+    record = json.loads(training or "{}")
+    parts = (record.get("from") and f"from {record['from']}", _amount(record))
+    return ", ".join(filter(None, (*parts, record.get("supervision")))) or NOT_RECORDED
+
+
+def training_amount(training: str | None) -> str:
+    """Length of the training in a column of training: '200 steps, 1.2 min'."""
+    return _amount(json.loads(training or "{}")) or NOT_RECORDED
+
+
+def _amount(record: Mapping[str, Any]) -> str:
+    steps, hours = record.get("steps"), record.get("hours")
+    times = None if hours is None else f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"
+    return ", ".join(filter(None, (None if steps is None else f"{steps:,} steps", times)))
+
+
+# The best constant answer, chosen on rows that the cell isn't scored on.
+
+OTHERS = 64
+FEWEST = 16
+"""With fewer rows the best constant answer is a poor estimate for other rows."""
+TRAINING = "train"
+
+
+def columns(cell: Cell, task: Task, scored: Sequence[base.Row], low: float | None) -> Row:
+    """The columns of chance level; `low` is the lower end of the score's interval."""
+    others = other_rows(cell, task, scored)
+    if len(others) < FEWEST:
+        found = f"the data have {len(others)} other rows"
+        reason = f"it is chosen on {FEWEST} rows that aren't scored, and {found}"
+        return {"chance": None, "chance_reason": reason, "at_chance": None}
+    level = chance.chance(task, scored, others)
+    at_chance = None if low is None else low <= level
+    return {"chance": level, "chance_reason": None, "at_chance": at_chance}
+
+
+def other_rows(cell: Cell, task: Task, scored: Sequence[base.Row]) -> Sequence[base.Row]:
+    """Up to OTHERS rows that the cell doesn't have: those after its own in their split, else the
+    first of the training split. Fewer than FEWEST where the data have no more."""
+    data = data_of(vars(cell))
+    later = _rows(cell, task, data, len(scored) + OTHERS)[len(scored) :]
+    if len(later) >= FEWEST or data.split == TRAINING:
+        return later
+    return _rows(cell, task, replace(data, split=TRAINING), OTHERS) or later
+
+
+def _rows(cell: Cell, task: Task, data: base.Data, n: int) -> Sequence[base.Row]:
+    """Empty where the data have no such split."""
+    try:
+        return task.load(data, n, cell.length, cell.seed).rows
+    except DataError:
+        return ()
+
+
+# Whether a method keeps vanilla's quality: what a row's two scores and their difference say.
+
+KEPT_SHARE = 0.99
+"""Share of vanilla's score that MLPerf Inference requires in its closed division."""
+CEILING_POINTS = 1.0
+
+
+def quality_verdict(row: Mapping[str, Any]) -> QualityVerdict | None:
+    """Verdict by the interval of the difference from vanilla; None if there is no interval.
+
+    Where vanilla's own score isn't clearly above that of one constant answer, or within a point of
+    the best possible, the rows can't tell methods apart, unless the difference is significant.
+    """
+    base, lo, hi = (row.get(n) for n in ("base_value", "value_diff_ci_lo", "value_diff_ci_hi"))
+    if base is None or lo is None or hi is None:
+        return None
+    upwards = row.get("higher_is_better") is not False
+    lo, hi = (lo, hi) if upwards else (-hi, -lo)
+    if vanilla_at_chance(row):
+        return QualityVerdict.HIGHER if lo > 0 else QualityVerdict.UNTELLABLE
+    kept = lo >= -(1 - KEPT_SHARE) * abs(base)
+    if not kept and hi < 0:
+        return QualityVerdict.LOWER
+    if upwards and base >= SCALE - CEILING_POINTS:
+        return QualityVerdict.UNTELLABLE
+    if kept:
+        return QualityVerdict.HIGHER if lo > 0 else QualityVerdict.KEPT
+    return QualityVerdict.UNDECIDED
+
+
+def keeps_quality(row: Mapping[str, Any]) -> bool:
+    """Whether a row's score is at least KEPT_SHARE of vanilla's, or its interval shows that it is.
+    Not where no score was measured, or vanilla's isn't clearly above chance."""
+    value, base = row.get("value"), row.get("base_value")
+    if value is None or base is None or vanilla_at_chance(row):
+        return False
+    if quality_verdict(row) in (QualityVerdict.KEPT, QualityVerdict.HIGHER):
+        return True
+    upwards = row.get("higher_is_better") is not False
+    return bool(value >= KEPT_SHARE * base if upwards else value <= base / KEPT_SHARE)
+
+
+def faster_as_good(row: Mapping[str, Any]) -> bool:
+    """Whether a row's speed-up counts: faster than vanilla, at vanilla's quality."""
+    return row.get("verdict") == Verdict.FASTER and keeps_quality(row)
+
+
+def vanilla_at_chance(row: Mapping[str, Any]) -> bool:
+    """Whether vanilla's score, in its own row or in another method's, isn't clearly above chance.
+    Such rows are not ranked."""
+    if row.get("method") == BASELINE:
+        return bool(row.get("at_chance"))
+    chance, low = row.get("chance"), row.get("base_ci_lo")
+    return chance is not None and low is not None and low <= chance

@@ -1,0 +1,203 @@
+"""Which rows are meant: by id, by folder, or by words such as 'method=vcc,length=4096'."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bench.errors import RequestError, unknown
+from bench.rows.columns import COLUMNS, SCHEMA_VERSION, Column, Row, value_of
+from bench.rows.shards import column_named, schema_version, write_whole
+from bench.rows.store import LIGHT, PREDICTIONS, Store
+from bench.status import Status
+
+AnyRow = TypeVar("AnyRow", bound=Mapping[str, Any])
+"""A Row, or one with more than the stored columns."""
+
+ALIASES = {"n": "n_samples_planned", "data": "data_source", "weights": "weights_kind",
+           "budget": "method.budget"}  # fmt: skip
+"""Words of a request whose column, or method's parameter, has a longer name."""
+PREFIXES = ("row_id", "cell_key")
+"""Columns that match by their first letters, in addition to every …sha256."""
+MOST_NAMED = 200
+"""An error lists what a column holds up to that many values."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The rows that one argument stands for, and a line for each file that couldn't be read.
+    `named` is the filter's values by column; `one` is true when the argument was a row's id."""
+
+    text: str
+    folder: Path
+    rows: list[Row]
+    warnings: list[str]
+    named: Mapping[str, list[str]] = field(default_factory=dict)
+    one: bool = False
+
+
+def side(text: str, results: Path) -> Selection:
+    """What an argument of `bench compare` stands for: a folder (or file) of rows, a filter over
+    `results`, or a row's id, also as FOLDER/ID. Raises RequestError when it stands for nothing."""
+    path = Path(text).expanduser()
+    if path.exists():
+        selection = Selection(text, path, *select([], path))
+    elif "=" in text:
+        selection = Selection(text, results, *select([text], results), named([text]))
+    else:
+        inside = path.parent.name and path.parent.is_dir()
+        folder, start = (path.parent, path.name) if inside else (results, text)
+        selection = Selection(text, folder, *select([start], folder), one=True)
+        if len(ids := {row["row_id"] for row in selection.rows}) > 1:
+            some = ", ".join(sorted(ids)[:4])
+            raise RequestError(f"'{start}' begins the ids of {len(ids)} rows: {some}; give more")
+    if selection.rows:
+        return selection
+    if selection.one:
+        raise RequestError(
+            f"'{text}' is no folder, no filter such as method=vcc,length=4096, and begins no "
+            f"row's id in {selection.folder}; bench results lists rows"
+        )
+    raise RequestError(f"no row in {selection.folder} fits '{text}'; bench results lists rows")
+
+
+def select(
+    words: Iterable[str], folder: Path, columns: Sequence[str] = LIGHT
+) -> tuple[list[Row], list[str]]:
+    """Rows of a folder that fit the words, oldest first, and a line for each file set aside.
+
+    A word is NAME=VALUE or NAME=VALUE,VALUE (a column, or method.PARAMETER), or the first letters
+    of a row's id. Raises RequestError for a folder that isn't there, an unknown name, and a value
+    that no row has.
+    """
+    if not folder.exists():
+        raise RequestError(f"no folder {folder}; rows are made by bench run")
+    store = Store(folder)
+    stored: list[Row] = store.rows(columns).to_pylist()
+    rows = oldest_first(stored)
+    for name, values in named(words).items():
+        fits = _test(name, values)
+        rows = [row for row in rows if fits(row)]
+        if stored and not rows and name in COLUMNS and name not in PREFIXES:
+            present = {str(value_of(row, name)) for row in stored}
+            if len(present) <= MOST_NAMED and not any(map(fits, stored)):
+                raise unknown(f"{name} in {folder}", ",".join(values), present)
+    return rows, store.warnings
+
+
+def named(words: Iterable[str]) -> dict[str, list[str]]:
+    """Column → accepted values, from words such as 'method=vcc,length=1024,4096'."""
+    accepted: dict[str, list[str]] = {}
+    for word in words:
+        name = "row_id"
+        for part in word.split(","):
+            left, equals, value = part.partition("=")
+            if equals:
+                name = ALIASES.get(left.strip(), left.strip())
+                _check(name)
+            accepted.setdefault(name, []).append((value if equals else left).strip())
+    return accepted
+
+
+def _check(name: str) -> None:
+    if name.startswith("method."):
+        return
+    try:
+        column = column_named(name)
+    except ValueError as error:
+        raise RequestError(str(error)) from error
+    if column.type.startswith("list") or column.type == "json":
+        hint = "; a method's parameter is method.NAME=VALUE" if name == "method_params" else ""
+        raise RequestError(f"rows can't be chosen by '{name}': it holds {column.type}{hint}")
+
+
+def _test(name: str, values: Sequence[str]) -> Callable[[Row], bool]:
+    if name.startswith("method."):
+        return lambda row: _parameter(row, name.partition(".")[2]) in values
+    if name in PREFIXES or name.endswith("sha256"):
+        return lambda row: (value_of(row, name) or "").startswith(tuple(values))
+    wanted = [_value(COLUMNS[name], value) for value in values]
+    return lambda row: value_of(row, name) in wanted
+
+
+def _parameter(row: Row, name: str) -> str | None:
+    parameters = json.loads(row["method_params"] or "{}")
+    if name not in parameters:
+        return None
+    value = parameters[name]
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _value(column: Column, text: str) -> Any:
+    if text == "null":
+        return None
+    if column.values and text not in column.values:
+        raise unknown(column.name, text, column.values)
+    accepted: dict[str, Callable[[str], Any]] = {
+        "int64": int,
+        "float64": float,
+        "bool": {"true": True, "false": False}.__getitem__,
+    }
+    try:
+        return accepted.get(column.type, str)(text)
+    except (ValueError, KeyError) as error:
+        raise RequestError(f"{column.name}={text}: this column holds {column.type}") from error
+
+
+def oldest_first(rows: Iterable[AnyRow]) -> list[AnyRow]:
+    """Rows by the time at which they were stored. The attempts of a cell on a host are in their
+    order, whatever its clock said: each is as new as the newest before it, if not newer."""
+    newest: dict[tuple[Any, Any], str] = {}
+    timed: list[tuple[str, AnyRow]] = []
+    for row in sorted(rows, key=lambda row: (row.get("attempt") or 1, row["created_utc"] or "")):
+        cell = row["cell_key"], row.get("host_id")
+        newest[cell] = max(newest.get(cell, ""), row["created_utc"] or "")
+        timed.append((newest[cell], row))
+    return [row for _, row in sorted(timed, key=lambda each: each[0])]
+
+
+def best(rows: Iterable[AnyRow]) -> AnyRow:
+    """The row that counts of several of one cell: an ok one before any other, then the newest."""
+    newest_first = oldest_first(rows)[::-1]
+    return max(newest_first, key=lambda row: row["status"] == Status.OK)
+
+
+def counting(rows: Iterable[AnyRow]) -> list[AnyRow]:
+    """The row that counts of each cell on each host."""
+    cells: dict[tuple[Any, Any], list[AnyRow]] = {}
+    for row in rows:
+        cells.setdefault((row["cell_key"], row.get("host_id")), []).append(row)
+    return [best(group) for group in cells.values()]
+
+
+def versions(folder: Path) -> dict[int, tuple[int, int]]:
+    """Schema version → (files, rows) of the files that are ours and whole."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    counts: dict[int, tuple[int, int]] = {}
+    for path in Store(folder).shards():
+        try:
+            metadata = pq.read_metadata(path)
+        except (pa.ArrowException, OSError, ValueError):
+            continue
+        version = schema_version(metadata.metadata)
+        if version is not None and version <= SCHEMA_VERSION:
+            files, rows = counts.get(version, (0, 0))
+            counts[version] = (files + 1, rows + metadata.num_rows)
+    return dict(sorted(counts.items()))
+
+
+def copy_predictions(source: Path, target: Path) -> int:
+    """Copy the shards of predictions that `target` lacks, and give their number. Rows are merged
+    without them, but only with them can samples be paired and scored again."""
+    copied = 0
+    for path in sorted((source / PREDICTIONS).glob("*/part-*.jsonl")):
+        into = target / PREDICTIONS / path.parent.name / path.name
+        if not into.exists():
+            write_whole(into, path.read_bytes())
+            copied += 1
+    return copied

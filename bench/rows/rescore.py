@@ -1,0 +1,153 @@
+"""Scores from stored predictions: for a repaired metric, and for pairing two rows' samples."""
+
+from __future__ import annotations
+
+import functools
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from bench.errors import RequestError, errors_of
+from bench.request import questions
+from bench.request.cell import Cell, data_of, task_of
+from bench.rows import derived_columns
+from bench.rows.columns import Row
+from bench.rows.predictions import Predictions
+from bench.rows.scoring import scored
+from bench.rows.shards import utc_now
+from bench.rows.store import PREDICTIONS
+
+
+class ScoreError(RuntimeError):
+    """A row can't be scored again; the message is one line with the reason."""
+
+
+class OtherPredictions(ScoreError):
+    """The stored predictions aren't those that the row was scored from."""
+
+
+@dataclass(frozen=True)
+class StoredCell(Cell):
+    """A cell whose predictions, and then vanilla's, are stored under `keys`, as a row names them: a
+    key computed now would change with the code."""
+
+    keys: tuple[str, ...] = ()
+
+    @cached_property
+    def prediction_key(self) -> str:
+        return self.keys[0]
+
+    def baseline(self) -> Cell:
+        return replace(self, keys=self.keys[1:])
+
+
+def metric_version(row: Mapping[str, Any]) -> str:
+    """The version that the row's metric has now. Raises ScoreError."""
+    return str(_task(_part(row, "task")).metric_version)
+
+
+def rescored(row: Row, results: Path) -> Row:
+    """A new row: this one with its `quality`, all else as it was measured. Raises ScoreError."""
+    new: Row = {"row_id": uuid.uuid4().hex, "created_utc": utc_now().isoformat(timespec="seconds")}
+    return {**row, **quality(row, results), **new}
+
+
+def quality(row: Row, results: Path) -> Row:
+    """The quality columns of a row by today's metric.
+
+    Vanilla is rescored too where the row has its score. `results` holds the predictions. Raises
+    ScoreError when they or the task's rows are gone or have changed.
+    """
+    ids = [sample.id for sample in _samples(row)]
+    arms = ["", "base_"] if row["base_value"] is not None else [""]
+    keys = tuple(_folder(row, results, ids, arm).name for arm in arms)
+    cell = StoredCell(**json.loads(row["cell"] or "{}"), keys=keys)
+    try:
+        with errors_of(f"task {cell.task['name']}", cell.task["target"]):
+            return derived_columns.quality(cell, results, paired=len(arms) > 1)
+    except RequestError as error:
+        raise ScoreError(str(error)) from error
+
+
+def scores(row: Mapping[str, Any], results: Path) -> dict[Any, float]:
+    """Sample → score by the current metric. A sample is a whole row of the task, so that two
+    texts under one id are never paired. Raises ScoreError."""
+    samples = _samples(row)
+    folder = _folder(row, results, [sample.id for sample in samples], "")
+    done = Predictions(folder.parent, folder.name).done()
+    answers = [done[sample.id]["prediction"] for sample in samples]
+    references = [sample.references for sample in samples]
+    try:
+        _, each = scored(_task(_part(row, "task")), answers, references)
+    except RequestError as error:
+        raise ScoreError(str(error)) from error
+    return dict(zip(samples, each, strict=True))
+
+
+def _part(row: Mapping[str, Any], name: str) -> str:
+    if not row["cell"]:
+        raise ScoreError("the row doesn't hold its cell: it was stored by an older version")
+    return json.dumps(json.loads(row["cell"])[name], sort_keys=True)
+
+
+def _samples(row: Mapping[str, Any]) -> list[Any]:
+    shape = json.loads(_part(row, "n")), row["length"], row["seed"], row.get("turns") or 1
+    skip = json.loads(row["cell"]).get("skip_unanswerable", False)
+    return _loaded(_part(row, "task"), _part(row, "data"), *shape, skip)
+
+
+@functools.cache
+def _task(text: str) -> Any:
+    try:
+        return task_of(json.loads(text))
+    except RequestError as error:
+        raise ScoreError(str(error)) from error
+
+
+@functools.lru_cache(maxsize=8)
+def _loaded(
+    task: str, data: str, n: int | None, length: int, seed: int, turns: int, skip: bool
+) -> list[Any]:
+    from tasks.base import DataError
+
+    source = json.loads(data)
+    try:
+        rows = data_of({"data": source, "skip_unanswerable": skip})
+        loaded = questions.asking(_task(task), turns).load(rows, n, length, seed)
+    except DataError as error:
+        raise ScoreError(str(error)) from error
+    if loaded.sha256 != source["sha256"]:
+        raise ScoreError(f"the {source['source']} rows of the task are not those it was run on")
+    return list(questions.asked(loaded.rows, turns))
+
+
+def _folder(row: Mapping[str, Any], results: Path, ids: list[str], arm: str) -> Path:
+    """The folder of the predictions with the row's hash: the one that the row names; vanilla's,
+    which it doesn't name, is searched for."""
+    wanted = row[f"{arm}predictions_sha256"]
+    path = Path(row["predictions_path"] or PREDICTIONS)
+    if path.is_absolute() or ".." in path.parts:
+        raise OtherPredictions(f"predictions_path '{path}' leads out of the folder")
+    stored = results / path
+    folders = sorted((results / PREDICTIONS).glob("*")) if arm else [stored]
+    for folder in filter(Path.is_dir, folders):
+        if wanted and _sha256(folder, frozenset(ids), folder.stat().st_mtime_ns) == wanted:
+            return folder
+    if arm:
+        raise ScoreError(f"vanilla's predictions are missing in {results / PREDICTIONS}")
+    predictions = Predictions(stored.parent, stored.name)
+    predictions.done()
+    if not stored.is_dir():
+        raise ScoreError(f"its predictions are missing: {stored}")
+    text = f"its predictions are no longer those of the row: {stored}"
+    raise OtherPredictions("; ".join([text, *predictions.warnings]))
+
+
+@functools.cache
+def _sha256(folder: Path, ids: frozenset[str], changed_ns: int) -> str:
+    """Cached, since many rows search the same folders; `changed_ns` invalidates a changed one."""
+    return Predictions(folder.parent, folder.name).sha256(ids)

@@ -1,0 +1,294 @@
+"""One parquet shard: what may be written into it, and how any version of it is read again."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+from collections.abc import Callable, Collection, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NamedTuple
+
+from bench.errors import RunError
+from bench.rows import columns
+from bench.rows.columns import COLUMNS, Column, arrow_schema
+
+VERSION_KEY = b"longctx_bench_schema"
+VERSION_DIGITS = 9
+KEY_LETTERS = 16
+SINGLE = re.compile(rf"rows-\d{{8}}T\d+Z-[0-9a-f]{{8}}-([0-9a-f]{{{KEY_LETTERS}}})\.parquet")
+NEEDED = ("row_id", "cell_key", "status")
+LEFTOVER = re.compile(r"\.([0-9a-f]{64}\.lock|(rows|part)-.*\.tmp)")
+"""What a killed process may leave: the lock of a cell, a shard that it was writing."""
+ROW_GROUP = 5_000
+"""Rows that are read together: few enough that one row is cheap, many enough that all are."""
+
+MIGRATIONS: dict[int, Callable[[Any], Any]] = {}
+"""Version → what turns its table into the next version's. New columns need no entry: they are null.
+An entry renames or converts what changed its name or meaning."""
+
+
+class StoreError(RunError):
+    """Rows could not be written: one line with the folder and the system's reason."""
+
+
+class Problem(NamedTuple):
+    """A file that was set aside, and why. `kind` is torn (ours, damaged), foreign (not ours), newer
+    (of a later schema), unreadable (the system refused), leftover (a killed writer's), or
+    duplicate (rows that are also in an earlier file)."""
+
+    path: Path
+    kind: Literal["torn", "foreign", "newer", "unreadable", "leftover", "duplicate"]
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.kind}: {self.detail}"
+
+
+class ShardError(Exception):
+    """A shard that can't be read; `problem` is the reason."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+def column_named(name: str) -> Column:
+    """The column, or a ValueError with the nearest right name."""
+    if name in COLUMNS:
+        return COLUMNS[name]
+    import difflib
+
+    near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.5)
+    hint = f" Did you mean '{near[0]}'?" if near else " bench/rows/columns.py lists them."
+    raise ValueError(f"unknown column '{name}'.{hint}")
+
+
+def checked_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with its id, time and schema version, every value of its column's type.
+
+    JSON columns take the object itself or its text. Raises ValueError naming the column.
+    """
+    checked = {name: _checked(column_named(name), value) for name, value in row.items()}
+    checked["row_id"] = checked.get("row_id") or os.urandom(16).hex()
+    for name in NEEDED:
+        if not checked.get(name):
+            raise ValueError(f"a row needs column '{name}'")
+    checked["created_utc"] = checked.get("created_utc") or utc_now().isoformat()
+    checked["schema_version"] = columns.SCHEMA_VERSION
+    return checked
+
+
+def _checked(column: Column, value: Any) -> Any:
+    if value is None:
+        return None
+    if type(value).__module__ == "numpy":
+        value = value.tolist()
+    if column.type == "json":
+        return _json(column, value)
+    right = {
+        "int64": _is_int(value),
+        "float64": _is_int(value) or isinstance(value, float),
+        "bool": isinstance(value, bool),
+        "string": isinstance(value, str),
+        "list<int64>": isinstance(value, (list, tuple)) and all(_is_int(item) for item in value),
+    }
+    if not right[column.type]:
+        given = f"{type(value).__name__} {value!r:.60}"
+        raise ValueError(f"column '{column.name}' takes {column.type}, got {given}")
+    if column.values and value not in column.values:
+        accepted = ", ".join(column.values)
+        raise ValueError(f"column '{column.name}' takes one of {accepted}; got '{value}'")
+    return value
+
+
+def _is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+
+
+def _json(column: Column, value: Any) -> str:
+    try:
+        if isinstance(value, str):
+            json.loads(value)
+            return value
+        return json.dumps(value, sort_keys=True)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"column '{column.name}' takes JSON: {error}") from error
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+def unique_name(stem: str, suffix: str) -> str:
+    """A name that no other writer picks, and that sorts by time."""
+    return f"{stem}-{utc_now():%Y%m%dT%H%M%S%fZ}-{os.urandom(4).hex()}{suffix}"
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a new file so that it is whole or absent at any time, and survives a power cut.
+
+    Raises StoreError when the system refuses; nothing is left behind then.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(temporary) as file:
+            try:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(temporary, path)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StoreError(f"cannot write to {path.parent}: {reason}") from error
+    _sync_folder(path.parent)
+
+
+def _locked(path: Path) -> BinaryIO:
+    """A new file, locked as long as it is open: `remove_leftovers` leaves it."""
+    while True:
+        file = open(path, "xb")  # noqa: SIM115 - the caller closes it
+        with contextlib.suppress(OSError):  # a file system without locks, where nothing is removed
+            fcntl.flock(file, fcntl.LOCK_EX)
+        if path.exists():
+            return file
+        file.close()  # removed before it was locked
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove the locks and the temporary files of killed processes from a folder: those that no
+    process holds. What the system refuses stays."""
+    for path in filter(lambda path: LEFTOVER.fullmatch(path.name), folder.glob(".*")):
+        with contextlib.suppress(OSError), path.open("r+b") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                path.unlink()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name itself survive a power cut, where the file system can."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def write_shard(folder: Path, table: Any) -> Path:
+    """Store a table of all columns as one new shard. Raises StoreError.
+
+    The name of a single row's shard ends in its cell's key, so that a search for another cell
+    needn't open it: a sweep on a cluster writes thousands, and each of its jobs looks.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    version = {VERSION_KEY: str(columns.SCHEMA_VERSION).encode()}
+    sink = pa.BufferOutputStream()
+    pq.write_table(
+        table.replace_schema_metadata(version),
+        sink,
+        compression="snappy",  # on shards of one row, zstd reads two times slower
+        row_group_size=ROW_GROUP,
+        write_page_checksum=True,
+    )
+    of = f"-{table['cell_key'][0].as_py()[:KEY_LETTERS]}" if table.num_rows == 1 else ""
+    path = folder / unique_name("rows", f"{of}.parquet")
+    write_whole(path, sink.getvalue().to_pybytes())
+    return path
+
+
+def may_hold(path: Path, cell_key: str) -> bool:
+    """Whether a row of this cell can lie in the shard, by its name."""
+    named = SINGLE.fullmatch(path.name)
+    return named is None or named[1] == cell_key[:KEY_LETTERS]
+
+
+def read_shard(path: Path, names: Collection[str], row: int | None = None) -> Any:
+    """Columns `names` of a shard as a table of today's schema; with `row`, only that row number.
+
+    Raises ShardError for a file that is damaged, not ours, or of a newer schema.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            stored = file.schema_arrow
+            version = _version(path, stored.metadata)
+            if version == columns.SCHEMA_VERSION:
+                present = set(stored.names).intersection(names)
+                return _complete(_read(file, list(present), row), names)
+            table = _read(file, None, row)
+        for old in range(version, columns.SCHEMA_VERSION):
+            table = MIGRATIONS[old](table) if old in MIGRATIONS else table
+        return _complete(table, names)
+    except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+        raise ShardError(_damage(path, error)) from error
+
+
+def schema_version(metadata: Mapping[bytes, bytes] | None) -> int | None:
+    """The schema of a file's rows by its metadata; None for a file that isn't ours."""
+    stamp = (metadata or {}).get(VERSION_KEY, b"")
+    # Python refuses to read numbers of some thousand digits.
+    return int(stamp) if stamp.isdigit() and len(stamp) <= VERSION_DIGITS else None
+
+
+def _version(path: Path, metadata: Mapping[bytes, bytes] | None) -> int:
+    version = schema_version(metadata)
+    if version is None:
+        raise ShardError(Problem(path, "foreign", "not a file of rows"))
+    if version > columns.SCHEMA_VERSION:
+        detail = f"schema {version}, this version reads up to {columns.SCHEMA_VERSION}; update"
+        raise ShardError(Problem(path, "newer", f"{detail} longctx-bench to read it"))
+    return version
+
+
+def _read(file: Any, names: list[str] | None, row: int | None) -> Any:
+    if row is None:
+        several = file.metadata.num_rows > ROW_GROUP  # threads slow small files down
+        return file.read(columns=names, use_threads=several)
+    group = 0
+    while row >= (size := file.metadata.row_group(group).num_rows):
+        row, group = row - size, group + 1
+    return file.read_row_group(group, columns=names, use_threads=False).slice(row, 1)
+
+
+def _complete(table: Any, names: Collection[str]) -> Any:
+    """`table` with exactly the columns `names`; those it lacks are null."""
+    import pyarrow as pa
+
+    has = set(table.column_names)
+    present = table.select([name for name in names if name in has])
+    _check_stored(present)
+    return pa.concat_tables(
+        [pa.Table.from_batches([], schema=arrow_schema(names)), present], promote_options="default"
+    )
+
+
+def _check_stored(table: Any) -> None:
+    """Raises ValueError, pyarrow's or one naming the column, for a value that is never written."""
+    table.validate(full=True)  # also whether text is UTF-8
+    for name in table.column_names:
+        column, values = COLUMNS[name], table[name]
+        if name in NEEDED and values.null_count:
+            raise ValueError(f"a row needs column '{name}'")
+        if column.values or column.type == "json":
+            for value in values.unique().to_pylist():
+                _checked(column, value)
+
+
+def _damage(path: Path, error: Exception) -> Problem:
+    if isinstance(error, OSError) and error.errno is not None:
+        return Problem(path, "unreadable", error.strerror or str(error))
+    reason = str(error).splitlines()[0]
+    # Only a name that we give can be a torn shard of ours; any other file is someone else's.
+    return Problem(path, "torn" if path.name.startswith("rows-") else "foreign", reason)

@@ -1,0 +1,246 @@
+"""Rows in append-only parquet shards.
+
+A shard is written under a temporary name, synced, and renamed, so that it is whole or absent
+even if its writer is killed, and any number of processes may append to one folder. No row is ever
+changed. Rows come in the order of their shards' names, which begin with the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.rows.columns import COLUMNS, Row, arrow_schema
+from bench.rows.shards import (
+    Problem,
+    ShardError,
+    StoreError,
+    checked_row,
+    column_named,
+    may_hold,
+    read_shard,
+    write_shard,
+)
+
+LIGHT = [name for name, column in COLUMNS.items() if not column.type.startswith("list")]
+PREDICTIONS = "predictions"
+"""A folder of this name holds no rows, and too many files to search for each cell."""
+LEFTOVER_S = 3600.0
+"""The writer of a temporary file older than this is dead."""
+
+
+class _Place(NamedTuple):
+    """Where a row is stored; the greatest of a cell is the row to use."""
+
+    ok: bool
+    attempt: int
+    created_utc: str
+    path: Path
+    row: int
+
+
+class Store:
+    """The rows of a folder and its subfolders, or of one parquet file.
+
+    Reading never fails for one bad file: it is skipped and named in `warnings`, which belongs to
+    the last read. Each read sees what other processes have appended meanwhile.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self.problems: list[Problem] = []
+        self._places: dict[str, list[_Place]] = {}
+        self._indexed: set[Path] = set()
+
+    @property
+    def warnings(self) -> list[str]:
+        """One line for each file that the last read set aside."""
+        return [str(problem) for problem in self.problems]
+
+    def append(self, rows: Iterable[Mapping[str, Any]]) -> Path | None:
+        """Store `rows` as one new shard and give its path; None when there are no rows.
+
+        Columns that a row leaves out are null; `row_id` and `created_utc` are filled in.
+        Raises ValueError naming a column that is unknown or of a wrong type, and StoreError when
+        the folder can't be written; either way nothing is stored and earlier rows are untouched.
+        """
+        import pyarrow as pa
+
+        checked = [checked_row(row) for row in rows]
+        if not checked:
+            return None
+        return write_shard(self.folder, pa.Table.from_pylist(checked, schema=arrow_schema()))
+
+    def rows(
+        self, columns: Collection[str] | None = None, where: Mapping[str, Any] | None = None
+    ) -> Any:
+        """All rows as a `pyarrow.Table`, each row id once.
+
+        `columns` are the ones to read, in order (default: all). `where` maps a column to the value
+        it must have, or to a list of values of which it must have one; None means null.
+        Raises ValueError for an unknown column.
+        """
+        import pyarrow as pa
+
+        names = list(COLUMNS if columns is None else columns)
+        where = where or {}
+        wanted = list(dict.fromkeys([*names, *where, "row_id"]))
+        for name in wanted:
+            column_named(name)
+        tables = [_matching(table, where) for _, table in self._read(self.shards(), wanted)]
+        # Neither this nor _distinct makes an array from Python values: pyarrow would import pandas.
+        empty = pa.Table.from_batches([], schema=arrow_schema(wanted))
+        return _distinct(pa.concat_tables([empty, *tables])).select(names)
+
+    def find(self, cell_key: str) -> Row | None:
+        """The last attempt at a cell, an ok one before any other, without its lists of samples.
+        Of rows of one attempt it is the newest."""
+        self._update_index(cell_key)
+        for place in sorted(self._places.get(cell_key, ()), reverse=True):
+            try:
+                row: Row = read_shard(place.path, LIGHT, place.row).to_pylist()[0]
+                return row
+            except ShardError as error:
+                self.problems.append(error.problem)
+        return None
+
+    def last_attempt(self, cell_key: str) -> int:
+        """The number of the last attempt at a cell; 0 where there is none."""
+        self._update_index(cell_key)
+        return max((place.attempt for place in self._places.get(cell_key, ())), default=0)
+
+    def shards(self) -> list[Path]:
+        """The parquet files, oldest first; names that begin with a dot are passed over."""
+        if self.folder.is_file():
+            return [self.folder]
+        paths: list[Path] = []
+        for folder, inner, files in os.walk(self.folder):
+            inner[:] = [name for name in inner if name[0] != "." and name != PREDICTIONS]
+            paths += [Path(folder, f) for f in files if f[0] != "." and f.endswith(".parquet")]
+        return sorted(paths, key=lambda path: (path.name, path))
+
+    def _read(self, paths: Iterable[Path], names: list[str]) -> Iterator[tuple[Path, Any]]:
+        self.problems = []
+        for path in paths:
+            try:
+                yield path, read_shard(path, names)
+            except ShardError as error:
+                self.problems.append(error.problem)
+
+    def _update_index(self, cell_key: str) -> None:
+        """Read only new shards that may hold the cell: sweeps ask for each, and none changes."""
+        paths = self.shards()
+        if not self._indexed <= set(paths):
+            self._places, self._indexed = {}, set()
+        new = [p for p in paths if p not in self._indexed and may_hold(p, cell_key)]
+        for path, table in self._read(new, ["cell_key", "status", "attempt", "created_utc"]):
+            self._indexed.add(path)
+            values = (column.to_pylist() for column in table.columns)
+            for row, (key, status, attempt, created) in enumerate(zip(*values, strict=True)):
+                place = _Place(status == "ok", attempt or 1, created or "", path, row)
+                self._places.setdefault(key, []).append(place)
+
+
+def _matching(table: Any, where: Mapping[str, Any]) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name, value in where.items():
+        several = isinstance(value, Collection) and not isinstance(value, str)
+        kind = table.schema.field(name).type
+        try:
+            values = pa.array(list(value) if several else [value], kind)
+            table = table.filter(pc.is_in(table[name], value_set=values))
+        except pa.ArrowException as error:
+            raise ValueError(f"column '{name}' holds {kind}, it can't be {value!r}") from error
+    return table
+
+
+def _distinct(table: Any) -> Any:
+    """The first row of each row id."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pc.count_distinct(table["row_id"], mode="all").as_py() == table.num_rows:
+        return table
+    first: dict[Any, int] = {}
+    for i, row_id in enumerate(table["row_id"].to_pylist()):
+        first.setdefault(row_id, i)
+    return pa.concat_tables(table.slice(i, 1) for i in first.values()).combine_chunks()
+
+
+class Merged(NamedTuple):
+    """How many rows a merge added, how many were present already, and which files it skipped."""
+
+    added: int
+    present: int
+    warnings: list[str]
+
+
+def merge(sources: Iterable[str | Path], target: str | Path) -> Merged:
+    """Copy the rows of folders or files into `target`: one shard a source, each row id once.
+
+    Sources are left as they are, and merging twice adds nothing. Merging a folder of many small
+    shards into a new one gives the same rows in one, which reads much faster.
+    Raises StoreError when a source doesn't exist or the target can't be written.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    into = Store(target)
+    present = into.rows(["row_id"])["row_id"]
+    warnings = into.warnings
+    added = seen = 0
+    for source in sources:
+        if not Path(source).exists():
+            raise StoreError(f"cannot merge {source}: it does not exist")
+        store = Store(source)
+        rows = store.rows()
+        new = rows.filter(pc.invert(pc.is_in(rows["row_id"], value_set=present)))
+        if new.num_rows:
+            write_shard(into.folder, new)
+        warnings += store.warnings
+        added, seen = added + new.num_rows, seen + rows.num_rows - new.num_rows
+        present = pa.chunked_array([*present.chunks, *new["row_id"].chunks], pa.string())
+    return Merged(added, seen, warnings)
+
+
+def check(folder: str | Path, repair: bool = False) -> list[Problem]:
+    """Read every value of every shard and list what is wrong.
+
+    `repair` renames torn shards to `*.torn` and removes temporary files of killed writers. Foreign
+    files and those of newer versions are never touched, and duplicate rows are harmless.
+    Raises StoreError when a repair is refused.
+    """
+    store = Store(folder)
+    seen: set[str] = set()
+    duplicates = []
+    for path, table in store._read(store.shards(), list(COLUMNS)):
+        ids = set(table["row_id"].to_pylist())
+        if count := len(ids & seen) + table.num_rows - len(ids):
+            duplicates.append(Problem(path, "duplicate", f"{count} rows are stored twice"))
+        seen |= ids
+    problems = list(store.problems)
+    for path in store.folder.rglob(".*.tmp"):
+        with contextlib.suppress(FileNotFoundError):  # its writer has finished meanwhile
+            if time.time() - path.stat().st_mtime > LEFTOVER_S:
+                reason = "its writer was killed; no row depends on it"
+                problems.append(Problem(path, "leftover", reason))
+    for problem in problems if repair else ():
+        _repair(problem)
+    return [*problems, *duplicates]
+
+
+def _repair(problem: Problem) -> None:
+    path = problem.path
+    try:
+        if problem.kind == "torn":
+            path.rename(path.with_name(path.name + ".torn"))
+        elif problem.kind == "leftover":
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise StoreError(f"cannot repair {path}: {error.strerror}") from error

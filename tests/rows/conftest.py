@@ -1,0 +1,24 @@
+"""A store in a folder of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.rows.store import Store
+
+
+def row(key: str = "k", **more: Any) -> dict[str, Any]:
+    return {"cell_key": key, "status": "ok", "method": "vcc", **more}
+
+
+def ids(store: Store) -> list[str]:
+    found: list[str] = store.rows(["row_id"])["row_id"].to_pylist()
+    return found
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "rows")

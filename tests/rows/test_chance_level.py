@@ -1,0 +1,67 @@
+"""The best constant answer comes from rows that the cell isn't scored on."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+
+import pytest
+
+import bench
+from bench.rows import quality_verdicts
+from tests import made
+
+N = quality_verdicts.FEWEST
+
+
+def local(folder, **splits: int):
+    """A cell on the first 4 rows of its own data, with so many rows in each split."""
+    (folder / "scrolls").mkdir(exist_ok=True)
+    with zipfile.ZipFile(folder / "scrolls/qasper.zip", "w") as file:
+        for split, n in splits.items():
+            rows = (
+                {"id": f"{split}{i}", "pid": f"{split}{i}", "output": f"{split}{i}",
+                 "input": f"Who is {i}?\n\nThe document of row {i}."}
+                for i in range(n)
+            )  # fmt: skip
+            file.writestr(f"qasper/{split}.jsonl", "\n".join(map(json.dumps, rows)))
+    model = made.checkpoint(folder / "model")
+    words = (f"model={model}", "task=qasper", "data=local", f"data.dir={folder}", "n=4")
+    return bench.compose(*words, "method=vanilla", "length=64", "threads=1")
+
+
+def columns(cell):
+    task = cell.build_task()
+    rows = cell.rows().rows
+    others = [row.id for row in quality_verdicts.other_rows(cell, task, rows)]
+    return others, quality_verdicts.columns(cell, task, rows, 50.0)
+
+
+@pytest.mark.parametrize(
+    ("splits", "first", "count"),
+    [
+        ({"validation": N + 4, "train": N}, "validation4", N),
+        ({"validation": N + 3, "train": N + 1}, "train0", N + 1),
+    ],
+)
+def test_rows_after_its_own_are_taken_first_then_the_training_split(splits, first, count, tmp_path):
+    others, level = columns(local(tmp_path, **splits))
+    assert (others[0], len(others)) == (first, count)
+    assert level["chance"] == 0 and level["at_chance"] is False and level["chance_reason"] is None
+
+
+@pytest.mark.parametrize("splits", [{"validation": 7}, {"validation": 4, "train": 3}])
+def test_where_there_are_too_few_it_is_not_known(splits, tmp_path):
+    _, level = columns(local(tmp_path, **splits))
+    assert level["chance"] is level["at_chance"] is None
+    assert level["chance_reason"] == (
+        "it is chosen on 16 rows that aren't scored, and the data have 3 other rows"
+    )
+
+
+def test_embedded_rows_never_end():
+    cell = bench.compose("method=vanilla", "length=512", "n=3", "threads=1")
+    own = {row.id for row in cell.rows().rows}
+    others, level = columns(cell)
+    assert len(others) == quality_verdicts.OTHERS and not own & {*others}
+    assert 0 <= level["chance"] < 50

@@ -1,0 +1,117 @@
+"""The columns of decoding that follow from raw samples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from bench.execution import stages
+from bench.execution.cell_run import CellRun
+from bench.execution.supervisor import Outcome
+from bench.rows import derived_columns
+from bench.rows.columns import COLUMNS
+from bench.rows.derived_decoding import TPOT
+from bench.status import Status, Verdict
+from bench.terminal import row_table, rows_table
+from tests import made
+
+RAW = ("lat_samples_ns", "base_samples_ns", "aa_first_samples_ns", "aa_second_samples_ns",
+       "pair_process")  # fmt: skip
+
+
+def decoded(new_tokens: int = 64, first: float = 1.1, each: float = 0.5) -> dict:
+    """A row whose method takes `first` of vanilla's 100 ms to the first token, and `each` of
+    vanilla's 100 ms for each further one."""
+    steps = made.timing(each, seed=1)
+    samples = {name: steps[name] for name in RAW} | {"calls_per_sample": 8}
+    raw = made.full(new_tokens=new_tokens, batch=2, **made.timing(first))
+    cell = SimpleNamespace(method={"name": "snapkv"}, seed=0)
+    return derived_columns.derive(raw | {"decoding_samples": samples}, cell, None)
+
+
+def test_every_name_of_a_step_is_a_column():
+    assert set(TPOT.values()) <= COLUMNS.keys()
+
+
+def test_the_answer_is_the_first_token_and_the_others():
+    row = decoded()
+    assert "decoding_samples" not in row
+    assert row["ratio"] == pytest.approx(1.1, rel=0.01), "of the first token, as it was"
+    assert row["tpot_ratio"] == pytest.approx(0.5, rel=0.01)
+    assert row["tpot_verdict"] == Verdict.FASTER and row["tpot_n_processes"] == 4
+    assert row["steps_per_sample"] == 8 and len(row["tpot_samples_ns"]) == 40
+    assert row["answer_ns"] == row["lat_median_ns"] + 63 * row["tpot_ns"]
+    assert row["tokens_per_s"] == pytest.approx(2e9 / row["tpot_ns"])
+    whole = (1.1 + 63 * 0.5) / 64
+    assert row["answer_ratio"] == pytest.approx(whole, rel=0.01)
+    assert row["answer_ratio_ci_lo"] < whole < row["answer_ratio_ci_hi"]
+    assert row["answer_verdict"] == Verdict.FASTER
+
+
+def test_few_tokens_have_a_ratio_and_no_verdict():
+    row = decoded(new_tokens=16)
+    assert row["tpot_ratio"] == pytest.approx(0.5, rel=0.01)
+    assert row["tpot_verdict"] == row["answer_verdict"] == Verdict.UNDECIDED
+    assert row["tpot_reason"] == "16 new tokens are too few for a verdict, which takes 32"
+
+
+def test_a_row_is_checked_against_its_samples():
+    row = decoded()
+    assert not made.sample_faults(row)
+    [told] = made.sample_faults(row | {"tpot_verdict": "slower"})
+    assert told == "tpot_verdict is slower, by its samples of new tokens faster"
+    [told] = made.sample_faults(row | {"answer_ns": 1})
+    assert told.startswith("answer_ns is 1, by its samples of new tokens")
+    twin = {"tpot_engine_kernel": "native avx2", "tpot_ratio_same_engine": 0.5}
+    assert not made.sample_faults(row | twin), "the twin's samples aren't stored"
+    [told] = made.sample_faults(row | twin | {"tpot_engine_kernel": None})
+    assert told == "tpot_ratio_same_engine is 0.5, by its samples of new tokens None"
+
+
+def test_a_row_that_was_decoded_shows_it(capsys, snapshot):
+    kv = {"kv_bytes_held": 2 << 20, "base_kv_bytes_held": 8 << 20, "kv_held_ratio": 0.25,
+          "kv_bytes_read_per_token": 1 << 20, "base_kv_bytes_read_per_token": 8 << 20,
+          "kv_read_ratio": 0.125, "kv_entries": 512.0}  # fmt: skip
+    drift = {"decode_kl_mean": 0.2, "decode_kl_first_quarter": 0.1, "decode_kl_last_quarter": 0.4,
+             "decode_top1_agree": 0.9, "decode_top1_first_quarter": 1.0,
+             "decode_top1_last_quarter": 0.8}  # fmt: skip
+    named = {"method": "vcc", "row_id": "a" * 32, "cell_key": "key",
+             "created_utc": "2026-11-20T00:00:00+00:00"}  # fmt: skip
+    row = decoded() | kv | drift | named
+    row_table.show(row, Path("rows"))
+    rows_table.show([row])
+    snapshot("decoded_row", capsys.readouterr().out)
+    rows_table.show([made.full(**made.timing())])
+    assert "KV" not in capsys.readouterr().out
+
+
+def test_the_stage_keeps_samples_apart_from_fidelity(monkeypatch, tmp_path):
+    samples = {name: [1, 2] for name in stages.POOLED_SAMPLES[:-1]} | {"wall_samples_ns": None}
+    result = samples | {"pair_order": "MV", **dict.fromkeys(stages.PAGE_FAULTS, 1)}
+    requests = []
+
+    def child(self, module, handlers, **request):
+        requests.append((module, request))
+        first = {"fidelity": {"decode_kl_mean": 0.5}, "shares": [{"process": 1}], "tokens": [3]}
+        return Outcome(Status.OK, "decoding", result=result | ({} if "share" in request else first))
+
+    monkeypatch.setattr(CellRun, "child", child)
+    outcome, columns = stages.decoding(CellRun(None, tmp_path, 60))
+    assert outcome.status == Status.OK
+    first = {"kept": "all", "scored": None}
+    further = {**first, "share": {"process": 1}, "tokens": [3]}
+    assert requests == [("measure.decoding", first), ("measure.decoding", further)]
+    timed = columns.pop("decoding_samples")
+    assert columns == {"decode_kl_mean": 0.5, "notes": []}
+    assert timed["lat_samples_ns"] == [1, 2, 1, 2] and timed["pair_process"] == [0, 0, 1, 1]
+
+
+def test_a_machine_that_was_too_busy_gives_no_verdict():
+    """The ratio stays; whether it is a difference can't be told."""
+    reason = "busy machine: 50% of the time is untimed"
+    columns = derived_columns.latency(made.timing(0.5) | {"ratio_reason": reason}, seed=0)
+    assert columns["ratio"] == pytest.approx(0.5, rel=0.1)
+    assert columns["verdict"] == Verdict.UNDECIDED
+    assert derived_columns.latency(made.timing(0.5), seed=0)["verdict"] == Verdict.FASTER

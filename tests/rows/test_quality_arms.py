@@ -1,0 +1,55 @@
+"""With which weights the two scores of a row were measured."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import bench
+from bench.rows import derived_columns, quality_verdicts
+from bench.status import QualityComparison
+from tests import made
+
+SAME, OWN = QualityComparison.SAME_WEIGHTS, QualityComparison.TRAINED_EACH
+WORDS = ("method=vcc", "length=512", "n=2", "threads=1")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"), [((), OWN), (("protocol=swap",), SAME), (("method=bigbird",), SAME)]
+)
+def test_the_weights_hashes_of_both_arms_decide(words, expected):
+    cell = bench.compose(*WORDS, *words)
+    base = cell.baseline()
+    columns = derived_columns.quality_arms_of(cell, base)
+    assert columns["quality_comparison"] == expected
+    assert columns["base_weights_sha256"] == base.model["weights_sha256"]
+    assert json.loads(columns["base_training"])["hours"] == 0.57
+    older = {"quality_comparison": None, "base_value": 9.0, "cell": cell.stored_json()}
+    assert quality_verdicts.comparison(older) == expected, "an older row's cell says it too"
+    assert quality_verdicts.comparison(older | {"base_value": None}) is None
+
+
+def test_of_trained_weights_the_protocol_decides():
+    cell = bench.compose(*WORDS)
+    row = {"base_value": 9.0}
+    for protocol, expected in (("swap", SAME), ("finetune", OWN), ("from-scratch", OWN)):
+        trained = replace(cell, protocol=protocol, recipe={"name": "one"})
+        assert quality_verdicts.comparison(row | {"cell": trained.stored_json()}) == expected
+
+
+def test_what_is_not_recorded_is_said():
+    assert quality_verdicts.comparison_text(made.full(base_value=9.0)) == "weights not recorded"
+    assert quality_verdicts.comparison_text(made.full()) == ""
+    assert quality_verdicts.compared(None, "e") is None
+    assert quality_verdicts.training_text(None) == "not recorded"
+
+
+def test_a_training_in_words():
+    record = {"from": "t5", "steps": 1200, "hours": 1.58, "supervision": "answers"}
+    assert (
+        quality_verdicts.training_text(json.dumps(record)) == "from t5, 1,200 steps, 1.6 h, answers"
+    )
+    short = json.dumps(record | {"steps": None, "hours": 0.02})
+    assert quality_verdicts.training_amount(short) == "1 min"

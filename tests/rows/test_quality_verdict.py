@@ -1,0 +1,44 @@
+"""When a method keeps vanilla's quality, loses it, or the rows can't tell."""
+
+import pytest
+
+from bench.rows.quality_verdicts import faster_as_good, keeps_quality, quality_verdict
+
+
+def row(base, value, lo, hi, **more):
+    return {
+        "base_value": base, "value": value, "value_diff_ci_lo": lo, "value_diff_ci_hi": hi,
+        "base_ci_lo": base - 5, "chance": 20.0, "verdict": "faster", **more,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("figures", "verdict", "keeps"),
+    [
+        ((80, 80, -0.5, 0.5), "kept", True),
+        ((80, 84, 1, 7), "higher", True),
+        ((80, 70, -14, -6), "lower", False),
+        ((80, 79.5, -4, 3), "undecided", True),
+        ((80, 78, -6, 2), "undecided", False),
+        ((24, 23, -0.1, 0.1), "can't discriminate", False),
+        ((24, 60, 30, 42), "higher", False),
+        ((99.5, 99.4, -0.3, 0.1), "can't discriminate", True),
+        ((99.5, 90, -14, -5), "lower", False),
+    ],
+)
+def test_verdicts(figures, verdict, keeps):
+    found = row(*figures)
+    assert quality_verdict(found) == verdict
+    assert keeps_quality(found) == keeps and faster_as_good(found) == keeps
+
+
+def test_lower_is_better_turns_it_round():
+    assert quality_verdict(row(80, 70, -14, -6, higher_is_better=False)) == "higher"
+    assert not keeps_quality(row(80, 82, -1, 5, higher_is_better=False))
+
+
+def test_without_scores_there_is_no_verdict_and_no_emphasis():
+    nothing = row(80, 80, None, None)
+    assert quality_verdict(nothing) is None and keeps_quality(nothing)
+    assert not faster_as_good({"verdict": "faster"})
+    assert not faster_as_good(row(80, 80, -0.5, 0.5, verdict="undecided"))

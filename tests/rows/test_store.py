@@ -1,0 +1,274 @@
+"""Rows survive whatever happens to their writer, and are read whatever lies beside them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bench.rows import columns, query, shards
+from bench.rows.predictions import Predictions
+from bench.rows.shards import StoreError
+from bench.rows.store import Store, check, merge
+from tests.rows.conftest import ids, row
+
+V1 = Path(__file__).parent / "data" / "rows-v1.parquet"
+
+
+def test_row_comes_back_as_it_was(store: Store) -> None:
+    sample = row(ratio=0.5, length=4096, noisy=True, lat_samples_ns=[1, 2], metrics={"f1": 1.5})
+    store.append([sample])
+    back = store.rows().to_pylist()[0]
+    assert set(back) == set(columns.COLUMNS)
+    assert {name: back[name] for name in sample} == sample | {"metrics": '{"f1": 1.5}'}
+    assert back["schema_version"] == columns.SCHEMA_VERSION
+    assert back["row_id"] and back["created_utc"]
+    assert back["value"] is None
+
+
+def test_numbers_of_numpy_are_numbers(store: Store) -> None:
+    store.append([row(ratio=np.float64(0.5), length=np.int64(3), lat_samples_ns=np.arange(3))])
+    assert store.rows(["lat_samples_ns"]).to_pylist() == [{"lat_samples_ns": [0, 1, 2]}]
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"ratoi": 1.0}, "unknown column 'ratoi'. Did you mean 'ratio'"),
+        ({"length": 1.5}, "column 'length' takes int64, got float 1.5"),
+        ({"length": 2**63}, "column 'length' takes int64"),
+        ({"noisy": 1}, "column 'noisy' takes bool"),
+        ({"lat_samples_ns": [1, 2.5]}, "column 'lat_samples_ns' takes list<int64>"),
+        ({"metrics": "{broken"}, "column 'metrics' takes JSON"),
+        ({"status": "fine"}, "column 'status' takes one of ok, oom_host"),
+        ({"cell_key": None}, "a row needs column 'cell_key'"),
+    ],
+)
+def test_wrong_row_is_refused_by_name(store: Store, wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
+        store.append([row(), row() | wrong])
+    assert ids(store) == []
+
+
+def test_rows_are_chosen_by_column_and_value(store: Store) -> None:
+    store.append([row("a", length=1), row("b", length=2, method="fourier"), row("c")])
+    assert store.rows(["cell_key"], {"length": 2}).to_pylist() == [{"cell_key": "b"}]
+    assert store.rows(["length"], {"cell_key": ["c", "a"]})["length"].to_pylist() == [1, None]
+    assert store.rows(["cell_key"], {"length": None})["cell_key"].to_pylist() == ["c"]
+    assert store.rows(["cell_key"], {"length": 2, "method": "vcc"}).num_rows == 0
+    with pytest.raises(ValueError, match=r"unknown column 'lenght'\. Did you mean 'length'"):
+        store.rows(["lenght"])
+    with pytest.raises(ValueError, match="'length' holds int64"):
+        store.rows(where={"length": "long"})
+
+
+def test_find_prefers_ok_and_then_the_newest(store: Store) -> None:
+    times = [f"2026-11-20T0{hour}:00:00+00:00" for hour in range(4)]
+    store.append([row(row_id="old", created_utc=times[0])])
+    store.append([row(row_id="new", created_utc=times[1], lat_samples_ns=[1])])
+    store.append([row(row_id="failed", created_utc=times[3], status="timeout")])
+    store.append([row("other", row_id="other", status="error", created_utc=times[2])])
+    found = store.find("k")
+    assert found is not None and found["row_id"] == "new"
+    assert "lat_samples_ns" not in found
+    assert (store.find("other") or {})["status"] == "error"
+    assert store.find("unknown") is None
+
+
+def test_a_later_attempt_counts_whatever_its_clock_said(store: Store) -> None:
+    day = "2026-11-20T0{}:00:00+00:00".format
+    store.append([row(row_id="first", attempt=1, created_utc=day(5))])
+    store.append([row(row_id="again", attempt=2, created_utc=day(1))])
+    store.append([row("b", row_id="other", attempt=1, created_utc=day(3))])
+    assert (store.find("k") or {})["row_id"] == "again"
+    assert (store.last_attempt("k"), store.last_attempt("none")) == (2, 0)
+    rows = store.rows().to_pylist()
+    assert [one["row_id"] for one in query.oldest_first(rows)] == ["other", "first", "again"]
+    assert query.best(rows)["row_id"] == "again"
+    found, _ = query.select([], store.folder)
+    assert [one["row_id"] for one in found] == ["other", "first", "again"]
+
+
+def test_find_sees_what_others_append_and_remove(store: Store) -> None:
+    assert store.find("k") is None
+    path = Store(store.folder).append([row(), row("second", length=7)])
+    assert (store.find("second") or {})["length"] == 7
+    assert path is not None
+    path.unlink()
+    assert store.find("second") is None
+
+
+def test_row_met_twice_counts_once(store: Store) -> None:
+    path = store.append([row(row_id="a"), row(row_id="b")])
+    assert path is not None
+    (store.folder / "copy").mkdir()
+    shutil.copy(path, store.folder / "copy" / path.name)
+    assert sorted(ids(store)) == ["a", "b"]
+    assert [problem.kind for problem in check(store.folder)] == ["duplicate"]
+
+
+def test_predictions_beside_the_rows_are_not_looked_through(store: Store) -> None:
+    store.append([row(row_id="a")])
+    Predictions(store.folder / "predictions", "k").append([{"id": 1}])
+    (store.folder / "predictions" / "k" / "foreign.parquet").write_text("x")
+    assert ids(store) == ["a"] and not store.warnings
+
+
+def test_one_file_can_be_read_as_a_store(store: Store) -> None:
+    path = store.append([row(row_id="a")])
+    assert path is not None
+    assert ids(Store(path)) == ["a"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[: len(data) // 2],
+        lambda data: b"",
+        lambda data: data[:-200] + bytes(200),
+        lambda data: data[:40] + bytes(80) + data[120:],
+        lambda data: data.replace(b"noise_reason", b"noise_reaso\xff"),
+    ],
+    ids=["cut", "empty", "footer", "value", "name"],
+)
+def test_torn_file_is_named_and_set_aside(store: Store, damage: Any) -> None:
+    store.append([row(row_id="whole")])
+    torn = store.append([row(row_id="torn")])
+    assert torn is not None
+    torn.write_bytes(damage(torn.read_bytes()))
+    assert store.rows()["row_id"].to_pylist() == ["whole"]
+    assert len(store.warnings) == 1
+    assert str(torn) in store.warnings[0]
+    assert (store.find("k") or {})["row_id"] == "whole"
+    assert [problem.kind for problem in check(store.folder, repair=True)] == ["torn"]
+    assert not torn.exists() and torn.with_name(torn.name + ".torn").exists()
+    assert check(store.folder) == []
+
+
+def _not_utf8() -> pa.Array:
+    raw = pa.array([b"caf\xe9"], pa.binary())
+    return pa.Array.from_buffers(pa.string(), 1, raw.buffers())
+
+
+@pytest.mark.parametrize(
+    "name, values",
+    [
+        ("noise_reason", _not_utf8()),
+        ("row_id", pa.nulls(1, pa.string())),
+        ("status", pa.array(["fine"])),
+        ("verdict", pa.array(["fastest"])),
+        ("method_params", pa.array(["{"])),
+        ("length", pa.array(["long"])),
+    ],
+    ids=["text", "null", "status", "verdict", "json", "type"],
+)
+def test_shard_with_impossible_values_is_set_aside(store: Store, name: str, values: Any) -> None:
+    store.append([row(row_id="whole")])
+    wrong = store.append([row(row_id="wrong")])
+    assert wrong is not None
+    table = pq.read_table(wrong)
+    at = table.column_names.index(name)
+    pq.write_table(table.set_column(at, name, values), wrong)
+    assert store.rows()["row_id"].to_pylist() == ["whole"]
+    assert len(store.warnings) == 1 and str(wrong) in store.warnings[0]
+    assert "\n" not in store.warnings[0]
+    assert (store.find("k") or {})["row_id"] == "whole"
+
+
+def test_foreign_files_are_named_and_left(store: Store) -> None:
+    store.append([row(row_id="mine")])
+    pq.write_table(pa.table({"row_id": ["theirs"]}), store.folder / "table.parquet")
+    (store.folder / "text.parquet").write_text("not parquet")
+    (store.folder / "notes.txt").write_text("not rows")
+    assert ids(store) == ["mine"]
+    assert len(store.warnings) == 2
+    assert {problem.kind for problem in check(store.folder, repair=True)} == {"foreign"}
+    assert len(list(store.folder.iterdir())) == 4
+
+
+def test_newer_schema_is_named_and_left(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(columns, "SCHEMA_VERSION", 99)
+    store.append([row(row_id="future")])
+    monkeypatch.undo()
+    store.append([row(row_id="now")])
+    assert ids(store) == ["now"]
+    assert "schema 99" in store.warnings[0] and "update" in store.warnings[0]
+    assert [problem.kind for problem in check(store.folder, repair=True)] == ["newer"]
+
+
+def test_a_schema_of_five_thousand_digits_is_set_aside(store: Store) -> None:
+    store.append([row(row_id="mine")])
+    table = pa.table({"row_id": ["theirs"]})
+    stamp = {shards.VERSION_KEY: b"9" * 5_000}
+    pq.write_table(table.replace_schema_metadata(stamp), store.folder / "table.parquet")
+    assert ids(store) == ["mine"]
+    assert [problem.kind for problem in check(store.folder)] == ["foreign"]
+    assert query.versions(store.folder) == {columns.SCHEMA_VERSION: (1, 1)}
+
+
+def test_rows_of_schema_1_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(V1)
+    assert ids(store) == ["a1", "a2", "b1"] and not store.warnings
+    found = store.find("key-a")
+    assert found is not None
+    assert (found["row_id"], found["value"], found["lat_median_ns"]) == ("a2", 37.5, 1050)
+    assert store.rows(["lat_samples_ns"], {"row_id": "b1"}).to_pylist() == [
+        {"lat_samples_ns": [500, 550, 525]}
+    ]
+
+
+def test_older_schema_is_migrated_and_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a later version will: `value` was in percent, and a column is new."""
+    new = columns.Column("value_unit", "string", "unit of the value")
+    monkeypatch.setitem(columns.COLUMNS, "value_unit", new)
+    monkeypatch.setattr(columns, "SCHEMA_VERSION", 2)
+
+    def migrate(table: Any) -> Any:
+        position = table.schema.get_field_index("value")
+        share = pa.array([v and v / 100 for v in table["value"].to_pylist()], pa.float64())
+        return table.set_column(position, "value", share)
+
+    monkeypatch.setitem(shards.MIGRATIONS, 1, migrate)
+    table = Store(V1).rows(["value", "value_unit"])
+    assert table["value"].to_pylist() == [None, 0.375, 0.36]
+    assert table["value_unit"].null_count == 3
+    assert (Store(V1).find("key-b") or {})["value"] == 0.36
+
+
+def test_merge_adds_each_row_once(store: Store, tmp_path: Path) -> None:
+    store.append([row(row_id="a"), row(row_id="b")])
+    other = Store(tmp_path / "other")
+    other.append([row(row_id="b"), row(row_id="c", lat_samples_ns=[1, 2])])
+    (other.folder / "rows-torn.parquet").write_text("x")
+    merged = merge([store.folder, other.folder, V1], tmp_path / "all")
+    assert (merged.added, merged.present, len(merged.warnings)) == (6, 1, 1)
+    assert sorted(ids(Store(tmp_path / "all"))) == ["a", "a1", "a2", "b", "b1", "c"]
+    assert merge([store.folder], tmp_path / "all")[:2] == (0, 2)
+    with pytest.raises(StoreError, match="does not exist"):
+        merge([tmp_path / "nowhere"], tmp_path / "all")
+
+
+def test_import_is_light() -> None:
+    heavy = "{'torch', 'numpy', 'pyarrow', 'pandas', 'hydra'}"
+    code = f"import bench.rows.store, sys; assert not {heavy} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_cell_is_found_without_opening_the_shards_of_others(tmp_path):
+    store = Store(tmp_path)
+    keys = [f"{i:x}".ljust(64, "0") for i in range(0xA0, 0xA5)]
+    for key in keys:
+        store.append([row(cell_key=key)])
+    store.append([row(cell_key=keys[0]), row(cell_key=keys[1])])
+    reader = Store(tmp_path)
+    assert reader.find(keys[3])["cell_key"] == keys[3]
+    assert len(reader._indexed) == 2, "its own, and the one of several rows"
+    assert reader.find(keys[1])["cell_key"] == keys[1]
+    assert reader.find("f" * 64) is None
