@@ -21,7 +21,7 @@ import traceback
 from typing import Any, NoReturn
 
 from bench.execution import worker
-from bench.execution.worker import Channels
+from bench.execution.channels import Channels
 from bench.host import linux
 
 MESSAGE_BYTES = 1 << 20

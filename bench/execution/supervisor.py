@@ -23,8 +23,8 @@ from typing import Any
 
 from bench.errors import RequestError
 from bench.execution import spawn
+from bench.execution.channels import Channels
 from bench.execution.spawn import ForkServer
-from bench.execution.worker import Channels
 from bench.host import linux
 from bench.status import Status
 

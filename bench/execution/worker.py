@@ -15,10 +15,11 @@ import sys
 import time
 import traceback
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 from bench.errors import RequestError, RunError
 from bench.execution import kept_blocks
+from bench.execution.channels import Channels
 from bench.host import linux
 from bench.status import Status
 from methods.parts.errors import Unsupported
@@ -153,18 +154,3 @@ def _mallopt(options: dict[int, int]) -> None:
 
 if __name__ == "__main__":
     main()
-
-
-# What joins a child to its supervisor.
-
-
-class Channels(NamedTuple):
-    """Descriptors of a child: pipes for its output and its messages, a socket on which the
-    supervisor sends requests while the child runs, and the request and the result in files in
-    memory, of which nothing stays however either process ends."""
-
-    output: int
-    messages: int
-    link: int
-    request: int
-    result: int

@@ -14,8 +14,8 @@ import pytest
 
 from bench.errors import RequestError
 from bench.execution import cell_run, spawn
+from bench.execution.channels import Channels
 from bench.execution.supervisor import Limits, started, supervise
-from bench.execution.worker import Channels
 from bench.host import host, linux
 from tests.conftest import ROOT
 
