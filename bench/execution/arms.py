@@ -1,4 +1,5 @@
-"""What children set up: threads and seeds, a model with a method in it, and batches of inputs."""
+"""Set-up of child processes: threads and seeds, a model with a method in it, and batches of inputs,
+which may be filled to a length."""
 
 from __future__ import annotations
 

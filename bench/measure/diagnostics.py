@@ -1,5 +1,5 @@
-"""What explains a method's latency and quality: its error against exact attention, the time of each
-stage, and what a call takes when vanilla doesn't run between its calls."""
+"""Figures that explain a method's latency and quality: its error against exact attention, the time
+of each stage, and the time of a call when vanilla doesn't run between its calls."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ def status_bytes(field: str) -> int:
     return int(linux.line(Path("/proc/self/status"), f"{field}:").split()[1]) * 1024
 
 
-# What a cache of keys and values costs: the bytes that it holds and those that a new token reads,
+# Cost of a cache of keys and values: the bytes that it holds and those that a new token reads,
 # counted, and its resident memory, measured.
 
 ResidentBytes = Callable[[], int]

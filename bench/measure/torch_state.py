@@ -1,5 +1,6 @@
-"""Global state of torch that changes the speed of later calls. It is restored after each call, and
-the row names what a method changed."""
+"""Side effects of a method's calls: global state of torch that changes the speed of later calls,
+which is restored and named in the row, and threads and processes left behind, which are an error.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +81,7 @@ def restore(before: dict[str, Any]) -> list[str]:
     return changed
 
 
-# Threads and processes that a method leaves behind: work that goes on is in no call's time.
+# Threads and processes that a method leaves behind: their work is not part of a call's time.
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 RETRIES, RETRY_S = 100, 0.02  # an end may take its time on a busy machine
@@ -128,7 +129,7 @@ def check_processes() -> None:
                 fail_check("works in another process: this one has children")
 
 
-# What a failed integrity check raises, and keeps: a method may catch what is raised below it.
+# The error of a failed integrity check. It is recorded, as a method may catch it.
 
 
 class IntegrityError(Exception):

@@ -1,4 +1,5 @@
-"""Which named models can answer what a task asks for: by kinds of answers (tasks.base.ANSWERS)."""
+"""Which named models can answer a task, by kinds of answers (tasks.base.ANSWERS), and the scores of
+the embedded models on tasks."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def _kinds(family: str, path: str, model_type: str | None) -> Collection[str]:
         return ()
 
 
-# What the embedded models read: vanilla's scores in the field `tasks` of their cards. No torch.
+# Scores of vanilla with embedded weights, from the field `tasks` of their cards. No torch.
 #
 # tools.embedded.survey writes them: for each task that was tried, the `tokens` of its rows, the
 # metric's value with its `interval`, the number of `rows`, and `chance`, the score of the best

@@ -1,5 +1,5 @@
-"""Overrides such as 'method=vcc' read and checked before Hydra composes, because Hydra's messages
-give no nearest name.
+"""Overrides such as 'method=vcc', read and checked before Hydra composes because Hydra's messages
+contain no nearest name; short names of parameters, and the names that other harnesses use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Checks of each value of a resolved request by itself."""
+"""Checks of a resolved request: each value by itself, and the memory and time that it needs on
+this machine."""
 
 from __future__ import annotations
 
@@ -80,8 +81,7 @@ def check_device(device: Mapping[str, Any]) -> None:
         )
 
 
-# What a request may ask of this machine: refused before any row is generated or a model is
-# loaded.
+# Limits of this machine, checked before any row is generated or a model is loaded.
 #
 # The estimates are generous: they refuse what is out of reach by far, and leave what is near the
 # limit to the run itself, whose end becomes a row.

@@ -1,5 +1,6 @@
 """The columns of a row that are about decoding: the time of each new token, what the cache of keys
 and values costs, and how far predictions drift along an answer. docs/decoding.md explains them.
+The columns of calls that the supervisor times are here too; docs/trust.md explains those.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,5 @@
-"""A row's engine: which kernels ran, and whether the engine alone made it faster."""
+"""Short texts about a row: the kernels that ran, whether the engine alone made it faster, and the
+longest input that fits."""
 
 from __future__ import annotations
 

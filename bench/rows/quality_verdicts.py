@@ -1,4 +1,5 @@
-"""The two arms of a row's quality: with which weights each was measured, and their training."""
+"""Reading a row's quality: the weights and training of both arms, the score of the best constant
+answer, and whether the method keeps vanilla's quality."""
 
 from __future__ import annotations
 
@@ -109,7 +110,7 @@ def _rows(cell: Cell, task: Task, data: base.Data, n: int) -> Sequence[base.Row]
         return ()
 
 
-# Whether a method keeps vanilla's quality: what a row's two scores and their difference say.
+# Whether a method keeps vanilla's quality, by the scores of both arms and their difference.
 
 KEPT_SHARE = 0.99
 """Share of vanilla's score that MLPerf Inference requires in its closed division."""

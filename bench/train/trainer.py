@@ -228,7 +228,7 @@ class Trainer:
         return card
 
 
-# What a training starts with: the model, the optimizer, and the learning rate of each step.
+# The start of a training: the model, the optimizer, and the learning rate of each step.
 
 
 def load_for_training(cell: Cell, method: Mapping[str, Any]) -> Family:
