@@ -11,7 +11,7 @@ from bench.errors import RequestError, errors_of
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from bench.request.training_record import training_of
-from bench.rows import derived_decoding, quality_verdicts, witness
+from bench.rows import chance_level, derived_decoding, quality_verdicts, witness
 from bench.rows.columns import COLUMNS, FUSED_KERNEL, WIDENED_TO_ALONE, Row
 from bench.rows.decoding_columns import NAMES, kv_agrees
 from bench.rows.predictions import Predictions
@@ -163,7 +163,7 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
         "n_failed": 0,
         "predictions_path": str(Path("predictions") / cell.prediction_key),
         "predictions_sha256": method.sha256,
-    } | quality_verdicts.columns(cell, task, rows, low)
+    } | chance_level.columns(cell, task, rows, low)
     if paired:
         key = cell.baseline().prediction_key
         base = _scored(cell, task, rows, Predictions(folder, key))

@@ -1,21 +1,15 @@
-"""Reading a row's quality: the weights and training of both arms, the score of the best constant
-answer, and whether the method keeps vanilla's quality."""
+"""Reading a row's quality: the weights and training of both arms, and whether the method keeps
+vanilla's quality."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
-from bench.request.cell import Cell, data_of
 from bench.request.schema import BASELINE, uses_adapted
-from bench.rows.columns import Row
 from bench.statistics.paired import SCALE
 from bench.status import QualityComparison, QualityVerdict, Verdict, WeightsProtocol
-from tasks import base
-from tasks.base import DataError, Task
-from tasks.metrics import chance
 
 NOT_RECORDED = "not recorded"
 UNKNOWN_WEIGHTS = f"weights {NOT_RECORDED}"
@@ -70,44 +64,6 @@ def _amount(record: Mapping[str, Any]) -> str:
     steps, hours = record.get("steps"), record.get("hours")
     times = None if hours is None else f"{hours:.1f} h" if hours >= 1 else f"{60 * hours:.0f} min"
     return ", ".join(filter(None, (None if steps is None else f"{steps:,} steps", times)))
-
-
-# The best constant answer, chosen on rows that the cell isn't scored on.
-
-OTHERS = 64
-FEWEST = 16
-"""With fewer rows the best constant answer is a poor estimate for other rows."""
-TRAINING = "train"
-
-
-def columns(cell: Cell, task: Task, scored: Sequence[base.Row], low: float | None) -> Row:
-    """The columns of chance level; `low` is the lower end of the score's interval."""
-    others = other_rows(cell, task, scored)
-    if len(others) < FEWEST:
-        found = f"the data have {len(others)} other rows"
-        reason = f"it is chosen on {FEWEST} rows that aren't scored, and {found}"
-        return {"chance": None, "chance_reason": reason, "at_chance": None}
-    level = chance.chance(task, scored, others)
-    at_chance = None if low is None else low <= level
-    return {"chance": level, "chance_reason": None, "at_chance": at_chance}
-
-
-def other_rows(cell: Cell, task: Task, scored: Sequence[base.Row]) -> Sequence[base.Row]:
-    """Up to OTHERS rows that the cell doesn't have: those after its own in their split, else the
-    first of the training split. Fewer than FEWEST where the data have no more."""
-    data = data_of(vars(cell))
-    later = _rows(cell, task, data, len(scored) + OTHERS)[len(scored) :]
-    if len(later) >= FEWEST or data.split == TRAINING:
-        return later
-    return _rows(cell, task, replace(data, split=TRAINING), OTHERS) or later
-
-
-def _rows(cell: Cell, task: Task, data: base.Data, n: int) -> Sequence[base.Row]:
-    """Empty where the data have no such split."""
-    try:
-        return task.load(data, n, cell.length, cell.seed).rows
-    except DataError:
-        return ()
 
 
 # Whether a method keeps vanilla's quality, by the scores of both arms and their difference.
