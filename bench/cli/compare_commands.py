@@ -103,8 +103,8 @@ def explain(row1: str, row2: str, results: Path, form: str) -> int:
         if not side.one and len(side.rows) > 1:
             raise RequestError(f"'{side.text}' names {len(side.rows)} rows; explain takes one")
     a, b = (side.rows[-1] for side in sides)
-    key, beside = matching.key_differences(a, b), matching.other_differences(a, b)
-    comparison_table.show_explanation(a, b, key, beside, form)
+    key, others = matching.key_differences(a, b), matching.other_differences(a, b)
+    comparison_table.show_explanation(a, b, key, others, form)
     return 0
 
 

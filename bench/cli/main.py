@@ -46,7 +46,7 @@ COMMANDS = {
         "rescore": ("bench.cli.row_commands:rescore", "score stored predictions by today's metric"),
     },
     "publish": {
-        "report": ("reports.papers.command:report", "the papers' tables beside what was measured"),
+        "report": ("reports.papers.command:report", "the papers' printed and measured numbers"),
         "plot": ("reports.figures.command:plot", "draw figures of stored rows"),
         "leaderboard": ("reports.leaderboard.command:leaderboard", "rows as one HTML page, ranked"),
         "export": ("bench.cli.inspect_commands:export", "a submission file of predictions"),

@@ -267,14 +267,14 @@ def first_token(family: Family, ids: Tensor, sequence: SequenceInfo) -> Tensor:
     return family.logits(ids, sequence, decoder_input)
 
 
-# Inputs of exactly a length, for costs at that length: a task's own rows end where their text
-# does, and generated ones where their words do, whatever the tokenizer makes of them.
+# Inputs of exactly a length, for costs at that length. A task's rows end with their text, before
+# the length is reached.
 
 
 def filled(row: Encoded, length: int) -> Encoded:
-    """The row with as many more tokens as it lacks, copies of its longest stretch of tokens that
-    aren't VIP tokens, put in behind that stretch: beginning, end and query stay as they are. Both
-    texts of a pair are filled. A row without such a stretch is returned unchanged."""
+    """The row with the tokens that it lacks: copies of its longest stretch of tokens that aren't
+    VIP tokens, inserted after that stretch. Beginning, end and query do not change. Both texts of a
+    pair are filled. A row without such a stretch is returned unchanged."""
     second = None if row.second is None else filled(row.second, length)
     start, end = _longest(_plain(row))
     lacking = length - len(row.ids)

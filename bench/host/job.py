@@ -23,7 +23,7 @@ class Origin:
 
     run_id: str = RUN_ID
     launcher: str | None = None
-    beside: str | None = None
+    workers: str | None = None
 
     def columns(self) -> dict[str, Any]:
         """The columns of a row that contain where it runs."""
@@ -39,7 +39,7 @@ class Origin:
     def neighbours(self) -> set[str]:
         """What else is known to run on this machine: other jobs on the node, the sweep's other
         workers."""
-        names = {self.beside} if self.beside else set()
+        names = {self.workers} if self.workers else set()
         if job := job_id():
             node = os.environ.get("SLURMD_NODENAME", socket.gethostname())
             command = ["squeue", "-h", "-r", "-t", "RUNNING", "-w", node, "-o", "%i"]

@@ -70,7 +70,7 @@ def reads(task: str) -> tuple[Reads, str | None]:
     above chance, else one that was tried."""
     tried = {
         name: above(score)
-        for name, folder in _embedded_scores_models(tuple(plugins.available("model").values()))
+        for name, folder in _embedded_models(tuple(plugins.available("model").values()))
         if (score := scores(folder).get(task)) is not None
     }
     if not tried:
@@ -100,7 +100,7 @@ def scores(folder: Path) -> Mapping[str, Mapping[str, Any]]:
 
 
 @functools.cache
-def _embedded_scores_models(paths: tuple[Path, ...]) -> tuple[tuple[str, Path], ...]:
+def _embedded_models(paths: tuple[Path, ...]) -> tuple[tuple[str, Path], ...]:
     """Names and folders of the models of these files that are embedded."""
     return tuple(
         (name, plugins.ROOT / str(conf["path"]))

@@ -38,7 +38,7 @@ class CellJob:
     def __call__(self, index: int, request: dict[str, Any]) -> int:
         record = Record(self.folder)
         content = record.content()
-        origin = Origin(record.id, content["launcher"], content["beside"])
+        origin = Origin(record.id, content["launcher"], content["workers"])
         where = origin.columns()
         process = {"since": time.time(), "pid": os.getpid()}
         process |= {name: where[name] for name in ("slurm_job_id", "node") if where[name]}

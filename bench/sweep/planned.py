@@ -85,10 +85,10 @@ class Plan:
         return 1
 
     @property
-    def beside(self) -> str | None:
-        """What runs on a cell's machine at the same time."""
-        workers = self.engine == launchers.JOBLIB and self.n_parallel != 1
-        return f"n_jobs={self.launcher['n_jobs']}" if workers else None
+    def workers(self) -> str | None:
+        """The workers of this machine that run cells at the same time; None for one at a time."""
+        several = self.engine == launchers.JOBLIB and self.n_parallel != 1
+        return f"n_jobs={self.launcher['n_jobs']}" if several else None
 
     @property
     def seconds(self) -> float:

@@ -64,7 +64,7 @@ class Record:
             "command": command,
             "launcher": plan.launcher_name,
             "engine": plan.engine,
-            "beside": plan.beside,
+            "workers": plan.workers,
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "started": started,

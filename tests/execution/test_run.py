@@ -150,6 +150,6 @@ def test_the_score_of_one_row_says_next_to_nothing(bench_run, tmp_path):
 def test_times_taken_beside_other_work_are_noisy(tiny_t5, tmp_path, monkeypatch):
     monkeypatch.setattr(runner.stages, "planned", lambda cell: ())
     cell = bench.compose(f"model={tiny_t5}", *WORDS)
-    row = runner.run(cell, tmp_path, origin=job.Origin(beside="n_jobs=2"))
+    row = runner.run(cell, tmp_path, origin=job.Origin(workers="n_jobs=2"))
     assert row["ran_beside"] == "n_jobs=2"
     assert row["noisy"] and "beside n_jobs=2" in row["noise_reason"]

@@ -41,11 +41,11 @@ def test_the_same_words_are_composed_once(composed):
 
 def test_plain_values_are_put_into_what_was_composed(composed):
     compose.compose(WORDS)
-    words = ["method=bigbird", "length=100", "n=3", "seed=1", "results=/tmp/rows"]
+    words = ["method=bigbird", "length=100", "n=3", "seed=1", "results=folder/of/rows"]
     found = compose.compose(words)
     assert len(composed) == 1
     whole = compose.resolve(compose.compose_with_hydra(compose.check_overrides(words))[0], words)
-    assert found == whole and (found["n"], found["results"]) == (3, "/tmp/rows")
+    assert found == whole and (found["n"], found["results"]) == (3, "folder/of/rows")
     with pytest.raises(RequestError, match=r"length.*1e3|1e3.*length"):
         compose.compose(["method=bigbird", "length=1e3"])
 

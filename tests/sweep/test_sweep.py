@@ -315,7 +315,7 @@ def test_a_job_knows_its_place_and_its_company(tmp_path, monkeypatch):
     assert place.Origin("7").columns() == {
         "run_id": "7", "launcher": "slurm", "slurm_job_id": "5_2", "node": "n1", "attempt": 2
     }  # fmt: skip
-    assert place.Origin(beside="n_jobs=2").neighbours() == {"job 8", "n_jobs=2"}
+    assert place.Origin(workers="n_jobs=2").neighbours() == {"job 8", "n_jobs=2"}
     assert place.memory_limit() == 2 << 30
     with pytest.raises(place.JobPreempted):
         place.check_preempted(signal.SIGTERM)
