@@ -12,13 +12,15 @@ from typing import Any
 from bench.files import replacing
 from bench.request import plugins
 from bench.rows.columns import Row
+from bench.rows.comparison import Comparison
 from bench.rows.store import Store
 from bench.status import Status
 from benchmarks.gpu_pieces import CHECKS, ROWS, SUMMARY
 
 READ = (
     "status", "status_detail", "method", "method_params", "task", "model", "length", "dtype",
-    "device", "lat_median_ns", "ratio", "ratio_ci_lo", "ratio_ci_hi", "verdict", "value", "tpot_ns",
+    "device", "lat_median_ns", "lat_ratio", "lat_ratio_ci_lo", "lat_ratio_ci_hi", "lat_verdict",
+    "value", "tpot_median_ns",
     "tpot_ratio", "gpu_alloc_delta_bytes", "base_gpu_alloc_delta_bytes", "gpu_reserved_bytes",
     "gpu_nvml_bytes", "rss_peak_delta_bytes", "gpu_clock_mhz", "gpu_memory_clock_mhz",
     "gpu_throttle_reasons", "gpu_name", "gpu_driver", "cpu_model", "torch", "max_length_fit",
@@ -89,10 +91,10 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "tokens": lambda row: f"{row['length']:,}",
     "dtype": lambda row: row["dtype"],
     "score": lambda row: _number(row["value"], 1, ".1f"),
-    "ms": lambda row: _number(row["lat_median_ns"], 1e6, ",.2f"),
+    "ms": lambda row: _number(Comparison.of(row, "lat").median_ns, 1e6, ",.2f"),
     "× vanilla": lambda row: _interval(row),
-    "ms a token": lambda row: _number(row["tpot_ns"], 1e6, ",.2f"),
-    "× vanilla a token": lambda row: _number(row["tpot_ratio"], 1, ".3f"),
+    "ms a token": lambda row: _number(Comparison.of(row, "tpot").median_ns, 1e6, ",.2f"),
+    "× vanilla a token": lambda row: _number(Comparison.of(row, "tpot").ratio, 1, ".3f"),
     "allocated, MiB": lambda row: _number(
         row["gpu_alloc_delta_bytes"] or row["rss_peak_delta_bytes"], 1 << 20, ",.1f"
     ),
@@ -134,12 +136,13 @@ def _table(names: Sequence[str], lines: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _interval(row: Row) -> str:
-    if row["ratio"] is None:
+    latency = Comparison.of(row, "lat")
+    if latency.ratio is None:
         return "–"
-    text = f"{row['ratio']:.3f}"
-    if row["ratio_ci_lo"] is not None:
-        text += f" ({row['ratio_ci_lo']:.3f} … {row['ratio_ci_hi']:.3f})"
-    return f"{text} {row['verdict'] or ''}".strip()
+    text = f"{latency.ratio:.3f}"
+    if latency.ratio_ci_lo is not None:
+        text += f" ({latency.ratio_ci_lo:.3f} … {latency.ratio_ci_hi:.3f})"
+    return f"{text} {latency.verdict or ''}".strip()
 
 
 def _number(value: float | None, unit: float, form: str) -> str:

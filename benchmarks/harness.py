@@ -41,8 +41,9 @@ finally:
 RANK = """
 import sys
 from bench.rows.store import Store
-rows = Store(sys.argv[1]).rows(["task", "method", "value", "ratio", "mem_ratio"], {"status": "ok"})
-order = rows.sort_by([("task", "ascending"), ("value", "descending"), ("ratio", "ascending")])
+names = ["task", "method", "value", "lat_ratio", "mem_ratio"]
+rows = Store(sys.argv[1]).rows(names, {"status": "ok"})
+order = rows.sort_by([("task", "ascending"), ("value", "descending"), ("lat_ratio", "ascending")])
 print(order.num_rows, order.group_by(["task", "method"]).aggregate([("value", "max")]).num_rows)
 print(0, file=sys.stderr)
 """

@@ -26,6 +26,7 @@ from typing import NamedTuple
 import bench
 from bench.request.plugins import CONF_PATH, ROOT
 from bench.rows.columns import Row
+from bench.rows.comparison import Comparison
 from bench.statistics import scores
 from bench.status import Status, Verdict
 
@@ -148,14 +149,14 @@ def _section(measured: Measured, cells: int) -> str:
         of_setting = [row for where, row in measured if where == setting]
         lines.append(_line(setting.load, str(setting.threads), of_setting))
     lines.append(_line("all", "", rows))
-    if wrong := [each for each in measured if each[1].get("verdict") in FALSE]:
+    if wrong := [each for each in measured if each[1].get("lat_verdict") in FALSE]:
         lines += ["", "| | threads | seed | |", "|---|---|---|---|"]
         lines += [f"| {s.load} | {s.threads} | {r['seed']} | {_figures(r)} |" for s, r in wrong]
     return "\n".join(lines) + "\n"
 
 
 def _line(load: str, threads: str, rows: Sequence[Row]) -> str:
-    verdicts = [sum(row.get("verdict") == verdict for row in rows) for verdict in VERDICTS]
+    verdicts = [sum(row.get("lat_verdict") == verdict for row in rows) for verdict in VERDICTS]
     failed = sum(row["status"] != Status.OK for row in rows)
     noisy = sum(bool(row.get("noisy")) for row in rows)
     values = [load, threads, len(rows), *verdicts, failed, noisy, _share(rows)]
@@ -168,8 +169,8 @@ def false_pct(rows: Iterable[Row]) -> float:
 
 
 def _false(rows: Iterable[Row]) -> scores.Estimate:
-    verdicts = [row["verdict"] for row in rows if row.get("verdict")]
-    return scores.mean([100.0 * (verdict in FALSE) for verdict in verdicts] or [0.0])
+    verdicts = [Comparison.of(row, "lat").verdict for row in rows]
+    return scores.mean([100.0 * (verdict in FALSE) for verdict in verdicts if verdict] or [0.0])
 
 
 def _share(rows: Sequence[Row]) -> str:
@@ -180,10 +181,11 @@ def _share(rows: Sequence[Row]) -> str:
 
 
 def _figures(row: Row) -> str:
-    if row.get("ratio") is None:
+    latency = Comparison.of(row, "lat")
+    if latency.ratio is None:
         return f"{row['status']}: {(row.get('status_detail') or 'no reason').splitlines()[0]}"
-    interval = f"{row['ratio_ci_lo']:.3f} … {row['ratio_ci_hi']:.3f}"
-    return f"×{row['ratio']:.3f} ({interval}) {row['verdict']}"
+    interval = f"{latency.ratio_ci_lo:.3f} … {latency.ratio_ci_hi:.3f}"
+    return f"×{latency.ratio:.3f} ({interval}) {latency.verdict}"
 
 
 if __name__ == "__main__":

@@ -113,9 +113,9 @@ PUBLISHED = Listing(
 
 def _step(row: Row) -> str:
     """Training steps a second, and the time and memory of a step over vanilla's."""
-    if row["status"] != Status.OK or not row["train_step_ns"]:
+    if row["status"] != Status.OK or not row["train_median_ns"]:
         return ENDED.get(str(row["status"]), NONE)
-    alone = f"{1e9 / row['train_step_ns']:.3g}/s"
+    alone = f"{1e9 / row['train_median_ns']:.3g}/s"
     if row["train_ratio"] is None:
         return alone
     memory = number(row["train_mem_ratio"], 2, "×")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from decimal import ROUND_HALF_UP, Context
 
+from bench.rows.comparison import Comparison
 from bench.rows.engine import engine_only, kernel_names
 from bench.rows.quality_verdicts import faster_as_good
 from bench.units import counted
@@ -19,9 +20,10 @@ FEW_PAIRS = 5
 def to_vanilla(row: Row, digits: int = 3) -> str:
     """The ratio and its verdict, with a word where the engine alone explains it; bold where it is a
     speed-up at vanilla's quality."""
-    if row["ratio"] is None:
+    latency = Comparison.of(row, "lat")
+    if latency.ratio is None:
         return NONE
-    words = (f"×{row['ratio']:.{digits}f}", row["verdict"], engine_only(row))
+    words = (f"×{latency.ratio:.{digits}f}", latency.verdict, engine_only(row))
     return emphasised(row, " ".join(filter(None, words)))
 
 
@@ -43,10 +45,10 @@ def emphasised(row: Row, text: str) -> str:
 
 
 def to_same_engine(row: Row, digits: int = 3) -> str:
-    if row["ratio_same_engine"] is None:
+    engine = Comparison.of(row, "engine")
+    if engine.ratio is None:
         return NONE
-    words = (f"×{row['ratio_same_engine']:.{digits}f}", row["ratio_same_engine_verdict"])
-    return " ".join(filter(None, words))
+    return " ".join(filter(None, (f"×{engine.ratio:.{digits}f}", engine.verdict)))
 
 
 def kernel(row: Row) -> str:

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from bench.rows.comparison import Comparison
 from bench.rows.engine import ENGINE_ONLY, engine_only, own_engine
 from bench.rows.quality_verdicts import (
     comparison,
@@ -54,18 +55,22 @@ def number(value: float | None, digits: int, before: str = "") -> str:
     return NONE if value is None else f"{before}{value:.{digits}f}"
 
 
-def _figure(row: Row, name: str, is_ratio: bool = False) -> str:
-    """A figure with its interval."""
-    prefix = "ratio_" if is_ratio else ""
-    value, lo, hi = row[name], row[f"{prefix}ci_lo"], row[f"{prefix}ci_hi"]
-    return NONE if value is None else interval(Measured(value, lo, hi), is_ratio)
+def _score(row: Row) -> str:
+    """A score with its interval."""
+    if row["value"] is None:
+        return NONE
+    return interval(Measured(row["value"], row["ci_lo"], row["ci_hi"]), is_ratio=False)
 
 
 # --- quickstart: every method on every task ----------------------------------------------------
 
 
 def _latency(row: Row) -> str:
-    words = (_figure(row, "ratio", True), row["verdict"], engine_only(row))
+    latency = Comparison.of(row, "lat")
+    if latency.ratio is None:
+        return NONE
+    ratio = Measured(latency.ratio, latency.ratio_ci_lo, latency.ratio_ci_hi)
+    words = (interval(ratio, is_ratio=True), latency.verdict, engine_only(row))
     return ratios.emphasised(row, " ".join(filter(None, words)))
 
 
@@ -77,7 +82,7 @@ QUICKSTART = Listing(
         "tokens read": tokens_read,
         "method": text_of("method"),
         "n": text_of("n_scored"),
-        "score": lambda row: _figure(row, "value") + f" {AT_CHANCE}" * bool(row["at_chance"]),
+        "score": lambda row: _score(row) + f" {AT_CHANCE}" * bool(row["at_chance"]),
         "vanilla's score": lambda row: number(row["base_value"], 1),
         "scores of": lambda row: comparison_text(row) or NONE,
         "latency ÷ vanilla's": _latency,
@@ -100,14 +105,14 @@ def findings(rows: Sequence[Row]) -> list[str]:
 
 
 def _finding(method: str, rows: Sequence[Row]) -> str:
-    verdicts = Counter(row["verdict"] for row in rows)
+    verdicts = Counter(row["lat_verdict"] for row in rows)
     counts = ", ".join(
         f"{verdict} on {verdicts[verdict]}" for verdict in Verdict if verdicts[verdict]
     )
     only = sum(bool(engine_only(row)) for row in rows)
     parts = [
         f"{ENGINE_ONLY}, or perhaps, on {only}" if only else "",
-        _range("latency", [row["ratio"] for row in rows if row["ratio"] is not None]),
+        _range("latency", [row["lat_ratio"] for row in rows if row["lat_ratio"] is not None]),
         _range("peak memory", [row["mem_ratio"] for row in rows if row["mem_ratio"] is not None]),
         *_score_ranges(rows),
     ]
@@ -152,7 +157,7 @@ def _frontier_cell(row: Row) -> str:
     alone = _milliseconds(row["lat_median_ns"] or 0)
     if row["method"] == VANILLA:
         return alone
-    if row["ratio"] is None:
+    if row["lat_ratio"] is None:
         return f"{alone}, vanilla {ENDED.get(str(row['baseline_status']), 'not measured')}"
     engine = own_engine(row)
     own = f" ({ratios.to_same_engine(row, 2)} on {engine})" if engine else ""
@@ -180,7 +185,7 @@ class _Frontier(Grid):
 
 
 def _timed_beside(rows: Iterable[Row]) -> float | None:
-    times = [row["base_median_ns"] for row in rows if row["base_median_ns"]]
+    times = [row["lat_base_median_ns"] for row in rows if row["lat_base_median_ns"]]
     return statistics.median(times) if times else None
 
 
@@ -237,9 +242,11 @@ KV = Listing(
         "method": text_of("method"),
         "score": _kv_score,
         "time per token ÷ vanilla's": _cost(
-            "tpot_ratio", "tpot_ns", 1e6, "{:.2f} ms", "tpot_verdict"
+            "tpot_ratio", "tpot_median_ns", 1e6, "{:.2f} ms", "tpot_verdict"
         ),
-        "first token ÷ vanilla's": _cost("ratio", "lat_median_ns", 1e6, "{:,.0f} ms", "verdict"),
+        "first token ÷ vanilla's": _cost(
+            "lat_ratio", "lat_median_ns", 1e6, "{:,.0f} ms", "lat_verdict"
+        ),
         "KV held ÷ vanilla's": _cost("kv_held_ratio", "kv_bytes_held", 1 << 20, "{:.1f} MiB"),
         "KV read ÷ vanilla's": _cost(
             "kv_read_ratio", "kv_bytes_read_per_token", 1 << 20, "{:.1f} MiB"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ from bench.request import plugins
 from bench.request.cell import Cell
 from bench.rows import derived_columns
 from bench.rows.columns import COLUMNS, Row
+from bench.rows.comparison import TIMED, Comparison
 from bench.rows.predictions import Predictions
 from bench.rows.store import Store
 
@@ -30,11 +31,23 @@ def timing(
     base = 1e8 * np.exp(random.normal(0, noise, pairs))
     mine = 1e8 * ratio * np.exp(random.normal(0, noise, pairs))
     first, second = 1e8 * np.exp(random.normal(0, noise, (2, 20)))
-    names = ("lat_samples_ns", "base_samples_ns", "aa_first_samples_ns", "aa_second_samples_ns")
+    names = (
+        "lat_samples_ns",
+        "lat_base_samples_ns",
+        "lat_aa_first_samples_ns",
+        "lat_aa_second_samples_ns",
+    )
     samples = (mine, base, first, second)
     columns = {n: s.round().astype(int).tolist() for n, s in zip(names, samples, strict=True)}
-    columns["pair_process"] = [i * processes // pairs for i in range(pairs)]
-    return columns | derived_columns.latency(columns, seed)
+    columns["lat_pair_process"] = [i * processes // pairs for i in range(pairs)]
+    return columns | times(columns, seed)
+
+
+def times(columns: Mapping[str, Any], seed: int = 0, widen: bool = True) -> dict[str, Any]:
+    """The columns of all comparisons that follow from measured ones."""
+    raw = {name: Comparison.of(columns, name).measured for name in TIMED}
+    found = derived_columns.times(raw, columns, seed, {"lat": widen})
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def row(**more: Any) -> dict[str, Any]:

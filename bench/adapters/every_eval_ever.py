@@ -18,6 +18,7 @@ from bench.files import write_own
 from bench.request import plugins
 from bench.rows import query
 from bench.rows.columns import Row, value_of
+from bench.rows.comparison import Comparison
 from bench.status import Status
 
 SCHEMA_VERSION = "0.3.0"
@@ -74,10 +75,11 @@ def _figures(row: Row) -> Iterator[_Figure]:
             row["metric"] or "score", "points", value, 100.0, row["higher_is_better"] is False,
             row["ci_lo"], row["ci_hi"], row["ci_method"], "the task's official metric",
         )  # fmt: skip
-    if row["ratio"] is not None:
+    latency = Comparison.of(row, "lat")
+    if latency.ratio is not None:
         yield _Figure(
-            "latency_ratio", "ratio", row["ratio"], "Infinity", True,
-            row["ratio_ci_lo"], row["ratio_ci_hi"], row["ratio_ci_method"],
+            "latency_ratio", "ratio", latency.ratio, "Infinity", True,
+            latency.ratio_ci_lo, latency.ratio_ci_hi, latency.ratio_ci_method,
             "time of one forward / that of exact attention, in pairs in one process",
         )  # fmt: skip
     if row["mem_ratio"] is not None:

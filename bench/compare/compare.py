@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from bench.errors import RequestError, unknown
 from bench.host.host import has_older_id
 from bench.request.schema import BASELINE
 from bench.rows.columns import Row, value_of
+from bench.rows.comparison import Comparison
 from bench.rows.engine import kernel_names
 from bench.statistics import paired, scores
 from bench.status import QualityComparison, Status, Verdict
@@ -79,14 +80,15 @@ class Difference(NamedTuple):
 
 def latency(a: Row, b: Row) -> Difference:
     """The ratio of the two ratios; vanilla's own ratio is 1."""
-    for side, row in (("A", a), ("B", b)):
-        if row["method"] != BASELINE and row["ratio"] is None:
-            return Difference("latency", note=_why_missing(side, row, row["ratio_reason"]))
+    of_a, of_b = (Comparison.of(row, "lat") for row in (a, b))
+    for side, row, own in (("A", a, of_a), ("B", b, of_b)):
+        if row["method"] != BASELINE and own.ratio is None:
+            return Difference("latency", note=_why_missing(side, row, own.reason))
     if a["method"] == b["method"] == BASELINE:
         return Difference("latency", note="both are vanilla, which latency is measured against")
     if reason := _other_hosts(a, b):
         return Difference("latency", note=reason)
-    ours, theirs = latency_ratio(a), latency_ratio(b)
+    ours, theirs = of_a.paired, of_b.paired
     if ours and theirs:
         ratio = paired.ratio_of_ratios(ours, theirs)
     elif ours:
@@ -95,7 +97,8 @@ def latency(a: Row, b: Row) -> Difference:
     else:
         assert theirs is not None
         ratio = theirs
-    noises = [row["aa_noise_pct"] for row in (a, b) if row["method"] != BASELINE]
+    pairs = zip((a, b), (of_a, of_b), strict=True)
+    noises = [own.aa_noise_pct for row, own in pairs if row["method"] != BASELINE]
     known = [noise for noise in noises if noise is not None]
     noisy = "noisy host" if a["noisy"] or b["noisy"] else ""
     resolution = math.hypot(*known) if len(known) == len(noises) else None
@@ -126,19 +129,12 @@ def _other_kernels(a: Row, b: Row) -> str:
     used = [kernel_names(row.get("kernel")) for row in (a, b)]
     if not all(used) or used[0] == used[1]:
         return ""
-    own = (row.get("ratio_same_engine") for row in (a, b))
+    own = (Comparison.of(row, "engine").ratio for row in (a, b))
     beside = [
         f"{name} on {kernel}" + ("" if ratio is None else f" (×{ratio:.3f} of exact attention's)")
         for name, kernel, ratio in zip("AB", used, own, strict=True)
     ]
     return ", ".join(beside)
-
-
-def latency_ratio(row: Row) -> paired.Ratio | None:
-    """A row's ratio to vanilla; None where there is none, as for vanilla itself."""
-    columns = ("ratio", "ratio_ci_lo", "ratio_ci_hi", "ratio_p", "n_pairs")
-    values: list[Any] = [row.get(name) for name in columns]
-    return None if None in values else paired.Ratio(*values)
 
 
 def _pct(ratio: float) -> float:

@@ -7,9 +7,11 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from bench.request import code_hash, plugins
 from bench.request.cell import Cell, code_of
 from bench.rows import derived_columns, quality_verdicts, rescore
 from bench.rows.columns import COLUMNS, FUSED_KERNEL, Row, value_of
-from bench.rows.derived_decoding import TPOT, whole_answer
+from bench.rows.comparison import COLUMNS_OF, DERIVED, TIMED, TO_VANILLA, Comparison, Name
 from bench.statistics.paired import SCALE
 
 
@@ -34,21 +36,16 @@ class Level(StrEnum):
 Fault = tuple[Level, str]
 Derivation = Callable[[Row, Path], Mapping[str, Any]]
 
-EXAMPLE = {f"{arm}_samples_ns": [1] for arm in ("lat", "base", "lat_outside", "base_outside")}
-TIMES = tuple(
-    derived_columns.latency({**EXAMPLE, "outside_process": [0], "engine_kernel": FUSED_KERNEL}, 0)
-)
-"""All columns that are derived from samples."""
-ANSWER = [n for n in COLUMNS if re.search("tokens_per_s|answer_(ns|ratio|verdict)", n)]
 LATER = (
-    "aa_verdict", "n_processes", "train_n_processes", "train_process_sd_pct", "lat_p99_ns",
+    "lat_aa_verdict", "lat_n_processes", "lat_p99_ns", "engine_median_ns", "tpot_engine_median_ns",
+    "train_n_processes", "train_process_sd_pct", "train_ratio_ci_method",
     "answer_cut_frac", "quality_comparison", "quality_verdict", "value_diff_detectable",
 )  # fmt: skip
 """Derived columns that rows of older versions lack."""
 OUTSIDE = {
-    names[f"{arm}_median_ns"]: names[f"{arm}_outside_samples_ns"]
-    for names in ({name: name for name in COLUMNS}, TPOT, derived_columns.TRAINING)
-    for arm in ("lat", "base")
+    f"{name}_{arm}median_ns": f"{name}_{arm}outside_samples_ns"
+    for name in TO_VANILLA
+    for arm in ("", "base_")
 }
 INTERVALS = {"value": "ci", "base_value": "base_ci", "value_diff": "value_diff_ci"}
 PEAK = re.compile("(base_)?(rss_peak_delta|alloc_peak|gpu_alloc_delta|train_peak)_bytes")
@@ -124,34 +121,26 @@ def _of_cell(row: Row, _: Path) -> Mapping[str, Any]:
     return found | cell.columns
 
 
-def _times(row: Row, _: Path, names: Mapping[str, str]) -> dict[str, Any]:
-    """The columns `names` of a latency, from the others among them."""
-    samples = {name: value_of(row, to) for name, to in names.items() if name not in TIMES}
-    found: dict[str, Any] = dict.fromkeys(TIMES)
-    if "aa_first_samples_ns" not in names:  # equal pairs that aren't stored
-        samples["aa_noise_pct"] = found["aa_noise_pct"] = value_of(row, names["aa_noise_pct"])
-    if (samples["ratio_reason"] or "").startswith("peak memory"):  # no reason about the times
-        samples["ratio_reason"] = None
-    if samples["lat_samples_ns"]:
-        widened = value_of(row, names.get("ratio_ci_method", "train_n_pairs")) is not None
-        found |= derived_columns.latency(samples, row["seed"], widened)
-    if "engine_samples_ns" not in names and samples.get("engine_kernel") not in (
-        None,
-        FUSED_KERNEL,
-    ):
-        found = {name: value for name, value in found.items() if "engine" not in name}
-    return {to: found[name] for name, to in names.items() if name in found}
-
-
-def _of_samples(row: Row, folder: Path) -> Mapping[str, Any]:
+def _of_samples(row: Row, _: Path) -> Mapping[str, Any]:
     walks = {name: value_of(row, f"{name}_samples_ns") for name in ("attend", "encode")}
     medians = {f"{n}_ns": int(statistics.median(ns)) for n, ns in walks.items() if ns}
-    return _times(row, folder, {name: name for name in COLUMNS}) | medians
-
-
-def _of_new_tokens(row: Row, folder: Path) -> Mapping[str, Any]:
-    found = dict.fromkeys(ANSWER) | _times(row, folder, TPOT)
-    return found | (whole_answer({**row, **found}) if found["tpot_ns"] else {})
+    stored = {name: Comparison.of(row, name) for name in COLUMNS_OF}
+    widen: dict[Name, bool] = {
+        name: name == "train" or one.ratio_ci_method is not None for name, one in stored.items()
+    }
+    raw = {name: stored[name].measured for name in TIMED}
+    if not raw["train"].aa_first_samples_ns:  # an older row, whose equal pairs aren't stored
+        raw["train"] = replace(raw["train"], aa_noise_pct=stored["train"].aa_noise_pct)
+    if (raw["train"].reason or "").startswith("peak memory"):  # no reason about the times
+        raw["train"] = replace(raw["train"], reason=None)
+    found = dict(derived_columns.times(raw, row, row["seed"], widen))
+    columns = (columns.items() for columns in COLUMNS_OF.values())
+    names = {column for field, column in chain.from_iterable(columns) if field in DERIVED}
+    twin = raw["tpot_engine"]
+    if not twin.samples_ns and twin.kernel not in (None, FUSED_KERNEL):
+        names -= set(COLUMNS_OF["tpot_engine"].values())  # an older row, without these samples
+    names |= {"tokens_per_s", "base_tokens_per_s"}
+    return {name: found[name] for name in found if name in names} | medians
 
 
 def _of_bytes(row: Row, _: Path) -> Mapping[str, Any]:
@@ -217,8 +206,6 @@ def _limits(row: Row, name: str) -> tuple[float, float]:
 
 MEASURED: Mapping[str, Derivation] = {
     "its samples": _of_samples,
-    "its samples of new tokens": _of_new_tokens,
-    "its samples of training steps": partial(_times, names=derived_columns.TRAINING),
     "its bytes": _of_bytes,
     "its scores": _of_scores,
     "its limits": _limited,

@@ -33,7 +33,7 @@ FOLLOWS = {
 text depends on the length."""
 
 BESIDE = (
-    "status", "kernel", "ratio", "ratio_same_engine", "tpot_ratio", "kv_bytes_held",
+    "status", "kernel", "lat_ratio", "engine_ratio", "tpot_ratio", "kv_bytes_held",
     "method_version", "metric_version", "predictions_sha256", "code_sha", "host_id", "cpu_model",
     "gpu_name", "gpu_driver", "os_kernel", "python", "torch", "packages_sha", "noisy",
     "large_memory_kept",

@@ -16,7 +16,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from bench.compare.compare import latency_ratio
 from bench.errors import RequestError
 from bench.execution import runner
 from bench.execution.supervisor import Progress
@@ -26,6 +25,7 @@ from bench.request import compose, plugins
 from bench.request.cell import Cell
 from bench.request.schema import DataConf, DeviceConf, ModelConf
 from bench.rows.columns import Row
+from bench.rows.comparison import Comparison
 from bench.rows.engine import kernel_names
 from bench.statistics import paired
 from bench.status import Status
@@ -192,11 +192,12 @@ def _quality(old: Row, new: Row) -> FigureCheck | None:
 
 
 def _latency(old: Row, new: Row) -> FigureCheck | None:
-    before, now = latency_ratio(old), latency_ratio(new)
+    of_old, of_new = (Comparison.of(row, "lat") for row in (old, new))
+    before, now = of_old.paired, of_new.paired
     if before is None:
         return None
     if now is None:
-        reason = new.get("ratio_reason") or "not measured here"
+        reason = of_new.reason or "not measured here"
         return FigureCheck("latency", f"×{before.ratio:.3f}", "–", Agreement.CANT_TELL, reason)
     check = FigureCheck("latency", f"×{before.ratio:.3f}", f"×{now.ratio:.3f}", Agreement.CANT_TELL)
     if old["noisy"] or new.get("noisy"):
@@ -210,7 +211,7 @@ def _latency(old: Row, new: Row) -> FigureCheck | None:
     where = "on the same host" if same_host else "on another host"
     where += ", or on this one before its id changed" if older and not same_host else ""
     reason = f"×{apart.ratio:.3f} of the row's ratio, {where}"
-    if 1 in (old["n_processes"] or 1, new.get("n_processes") or 1):
+    if 1 in (of_old.n_processes or 1, of_new.n_processes or 1):
         reason += ", by one process alone"
     if -near <= lo and hi <= near:
         return check._replace(verdict=Agreement.AGREES, reason=reason)

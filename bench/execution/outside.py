@@ -159,17 +159,18 @@ class Rounds:
     def faults(self) -> list[str]:
         return [found["fault"] for found in self.rounds.values() if "fault" in found]
 
-    def columns(self) -> dict[str, Any]:
-        """The samples of all rounds, and the process of each; empty without any."""
+    def fields(self) -> dict[str, Any]:
+        """The samples of all rounds and the process of each, as fields of a comparison; empty
+        without any."""
         timed = {number: found for number, found in self.rounds.items() if "lat_ns" in found}
         reasons = [found["reason"] for found in self.rounds.values() if "reason" in found]
-        columns: dict[str, Any] = {"outside_reason": reasons[0]} if reasons else {}
+        fields: dict[str, Any] = {"outside_reason": reasons[0]} if reasons else {}
         if not timed:
-            return columns
+            return fields
         rel_l2, top1 = (list(chain.from_iterable(one[name] for one in timed.values()))
                         for name in ("rel_l2", "top1"))  # fmt: skip
-        return columns | {
-            "lat_outside_samples_ns": [ns for one in timed.values() for ns in one["lat_ns"]],
+        return fields | {
+            "outside_samples_ns": [ns for one in timed.values() for ns in one["lat_ns"]],
             "base_outside_samples_ns": [ns for one in timed.values() for ns in one["base_ns"]],
             "outside_process": [n for n, one in timed.items() for _ in one["lat_ns"]],
             "outside_rel_l2": statistics.median(rel_l2) if rel_l2 else None,

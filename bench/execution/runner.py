@@ -25,6 +25,7 @@ from bench.request import code_hash, command, plugins, protocol
 from bench.request.cell import Cell
 from bench.request.training_record import training_of
 from bench.rows.columns import SCHEMA_VERSION, Row
+from bench.rows.comparison import TO_VANILLA
 from bench.rows.store import Store
 from bench.status import Status, WeightsProtocol
 
@@ -154,10 +155,10 @@ def _leave_undecided(columns: Columns, threads: int) -> None:
     free = cores * (1 - others / 100)
     if free >= threads * LEAST_FREE:
         return
-    for samples in (columns, columns.get("decoding_samples"), columns.get("training_samples")):
-        if samples and samples.get("base_samples_ns"):
+    for name in TO_VANILLA:
+        if columns.get(name, {}).get("base_samples_ns"):
             reason = f"busy machine: other processes took {others:.0f} % of the cores"
-            samples["ratio_reason"] = samples.get("ratio_reason") or reason
+            columns[name]["reason"] = columns[name].get("reason") or reason
 
 
 def check_writable(results: Path) -> None:

@@ -40,10 +40,7 @@ TRAINING_DEADLINE_S = 14 * 24 * 3600.0
 """In effect none: a training that is stopped continues from its last checkpoint."""
 MAX_PROBED_LENGTH = 1 << 22
 
-POOLED_SAMPLES = (
-    "lat_samples_ns", "base_samples_ns", "aa_first_samples_ns", "aa_second_samples_ns",
-    "wall_samples_ns", "engine_samples_ns", "engine_lat_samples_ns",
-)  # fmt: skip
+SIDES = ("samples_ns", "base_samples_ns", "aa_first_samples_ns", "aa_second_samples_ns")
 PAGE_FAULTS = ("lat_page_faults", "base_page_faults")
 
 
@@ -90,15 +87,19 @@ def predicted(run: CellRun, stage: str, keeps_first: bool = False) -> Outcome:
 
 
 def latency(run: CellRun) -> tuple[Outcome, Columns]:
-    return _timed(run, "latency")
+    outcome, columns = _timed(run, "latency")
+    if "timed" in columns:
+        columns["lat"] = columns.pop("timed")  # for bench.rows.derived_columns
+    return outcome, columns
 
 
 def decoding(run: CellRun) -> tuple[Outcome, Columns]:
-    outcome, timed = _timed(run, "decoding")
+    outcome, found = _timed(run, "decoding")
     if outcome.status != Status.OK:
         return outcome, {}
-    columns = timed.pop("fidelity", {}) | {"notes": timed.pop("notes", [])}
-    return outcome, columns | {"decoding_samples": timed}  # for bench.rows.derived_columns
+    also = {name: found[name] for name in ("notes", "large_memory_kept") if name in found}
+    comparisons = {"tpot": found["timed"], "tpot_engine": found.get("engine")}
+    return outcome, found.get("fidelity", {}) | also | comparisons
 
 
 def _timed(run: CellRun, name: str) -> tuple[Outcome, Columns]:
@@ -149,46 +150,55 @@ def _in_processes(run: CellRun, name: str, kept: Kept) -> tuple[Outcome, Columns
     if rounds.faults and outcome.status == Status.OK:
         detail = f"IntegrityError: integrity check failed: {rounds.faults[0]}"
         return replace(outcome, status=Status.ERROR, detail=detail, stage=name), {}
-    answers = _answers(parts)
+    notes, answers = _notes(parts), _answers(parts)
     columns = _pooled(parts) if shares else columns
     if outcome.status == Status.OK:
-        columns |= rounds.columns() | answers
+        columns["notes"] = notes
+        columns["timed"] |= rounds.fields() | answers
     return outcome, columns
 
 
+def _notes(parts: Sequence[Columns]) -> list[str]:
+    """Remarks of all processes, each once."""
+    return list(dict.fromkeys(chain.from_iterable(part.pop("notes", None) or () for part in parts)))
+
+
 def _answers(parts: Sequence[Columns]) -> Columns:
-    """How the answers of the timed calls differ from vanilla's, and remarks of all processes."""
+    """How the answers of the timed calls differ from vanilla's, as fields of a comparison."""
     rel_l2, top1 = (
         list(chain.from_iterable(part.pop(name, None) or () for part in parts))
         for name in ("timed_rel_l2_samples", "timed_top1_samples")
     )
-    notes = dict.fromkeys(chain.from_iterable(part.pop("notes", None) or () for part in parts))
     return {
         "timed_rel_l2": statistics.median(rel_l2) if rel_l2 else None,
         "timed_top1_agree": statistics.fmean(top1) if top1 else None,
-        "notes": list(notes),
     }
 
 
 def _pooled(parts: Sequence[Columns]) -> Columns:
     """The columns of the first process with the samples of all, and the process of each pair."""
     columns = dict(parts[0])
-    for name in POOLED_SAMPLES:
-        samples = [part[name] for part in parts if part.get(name) is not None]
-        columns[name] = list(chain.from_iterable(samples)) if len(samples) == len(parts) else None
-    columns["waits_left_out"] = any(part.get("waits_left_out") for part in parts) or None
+    walls = [part["wall_samples_ns"] for part in parts]
+    columns["wall_samples_ns"] = None if None in walls else list(chain.from_iterable(walls))
+    for arm in filter(columns.get, ("timed", "engine")):
+        timed = [part[arm] for part in parts if part.get(arm, {}).get("samples_ns")]
+        if len(timed) < len(parts):
+            columns[arm] = {field: x for field, x in columns[arm].items() if field not in SIDES}
+            continue
+        sides = [side for side in SIDES if side in timed[0]]
+        columns[arm] = {
+            **timed[0],
+            **{side: [ns for one in timed for ns in one[side]] for side in sides},
+            "pair_order": "".join(one["pair_order"] for one in timed),
+            "pair_process": [i for i, one in enumerate(timed) for _ in one["samples_ns"]],
+        }
+    columns["timed"]["waits_left_out"] = any(p["timed"]["waits_left_out"] for p in parts) or None
     for name in PAGE_FAULTS:
         columns[name] = round(statistics.mean(part[name] for part in parts))
     if columns.get("gpu_throttle_reasons"):
         columns["gpu_throttle_reasons"] = gpu.union(p["gpu_throttle_reasons"] for p in parts)
         spans = [part["gpu_throttled_ns"] for part in parts]
         columns["gpu_throttled_ns"] = None if None in spans else sum(spans)
-    for prefix in ("", "engine_"):
-        if columns[f"{prefix}lat_samples_ns"]:
-            columns[f"{prefix}pair_order"] = "".join(part[f"{prefix}pair_order"] for part in parts)
-            columns[f"{prefix}pair_process"] = [
-                i for i, part in enumerate(parts) for _ in part[f"{prefix}lat_samples_ns"]
-            ]
     return columns
 
 
@@ -247,14 +257,11 @@ def max_length(run: CellRun) -> tuple[Outcome, Columns]:
 
 
 def training_step(run: CellRun) -> tuple[Outcome, Columns]:
-    outcome, samples = _timed(run, "training_step")
+    outcome, found = _timed(run, "training_step")
     if outcome.status != Status.OK:
         return outcome, {}
-    notes = samples.pop("notes", [])
-    columns: Columns = {
-        "notes": notes,
-        "training_samples": samples,
-    }  # for bench.rows.derived_columns
+    also = ("notes", "timed_tokens", "large_memory_kept")
+    columns = {name: found[name] for name in also if name in found} | {"train": found["timed"]}
     arms = {"": "method", "base_": BASELINE}
     if run.cell.method["name"] == BASELINE:
         del arms["base_"]

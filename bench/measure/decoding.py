@@ -70,7 +70,7 @@ def time_method(
     report("warmup")
     result: dict[str, Any] = {}
     exact: tuple[Tensor, Tensor] | None = None
-    failure: Row = {}
+    failure: dict[str, Any] = {}
     with integrity.rechecked(family, inputs):
         if not is_baseline:
             exact, failure = _exact_answer(family, inputs, cell)
@@ -84,20 +84,19 @@ def time_method(
         result |= warm_up(method)
         if is_baseline or failure:
             calls = math.ceil(method.answers.steps / SAMPLES_OF_ANSWER)
-            timed = paired_timing.time_unpaired(method, cell, report, calls, STAGE)
-            result |= timed | failure
+            result |= paired_timing.time_unpaired(method, cell, report, failure, calls, STAGE)
         else:
             warm_up(base)
-            twin, columns = twin_arm(method)
+            twin, fields = twin_arm(method)
             share, *others = plan_pairs(method, base, cell, ready_ns, twin)
-            result |= columns
             result |= same_engine.time_pairs(method, base, twin, cell, report, share, STAGE)
+            result["engine"] = fields | result.get("engine", {})
             result["shares"] = [asdict(one) for one in others]
             result["tokens"] = tokens.tolist()
-            outside.time_here(report, method, share, result)
+            outside.time_here(report, method, share, result["timed"])
         family.method = own
-        solo = diagnostics.solo_time(method, cell.device["kind"], method.answers.steps)
-        result["solo_median_ns"] = solo["solo_median_ns"]
+        solo_ns, _ = diagnostics.solo_time(method, cell.device["kind"], method.answers.steps)
+        result["timed"]["solo_median_ns"] = solo_ns
     return result
 
 
@@ -118,7 +117,7 @@ def time_share(
         warm_up(base, paired_timing.WARM_BASE)
         twin, _ = twin_arm(method, paired_timing.WARM_BASE)
         result = same_engine.time_pairs(method, base, twin, cell, report, share, STAGE)
-        outside.time_here(report, method, share, result)
+        outside.time_here(report, method, share, result["timed"])
     return result
 
 
@@ -140,12 +139,14 @@ def fidelity(exact: Tensor, logits: Tensor) -> Row:
     }
 
 
-def twin_arm(method: DecodingArm, most_calls: int = WARM_CALLS) -> tuple[Arm | None, Row]:
+def twin_arm(
+    method: DecodingArm, most_calls: int = WARM_CALLS
+) -> tuple[Arm | None, dict[str, Any]]:
     """As `same_engine.twin_arm`. A twin without its own cache reads new tokens as vanilla
     does, on torch."""
     twin, tokens = method.method.exact_twin(), method.answers.prompt(0)[0]
     if twin is None or twin.kv_cache(method.family.workload(tokens.shape[1], len(tokens))) is None:
-        return None, {"engine_kernel": FUSED_KERNEL}
+        return None, {"kernel": FUSED_KERNEL}
     return same_engine.twin_arm(method, most_calls)
 
 
@@ -175,7 +176,7 @@ def plan_pairs(
 
 def _exact_answer(
     family: Family, inputs: PerturbedInputs, cell: Cell
-) -> tuple[tuple[Tensor, Tensor] | None, Row]:
+) -> tuple[tuple[Tensor, Tensor] | None, dict[str, Any]]:
     """Vanilla's greedy answer to the first prompt, tokens [B, N] and logits [B, N, V], and columns
     that say why its steps can't be timed, empty where they can."""
     answer: tuple[Tensor, Tensor] | None = None

@@ -155,9 +155,9 @@ class AttentionTimer(Wrapped):
         return out
 
 
-def solo_time(arm: Callable[[int], int], device: str, most: int = SOLO_CALLS) -> Row:
+def solo_time(arm: Callable[[int], int], device: str, most: int = SOLO_CALLS) -> tuple[int, Row]:
     """The median of up to `most` consecutive calls of one arm, whose caches no other arm evicts,
-    and the joules of one call where the machine has a meter."""
+    and columns of the joules of one call where the machine has a meter."""
     meter, reason = torch_host.energy_meter(device)
     calls: list[int] = []
     with garbage_collection_off() as elapsed_ns:
@@ -165,8 +165,7 @@ def solo_time(arm: Callable[[int], int], device: str, most: int = SOLO_CALLS) ->
         while len(calls) < REPEATS or (len(calls) < most and elapsed_ns() < ENOUGH_NS):
             calls.append(arm(len(calls)))
         joules = meter() - before if meter else 0.0
-    return {
-        "solo_median_ns": int(statistics.median(calls)),
+    return int(statistics.median(calls)), {
         "energy_j": joules / len(calls) if meter else None,
         "energy_source": ("nvml" if device == "cuda" else "rapl") if meter else None,
         "energy_reason": reason,

@@ -39,7 +39,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     dense_flops = result.pop("dense_flops")
     if cell.device["kind"] == "cpu":
         peak = integrity.peak_gflops(cell.dtype, facts["gemm_gflops"])
-        integrity.check(result["lat_samples_ns"], dense_flops, peak)
+        integrity.check(result["timed"]["samples_ns"], dense_flops, peak)
     return {"load_ns": load_ns, **facts, **result, **_gpu_columns(process, before)}
 
 
@@ -90,9 +90,9 @@ def time_method(
     process: Process,
     request: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Samples of the family's method and of vanilla in its place, with checks before and after.
-    `shares` are for further processes to time, `dense_flops` what a call's linear layers compute.
-    Raises IntegrityError."""
+    """The family's method `timed` against vanilla and against exact attention by its `engine`, and
+    columns of the row, with checks before and after. `shares` are for further processes to time,
+    `dense_flops` what a call's linear layers compute. Raises IntegrityError."""
     method, base = arms_of(cell, family, process)
     inputs, own, device = method.inputs, family.method, cell.device["kind"]
     ready_ns = int(linux.age_s() * 1e9)
@@ -105,21 +105,25 @@ def time_method(
         result["dense_flops"] = dense.flops
         is_baseline = cell.method["name"] == BASELINE
         failure = {} if is_baseline else paired_timing.vanilla_failure(base, cell.plan.budget_s)
-        result |= failure | warm_up(method)
+        result |= warm_up(method)
         if is_baseline or failure:
-            result |= paired_timing.time_unpaired(method, cell, report)
+            result |= paired_timing.time_unpaired(method, cell, report, failure)
         else:
             family.method = own
             result |= diagnostics.fidelity(family, arms.vanilla(), inputs.restored(0))
             result |= diagnostics.estimate(family, inputs.restored(0), cell.dtype)
             warm_up(base)
-            twin, columns = same_engine.twin_arm(method)
+            twin, fields = same_engine.twin_arm(method)
             share, *others = paired_timing.plan_pairs(method, base, cell, ready_ns, twin)
-            result |= columns | same_engine.time_pairs(method, base, twin, cell, report, share)
+            result |= same_engine.time_pairs(method, base, twin, cell, report, share)
+            result["engine"] = fields | result.get("engine", {})
             result["shares"] = [asdict(one) for one in others]
-            outside.time_here(report, method, share, result, scored_texts(cell, family, request))
+            scored = scored_texts(cell, family, request)
+            outside.time_here(report, method, share, result["timed"], scored)
         family.method = own
-        result |= diagnostics.solo_time(method, device)
+        solo_ns, energy = diagnostics.solo_time(method, device)
+        result["timed"]["solo_median_ns"] = solo_ns
+        result |= energy
         result |= diagnostics.stage_times(family, inputs.current(0), cell.plan.budget_s)
     return result | {"kernel": same_engine.kernel_of(own)}
 
@@ -141,7 +145,8 @@ def time_share(
         warm_up(base, paired_timing.WARM_BASE)
         twin, _ = same_engine.twin_arm(method, paired_timing.WARM_BASE)
         result = same_engine.time_pairs(method, base, twin, cell, report, share)
-        outside.time_here(report, method, share, result, scored_texts(cell, family, request))
+        scored = scored_texts(cell, family, request)
+        outside.time_here(report, method, share, result["timed"], scored)
     return result
 
 

@@ -39,15 +39,15 @@ def time_here(
     report: worker.Report,
     method: Arm,
     share: PairShare,
-    columns: Mapping[str, Any],
+    timed: Mapping[str, Any],
     scored: Input | None = None,
 ) -> None:
-    """Have the supervisor time this process's method, whose pairs have these `columns`. On a GPU,
+    """Have the supervisor time this process's method, whose pairs are `timed`. On a GPU,
     where vanilla's process has to load the model itself, the first process alone."""
     if share.process and method.device == "cuda":
         return
-    fastest = min(*columns["lat_samples_ns"], *columns["base_samples_ns"])
-    samples = max(1, min(SAMPLES, len(columns["lat_samples_ns"]) // PAIRS_PER_SAMPLE))
+    fastest = min(*timed["samples_ns"], *timed["base_samples_ns"])
+    samples = max(1, min(SAMPLES, len(timed["samples_ns"]) // PAIRS_PER_SAMPLE))
     calls = min(math.ceil(SAMPLE_NS / max(1, fastest)), method.most_calls // (samples + 1))
     if calls:
         report.send("outside", calls=calls, samples=samples, process=share.process)

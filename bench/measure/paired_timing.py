@@ -10,7 +10,7 @@ import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 
@@ -32,7 +32,6 @@ WARM_CALLS, WARM_SECONDS, WARM_SETTLED = 20, 10.0, 0.03
 WARM_METHOD, WARM_BASE = 2, 2
 """Calls of the method, and of what it is paired with, before the first sample of a further process;
 its checks have called the method before."""
-AA_SAMPLES = ("aa_first_samples_ns", "aa_second_samples_ns")
 CHECK_CALLS = 5
 """Calls of the method that the checks make."""
 
@@ -78,9 +77,9 @@ def warm_up(arm: Arm, most: int = WARM_CALLS) -> Row:
     return {"warmup_calls": len(calls), "warmup_converged": settled}
 
 
-def vanilla_failure(base: Callable[[int], int], budget_s: float = math.inf) -> Row:
-    """Calls vanilla once. Returns columns with the reason why it can't be timed, empty when it
-    can."""
+def vanilla_failure(base: Callable[[int], int], budget_s: float = math.inf) -> dict[str, Any]:
+    """Calls vanilla once. Returns columns with the reason why it can't be timed, and the `reason`
+    why there is no ratio; empty when it can."""
     try:
         call_s = base(0) / 1e9
     except (RuntimeError, MemoryError) as error:
@@ -95,7 +94,7 @@ def vanilla_failure(base: Callable[[int], int], budget_s: float = math.inf) -> R
         status = Status.TIMEOUT
         reason = f"one call of vanilla takes {call_s:.1f} s, the budget is {budget_s:.0f} s"
         ratio_reason = reason
-    return {"baseline_status": status, "baseline_reason": reason, "ratio_reason": ratio_reason}
+    return {"baseline_status": status, "baseline_reason": reason, "reason": ratio_reason}
 
 
 def plan_pairs(
@@ -151,21 +150,27 @@ class PairSamples(NamedTuple):
         without = [math.log(a.less_waits_ns / b.less_waits_ns) for a, b in self.pairs]
         return _spread(without) < _spread(with_waits)
 
-    def columns(self, names: tuple[str, str]) -> dict[str, list[int]]:
-        """The nanoseconds of both sides of each pair, as columns of these names."""
-        return _columns(self.pairs, names, self.without_waits)
+    def fields(self) -> dict[str, Any]:
+        """Both sides of each pair, as fields of a comparison."""
+        method_ns, base_ns = self.sides(self.pairs)
+        return {"samples_ns": method_ns, "base_samples_ns": base_ns, "pair_order": self.order}
+
+    def sides(self, pairs: Pairs) -> tuple[list[int], list[int]]:
+        """The nanoseconds of either side of the pairs."""
+        without = self.without_waits
+        first, second = (
+            [
+                one.less_waits_ns if without else one.wall_ns
+                for one in (pair[side] for pair in pairs)
+            ]
+            for side in (0, 1)
+        )
+        return first, second
 
 
 def _spread(logs: Sequence[float]) -> float:
     centre = statistics.median(logs)
     return statistics.median(abs(x - centre) for x in logs)
-
-
-def _columns(pairs: Pairs, names: tuple[str, str], without_waits: bool) -> dict[str, list[int]]:
-    return {
-        name: [pair[side].less_waits_ns if without_waits else pair[side].wall_ns for pair in pairs]
-        for side, name in enumerate(names)
-    }
 
 
 def sample_pairs(
@@ -234,20 +239,24 @@ def time_pairs(
     share: PairShare,
     stage: str = "latency",
 ) -> dict[str, Any]:
-    """The share's pairs with vanilla, as columns. Raises IntegrityError."""
+    """`timed`: the share's pairs with vanilla, as fields of a comparison; and columns of the row.
+    Raises IntegrityError."""
     coin, progress = pair_coin("pairs", cell, share), pair_progress(report, share, stage=stage)
     samples = sample_pairs(method, base, share, coin, progress, AA_EVERY)
+    aa_first, aa_second = samples.sides(samples.aa)
     return {
-        **samples.columns(("lat_samples_ns", "base_samples_ns")),
-        **_columns(samples.aa, AA_SAMPLES, samples.without_waits),
+        "timed": {
+            **samples.fields(),
+            "aa_first_samples_ns": aa_first,
+            "aa_second_samples_ns": aa_second,
+            "calls_per_sample": share.calls,
+            "process_reason": share.reason,
+            "waits_left_out": samples.without_waits or None,
+        },
         "wall_samples_ns": method.walls(share.calls),
         "lat_page_faults": round(statistics.mean(method.faults)),
         "base_page_faults": round(statistics.mean(base.faults)),
-        "calls_per_sample": share.calls,
-        "pair_order": samples.order,
         "baseline_status": Status.OK,
-        "process_reason": share.reason,
-        "waits_left_out": samples.without_waits or None,
         "timed_rel_l2_samples": samples.rel_l2,
         "timed_top1_samples": samples.top1,
         "notes": method.process.notes,
@@ -269,10 +278,15 @@ def pair_progress(
 
 
 def time_unpaired(
-    method: Arm, cell: Cell, report: worker.Report, calls: int = 1, stage: str = "latency"
+    method: Arm,
+    cell: Cell,
+    report: worker.Report,
+    failure: Mapping[str, Any],
+    calls: int = 1,
+    stage: str = "latency",
 ) -> dict[str, Any]:
-    """The method's own samples, where there is no vanilla to pair them with: each of so many calls
-    or more."""
+    """As `time_pairs`, of the method alone: samples of at least `calls` calls. `failure`: why
+    vanilla can't be timed, empty for vanilla itself."""
     call_ns = max(method(0), 1)
     calls = max(calls, math.ceil(MIN_SAMPLE_NS / call_ns))
     count = max(3, min(cell.plan.pairs, int(cell.plan.budget_s * 1e9 / (calls * call_ns))))
@@ -284,10 +298,11 @@ def time_unpaired(
             samples.append(method.sample(i, calls))
             method.given.clear()
     method.check_streams(int(statistics.median(samples)))
-    return {
-        "lat_samples_ns": samples,
+    columns = dict(failure)
+    reason = columns.pop("reason", None)
+    return columns | {
+        "timed": {"samples_ns": samples, "calls_per_sample": calls, "reason": reason},
         "wall_samples_ns": method.walls(calls),
         "lat_page_faults": round(statistics.mean(method.faults)),
-        "calls_per_sample": calls,
         "notes": method.process.notes,
     }

@@ -68,8 +68,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     is_baseline = cell.method["name"] == BASELINE
     failure = {} if is_baseline else paired_timing.vanilla_failure(base)
     if is_baseline or failure:
-        unpaired = paired_timing.time_unpaired(method, cell, report, stage=STAGE)
-        return result | unpaired | failure
+        return result | paired_timing.time_unpaired(method, cell, report, failure, stage=STAGE)
     warm_up(base)
     share, *others = paired_timing.plan_pairs(method, base, cell, ready_ns)
     result |= _timed(method, base, cell, report, share)
@@ -79,9 +78,9 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
 def _timed(
     method: StepArm, base: StepArm, cell: Cell, report: worker.Report, share: PairShare
 ) -> dict[str, Any]:
-    columns = paired_timing.time_pairs(method, base, cell, report, share, STAGE)
-    outside.time_here(report, method, share, columns)
-    return columns
+    result = paired_timing.time_pairs(method, base, cell, report, share, STAGE)
+    outside.time_here(report, method, share, result["timed"])
+    return result
 
 
 def start(cell: Cell, vanilla: bool = False) -> Family:

@@ -3,8 +3,8 @@
 One row is one cell. Times are integer nanoseconds, memory is integer bytes, ratios are
 method / vanilla. A column that was not measured is null, and a column `…_reason` contains
 the reason.
-`Row` is the only definition: `COLUMNS` and the parquet schema are read from it. Neither pyarrow
-nor pandas is imported here, so that `bench ls` stays quick.
+`Row` and `Comparison` are the only definitions: `COLUMNS` and the parquet schema are read from
+them. Neither pyarrow nor pandas is imported here, so that `bench ls` stays quick.
 """
 
 from collections.abc import Iterable
@@ -12,15 +12,16 @@ from enum import StrEnum
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict, Union, get_args, get_origin
 
-from bench.rows.decoding_columns import DecodingColumns, WitnessColumns
-from bench.status import QualityComparison, QualityVerdict, Status, Verdict, WeightsProtocol
+from bench.rows import comparison
+from bench.rows.decoding_columns import DecodingColumns
+from bench.status import QualityComparison, QualityVerdict, Status, WeightsProtocol
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 FUSED_KERNEL = "torch"
 """`kernel` and `engine_kernel` of torch's fused attention, on which vanilla runs."""
 WIDENED_TO_ALONE = "widened to the time alone"
-"""In `ratio_ci_method`: the method's time without vanilla lay outside the interval."""
+"""In `lat_ratio_ci_method`: the method's time without vanilla lay outside the interval."""
 Json = Annotated[str, "json"]
 """Text of JSON. `Store.append` takes the object itself, too."""
 WeightsKind = Literal[
@@ -138,50 +139,10 @@ class GeneralColumns(TypedDict, total=False):
     first_call_ns: Annotated[int | None, "first, cold call"]
     warmup_calls: Annotated[int | None, "calls before the first sample"]
     warmup_converged: Annotated[bool | None, "the running median had settled"]
-    calls_per_sample: Annotated[int | None, "calls grouped into one sample"]
     lat_page_faults: Annotated[int | None, "page faults of one call, the method's mean"]
     base_page_faults: Annotated[int | None, "the same of vanilla"]
     large_memory_kept: Annotated[bool | None, "true: large blocks kept by size; false: given back"]
-    lat_samples_ns: Annotated[list[int] | None, "method's side of each pair, one call's time"]
-    base_samples_ns: Annotated[list[int] | None, "vanilla's side of each pair"]
     wall_samples_ns: Annotated[list[int] | None, "method's wall time if the device has the clock"]
-    aa_first_samples_ns: Annotated[list[int] | None, "first side of vanilla/vanilla pairs"]
-    aa_second_samples_ns: Annotated[list[int] | None, "second side of them"]
-    pair_order: Annotated[str | None, "one letter a pair: which arm went first"]
-    pair_process: Annotated[list[int] | None, "number of the process that timed each pair"]
-    lat_median_ns: Annotated[int | None, "method's median"]
-    lat_p10_ns: Annotated[int | None, "10th percentile of its samples, of 64 or more"]
-    lat_p90_ns: Annotated[int | None, "90th percentile of its samples, of 64 or more"]
-    lat_p99_ns: Annotated[int | None, "99th percentile of its samples, of 662 or more"]
-    lat_mad_ns: Annotated[int | None, "its median absolute deviation"]
-    lat_min_ns: Annotated[int | None, "its minimum"]
-    base_median_ns: Annotated[int | None, "vanilla's median"]
-    solo_median_ns: Annotated[int | None, "method's median without vanilla between its calls"]
-    ratio: Annotated[float | None, "geometric mean of the processes' median paired ratios"]
-    ratio_ci_lo: Annotated[float | None, "lower end of its 95 % interval"]
-    ratio_ci_hi: Annotated[float | None, "upper end"]
-    ratio_p: Annotated[float | None, "larger of the sign-flip p-value and Student's over processes"]
-    ratio_ci_method: Annotated[str | None, "what it covers; null: an older row, only its pairs"]
-    ratio_reason: Annotated[str | None, "why there is no ratio, or no verdict"]
-    n_processes: Annotated[int | None, "processes that timed the pairs; null: one, in an older row"]
-    ratio_same_engine: Annotated[float | None, "the same against exact attention by its engine"]
-    ratio_same_engine_ci_lo: Annotated[float | None, "lower end of its 95 % interval"]
-    ratio_same_engine_ci_hi: Annotated[float | None, "upper end"]
-    ratio_same_engine_p: Annotated[float | None, "as `ratio_p`"]
-    ratio_same_engine_verdict: Annotated[Verdict | None, "as `verdict`"]
-    ratio_same_engine_reason: Annotated[str | None, "why there is no such ratio"]
-    engine_kernel: Annotated[str | None, "kernel of that exact attention; torch: it is vanilla"]
-    engine_median_ns: Annotated[int | None, "its median"]
-    engine_samples_ns: Annotated[list[int] | None, "its side of each same-engine pair"]
-    engine_lat_samples_ns: Annotated[list[int] | None, "method's side of each same-engine pair"]
-    engine_pair_order: Annotated[str | None, "one letter a pair: which arm went first"]
-    engine_pair_process: Annotated[list[int] | None, "number of the process that timed each pair"]
-    process_sd_pct: Annotated[float | None, "standard deviation between their median ratios"]
-    process_reason: Annotated[str | None, "why one process timed all pairs"]
-    n_pairs: Annotated[int | None, "method/vanilla pairs"]
-    verdict: Annotated[Verdict | None, "what the ratio means on this host"]
-    aa_noise_pct: Annotated[float | None, "error of a ratio between equal arms, 90th percentile"]
-    aa_verdict: Annotated[Verdict | None, "verdict on equal arms: faster or slower is a warning"]
     attend_ns: Annotated[int | None, "time inside the method's attention"]
     encode_ns: Annotated[int | None, "time inside the method's walk over the layers"]
     attend_samples_ns: Annotated[list[int] | None, "time inside its attention, of each walk"]
@@ -274,29 +235,14 @@ class GeneralColumns(TypedDict, total=False):
     training: Annotated[Json | None, "of the weights: from, steps, hours, supervision"]
     base_training: Annotated[Json | None, "of the weights that `base_value` was measured with"]
     base_weights_sha256: Annotated[str | None, "sha256 of these weights"]
-    train_step_ns: Annotated[int | None, "method's median time of a training step"]
-    base_train_step_ns: Annotated[int | None, "vanilla's"]
-    train_samples_ns: Annotated[list[int] | None, "method's side of each pair of training steps"]
-    base_train_samples_ns: Annotated[list[int] | None, "vanilla's side of each pair"]
-    train_ratio: Annotated[float | None, "median paired ratio of a training step, method / vanilla"]
-    train_ratio_ci_lo: Annotated[float | None, "lower end of its 95 % interval"]
-    train_ratio_ci_hi: Annotated[float | None, "upper end"]
-    train_ratio_p: Annotated[float | None, "sign-flip p-value"]
-    train_n_pairs: Annotated[int | None, "method/vanilla pairs of training steps"]
-    train_pair_process: Annotated[list[int] | None, "process of each pair; null: all in one"]
-    train_n_processes: Annotated[int | None, "processes that timed them; null in an older row"]
-    train_process_sd_pct: Annotated[float | None, "standard deviation of their ratios, in percent"]
-    train_aa_noise_pct: Annotated[float | None, "its error between equal arms, 90th percentile"]
-    train_verdict: Annotated[Verdict | None, "what the ratio means on this host"]
     train_peak_bytes: Annotated[int | None, "peak of one cold training step above the loaded model"]
     base_train_peak_bytes: Annotated[int | None, "vanilla's"]
     train_mem_ratio: Annotated[float | None, "peak memory of a training step, method / vanilla"]
-    train_reason: Annotated[str | None, "why there is no figure of training"]
 
 
-class Row(GeneralColumns, DecodingColumns, WitnessColumns, total=False):
+class Row(GeneralColumns, DecodingColumns, total=False):
     """A row inside the process. One that a store has read has every column; others have those
-    known so far."""
+    known so far. Columns of paired comparisons are read as records (`comparison.Comparison.of`)."""
 
 
 class Column(NamedTuple):
@@ -324,7 +270,10 @@ def _column(name: str, hint: Any) -> Column:
     return Column(name, "string" if values else _TYPES[kind], meaning, values)
 
 
-COLUMNS = {name: _column(name, hint) for name, hint in Row.__annotations__.items()}
+COLUMNS = {
+    name: _column(name, hint)
+    for name, hint in (*Row.__annotations__.items(), *comparison.annotations())
+}
 
 
 def value_of(row: Row, name: str) -> Any:

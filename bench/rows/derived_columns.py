@@ -5,45 +5,28 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
 from bench.errors import RequestError, errors_of
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from bench.request.training_record import training_of
-from bench.rows import chance_level, derived_decoding, quality_verdicts, witness
-from bench.rows.columns import COLUMNS, FUSED_KERNEL, WIDENED_TO_ALONE, Row
-from bench.rows.decoding_columns import NAMES, kv_agrees
+from bench.rows import chance_level, quality_verdicts
+from bench.rows.columns import Row
+from bench.rows.comparison import ENGINE_OF, TIMED, TO_VANILLA, Comparison, Name
+from bench.rows.decoding_columns import kv_agrees
+from bench.rows.derived_comparisons import of_answer, of_few_tokens, to_engine, to_vanilla
 from bench.rows.predictions import Predictions
 from bench.rows.quality_verdicts import quality_verdict
 from bench.rows.scoring import documents, scored
-from bench.statistics import between_processes, scores
-from bench.statistics import paired as stats
-from bench.statistics.paired import ASSUMED_SD_PCT
-from bench.status import Status, Verdict
+from bench.statistics import scores
+from bench.status import Status
 from tasks.base import Task
 from tasks.loading import truncation
 from tasks.metrics import buckets
 
 AGREE_SLACK_BYTES = 16 << 20
-
-_SAME_NAME = (
-    "ratio", "ratio_ci_lo", "ratio_ci_hi", "ratio_p", "n_pairs", "aa_noise_pct", "verdict",
-)  # fmt: skip
-TRAINING = {name: f"train_{name}" for name in _SAME_NAME} | {
-    "n_processes": "train_n_processes",
-    "process_sd_pct": "train_process_sd_pct",
-    "pair_process": "train_pair_process",
-    "lat_median_ns": "train_step_ns",
-    "base_median_ns": "base_train_step_ns",
-    "lat_samples_ns": "train_samples_ns",
-    "base_samples_ns": "base_train_samples_ns",
-    "ratio_reason": "train_reason",
-    "large_memory_kept": "large_memory_kept",
-    "timed_tokens": "timed_tokens",
-    **{name: f"train_{name}" for name in NAMES if f"train_{name}" in COLUMNS},
-}
-"""Columns of a latency → their names where the samples are training steps."""
 
 
 def quality_arms_of(cell: Cell, base: Cell) -> Row:
@@ -59,13 +42,9 @@ def quality_arms_of(cell: Cell, base: Cell) -> Row:
 
 def derive(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
     """The row of a measured cell with all columns that follow from its raw measurements. `row` may
-    also hold raw samples of training steps and of decoding, as `training_samples` and
-    `decoding_samples`."""
+    also contain comparisons under their names, as mappings of measured fields."""
     measured = dict(row)
-    others = [
-        (measured.pop("training_samples", None), TRAINING),
-        (measured.pop("decoding_samples", None), derived_decoding.TPOT),
-    ]
+    raw = {name: Comparison(**(measured.pop(name, None) or {})) for name in TIMED}
     columns = cast(Row, measured)
     if columns.get("tokens_in_mean") is not None:
         paired = cell.method["name"] != BASELINE
@@ -78,16 +57,38 @@ def derive(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
             # What was measured is kept; the same command scores the stored predictions again.
             failed = {"status": Status.ERROR, "status_stage": "score", "status_detail": str(error)}
             columns |= cast(Row, failed if columns.get("status") == Status.OK else {})
-    if columns.get("lat_samples_ns"):
-        columns |= latency(columns, cell.seed)
-    for samples, names in others:
-        if samples:
-            timed = samples | latency(samples, cell.seed)
-            columns |= cast(Row, {to: timed[name] for name, to in names.items() if name in timed})
-    if columns.get("tpot_ns"):
-        columns |= derived_decoding.whole_answer(columns)
+    for name, value in times(raw, columns, cell.seed).items():
+        if value is not None or name not in columns:  # a stage may have given a reason
+            columns[name] = value  # type: ignore[literal-required]
     columns["mem_agree"] = mem_agree(columns)
     return columns
+
+
+def times(
+    raw: Mapping[Name, Comparison],
+    row: Mapping[str, Any],
+    seed: int,
+    widen: Mapping[Name, bool] = MappingProxyType({}),
+) -> Row:
+    """The columns of all comparisons, from their measured fields, and of what follows from them
+    and the row's other columns. `widen`: as `derived_comparisons.to_vanilla` takes it."""
+    found: dict[Name, Comparison] = {**raw, "answer": Comparison()}
+    for name in TO_VANILLA:
+        found[name] = to_vanilla(raw[name], seed, widen.get(name, True))
+    for name, engine in ENGINE_OF.items():
+        found[engine] = to_engine(raw[engine], found[name], seed, widen.get(name, True))
+    columns: dict[str, Any] = {"tokens_per_s": None, "base_tokens_per_s": None}
+    if found["tpot"].median_ns:
+        n = row["new_tokens"]
+        tokens = (found["tpot"], found["tpot_engine"])
+        found["tpot"], found["tpot_engine"] = of_few_tokens(*tokens, n)
+        found["answer"] = of_answer(found["lat"], found["tpot"], n)
+        for arm in ("", "base_"):
+            if each := getattr(found["tpot"], f"{arm}median_ns"):
+                columns[f"{arm}tokens_per_s"] = row["batch"] * 1e9 / each
+    for name, one in found.items():
+        columns |= one.columns(name)
+    return cast(Row, columns)
 
 
 class _Scored(NamedTuple):
@@ -189,119 +190,6 @@ def compared_scores(columns: Row) -> Row:
         "value_diff": None if value is None or base is None else value - base,
         "value_diff_detectable": None if lo is None or hi is None else scores.detectable(lo, hi),
         "quality_verdict": quality_verdict(columns),
-    }
-
-
-def latency(samples: Mapping[str, Any], seed: int, widen: bool = True) -> Row:
-    """The latency columns from raw samples: medians, ratio, verdict. `widen`: the intervals, by
-    what their pairs don't show, which those of older rows lack. Samples with a `ratio_reason` give
-    no verdict. Samples without equal pairs may have their `aa_noise_pct`."""
-    mine = stats.summary(samples["lat_samples_ns"])
-    columns: Row = {
-        "lat_median_ns": mine.median_ns,
-        "lat_p10_ns": mine.p10_ns,
-        "lat_p90_ns": mine.p90_ns,
-        "lat_p99_ns": mine.p99_ns,
-        "lat_mad_ns": mine.mad_ns,
-        "lat_min_ns": mine.min_ns,
-    }
-    base = samples.get("base_samples_ns")
-    if not base:
-        return columns
-    aa = (samples.get("aa_first_samples_ns") or [], samples.get("aa_second_samples_ns") or [])
-    alone = _alone(samples) if widen else None
-    shared = _ratio(
-        samples["lat_samples_ns"], base, samples.get("pair_process"), alone, seed, widen
-    )
-    inside = shared.ratio
-    ratio, outside = witness.witnessed(samples, inside)
-    noise = stats.aa_noise_pct(*aa, ratio.n, seed) if aa[0] else samples.get("aa_noise_pct")
-    aa_verdict = stats.verdict(stats.paired_ratio(*aa, seed), noise) if aa[0] else None
-    columns |= {
-        "base_median_ns": stats.summary(base).median_ns,
-        "ratio": ratio.ratio,
-        "ratio_ci_lo": ratio.ci_lo,
-        "ratio_ci_hi": ratio.ci_hi,
-        "ratio_p": ratio.p,
-        "n_pairs": ratio.n,
-        "n_processes": shared.processes,
-        "process_sd_pct": shared.sd_pct,
-        "aa_noise_pct": noise,
-        "verdict": Verdict(stats.verdict(ratio, noise)),
-        "aa_verdict": Verdict(aa_verdict) if aa_verdict else None,
-    }
-    columns |= cast(Row, outside)
-    if outside.get("ratio_note") and stats.verdict(inside, noise) != columns["verdict"]:
-        columns["verdict"] = Verdict.UNDECIDED
-    if widen:
-        covers = f"t over {shared.processes} processes"
-        if shared.processes == 1:
-            covers = f"one process, and {ASSUMED_SD_PCT:g} % between processes"
-        to_alone = alone is not None and ratio.ratio * alone in (ratio.ci_lo, ratio.ci_hi)
-        columns["ratio_ci_method"] = f"{covers}; {WIDENED_TO_ALONE}" if to_alone else covers
-    columns |= _same_engine(samples, columns, alone, seed, widen)
-    if samples.get("ratio_reason"):  # the machine was too busy for a verdict
-        columns["verdict"] = Verdict.UNDECIDED
-        if columns.get("ratio_same_engine") is not None:
-            columns["ratio_same_engine_verdict"] = Verdict.UNDECIDED
-    return columns
-
-
-def _alone(samples: Mapping[str, Any]) -> float | None:
-    """The method's time without vanilla between its calls, as a share of that in pairs in the same
-    process, the first."""
-    solo_ns, paired_ns = samples.get("solo_median_ns"), samples["lat_samples_ns"]
-    if not solo_ns:
-        return None
-    process = samples.get("pair_process") or [0] * len(paired_ns)
-    first = [ns for ns, number in zip(paired_ns, process, strict=True) if number == process[0]]
-    return float(solo_ns / stats.summary(first).median_ns)
-
-
-def _ratio(
-    method_ns: Sequence[int],
-    base_ns: Sequence[int],
-    process: Sequence[int] | None,
-    alone: float | None,
-    seed: int,
-    widen: bool,
-) -> between_processes.ProcessRatio:
-    """The ratio of pairs; its interval holds what it would be with the method's time `alone`."""
-    assumed_pct = ASSUMED_SD_PCT if widen else 0.0
-    found = between_processes.paired_ratio(method_ns, base_ns, process, seed, assumed_pct)
-    if alone is None:
-        return found
-    ratio = found.ratio
-    return found._replace(ratio=between_processes.widened(ratio, ratio.ratio * alone))
-
-
-def _same_engine(
-    samples: Mapping[str, Any], against_vanilla: Row, alone: float | None, seed: int, widen: bool
-) -> Row:
-    """The columns of the ratio to exact attention by the method's own engine: from pairs of their
-    own, judged by the noise of vanilla's equal pairs; or, where that engine is vanilla's, copied
-    from the ratio to vanilla."""
-    twin_ns = samples.get("engine_samples_ns")
-    if not twin_ns:
-        if samples.get("engine_kernel") != FUSED_KERNEL:
-            return {}
-        return {
-            "engine_median_ns": against_vanilla["base_median_ns"],
-            "ratio_same_engine": against_vanilla["ratio"],
-            "ratio_same_engine_ci_lo": against_vanilla["ratio_ci_lo"],
-            "ratio_same_engine_ci_hi": against_vanilla["ratio_ci_hi"],
-            "ratio_same_engine_p": against_vanilla["ratio_p"],
-            "ratio_same_engine_verdict": against_vanilla["verdict"],
-        }
-    process = samples.get("engine_pair_process")
-    ratio = _ratio(samples["engine_lat_samples_ns"], twin_ns, process, alone, seed, widen).ratio
-    return {
-        "engine_median_ns": stats.summary(twin_ns).median_ns,
-        "ratio_same_engine": ratio.ratio,
-        "ratio_same_engine_ci_lo": ratio.ci_lo,
-        "ratio_same_engine_ci_hi": ratio.ci_hi,
-        "ratio_same_engine_p": ratio.p,
-        "ratio_same_engine_verdict": Verdict(stats.verdict(ratio, against_vanilla["aa_noise_pct"])),
     }
 
 

@@ -110,7 +110,7 @@ def keeps_quality(row: Mapping[str, Any]) -> bool:
 
 def faster_as_good(row: Mapping[str, Any]) -> bool:
     """Whether a row's speed-up counts: faster than vanilla, at vanilla's quality."""
-    return row.get("verdict") == Verdict.FASTER and keeps_quality(row)
+    return row.get("lat_verdict") == Verdict.FASTER and keeps_quality(row)
 
 
 def vanilla_at_chance(row: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, NamedTuple
@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 from bench.errors import RunError
 from bench.rows import columns
 from bench.rows.columns import COLUMNS, Column, arrow_schema
+from bench.rows.comparison import RENAMED
 
 VERSION_KEY = b"longctx_bench_schema"
 VERSION_DIGITS = 9
@@ -26,9 +27,9 @@ LEFTOVER = re.compile(r"\.([0-9a-f]{64}\.lock|(rows|part)-.*\.tmp)")
 ROW_GROUP = 5_000
 """Rows that are read together: few enough that one row is cheap, many enough that all are."""
 
-MIGRATIONS: dict[int, Callable[[Any], Any]] = {}
-"""Version → what turns its table into the next version's. New columns need no entry: they are null.
-An entry renames or converts what changed its name or meaning."""
+MIGRATIONS: dict[int, Mapping[str, str]] = {1: RENAMED}
+"""Version → old names of columns → names in the next version. New columns need no entry: they are
+null."""
 
 
 class StoreError(RunError):
@@ -56,10 +57,19 @@ class ShardError(Exception):
         self.problem = problem
 
 
+def current_name(name: str, version: int = 1) -> str:
+    """Today's name of a column of a schema version."""
+    for old in range(version, columns.SCHEMA_VERSION):
+        name = MIGRATIONS.get(old, {}).get(name, name)
+    return name
+
+
 def column_named(name: str) -> Column:
     """The column, or a ValueError with the nearest right name."""
     if name in COLUMNS:
         return COLUMNS[name]
+    if (now := current_name(name)) != name:
+        raise ValueError(f"column '{name}' is now called '{now}'")
     import difflib
 
     near = difflib.get_close_matches(name, COLUMNS, n=1, cutoff=0.5)
@@ -224,13 +234,10 @@ def read_shard(path: Path, names: Collection[str], row: int | None = None) -> An
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             stored = file.schema_arrow
             version = _version(path, stored.metadata)
-            if version == columns.SCHEMA_VERSION:
-                present = set(stored.names).intersection(names)
-                return _complete(_read(file, list(present), row), names)
-            table = _read(file, None, row)
-        for old in range(version, columns.SCHEMA_VERSION):
-            table = MIGRATIONS[old](table) if old in MIGRATIONS else table
-        return _complete(table, names)
+            today = {name: current_name(name, version) for name in stored.names}
+            present = [name for name, now in today.items() if now in names]
+            table = _read(file, present, row)
+        return _complete(table.rename_columns([today[n] for n in table.column_names]), names)
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
         raise ShardError(_damage(path, error)) from error
 

@@ -37,9 +37,10 @@ SCHEMA = 1
 NAME = "events"
 FIGURES = (
     "method", "task", "model", "length", "device", "dtype", "seed", "metric", "value", "ci_lo",
-    "ci_hi", "base_value", "quality_verdict", "lat_median_ns", "ratio", "ratio_ci_lo",
-    "ratio_ci_hi", "verdict", "ratio_same_engine", "mem_ratio", "rss_peak_delta_bytes",
-    "gpu_alloc_delta_bytes", "tpot_ns", "tpot_ratio", "kv_held_ratio", "max_length_fit",
+    "ci_hi", "base_value", "quality_verdict", "lat_median_ns", "lat_ratio",
+    "lat_ratio_ci_lo", "lat_ratio_ci_hi", "lat_verdict", "engine_ratio", "mem_ratio",
+    "rss_peak_delta_bytes", "gpu_alloc_delta_bytes", "tpot_median_ns", "tpot_ratio",
+    "kv_held_ratio", "max_length_fit",
 )  # fmt: skip
 """Columns of a row that its event has, where they were measured."""
 TAIL_BYTES = 1 << 16

@@ -149,8 +149,8 @@ def figures(row: Mapping[str, Any]) -> str:
     parts = []
     if row.get("value") is not None:
         parts.append(f"{row['metric']} {row['value']:.1f}")
-    if row.get("ratio") is not None:
-        parts.append(f"×{row['ratio']:.3f} {row['verdict']} {engine_only(row)}".rstrip())
+    if row.get("lat_ratio") is not None:
+        parts.append(f"×{row['lat_ratio']:.3f} {row['lat_verdict']} {engine_only(row)}".rstrip())
     if row.get("mem_ratio") is not None:
         parts.append(f"memory ×{row['mem_ratio']:.2f}")
     if longest := longest_input(row):

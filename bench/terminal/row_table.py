@@ -14,8 +14,10 @@ from rich.table import Table
 
 from bench.request import plugins
 from bench.request.schema import BASELINE
-from bench.rows import decoding_columns, engine, quality_verdicts
+from bench.rows import decoding_columns, quality_verdicts
+from bench.rows import engine as engines
 from bench.rows.columns import FUSED_KERNEL, WIDENED_TO_ALONE
+from bench.rows.comparison import Comparison
 from bench.rows.engine import longest_input
 from bench.rows.quality_verdicts import quality_verdict
 from bench.statistics.paired import ASSUMED_SD_PCT
@@ -88,7 +90,7 @@ def show(row: Mapping[str, Any], results: Path) -> None:
     if r["status"] == "ok" and r.get("large_memory_kept") is False:
         what = "blocks of 32 MiB and more, which malloc could not keep in this machine's memory"
         console.print(f"[yellow]page faults[/] are in the times, of {what}", highlight=False)
-    for name, reason in engine.kernels(r.get("kernel")):
+    for name, reason in engines.kernels(r.get("kernel")):
         if reason and r["device"] == "cpu":
             faster = "native kernels are faster on long inputs"
             console.print(f"kernel {name} ({reason}): {faster}", markup=False)
@@ -161,54 +163,55 @@ def _own_data(r: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    if r.get("lat_median_ns") is None:
+    latency, engine = Comparison.of(r, "lat"), Comparison.of(r, "engine")
+    if latency.median_ns is None:
         return
-    against = _against(r, "", "", r.get("ratio_reason"))
-    if r.get("ratio") is not None and math.isinf(r["ratio_ci_hi"]):
-        few = f"undecided: {r['n_pairs']} pairs are too few, measure=standard takes more"
-        against = f"×{r['ratio']:.3f} [yellow]{few}[/]"
+    against = _against(latency)
+    if latency.ratio is not None and math.isinf(latency.ratio_ci_hi or 0):
+        few = f"undecided: {latency.n_pairs} pairs are too few, measure=standard takes more"
+        against = f"×{latency.ratio:.3f} [yellow]{few}[/]"
     label = "time to first token, ms" if r.get("new_tokens") else "latency, ms"
-    yield label, _ms(r["lat_median_ns"]), _ms(r.get("base_median_ns")), against
-    if r.get("engine_kernel") or r.get("ratio_same_engine_reason"):
-        twin = _against(r, "", "_same_engine", r.get("ratio_same_engine_reason"))
-        yield "  exact, same engine", "", _ms(r.get("engine_median_ns")), twin
+    yield label, _ms(latency.median_ns), _ms(latency.base_median_ns), against
+    if engine.kernel or engine.reason:
+        yield "  exact, same engine", "", _ms(engine.base_median_ns), _against(engine)
     if r.get("kernel"):
-        base = "torch" if r.get("ratio") is not None else ""
-        only = engine.engine_only(r)
+        base = "torch" if latency.ratio is not None else ""
+        only = engines.engine_only(r)
         yield (
             "  kernel",
-            escape(engine.kernel_names(r["kernel"])),
+            escape(engines.kernel_names(r["kernel"])),
             base,
             only and f"[yellow]faster {only}[/]",
         )
-    if r.get("aa_noise_pct") is not None:
-        yield "  this host's noise", "", "", f"±{r['aa_noise_pct']:.1f} % ({r['n_pairs']} pairs)"
-    if r.get("waits_left_out"):
+    if latency.aa_noise_pct is not None:
+        noise = f"±{latency.aa_noise_pct:.1f} % ({latency.n_pairs} pairs)"
+        yield "  this host's noise", "", "", noise
+    if latency.waits_left_out:
         yield "  waits for a processor", "", "", "left out"
-    if r.get("ratio") is not None:
-        yield "  between processes", "", "", escape(between(r))
-    yield from _outside(r, "", ".1f")
-    solo, to_alone = r.get("solo_median_ns"), WIDENED_TO_ALONE in (r.get("ratio_ci_method") or "")
-    if solo and (to_alone or abs(solo / r["lat_median_ns"] - 1) > SOLO_DIFFERS):
+    if latency.ratio is not None:
+        yield "  between processes", "", "", escape(between(latency))
+    yield from _outside(latency, ".1f")
+    solo, to_alone = latency.solo_median_ns, WIDENED_TO_ALONE in (latency.ratio_ci_method or "")
+    if solo and (to_alone or abs(solo / latency.median_ns - 1) > SOLO_DIFFERS):
         yield "  without vanilla", _ms(solo), "", "interval widened" if to_alone else ""
 
 
 def _decoding(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Of each new token and of the whole answer; what the cache costs, and how far it drifts."""
-    if r.get("tpot_ns") is not None:
-        own, base = (_ms(r.get(name), ".2f") for name in ("tpot_ns", "base_tpot_ns"))
-        yield "time per output token, ms", own, base, _against(r, "tpot_", "", r.get("tpot_reason"))
-        if r.get("tpot_ratio") is not None and r.get("tpot_reason"):
-            yield "  verdict", "", "", f"[yellow]{escape(r['tpot_reason'])}[/]"
-        if r.get("tpot_engine_kernel") not in (None, FUSED_KERNEL):
-            twin = _against(r, "tpot_", "_same_engine", r.get("tpot_ratio_same_engine_reason"))
-            yield "  exact, same engine", "", _ms(r.get("tpot_engine_ns"), ".2f"), twin
-        yield from _outside(r, "tpot_", ".2f")
+    token, engine = Comparison.of(r, "tpot"), Comparison.of(r, "tpot_engine")
+    if token.median_ns is not None:
+        own, base = (_ms(ns, ".2f") for ns in (token.median_ns, token.base_median_ns))
+        yield "time per output token, ms", own, base, _against(token)
+        if token.ratio is not None and token.reason:
+            yield "  verdict", "", "", f"[yellow]{escape(token.reason)}[/]"
+        if engine.kernel not in (None, FUSED_KERNEL):
+            yield "  exact, same engine", "", _ms(engine.base_median_ns, ".2f"), _against(engine)
+        yield from _outside(token, ".2f")
         own, base = (_number(r.get(name)) for name in ("tokens_per_s", "base_tokens_per_s"))
         yield "  tokens a second", own, base, ""
-        own, base = (_ms(r.get(name)) for name in ("answer_ns", "base_answer_ns"))
-        against = _against(r, "answer_", "", None)
-        yield f"answer of {r['new_tokens']} tokens, ms", own, base, against
+        answer = Comparison.of(r, "answer")
+        own, base = (_ms(ns) for ns in (answer.median_ns, answer.base_median_ns))
+        yield f"answer of {r['new_tokens']} tokens, ms", own, base, _against(answer)
     if r.get("kv_bytes_held") is not None:
         own, base = (_mib(r.get(name)) for name in ("kv_bytes_held", "base_kv_bytes_held"))
         yield "KV cache, MiB", own, base, times(r.get("kv_held_ratio"))
@@ -230,24 +233,24 @@ def _decoding(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield "  first choice equal", f"{r['decode_top1_agree']:.0%}", "", drift
 
 
-def _outside(r: Mapping[str, Any], prefix: str, style: str) -> Iterator[tuple[str, ...]]:
+def _outside(one: Comparison, style: str) -> Iterator[tuple[str, ...]]:
     """The times by the supervisor's clock, and why they replaced those inside."""
-    if r.get(f"{prefix}outside_ratio") is not None:
-        ends = (r[f"{prefix}outside_ci_lo"], r[f"{prefix}outside_ci_hi"])
-        against = f"×{_within(r[f'{prefix}outside_ratio'], *ends, '.3f')}"
-        yield "  timed from outside", "", _ms(r[f"{prefix}base_outside_ns"], style), against
-    if note := r.get(f"{prefix}ratio_note"):
-        yield "  times outside count", "", "", f"[yellow]{escape(note)}[/]"
-    if reason := r.get(f"{prefix}outside_reason"):
-        yield "  not timed outside", "", "", f"[yellow]{escape(reason)}[/]"
+    if one.outside_ratio is not None:
+        ends = (one.outside_ratio_ci_lo, one.outside_ratio_ci_hi)
+        against = f"×{_within(one.outside_ratio, *ends, '.3f')}"
+        yield "  timed from outside", "", _ms(one.base_outside_ns, style), against
+    if one.note:
+        yield "  times outside count", "", "", f"[yellow]{escape(one.note)}[/]"
+    if one.outside_reason:
+        yield "  not timed outside", "", "", f"[yellow]{escape(one.outside_reason)}[/]"
 
 
-def between(r: Mapping[str, Any]) -> str:
-    """What a row's interval says of other processes than those that were timed."""
-    if r.get("process_sd_pct") is not None:
-        return f"±{r['process_sd_pct']:.1f} % ({r['n_processes']} processes)"
-    assumed = f"±{ASSUMED_SD_PCT:g} % assumed" if r.get("ratio_ci_method") else "not seen"
-    return f"{assumed}: {r.get('process_reason') or 'an older row, of one process'}"
+def between(one: Comparison) -> str:
+    """The deviation between processes that the interval includes."""
+    if one.process_sd_pct is not None:
+        return f"±{one.process_sd_pct:.1f} % ({one.n_processes} processes)"
+    assumed = f"±{ASSUMED_SD_PCT:g} % assumed" if one.ratio_ci_method else "not seen"
+    return f"{assumed}: {one.process_reason or 'an older row, of one process'}"
 
 
 def _memory(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -264,9 +267,10 @@ def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         equal = r.get("fid_top1_agree")
         agree = "" if equal is None else f"first choice equal {equal:.0%}"
         yield "output error (rel. L2)", f"{r['fid_rel_l2']:.3g}", "0", agree
-    if r.get("timed_rel_l2") is not None:
-        agree = f"first choice equal {r['timed_top1_agree']:.0%}"
-        yield "  in timed calls", f"{r['timed_rel_l2']:.3g}", "0", agree
+    timed = Comparison.of(r, "lat")
+    if timed.timed_rel_l2 is not None:
+        agree = f"first choice equal {timed.timed_top1_agree:.0%}"
+        yield "  in timed calls", f"{timed.timed_rel_l2:.3g}", "0", agree
     if r.get("dtype_effective") not in (None, r["dtype"]):
         precise = f"[yellow]computes in {escape(r['dtype_effective'])}[/]"
         yield "rounding error inside", f"{r['fid_rounding']:.3g}", "", precise
@@ -277,15 +281,10 @@ def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 
 def _training(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    if r.get("train_step_ns") is not None:
-        against = _against(r, "train_", "", r.get("train_reason"))
-        yield (
-            "training step, ms",
-            _ms(r["train_step_ns"]),
-            _ms(r.get("base_train_step_ns")),
-            against,
-        )
-        yield from _outside(r, "train_", ".1f")
+    step = Comparison.of(r, "train")
+    if step.median_ns is not None:
+        yield "training step, ms", _ms(step.median_ns), _ms(step.base_median_ns), _against(step)
+        yield from _outside(step, ".1f")
     if r.get("train_peak_bytes") is not None:
         mine, base = _mib(r["train_peak_bytes"]), _mib(r.get("base_train_peak_bytes"))
         yield "its peak memory, MiB", mine, base, times(r.get("train_mem_ratio"))
@@ -333,14 +332,12 @@ def _mib(size: int | None) -> str:
     return "–" if size is None else f"{size / 2**20:,.1f}"
 
 
-def _against(r: Mapping[str, Any], prefix: str, which: str, reason: str | None) -> str:
+def _against(one: Comparison) -> str:
     """A ratio with its interval and verdict, or why there is none."""
-    ratio = f"{prefix}ratio{which}"
-    if r.get(ratio) is None:
-        return escape(reason or "–")
-    interval = _within(r[ratio], r[f"{ratio}_ci_lo"], r[f"{ratio}_ci_hi"], ".3f")
-    word = r[f"{ratio}_verdict" if which else f"{prefix}verdict"]
-    return f"×{interval} {verdict(word)}"
+    if one.ratio is None:
+        return escape(one.reason or "–")
+    interval = _within(one.ratio, one.ratio_ci_lo, one.ratio_ci_hi, ".3f")
+    return f"×{interval} {verdict(one.verdict)}"
 
 
 def _within(value: float | None, lo: float | None, hi: float | None, style: str = ".1f") -> str:

@@ -11,6 +11,7 @@ from rich.markup import escape
 from bench.request import plugins
 from bench.request.schema import BASELINE
 from bench.rows.columns import Row
+from bench.rows.comparison import Comparison
 from bench.rows.engine import engine_only, kernel_names
 from bench.rows.quality_verdicts import faster_as_good
 from bench.status import Status, Verdict
@@ -20,11 +21,11 @@ COLUMNS = (
     "row_id", "created_utc", "status", "method", "method_params", "task", "model", "weights_kind",
     "data_source", "length", "batch", "device", "dtype", "threads", "seed", "measure", "metric",
     "metric_version", "value", "ci_lo", "ci_hi", "base_value", "quality_comparison",
-    "lat_median_ns", "base_median_ns", "ratio", "ratio_ci_lo", "ratio_ci_hi", "verdict", "kernel",
-    "ratio_same_engine", "ratio_same_engine_ci_lo", "ratio_same_engine_ci_hi",
-    "ratio_same_engine_verdict", "mem_ratio", "rss_peak_delta_bytes", "gpu_alloc_delta_bytes",
-    "new_tokens", "question", "turns", "tpot_ns", "base_tpot_ns", "tpot_ratio", "tpot_ratio_ci_lo",
-    "tpot_ratio_ci_hi", "tpot_verdict", "answer_ns", "answer_ratio", "kv_bytes_held",
+    "lat_median_ns", "lat_base_median_ns", "lat_ratio", "lat_ratio_ci_lo", "lat_ratio_ci_hi",
+    "lat_verdict", "kernel", "engine_ratio", "engine_ratio_ci_lo", "engine_ratio_ci_hi",
+    "engine_verdict", "mem_ratio", "rss_peak_delta_bytes", "gpu_alloc_delta_bytes", "new_tokens",
+    "question", "turns", "tpot_median_ns", "tpot_base_median_ns", "tpot_ratio", "tpot_ratio_ci_lo",
+    "tpot_ratio_ci_hi", "tpot_verdict", "answer_median_ns", "answer_ratio", "kv_bytes_held",
     "kv_held_ratio", "kv_bytes_read_per_token", "kv_read_ratio", "decode_kl_mean", "noisy",
     "host_id", "cell_key",
 )  # fmt: skip
@@ -80,7 +81,8 @@ def show_seeds(records: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _line(row: Row) -> dict[str, str]:
-    is_baseline = row["method"] == BASELINE
+    latency, engine = Comparison.of(row, "lat"), Comparison.of(row, "engine")
+    vanilla_ns = latency.median_ns if row["method"] == BASELINE else latency.base_median_ns
     return {
         "row": escape(row["row_id"][:8]),
         "UTC": escape((row["created_utc"] or "")[5:16].replace("T", " ")),
@@ -91,12 +93,12 @@ def _line(row: Row) -> dict[str, str]:
         "device": escape(row["device"] or "–"),
         "status": f"[{STATUS_STYLE.get(row['status'], 'red')}]{row['status']}[/]",
         "score": _number(row["value"], ".1f"),
-        f"{BASELINE}, ms": _ms(row["lat_median_ns" if is_baseline else "base_median_ns"]),
-        "latency": _latency(row),
-        "same engine": _same_engine(row),
+        f"{BASELINE}, ms": _ms(vanilla_ns),
+        "latency": _latency(row, latency),
+        "same engine": f"{times(engine.ratio)} {verdict(engine.verdict)}".rstrip(),
         "kernel": escape(kernel_names(row["kernel"], words=1) or "–"),
         "memory": times(row["mem_ratio"]),
-        "time per token": _tpot(row),
+        "time per token": _tpot(Comparison.of(row, "tpot")),
         "KV cache": _kv(row["kv_bytes_held"], row["kv_held_ratio"]),
         "KV read": _kv(row["kv_bytes_read_per_token"], row["kv_read_ratio"]),
     }
@@ -106,28 +108,22 @@ def _titled(name: str, text: str) -> str:
     return f"kernel {text}" if name == "kernel" else text
 
 
-def _latency(row: Row) -> str:
+def _latency(row: Row, latency: Comparison) -> str:
     """The ratio to vanilla and its verdict; bold where it is a speed-up at vanilla's quality."""
-    ratio, only = times(row["ratio"]), engine_only(row)
+    ratio, only = times(latency.ratio), engine_only(row)
     if faster_as_good(row):
         ratio = f"[bold]{ratio}[/]"
-    word = f"[yellow]{row['verdict']} {only}[/]" if only else verdict(row["verdict"])
+    word = f"[yellow]{latency.verdict} {only}[/]" if only else verdict(latency.verdict)
     return f"{ratio} {word}".rstrip()
 
 
-def _same_engine(row: Row) -> str:
-    """Against exact attention by the engine that ran the method."""
-    ratio = times(row["ratio_same_engine"])
-    return f"{ratio} {verdict(row['ratio_same_engine_verdict'])}".rstrip()
-
-
-def _tpot(row: Row) -> str:
+def _tpot(token: Comparison) -> str:
     """The ratio to vanilla of the time of a new token, with its interval and verdict."""
-    if row["tpot_ratio"] is None:
-        return "–" if row["tpot_ns"] is None else f"{row['tpot_ns'] / 1e6:.2f} ms"
-    ends = (row["tpot_ratio_ci_lo"], row["tpot_ratio_ci_hi"])
+    if token.ratio is None:
+        return "–" if token.median_ns is None else f"{token.median_ns / 1e6:.2f} ms"
+    ends = (token.ratio_ci_lo, token.ratio_ci_hi)
     interval = " … ".join("∞" if end == math.inf else _number(end, ".2f") for end in ends)
-    return f"{times(row['tpot_ratio'])} ({interval}) {verdict(row['tpot_verdict'])}"
+    return f"{times(token.ratio)} ({interval}) {verdict(token.verdict)}"
 
 
 def _kv(size: int | None, ratio: float | None) -> str:

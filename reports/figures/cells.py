@@ -33,20 +33,21 @@ BASE = {
     "base_value": "value",
     "base_ci_lo": "ci_lo",
     "base_ci_hi": "ci_hi",
-    "base_median_ns": "lat_median_ns",
+    "lat_base_median_ns": "lat_median_ns",
     "base_rss_base_bytes": "rss_base_bytes",
     "base_rss_peak_delta_bytes": "rss_peak_delta_bytes",
     "base_gpu_alloc_delta_bytes": "gpu_alloc_delta_bytes",
     "base_kv_bytes_held": "kv_bytes_held",
     "base_kv_bytes_read_per_token": "kv_bytes_read_per_token",
-    "base_tpot_ns": "tpot_ns",
+    "tpot_base_median_ns": "tpot_median_ns",
 }
 """Columns about vanilla in a method's row → vanilla's own column."""
 FIGURES = (
     *BASE.values(), "metric", "metrics", "higher_is_better", "value_diff", "value_diff_ci_lo",
-    "value_diff_ci_hi", "quality_comparison", "chance", "at_chance", "ratio", "ratio_ci_lo",
-    "ratio_ci_hi", "attend_ns", "mem_ratio", "fid_rel_l2", "cpu_model", "gpu_name", "tpot_ratio",
-    "tpot_ratio_ci_lo", "tpot_ratio_ci_hi", "kv_held_ratio", "kv_read_ratio",
+    "value_diff_ci_hi", "quality_comparison", "chance", "at_chance", "lat_ratio",
+    "lat_ratio_ci_lo", "lat_ratio_ci_hi", "attend_ns", "mem_ratio", "fid_rel_l2", "cpu_model",
+    "gpu_name", "tpot_ratio", "tpot_ratio_ci_lo", "tpot_ratio_ci_hi", "kv_held_ratio",
+    "kv_read_ratio",
 )  # fmt: skip
 _ENDING = (
     "method_version",
@@ -253,8 +254,8 @@ def cells(frame: pd.DataFrame) -> pd.DataFrame:
 
 NEWEST = ["newest", "attempt"]
 TIME_RATIOS = {
-    f"{prefix}ratio{end}": cost
-    for prefix, cost in (("", "lat_median_ns"), ("tpot_", "tpot_ns"))
+    f"{name}_ratio{end}": f"{name}_median_ns"
+    for name in ("lat", "tpot")
     for end in ("", "_ci_lo", "_ci_hi")
 }
 RATIOS = TIME_RATIOS | {

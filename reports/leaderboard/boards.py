@@ -44,14 +44,16 @@ NOT_RANKED = "not ranked: vanilla at chance"
 
 
 PREFIX = "base_"
-OTHER_NAMES = {"lat_median_ns": "base_median_ns", "lat_samples_ns": "base_samples_ns"}
+OTHER_NAMES = {"lat_median_ns": "lat_base_median_ns", "lat_samples_ns": "lat_base_samples_ns"}
 SHARED = (
     *CELL, "row_id", "created_utc", "code_sha", "code_dirty", "metric", "launcher",
     "higher_is_better", "chance", "new_tokens", "cpu_model", "instruction_sets", "cores_phys",
     "gpu_name", "os_kernel", "virt", "python", "torch", "noisy", "noise_reason",
 )  # fmt: skip
 """What vanilla has in common with the row that it was measured beside."""
-FIGURES = ("base_value", "base_median_ns", "base_rss_peak_delta_bytes", "base_tpot_ns")
+FIGURES = (
+    "base_value", "lat_base_median_ns", "base_rss_peak_delta_bytes", "tpot_base_median_ns",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ def _board(group: list[Row], several: Collection[str]) -> Board:
     if ranking:
         for row, first, last in zip(measured, ranking.first, ranking.last, strict=True):
             place[row["row_id"]] = first, last
-        for cost in ("ratio", "mem_ratio"):
+        for cost in ("lat_ratio", "mem_ratio"):
             for row, hit in zip(
                 measured, ranks.beaten(measured, ranking.better, cost), strict=True
             ):
@@ -183,7 +185,9 @@ def baseline(rows: Sequence[Row]) -> Row | None:
 def _lacks(group: Sequence[Row]) -> str:
     """What none of a board's rows has: quality, speed or both; empty where both are there."""
     quality = any(finite(row["value"]) is not None for row in group)
-    speed = any(finite(row[name]) is not None for row in group for name in ("ratio", "tpot_ratio"))
+    speed = any(
+        finite(row[name]) is not None for row in group for name in ("lat_ratio", "tpot_ratio")
+    )
     memory = any(row[name] is not None for row in group for name in ("mem_ratio", "kv_held_ratio"))
     missing = [
         name

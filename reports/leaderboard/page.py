@@ -15,6 +15,7 @@ from typing import Any
 
 from markupsafe import Markup
 
+from bench.rows.comparison import Comparison
 from bench.status import Status
 from reports.leaderboard.boards import ABOUT, KINDS, Board, finite
 from reports.leaderboard.facts import machines
@@ -56,7 +57,9 @@ def _plain_lines(board: Board) -> Iterator[list[str]]:
     for entry in (board.baseline, *board.entries):
         if entry is not None:
             row = entry.row
-            costs = (_cost(row["ratio"], row["verdict"], row["n_pairs"]), _cost(row["mem_ratio"]))
+            latency = Comparison.of(row, "lat")
+            cost = _cost(latency.ratio, latency.verdict, latency.n_pairs)
+            costs = (cost, _cost(row["mem_ratio"]))
             cells = [short(entry.label), _quality(row), *costs]
             while not cells[-1]:
                 cells.pop()

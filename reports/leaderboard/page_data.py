@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.host.host import has_older_id, short_host
+from bench.rows.comparison import Comparison
 from bench.rows.engine import engine_only, kernel_names, longest_input, own_engine
 from bench.rows.quality_verdicts import (
     comparison,
@@ -40,8 +41,8 @@ HOST = (
     "python", "torch",
 )  # fmt: skip
 TEXTS = (
-    "ratio_reason", "process_reason", "ratio_ci_method", "mem_reason", "fid_reason",
-    "noise_reason", "baseline_reason", "ratio_same_engine_reason", "kernel", "engine_kernel",
+    "lat_reason", "lat_process_reason", "lat_ratio_ci_method", "mem_reason", "fid_reason",
+    "noise_reason", "baseline_reason", "engine_reason", "kernel", "engine_kernel",
     "status_detail", "method_params", "mem_method", "ci_method", "launcher", "tpot_reason",
     "kv_reason",
 )  # fmt: skip
@@ -118,6 +119,7 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
     if row["base_value"] is not None:
         text |= {"compared": comparison_text(row)}
         text |= {arm: short(training_text(row[arm])) for arm in ("training", "base_training")}
+    latency = Comparison.of(row, "lat")
     code = (row["code_sha"] or "")[:ID] + (" with changes" if row["code_dirty"] else "")
     return {
         "board": number,
@@ -144,14 +146,14 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
         "ownWeights": comparison(row) == QualityComparison.TRAINED_EACH or None,
         "diffLo": _round(row["value_diff_ci_lo"], 1),
         "diffHi": _round(row["value_diff_ci_hi"], 1),
-        "ratio": _round(row["ratio"], 3),
-        "ratioLo": _round(row["ratio_ci_lo"], 3),
-        "ratioHi": _round(row["ratio_ci_hi"], 3),
-        "p": _figures(row["ratio_p"], 2),
-        "pairs": row["n_pairs"],
-        "processes": row["n_processes"],
-        "spread": _figures(row["process_sd_pct"], 2),
-        "verdict": row["verdict"],
+        "ratio": _round(latency.ratio, 3),
+        "ratioLo": _round(latency.ratio_ci_lo, 3),
+        "ratioHi": _round(latency.ratio_ci_hi, 3),
+        "p": _figures(latency.ratio_p, 2),
+        "pairs": latency.n_pairs,
+        "processes": latency.n_processes,
+        "spread": _figures(latency.process_sd_pct, 2),
+        "verdict": latency.verdict,
         "engineOnly": engine_only(row) or None,
         "asGood": faster_as_good(row) or None,
         "kept": quality_verdict(row),
@@ -159,11 +161,11 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
         "detectable": _round(row["value_diff_detectable"], 1),
         **_same_engine(row),
         **_decoding(row),
-        "noise": _figures(row["aa_noise_pct"], 2),
-        "ms": _per(row["lat_median_ns"], 1e6),
-        "baseMs": _per(row["base_median_ns"], 1e6),
-        "times": _histogram(row["lat_samples_ns"]),
-        "baseTimes": _histogram(row["base_samples_ns"]),
+        "noise": _figures(latency.aa_noise_pct, 2),
+        "ms": _per(latency.median_ns, 1e6),
+        "baseMs": _per(latency.base_median_ns, 1e6),
+        "times": _histogram(latency.samples_ns),
+        "baseTimes": _histogram(latency.base_samples_ns),
         "memory": _round(row["mem_ratio"], 3),
         "mib": _per(peak, MIB),
         "baseMib": _per(base_peak, MIB),
@@ -185,17 +187,19 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
 def _decoding(row: Row) -> dict[str, Any]:
     """Times of a new token and of the whole answer, and what the cache of keys and values costs."""
     figures: dict[str, Any] = {}
-    for name in ("tpot", "answer"):
-        for key, column in (("", "ratio"), ("Lo", "ratio_ci_lo"), ("Hi", "ratio_ci_hi")):
-            figures[name + key] = _round(row[f"{name}_{column}"], 3)
-        figures[f"{name}Verdict"] = row[f"{name}_verdict"]
-        figures[f"{name}Ms"] = _per(row[f"{name}_ns"], 1e6)
-        figures[f"{name}BaseMs"] = _per(row[f"base_{name}_ns"], 1e6)
+    token, answer = Comparison.of(row, "tpot"), Comparison.of(row, "answer")
+    for name, one in (("tpot", token), ("answer", answer)):
+        figures[name] = _round(one.ratio, 3)
+        figures[f"{name}Lo"] = _round(one.ratio_ci_lo, 3)
+        figures[f"{name}Hi"] = _round(one.ratio_ci_hi, 3)
+        figures[f"{name}Verdict"] = one.verdict
+        figures[f"{name}Ms"] = _per(one.median_ns, 1e6)
+        figures[f"{name}BaseMs"] = _per(one.base_median_ns, 1e6)
     for name, column in (("held", "kv_bytes_held"), ("read", "kv_bytes_read_per_token")):
         figures[name] = _round(row[f"kv_{name}_ratio"], 3)
         figures[f"{name}Mib"] = _per(row[column], MIB)
         figures[f"{name}BaseMib"] = _per(row[f"base_{column}"], MIB)
-    return figures | {"tokens": row["new_tokens"], "tpotPairs": row["tpot_n_pairs"],
+    return figures | {"tokens": row["new_tokens"], "tpotPairs": token.n_pairs,
                       "decodeTop1": _round(row["decode_top1_agree"], 3)}  # fmt: skip
 
 
@@ -207,11 +211,12 @@ def _host(row: Row) -> dict[str, Any]:
 
 def _same_engine(row: Row) -> dict[str, Any]:
     """The ratio to exact attention by the method's engine, where that isn't vanilla's."""
-    figures = {"engine": "", "engineLo": "_ci_lo", "engineHi": "_ci_hi"}
-    own = bool(own_engine(row))
+    engine = Comparison.of(row, "engine") if own_engine(row) else Comparison()
     return {
-        **{k: _round(row[f"ratio_same_engine{v}"], 3) if own else None for k, v in figures.items()},
-        "engineVerdict": row["ratio_same_engine_verdict"] if own else None,
+        "engine": _round(engine.ratio, 3),
+        "engineLo": _round(engine.ratio_ci_lo, 3),
+        "engineHi": _round(engine.ratio_ci_hi, 3),
+        "engineVerdict": engine.verdict,
     }
 
 

@@ -23,11 +23,12 @@ CELL = (*BOARD, "method", "method_params", "weights_sha256")
 ORDER = ("row_id", "cell_key", "status", "attempt", "created_utc", PROBE)
 
 DECODING = (
-    "new_tokens", "tpot_ns", "base_tpot_ns", "tpot_ratio", "tpot_ratio_ci_lo", "tpot_ratio_ci_hi",
-    "tpot_verdict", "tpot_reason", "tpot_n_pairs", "answer_ns", "base_answer_ns", "answer_ratio",
-    "answer_ratio_ci_lo", "answer_ratio_ci_hi", "answer_verdict", "kv_bytes_held",
-    "base_kv_bytes_held", "kv_bytes_read_per_token", "base_kv_bytes_read_per_token",
-    "kv_held_ratio", "kv_read_ratio", "kv_reason", "decode_top1_agree", "decode_kl_mean",
+    "new_tokens", "tpot_median_ns", "tpot_base_median_ns", "tpot_ratio", "tpot_ratio_ci_lo",
+    "tpot_ratio_ci_hi", "tpot_verdict", "tpot_reason", "tpot_n_pairs", "answer_median_ns",
+    "answer_base_median_ns", "answer_ratio", "answer_ratio_ci_lo", "answer_ratio_ci_hi",
+    "answer_verdict", "kv_bytes_held", "base_kv_bytes_held", "kv_bytes_read_per_token",
+    "base_kv_bytes_read_per_token", "kv_held_ratio", "kv_read_ratio", "kv_reason",
+    "decode_top1_agree", "decode_kl_mean",
 )  # fmt: skip
 SHOWN = (
     *CELL, *ORDER, "cell", "command", "code_sha", "code_dirty", "run_id", "launcher",
@@ -37,11 +38,11 @@ SHOWN = (
     "base_value", "base_ci_lo", "base_ci_hi",
     "base_predictions_sha256", "value_diff", "value_diff_ci_lo", "value_diff_ci_hi",
     "value_diff_detectable", "quality_comparison", "training", "base_training",
-    "lat_samples_ns", "base_samples_ns", "lat_median_ns", "base_median_ns", "ratio",
-    "ratio_ci_lo", "ratio_ci_hi", "ratio_p", "ratio_reason", "n_pairs", "verdict", "aa_noise_pct",
-    "n_processes", "process_sd_pct", "process_reason", "ratio_ci_method", "kernel", "engine_kernel",
-    "engine_median_ns", "ratio_same_engine", "ratio_same_engine_ci_lo", "ratio_same_engine_ci_hi",
-    "ratio_same_engine_verdict", "ratio_same_engine_reason",
+    "lat_samples_ns", "lat_base_samples_ns", "lat_median_ns", "lat_base_median_ns", "lat_ratio",
+    "lat_ratio_ci_lo", "lat_ratio_ci_hi", "lat_ratio_p", "lat_reason", "lat_n_pairs", "lat_verdict",
+    "lat_aa_noise_pct", "lat_n_processes", "lat_process_sd_pct", "lat_process_reason",
+    "lat_ratio_ci_method", "kernel", "engine_kernel", "engine_base_median_ns", "engine_ratio",
+    "engine_ratio_ci_lo", "engine_ratio_ci_hi", "engine_verdict", "engine_reason",
     "mem_ratio", "mem_method", "mem_reason", "rss_peak_delta_bytes", "base_rss_peak_delta_bytes",
     "gpu_alloc_delta_bytes", "base_gpu_alloc_delta_bytes",
     "fid_rel_l2", "fid_top1_agree", "fid_kl_mean", "fid_reason", *DECODING,

@@ -146,7 +146,7 @@ def _span(cost: str) -> Any:
             return math.nan, math.nan, math.nan
         if cost == "mem_ratio":  # read once; it repeats within 1 %
             return ratio, ratio * (1 - paired.SAME_PCT / 200), ratio * (1 + paired.SAME_PCT / 200)
-        lo, hi = (1.0, 1.0) if row[cost] is None else (row["ratio_ci_lo"], row["ratio_ci_hi"])
+        lo, hi = (1.0, 1.0) if row[cost] is None else (row[f"{cost}_ci_lo"], row[f"{cost}_ci_hi"])
         return ratio, math.nan if lo is None else lo, math.nan if hi is None else hi
 
     return span

@@ -11,6 +11,7 @@ from typing import Any
 
 from bench.request import plugins
 from bench.request.schema import MEASURES
+from bench.rows.comparison import Comparison
 from bench.rows.quality_verdicts import comparison_text
 from bench.rows.query import counting
 from bench.rows.store import Store
@@ -27,25 +28,28 @@ WANTED = (
     "filled", "timed_tokens", "dtype", "device", "threads", "seed", "measure", "metric",
     "metrics", "value", "ci_lo", "ci_hi",
     "base_value", "base_ci_lo", "value_diff_ci_lo", "value_diff_ci_hi", "higher_is_better",
-    "chance", "quality_comparison", "cell", "ratio", "ratio_ci_lo",
-    "ratio_ci_hi", "ratio_p", "n_pairs", "noisy", "large_memory_kept", "attend_samples_ns",
-    "encode_samples_ns", "base_median_ns", "decode_ns_per_token", "fid_rel_l2", "rss_base_bytes",
+    "chance", "quality_comparison", "cell", "lat_ratio", "lat_ratio_ci_lo",
+    "lat_ratio_ci_hi", "lat_ratio_p", "lat_n_pairs", "noisy", "large_memory_kept",
+    "attend_samples_ns", "encode_samples_ns", "lat_base_median_ns", "decode_ns_per_token",
+    "fid_rel_l2", "rss_base_bytes",
     "rss_peak_delta_bytes",
     "base_rss_base_bytes", "base_rss_peak_delta_bytes", "gpu_alloc_delta_bytes",
     "base_gpu_alloc_delta_bytes", "train_ratio", "train_ratio_ci_lo", "train_ratio_ci_hi",
     "train_ratio_p", "train_n_pairs", "train_steps", "train_peak_bytes",
     "base_train_peak_bytes", "host_id", "cpu_model", "cores_phys", "mem_total_bytes",
-    "gpu_name", "torch", "code_sha", "verdict", "kernel", "ratio_same_engine",
-    "ratio_same_engine_verdict",
+    "gpu_name", "torch", "code_sha", "lat_verdict", "kernel", "engine_ratio",
+    "engine_verdict",
 )  # fmt: skip
 SAME_CELL = (
     "model", "length", "filled", "batch", "dtype", "device", "threads", "host_id",
 )  # fmt: skip
 """What a row and the row of vanilla beside it must share, and the task."""
+_ITSELF = Comparison(ratio=1.0, ratio_ci_lo=1.0, ratio_ci_hi=1.0, ratio_p=1.0, n_pairs=0)
 TO_ITSELF = {
-    f"{prefix}ratio{end}": 1.0
-    for prefix in ("", "train_")
-    for end in ("", "_ci_lo", "_ci_hi", "_p")
+    column: value
+    for name in ("lat", "train")
+    for column, value in _ITSELF.columns(name).items()
+    if value is not None
 }
 """Ratios of fused vanilla, against which those of every row are."""
 MAIN = {"squad_em_f1": "f1", "rouge_stemmed": "rougeLsum", "rougel_f1": "rougel"}

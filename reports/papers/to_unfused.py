@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import compress
 from typing import Any, NamedTuple
 
+from bench.rows.comparison import Comparison, Name
 from bench.statistics import paired
 from bench.statistics.between_processes import student_t_quantile
 from reports.intervals import Measured
@@ -37,26 +38,19 @@ class Reading(NamedTuple):
     to_fused: float | None = None
 
 
-def paired_figure(row: Row, unfused: Row | None, prefix: str, pairs: str) -> Reading | None:
+def paired_figure(row: Row, unfused: Row | None, name: Name = "lat") -> Reading | None:
     """method / unfused vanilla, from the ratios that each has to fused vanilla."""
-    mine = _ratio(row, prefix, pairs)
+    mine = Comparison.of(row, name).paired
     if mine is None:
         return None
     pair = [one for one in (row, unfused) if one]
     busy = any(one["noisy"] for one in pair)
     faults = any(one["large_memory_kept"] is False for one in pair)
     doubts = tuple(compress((BUSY, PAGE_FAULTS), (busy, faults)))
-    base = _ratio(unfused, prefix, pairs) if unfused else None
+    base = Comparison.of(unfused, name).paired if unfused else None
     if base is None:
         return Reading(_as_measured(mine), (UNFUSED_MISSING,), doubts)
     return Reading(_as_measured(paired.ratio_of_ratios(base, mine)), (), doubts)
-
-
-def _ratio(row: Row, prefix: str, pairs: str) -> paired.Ratio | None:
-    middle, lo, hi = (row[f"{prefix}ratio{end}"] for end in ("", "_ci_lo", "_ci_hi"))
-    if middle is None or lo is None or hi is None:
-        return None
-    return paired.Ratio(middle, lo, hi, row[f"{prefix}ratio_p"] or 1.0, row[pairs] or 0)
 
 
 def _as_measured(ratio: paired.Ratio) -> Measured:
@@ -91,7 +85,7 @@ def _sum(row: Mapping[str, Any], names: Sequence[str]) -> int | None:
 def attention(row: Row, unfused: Row | None) -> Reading | None:
     """Time inside the attention, method / unfused vanilla: the attention's share of each one's walk
     through the layers × the paired ratio of their latencies."""
-    latency = paired_figure(row, unfused, "", "n_pairs")
+    latency = paired_figure(row, unfused)
     mine, base = _attention_share(row), _attention_share(unfused) if unfused else None
     if latency is None or mine is None or base is None:
         return None
@@ -131,12 +125,12 @@ def _attention_share(row: Row) -> _Share | None:
 def whole_answer(row: Row, unfused: Row | None, tokens: int) -> Reading | None:
     """Time of the first token and `tokens` − 1 further ones, method / unfused vanilla. A further
     token's time is read once for each arm; that of the first is paired."""
-    reading = paired_figure(row, unfused, "", "n_pairs")
-    first_ns = row["base_median_ns"]
+    reading = paired_figure(row, unfused)
+    first_ns = row["lat_base_median_ns"]
     if reading is None or unfused is None or first_ns is None:
         return None
     mine, base = (one["decode_ns_per_token"] for one in (row, unfused))
-    to_fused, to_unfused = _ratio(row, "", "n_pairs"), _ratio(unfused, "", "n_pairs")
+    to_fused, to_unfused = (Comparison.of(one, "lat").paired for one in (row, unfused))
     if mine is None or base is None or to_fused is None or to_unfused is None:
         return None
 
@@ -156,8 +150,8 @@ def memory(row: Row, unfused: Row | None) -> Reading | None:
 
 
 PAIRED: dict[str, Callable[[Row, Row | None], Reading | None]] = {
-    "latency": lambda row, unfused: paired_figure(row, unfused, "", "n_pairs"),
-    "training": lambda row, unfused: paired_figure(row, unfused, "train_", "train_n_pairs"),
+    "latency": paired_figure,
+    "training": lambda row, unfused: paired_figure(row, unfused, "train"),
     "attention": attention,
     "memory": memory,
     "process_memory": peak(["rss_base_bytes", "rss_peak_delta_bytes"]),

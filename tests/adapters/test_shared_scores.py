@@ -79,7 +79,7 @@ def test_shipped_rows_are_not_called_the_benchmarks_and_paths_stay_here(export):
 
 
 def test_a_second_export_writes_the_same_file_and_no_infinity(export):
-    row = of_hub(ratio=0.5, ratio_ci_lo=0.1, ratio_ci_hi=math.inf)
+    row = of_hub(lat_ratio=0.5, lat_ratio_ci_lo=0.1, lat_ratio_ci_hi=math.inf)
     for _ in range(2):
         *_, into = export("every_eval_ever", row)
     [record] = records(into).values()

@@ -144,12 +144,13 @@ def test_the_summary_shows_time_memory_and_clocks_of_a_gpu():
     row = dict.fromkeys(COLUMNS) | {
         "status": "ok", "method": "vcc", "task": "narrativeqa", "model": "m", "length": 4096,
         "dtype": "bfloat16", "device": "cuda", "gpu_name": "NVIDIA H200",
-        "lat_median_ns": 2_500_000, "ratio": 0.5, "ratio_ci_lo": 0.4, "ratio_ci_hi": 0.6,
-        "verdict": "faster",
+        "lat_median_ns": 2_500_000, "lat_ratio": 0.5, "lat_ratio_ci_lo": 0.4,
+        "lat_ratio_ci_hi": 0.6,
+        "lat_verdict": "faster",
         "gpu_alloc_delta_bytes": 3 << 20, "gpu_reserved_bytes": 8 << 20, "gpu_nvml_bytes": 9 << 20,
         "gpu_clock_mhz": 1980, "gpu_throttle_reasons": "none", "created_utc": "2026", "torch": "2",
     }  # fmt: skip
-    oom = row | {"status": "oom_device", "length": 8192, "ratio": None, "lat_median_ns": None}
+    oom = row | {"status": "oom_device", "length": 8192, "lat_ratio": None, "lat_median_ns": None}
     skipped = row | {"status": "skipped"}
     text = gpu_summary.page([row, oom, skipped], [])
     assert text.startswith("# make gpu: NVIDIA H200\n") and "a processor, at toy" not in text

@@ -9,8 +9,8 @@ HOST = {"cpu_model": "C", "cores_phys": 2, "torch": "2", "host_id": "h2-a", "cre
 
 
 def row(verdict, seed=0):
-    interval = {"ratio": 0.5, "ratio_ci_lo": 0.4, "ratio_ci_hi": 0.6}
-    return {"status": Status.OK, "verdict": verdict, "seed": seed, **interval, **HOST}
+    interval = {"lat_ratio": 0.5, "lat_ratio_ci_lo": 0.4, "lat_ratio_ci_hi": 0.6}
+    return {"status": Status.OK, "lat_verdict": verdict, "seed": seed, **interval, **HOST}
 
 
 def test_faster_and_slower_are_false_and_named():

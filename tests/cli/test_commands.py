@@ -108,9 +108,9 @@ def test_rows_without_a_score_have_no_mean(said, tmp_path):
 
 
 def test_tables_are_json_on_request(said, tmp_path):
-    Store(tmp_path).append([made.row(row_id="aa11", ratio_ci_hi=float("inf"))])
+    Store(tmp_path).append([made.row(row_id="aa11", lat_ratio_ci_hi=float("inf"))])
     (row,) = json.loads(said("results", f"results={tmp_path}", "--json")[1])
-    assert row["row_id"] == "aa11" and row["length"] == 512 and row["ratio_ci_hi"] is None
+    assert row["row_id"] == "aa11" and row["length"] == 512 and row["lat_ratio_ci_hi"] is None
     methods = json.loads(said("ls", "methods", "--json")[1])
     assert "vcc" in [method["name"] for method in methods]
     (f1,) = (m for m in json.loads(said("ls", "metrics", "--json")[1]) if m["name"] == "f1")

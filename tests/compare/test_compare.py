@@ -68,23 +68,23 @@ def test_latency_is_a_ratio_of_ratios(a, b, verdict):
     found = judge(latency(*rows))
     assert found.verdict == verdict and found.n == 40
     assert found.lo < (b / a - 1) * 100 < found.hi
-    assert math.isclose(found.change, 100 * (rows[1]["ratio"] / rows[0]["ratio"] - 1))
+    assert math.isclose(found.change, 100 * (rows[1]["lat_ratio"] / rows[0]["lat_ratio"] - 1))
 
 
 def test_vanilla_is_one_by_definition_on_either_side():
     vanilla, vcc = made.full(method="vanilla"), made.full(**made.timing(0.5))
     forth, back = judge(latency(vanilla, vcc)), judge(latency(vcc, vanilla))
-    assert forth.verdict == "better" and math.isclose(forth.change, 100 * (vcc["ratio"] - 1))
-    assert back.verdict == "worse" and math.isclose(back.change, 100 * (1 / vcc["ratio"] - 1))
-    assert back.lo < back.change < back.hi and forth.p == back.p == vcc["ratio_p"]
+    assert forth.verdict == "better" and math.isclose(forth.change, 100 * (vcc["lat_ratio"] - 1))
+    assert back.verdict == "worse" and math.isclose(back.change, 100 * (1 / vcc["lat_ratio"] - 1))
+    assert back.lo < back.change < back.hi and forth.p == back.p == vcc["lat_ratio_p"]
 
 
 @pytest.mark.parametrize(
     ("change", "note"),
     [
         ({"host_id": "there"}, "measured on different hosts"),
-        ({"ratio": None, "status": "oom_host"}, "B: oom_host"),
-        ({"ratio": None, "ratio_reason": "vanilla can't"}, "B: vanilla can't"),
+        ({"lat_ratio": None, "status": "oom_host"}, "B: oom_host"),
+        ({"lat_ratio": None, "lat_reason": "vanilla can't"}, "B: vanilla can't"),
     ],
 )
 def test_latency_that_cannot_be_compared_says_why(change, note):
@@ -102,7 +102,7 @@ def test_memory_of_another_host_forms_no_ratio():
 
 def test_a_host_of_unknown_noise_finds_no_equality():
     a, b = (made.full(**made.timing(0.5, seed=i)) for i in range(2))
-    assert judge(latency(a, b | {"aa_noise_pct": None})).verdict == "undecided"
+    assert judge(latency(a, b | {"lat_aa_noise_pct": None})).verdict == "undecided"
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ import pytest
 from bench.cli.main import main
 from bench.compare import verify
 from bench.execution import runner
-from bench.rows import derived_columns
 from bench.rows.store import Store
+from tests import made
 from tests.compare.conftest import rewrite
 
 
@@ -48,13 +48,13 @@ def test_a_sound_folder_is_taken(capsys, folder):
         ({"ci_hi": 10.0}, "value is 75.0, by its limits "),
         ({"value_diff": 30.0}, "value_diff is 30.0, by its scores None"),
         ({"quality_verdict": "kept"}, "quality_verdict is kept, by its scores None"),
-        ({"ratio": 0.4, "ratio_ci_lo": 0.39}, "ratio is 0.4, by its samples 0.50"),
-        ({"verdict": "slower"}, "verdict is slower, by its samples faster"),
+        ({"lat_ratio": 0.4, "lat_ratio_ci_lo": 0.39}, "ratio is 0.4, by its samples 0.50"),
+        ({"lat_verdict": "slower"}, "verdict is slower, by its samples faster"),
         ({"lat_samples_ns": [1] * 40}, "lat_samples_ns is [1, 1, 1"),
-        ({"pair_process": [0]}, "can't be derived from its samples: ValueError: 40 pairs"),
-        ({"ratio_note": "vanilla was slowed"}, "ratio_note is vanilla was slowed, by its samples"),
-        ({"ratio_same_engine": 0.2}, "ratio_same_engine is 0.2, by its samples None"),
-        ({"tpot_ratio": 0.2}, "tpot_ratio is 0.2, by its samples of new tokens None"),
+        ({"lat_pair_process": [0]}, "can't be derived from its samples: ValueError: 40 pairs"),
+        ({"lat_note": "vanilla was slowed"}, "lat_note is vanilla was slowed, by its samples"),
+        ({"engine_ratio": 0.2}, "engine_ratio is 0.2, by its samples None"),
+        ({"tpot_ratio": 0.2}, "tpot_ratio is 0.2, by its samples None"),
         ({"mem_ratio": -1.0}, "mem_ratio is -1.0, by its bytes None"),
         ({"rss_peak_delta_bytes": -4}, "rss_peak_delta_bytes is -4, by its limits 1024 to inf"),
         ({"fid_top1_agree": 500.0}, "fid_top1_agree is 500.0, by its limits 0 to 1"),
@@ -93,9 +93,9 @@ def test_a_row_can_not_choose_what_is_imported(capsys, folder, group, expected, 
 
 
 def test_times_in_agreement_with_each_other_that_no_call_takes_are_refused(capsys, folder):
-    samples = {f"{arm}_samples_ns": [one] * 40 for arm, one in (("lat", 1), ("base", 2))}
-    samples |= {"aa_first_samples_ns": [2] * 8, "aa_second_samples_ns": [2] * 8}
-    rewrite(folder, pair_process=None, **samples, **derived_columns.latency(samples, 0))
+    samples = {f"lat_{arm}samples_ns": [one] * 40 for arm, one in (("", 1), ("base_", 2))}
+    samples |= {"lat_aa_first_samples_ns": [2] * 8, "lat_aa_second_samples_ns": [2] * 8}
+    rewrite(folder, **samples | made.times(samples) | {"lat_pair_process": None})
     code, out, _ = submit(capsys, folder)
     [line] = wrong(out)
     assert code == 1 and "lat_samples_ns is [1, 1" in line and "by its limits 1000 to inf" in line
@@ -103,9 +103,12 @@ def test_times_in_agreement_with_each_other_that_no_call_takes_are_refused(capsy
 
 def test_times_far_below_those_by_the_supervisors_clock_are_refused(capsys, folder):
     [row] = Store(folder).rows().to_pylist()
-    samples = {"base_outside_samples_ns": [100_000_000] * 4, "outside_process": [0, 1, 2, 3]}
+    samples = {
+        "lat_base_outside_samples_ns": [100_000_000] * 4,
+        "lat_outside_process": [0, 1, 2, 3],
+    }
     samples |= {"lat_outside_samples_ns": [500_000_000] * 4}
-    rewrite(folder, **samples, **derived_columns.latency(row | samples, 0))
+    rewrite(folder, **row | samples | made.times(row | samples))
     code, out, _ = submit(capsys, folder)
     [line] = wrong(out)
     assert code == 1 and "lat_median_ns is 5" in line and "by its limits 1.66667e+08" in line
@@ -132,7 +135,7 @@ def test_all_of_a_score_is_derived_from_predictions(capsys, compared, column):
 
 def test_a_damaged_file_of_predictions_is_named_and_stops_nothing_else(capsys, folder):
     [row] = Store(folder).rows().to_pylist()
-    Store(folder).append([row | {"row_id": "b" * 32, "verdict": "slower"}])
+    Store(folder).append([row | {"row_id": "b" * 32, "lat_verdict": "slower"}])
     [shard] = folder.glob("predictions/*/*.jsonl")
     shard.write_bytes(b'{"id": 1}\n' + shard.read_bytes()[:-9])
     code, out, _ = submit(capsys, folder)
@@ -142,7 +145,7 @@ def test_a_damaged_file_of_predictions_is_named_and_stops_nothing_else(capsys, f
 
 
 def test_columns_that_an_older_row_lacks_are_no_fault(capsys, folder):
-    rewrite(folder, aa_verdict=None, value_diff_detectable=None, quality_verdict=None)
+    rewrite(folder, lat_aa_verdict=None, value_diff_detectable=None, quality_verdict=None)
     assert submit(capsys, folder)[0] == 0
 
 
@@ -284,7 +287,7 @@ def test_another_hosts_other_score_is_refused(capsys, folder, elsewhere):
 
 
 def test_another_hosts_far_ratio_is_looked_at(capsys, folder, elsewhere):
-    far = {"ratio": 3.0, "ratio_ci_lo": 2.9, "ratio_ci_hi": 3.1}
+    far = {"lat_ratio": 3.0, "lat_ratio_ci_lo": 2.9, "lat_ratio_ci_hi": 3.1}
     _, out, _ = submit(capsys, folder, "--against", elsewhere(**far))
     assert any(line.startswith("look") and "latency" in line for line in out)
 

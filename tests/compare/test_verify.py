@@ -15,8 +15,8 @@ from tests.compare.conftest import rewrite
 
 def row(**more):
     columns = {
-        "value": 80.0, "n_scored": 32, "predictions_sha256": "p", "ratio": 0.5,
-        "ratio_ci_lo": 0.49, "ratio_ci_hi": 0.51, "ratio_p": 1e-4, "n_pairs": 40,
+        "value": 80.0, "n_scored": 32, "predictions_sha256": "p", "lat_ratio": 0.5,
+        "lat_ratio_ci_lo": 0.49, "lat_ratio_ci_hi": 0.51, "lat_ratio_p": 1e-4, "lat_n_pairs": 40,
     }  # fmt: skip
     return made.full(**{**columns, **more})
 
@@ -34,10 +34,18 @@ def said(old, new, figure):
         ("quality", {"value": 82.0}, "disagrees"),
         ("quality", {"value": None}, "can't tell"),
         ("latency", {}, "agrees"),
-        ("latency", {"ratio": 0.7, "ratio_ci_lo": 0.69, "ratio_ci_hi": 0.71}, "disagrees"),
-        ("latency", {"ratio": 0.52, "ratio_ci_lo": 0.3, "ratio_ci_hi": 0.9}, "can't tell"),
+        (
+            "latency",
+            {"lat_ratio": 0.7, "lat_ratio_ci_lo": 0.69, "lat_ratio_ci_hi": 0.71},
+            "disagrees",
+        ),
+        (
+            "latency",
+            {"lat_ratio": 0.52, "lat_ratio_ci_lo": 0.3, "lat_ratio_ci_hi": 0.9},
+            "can't tell",
+        ),
         ("latency", {"noisy": True}, "can't tell"),
-        ("latency", {"ratio": None, "ratio_reason": "vanilla doesn't fit"}, "can't tell"),
+        ("latency", {"lat_ratio": None, "lat_reason": "vanilla doesn't fit"}, "can't tell"),
         ("memory", {}, "agrees"),
         ("memory", {"rss_peak_delta_bytes": 130 << 20}, "disagrees"),
         ("memory", {"rss_peak_delta_bytes": 130 << 20, "host_id": "far"}, "can't tell"),
@@ -50,7 +58,7 @@ def test_a_second_measurement_agrees_disagrees_or_cannot_tell(figure, here, verd
 
 @pytest.mark.parametrize("figure", ["latency", "memory"])
 def test_another_kernel_is_named_and_explains_a_difference(figure):
-    changes = {"ratio": 0.7, "ratio_ci_lo": 0.69, "ratio_ci_hi": 0.71}
+    changes = {"lat_ratio": 0.7, "lat_ratio_ci_lo": 0.69, "lat_ratio_ci_hi": 0.71}
     changes |= {"rss_peak_delta_bytes": 130 << 20, "kernel": "torch (no C++ compiler)"}
     native = row(kernel="native avx512 float32")
     check = said(native, row(**changes), figure)
@@ -62,9 +70,9 @@ def test_another_kernel_is_named_and_explains_a_difference(figure):
 
 def test_another_host_may_have_another_ratio_within_reason():
     far = {"host_id": "far"}
-    near = {"ratio": 0.6, "ratio_ci_lo": 0.59, "ratio_ci_hi": 0.61}
-    odd = {"ratio": 1.2, "ratio_ci_lo": 1.18, "ratio_ci_hi": 1.22}
-    off = {"ratio": 2.0, "ratio_ci_lo": 1.9, "ratio_ci_hi": 2.1}
+    near = {"lat_ratio": 0.6, "lat_ratio_ci_lo": 0.59, "lat_ratio_ci_hi": 0.61}
+    odd = {"lat_ratio": 1.2, "lat_ratio_ci_lo": 1.18, "lat_ratio_ci_hi": 1.22}
+    off = {"lat_ratio": 2.0, "lat_ratio_ci_lo": 1.9, "lat_ratio_ci_hi": 2.1}
     assert said(row(), row(**far, **near), "latency").verdict == "agrees"
     assert said(row(), row(**far, **odd), "latency").verdict == "can't tell"
     assert said(row(), row(**far, **off), "latency").verdict == "disagrees"

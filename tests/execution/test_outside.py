@@ -7,6 +7,7 @@ import random
 import signal
 import socket
 import time
+from dataclasses import replace
 from multiprocessing.connection import Connection
 
 import pytest
@@ -14,85 +15,86 @@ import pytest
 import bench
 from bench.execution import outside
 from bench.execution.supervisor import Limits, Outcome
-from bench.rows import derived_columns, witness
+from bench.rows.comparison import Comparison
+from bench.rows.derived_comparisons import to_vanilla, witnessed
 from bench.statistics.between_processes import ratio_of_rounds
 from bench.statistics.paired import Ratio
 from bench.status import Status, Verdict
 
 
-def samples(true: float = 0.8, inside: float = 1.0, method: float = 1.0) -> dict[str, list[int]]:
+def samples(true: float = 0.8, inside: float = 1.0, method: float = 1.0) -> Comparison:
     """Of four rounds: the method takes `true` of vanilla's time; next to it vanilla takes `inside`
-    of what it takes without, and by its own clock the method takes `method` of what it does."""
+    of its time without it, and by its own clock the method takes `method` of its time."""
     noise = random.Random(0)
 
     def times(mean: float, count: int) -> list[int]:
         return [int(1e8 * mean * noise.gauss(1, 0.004)) for _ in range(count)]
 
-    return {
-        "lat_samples_ns": times(true * method, 40),
-        "base_samples_ns": times(inside, 40),
-        "aa_first_samples_ns": times(inside, 13),
-        "aa_second_samples_ns": times(inside, 13),
-        "pair_process": [i // 10 for i in range(40)],
-        "lat_outside_samples_ns": times(true, 16),
-        "base_outside_samples_ns": times(1.0, 16),
-        "outside_process": [i // 4 for i in range(16)],
-    }
+    return Comparison(
+        samples_ns=times(true * method, 40),
+        base_samples_ns=times(inside, 40),
+        aa_first_samples_ns=times(inside, 13),
+        aa_second_samples_ns=times(inside, 13),
+        pair_process=[i // 10 for i in range(40)],
+        outside_samples_ns=times(true, 16),
+        base_outside_samples_ns=times(1.0, 16),
+        outside_process=[i // 4 for i in range(16)],
+    )
 
 
 def test_a_method_that_slows_vanilla_next_to_it_gains_nothing():
-    honest = derived_columns.latency(samples(), 0)
-    assert honest["ratio"] == pytest.approx(0.8, rel=0.01) and honest["ratio_note"] is None
-    assert honest["base_inside_outside_ratio"] == pytest.approx(1, abs=0.01)
-    slowed = derived_columns.latency(samples(true=1.0, inside=1.5), 0)
-    assert slowed["ratio"] == pytest.approx(1.0, rel=0.02)
-    assert slowed["ratio_ci_lo"] < 1 < slowed["ratio_ci_hi"]
-    assert slowed["verdict"] == Verdict.UNDECIDED, "both ratios must have the verdict"
-    assert slowed["ratio_note"] == "vanilla was slowed next to the method, ×1.50"
-    both = derived_columns.latency(samples(true=0.6, inside=1.5), 0)
-    assert both["verdict"] == Verdict.FASTER and both["ratio"] == pytest.approx(0.6, rel=0.02)
+    honest = to_vanilla(samples(), 0)
+    assert honest.ratio == pytest.approx(0.8, rel=0.01) and honest.note is None
+    assert honest.base_inside_outside_ratio == pytest.approx(1, abs=0.01)
+    slowed = to_vanilla(samples(true=1.0, inside=1.5), 0)
+    assert slowed.ratio == pytest.approx(1.0, rel=0.02)
+    assert slowed.ratio_ci_lo < 1 < slowed.ratio_ci_hi
+    assert slowed.verdict == Verdict.UNDECIDED, "both ratios must have the verdict"
+    assert slowed.note == "vanilla was slowed next to the method, ×1.50"
+    both = to_vanilla(samples(true=0.6, inside=1.5), 0)
+    assert both.verdict == Verdict.FASTER and both.ratio == pytest.approx(0.6, rel=0.02)
 
 
 def test_where_times_outside_vary_the_interval_holds_theirs_too():
     given = samples(true=0.95, method=0.7)
-    disturbed = [0.6, 1.6, 1.2, 0.8]
-    given["base_outside_samples_ns"] = [
-        int(ns * disturbed[i // 4]) for i, ns in enumerate(given["base_outside_samples_ns"])
-    ]
-    found = derived_columns.latency(given, 0)
-    assert found["ratio"] == pytest.approx(0.665, rel=0.01) and found["ratio_note"] is None
-    assert found["ratio_ci_hi"] == pytest.approx(found["outside_ci_hi"])
-    assert found["verdict"] == Verdict.UNDECIDED
+    factors = [0.6, 1.6, 1.2, 0.8]
+    disturbed = [int(ns * factors[i // 4]) for i, ns in enumerate(given.base_outside_samples_ns)]
+    found = to_vanilla(replace(given, base_outside_samples_ns=disturbed), 0)
+    assert found.ratio == pytest.approx(0.665, rel=0.01) and found.note is None
+    assert found.ratio_ci_hi == pytest.approx(found.outside_ratio_ci_hi)
+    assert found.verdict == Verdict.UNDECIDED
 
 
 def test_a_clock_that_is_slow_in_the_methods_calls_gains_nothing():
-    found = derived_columns.latency(samples(true=1.0, method=0.5), 0)
-    assert found["ratio"] == pytest.approx(1.0, rel=0.02)
-    assert found["verdict"] == Verdict.UNDECIDED
-    assert found["ratio_note"].startswith("by the supervisor's clock the method takes ×2.0")
+    found = to_vanilla(samples(true=1.0, method=0.5), 0)
+    assert found.ratio == pytest.approx(1.0, rel=0.02)
+    assert found.verdict == Verdict.UNDECIDED
+    assert found.note.startswith("by the supervisor's clock the method takes ×2.0")
 
 
 def test_a_machine_that_is_busier_or_less_busy_meanwhile_accuses_nobody():
     for factor in (0.5, 2.0):
         given = samples()
-        for name in ("lat_outside_samples_ns", "base_outside_samples_ns"):
-            given[name] = [int(factor * ns) for ns in given[name]]
-        found = derived_columns.latency(given, 0)
-        assert found["base_inside_outside_ratio"] == pytest.approx(1 / factor, rel=0.02)
-        assert found["ratio_note"] is None and found["ratio"] == pytest.approx(0.8, rel=0.01)
+        scaled = {
+            name: [int(factor * ns) for ns in getattr(given, name)]
+            for name in ("outside_samples_ns", "base_outside_samples_ns")
+        }
+        found = to_vanilla(replace(given, **scaled), 0)
+        assert found.base_inside_outside_ratio == pytest.approx(1 / factor, rel=0.02)
+        assert found.note is None and found.ratio == pytest.approx(0.8, rel=0.01)
 
 
 def test_on_a_machine_that_is_too_busy_for_a_verdict_nothing_is_noted():
-    busy = samples(true=1.0, method=0.5) | {"ratio_reason": "busy machine: others took 93 %"}
-    found = derived_columns.latency(busy, 0)
-    assert found["ratio_note"] is None and found["verdict"] == Verdict.UNDECIDED
-    assert found["ratio"] == pytest.approx(0.5, rel=0.02)
+    busy = replace(samples(true=1.0, method=0.5), reason="busy machine: others took 93 %")
+    found = to_vanilla(busy, 0)
+    assert found.note is None and found.verdict == Verdict.UNDECIDED
+    assert found.ratio == pytest.approx(0.5, rel=0.02)
 
 
 @pytest.mark.parametrize("inside", [1.04, 0.9])
 def test_small_differences_and_a_vanilla_that_is_faster_next_to_the_method_change_nothing(inside):
-    found = derived_columns.latency(samples(inside=inside), 0)
-    assert found["ratio_note"] is None and found["ratio"] == pytest.approx(0.8 / inside, rel=0.01)
+    found = to_vanilla(samples(inside=inside), 0)
+    assert found.note is None and found.ratio == pytest.approx(0.8 / inside, rel=0.01)
 
 
 def test_one_round_is_widened_and_rounds_without_both_times_are_left_out():
@@ -105,13 +107,11 @@ def test_one_round_is_widened_and_rounds_without_both_times_are_left_out():
 
 
 def test_samples_without_times_outside_are_as_before():
-    given = samples()
-    for name in ("lat_outside_samples_ns", "base_outside_samples_ns", "outside_process"):
-        del given[name]
-    found = derived_columns.latency(given, 0)
-    assert "base_outside_ns" not in found
+    names = ("outside_samples_ns", "base_outside_samples_ns", "outside_process")
+    given = replace(samples(), **dict.fromkeys(names))
+    assert to_vanilla(given, 0).base_outside_ns is None
     ratio = Ratio(0.8, 0.7, 0.9, 0.01, 40)
-    assert witness.witnessed(given, ratio) == (ratio, {})
+    assert witnessed(given, ratio) == (ratio, {})
 
 
 def test_an_answer_of_another_size_is_wrong():
@@ -174,7 +174,7 @@ def test_a_cell_has_times_and_answers_from_outside(tmp_path):
     cell = bench.compose("method=bigbird", "length=256", "n=2", "threads=1", "measure=glance")
     row = bench.run(cell, tmp_path)
     assert row["status"] == "ok", row["status_detail"]
-    assert len(row["base_outside_samples_ns"]) == len(row["lat_outside_samples_ns"]) > 0
-    assert row["base_outside_ns"] > 0 and row.get("outside_reason") is None
-    assert row["timed_rel_l2"] == pytest.approx(row["outside_rel_l2"], rel=0.9)
-    assert 0 <= row["timed_top1_agree"] <= 1
+    assert len(row["lat_base_outside_samples_ns"]) == len(row["lat_outside_samples_ns"]) > 0
+    assert row["lat_base_outside_ns"] > 0 and row.get("lat_outside_reason") is None
+    assert row["lat_timed_rel_l2"] == pytest.approx(row["lat_outside_rel_l2"], rel=0.9)
+    assert 0 <= row["lat_timed_top1_agree"] <= 1

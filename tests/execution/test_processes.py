@@ -6,7 +6,7 @@ import math
 import subprocess
 import sys
 import textwrap
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +17,8 @@ from bench.execution import cell_run, kept_blocks, stages
 from bench.execution.supervisor import Outcome
 from bench.measure.pair_shares import PairCost, plan_shares
 from bench.request.schema import MEASURES
-from bench.rows import derived_columns
 from bench.rows.columns import WIDENED_TO_ALONE
+from bench.rows.comparison import Comparison
 from bench.status import Status
 from bench.terminal import row_table
 from tests import made
@@ -79,9 +79,10 @@ def test_one_process_times_all_pairs_and_says_why(measure, cost, pairs, twin_pai
 
 
 def part(number: int, **more):
-    lists = {name: [number] * 2 for name in stages.POOLED_SAMPLES[:-1]}
+    timed = {name: [number] * 2 for name in stages.SIDES}
+    timed |= {"pair_order": "MV", "waits_left_out": None}
     faults = dict.fromkeys(stages.PAGE_FAULTS, 4 * number)
-    return {**lists, **faults, "wall_samples_ns": None, "pair_order": "MV", **more}
+    return {"timed": timed, **faults, "wall_samples_ns": None, **more}
 
 
 @pytest.fixture
@@ -110,15 +111,16 @@ def test_the_samples_of_all_processes_come_into_one_row(latency):
         if "share" not in request:
             result = part(1, shares=shares, tokens=[1], load_ns=7, notes=["a"])
             return Outcome(Status.OK, "latency", result=result)
-        return Outcome(Status.OK, "latency", result=part(2, process_reason=None, notes=["a"]))
+        return Outcome(Status.OK, "latency", result=part(2, notes=["a"]))
 
     outcome, columns = latency(child, lambda *words: reported.append(words))
     assert outcome.status == "ok"
     first = {"kept": "all", "scored": None}
     assert requests == [first, *({**first, "share": one, "tokens": [1]} for one in shares)]
     assert [stage for stage, *_ in reported] == ["load", "latency", "latency", "latency"]
-    assert columns["pair_process"] == [0, 0, 1, 1, 2, 2] and columns["pair_order"] == "MVMVMV"
-    assert columns["lat_samples_ns"] == [1, 1, 2, 2, 2, 2] and columns["wall_samples_ns"] is None
+    assert columns["lat"]["pair_process"] == [0, 0, 1, 1, 2, 2]
+    assert columns["lat"]["pair_order"] == "MVMVMV" and columns["wall_samples_ns"] is None
+    assert columns["lat"]["samples_ns"] == [1, 1, 2, 2, 2, 2]
     assert columns["load_ns"] == 7 and columns["lat_page_faults"] == 7
     assert not {"shares", "tokens"} & columns.keys() and columns["notes"] == ["a"]
 
@@ -190,43 +192,46 @@ def test_a_row_of_several_processes_is_consistent_and_says_how_they_differ():
     method, base, process = timed(0.03, 1, true=0.8)
     samples = {
         "lat_samples_ns": method.astype(int).tolist(),
-        "base_samples_ns": base.astype(int).tolist(),
-        "aa_first_samples_ns": [100] * 8,
-        "aa_second_samples_ns": [101] * 8,
-        "pair_process": process.tolist(),
+        "lat_base_samples_ns": base.astype(int).tolist(),
+        "lat_aa_first_samples_ns": [100] * 8,
+        "lat_aa_second_samples_ns": [101] * 8,
+        "lat_pair_process": process.tolist(),
     }
-    row = made.full(**samples, **derived_columns.latency(samples, 0))
-    assert row["n_processes"] == 4 and row["process_sd_pct"] > 0.5
+    row = made.full(**samples | made.times(samples))
+    assert row["lat_n_processes"] == 4 and row["lat_process_sd_pct"] > 0.5
     assert not made.sample_faults(row)
-    assert row_table.between(row) == f"±{row['process_sd_pct']:.1f} % (4 processes)"
-    assert made.sample_faults(row | {"pair_process": None})
+    latency = Comparison.of(row, "lat")
+    assert row_table.between(latency) == f"±{latency.process_sd_pct:.1f} % (4 processes)"
+    assert made.sample_faults(row | {"lat_pair_process": None})
 
 
 def test_one_process_says_what_is_assumed_of_others():
     row = made.full(**made.timing(0.8, processes=1))
-    assert row["n_processes"] == 1 and not made.sample_faults(row)
-    assert row["ratio_ci_method"] == "one process, and 10 % between processes"
-    assert row["verdict"] == "faster" and row["ratio_ci_hi"] > 0.95
-    text = row_table.between(row | {"process_reason": "a pair takes 8.0 s of a budget of 30 s"})
+    assert row["lat_n_processes"] == 1 and not made.sample_faults(row)
+    assert row["lat_ratio_ci_method"] == "one process, and 10 % between processes"
+    assert row["lat_verdict"] == "faster" and row["lat_ratio_ci_hi"] > 0.95
+    reason = "a pair takes 8.0 s of a budget of 30 s"
+    text = row_table.between(replace(Comparison.of(row, "lat"), process_reason=reason))
     assert text == "±10 % assumed: a pair takes 8.0 s of a budget of 30 s"
 
 
 def test_an_older_row_keeps_its_interval_and_says_that_it_is_of_one_process():
     row = made.full(**made.timing(0.8, processes=1))
-    older = row | derived_columns.latency(row | {"pair_process": None}, 0, widen=False)
-    older |= {"n_processes": None, "ratio_ci_method": None}
-    assert older["ratio_ci_hi"] < 0.82 and not made.sample_faults(older)
-    assert row_table.between(older) == "not seen: an older row, of one process"
+    older = row | made.times(row | {"lat_pair_process": None}, widen=False)
+    older |= {"lat_n_processes": None, "lat_ratio_ci_method": None}
+    assert older["lat_ratio_ci_hi"] < 0.82 and not made.sample_faults(older)
+    text = row_table.between(Comparison.of(older, "lat"))
+    assert text == "not seen: an older row, of one process"
 
 
 @pytest.mark.parametrize(("alone", "verdict"), [(1.0, "faster"), (2.5, "undecided")])
 def test_a_method_that_takes_another_time_alone_widens_its_interval(alone, verdict):
     samples = made.timing(0.6, noise=0.05)
-    samples["solo_median_ns"] = int(alone * np.median(samples["lat_samples_ns"][:10]))
-    row = made.full(**samples | derived_columns.latency(samples, 0))
-    assert row["verdict"] == verdict and not made.sample_faults(row)
-    assert (WIDENED_TO_ALONE in row["ratio_ci_method"]) == (alone > 1)
-    assert row["ratio_ci_hi"] == pytest.approx(0.6 * alone, rel=0.1)
+    samples["lat_solo_median_ns"] = int(alone * np.median(samples["lat_samples_ns"][:10]))
+    row = made.full(**samples | made.times(samples))
+    assert row["lat_verdict"] == verdict and not made.sample_faults(row)
+    assert (WIDENED_TO_ALONE in row["lat_ratio_ci_method"]) == (alone > 1)
+    assert row["lat_ratio_ci_hi"] == pytest.approx(0.6 * alone, rel=0.1)
     assert bool([line for line in row_table._latency(row) if "interval widened" in line]) == (
         alone > 1
     )

@@ -41,28 +41,28 @@ def test_one_row_holds_quality_latency_memory_and_fidelity(finished):
     assert names == ["vcc", "narrativeqa", "embedded"]
     assert row["metric"] == "f1" and 0 <= row["value"] <= 100 and row["n_scored"] == 2
     assert row["base_value"] is not None and row["value_diff_ci_lo"] <= row["value_diff"]
-    assert row["ratio_ci_lo"] <= row["ratio"] <= row["ratio_ci_hi"]
-    assert row["verdict"] in ("faster", "slower", "same", "undecided")
-    assert len(row["lat_samples_ns"]) == len(row["base_samples_ns"]) == row["n_pairs"]
-    assert row["pair_order"].count("A") == len(row["aa_first_samples_ns"])
-    assert {"M", "V"} <= set(row["pair_order"])
-    assert set(row["pair_process"]) == {0, 1, 2, 3} and row["n_processes"] == 4
-    assert row["process_sd_pct"] >= 0 and row["process_reason"] is None
+    assert row["lat_ratio_ci_lo"] <= row["lat_ratio"] <= row["lat_ratio_ci_hi"]
+    assert row["lat_verdict"] in ("faster", "slower", "same", "undecided")
+    assert len(row["lat_samples_ns"]) == len(row["lat_base_samples_ns"]) == row["lat_n_pairs"]
+    assert row["lat_pair_order"].count("A") == len(row["lat_aa_first_samples_ns"])
+    assert {"M", "V"} <= set(row["lat_pair_order"])
+    assert set(row["lat_pair_process"]) == {0, 1, 2, 3} and row["lat_n_processes"] == 4
+    assert row["lat_process_sd_pct"] >= 0 and row["lat_process_reason"] is None
     assert row["mem_method"] == "VmHWM" and row["rss_peak_delta_bytes"] > 0
     assert row["base_rss_peak_delta_bytes"] > 0 and row["mem_ratio"] > 0
     assert row["fid_rel_l2"] >= 0 and 0 <= row["fid_top1_agree"] <= 1
     assert 450 < row["tokens_seen_mean"] <= 512 and row["truncated_frac"] == 0
-    assert 0 < row["attend_ns"] < row["encode_ns"] and row["solo_median_ns"] > 0
-    assert row["aa_verdict"] in ("faster", "slower", "same", "undecided")
+    assert 0 < row["attend_ns"] < row["encode_ns"] and row["lat_solo_median_ns"] > 0
+    assert row["lat_aa_verdict"] in ("faster", "slower", "same", "undecided")
     assert row["kernel"] and row["gemm_gflops"] > 0 and row["blas"]
-    own = row["engine_samples_ns"]
+    own = row["engine_base_samples_ns"]
     if row["engine_kernel"] == "torch":
-        assert own is None and row["ratio_same_engine"] == row["ratio"]
+        assert own is None and row["engine_ratio"] == row["lat_ratio"]
     else:
-        assert len(own) == len(row["engine_lat_samples_ns"]) == row["n_pairs"] // 2
-        assert row["ratio_same_engine_ci_lo"] <= row["ratio_same_engine"]
+        assert len(own) == len(row["engine_samples_ns"]) == row["lat_n_pairs"] // 2
+        assert row["engine_ratio_ci_lo"] <= row["engine_ratio"]
         assert set(row["engine_pair_process"]) == {0, 1, 2, 3}
-    assert row["ratio_same_engine_verdict"] in ("faster", "slower", "same", "undecided")
+    assert row["engine_verdict"] in ("faster", "slower", "same", "undecided")
     assert row["energy_j"] is not None or row["energy_reason"]
     assert row["attempt"] == 1
 

@@ -199,13 +199,14 @@ def test_one_process_times_steps_and_a_further_one_its_share(cell):
 
     family = DecoderFamily.tiny(KNorm(budget=8))
     result = decoding.time_method(family, cell, inputs(), report, Process())
-    assert len(result["lat_samples_ns"]) == len(result["base_samples_ns"]) == 6
-    assert result["fidelity"]["decode_kl_mean"] > 0 and result["solo_median_ns"] > 0
+    assert len(result["timed"]["samples_ns"]) == len(result["timed"]["base_samples_ns"]) == 6
+    assert result["fidelity"]["decode_kl_mean"] > 0 and result["timed"]["solo_median_ns"] > 0
     assert stages[0][0] == "warmup" and stages[-1] == ("decoding", 5, 6)
     family, tokens = DecoderFamily.tiny(KNorm(budget=8)), torch.tensor(result["tokens"])
-    share = PairShare(pairs=2, total=8, calls=result["calls_per_sample"], process=1, done=6)
+    calls = result["timed"]["calls_per_sample"]
+    share = PairShare(pairs=2, total=8, calls=calls, process=1, done=6)
     further = decoding.time_share(family, cell, inputs(), share, tokens, report, Process())
-    assert len(further["lat_samples_ns"]) == 2
+    assert len(further["timed"]["samples_ns"]) == 2
 
 
 @dataclass(frozen=True)
@@ -223,16 +224,17 @@ class Engine(Method):
 def test_new_tokens_have_a_third_arm_where_the_twin_decodes_by_itself(cell):
     method, _ = pair(KNorm(budget=8))
     method(0)
-    assert decoding.twin_arm(method) == (None, {"engine_kernel": "torch"})
+    assert decoding.twin_arm(method) == (None, {"kernel": "torch"})
     family = DecoderFamily.tiny(Engine())
     result = decoding.time_method(family, cell, inputs(), lambda *words: None, Process())
-    assert len(result["engine_samples_ns"]) == len(result["engine_lat_samples_ns"]) > 0
-    assert result["engine_kernel"] == "torch"
+    engine = result["engine"]
+    assert len(engine["base_samples_ns"]) == len(engine["samples_ns"]) > 0
+    assert engine["kernel"] == "torch"
 
 
 def test_vanilla_has_times_and_no_ratio(cell):
     cell.method["name"] = "vanilla"
     family = DecoderFamily.tiny(Vanilla())
     result = decoding.time_method(family, cell, inputs(), lambda *words: None, Process())
-    assert result["lat_samples_ns"] and "base_samples_ns" not in result
+    assert result["timed"]["samples_ns"] and "base_samples_ns" not in result["timed"]
     assert "fidelity" not in result

@@ -108,9 +108,9 @@ def test_waits_for_a_processor_are_left_out_where_ratios_are_steadier_without(mo
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     pairs = [(Sample(200 + wait, wait), Sample(100, 0)) for wait in (0, 50, 900, 10, 400)]
     steadier = PairSamples(pairs, [], "", [], [])
-    assert steadier.columns(("a", "b")) == {"a": [200] * 5, "b": [100] * 5}
+    assert steadier.sides(pairs) == ([200] * 5, [100] * 5)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    assert steadier.columns(("a", "b"))["a"] == [200, 250, 1100, 210, 600]
+    assert steadier.sides(pairs)[0] == [200, 250, 1100, 210, 600]
 
 
 def test_a_thread_or_a_process_that_is_left_behind_is_an_error():

@@ -14,7 +14,8 @@ from bench.measure.pair_shares import PairShare
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.timed_call import Arm
 from bench.models.bert import BertFamily
-from bench.rows import derived_columns
+from bench.rows.comparison import Comparison
+from bench.rows.derived_comparisons import to_engine, to_vanilla
 from bench.rows.engine import engine_only
 from bench.status import Verdict
 from methods import kernels
@@ -49,7 +50,7 @@ def arm(method: Method) -> Arm:
 def test_the_third_arm_is_vanilla_itself_where_torch_ran():
     method = arm(DenseAttention(kernel="torch"))
     method(0)
-    assert same_engine.twin_arm(method, 2) == (None, {"engine_kernel": "torch"})
+    assert same_engine.twin_arm(method, 2) == (None, {"kernel": "torch"})
 
 
 @pytest.mark.skipif(kernels.available() is not None, reason=f"{kernels.available()}")
@@ -59,14 +60,14 @@ def test_the_third_arm_is_native_where_the_method_was():
     method(0)
     twin, columns = same_engine.twin_arm(method, 2)
     assert twin is not None and twin.method == DenseAttention(kernel="native")
-    assert columns == {"engine_kernel": kernels.name()}
+    assert columns == {"kernel": kernels.name()}
 
 
 @torch.inference_mode()
 def test_exact_attention_that_cannot_run_on_the_engine_is_a_reason():
     method = arm(HasTwin(runs=False))
     twin, columns = same_engine.twin_arm(method, 2)
-    assert twin is None and "exact attention on torch" in columns["ratio_same_engine_reason"]
+    assert twin is None and "exact attention on torch" in columns["reason"]
 
 
 @pytest.mark.usefixtures("alone")
@@ -87,11 +88,12 @@ def test_a_fast_engine_alone_is_never_a_faster_method(monkeypatch):
     def report(stage: str, done: int, total: int) -> None:
         reported.append((done, total))
 
-    columns = same_engine.time_pairs(*arms, cell, report, share)
-    columns |= {"engine_kernel": "native avx512 float32"}
+    timed = same_engine.time_pairs(*arms, cell, report, share)
+    vanilla = to_vanilla(Comparison(**timed["timed"]), 0)
+    engine = Comparison(**timed["engine"], kernel="native avx512 float32")
+    engine = to_engine(engine, vanilla, 0)
     assert reported[-1] == (59, 60) and sorted(reported) == reported
-    assert set(columns["engine_pair_order"]) == {"M", "V"}
-    row = columns | derived_columns.latency(columns, 0)
-    assert row["verdict"] == Verdict.FASTER
-    assert row["ratio_same_engine_verdict"] in (Verdict.SAME, Verdict.UNDECIDED)
-    assert engine_only(row)
+    assert set(engine.pair_order) == {"M", "V"}
+    assert vanilla.verdict == Verdict.FASTER
+    assert engine.verdict in (Verdict.SAME, Verdict.UNDECIDED)
+    assert engine_only(vanilla.columns("lat") | engine.columns("engine"))

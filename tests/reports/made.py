@@ -101,7 +101,7 @@ def row(
                     "fid_top1_agree": 1 - error / 2, "fid_kl_mean": error / 3}  # fmt: skip
     else:
         columns |= {"lat_median_ns": int(1.5e8 * size**2), "mem_method": "VmHWM",
-                    "ratio_reason": "vanilla is what ratios are taken against", "kernel": "torch",
+                    "lat_reason": "vanilla is what ratios are taken against", "kernel": "torch",
                     "rss_peak_delta_bytes": int((40 << 20) * size)}  # fmt: skip
     return columns | more
 
@@ -154,23 +154,24 @@ def timing(
     lo, hi = float(np.exp(middle - reach)), float(np.exp(middle + reach))
     verdict = "undecided" if lo <= 1.02 and hi >= 0.98 else "faster" if found < 1 else "slower"
     return {
-        "lat_samples_ns": mine.astype(int).tolist(), "base_samples_ns": base.astype(int).tolist(),
-        "lat_median_ns": int(np.median(mine)), "base_median_ns": int(np.median(base)),
-        "ratio": found, "ratio_ci_lo": lo, "ratio_ci_hi": hi, "ratio_p": 0.0001, "n_pairs": pairs,
-        "aa_noise_pct": 60 * noise, "verdict": verdict,
+        "lat_samples_ns": mine.astype(int).tolist(),
+        "lat_base_samples_ns": base.astype(int).tolist(),
+        "lat_median_ns": int(np.median(mine)), "lat_base_median_ns": int(np.median(base)),
+        "lat_ratio": found, "lat_ratio_ci_lo": lo, "lat_ratio_ci_hi": hi, "lat_ratio_p": 0.0001,
+        "lat_n_pairs": pairs, "lat_aa_noise_pct": 60 * noise, "lat_verdict": verdict,
     }  # fmt: skip
 
 
 def same_engine(columns: Row, kernel: str) -> Row:
     """The columns of a method's own engine, where a native one is 0.7 times as slow as vanilla."""
-    names = ("ratio", "ratio_ci_lo", "ratio_ci_hi")
+    names = ("lat_ratio", "lat_ratio_ci_lo", "lat_ratio_ci_hi")
     scale = 1.0 if kernel == "torch" else 0.7
-    own = {name.replace("ratio", "ratio_same_engine"): columns[name] / scale for name in names}
-    lo, hi = own["ratio_same_engine_ci_lo"], own["ratio_same_engine_ci_hi"]
+    own = {name.replace("lat_ratio", "engine_ratio"): columns[name] / scale for name in names}
+    lo, hi = own["engine_ratio_ci_lo"], own["engine_ratio_ci_hi"]
     undecided = lo <= 1.02 and hi >= 0.98
     verdict = "undecided" if undecided else "faster" if hi < 1 else "slower"
-    return own | {"ratio_same_engine_verdict": verdict, "kernel": kernel, "engine_kernel": kernel,
-                  "engine_median_ns": int(columns["base_median_ns"] * scale)}  # fmt: skip
+    return own | {"engine_verdict": verdict, "kernel": kernel, "engine_kernel": kernel,
+                  "engine_base_median_ns": int(columns["lat_base_median_ns"] * scale)}  # fmt: skip
 
 
 def _memory(gpu: bool, mine: int, base: int) -> Row:

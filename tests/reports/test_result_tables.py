@@ -57,12 +57,13 @@ def test_a_table_is_of_the_host_that_measured_most_of_its_rows():
 
 def cell(method, **columns):
     given = {"value": 100.0, "base_value": 100.0, "tpot_ratio": 0.8, "tpot_verdict": Verdict.FASTER,
-             "ratio": 1.1, "verdict": Verdict.SLOWER, "kv_held_ratio": 0.25, "kv_read_ratio": 0.2,
+             "lat_ratio": 1.1, "lat_verdict": Verdict.SLOWER, "kv_held_ratio": 0.25,
+             "kv_read_ratio": 0.2,
              "decode_top1_agree": 0.5, "length": 2048, "experiment": "kv"}  # fmt: skip
     return bench_made.full(method=method, **given | columns)
 
 
-VANILLA = {"tpot_ratio": None, "ratio": None, "tpot_ns": 2e6, "lat_median_ns": 50e6,
+VANILLA = {"tpot_ratio": None, "lat_ratio": None, "tpot_median_ns": 2e6, "lat_median_ns": 50e6,
            "kv_bytes_held": 3 << 20, "kv_bytes_read_per_token": 1 << 20}  # fmt: skip
 
 
@@ -174,8 +175,8 @@ def test_scores_at_the_published_length_stand_beside_the_printed_ones():
 @pytest.mark.parametrize(
     ("columns", "text"),
     [
-        ({"train_step_ns": 100_000_000, "train_ratio": None}, "10/s"),
-        ({"train_step_ns": 50_000_000, "train_ratio": 0.5, "train_verdict": "faster",
+        ({"train_median_ns": 100_000_000, "train_ratio": None}, "10/s"),
+        ({"train_median_ns": 50_000_000, "train_ratio": 0.5, "train_verdict": "faster",
           "train_mem_ratio": 0.25}, "20/s, ×0.50 faster, memory ×0.25"),
         ({"status": "oom_host"}, "out of memory"),
     ],

@@ -53,17 +53,17 @@ def test_the_frontier_says_how_far_each_method_goes(tmp_path):
                            methods=("vanilla", "vcc"))  # fmt: skip
     cells = [
         plain | {"lat_median_ns": 1_234_000_000, "length": 512},
-        row | {"ratio": 0.5, "verdict": "faster", "mem_ratio": 1.25, "length": 512,
-               "engine_kernel": "native avx512 float32", "ratio_same_engine": 1.001,
-               "ratio_same_engine_verdict": "same"},
-        row | {"ratio": None, "baseline_status": "oom_host", "lat_median_ns": 9_000_000,
+        row | {"lat_ratio": 0.5, "lat_verdict": "faster", "mem_ratio": 1.25, "length": 512,
+               "engine_kernel": "native avx512 float32", "engine_ratio": 1.001,
+               "engine_verdict": "same"},
+        row | {"lat_ratio": None, "baseline_status": "oom_host", "lat_median_ns": 9_000_000,
                "length": 2048},
         plain | {"status": "oom_host", "length": 2048},
         plain | {"status": "timeout", "length": 8192},
         row | {"status": "skipped", "length": 8192},
-        row | {"ratio": 0.1, "verdict": "faster", "mem_ratio": 1.0, "engine_kernel": None,
-               "base_median_ns": 7_000_000_000, "length": 32768,
-               "ratio_same_engine_verdict": "faster"},
+        row | {"lat_ratio": 0.1, "lat_verdict": "faster", "mem_ratio": 1.0, "engine_kernel": None,
+               "lat_base_median_ns": 7_000_000_000, "length": 32768,
+               "engine_verdict": "faster"},
         plain | {"status": "skipped", "length": 32768},
         row | {"status": "skipped", "length": 131072},
     ]  # fmt: skip
@@ -82,9 +82,9 @@ def test_the_frontier_says_how_far_each_method_goes(tmp_path):
 def test_a_table_has_the_rows_of_one_host(tmp_path):
     rows = made.rows(tasks=("narrativeqa",), lengths=(512, 1024), devices=("cpu",),
                      kinds=(("hub", "finetuned"),), methods=("vcc",))  # fmt: skip
-    asked = {"experiment": "frontier", "verdict": "faster"}
-    rows = [row | asked | {"ratio": 0.5} for row in rows]
-    far = rows[0] | {"host_id": "h2-far", "row_id": "far", "ratio": 0.1}
+    asked = {"experiment": "frontier", "lat_verdict": "faster"}
+    rows = [row | asked | {"lat_ratio": 0.5} for row in rows]
+    far = rows[0] | {"host_id": "h2-far", "row_id": "far", "lat_ratio": 0.1}
     Store(tmp_path).append([*rows, far | {"created_utc": "2027-01-01T00:00:00+00:00"}])
     text = results_page.results_page(tmp_path)
     assert "×0.50" in text and "×0.10" not in text
@@ -93,9 +93,9 @@ def test_a_table_has_the_rows_of_one_host(tmp_path):
 def test_each_model_of_the_frontier_has_the_host_that_measured_most_of_it(tmp_path):
     made_rows = made.rows(tasks=("narrativeqa",), lengths=(512, 1024), devices=("cpu",),
                           kinds=(("hub", "finetuned"),), methods=("vcc",))  # fmt: skip
-    asked = {"experiment": "frontier", "verdict": "faster"}
-    near = {"model": "small", "host_id": "h2-near", "cpu_model": "EPYC", "ratio": 0.5}
-    far = {"model": "base", "host_id": "h2-far", "cpu_model": "Xeon", "ratio": 0.1}
+    asked = {"experiment": "frontier", "lat_verdict": "faster"}
+    near = {"model": "small", "host_id": "h2-near", "cpu_model": "EPYC", "lat_ratio": 0.5}
+    far = {"model": "base", "host_id": "h2-far", "cpu_model": "Xeon", "lat_ratio": 0.1}
     rows = [row | asked | near for row in made_rows]
     Store(tmp_path).append([*rows, rows[0] | far | {"row_id": "far", "cell_key": "far"}])
     text = results_page.results_page(tmp_path)
@@ -111,7 +111,7 @@ def test_each_host_has_its_own_table_of_training_steps(tmp_path):
     hosts = {"h2-near": "avx avx2 avx512f", "h2-far": "avx avx2"}
     Store(tmp_path).append(
         row | step | {"row_id": host, "host_id": host, "instruction_sets": sets,
-                      "cpu_model": "EPYC", "train_step_ns": 10**9 * n}
+                      "cpu_model": "EPYC", "train_median_ns": 10**9 * n}
         for n, (host, sets) in enumerate(hosts.items(), start=1)
     )  # fmt: skip
     lines = lines_of(results_page.results_page(tmp_path), 6)

@@ -8,7 +8,7 @@ from bench.rows.quality_verdicts import faster_as_good, keeps_quality, quality_v
 def row(base, value, lo, hi, **more):
     return {
         "base_value": base, "value": value, "value_diff_ci_lo": lo, "value_diff_ci_hi": hi,
-        "base_ci_lo": base - 5, "chance": 20.0, "verdict": "faster", **more,
+        "base_ci_lo": base - 5, "chance": 20.0, "lat_verdict": "faster", **more,
     }  # fmt: skip
 
 
@@ -40,5 +40,5 @@ def test_lower_is_better_turns_it_round():
 def test_without_scores_there_is_no_verdict_and_no_emphasis():
     nothing = row(80, 80, None, None)
     assert quality_verdict(nothing) is None and keeps_quality(nothing)
-    assert not faster_as_good({"verdict": "faster"})
-    assert not faster_as_good(row(80, 80, -0.5, 0.5, verdict="undecided"))
+    assert not faster_as_good({"lat_verdict": "faster"})
+    assert not faster_as_good(row(80, 80, -0.5, 0.5, lat_verdict="undecided"))

@@ -8,10 +8,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from bench.cli import row_commands
 from bench.cli.main import main
 from bench.errors import RequestError
-from bench.rows import query, shards
+from bench.rows import query
 from bench.rows.predictions import Predictions
 from bench.rows.store import Store
 from tests import made
@@ -24,7 +23,8 @@ def folder(tmp_path):
     store = Store(tmp_path / "runs")
     store.append([
         made.row(row_id="aa11", method="vcc", length=1024, method_params='{"k": 8, "mode": "x"}'),
-        made.row(row_id="aa22", method="vcc", length=4096, value=41.5, ratio=0.5, verdict="faster"),
+        made.row(row_id="aa22", method="vcc", length=4096, value=41.5, lat_ratio=0.5,
+        lat_verdict="faster"),
         made.row(row_id="bb33", method="vanilla", length=4096, noisy=True),
         made.row(row_id="cc44", method="vanilla", length=2048, status="timeout"),
     ])  # fmt: skip
@@ -50,7 +50,11 @@ def test_rows_are_listed_newest_last_for_programs(folder, capsys):
     found = listed(out)
     assert code == 0 and not err
     assert [row["row_id"] for row in found] == ["old", "aa11", "aa22", "bb33", "cc44"]
-    assert found[2]["value"] == "41.5" and found[2]["ratio"] == "0.5" and found[1]["ratio"] == ""
+    assert (
+        found[2]["value"] == "41.5"
+        and found[2]["lat_ratio"] == "0.5"
+        and found[1]["lat_ratio"] == ""
+    )
 
 
 def test_rows_are_listed_as_a_table_for_people(folder, capsys):
@@ -142,19 +146,20 @@ def test_check_names_and_repair_sets_aside(folder, capsys):
     assert bench(capsys, "results", "check", folder)[0] == 0
 
 
-def test_migrate_says_what_loads_and_rewrites_nothing(folder, tmp_path, capsys, monkeypatch):
+def test_migrate_says_what_loads_and_rewrites_nothing(folder, tmp_path, capsys):
     shutil.copy(V1, folder / "rows-v1.parquet")
-    for module in (shards.columns, query, row_commands):
-        monkeypatch.setattr(module, "SCHEMA_VERSION", 2)
     before = {path: path.read_bytes() for path in folder.iterdir()}
     code, out, _ = bench(capsys, "results", "migrate", folder)
-    count = 4 + pq.read_metadata(V1).num_rows
-    assert code == 0 and out == [f"schema 1 (loads as schema 2): 2 files, {count} rows"]
+    older = pq.read_metadata(V1).num_rows
+    assert code == 0 and out == [
+        f"schema 1 (loads as schema 2): 1 files, {older} rows",
+        "schema 2 (today's): 1 files, 4 rows",
+    ]
     assert {path: path.read_bytes() for path in folder.iterdir()} == before
     into = tmp_path / "new"
     code, out, _ = bench(capsys, "results", "migrate", folder, "--into", into)
-    assert code == 0 and f"{count} rows added to {into}" in out[-1]
-    assert query.versions(into) == {2: (1, count)}
+    assert code == 0 and f"{older + 4} rows added to {into}" in out[-1]
+    assert query.versions(into) == {2: (1, older + 4)}
 
 
 def test_the_row_that_counts_is_ok_and_new():

@@ -23,7 +23,7 @@ V1 = Path(__file__).parent / "data" / "rows-v1.parquet"
 
 
 def test_row_comes_back_as_it_was(store: Store) -> None:
-    sample = row(ratio=0.5, length=4096, noisy=True, lat_samples_ns=[1, 2], metrics={"f1": 1.5})
+    sample = row(lat_ratio=0.5, length=4096, noisy=True, lat_samples_ns=[1, 2], metrics={"f1": 1.5})
     store.append([sample])
     back = store.rows().to_pylist()[0]
     assert set(back) == set(columns.COLUMNS)
@@ -34,14 +34,15 @@ def test_row_comes_back_as_it_was(store: Store) -> None:
 
 
 def test_numbers_of_numpy_are_numbers(store: Store) -> None:
-    store.append([row(ratio=np.float64(0.5), length=np.int64(3), lat_samples_ns=np.arange(3))])
+    store.append([row(lat_ratio=np.float64(0.5), length=np.int64(3), lat_samples_ns=np.arange(3))])
     assert store.rows(["lat_samples_ns"]).to_pylist() == [{"lat_samples_ns": [0, 1, 2]}]
 
 
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        ({"ratoi": 1.0}, "unknown column 'ratoi'. Did you mean 'ratio'"),
+        ({"lat_ratoi": 1.0}, "unknown column 'lat_ratoi'. Did you mean 'lat_ratio'"),
+        ({"ratio": 1.0}, "column 'ratio' is now called 'lat_ratio'"),
         ({"length": 1.5}, "column 'length' takes int64, got float 1.5"),
         ({"length": 2**63}, "column 'length' takes int64"),
         ({"noisy": 1}, "column 'noisy' takes bool"),
@@ -163,7 +164,7 @@ def _not_utf8() -> pa.Array:
         ("noise_reason", _not_utf8()),
         ("row_id", pa.nulls(1, pa.string())),
         ("status", pa.array(["fine"])),
-        ("verdict", pa.array(["fastest"])),
+        ("lat_verdict", pa.array(["fastest"])),
         ("method_params", pa.array(["{"])),
         ("length", pa.array(["long"])),
     ],
@@ -224,22 +225,17 @@ def test_rows_of_schema_1_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_older_schema_is_migrated_and_filled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a later version will: `value` was in percent, and a column is new."""
-    new = columns.Column("value_unit", "string", "unit of the value")
-    monkeypatch.setitem(columns.COLUMNS, "value_unit", new)
-    monkeypatch.setattr(columns, "SCHEMA_VERSION", 2)
-
-    def migrate(table: Any) -> Any:
-        position = table.schema.get_field_index("value")
-        share = pa.array([v and v / 100 for v in table["value"].to_pylist()], pa.float64())
-        return table.set_column(position, "value", share)
-
-    monkeypatch.setitem(shards.MIGRATIONS, 1, migrate)
-    table = Store(V1).rows(["value", "value_unit"])
-    assert table["value"].to_pylist() == [None, 0.375, 0.36]
+def test_columns_of_older_schemas_are_read_under_their_names_of_today(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a later version may: `value` has another name, and a column is new."""
+    for name, kind in (("score", "float64"), ("value_unit", "string")):
+        monkeypatch.setitem(columns.COLUMNS, name, columns.Column(name, kind, "new"))
+    monkeypatch.setattr(columns, "SCHEMA_VERSION", 3)
+    monkeypatch.setitem(shards.MIGRATIONS, 2, {"value": "score"})
+    table = Store(V1).rows(["score", "value_unit", "lat_base_median_ns"])
+    assert table["score"].to_pylist() == [None, 0.375e2, 0.36e2]
     assert table["value_unit"].null_count == 3
-    assert (Store(V1).find("key-b") or {})["value"] == 0.36
 
 
 def test_merge_adds_each_row_once(store: Store, tmp_path: Path) -> None:

@@ -12,24 +12,27 @@ def lines(row, part) -> dict[str, tuple[str, ...]]:
 
 def test_times_outside_and_why_they_count_are_lines_of_the_table():
     row = made.full(
-        **made.timing(0.8), outside_ratio=0.81, outside_ci_lo=0.8, outside_ci_hi=0.82,
-        base_outside_ns=10_000_000, waits_left_out=True,
+        **made.timing(0.8), lat_outside_ratio=0.81, lat_outside_ratio_ci_lo=0.8,
+        lat_outside_ratio_ci_hi=0.82,
+        lat_base_outside_ns=10_000_000, lat_waits_left_out=True,
     )  # fmt: skip
     found = lines(row, row_table._latency)
     assert found["timed from outside"][1] == "10.0" and "×0.810" in found["timed from outside"][2]
     assert "times outside count" not in found
     assert found["waits for a processor"][2] == "left out"
     note = "vanilla was slowed next to the method, ×1.50"
-    found = lines(row | {"ratio_note": note, "outside_reason": None}, row_table._latency)
+    found = lines(row | {"lat_note": note, "lat_outside_reason": None}, row_table._latency)
     assert note in found["times outside count"][2]
     found = lines(
-        row | {"outside_ratio": None, "outside_reason": "no [memory]"}, row_table._latency
+        row | {"lat_outside_ratio": None, "lat_outside_reason": "no [memory]"}, row_table._latency
     )
     assert found["not timed outside"][2] == "[yellow]no \\[memory][/]"
 
 
 def test_the_error_of_the_timed_calls_is_next_to_that_of_the_checks():
-    row = made.full(fid_rel_l2=1e-6, fid_top1_agree=1.0, timed_rel_l2=0.5, timed_top1_agree=0.25)
+    row = made.full(
+        fid_rel_l2=1e-6, fid_top1_agree=1.0, lat_timed_rel_l2=0.5, lat_timed_top1_agree=0.25
+    )
     found = lines(row, row_table._fidelity)
     assert found["output error (rel. L2)"][0] == "1e-06"
     assert found["in timed calls"] == ["0.5", "0", "first choice equal 25%"]

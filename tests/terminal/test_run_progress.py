@@ -86,7 +86,9 @@ def test_a_table_of_rows_fits_the_terminal(monkeypatch, capsys, width):
     monkeypatch.setattr(text_table, "PIPE_WIDTH", width)
     rows = [
         made.full(method="vanilla", lat_median_ns=251_900_000),
-        made.full(ratio=0.308, base_median_ns=251_900_000, verdict="faster", task="gov_report"),
+        made.full(
+            lat_ratio=0.308, lat_base_median_ns=251_900_000, lat_verdict="faster", task="gov_report"
+        ),
     ]
     rows_table.show(rows)
     shown = capsys.readouterr().out

@@ -123,22 +123,22 @@ def test_what_is_changed_of_torchs_state_is_put_back_and_noted(row, words):
     found = row(words)
     assert found["status"] == Status.OK, found["status_detail"]
     assert f"the method changes global state: {NOTED[words]}" in found["noise_reason"]
-    assert found["verdict"] != Verdict.FASTER
+    assert found["lat_verdict"] != Verdict.FASTER
 
 
 @pytest.mark.parametrize("words", OF_NO_USE)
 def test_a_cheat_that_no_check_finds_is_of_no_use(row, words):
     found = row(words)
     assert found["status"] == Status.OK, found["status_detail"]
-    assert found["verdict"] != Verdict.FASTER, found["ratio"]
-    assert found["timed_rel_l2"] < 0.05 and found["outside_rel_l2"] < 0.05
+    assert found["lat_verdict"] != Verdict.FASTER, found["lat_ratio"]
+    assert found["lat_timed_rel_l2"] < 0.05 and found["lat_outside_rel_l2"] < 0.05
 
 
 @pytest.mark.parametrize("words", SHOWN)
 def test_a_wrong_answer_in_timed_calls_is_shown_next_to_their_ratio(row, words):
     found = row(words)
     assert found["status"] == Status.OK, found["status_detail"]
-    assert found["timed_rel_l2"] > 0.05 and found["fid_rel_l2"] is not None
+    assert found["lat_timed_rel_l2"] > 0.05 and found["fid_rel_l2"] is not None
 
 
 def test_no_label_is_in_a_process_that_predicts(tiny_t5, tmp_path):

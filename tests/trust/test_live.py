@@ -20,6 +20,6 @@ def test_vanilla_under_another_name_gets_no_other_verdict(tiny_t5, tmp_path):
         assert run.returncode == 0, run.stderr
         [row] = Store(tmp_path).rows(where={"seed": seed}).to_pylist()
         assert row["fid_rel_l2"] == 0
-        if row["verdict"] in (Verdict.SAME, Verdict.UNDECIDED):
+        if row["lat_verdict"] in (Verdict.SAME, Verdict.UNDECIDED):
             return
-    raise AssertionError(f"twice {row['verdict']}: ratio {row['ratio']}")
+    raise AssertionError(f"twice {row['lat_verdict']}: ratio {row['lat_ratio']}")

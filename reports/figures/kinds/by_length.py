@@ -19,7 +19,7 @@ from reports.looks import VANILLA
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NEEDED = ("method", "method_params", "length", "ratio", "ratio_ci_lo", "ratio_ci_hi")
+NEEDED = ("method", "method_params", "length", "lat_ratio", "lat_ratio_ci_lo", "lat_ratio_ci_hi")
 HEAD = ("", "exponent", "predicted", "below vanilla from")
 
 
@@ -35,7 +35,7 @@ class Cost(NamedTuple):
     drifts: bool
 
 
-LATENCY = Cost("lat_median_ns", 1e-6, "latency, ms", "ratio", drifts=True)
+LATENCY = Cost("lat_median_ns", 1e-6, "latency, ms", "lat_ratio", drifts=True)
 MEMORY = Cost("peak_bytes", 1 / (1 << 20), "peak memory, MiB", "mem_ratio", drifts=False)
 
 
@@ -276,9 +276,9 @@ def ratios_by_length(cells: pd.DataFrame, cost: Cost) -> tuple[list[float], list
     for length, group in cells.groupby("length"):
         value = math.exp(float(np.log(group[cost.ratio].astype(float)).mean()))
         low, high = value, value
-        if cost.ratio == "ratio":
-            low = float(group["ratio_ci_lo"].fillna(0.0).min())
-            high = float(group["ratio_ci_hi"].fillna(math.inf).max())
+        if cost.ratio == "lat_ratio":
+            low = float(group["lat_ratio_ci_lo"].fillna(0.0).min())
+            high = float(group["lat_ratio_ci_hi"].fillna(math.inf).max())
         lengths.append(float(length))  # type: ignore[arg-type]
         found.append(Interval(value, low, high))
     return lengths, found

@@ -78,23 +78,22 @@ def paint_ratio(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet
     arms = list(by_length.measured(rows, panel, by_length.LATENCY))
     unfused: dict[Any, float] = {}
     for (name, _, cells), line in zip(arms, by_length.lines_of(rows, arms), strict=True):
-        cells = cells[cells["ratio"].gt(0)]
+        cells = cells[cells["lat_ratio"].gt(0)]
         if name == VANILLA or cells.empty:
             continue
         look = rows.looks[name]
-        mean = by_length.means(cells, "ratio")
+        mean = by_length.means(cells, "lat_ratio")
         if name == UNFUSED:
             unfused = mean.to_dict()
         axes.plot(mean.index, mean, linestyle=line, color=look.color)
-        bounded = cells["ratio_ci_lo"].gt(0) & cells["ratio_ci_hi"].lt(float("inf"))
+        bounded = cells["lat_ratio_ci_lo"].gt(0) & cells["lat_ratio_ci_hi"].lt(float("inf"))
         # A ratio without an interval isn't known: its mark is open.
         for some, kind in ((cells[bounded], "filled"), (cells[~bounded], "hollow")):
-            sheet.points(axes, some["length"], some["ratio"], look, kind)
-        ends += list(cells["ratio"])
+            sheet.points(axes, some["length"], some["lat_ratio"], look, kind)
+        ends += list(cells["lat_ratio"])
         known = cells[bounded]
-        axes.vlines(
-            known["length"], known["ratio_ci_lo"], known["ratio_ci_hi"], look.color, linewidth=0.8
-        )
+        ends_of = (known["lat_ratio_ci_lo"], known["lat_ratio_ci_hi"])
+        axes.vlines(known["length"], *ends_of, look.color, linewidth=0.8)
     lengths = by_length.reached(panel, by_length.LATENCY)
     if "vcc" in set(panel["method"]):
         # The paper's ratios are to unfused attention, and the axis has fused vanilla at 1.

@@ -26,7 +26,7 @@ ROUNDING = 1e-5
     "methods with an output error and a ratio",
 )
 def speed(rows: FigureRows, most: int) -> sheet.Plot | None:
-    known = rows.cells[rows.cells["fid_rel_l2"].gt(ROUNDING) & rows.cells["ratio"].gt(0)]
+    known = rows.cells[rows.cells["fid_rel_l2"].gt(ROUNDING) & rows.cells["lat_ratio"].gt(0)]
     some = replace(rows, cells=known).settings("length")
     if not some:
         return None
@@ -44,7 +44,7 @@ def paint(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label
     axes.set_xscale("log")
     axes.set_yscale("log")
     sheet.parity(axes, "x")
-    low, high = panel["ratio"].min(), max(panel["ratio"].max(), 1.0)
+    low, high = panel["lat_ratio"].min(), max(panel["lat_ratio"].max(), 1.0)
     room = (high / low) ** 0.12 * 1.15
     limits = (low / room, high * room)
     for name, label, cells in rows.arms(panel):
@@ -52,14 +52,13 @@ def paint(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label
         for cell in records(cells):
             ends = [
                 min(max(end, limits[0]), limits[1])
-                for end in (cell.ratio_ci_lo, cell.ratio_ci_hi)
+                for end in (cell.lat_ratio_ci_lo, cell.lat_ratio_ci_hi)
                 if pd.notna(end)
             ]
             axes.plot(ends, [cell.fid_rel_l2] * len(ends), color=look.color, linewidth=0.8)
-            axes.plot(
-                cell.ratio, cell.fid_rel_l2, linestyle="", **sheet.marks(look.color, look.marker)
-            )
-            labels += [(label, cell.ratio, cell.fid_rel_l2)] if label else []
+            place = (cell.lat_ratio, cell.fid_rel_l2)
+            axes.plot(*place, linestyle="", **sheet.marks(look.color, look.marker))
+            labels += [(label, *place)] if label else []
     ticks.log_axis(axes, "x", *limits)
     bottom, top = panel["fid_rel_l2"].min() / 1.5, panel["fid_rel_l2"].max() * 1.5
     ticks.log_axis(axes, "y", bottom, top)

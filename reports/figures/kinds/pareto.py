@@ -44,12 +44,12 @@ class Cost(NamedTuple):
 
 
 MIB = 1 / (1 << 20)
-LATENCY = Cost("latency", "latency", "latency", "ratio", "lat_median_ns", "latency", "ms", 1e-6)
+LATENCY = Cost("latency", "latency", "latency", "lat_ratio", "lat_median_ns", "latency", "ms", 1e-6)
 MEMORY = Cost(
     "memory", "peak memory", "memory", "mem_ratio", "peak_bytes", "peak memory", "MiB", MIB
 )
 TPOT = Cost(
-    "tpot", "the time per output token", "decoding", "tpot_ratio", "tpot_ns",
+    "tpot", "the time per output token", "decoding", "tpot_ratio", "tpot_median_ns",
     "time per output token", "ms", 1e-6,
 )  # fmt: skip
 KV_HELD = Cost(

@@ -20,8 +20,9 @@ def made(tmp_path_factory):
         rows += [measured("iceformer", 1024, params={"k": k}, task=task, **LRA) for k in (3, 10)]
     for length in (1024, 2048):
         where = {"task": "longeval_lines", "benchmark": "longeval", "metric": "accuracy"}
-        kv = {"kv_bytes_held": 1 << 20, "kv_bytes_read_per_token": 1 << 19, "tpot_ns": 10**6}
+        kv = {"kv_bytes_held": 1 << 20, "kv_bytes_read_per_token": 1 << 19}
         base = {f"base_{name}": 2 * cost for name, cost in kv.items()}
+        kv |= {"tpot_median_ns": 10**6, "tpot_base_median_ns": 2 * 10**6}
         ends = {"tpot_ratio_ci_lo": 0.45, "tpot_ratio_ci_hi": 0.55}
         ratios = dict.fromkeys(("kv_held_ratio", "kv_read_ratio", "tpot_ratio"), 0.5)
         rows.append(measured("vanilla", length, **where))

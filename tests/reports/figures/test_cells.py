@@ -47,7 +47,7 @@ def test_names_are_made_one_plain_line():
 def test_vanilla_joins_from_the_rows_of_others(tmp_path):
     rows = load(store(tmp_path, [measured("vcc", 512)]))
     vanilla = rows.cells[rows.cells["method"] == "vanilla"].iloc[0]
-    assert vanilla["ratio"] == vanilla["mem_ratio"] == 1
+    assert vanilla["lat_ratio"] == vanilla["mem_ratio"] == 1
     assert vanilla["value"] == pytest.approx(96 - 512 / 4000)
     assert vanilla["peak_bytes"] > 0
 
@@ -60,13 +60,13 @@ def test_vanillas_own_row_counts_before_what_others_say(tmp_path):
 
 def test_quality_and_speed_of_one_cell_meet_in_one_line(tmp_path):
     whole = measured("vcc", 512)
-    quality = measured("vcc", 512, measure="quality", ratio=None, lat_median_ns=None)
+    quality = measured("vcc", 512, measure="quality", lat_ratio=None, lat_median_ns=None)
     speed = measured("vcc", 512, measure="speed", value=None, metric=None)
     found = load(store(tmp_path, [quality, speed])).cells
     mine = found[found["method"] == "vcc"]
     assert len(mine) == 1
     assert mine.iloc[0]["value"] == whole["value"]
-    assert mine.iloc[0]["ratio"] == whole["ratio"]
+    assert mine.iloc[0]["lat_ratio"] == whole["lat_ratio"]
 
 
 def test_a_cell_that_was_run_again_counts_as_it_ended_well(tmp_path):
@@ -74,7 +74,7 @@ def test_a_cell_that_was_run_again_counts_as_it_ended_well(tmp_path):
     found = load(store(tmp_path, [measured("vcc", 512), old])).cells
     mine = found[found["method"] == "vcc"]
     assert len(mine) == 1
-    assert mine.iloc[0]["ratio"] > 0
+    assert mine.iloc[0]["lat_ratio"] > 0
 
 
 def test_the_last_attempt_at_a_cell_counts_whatever_its_clock_said(tmp_path):
@@ -88,7 +88,8 @@ def test_the_last_attempt_at_a_cell_counts_whatever_its_clock_said(tmp_path):
 
 def test_a_vanilla_that_did_not_fit_is_told(tmp_path):
     alone = measured(
-        "vcc", 512, ratio=None, ratio_ci_lo=None, ratio_ci_hi=None, base_median_ns=None,
+        "vcc", 512, lat_ratio=None, lat_ratio_ci_lo=None, lat_ratio_ci_hi=None,
+        lat_base_median_ns=None,
         base_rss_peak_delta_bytes=None, mem_ratio=None, baseline_status="oom_host",
     )  # fmt: skip
     found = load(store(tmp_path, [alone])).cells

@@ -82,7 +82,8 @@ def test_two_models_stand_at_the_bytes_of_their_caches(tmp_path):
 
 def test_absolute_costs_are_drawn_where_vanilla_did_not_fit(tmp_path):
     no_base = {
-        "ratio": None, "ratio_ci_lo": None, "ratio_ci_hi": None, "base_median_ns": None,
+        "lat_ratio": None, "lat_ratio_ci_lo": None, "lat_ratio_ci_hi": None,
+        "lat_base_median_ns": None,
         "base_rss_peak_delta_bytes": None, "mem_ratio": None, "baseline_status": "oom_host",
         "base_value": None, "value_diff": None,
     }  # fmt: skip
@@ -122,7 +123,7 @@ def test_a_metric_that_is_better_low_turns_the_front(tmp_path):
 
 def test_a_latency_is_drawn_as_vanillas_times_the_paired_ratio(tmp_path):
     """The method was timed in an hour in which everything took four times as long."""
-    late = {"ratio": 0.9, "lat_median_ns": 10**9, "base_median_ns": 11 * 10**8}
+    late = {"lat_ratio": 0.9, "lat_median_ns": 10**9, "lat_base_median_ns": 11 * 10**8}
     made = [measured("vanilla", n) for n in (512, 1024)]
     made += [measured("vcc", n, **late) for n in (512, 1024)]
     rows = load(store(tmp_path, made))

@@ -93,7 +93,7 @@ def test_failures_are_on_their_board_and_last(tmp_path):
 
 def test_the_longest_input_that_fits_is_a_row_of_its_own(tmp_path):
     rows = [*small(methods=("vcc",), kinds=(("hub", "random"),))]
-    probe = rows[0] | {"row_id": "probe", "max_length_fit": 65536, "ratio": None}
+    probe = rows[0] | {"row_id": "probe", "max_length_fit": 65536, "lat_ratio": None}
     [board] = boards(stored(tmp_path / "runs", [*rows, probe]))
     assert len(board.entries) == 2
     columns = data_of(written(tmp_path / "runs", tmp_path / "p.html"))["rows"]

@@ -118,7 +118,7 @@ def test_the_table_is_saved_as_csv_in_which_no_text_is_a_formula(opened, tmp_pat
     by_method = {line["method"]: line for line in saved}
     assert by_method["vcc"]["paper_arxiv"] == "2305.04241"
     assert by_method["vcc"]["code"] == "'=1+1" and by_method["vcc"]["metric"].startswith("'-")
-    assert float(by_method["vcc"]["ratio"]) < 1 and by_method["vcc"]["row_id"]
+    assert float(by_method["vcc"]["lat_ratio"]) < 1 and by_method["vcc"]["row_id"]
 
 
 def test_a_print_names_what_it_shows(opened):

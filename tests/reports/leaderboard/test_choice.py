@@ -22,7 +22,7 @@ TURNED = "vcc\u202eevil\u2066\u200b"
 
 
 def test_boards_without_speed_or_quality_say_so_and_come_after_complete_ones(tmp_path):
-    no_speed = [row | {"ratio": None, "row_id": row["row_id"] + "q"} | {"measure": "quality"}
+    no_speed = [row | {"lat_ratio": None, "row_id": row["row_id"] + "q"} | {"measure": "quality"}
                 for row in small(tasks=("contract_nli",), **ONE)]  # fmt: skip
     no_quality = [row | {"value": None, "row_id": row["row_id"] + "l"} | {"measure": "glance"}
                   for row in small(tasks=("lra_text",), **ONE)]  # fmt: skip
@@ -48,7 +48,7 @@ def test_vanilla_is_on_a_board_without_its_row_as_it_was_measured_beside_others(
     baseline = board.baseline.row
     beside = next(row for row in rows if row["status"] == "ok")
     assert (baseline["method"], baseline["value"]) == ("vanilla", beside["base_value"])
-    assert baseline["lat_median_ns"] in {row.get("base_median_ns") for row in rows}
+    assert baseline["lat_median_ns"] in {row.get("lat_base_median_ns") for row in rows}
     text = written(tmp_path, tmp_path / "p.html")
     assert f"<tr><td>vanilla<td>{beside['base_value']:.1f}" in text
     [data] = data_of(text)["boards"]

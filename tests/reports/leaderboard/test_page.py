@@ -95,7 +95,7 @@ def test_hostile_names_ids_and_messages_stay_text(tmp_path):
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 def test_figures_that_are_no_numbers_are_shown_as_none(tmp_path, value):
     [row] = small(methods=("vcc",), kinds=(("hub", "finetuned"),))
-    figures = ("value", "ci_lo", "ci_hi", "ratio", "ratio_ci_hi", "mem_ratio", "fid_rel_l2")
+    figures = ("value", "ci_lo", "ci_hi", "lat_ratio", "lat_ratio_ci_hi", "mem_ratio", "fid_rel_l2")
     text = written(stored(tmp_path / "r", [row | dict.fromkeys(figures, value)]), tmp_path / "p")
     assert "nan" not in " ".join(Tags(text).texts) and "inf" not in "".join(Tags(text).texts)
     assert "<tr><td>vcc</table>" in text
@@ -110,7 +110,7 @@ def test_a_row_of_few_columns_is_shown(tmp_path):
 def test_a_histogram_holds_every_timing(tmp_path):
     [row] = small(methods=("vcc",), kinds=(("hub", "finetuned"),))
     times = [1_000_000] * 6 + [2_000_000] * 3 + [12_000_000]
-    rows = [row | {"lat_samples_ns": times, "base_samples_ns": [5, 5, 5]}]
+    rows = [row | {"lat_samples_ns": times, "lat_base_samples_ns": [5, 5, 5]}]
     columns = data_of(written(stored(tmp_path / "r", rows), tmp_path / "p.html"))["rows"]
     assert columns["times"] == [[1, 12, 10, "40000001"]]
     assert columns["baseTimes"][0][2:] == [3, "4" + "0" * 7]
@@ -148,8 +148,8 @@ def test_the_origin_of_every_row_is_in_the_page(tmp_path):
         assert columns["code"][i].startswith(row["code_sha"][:12])
         assert found["host"][columns["host"][i]]["host_id"] == row["host_id"]
         assert (columns["times"][i] is None) == (not row.get("lat_samples_ns"))
-        if row.get("ratio"):
-            assert columns["ratioLo"][i] == pytest.approx(row["ratio_ci_lo"], rel=1e-3)
+        if row.get("lat_ratio"):
+            assert columns["ratioLo"][i] == pytest.approx(row["lat_ratio_ci_lo"], rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -196,8 +196,8 @@ def test_a_score_at_chance_is_marked(tmp_path):
 
 def test_the_ratio_to_exact_attention_by_the_same_engine_is_there(tmp_path):
     rows = [*small(methods=("bigbird", "vcc"), kinds=(("hub", "finetuned"),))]
-    rows[0] |= {"verdict": "faster", "ratio": 0.7, "ratio_same_engine": 1.0,
-                "ratio_same_engine_verdict": "same"}  # fmt: skip
+    rows[0] |= {"lat_verdict": "faster", "lat_ratio": 0.7, "engine_ratio": 1.0,
+                "engine_verdict": "same"}  # fmt: skip
     text = written(stored(tmp_path / "runs", rows), tmp_path / "p.html")
     found = data_of(text)
     columns = found["rows"]

@@ -14,7 +14,7 @@ SAMPLES = 60
 def row(value, lo=None, hi=None, method="vcc", **more):
     empty = dict.fromkeys((
         "value_diff", "value_diff_ci_lo", "value_diff_ci_hi", "base_predictions_sha256",
-        "predictions_sha256", "ratio", "ratio_ci_lo", "ratio_ci_hi", "mem_ratio",
+        "predictions_sha256", "lat_ratio", "lat_ratio_ci_lo", "lat_ratio_ci_hi", "mem_ratio",
     ))  # fmt: skip
     return {**empty, "method": method, "value": value, "ci_lo": lo, "ci_hi": hi,
             "higher_is_better": True, "n_scored": 50} | more  # fmt: skip
@@ -116,22 +116,23 @@ def test_a_better_method_is_never_ranked_below_a_worse_one():
 def test_a_row_is_beaten_only_when_both_intervals_say_so(faster, expected):
     ratio, lo, hi = faster
     rows = [
-        row(90, 89, 91, ratio=ratio, ratio_ci_lo=lo, ratio_ci_hi=hi),
-        row(50, 49, 51, ratio=1.0, ratio_ci_lo=0.99, ratio_ci_hi=1.01),
+        row(90, 89, 91, lat_ratio=ratio, lat_ratio_ci_lo=lo, lat_ratio_ci_hi=hi),
+        row(50, 49, 51, lat_ratio=1.0, lat_ratio_ci_lo=0.99, lat_ratio_ci_hi=1.01),
     ]
-    assert beaten(rows, alone(*rows).better, "ratio") == expected
+    assert beaten(rows, alone(*rows).better, "lat_ratio") == expected
     near = [rows[0], rows[1] | {"value": 89.5, "ci_lo": 80, "ci_hi": 99}]
-    assert beaten(near, alone(*near).better, "ratio") == [False, False]
+    assert beaten(near, alone(*near).better, "lat_ratio") == [False, False]
 
 
 def test_equal_answers_at_a_lower_cost_beat_and_vanilla_costs_one():
     rows = [
         row(70, 60, 80, "vanilla", predictions_sha256="s"),
-        row(70, 60, 80, predictions_sha256="s", ratio=2.0, ratio_ci_lo=1.9, ratio_ci_hi=2.1,
+        row(70, 60, 80, predictions_sha256="s", lat_ratio=2.0, lat_ratio_ci_lo=1.9,
+        lat_ratio_ci_hi=2.1,
             mem_ratio=1.005),
     ]  # fmt: skip
     better = alone(*rows).better
-    assert beaten(rows, better, "ratio") == [False, True]
+    assert beaten(rows, better, "lat_ratio") == [False, True]
     assert beaten(rows, better, "mem_ratio") == [False, False]  # within what a reading repeats
-    unmeasured = [rows[0], rows[1] | {"ratio": None}]
-    assert beaten(unmeasured, better, "ratio") == [False, False]
+    unmeasured = [rows[0], rows[1] | {"lat_ratio": None}]
+    assert beaten(unmeasured, better, "lat_ratio") == [False, False]

@@ -49,8 +49,8 @@ def scored(value, half=0.5, **more):
 
 def ratio(value, spread=1.02, **more):
     columns = {
-        "ratio": value, "ratio_ci_lo": value / spread, "ratio_ci_hi": value * spread,
-        "ratio_p": 0.0001, "n_pairs": 100, "verdict": "faster",
+        "lat_ratio": value, "lat_ratio_ci_lo": value / spread, "lat_ratio_ci_hi": value * spread,
+        "lat_ratio_p": 0.0001, "lat_n_pairs": 100, "lat_verdict": "faster",
     }  # fmt: skip
     return real(**{**columns, **more})
 

@@ -83,7 +83,11 @@ def test_a_ratio_to_fused_attention_is_of_what_the_cell_prints(monkeypatch, tmp_
         tables = [table(claim.table, tmp_path) for claim in (ENCODER, ANSWER)]
         return claims.findings(tables, [])
 
-    t5 = {"model": "random-t5-base", "base_median_ns": 100_000_000, "decode_ns_per_token": 10**6}
+    t5 = {
+        "model": "random-t5-base",
+        "lat_base_median_ns": 100_000_000,
+        "decode_ns_per_token": 10**6,
+    }
     Store(tmp_path).append([ratio(0.54), unfused(), ratio(0.54, **t5), unfused(**t5)])
     encoder, answer = encoder_and_answer()
     assert encoder.fused == pytest.approx(0.54) and encoder.measured.value == pytest.approx(0.27)

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from bench.rows.comparison import Comparison
 from bench.rows.store import Store
 from bench.sweep.grid import SweepGrid
 from reports.papers.verdicts import PaperVerdict
@@ -34,8 +35,11 @@ def measured(request):
     """A row as a cell of this request gives it, twice vanilla's time where attention is unfused."""
     method = request["method"]
     ratio = 2.0 if method["name"] == "vanilla_eager" else 0.5
-    spread = {"ratio": ratio, "ratio_ci_lo": 0.98 * ratio, "ratio_ci_hi": 1.02 * ratio}
-    times = {**spread, **{f"train_{name}": value for name, value in spread.items()}}
+    found = Comparison(
+        ratio=ratio, ratio_ci_lo=0.98 * ratio, ratio_ci_hi=1.02 * ratio, ratio_p=1e-4, n_pairs=12,
+        base_median_ns=1000,
+    )  # fmt: skip
+    times = found.columns("lat") | found.columns("train")
     config = request["model"]["config"] | {"num_labels": 2}  # as the task makes it
     parameters = {k: v for k, v in method.items() if k not in ("name", "target", "label")}
     return made.row(
@@ -43,8 +47,7 @@ def measured(request):
         task=request["task"]["name"], data_source="embedded", split="validation",
         model=request["model"]["name"], weights_kind="random", length=request["length"],
         batch=request["batch"], dtype=request["dtype"], device="cpu", threads=2, value=None,
-        cell=json.dumps({"model": {"config": config}}), n_pairs=12,
-        train_n_pairs=12, base_median_ns=1000, decode_ns_per_token=1,
+        cell=json.dumps({"model": {"config": config}}), decode_ns_per_token=1,
         attend_samples_ns=[500, 501, 502], encode_samples_ns=[1000, 1001, 1002],
         rss_base_bytes=1 << 28, rss_peak_delta_bytes=1 << 28, train_peak_bytes=1 << 28, **times,
     )  # fmt: skip

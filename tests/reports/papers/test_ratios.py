@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from bench.rows.comparison import Comparison
 from reports.intervals import Measured
 from reports.papers import build, measured, verdicts
 from reports.papers.bench_commands import commands
@@ -80,8 +81,7 @@ def test_unfused_attention_that_failed_leaves_no_ratio(judged):
 def test_failed_unfused_attention_decides_nothing_of_another_setting(judged):
     setting = {"task": "lra_text", "model": "random-lra", "length": 4096, "batch": 5}
     rows = ratio(0.5, method="bigbird", **setting), unfused(**FAILED, **setting)
-    trained = {name: column for name, column in rows[0].items() if name.startswith("ratio")}
-    rows[0].update({f"train_{name}": column for name, column in trained.items()})
+    rows[0].update(Comparison.of(rows[0], "lat").columns("train"))
     rows[0].update(train_n_pairs=40, measure="training")
     wanted = {"method": "bigbird", "metric": "speed_ratio", "length": 4096}
     cell = judged(*rows, name="lra_speed", **wanted)
@@ -89,7 +89,7 @@ def test_failed_unfused_attention_decides_nothing_of_another_setting(judged):
 
 
 def test_too_few_pairs_are_told(judged):
-    few = {"ratio_ci_lo": 0.0, "ratio_ci_hi": float("inf"), "n_pairs": 4}
+    few = {"lat_ratio_ci_lo": 0.0, "lat_ratio_ci_hi": float("inf"), "lat_n_pairs": 4}
     cell = judged(ratio(0.54) | few, unfused(), **TIME)
     assert cell.verdict == "undecided" and "too wide to tell (4 pairs)" in cell.reason
 
@@ -208,7 +208,7 @@ def test_one_reading_of_the_attention_has_no_interval(judged):
 
 def test_a_whole_answer_is_the_first_token_and_its_further_ones(judged):
     """HotpotQA's longest answer has 40 tokens: 39 of 1 ms after 50 ms, or after 200 ms unfused."""
-    t5 = {"model": "random-t5-base", "length": 4096, "base_median_ns": 100_000_000}
+    t5 = {"model": "random-t5-base", "length": 4096, "lat_base_median_ns": 100_000_000}
     t5 |= {"decode_ns_per_token": 1_000_000}
     wanted = {"method": "vcc", "model_size": "base", "task": "hotpotqa", "length": 4096}
     cell = judged(

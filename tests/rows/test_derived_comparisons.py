@@ -1,7 +1,8 @@
-"""The columns of decoding that follow from raw samples."""
+"""Comparisons of new tokens and of whole answers, derived from raw samples."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,39 +12,43 @@ from bench.execution import stages
 from bench.execution.cell_run import CellRun
 from bench.execution.supervisor import Outcome
 from bench.rows import derived_columns
-from bench.rows.columns import COLUMNS
-from bench.rows.derived_decoding import TPOT
+from bench.rows.comparison import Comparison
 from bench.status import Status, Verdict
 from bench.terminal import row_table, rows_table
 from tests import made
 
-RAW = ("lat_samples_ns", "base_samples_ns", "aa_first_samples_ns", "aa_second_samples_ns",
-       "pair_process")  # fmt: skip
+RAW = (
+    "samples_ns",
+    "base_samples_ns",
+    "aa_first_samples_ns",
+    "aa_second_samples_ns",
+    "pair_process",
+)
+
+
+def _measured(row: dict) -> dict:
+    return asdict(Comparison.of(row, "lat").measured)
 
 
 def decoded(new_tokens: int = 64, first: float = 1.1, each: float = 0.5) -> dict:
     """A row whose method takes `first` of vanilla's 100 ms to the first token, and `each` of
     vanilla's 100 ms for each further one."""
     steps = made.timing(each, seed=1)
-    samples = {name: steps[name] for name in RAW} | {"calls_per_sample": 8}
+    samples = {name: steps[f"lat_{name}"] for name in RAW} | {"calls_per_sample": 8}
     raw = made.full(new_tokens=new_tokens, batch=2, **made.timing(first))
     cell = SimpleNamespace(method={"name": "snapkv"}, seed=0)
-    return derived_columns.derive(raw | {"decoding_samples": samples}, cell, None)
-
-
-def test_every_name_of_a_step_is_a_column():
-    assert set(TPOT.values()) <= COLUMNS.keys()
+    return derived_columns.derive(raw | {"lat": _measured(raw), "tpot": samples}, cell, None)
 
 
 def test_the_answer_is_the_first_token_and_the_others():
     row = decoded()
-    assert "decoding_samples" not in row
-    assert row["ratio"] == pytest.approx(1.1, rel=0.01), "of the first token, as it was"
+    assert "tpot" not in row
+    assert row["lat_ratio"] == pytest.approx(1.1, rel=0.01), "of the first token, as it was"
     assert row["tpot_ratio"] == pytest.approx(0.5, rel=0.01)
     assert row["tpot_verdict"] == Verdict.FASTER and row["tpot_n_processes"] == 4
-    assert row["steps_per_sample"] == 8 and len(row["tpot_samples_ns"]) == 40
-    assert row["answer_ns"] == row["lat_median_ns"] + 63 * row["tpot_ns"]
-    assert row["tokens_per_s"] == pytest.approx(2e9 / row["tpot_ns"])
+    assert row["tpot_calls_per_sample"] == 8 and len(row["tpot_samples_ns"]) == 40
+    assert row["answer_median_ns"] == row["lat_median_ns"] + 63 * row["tpot_median_ns"]
+    assert row["tokens_per_s"] == pytest.approx(2e9 / row["tpot_median_ns"])
     whole = (1.1 + 63 * 0.5) / 64
     assert row["answer_ratio"] == pytest.approx(whole, rel=0.01)
     assert row["answer_ratio_ci_lo"] < whole < row["answer_ratio_ci_hi"]
@@ -61,13 +66,13 @@ def test_a_row_is_checked_against_its_samples():
     row = decoded()
     assert not made.sample_faults(row)
     [told] = made.sample_faults(row | {"tpot_verdict": "slower"})
-    assert told == "tpot_verdict is slower, by its samples of new tokens faster"
-    [told] = made.sample_faults(row | {"answer_ns": 1})
-    assert told.startswith("answer_ns is 1, by its samples of new tokens")
-    twin = {"tpot_engine_kernel": "native avx2", "tpot_ratio_same_engine": 0.5}
+    assert told == "tpot_verdict is slower, by its samples faster"
+    [told] = made.sample_faults(row | {"answer_median_ns": 1})
+    assert told.startswith("answer_median_ns is 1, by its samples")
+    twin = {"tpot_engine_kernel": "native avx2", "tpot_engine_ratio": 0.5}
     assert not made.sample_faults(row | twin), "the twin's samples aren't stored"
     [told] = made.sample_faults(row | twin | {"tpot_engine_kernel": None})
-    assert told == "tpot_ratio_same_engine is 0.5, by its samples of new tokens None"
+    assert told == "tpot_engine_ratio is 0.5, by its samples None"
 
 
 def test_a_row_that_was_decoded_shows_it(capsys, snapshot):
@@ -88,8 +93,8 @@ def test_a_row_that_was_decoded_shows_it(capsys, snapshot):
 
 
 def test_the_stage_keeps_samples_apart_from_fidelity(monkeypatch, tmp_path):
-    samples = {name: [1, 2] for name in stages.POOLED_SAMPLES[:-1]} | {"wall_samples_ns": None}
-    result = samples | {"pair_order": "MV", **dict.fromkeys(stages.PAGE_FAULTS, 1)}
+    timed = {name: [1, 2] for name in stages.SIDES} | {"pair_order": "MV", "waits_left_out": None}
+    result = {"timed": timed, "wall_samples_ns": None, **dict.fromkeys(stages.PAGE_FAULTS, 1)}
     requests = []
 
     def child(self, module, handlers, **request):
@@ -103,15 +108,15 @@ def test_the_stage_keeps_samples_apart_from_fidelity(monkeypatch, tmp_path):
     first = {"kept": "all", "scored": None}
     further = {**first, "share": {"process": 1}, "tokens": [3]}
     assert requests == [("measure.decoding", first), ("measure.decoding", further)]
-    timed = columns.pop("decoding_samples")
-    assert columns == {"decode_kl_mean": 0.5, "notes": []}
-    assert timed["lat_samples_ns"] == [1, 2, 1, 2] and timed["pair_process"] == [0, 0, 1, 1]
+    timed = columns.pop("tpot")
+    assert columns == {"decode_kl_mean": 0.5, "notes": [], "tpot_engine": None}
+    assert timed["samples_ns"] == [1, 2, 1, 2] and timed["pair_process"] == [0, 0, 1, 1]
 
 
 def test_a_machine_that_was_too_busy_gives_no_verdict():
     """The ratio stays; whether it is a difference can't be told."""
     reason = "busy machine: 50% of the time is untimed"
-    columns = derived_columns.latency(made.timing(0.5) | {"ratio_reason": reason}, seed=0)
-    assert columns["ratio"] == pytest.approx(0.5, rel=0.1)
-    assert columns["verdict"] == Verdict.UNDECIDED
-    assert derived_columns.latency(made.timing(0.5), seed=0)["verdict"] == Verdict.FASTER
+    columns = made.times(made.timing(0.5) | {"lat_reason": reason})
+    assert columns["lat_ratio"] == pytest.approx(0.5, rel=0.1)
+    assert columns["lat_verdict"] == Verdict.UNDECIDED
+    assert made.timing(0.5)["lat_verdict"] == Verdict.FASTER
