@@ -99,8 +99,8 @@ class Synthesizer(Method):
         return frozenset({"query", "key"})
 
     def kv_cache(self, workload: Workload) -> KVCache:
-        """Its new tokens read as `attend` does, of which the values are all that it needs."""
-        return FullCache(self.attend, self.attend)
+        """New tokens read as `attend` does, which needs the values alone."""
+        return Values(self.attend, self.attend)
 
     def scaled_down(self) -> Method:
         return replace(self, n=128)
@@ -142,3 +142,13 @@ class Synthesizer(Method):
         if call.sequence.causal:
             scores = mask_future(scores, n - q)
         return dropout(scores.softmax(-1), call.dropout) @ value
+
+
+class Values(FullCache):
+    """Keeps every token's value: keys of no channels."""
+
+    def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        return super().prefill(query, key[..., :0], value, call)
+
+    def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        return super().decode(query, key[..., :0], value, call)
