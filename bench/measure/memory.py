@@ -26,7 +26,7 @@ from torch import Tensor
 
 from bench.execution import arms, worker
 from bench.host import gpu, linux
-from bench.measure import torch_state
+from bench.measure import bytes_read, torch_state
 from bench.measure.perturbed_inputs import Input
 from bench.measure.torch_state import fail_check
 from bench.models.base import Family
@@ -44,6 +44,8 @@ BATCH = max(32, 2 * (os.cpu_count() or 1))  # pages, as in the kernel's lib/perc
 HIDDEN_FRAC = 0.005
 """Share of a peak that the batches may hide. It decides how often the peak is measured."""
 MOST_PHASES = 32
+COUNTED_STEPS = 3
+"""At the end of an answer. In the median one of them no storage grows, which reads all of it."""
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> Row:
@@ -283,15 +285,23 @@ def columns(
     if decoding.cache is None:
         return {"kv_reason": "the decoder of an encoder-decoder keeps its keys and values itself"}
     prefilled, read = held_bytes(decoding.cache), decoding.cache.read_bytes
-    for step in range(new_tokens - 1):
-        decoding.step(ids[:, step % ids.shape[1], None])
-    steps, batch = new_tokens - 1, ids.shape[0]
-    workload = family.workload(ids.shape[1], batch)
+    (batch, n), steps, reported_pct = ids.shape, new_tokens - 1, []
+    # A cache reports a row of a padded batch as if it were alone.
+    padded = sequence.valid is not None and not bool(sequence.valid.all())
+    for step in range(steps):
+        token = ids[:, step % n, None]
+        if not padded and step >= steps - COUNTED_STEPS:
+            counted, reported = bytes_read.counted_and_reported(decoding, token)
+            reported_pct += [100 * reported / counted] if counted else []
+        else:
+            decoding.step(token)
+    workload = family.workload(n, batch)
     found: Row = {
         "kv_bytes_held_prefill": prefilled,
         "kv_bytes_held": held_bytes(decoding.cache),
         "kv_bytes_read_per_token": (decoding.cache.read_bytes - read) // (steps * batch),
-        "kv_bytes_full": (ids.shape[1] + steps) * workload.bytes_per_entry(),
+        "kv_read_reported_pct": statistics.median_low(reported_pct) if reported_pct else None,
+        "kv_bytes_full": (n + steps) * workload.bytes_per_entry(),
         "kv_entries": entries(decoding.cache),
     }
     if resident_bytes:

@@ -5,7 +5,7 @@ and values costs, and how far predictions drift along an answer. docs/decoding.m
 from collections.abc import Mapping
 from typing import Annotated, Any, TypedDict
 
-KV_AGREE, KV_SLACK_BYTES = 1.05, 1 << 20
+KV_AGREE, KV_SLACK_BYTES, READ_AGREE_PCT = 1.05, 1 << 20, 5
 
 
 class DecodingColumns(TypedDict, total=False):
@@ -21,6 +21,7 @@ class DecodingColumns(TypedDict, total=False):
     kv_bytes_held_prefill: Annotated[int | None, "after the prompt"]
     kv_bytes_resident: Annotated[int | None, "resident memory with it less that without it"]
     kv_bytes_read_per_token: Annotated[int | None, "bytes of it that each new token of a row read"]
+    kv_read_reported_pct: Annotated[float | None, "of bytes counted in a step; null: not counted"]
     kv_bytes_full: Annotated[int | None, "keys and values of all tokens: 2·L·G·d·n·B numbers"]
     kv_entries: Annotated[float | None, "entries of each key head, the mean over layers"]
     base_kv_bytes_held: Annotated[int | None, "vanilla's storage after the last token"]
@@ -54,3 +55,10 @@ def kv_agrees(columns: Mapping[str, Any]) -> bool | None:
     if held is None or resident is None:
         return None
     return bool(resident <= KV_AGREE * held + KV_SLACK_BYTES)
+
+
+def kv_read_agrees(columns: Mapping[str, Any]) -> bool | None:
+    """Whether a cache reports the bytes that a step read of it as they were counted, to 5 %. None
+    where they weren't counted."""
+    reported = columns.get("kv_read_reported_pct")
+    return None if reported is None else bool(abs(reported - 100) <= READ_AGREE_PCT)

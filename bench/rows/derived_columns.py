@@ -15,7 +15,7 @@ from bench.request.training_record import training_of
 from bench.rows import chance_level, quality_verdicts
 from bench.rows.columns import Row
 from bench.rows.comparison import ENGINE_OF, TIMED, TO_VANILLA, Comparison, Name
-from bench.rows.decoding_columns import kv_agrees
+from bench.rows.decoding_columns import kv_agrees, kv_read_agrees
 from bench.rows.derived_comparisons import of_answer, of_few_tokens, to_engine, to_vanilla
 from bench.rows.predictions import Predictions
 from bench.rows.quality_verdicts import quality_verdict
@@ -195,9 +195,10 @@ def compared_scores(columns: Row) -> Row:
 
 def mem_agree(columns: Mapping[str, Any]) -> bool | None:
     """Whether measured, traced and theoretical memory agree: resident and traced peaks within a
-    factor of two, and at most twice the theoretical peak; and those of a cache. None where nothing
-    can be compared."""
-    known = [each for each in (_peaks_agree(columns), kv_agrees(columns)) if each is not None]
+    factor of two, and at most twice the theoretical peak; and a cache's bytes held and read. None
+    where nothing can be compared."""
+    checks = (_peaks_agree, kv_agrees, kv_read_agrees)
+    known = [agree for check in checks if (agree := check(columns)) is not None]
     return all(known) if known else None
 
 

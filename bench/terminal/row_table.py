@@ -222,8 +222,12 @@ def _decoding(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             yield "  entries of a KV head", f"{r['kv_entries']:,.0f}", "", ""
         read = "kv_bytes_read_per_token"
         own, base = (_mib(r.get(name)) for name in (read, f"base_{read}"))
-        told = "" if r.get("kv_entries") is not None else " as told by the method"
+        reported = r.get("kv_read_reported_pct")
+        told = " as told by the method" if reported is None else ""
         yield "KV read for each token, MiB", own, base, times(r.get("kv_read_ratio")) + told
+        if decoding_columns.kv_read_agrees(r) is False:
+            more = f"{reported:.0f}% of the bytes counted"
+            yield "  reported", more, "", "[yellow]disagrees[/]"
     if r.get("decode_kl_mean") is not None:
         first, last = (r[f"decode_kl_{part}_quarter"] for part in ("first", "last"))
         drift = f"first quarter {first:.3g}, last {last:.3g}"

@@ -180,6 +180,9 @@ def test_a_cache_that_keeps_more_than_it_says_disagrees():
     for resident, expected in ((90, True), (105, True), (107, False)):
         columns = agree | held | {"kv_bytes_resident": resident << 20}
         assert derived_columns.mem_agree(columns) is expected
+        for reported, agrees in ((95.0, expected), (94.9, False), (105.1, False), (None, expected)):
+            read = {"kv_read_reported_pct": reported}
+            assert derived_columns.mem_agree(columns | read) is agrees
 
 
 @pytest.fixture

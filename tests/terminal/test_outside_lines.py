@@ -45,6 +45,9 @@ def test_a_cache_that_holds_more_than_it_tells_disagrees():
     found = lines(row, row_table._decoding)
     assert found["measured"] == ["120.0 resident", "–", "[yellow]disagrees[/]"]
     assert found["KV read for each token, MiB"][2].endswith("as told by the method")
-    agrees = lines(row | {"kv_bytes_resident": 104 << 20, "kv_entries": 7}, row_table._decoding)
-    assert "measured" not in agrees
+    counted = {"kv_bytes_resident": 104 << 20, "kv_read_reported_pct": 97.0}
+    agrees = lines(row | counted, row_table._decoding)
+    assert "measured" not in agrees and "reported" not in agrees
     assert "told" not in agrees["KV read for each token, MiB"][2]
+    half = lines(row | counted | {"kv_read_reported_pct": 50.0}, row_table._decoding)
+    assert half["reported"] == ["50% of the bytes counted", "", "[yellow]disagrees[/]"]

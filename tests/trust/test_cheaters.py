@@ -7,8 +7,10 @@ import pytest
 
 import bench
 from bench.request import plugins
+from bench.rows import decoding_columns
 from bench.rows.store import Store
 from bench.status import Status, Verdict
+from bench.terminal import row_table
 from tasks.base import Row
 from tests.cheaters.peeks import Peeks
 from tests.conftest import ROOT
@@ -139,6 +141,21 @@ def test_a_wrong_answer_in_timed_calls_is_shown_next_to_their_ratio(row, words):
     found = row(words)
     assert found["status"] == Status.OK, found["status_detail"]
     assert found["lat_timed_rel_l2"] > 0.05 and found["fid_rel_l2"] is not None
+
+
+@pytest.mark.parametrize(("share", "agrees"), [(0.5, False), (0, False), (1, True)])
+def test_a_cache_that_reports_half_of_what_it_reads_disagrees(tmp_path, share, agrees):
+    cell = bench.compose(
+        "method=understates", f"method.share={share}", "model=embedded-llama", "length=256",
+        "task=longeval_lines", "n=1", "threads=1", "measure=glance", "new_tokens=4",
+    )  # fmt: skip
+    found = bench.run(cell, tmp_path, progress=lambda *_: None)
+    assert found["status"] == Status.OK, found["status_detail"]
+    assert found["kv_read_reported_pct"] == pytest.approx(100 * share, abs=0.1)
+    assert decoding_columns.kv_read_agrees(found) is agrees
+    assert found["mem_agree"] is agrees
+    shown = {label.strip(): rest for label, *rest in row_table._decoding(found)}
+    assert ("reported" in shown) is not agrees
 
 
 def test_no_label_is_in_a_process_that_predicts(tiny_t5, tmp_path):
