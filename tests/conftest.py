@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,8 @@ gc.disable()  # while tests are collected
 ROOT = Path(__file__).resolve().parent.parent
 REAL_ROWS = Path(os.environ.get("DATA_DIR") or ROOT.parent / "shared" / "data")
 """The benchmarks' own files, in the layouts that docs/tasks.md lists."""
+TINY_MODELS = ("methods", "models", "embedded")
+"""Folders of tests of models that gain nothing from threads."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,6 +52,21 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
     gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tiny models run several times as fast on one thread, which waits for no other; the native
+    kernels keep all."""
+    if request.path.parent.name not in TINY_MODELS or "kernels" in request.path.name:
+        yield
+        return
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import torch
 
 from methods.base import AttentionCall, SequenceInfo
 from methods.iceformer.iceformer import Search
+from tests.methods.slope import Slope
 
 HEADS, SIZE = 2, 32
 KERNELS = ["torch", "native"]  # without a native kernel both are torch
@@ -37,15 +38,5 @@ def call(n=0, causal=False, **sequence):
     return AttentionCall(SequenceInfo(causal=causal, **sequence), SIZE**-0.5, 0)
 
 
-def error(got, expected):
-    assert got.isfinite().all()
-    return float((got - expected).norm() / expected.norm())
-
-
-class Slope:
-    def __call__(self, query_positions, key_positions):
-        distance = (key_positions[:, None, :] - query_positions[:, :, None])[:, None]
-        return distance * torch.tensor([0.02, -0.01])[:, None, None]
-
-    def diagonals(self, n):
-        raise AssertionError("not needed")
+def slope():
+    return Slope(torch.tensor([0.02, -0.01]))

@@ -6,12 +6,14 @@ import math
 import pytest
 import torch
 
+from methods import kernels
 from methods.base import AttentionCall, SequenceInfo, Unsupported, Workload
 from methods.bigbird.bigbird import BigBird
 from methods.bigbird.block_pattern import BlockGrid
 from methods.bigbird.etc import BigBirdETC
 from methods.vanilla import VanillaEager
-from tests.methods.hand import inputs
+from tests.methods.hand import inputs, padded
+from tests.methods.native import native
 from tests.methods.slope import Slope
 
 HEADS, SIZE = 2, 6
@@ -70,25 +72,15 @@ def twin(method, query, key, value, call):
     return output
 
 
-def padded(n, side):
-    lengths = torch.tensor([n, n - 9, 1])[:, None]
-    if side == "none":
-        return None
-    valid = torch.arange(n)[None] < lengths
-    if side == "left":
-        valid = valid.flip(1)
-    if side == "holes":
-        valid = torch.arange(n)[None] % torch.tensor([[99], [5], [2]]) != 1
-    return valid
-
-
 @pytest.mark.parametrize("method", [SMALL, ETC], ids=["itc", "etc"])
 @pytest.mark.parametrize("biased", [False, True], ids=["no bias", "bias"])
-@pytest.mark.parametrize("side", ["none", "right", "left", "holes"])
-def test_equals_its_twin(method, biased, side):
+@pytest.mark.parametrize("padding", ["none", "ends", "holes"])
+def test_equals_its_twin(method, biased, padding):
     for n in (53, 64):
         counts = torch.arange(1.0, 3 * n + 1, dtype=torch.float64).view(3, n).log()
-        sequence = SequenceInfo(valid=padded(n, side), log_multiplicity=counts if n == 53 else None)
+        holes = torch.arange(n)[None] % torch.tensor([[99], [5], [2]]) != 1
+        valid = {"none": None, "ends": padded(n), "holes": holes}[padding]
+        sequence = SequenceInfo(valid=valid, log_multiplicity=counts if n == 53 else None)
         call = AttentionCall(sequence, 0.4, 1, slope() if biased else None)
         ours = method.attend(*inputs(n, 3), call)
         torch.testing.assert_close(ours, twin(method, *inputs(n, 3), call), **EXACT)
@@ -180,11 +172,13 @@ def test_patterns_follow_seed_layer_and_head_and_leave_no_trace():
 
 @pytest.mark.parametrize("method", [SMALL, ETC], ids=["itc", "etc"])
 def test_gradients_equal_the_twins(method):
+    """They go through code of their own."""
+
     def gradients(attend):
         bias = slope()
         bias.slopes.requires_grad_()
         leaves = [x.requires_grad_() for x in inputs(53, 2)]
-        call = AttentionCall(SequenceInfo(valid=padded(53, "right")[:2]), 0.4, 0, bias)
+        call = AttentionCall(SequenceInfo(valid=padded(53)[:2]), 0.4, 0, bias)
         attend(*leaves, call).square().sum().backward()
         return [x.grad for x in (*leaves, bias.slopes)]
 
@@ -243,29 +237,14 @@ def test_etc_reads_whole_blocks_beside_its_extra_tokens():
     assert reach == [(4, 7), (5, 6), (7, 4)]
 
 
-def test_native_kernel_agrees():
-    from methods import kernels
-
-    reason = kernels.available()
-    if reason:
-        pytest.skip(reason)
-    for kind, n in ((BigBird, 700), (BigBirdETC, 700)):
-        more = {"g": 70} if kind is BigBirdETC else {"random": 2}
-        call = AttentionCall(SequenceInfo(), 0.4, 0)
-        native = kind(**more)
-        singles = [x.float() for x in inputs(n)]
-        ours = native.attend(*singles, call)
-        assert native.kernel_used == kernels.name()
-        plain = kind(**more, kernel="torch").attend(*singles, call)
-        torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
-
-
-def test_what_cant_be_done_is_said_in_words():
-    shape = Workload(
-        length=64, batch=1, heads=2, head_size=6, layers=1, hidden_size=12, causal=True
-    )
-    assert "causal" in BigBird().unsupported(shape)
-    assert BigBird().unsupported(dataclasses.replace(shape, causal=False)) is None
+@native
+@pytest.mark.parametrize("method", [BigBird(random=2), BigBirdETC(g=70)], ids=["itc", "etc"])
+def test_native_kernel_agrees(method):
+    call, singles = AttentionCall(SequenceInfo(), 0.4, 0), [x.float() for x in inputs(700)]
+    ours = method.attend(*singles, call)
+    assert method.kernel_used == kernels.name()
+    plain = dataclasses.replace(method, kernel="torch").attend(*singles, call)
+    torch.testing.assert_close(ours, plain, rtol=1e-4, atol=1e-5)
 
 
 def test_state_is_linear_in_length():

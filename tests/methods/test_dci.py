@@ -26,18 +26,6 @@ def test_embeddings_by_hand():
     torch.testing.assert_close(embedded.norm(dim=-1), torch.ones(2))
 
 
-def test_embeddings_rank_as_inner_products_do():
-    query, key = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [10.0, 1.0]])
-    assert torch.cdist(query, key).argmin() == 0 and (query @ key.T).argmax() == 1
-    c = float(key.norm(dim=-1).max())
-    assert torch.cdist(dci.embed_queries(query), embed_keys(key, c)).argmin() == 1
-    query, key, _ = (x[0, 0] for x in inputs(50))
-    c = float(key.norm(dim=-1).max())
-    distance = torch.cdist(dci.embed_queries(query), embed_keys(key, c)).square()
-    products = 2 - 2 * (query @ key.T) / (c * query.norm(dim=-1, keepdim=True))
-    torch.testing.assert_close(distance, products, rtol=1e-4, atol=1e-5)
-
-
 def test_dci_lists_hold_keys_and_queries_under_the_embeddings():
     """With d+1 lists at right angles nothing is lost but what 8 bits round away: distances between
     lists are those of T_Q and T_K, by hand and of any keys."""

@@ -70,19 +70,6 @@ def test_bart_is_the_official_encoder(layers, r):
         torch.testing.assert_close(family.encode(ids, SequenceInfo()), expected, **EXACT)
 
 
-@pytest.mark.parametrize("side", ["right", "left"])
-@torch.no_grad()
-def test_a_padded_row_is_the_official_encoder_on_it_alone(side):
-    family, encoder = bart(Fourier(layers="0,2", r=0.5))
-    ids, valid = tokens(3, 24), torch.arange(24) < torch.tensor([[24], [17], [1]])
-    valid = valid.flip(1) if side == "left" else valid
-    output = family.encode(ids, SequenceInfo(valid=valid))
-    assert output[~valid].eq(0).all()
-    for row, own in enumerate(valid):
-        alone = official(encoder, ids[row : row + 1, own], "0,2", 0.5)[0]
-        torch.testing.assert_close(output[row, own], alone, **EXACT)
-
-
 @pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "checkpointed"])
 def test_gradients_are_the_official_encoders(wrapped):
     method, ids = Fourier(layers="1,2", r=0.5), tokens(2, 19)

@@ -10,7 +10,6 @@ import torch
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from bench.conformance import cache_checks, checks, run
 from bench.errors import RequestError
 from bench.models import attention
 from bench.models.bert import BertFamily
@@ -24,10 +23,6 @@ from methods.vanilla import Vanilla
 from tests.models.decoders import tiny
 from tests.models.test_decoders import NEW, N, close, prompts
 
-EXACT = (
-    checks.exact_limit, checks.padding, checks.no_future, checks.answering, cache_checks.decoding,
-    cache_checks.decoding_padded,
-)  # fmt: skip
 THEIRS = """
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
@@ -79,13 +74,6 @@ def family_of(kind, method):
 
 def test_the_name_is_the_harnesss():
     assert attention_module.HARNESS == attention.NAME
-
-
-@pytest.mark.parametrize("kind", [DecoderFamily, BertFamily])
-@pytest.mark.parametrize("attn", ["sdpa", "eager"])
-def test_transformers_own_are_vanilla(attn, kind):
-    method = HF(attn)
-    assert run(EXACT, method, family_of(kind, method)) == []
 
 
 @pytest.mark.parametrize("kind", ["gemma2", "gpt_oss", "mistral"])

@@ -10,7 +10,7 @@ from methods.base import AttentionCall, SequenceInfo, Unsupported, Workload
 from methods.iceformer import scans
 from methods.iceformer.iceformer import IceFormer, Search
 from methods.parts.attention import exact_attention, per_head
-from tests.methods.ice import SIZE, Slope, call, inputs, ways
+from tests.methods.ice import SIZE, call, inputs, slope, ways
 
 pytestmark = pytest.mark.usefixtures("poison")
 WORKLOAD = Workload(200, 2, 4, SIZE, 2, 4 * SIZE, causal=True)
@@ -83,7 +83,7 @@ def test_keys_are_inserted_and_never_indexed_anew(monkeypatch):
 
 
 def test_a_bias_on_scores_is_refused():
-    biased = AttentionCall(SequenceInfo(causal=True), SIZE**-0.5, 0, Slope())
+    biased = AttentionCall(SequenceInfo(causal=True), SIZE**-0.5, 0, slope())
     weighted = call(causal=True, log_multiplicity=torch.zeros(1, 60))
     for one in (biased, weighted):
         with pytest.raises(Unsupported, match="no bias"):

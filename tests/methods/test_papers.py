@@ -6,35 +6,17 @@ import math
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import interpolate
 
-from methods.base import AttentionCall, Method, SequenceInfo
+from methods.base import Method, SequenceInfo
 from methods.bigbird.bigbird import BigBird
 from methods.bigbird.block_pattern import BlockGrid
 from methods.fourier.dct import dct, idct, resample
 from methods.fourier.fourier import Fourier
-from methods.parts.attention import exact_attention
 from methods.vcc.vcc import VCC
 from tests.methods.test_fourier import D as WIDTH
 from tests.methods.test_fourier import Toy as FourierToy
 from tests.methods.test_fourier import numbers
-from tests.methods.vcc_twin import rows, toys
-
-
-class Identity:
-    """An attention layer with identity projections, no residual; d = 1."""
-
-    def __init__(self, counted=True):
-        self.counted = counted
-
-    def __call__(self, hidden, sequence):
-        if not self.counted:
-            sequence = sequence.replace(log_multiplicity=None)
-        x = hidden[:, None]
-        return exact_attention(x, x, x, AttentionCall(sequence, 1.0, 0))[:, 0]
-
-    def scores(self, queries, query_sequence, keys, key_sequence):
-        return (queries @ keys.mT)[:, None]
+from tests.methods.vcc_twin import Identity
 
 
 def relative(got, expected):
@@ -69,46 +51,6 @@ def test_vcc_compresses_unequal_tokens_to_their_mean():
         for h in (0, 1)
     ]
     assert outputs == pytest.approx([1.0, 1.575210], abs=1e-6)
-
-
-def test_vcc_without_multiplicity_isnt_exact_on_constant_blocks():
-    make = torch.Generator().manual_seed(1)
-    blocks = torch.randn(1, 6, 1, generator=make, dtype=torch.float64).repeat_interleave(4, 1)
-    hidden = torch.cat((torch.ones(1, 1, 1, dtype=torch.float64), blocks), 1)
-    sequence = SequenceInfo(vip=torch.arange(25)[None] < 1)
-    exact = Method().encode([Identity()], hidden, sequence)
-    method = VCC(k=4, h=2, plain_layers=0)
-    assert relative(method.encode([Identity()], hidden, sequence), exact) < 1e-12
-    assert relative(method.encode([Identity(counted=False)], hidden, sequence), exact) > 0.01
-
-
-def test_vcc_error_falls_with_every_block_that_is_split():
-    """Of the VIP tokens, on the mean of many inputs; nothing is left where all are split."""
-    errors = []
-    for h in (0, 1, 4, 8, 12, 14):
-        method = VCC(k=4, h=h, plain_layers=0)
-        total = 0.0
-        for seed in range(64):
-            hidden, sequence = rows(60, seed=seed)
-            sequence = sequence.replace(vip=torch.arange(60)[None] < 4)
-            exact = Method().encode(toys(1, biased=False), hidden, sequence)[sequence.vip]
-            output = method.encode(toys(1, biased=False), hidden, sequence)[sequence.vip]
-            total += relative(output, exact)
-        errors.append(total / 64)
-    assert errors == sorted(errors, reverse=True) and errors[-1] < 1e-12 < errors[-2]
-
-
-def test_vcc_doesnt_care_where_vip_tokens_sit():
-    hidden, sequence = rows(61)
-    method = VCC(k=4, h=3, plain_layers=0)
-    output = method.encode(toys(), hidden, sequence)
-    vip = sequence.vip[0]
-    order = torch.cat((torch.arange(61)[~vip], torch.arange(61)[vip]))  # all of them at the end
-    moved = SequenceInfo(
-        positions=sequence.positions[:, order], valid=None, vip=sequence.vip[:, order]
-    )
-    there = method.encode(toys(), hidden[:, order], moved)
-    torch.testing.assert_close(there, output[:, order], rtol=1e-10, atol=1e-10)
 
 
 # Fourier
@@ -148,13 +90,3 @@ def test_every_frequency_isnt_vanilla_with_a_global_residual_or_a_normed_one():
     assert relative(alone.encode(layers, hidden, sequence), exact) < 1e-9
     for other in (Fourier(r=1.0), Fourier(r=1.0, global_residual=False, residual="normed")):
         assert relative(other.encode(layers, hidden, sequence), exact) > 0.01
-
-
-@pytest.mark.parametrize("n, r", [(20, 0.5), (21, 0.3), (64, 0.2)])
-def test_upsampling_takes_the_nearest_state(n, r):
-    x = numbers(1, n, 3)
-    same = [lambda hidden, sequence: hidden]
-    method = Fourier(r=r, global_residual=False)
-    short, _ = Fourier(r=r, upsample=False).encode_shorter(same, x, SequenceInfo())
-    expected = interpolate(short.mT, size=n, mode="nearest").mT
-    torch.testing.assert_close(method.encode(same, x, SequenceInfo()), expected)

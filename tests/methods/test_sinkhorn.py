@@ -3,7 +3,6 @@
 import torch
 
 from methods.base import SequenceInfo
-from methods.parts.attention import exact_attention
 from methods.parts.blocks import Blocks
 from methods.sinkhorn import balanced, sorted_attention
 from tests.methods.input_a import A, call, close, inputs
@@ -43,22 +42,3 @@ def test_weights_sum_to_one_where_those_of_the_sorting_do():
         q, k, torch.ones_like(v), sorting, Blocks.of(SequenceInfo(), q, 3), call()
     )
     torch.testing.assert_close(output, torch.ones_like(v))
-
-
-def test_one_block_is_exact():
-    q, k, v = inputs(7)
-    sorting = sorting_of(torch.zeros(1, 2, 1, 1, dtype=torch.float64)).expand(2, -1, -1, -1)
-    output = sorted_attention(q, k, v, sorting, Blocks.of(SequenceInfo(), q, 9), call())
-    torch.testing.assert_close(output, exact_attention(q, k, v, call()))
-
-
-def test_half_precision_is_near_float32():
-    q, k, v = (x.float() for x in inputs(10))
-    sorting = sorting_of(torch.randn(2, 2, 4, 4))
-    expected = sorted_attention(q, k, v, sorting, Blocks.of(SequenceInfo(), q, 3), call())
-    for dtype in (torch.float16, torch.bfloat16):
-        half = [x.to(dtype) for x in (q, k, v)]
-        blocks = Blocks.of(SequenceInfo(), half[0], 3)
-        output = sorted_attention(*half, sorting, blocks, call())
-        assert output.dtype == dtype
-        torch.testing.assert_close(output.float(), expected, atol=0.05, rtol=0.05)

@@ -10,7 +10,6 @@ import torch
 from methods.parts.sparse_reading import LayerEntries
 from methods.quest import Quest
 from methods.sparq import SparQ
-from methods.vanilla import Vanilla
 from tests.methods.decoder import KEY_HEADS, SIZE, call_of, decoded, inputs, stored, workload
 
 METHODS = [Quest(), Quest(share="head"), Quest(newest="read"), SparQ()]
@@ -25,17 +24,6 @@ def small(method):
 
 def named(method):
     return type(method).__name__ + getattr(method, "share", "") + getattr(method, "newest", "")
-
-
-@pytest.mark.parametrize("method", METHODS, ids=named)
-def test_equals_vanilla_at_its_limit_and_nowhere_else(method):
-    qkv = inputs(N, 2)
-    exact = Vanilla().attend(*qkv, call_of(N))
-    _, outputs = decoded(method.exact_limit(), *qkv, PROMPT, chunk=3)
-    torch.testing.assert_close(outputs, exact)
-    _, outputs = decoded(small(method), *qkv, PROMPT)
-    torch.testing.assert_close(outputs[:, :, :PROMPT], exact[:, :, :PROMPT])
-    assert (outputs - exact)[:, :, PROMPT:].abs().max() > 0.01
 
 
 @pytest.mark.parametrize("budget", [12, 0.5])

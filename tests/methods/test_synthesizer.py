@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from methods.base import SequenceInfo, Unsupported
+from methods.base import SequenceInfo
 from methods.parts.attention import exact_attention
 from methods.synthesizer import Synthesizer
 from tests.methods.input_a import A, Identity, call, close, drawn, inputs
@@ -54,16 +54,3 @@ def test_a_position_bias_is_added_to_either_form():
         for form in ("random", "factorised")
     )
     torch.testing.assert_close(one, other)
-
-
-def test_the_last_token_alone_reads_what_it_reads_in_the_whole():
-    method = Synthesizer("random", n=16)
-    own, (q, k, v) = drawn(method, 2, 4), inputs(9)
-    last = method.attend(q[:, :, -1:], k, v, call(own))
-    torch.testing.assert_close(last, method.attend(q, k, v, call(own, CAUSAL))[:, :, -1:])
-
-
-def test_more_tokens_than_rows_are_unsupported():
-    method = Synthesizer(n=8)
-    with pytest.raises(Unsupported, match="at most n=8 tokens, not 9"):
-        method.attend(*inputs(9), call(drawn(method, 2, 4)))

@@ -91,21 +91,6 @@ def test_row_without_valid_keys_is_finite():
                 assert output.isfinite().all() and output.dtype == dtype
 
 
-@pytest.mark.parametrize("name", ["plain", "padded right", "positions"])
-def test_gradients_reach_inputs_and_bias(name):
-    def gradients(method):
-        bias = slope()
-        bias.slopes.requires_grad_()
-        leaves = [x.requires_grad_() for x in inputs(20)]
-        method.attend(
-            *leaves, AttentionCall(sequences(20)[name], 0.3, 0, bias)
-        ).square().sum().backward()
-        return [x.grad for x in (*leaves, bias.slopes)]
-
-    for fused, eager in zip(gradients(Vanilla()), gradients(VanillaEager()), strict=True):
-        torch.testing.assert_close(fused, eager, rtol=1e-4, atol=1e-5)
-
-
 def test_eager_memory_is_quadratic():
     shape = Workload(length=1000, batch=2, heads=4, head_size=8, layers=2, hidden_size=32)
     assert VanillaEager().state_bytes(shape) == 2 * 4 * 2 * 4 * 1000**2

@@ -58,6 +58,22 @@ class Toy:
         return self.rest(hidden, read)[0]
 
 
+class Identity:
+    """An attention layer with identity projections, no residual; d = 1."""
+
+    def __init__(self, counted=True):
+        self.counted = counted
+
+    def __call__(self, hidden, sequence):
+        if not self.counted:
+            sequence = sequence.replace(log_multiplicity=None)
+        x = hidden[:, None]
+        return exact_attention(x, x, x, AttentionCall(sequence, 1.0, 0))[:, 0]
+
+    def scores(self, queries, query_sequence, keys, key_sequence):
+        return (queries @ keys.mT)[:, None]
+
+
 def middle(positions, rounding="up"):
     mean = positions.double().mean()
     return (mean.round() if rounding == "even" else (mean + 0.5).floor()).long()
