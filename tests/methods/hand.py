@@ -4,6 +4,7 @@ import torch
 
 from methods.base import AttentionCall, SequenceInfo
 from tests.methods import input_a
+from tests.methods.slope import Slope
 
 
 def heads(*numbers):
@@ -52,6 +53,22 @@ def row_by_row(twin, query, key, value, call):
         parts = (x[row : row + 1, :, valid] for x in (query, key, value))
         output[row, :, valid] = twin(*parts, one)[0]
     return output
+
+
+def check_rows(method, twin, n, rows=3, counted=True, layer=1, bias=None, **sequence):
+    """Rows of several lengths whose tokens count differently are what `twin` gives each alone."""
+    counts = torch.arange(1.0, rows * n + 1, dtype=torch.float64).view(rows, n).sqrt().log()
+    valid, parts = padded(n)[:rows], inputs(n, rows)
+    call = call_of(
+        layer, bias, valid=valid, log_multiplicity=counts if counted else None, **sequence
+    )
+    output = method.attend(*parts, call) * valid[:, None, :, None]
+    torch.testing.assert_close(output, row_by_row(twin, *parts, call))
+
+
+def slope():
+    """A position bias of two heads."""
+    return Slope(torch.tensor([0.1, 0.3], dtype=torch.float64))
 
 
 def masked(query, key, value, call, seen):

@@ -12,18 +12,13 @@ from methods.bigbird.bigbird import BigBird
 from methods.bigbird.block_pattern import BlockGrid
 from methods.bigbird.etc import BigBirdETC
 from methods.vanilla import VanillaEager
-from tests.methods.hand import inputs, padded
+from tests.methods.hand import inputs, padded, slope
 from tests.methods.native import native
-from tests.methods.slope import Slope
 
 HEADS, SIZE = 2, 6
 SMALL = BigBird(block_size=4, random=1, kernel="torch")
 ETC = BigBirdETC(block_size=4, random=1, g=6, kernel="torch")
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
-
-
-def slope():
-    return Slope(torch.tensor([0.1, 0.3], dtype=torch.float64))
 
 
 def times(method, n, layer, extra=0):

@@ -5,7 +5,7 @@ import torch
 
 from methods.h_transformer_1d.h_transformer_1d import HTransformer1D
 from methods.vanilla import VanillaEager
-from tests.methods.hand import A, call_of, inputs, padded, read, row_by_row
+from tests.methods.hand import A, call_of, check_rows, inputs, read
 
 
 def level_of(i, j, rank):
@@ -43,12 +43,8 @@ def twin(method):
 @pytest.mark.parametrize("causal", [False, True], ids=["encoder", "causal"])
 @pytest.mark.parametrize("rank, queries", [(1, "coarse"), (2, "coarse"), (4, "fine")])
 def test_equals_its_twin(rank, queries, causal):
-    method, n = HTransformer1D(rank, queries), 37
-    counts = torch.arange(1.0, 2 * n + 1, dtype=torch.float64).view(2, n).sqrt().log()
-    counts = None if causal else counts
-    call = call_of(valid=padded(n)[:2], log_multiplicity=counts, causal=causal)
-    expected = row_by_row(twin(method), *inputs(n, 2), call)
-    torch.testing.assert_close(method.attend(*inputs(n, 2), call), expected)
+    method = HTransformer1D(rank, queries)
+    check_rows(method, twin(method), 37, rows=2, counted=not causal, causal=causal)
 
 
 def test_by_hand():

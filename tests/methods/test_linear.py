@@ -8,7 +8,7 @@ import torch
 from methods import performer
 from methods.linear_transformer import LinearTransformer
 from methods.performer import Performer, directions
-from tests.methods.hand import A, call_of, heads, inputs, padded, read, row_by_row
+from tests.methods.hand import A, call_of, check_rows, heads, inputs, read
 
 KEYS = heads((0, 1), (-1, 0))
 METHODS = [LinearTransformer(), Performer(m=16), Performer("relu", 16), Performer("relu", None)]
@@ -41,11 +41,7 @@ def twin(method):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("method", METHODS, ids=str)
 def test_equals_its_twin(method, causal):
-    n = 300  # more than two chunks
-    counts = torch.arange(1.0, 3 * n + 1, dtype=torch.float64).view(3, n).log()
-    call = call_of(1, valid=padded(n), log_multiplicity=counts, causal=causal)
-    output = method.attend(*inputs(n, 3), call) * padded(n)[:, None, :, None]
-    torch.testing.assert_close(output, row_by_row(twin(method), *inputs(n, 3), call))
+    check_rows(method, twin(method), 300, causal=causal)  # more than two chunks
 
 
 def test_linear_transformer_by_hand():

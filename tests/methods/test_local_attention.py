@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from methods.local_attention import LocalAttention
-from tests.methods.hand import A, call_of, inputs, masked, padded, read, row_by_row
-from tests.methods.slope import Slope
+from tests.methods.hand import A, check_rows, masked, read, slope
 
 
 def twin(method):
@@ -22,12 +21,8 @@ def twin(method):
 @pytest.mark.parametrize("layout", ["contiguous", "strided"])
 def test_equals_its_twin(layout, biased):
     method = LocalAttention(8, layout)
-    bias = Slope(torch.tensor([0.1, 0.3], dtype=torch.float64)) if biased else None
     for n in (53, 64):
-        counts = torch.arange(1.0, 3 * n + 1, dtype=torch.float64).view(3, n).log()
-        call = call_of(0, bias, valid=padded(n), log_multiplicity=counts if n == 64 else None)
-        expected = row_by_row(twin(method), *inputs(n, 3), call)
-        torch.testing.assert_close(method.attend(*inputs(n, 3), call), expected)
+        check_rows(method, twin(method), n, counted=n == 64, bias=slope() if biased else None)
 
 
 def test_by_hand():

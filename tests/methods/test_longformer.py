@@ -5,8 +5,8 @@ import torch
 
 from methods.base import SequenceInfo
 from methods.longformer.longformer import Longformer
+from tests.methods.hand import slope
 from tests.methods.input_a import A, Identity, call, close, drawn, inputs
-from tests.methods.slope import Slope
 
 CAUSAL = SequenceInfo(causal=True)
 
@@ -61,8 +61,7 @@ def test_equals_its_twin(window, chosen, biased):
     counts = torch.arange(1.0, 3 * n + 1, dtype=torch.float64).view(3, n).log()
     vip = torch.arange(n).expand(3, -1) % torch.tensor([[7], [11], [60]]) == 4
     sequence = SequenceInfo(valid=valid, vip=vip, log_multiplicity=counts)
-    bias = Slope(torch.tensor([0.1, 0.3], dtype=torch.float64)) if biased else None
-    one = call({}, sequence, 0.4, bias=bias)
+    one = call({}, sequence, 0.4, bias=slope() if biased else None)
     tensors = inputs(n, 3)
     output = method.attend(*tensors, one).masked_fill(~valid[:, None, :, None], 0)
     torch.testing.assert_close(output, twin(method, tensors, tensors, one))

@@ -5,7 +5,7 @@ import torch
 
 from methods.mra import MRA
 from methods.vanilla import VanillaEager
-from tests.methods.hand import A, call_of, inputs, padded, read, row_by_row
+from tests.methods.hand import A, call_of, check_rows, inputs, read
 
 
 def twin(method):
@@ -55,12 +55,8 @@ def twin(method):
     ids=str,
 )  # fmt: skip
 def test_equals_its_twin(method):
-    n = 53
     for counted in (False, True):
-        counts = torch.arange(1.0, 3 * n + 1, dtype=torch.float64).view(3, n).sqrt().log()
-        call = call_of(valid=padded(n), log_multiplicity=counts if counted else None)
-        expected = row_by_row(twin(method), *inputs(n, 3), call)
-        torch.testing.assert_close(method.attend(*inputs(n, 3), call), expected)
+        check_rows(method, twin(method), 53, counted=counted)
 
 
 def test_by_hand():

@@ -5,8 +5,7 @@ import torch
 
 from methods.reformer import reformer
 from methods.reformer.reformer import Reformer
-from tests.methods.hand import call_of, heads, inputs, padded, read, row_by_row
-from tests.methods.slope import Slope
+from tests.methods.hand import check_rows, heads, inputs, read, slope
 
 CIRCLE = heads((1, 0), (0.8, 0.6), (-1, 0), (0.6, 0.8), (-0.6, -0.8), (-0.8, 0.6))
 
@@ -53,12 +52,7 @@ def twin(method):
 )  # fmt: skip
 @pytest.mark.parametrize("biased", [False, True], ids=["no bias", "bias"])
 def test_equals_its_twin(method, biased):
-    n = 53
-    bias = Slope(torch.tensor([0.1, 0.3], dtype=torch.float64)) if biased else None
-    counts = torch.arange(1.0, 3 * n + 1, dtype=torch.float64).view(3, n).sqrt().log()
-    call = call_of(1, bias, valid=padded(n), log_multiplicity=counts if biased else None)
-    expected = row_by_row(twin(method), *inputs(n, 3), call)
-    torch.testing.assert_close(method.attend(*inputs(n, 3), call), expected)
+    check_rows(method, twin(method), 53, counted=biased, bias=slope() if biased else None)
 
 
 @pytest.mark.parametrize(

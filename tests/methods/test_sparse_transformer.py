@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from methods.sparse_transformer import SparseTransformer
-from tests.methods.hand import A, call_of, inputs, masked, padded, read, row_by_row
+from tests.methods.hand import A, call_of, check_rows, inputs, masked, read, slope
 from tests.methods.slope import Slope
 
 
@@ -28,13 +28,9 @@ def twin(method):
 @pytest.mark.parametrize("pattern", ["fixed", "strided"])
 def test_equals_its_twin(pattern, causal, biased):
     method = SparseTransformer(pattern, 8, 3)
-    bias = Slope(torch.tensor([0.1, 0.3], dtype=torch.float64)) if biased else None
+    bias = slope() if biased else None
     for n in (53, 64):
-        counts = torch.arange(1.0, 3 * n + 1, dtype=torch.float64).view(3, n).log()
-        counts = counts if n == 64 else None
-        call = call_of(0, bias, valid=padded(n), log_multiplicity=counts, causal=causal)
-        expected = row_by_row(twin(method), *inputs(n, 3), call)
-        torch.testing.assert_close(method.attend(*inputs(n, 3), call), expected)
+        check_rows(method, twin(method), n, counted=n == 64, bias=bias, causal=causal)
 
 
 def test_by_hand():

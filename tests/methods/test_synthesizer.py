@@ -6,8 +6,8 @@ import torch
 from methods.base import SequenceInfo
 from methods.parts.attention import exact_attention
 from methods.synthesizer import Synthesizer
+from tests.methods.hand import slope
 from tests.methods.input_a import A, Identity, call, close, drawn, inputs
-from tests.methods.slope import Slope
 
 R1, R2 = (torch.tensor(x).view(1, 4, 1) for x in ([1.0, 0, -1, 1], [0.0, 1, -1, 2]))
 CAUSAL = SequenceInfo(causal=True)
@@ -46,11 +46,10 @@ def test_factors_that_are_queries_and_keys_give_exact_attention(sequence):
 
 
 def test_a_position_bias_is_added_to_either_form():
-    bias = Slope(torch.tensor([0.1, 0.3], dtype=torch.float64))
     own = drawn(Synthesizer(n=16, k=3), 2, 4)
     own["R"] = own["R1"] @ own["R2"].mT
     one, other = (
-        Synthesizer(form, k=3, n=16).attend(*inputs(9), call(own, bias=bias))
+        Synthesizer(form, k=3, n=16).attend(*inputs(9), call(own, bias=slope()))
         for form in ("random", "factorised")
     )
     torch.testing.assert_close(one, other)
