@@ -19,13 +19,6 @@ def embed_keys(key, c):
     return torch.cat((scaled, rest), -1)
 
 
-def test_embeddings_by_hand():
-    keys, query = torch.tensor([[3.0, 0.0], [0.0, 4.0]]), torch.tensor([[1.0, 0.0]])
-    embedded, asked = embed_keys(keys, 4.0), dci.embed_queries(query)
-    torch.testing.assert_close((asked - embedded).square().sum(-1), torch.tensor([0.5, 2.0]))
-    torch.testing.assert_close(embedded.norm(dim=-1), torch.ones(2))
-
-
 def test_dci_lists_hold_keys_and_queries_under_the_embeddings():
     """With d+1 lists at right angles nothing is lost but what 8 bits round away: distances between
     lists are those of T_Q and T_K, by hand and of any keys."""

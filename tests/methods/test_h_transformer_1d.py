@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from methods.h_transformer_1d.h_transformer_1d import HTransformer1D
-from methods.vanilla import VanillaEager
-from tests.methods.hand import A, call_of, check_rows, inputs, read
+from tests.methods.hand import A, check_rows, read
 
 
 def level_of(i, j, rank):
@@ -52,9 +51,3 @@ def test_by_hand():
     assert read(HTransformer1D(1), *A) == pytest.approx(paper, abs=1e-6)
     causal = [1.0, 1.268941, 2.0, 1.565438]
     assert read(HTransformer1D(1), *A, causal=True) == pytest.approx(causal, abs=1e-6)
-
-
-def test_inputs_that_are_constant_on_the_coarsest_cells_are_exact():
-    query, key, value = (x.repeat_interleave(16, 2) for x in inputs(4))
-    output = HTransformer1D(4).attend(query, key, value, call_of())
-    torch.testing.assert_close(output, VanillaEager().attend(query, key, value, call_of()))
