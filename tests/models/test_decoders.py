@@ -171,9 +171,7 @@ SMALL = {
 }
 REFUSED = {
     "falcon": (SMALL, "0 of its 2 layers"),
-    "bloom": (SMALL, "0 of its 2 layers|position_ids"),
     "mamba": (SMALL | {"state_size": 4}, "a state that isn't keys and values"),
-    "falcon_h1": (SMALL, "a state that isn't keys and values"),
     "lfm2": (SMALL | {"layer_types": ["conv", "full_attention"]}, "1 of its 2 layers"),
     "llama4_text": ({"layer_types": ["chunked_attention"] * 2}, "within chunks"),
 }

@@ -24,9 +24,7 @@ from bench.models.t5 import T5Family
 from bench.request import plugins
 from methods import kernels
 from methods.base import Method, SequenceInfo, Unsupported
-from methods.iceformer.iceformer import IceFormer
 from methods.parts.attention import per_head
-from methods.parts.kv_cache import FullCache
 from methods.vanilla import Vanilla, VanillaEager
 from methods.vcc.vcc import VCC
 
@@ -92,35 +90,6 @@ def test_bart_is_hugging_faces(padding):
     assert family.calls == 3  # the decoder's attention isn't the method's
 
 
-class Cached(Vanilla):
-    """With a cache of its own, by which prompts and forced targets go too."""
-
-    def kv_cache(self, workload):
-        return FullCache()
-
-
-@pytest.mark.parametrize("method", [Vanilla(), Cached()], ids=["plain", "cached"])
-@pytest.mark.parametrize("padding", [None, "right", "left"])
-@torch.no_grad()
-def test_llama_is_hugging_faces(padding, method):
-    family = DecoderFamily.tiny(method)
-    ids, sequence, mask = request(DecoderFamily, padding)
-    target = torch.randint(3, 64, (2, 4), generator=torch.Generator().manual_seed(0))
-    logits = family.logits(ids, sequence, target)
-    for row, valid in enumerate(mask.bool()):
-        whole = torch.cat((ids[row, valid], target[row]))[None]
-        theirs = family.model(whole).logits[0, -5:-1]
-        close(logits[row], theirs)
-        tokens = family.model.generate(
-            ids[row : row + 1, valid], max_new_tokens=6, do_sample=False, eos_token_id=-1
-        )
-        family.model.generation_config.eos_token_id = None
-        family.calls = 0
-        new = family.generate_ids(ids, sequence, 6)[row]
-        assert torch.equal(new, tokens[0, valid.sum() :])
-        assert family.calls == 18  # 3 layers, 5 further tokens
-
-
 @torch.no_grad()
 def test_llama_stops_at_the_end_token():
     family = DecoderFamily.tiny(Vanilla())
@@ -134,20 +103,6 @@ def test_llama_stops_at_the_end_token():
         if bool((free[row] == end).any()):
             assert torch.equal(stopped[row, : at + 1], free[row, : at + 1])
             assert bool((stopped[row, at:] == end).all())
-
-
-def test_grouped_keys_arrive_as_they_are_cached():
-    seen = []
-
-    @dataclass(frozen=True)
-    class Spy(Method):
-        def attend(self, query, key, value, call):
-            seen.append((query.shape[1], key.shape[1], value.shape[1], call.sequence.causal))
-            return super().attend(query, key, value, call)
-
-    family = DecoderFamily.tiny(Spy())
-    family.encode(*request(DecoderFamily, None)[:2])
-    assert seen == [(4, 2, 2, True)] * 3
 
 
 def test_a_prompt_that_is_not_read_whole_cannot_be_decoded_from():
@@ -268,14 +223,6 @@ def test_random_models_are_of_the_family_they_name(name, tiny_t5):
         assert getattr(made, key) == value, key
 
 
-def test_random_weights_need_nothing_but_the_tokenizer(tiny_t5):
-    config = {"model_type": "lra", "vocab_size": 99}
-    family = AutoFamily.load(Spec("x", tiny_t5, config, seed=3), Vanilla(), "bfloat16", "cpu")
-    assert family.model.tokens.weight.shape == (99, 64)
-    assert family.model.tokens.weight.dtype == torch.bfloat16
-    assert family.workload(10, 1).bytes_per_element == 2
-
-
 def test_rotary_frequencies_stay_in_float32():
     family = DecoderFamily.tiny(Vanilla())
     cast(family.model, torch.bfloat16)
@@ -293,32 +240,6 @@ def test_what_is_of_no_family_is_refused_in_one_line(tmp_path):
     with pytest.raises(ValueError, match="takes 'bert'"):
         BertFamily.load(Spec("x", tmp_path), Vanilla(), "float32", "cpu")
     assert resolve("mine:Family", tmp_path) == "mine:Family" and set(FAMILIES) >= {"t5", "lra"}
-
-
-@pytest.mark.parametrize("search", ["exact", "dci", "quantized"])
-@pytest.mark.parametrize("padding", [None, "left"])
-@torch.no_grad()
-def test_llama_decodes_with_indices_as_in_one_pass(padding, search, monkeypatch):
-    """Token by token the same as in one pass, and no index is built for a new token."""
-    fields = {"k": 6, "search": search, "layers": "1-2", "decoding": "method"}
-    built = []
-    new_index = IceFormer.new_index
-    monkeypatch.setattr(
-        IceFormer, "new_index", lambda self, *a: (built.append(self), new_index(self, *a))[1]
-    )
-    family = DecoderFamily.tiny(IceFormer(**fields))
-    family.model.generation_config.eos_token_id = None
-    ids, sequence, mask = request(DecoderFamily, padding, n=90)
-    family.generate_ids(ids, sequence, 2)
-    of_two = len(built)
-    answers = family.generate_ids(ids, sequence, 12)
-    assert len(built) == 2 * of_two
-    family.method = IceFormer(**{**fields, "decoding": "exact"})
-    for row in range(2):
-        text = ids[row : row + 1, mask[row].bool()]
-        target = answers[row : row + 1]
-        logits = family.logits(text, SequenceInfo(), target)  # one causal pass of the method
-        assert torch.equal(logits.argmax(-1), target)
 
 
 def test_an_encoder_decodes_nothing():

@@ -8,11 +8,9 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-import bench
 from bench.models.auto import headed
 from bench.models.base import Spec
-from bench.request import plugins, protocol
-from bench.train import train
+from bench.request import plugins
 from bench.train.batches import BatchLoader
 from methods.vanilla import Vanilla
 from tasks.base import Data, DataError
@@ -178,21 +176,3 @@ def test_a_tiny_model_learns_a_few_rows_by_heart(name):
     said = whole.generate(batch.ids, batch.sequence, 16)
     right = [row.references[0] for row in loaded.rows]
     assert [made.spell(row, one) for row, one in zip(loaded.rows, said, strict=True)] == right
-
-
-def test_the_trainer_makes_a_checkpoint_that_answers(tmp_path):
-    cell = bench.compose(
-        "task=hotpotqa", "task.form=roberta", "model=random-roberta-base",
-        *(f"model.config.{key}={value}" for key, value in SIZES.items()),
-        "method=vanilla", "length=512", "n=4", "threads=1", "measure=quality",
-        f"checkpoints={tmp_path}/made", "recipe=vcc_wikihop", "recipe.epochs=null",
-        "recipe.steps=2", "recipe.batch=4", "recipe.accumulate=1", "recipe.rows=8",
-        "recipe.dev_rows=4", "recipe.eval_every=1", "recipe.dtype=float32",
-    )  # fmt: skip
-    card = train.train(cell, lambda *_: None)
-    assert 0 <= card["dev_score"] <= 1
-    [place] = (tmp_path / "made").iterdir()
-    assert protocol.card(place) == card
-    row = bench.run(cell, tmp_path / "rows")
-    assert row["status"] == "ok", row["status_detail"]
-    assert row["n_scored"] == 4

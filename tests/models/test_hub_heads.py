@@ -110,23 +110,6 @@ def test_choices_are_scored_as_by_transformers(tmp_path, kind, family):
         torch.testing.assert_close(scores[0, at], out.logits[0, 0], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("kind", "heads"),
-    [
-        (BertModel, {}),
-        (RobertaForMaskedLM, {}),
-        (BertForSequenceClassification, {"class": "BertFamily"}),
-        (BertForMultipleChoice, {"choice": "BertMultipleChoice"}),
-        (RobertaForMultipleChoice, {"choice": "RobertaMultipleChoice"}),
-        (RobertaForQuestionAnswering, {"span": "RobertaQuestionAnswering"}),
-    ],
-)
-def test_heads_are_found_in_the_weights(tmp_path, kind, heads):
-    checkpoint(tmp_path, kind)
-    found = auto.trained_heads(auto.resolve(auto.AUTO, tmp_path), tmp_path)
-    assert {answers: target.partition(":")[2] for answers, target in found.items()} == heads
-
-
 def test_a_request_without_a_task_gets_one_that_the_model_answers(tmp_path):
     speed_alone = ("narrativeqa", "query", "paragraph", "speed")
     expected = {

@@ -4,8 +4,7 @@ import json
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModelForSeq2SeqLM, PreTrainedTokenizerFast, T5Config
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, T5Config
 from transformers import T5ForConditionalGeneration as T5
 
 from bench.models.base import Spec
@@ -14,30 +13,13 @@ from methods.base import SequenceInfo
 from methods.vanilla import Vanilla, VanillaEager
 from methods.vcc.vcc import VCC
 
-WORDS = ["<pad>", "</s>", "<unk>", *(f"w{i}" for i in range(61))]
-
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """A tiny T5 v1.1 checkpoint whose relative bias matters."""
+def folder(tiny_t5, tmp_path_factory):
+    """A T5 v1.1 of the sizes of `tiny_t5` whose relative bias matters."""
     path = tmp_path_factory.mktemp("t5")
-    words = models.WordLevel({w: i for i, w in enumerate(WORDS)}, unk_token="<unk>")
-    tokenizer = Tokenizer(words)
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
-    ).save_pretrained(path)
-    config = T5Config(
-        vocab_size=len(WORDS),
-        d_model=32,
-        d_kv=8,
-        d_ff=64,
-        num_layers=3,
-        num_decoder_layers=2,
-        num_heads=4,
-        feed_forward_proj="gated-gelu",
-        decoder_start_token_id=0,
-    )
+    AutoTokenizer.from_pretrained(tiny_t5).save_pretrained(path)
+    config = T5Config.from_pretrained(tiny_t5, feed_forward_proj="gated-gelu")
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = T5(config)
@@ -60,8 +42,8 @@ def reference(folder):
 
 def request(n, padding):
     make = torch.Generator().manual_seed(n)
-    ids = torch.randint(3, len(WORDS), (2, n), generator=make)
-    target = torch.randint(3, len(WORDS), (2, 5), generator=make)
+    ids = torch.randint(3, 64, (2, n), generator=make)
+    target = torch.randint(3, 64, (2, 5), generator=make)
     valid = None
     if padding is not None:
         valid = torch.ones(2, n, dtype=torch.bool)
@@ -110,14 +92,6 @@ def test_a_bias_out_of_reach_is_looked_up_like_any_other(family, first):
         torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-3)  # sums of thousands
 
 
-def test_loss_ignores_minus_100(family, reference):
-    ids, sequence, target = request(13, None)
-    target[1, 2:] = -100
-    with torch.no_grad():
-        theirs = reference(input_ids=ids, labels=target).loss
-        torch.testing.assert_close(family.loss(ids, sequence, target), theirs)
-
-
 def test_trains_like_hugging_face(family, reference):
     ids, sequence, target = request(13, "right")
     family.loss(ids, sequence, target).backward()
@@ -144,13 +118,6 @@ def test_vcc_splits_blocks_that_are_far_from_every_vip_token(family):
     assert family.encode(torch.ones(1, 2000, dtype=torch.long), sequence).isfinite().all()
 
 
-def test_shape(family):
-    shape = family.workload(100, 2)
-    assert (shape.heads, shape.head_size, shape.layers, shape.hidden_size) == (4, 8, 3, 32)
-    assert shape.position_bias and not shape.causal and not shape.training
-    assert shape.bytes_per_element == 4
-
-
 def test_random_weights_come_from_the_seed(folder):
     def weights(seed):
         state = torch.get_rng_state()
@@ -159,7 +126,7 @@ def test_random_weights_come_from_the_seed(folder):
         assert torch.equal(torch.get_rng_state(), state)
         return family.model.shared.weight
 
-    assert weights(1).shape == (len(WORDS), 16) and weights(1).dtype == torch.bfloat16
+    assert weights(1).shape[1] == 16 and weights(1).dtype == torch.bfloat16
     assert torch.equal(weights(1), weights(1))
     assert not torch.equal(weights(1), weights(2))
 
