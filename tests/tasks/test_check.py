@@ -11,7 +11,7 @@ import yaml
 import tasks
 from bench.request import plugins
 from tasks import template
-from tasks.base import Data, Encoded, NoEmbeddedRows, Row
+from tasks.base import Data, Encoded, Row
 from tasks.check import check
 from tasks.loading.reader import Reader
 from tasks.scrolls import Scrolls
@@ -137,11 +137,6 @@ def test_without_embedded_rows_the_rest_is_checked():
     assert not check(plain(metric="accuracy", labels=3), Words()).failures
 
 
-def test_embedded_rows_of_a_task_without_any_are_one_clear_error():
-    with pytest.raises(NoEmbeddedRows, match=r"^my_set has no embedded rows: use data=local data"):
-        plain().load(Data(), 4, 64, 0)
-
-
 def test_rows_of_a_local_copy_are_checked(tmp_path):
     record = {"id": "1", "q": "Who ?", "text": "A text .", "a": "me"}
     (tmp_path / "rows.jsonl").write_text(json.dumps(record))
@@ -155,7 +150,7 @@ def test_rows_of_a_local_copy_are_checked(tmp_path):
 # --- new tasks --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape", ["summaries", "questions", "answers"])
+@pytest.mark.parametrize("shape", ["summaries", "questions", "answers", "prompts"])
 def test_a_new_task_is_one_short_yaml(shape):
     (text,) = template.task_files("my_set", shape).values()
     assert len(text.splitlines()) <= 25 and max(map(len, text.splitlines())) <= 100
@@ -174,16 +169,6 @@ def test_a_new_task_with_a_module_needs_no_embedded_rows(tmp_path, monkeypatch):
     assert not report.failures and len(report.not_checked) == 1
     record = {"id": "1", "question": "Who?", "document": "A text.", "answer": "me"}
     assert task.parse(record, "here", "validation", 0) == Row("1", "Who?", "A text.", ("me",))
-
-
-def test_a_new_task_of_prompts_is_yaml_alone():
-    files = template.task_files("my_set", "prompts")
-    assert list(files) == ["conf/task/my_set.yaml"]
-    task = plugins.build(yaml.safe_load(files["conf/task/my_set.yaml"]))
-    assert not check(task, Words()).failures
-    record = {"question": "Who?", "context": "A text.", "answer": "me"}
-    row = task.parse(record, "here", "test", 0)
-    assert row.document + row.query + row.ending == "A text.\n\nQuestion: Who?\nAnswer:"
 
 
 def test_wrong_names_are_refused():

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from bench.cli.main import dispatch
-from tasks.base import Data, DataError, FetchError
+from tasks.base import Data, DataError
 from tasks.loading.hub import fetch, manifest_path
 from tasks.loading.hub_probe import probe, table
 from tasks.scrolls import Scrolls
@@ -207,24 +207,6 @@ def test_probe_shows_what_the_hub_has(server):
     assert "no such file among 3" in validation and "no such file among 3" in test
     checks = probe(at(SHARDS, revision="v9"))
     assert len(checks) == 3 and all("404" in check.problem for check in checks)
-
-
-def test_probe_without_a_network_reports_a_problem(server, offline):
-    offline()
-    checks = probe(SHARDS)
-    assert len(checks) == 3 and all("offline" in check.problem.lower() for check in checks)
-
-
-def test_fetch_says_what_is_not_there(server, offline):
-    with pytest.raises(DataError, match=r"can't fetch none\.zip of tau/scrolls at main") as missing:
-        fetch(at(QMSUM, file="none.zip"))
-    with pytest.raises(DataError, match=r"can't fetch qmsum\.zip of tau/scrolls at v9"):
-        fetch(at(QMSUM, revision="v9"))
-    assert not isinstance(missing.value, FetchError)
-    # Without a server the library retries for 23 s; offline mode gives the same error at once.
-    offline()
-    with pytest.raises(FetchError, match=r"can't fetch qmsum\.zip of tau/scrolls at main"):
-        fetch(QMSUM)
 
 
 def test_what_is_missing_is_a_wrong_request_and_an_unreachable_hub_a_failed_run(server, offline):

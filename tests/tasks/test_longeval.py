@@ -45,13 +45,6 @@ def folder(path, name="3_lines.jsonl", rows=None) -> Data:
 # --- official rows ----------------------------------------------------------------------------
 
 
-def test_a_row_asks_at_its_end(tmp_path):
-    row = lines(lines=3).load(folder(tmp_path), None, 512, 0).rows[1]
-    assert row.id == "3-001" and row.references == ("20",)
-    assert row.query.startswith("\nNow the record is over. Tell me what is the <REGISTER_CONTENT>")
-    assert row.document.endswith("line 3: REGISTER_CONTENT is <30>\n") and row.ending == ""
-
-
 def test_the_largest_set_that_fits_is_taken(tmp_path):
     for n in (3, 40, 400):
         data = folder(tmp_path, f"{n}_lines.jsonl", [record(n)])

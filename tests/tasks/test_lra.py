@@ -10,21 +10,6 @@ from tasks.generators import lra_rows
 from tasks.lra import LISTOPS
 from tests.made import task as build
 
-# Fast enough for every test.
-QUICK = ("lra_listops", "lra_text", "lra_retrieval", "lra_image64", "lra_pathfinder")
-
-
-@pytest.mark.parametrize("name", QUICK)
-def test_embedded_rows_are_encoded(name):
-    task = build(name)
-    for row in task.load(Data(), 4, task.length, 0).rows:
-        encoded = task.encode(row, None, task.length)
-        assert len(encoded.ids) == len(encoded.vip) == encoded.tokens_in <= task.length
-        assert max(encoded.ids) < task.vocabulary and encoded.valid is None
-        assert [at for at, vip in enumerate(encoded.vip) if vip] == [0]
-        cut = task.encode(row, None, 100)
-        assert [*cut.ids] == [*encoded.ids][:100] and cut.tokens_in == encoded.tokens_in
-
 
 def test_listops_ids_are_fixed():
     row = Row("a", "", "( ( ( [SM 0 ) 9 ) ] )", ("9",))

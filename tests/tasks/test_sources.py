@@ -15,9 +15,11 @@ MEMBER = "qmsum/validation.jsonl"
 ROW = {"id": "a", "pid": "a_0", "input": "Who?\n\nThe text.", "output": "Nobody"}
 
 
-def archive(path: Path, content: bytes | str, member: str = MEMBER) -> Path:
+def archive(path: Path, content: bytes | str, *members: str) -> Path:
+    """A zip whose members hold the same."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as zipped:
-        zipped.writestr(member, content)
+        for member in members or (MEMBER,):
+            zipped.writestr(member, content)
     return path
 
 
@@ -26,16 +28,6 @@ def read(path: Path, member: str = MEMBER) -> list:
 
 
 # --- zips -------------------------------------------------------------------------------------
-
-
-def test_lines_come_with_their_place(tmp_path):
-    # A line separator inside a text must not end the line: json lines end at \n only.
-    odd = ROW | {"input": "Who?\n\nOne\u2028two\x85three"}
-    lines = json.dumps(odd, ensure_ascii=False) + "\n\n" + json.dumps(ROW)
-    path = archive(tmp_path / "x.zip", lines)
-    (where, first), (there, second) = read(path)
-    assert (first, second) == (odd, ROW)
-    assert where == f"{path}: {MEMBER} line 1" and there.endswith("line 3")
 
 
 @pytest.mark.parametrize("name", ["/etc/rows.jsonl", "../rows.jsonl", "a/../../b", "..\\rows"])
