@@ -10,15 +10,6 @@ from bench.request import plugins
 from tests.conftest import ROOT
 
 
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Models this small gain nothing from threads, which wait for each other on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.fixture(scope="session")
 def new_model(tmp_path_factory):
     """A recipe, its values replaced by `changes`, → the recipe and the objective with its new

@@ -13,11 +13,11 @@ from methods.vanilla import Vanilla
 from tasks.base import Data
 from tests.conftest import ROOT
 from tools.embedded import score
-from tools.embedded.models.llama import Nearby, build_tokenizer, looking_back
+from tools.embedded.models.llama import Nearby
 from tools.embedded.objectives.lines import at_places, attention_weights
 from tools.embedded.rows import list_pairs
 from tools.embedded.rows.line_pairs import asked_lines
-from tools.embedded.rows.needle_pairs import HIDDEN, KINDS, NIAH, asked, vocabulary
+from tools.embedded.rows.needle_pairs import HIDDEN, KINDS, NIAH, asked
 
 SHIPPED = ROOT / "bench/models/embedded/llama"
 TOKENS, QUESTIONS = 150, 3
@@ -44,20 +44,6 @@ def batch(objective):
         {"pair": {"tokens": TOKENS, "questions": QUESTIONS}, "rows": 2, "single": 0.0}
     )
     return next(objective.batches(stage, 0))[1]
-
-
-def test_heads_look_back_by_the_distances_they_are_fitted_to():
-    frequencies = 1e6 ** -(torch.arange(16) / 16)
-    queries = looking_back(torch.tensor([[1, 1], [4, 9]]), frequencies, 1024, steps=400)
-    first, second = queries.unflatten(1, (2, 16)).unbind(1)
-    scores = []
-    for distance in range(1024):
-        c, s = (distance * frequencies).cos(), (distance * frequencies).sin()
-        # As transformers turns a query whose key (ones, then zeros) stands at place 0.
-        scores.append((first * c - second * s).sum(1))
-    looks = torch.stack(scores, 1).softmax(1)
-    assert looks[0, 1] > 0.98
-    assert looks[1, 4:10].sum() > 0.9 and looks[1, 4:10].min() > 0.1
 
 
 def test_a_new_model_looks_where_it_was_laid_out_to(made, fresh, batch):
@@ -173,21 +159,6 @@ def test_an_answer_of_several_parts_ends_once(objective):
     assert said.count("</s>") == 1 and said.endswith("</s>") and said.count(",") == 3
     first = batch.answers[0, 1].item()
     assert tokenizer.decode(batch.ids[0, first + 1 :]) == said
-
-
-def test_known_words_are_tokens_and_other_text_comes_back():
-    tokenizer = build_tokenizer([word for words in vocabulary() for word in words])
-    line = tokenizer("line silver-key: REGISTER_CONTENT is <4071>\n", add_special_tokens=False)
-    assert tokenizer.convert_ids_to_tokens(line.input_ids) == [
-        *("line", "▁silver", "-", "key", ":", "▁REGISTER_CONTENT", "▁is", "▁<"),
-        *("4", "0", "7", "1", ">", "\n"),
-    ]
-    needle = tokenizer("for silver-key is: 4071.", add_special_tokens=False)
-    assert tokenizer.convert_ids_to_tokens(needle.input_ids) == [
-        *("for", "▁silver", "-", "key", "▁is", ":", "▁", "4", "0", "7", "1", "."),
-    ]
-    text = "USER: grotesque-patrimony — Zürich, 漢字?\n\n  42"
-    assert tokenizer.decode(tokenizer(text, add_special_tokens=False).input_ids) == text
 
 
 @pytest.mark.parametrize("method", ["vanilla", "iceformer"])

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tasks.generators import linked_paragraphs, stories
 from tools.embedded.rows import marked
 
 
@@ -30,13 +29,6 @@ def _homes_agree(row):
     return home[0] == home[1]
 
 
-def test_several_questions_have_as_many_answers():
-    row = marked.paragraphs(0, 0, 300, 6, questions=4)
-    text = row.query + row.document
-    assert row.query.count("[qs]") == len(row.spans) == len(set(row.spans)) == 4
-    assert all(text[first : last + 1] in stories.PLACES for first, last in row.spans)
-
-
 @pytest.mark.parametrize("index", range(4))
 def test_choices_are_compared_with_what_the_story_says(index):
     row = marked.choices(index, 0, 200, 6)
@@ -52,8 +44,3 @@ def test_choices_are_compared_with_what_the_story_says(index):
     apart = [look for look in row.looks if look.layer == marked.HOP and look.end == 0]
     here = range(text.index(f"[ent]{option}"), text.index(f"[ent]{option}") + len(option) + 5)
     assert apart and not any(look.start in here for look in apart)
-
-
-def test_words_of_the_paragraphs_are_known():
-    words, _, _ = marked.vocabulary()
-    assert {"belongs", "lives", "owner", linked_paragraphs.RELATION} <= set(words)
