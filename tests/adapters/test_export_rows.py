@@ -56,7 +56,6 @@ def test_jsonl_has_every_column_and_no_infinity(stored, tmp_path, capsys):
     [
         ("cvs", "x.csv", (), "unknown target of export 'cvs'. Did you mean csv?"),
         ("csv", ".", (), "is a folder; --to csv writes a file"),
-        ("csv", "runs/rows/x", ("method=vc",), "Did you mean vcc?"),
         ("csv", "file/x.csv", (), "cannot write to"),
         ("csv", "x.csv", ("length=512,method=vcc,task=narrativeqa,seed=7",), "unknown seed"),
     ],

@@ -52,12 +52,8 @@ def test_the_version(said):
     ("words", "told"),
     [
         (["run", "--tasks", "qmsum"], "Write task=… instead. See bench run --help"),
-        (["run", "--limit", "3"], "Write n=… instead"),
-        (["run", "--results", "there"], "Write results=…"),
         (["run", "limit=3"], "can't read 'limit': write n=…"),
         (["run", "--data-dir=there"], "Write data.dir=…"),
-        (["train", "--batch_size", "3"], "Write batch=…"),
-        (["plan", "--tasks", "qmsum"], "Write task=…"),
         (["results", "--resutls", "x"], "Did you mean"),
         (
             ["compare", "--format", "githb"],

@@ -24,14 +24,11 @@ def candidates(line):
     "line, some",
     [
         ("bench pl", {"plan", "plot"}),
-        ("bench run metho", {"method="}),
         ("bench run method=big", {"method=bigbird"}),
         ("bench plan -m method=vanilla,ice", {"method=vanilla,iceformer"}),
         ("bench run method=bigbird method.wi", {"method.window="}),
         ("bench run measure=qu", {"measure=quick", "measure=quality"}),
-        ("bench run task=lra_li", {"task=lra_listops"}),
         ("bench results --for", {"--format"}),
-        ("bench ls t", {"tasks"}),
     ],
 )
 def test_candidates(line, some):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from bench.cli import study_commands
-from bench.cli.main import main
+from bench.cli.main import dispatch
 from bench.errors import RequestError
 from bench.execution.worker import Report
 from tools.studies import knn_recall, spectrum, vectors
@@ -99,9 +99,7 @@ def test_a_wave_has_its_power_where_its_frequency_is():
 
 def test_spectrum_writes_every_layer(tiny_t5, tmp_path):
     words = ["spectrum", str(tiny_t5), "length=512", "n=2", "threads=1", "--results", str(tmp_path)]
-    with pytest.raises(SystemExit) as ended:
-        main(words)
-    assert ended.value.code == 0
+    assert dispatch(words) == 0
     (path,) = (tmp_path / "studies").glob("spectrum-*.csv")
     with path.open(newline="") as file:
         lines = list(csv.DictReader(file))
@@ -116,7 +114,5 @@ def test_short_rows_have_no_spectrum(tiny_t5, tmp_path, capsys, monkeypatch):
     here = lambda kind, module, request, threads: spectrum.measure(request, Silent())  # noqa: E731
     monkeypatch.setattr(study_commands, "_measured", here)
     words = ["spectrum", str(tiny_t5), "length=200", "n=1", "threads=1", "--results", str(tmp_path)]
-    with pytest.raises(SystemExit) as ended:
-        main(words)
-    assert ended.value.code == 2
+    assert dispatch(words) == 2
     assert "256 tokens" in capsys.readouterr().err
