@@ -13,12 +13,12 @@ from bench.cli.main import dispatch
 from bench.request import plugins
 from tasks.base import Data, DataError
 from tasks.loading.hub import fetch
+from tests.tasks.test_generated import OFFICIAL
 from tests.tasks.test_hub import at, offline, server
 
 assert offline and server  # fixtures
 
 LONGBENCH = {"input": "q?", "context": "c", "answers": ["a"], "_id": "x", "all_classes": None}
-CONVERSATION = [{"role": "user", "content": "Write."}, {"role": "user", "content": "The first."}]
 
 
 def zipped(member, record):
@@ -43,12 +43,9 @@ FILES = {
     "longbench_v2": ("data.json", json.dumps([{"_id": "x", "context": "c", "question": "q?",
         "choice_A": "a", "choice_B": "b", "choice_C": "c", "choice_D": "d", "answer": "B",
     }]).encode()),
-    "mrcr": ("2needle/2needle_0.parquet", parquet_of({"prompt": json.dumps(CONVERSATION),
-        "answer": "xA", "random_string_to_prepend": "x"})),
-    "infinitebench_passkey": ("passkey.jsonl", lines_of({"id": 0, "context": "71432",
-        "input": "q?", "answer": ["71432"]})),
-    "babilong_qa1": ("data/qa1/4k.json", lines_of(*2 * [{"input": "Ann went to the hall.",
-        "question": "Where is Ann?", "target": "hallway"}])),
+    "mrcr": ("2needle/2needle_0.parquet", parquet_of(OFFICIAL["mrcr"][1])),
+    "infinitebench_passkey": ("passkey.jsonl", lines_of(OFFICIAL["infinitebench_passkey"][1])),
+    "babilong_qa1": ("data/qa1/4k.json", lines_of(*2 * [OFFICIAL["babilong_qa1"][1]])),
 }  # fmt: skip
 
 

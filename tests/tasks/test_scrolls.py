@@ -14,17 +14,18 @@ from tasks.generators import stories
 from tasks.loading import reader
 from tests.conftest import REAL_ROWS
 from tests.made import task as build
+from tests.tasks.test_sources import archive
 from tests.tasks.words import Words
 
 EMBEDDED = Data()
 
 
-def folder(path: Path, rows: list, member="qmsum", split="validation", extra=b"") -> Data:
+def folder(path: Path, rows: list, member="qmsum", split="validation") -> Data:
     """A local copy of the benchmark with one split; a row that is text is written as it is."""
     lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
     (path / "scrolls").mkdir(exist_ok=True)
-    with zipfile.ZipFile(path / "scrolls" / f"{member}.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(f"{member}/{split}.jsonl", "\n".join(lines).encode() + extra)
+    place = path / "scrolls" / f"{member}.zip"
+    archive(place, "\n".join(lines), f"{member}/{split}.jsonl")
     return Data("local", path, split)
 
 
@@ -69,8 +70,8 @@ def test_rows_of_one_id_are_one_row_with_several_references(tmp_path):
     loaded = load(data)
     assert [r.id for r in loaded.rows] == ["a", "b"] and loaded.n_available == 2
     assert loaded.rows[0] == Row("a", "Who?", "A text.", ("Nobody", "No one"))
-    archive = tmp_path / "scrolls" / "qmsum.zip"
-    assert loaded.sha256 == hashlib.sha256(archive.read_bytes()).hexdigest()
+    place = tmp_path / "scrolls" / "qmsum.zip"
+    assert loaded.sha256 == hashlib.sha256(place.read_bytes()).hexdigest()
     assert loaded.split == "validation"
 
 

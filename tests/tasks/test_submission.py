@@ -11,6 +11,7 @@ from bench.request import plugins
 from tasks.base import Data, DataError
 from tasks.loading import submission
 from tests.made import task as build
+from tests.tasks.test_sources import archive
 
 
 def jsonl(path, predictions):
@@ -142,12 +143,10 @@ def test_what_the_rules_refuse_is_not_written(tmp_path):
 
 
 def test_ids_of_a_split_without_answers(tmp_path):
-    import zipfile
-
     (tmp_path / "scrolls").mkdir()
     rows = [{"id": one, "input": "Who?\n\nText", "output": None} for one in ("a", "a", "b")]
-    with zipfile.ZipFile(tmp_path / "scrolls" / "qasper.zip", "w") as archive:
-        archive.writestr("qasper/test.jsonl", "\n".join(map(json.dumps, rows)))
+    text = "\n".join(map(json.dumps, rows))
+    archive(tmp_path / "scrolls" / "qasper.zip", text, "qasper/test.jsonl")
     assert build("qasper").ids(Data("local", tmp_path, "test")) == ["a", "b"]
 
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import zipfile
 from dataclasses import replace
 from itertools import pairwise
 
@@ -12,6 +11,7 @@ from bench.request import plugins
 from tasks.base import Data, DataError
 from tasks.loading.prompts import Prompt
 from tasks.zeroscrolls import ZeroScrolls
+from tests.tasks.test_sources import archive
 from tests.tasks.words import Words
 
 NAMES = sorted(name for name in plugins.available("task") if name.startswith("zeroscrolls_"))
@@ -39,9 +39,8 @@ def record(**given) -> dict:
 
 def folder(path, records, member="narrative_qa") -> Data:
     (path / "zero_scrolls").mkdir(exist_ok=True)
-    with zipfile.ZipFile(path / "zero_scrolls" / f"{member}.zip", "w") as archive:
-        text = "\n".join(map(json.dumps, records))
-        archive.writestr(f"{member}/validation.jsonl", text)
+    text = "\n".join(map(json.dumps, records))
+    archive(path / "zero_scrolls" / f"{member}.zip", text, f"{member}/validation.jsonl")
     return Data("local", path)
 
 
