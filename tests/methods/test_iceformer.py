@@ -33,6 +33,13 @@ def test_as_many_keys_as_there_are_is_exact_attention(n, causal, search, kernel)
 
 
 @ways
+def test_a_row_without_a_token_is_zero(search, kernel):
+    valid = torch.arange(60) < torch.tensor([[60], [0]])
+    output = everything(search, kernel).attend(*inputs(60, batch=2), call(valid=valid))
+    assert output.isfinite().all() and output[0].any() and not output[1].any()
+
+
+@ways
 @causals
 @pytest.mark.parametrize("make", [clustered, inputs])
 def test_recall(make, causal, search, kernel):

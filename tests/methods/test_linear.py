@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from methods import performer
+from methods.base import Workload
 from methods.linear_transformer import LinearTransformer
 from methods.performer import Performer, directions
 from tests.methods.hand import A, call_of, check_rows, heads, inputs, read
@@ -74,3 +75,11 @@ def test_large_inputs_stay_finite_and_rows_sum_to_1(causal):
     for method in METHODS:
         output = method.attend(query, key, torch.ones_like(value), call_of(causal=causal))
         torch.testing.assert_close(output, torch.ones_like(value))
+
+
+def test_a_cache_holds_sums_of_as_many_features_as_the_method_has():
+    assert [method.feature_count(6) for method in METHODS] == [6, 16, 16, 6]
+    for method in METHODS:
+        cache = method.kv_cache(Workload(134, 2, 2, 6, 1, 12, causal=True))
+        cache.prefill(*inputs(134, 2), call_of(causal=True))
+        assert cache.held()[1].shape[2:] == (method.feature_count(6), 7)

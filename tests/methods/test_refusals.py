@@ -51,7 +51,7 @@ def test_a_position_bias_is_refused(method):
         method.attend(*inputs(5), call_of(bias=Slope(torch.ones(2))))
 
 
-@pytest.mark.parametrize("method", [Linformer(k=2, n=8), Synthesizer(n=8)], ids=str)
+@pytest.mark.parametrize("method", [Linformer(k=2, n=8), Synthesizer("random", n=8)], ids=str)
 def test_more_tokens_than_its_matrices_have_are_refused(method):
     with pytest.raises(Unsupported, match="at most n=8 tokens, not 9"):
         method.attend(*inputs(9, d=4), call(drawn(method, 2, 4)))
