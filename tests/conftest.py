@@ -69,6 +69,14 @@ def one_thread(request: pytest.FixtureRequest) -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+@pytest.fixture(autouse=True)
+def own_results(request: pytest.FixtureRequest) -> None:
+    """A request without `results=` reads and writes results/runs of the current directory."""
+    if request.path.parent.name in ("request", "sweep"):
+        folders = request.getfixturevalue("tmp_path_factory")
+        request.getfixturevalue("monkeypatch").chdir(folders.mktemp("checkout"))
+
+
 @pytest.fixture(scope="session")
 def tiny_t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint folder as a user would have one: 2+2 layers of size 32, random weights."""

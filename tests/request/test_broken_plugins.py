@@ -83,11 +83,9 @@ def told(capsys):
     ("yaml", "code", "expected"),
     [
         ("name: [broken\ntarget: x\n", METHOD, "broken.yaml:2: not YAML"),
-        ("", METHOD, "broken.yaml: no value for 'name'"),
         ("name: broken\n", METHOD, "broken.yaml: no value for 'target'"),
         ("name: other\ntarget: MODULE:Broken\n", METHOD, "broken.yaml:1: name: other"),
         (METHOD_YAML + "name: broken\n", METHOD, "broken.yaml:3: not YAML: found duplicate key"),
-        (METHOD_YAML + "k: !!python/name:os.system x\n", METHOD, "broken.yaml:3: not YAML"),
         (METHOD_YAML + f"k: {'1' * 5000}\n", METHOD, "broken.yaml: not YAML: Exceeds the limit"),
         ("name: broken\ntarget: 3\n", METHOD, "broken.yaml:2: target: '3' is not of the form"),
         ("name: broken\ntarget: no_such:A\n", METHOD, "broken.yaml:2: target: no module 'no_such'"),
@@ -119,11 +117,9 @@ def test_one_broken_file_leaves_the_list_of_the_others(plugin, capsys):
 @pytest.mark.parametrize(
     ("code", "expected"),
     [
-        ("import no_such_package\n" + METHOD, "No module named 'no_such_package' ("),
         (METHOD + "raise SystemExit(7)\n", "SystemExit: 7 ("),
         ("class Broken:\n    pass\n", "is not a dataclass on methods.base.Method"),
         (METHOD.replace("int = 1", "int"), "broken: no value for 'window'"),
-        (METHOD + "    def __post_init__(self): {}['a']\n", "broken: KeyError: 'a' ("),
     ],
 )
 def test_a_method_that_cannot_be_made_is_named(plugin, told, code, expected):
@@ -143,7 +139,6 @@ def test_a_method_that_cannot_be_made_is_named(plugin, told, code, expected):
         (TASK_YAML + "colour: red\n", TASK, "unknown parameter of broken 'colour'"),
         (TASK_YAML, "class Broken:\n    pass\n", "is not a dataclass on tasks.base.Task"),
         (TASK_YAML, TASK + "    def parse(self, *_): return {}['a']\n", "KeyError: 'a' ("),
-        (TASK_YAML, TASK + "    def make(self, *_): return None\n", "TypeError: "),
         (TASK_YAML, TASK + "    def load(self, *_): return None\n", "load gave NoneType"),
     ],
 )
@@ -166,7 +161,6 @@ def test_a_plan_refuses_the_cells_of_a_broken_task_alone(plugin, tmp_path, capsy
 @pytest.mark.parametrize(
     ("group", "yaml", "words"),
     [
-        ("model", "name: [\n", ("plan", "model=broken")),
         ("model", MODEL_YAML, ("plan", "model=broken")),
         ("recipe", "", ("train", "recipe=broken")),
         ("launcher", "- a\n", ("plan", "launcher=broken")),
@@ -182,7 +176,6 @@ def test_every_other_yaml_is_named(plugin, told, tmp_path, group, yaml, words):
     [
         ([], "no_such:conf", "no package 'no_such'"),
         (["entry_package/__init__.py"], "entry_package:cnf", "no folder "),
-        (["entry_module.py"], "entry_module:conf", "no package 'entry_module'"),
         (["entry_package/conf/x"], "entry_package:conf", "has no folder method/"),
     ],
 )
@@ -210,7 +203,6 @@ def test_a_wrong_entry_point_is_named(tmp_path, monkeypatch, capsys, files, valu
     [
         ("    def score(self, p, r): return 1 / 0\n", "ZeroDivisionError: division by zero ("),
         ("    def score(self, p, r): return {'value': float('nan')}\n", "expected figures"),
-        ("    def score_each(self, p, r): return [None for _ in p]\n", "a number for each"),
         ("    def score_each(self, p, r): return [1.0]\n", "expected a number for each of 3"),
         ("    def constants(self, rows): return 1 / 0\n", "ZeroDivisionError: division by zero ("),
     ],

@@ -61,7 +61,6 @@ def test_the_first_turn_is_what_a_single_one_asks():
     (["question=after", "batch=2"], "question=after reads one row at a time.* given: batch=2"),
     (["model=embedded-bart", "question=after"], "question=after: model embedded-bart reads"),
     (["task=narrativeqa", "turns=2"], "narrativeqa has no 2 questions.*longeval_lines, ruler_niah"),
-    (["task=ruler_niah_single_1", "turns=2"], "ruler_niah_single_1 has no 2 questions"),
     (["task=ruler_niah_multikey_1", "turns=5"], "turns=5 is for longeval_lines, ruler_niah_multi"),
     (["task=longeval_lines", "task.lines=2", "turns=3"], "has 2 questions on its text"),
     (["task=narrativeqa", "question=after"], "narrativeqa has no question of its own at the end"),

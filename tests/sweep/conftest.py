@@ -1,4 +1,4 @@
-"""Sweeps of these tests keep their rows in folders of their own."""
+"""Cells that run nothing, and an order in which plans are shared."""
 
 from __future__ import annotations
 
@@ -17,12 +17,6 @@ def pytest_collection_modifyitems(items):
     ordered = [items[i] for _, i in sorted(zip(keys, own, strict=True))]
     for place, item in zip(own, ordered, strict=True):
         items[place] = item
-
-
-@pytest.fixture(autouse=True)
-def own_results(tmp_path_factory, monkeypatch):
-    """A request without `results=` reads and writes results/runs of the current directory."""
-    monkeypatch.chdir(tmp_path_factory.mktemp("checkout"))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bench.cli import main
+from bench.cli.main import dispatch
 from bench.execution import runner
 from bench.rows.store import Store
 from bench.sweep import budget
@@ -76,11 +76,10 @@ def test_what_is_left_out_becomes_rows_once_and_is_still_to_do(tmp_path):
 def test_a_spent_budget_tells_each_cell_and_why(tmp_path, capsys, monkeypatch, instant_cells):
     run = runner.run
     monkeypatch.setattr(runner, "run", lambda *a, **k: time.sleep(1.1) or run(*a, **k))
-    with pytest.raises(SystemExit) as stop:
-        main.main(["run", "-m", *CELL, "length=256", "method=vanilla", "seed=0,1", "time=1s",
-                  f"results={tmp_path}"])  # fmt: skip
+    code = dispatch(["run", "-m", *CELL, "length=256", "method=vanilla", "seed=0,1", "time=1s",
+              f"results={tmp_path}"])  # fmt: skip
     told = capsys.readouterr().out
-    assert stop.value.code == 0 and "1 done, 0 failed, 1 not measured for the budget" in told
+    assert code == 0 and "1 done, 0 failed, 1 not measured for the budget" in told
     assert "over budget: it would take about" in told
     statuses = [row["status"] for row in Store(tmp_path).rows().to_pylist()]
     assert sorted(statuses) == ["ok", "skipped"]
