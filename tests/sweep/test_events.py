@@ -84,11 +84,6 @@ def test_a_file_that_can_not_be_written_is_one_line_before_anything_runs(
     assert not (tmp_path / "r").exists()
 
 
-def test_a_word_that_is_almost_events_is_refused(capsys):
-    code, _, err = bench(capsys, "run", "method=vcc", "event=a")
-    assert code == 2 and "events" in err[0]
-
-
 def _many(path, number):
     stream = EventStream(path, str(number))
     for i in range(100):

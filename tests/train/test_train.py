@@ -159,34 +159,6 @@ def test_a_training_runs_without_mallocs_cache(tmp_path, monkeypatch):
     assert server is None  # a fork has the malloc of its fork server
 
 
-def test_freed_blocks_are_joined_where_malloc_caches_none():
-    """Steps whose blocks differ in size, with small ones between them."""
-    code = """
-import ctypes, random
-libc = ctypes.CDLL("libc.so.6")
-libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
-libc.free.argtypes = [ctypes.c_void_p]
-class Info(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in "heap _1 _2 _3 _4 _5 _6 _7 _8 _9".split()]
-libc.mallinfo2.restype = Info
-libc.mallopt(-4, 0)  # M_MMAP_MAX: all on the heap
-libc.mallopt(-1, -1)  # M_TRIM_THRESHOLD: which is kept
-draw = random.Random(0)
-for step in range(200):
-    large, blocks = draw.randrange(1 << 16, 1 << 18), []
-    for layer in range(40):
-        blocks += [libc.malloc(large), *(libc.malloc(draw.randrange(16, 1000)) for _ in range(20))]
-    for block in blocks:
-        libc.free(block)
-print(libc.mallinfo2().heap)
-"""
-    held = [
-        int(subprocess.check_output([sys.executable, "-c", code], env={**os.environ, **added}))
-        for added in ({}, stages.MALLOC_WITHOUT_CACHE)
-    ]
-    assert held[1] < held[0]
-
-
 def test_rows_kept_outside_the_heap_are_the_rows(monkeypatch):
     monkeypatch.setattr(OutsideHeap, "BLOCK_BYTES", 4096)
     kept = OutsideHeap()
