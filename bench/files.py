@@ -1,23 +1,33 @@
-"""Files that are written as a whole, and those at a place that a user names: a file or folder is
-replaced or written into only where it is new, empty or made by this project and not changed since.
+"""Files that are written as a whole; those at a place that a user names; and answers in a cache.
 
-A folder that such files are written into has a list of them, RECORD, as sha256sum writes it.
+A file or folder that a user names is replaced or written into only where it is new, empty or made
+by this project and not changed since. A folder that such files are written into has a list of them,
+RECORD, as sha256sum writes it.
+
+The cache lets a command that has been given before start sooner: what Hydra composes of a request,
+and hashes of code. An answer is found by all that it follows from, so it is never an old one; a
+file that is lost or broken is made anew. The cache is under $XDG_CACHE_HOME or ~/.cache; where that
+can't be written, nothing is kept.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from bench.errors import RequestError
 
 RECORD = ".longctx-bench"
+MOST_FILES = 2000
+"""Files of one kind in the cache; if there are more, the older half is deleted."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A file next to `path` to be written, which replaces it when the block ends; where that raises
     an error, `path` stays as it was. Several processes may replace one file at once."""
@@ -90,3 +100,41 @@ def _recorded(folder: Path) -> str:
 
 def _line(path: Path, data: bytes, folder: Path) -> str:
     return f"{hashlib.sha256(data).hexdigest()}  {path.relative_to(folder)}\n"
+
+
+def read_kept(kind: str, ingredients: Sequence[Any]) -> Any:
+    """What `keep` kept for these ingredients; None where there is nothing."""
+    with contextlib.suppress(OSError, ValueError):
+        return json.loads(_kept_path(kind, ingredients).read_text())
+    return None
+
+
+def keep(kind: str, ingredients: Sequence[Any], value: Any) -> None:
+    """Keeps a value if reading its JSON gives an equal value."""
+    with contextlib.suppress(OSError, TypeError):
+        text = json.dumps(value)
+        if json.loads(text) != value:
+            return
+        path = _kept_path(kind, ingredients)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        others = list(path.parent.iterdir())
+        if len(others) >= MOST_FILES:
+            others.sort(key=lambda other: other.stat().st_mtime_ns)
+            for other in others[: len(others) // 2]:
+                other.unlink(missing_ok=True)
+        with replacing(path) as unfinished:
+            unfinished.write_text(text)
+
+
+def cache_folder() -> Path:
+    """The folder of the cache, which may not exist."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "longctx-bench"
+
+
+def digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _kept_path(kind: str, ingredients: Sequence[Any]) -> Path:
+    return cache_folder() / kind / f"{digest(json.dumps(list(ingredients)).encode())}.json"

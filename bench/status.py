@@ -42,7 +42,7 @@ class QualityVerdict(StrEnum):
 
 
 class WeightsProtocol(StrEnum):
-    """How a method's weights were made: bench.request.protocol."""
+    """How a method's weights were made: bench.request.weights."""
 
     FROM_SCRATCH = "from-scratch"
     FINETUNE = "finetune"

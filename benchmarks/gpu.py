@@ -111,12 +111,12 @@ def missing() -> str:
 def checked_device(name: str) -> str:
     """Raises RequestError where this machine doesn't have it."""
     from bench.errors import RequestError
-    from bench.request import plugins, values
+    from bench.request import parameters, plugins
 
     device = plugins.conf("device", name)
     if device["kind"] == "cpu":
         raise RequestError(f"device={name} is no GPU")
-    values.check_device(device)
+    parameters.check_device(device)
     return name
 
 

@@ -31,7 +31,7 @@ from bench.measure import finite, integrity
 from bench.measure.torch_state import IntegrityError
 from bench.models import auto
 from bench.models.hf import all_valid
-from bench.request import compose, protocol, values
+from bench.request import compose, parameters, weights
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from methods.base import SequenceInfo, Unsupported
@@ -249,7 +249,7 @@ def _cell(words: dict[str, Any], device: str | None, dtype: str, max_length: int
     overrides = [f"{name}={'null' if value is None else value}" for name, value in words.items()]
     request = compose.compose(overrides)
     model = request["model"]
-    folder = protocol.find_checkpoint(model["path"], model.get("revision"))
+    folder = weights.find_checkpoint(model["path"], model.get("revision"))
     if max_length is None and not model.get("config"):
         config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         max_length = resolve_max_length(config)
@@ -257,8 +257,8 @@ def _cell(words: dict[str, Any], device: str | None, dtype: str, max_length: int
         stored = auto.read_config(Path(folder))
         request["dtype"] = stored.get("dtype") or stored.get("torch_dtype") or request["dtype"]
     request["length"] = max_length or request["length"]
-    values.check_values(request)
-    values.check_device(request["device"])
+    parameters.check_values(request)
+    parameters.check_device(request["device"])
     return Cell.with_rows(request, "", "")
 
 

@@ -1,10 +1,12 @@
-"""The commands about methods, tasks, models and this machine: bench fetch | check | new | score |
-export | host."""
+"""The commands about methods, tasks and models: bench fetch | check | new | score | export |
+lm_eval."""
 
 from __future__ import annotations
 
 import functools
+import keyword
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +15,6 @@ from typing import Any
 
 import click
 
-from bench.cli import scaffold
 from bench.errors import RequestError, RunError
 from bench.files import check_own, record_own
 from bench.request import plugins
@@ -22,8 +23,11 @@ from bench.request.schema import SOURCES
 from bench.terminal import text_table
 from bench.terminal.options import PATH, OneOf, command, format_option, request_words
 from tasks.base import Data, DataError, FetchError, Task
+from tasks.loading import lm_eval_package
 from tasks.template import DEFAULT_SHAPE, SHAPES, task_files
 
+TEMPLATES = Path(__file__).parent / "templates"
+LM_EVAL_MODEL = lm_eval_package.MODEL
 TOKENIZER = "bench/models/embedded/t5"
 """What tasks are checked with."""
 
@@ -146,12 +150,12 @@ def check(words: Sequence[str], form: str) -> int:
 def new(kind: str, name: str, shape: str) -> int:
     try:
         is_method = kind == "method"
-        files = scaffold.new_method(name) if is_method else task_files(name, shape)
+        files = new_method(name) if is_method else task_files(name, shape)
     except ValueError as error:
         raise RequestError(str(error)) from error
     root, own = plugins.ROOT, os.environ.get(plugins.CONF_PATH, "").split(os.pathsep)[0]
     if own or not plugins.IS_CHECKOUT:
-        root, files = Path.cwd(), scaffold.as_modules(files, name, own or "conf")
+        root, files = Path.cwd(), as_modules(files, name, own or "conf")
         conf = own or "$PWD/conf"
         print(f"They are found with PYTHONPATH=$PWD BENCH_CONF_PATH={conf}", file=sys.stderr)
     for path in files:
@@ -166,6 +170,41 @@ def new(kind: str, name: str, shape: str) -> int:
         raise RequestError(f"can't write {root / path}: {error.strerror}") from error
     print(f"Read {kind}s/base.py; then: bench check {kind}={name}", file=sys.stderr)
     return 0
+
+
+def new_method(name: str) -> dict[str, str]:
+    """The files of a new method and their text, 60 lines at most; nothing is written.
+
+    Raises RequestError for a name that is no Python module name, or that is taken.
+    """
+    if not name.isidentifier() or keyword.iskeyword(name) or name != name.lower():
+        raise RequestError(
+            f"can't name a method '{name}': a name is lower-case letters, digits and _, such as "
+            "sliding_window"
+        )
+    if name in plugins.available("method"):
+        raise RequestError(f"there is a method '{name}' already")
+    title = "".join(part.capitalize() for part in name.split("_"))
+    templates = {
+        f"methods/{name}.py": "method.py.txt",
+        f"conf/method/{name}.yaml": "method.yaml.txt",
+        f"tests/methods/test_{name}.py": "test_method.py.txt",
+    }
+    return {
+        path: (TEMPLATES / template).read_text().format(name=name, title=title)
+        for path, template in templates.items()
+    }
+
+
+def as_modules(files: Mapping[str, str], name: str, conf: str) -> dict[str, str]:
+    """The files for a folder of the user's own, where the project is no checkout or BENCH_CONF_PATH
+    is set: modules in that folder, and their YAML in the folder `conf`."""
+    return {
+        conf + path.removeprefix("conf") if path.endswith(".yaml") else Path(path).name: re.sub(
+            rf"\b(methods|tasks)\.{name}\b", name, text
+        )
+        for path, text in files.items()
+    }
 
 
 def _submission_options(function: Any) -> Any:
@@ -190,6 +229,7 @@ def score(
     name: str, file: Path, skip_unanswerable: bool, data: str | None, data_dir: Path | None,
     split: str | None, form: str
 ) -> int:  # fmt: skip
+    from bench.cli.host_commands import print_facts
     from bench.rows.scoring import documents, scored
     from bench.statistics import scores
     from tasks.loading import submission
@@ -203,7 +243,7 @@ def score(
     estimate = scores.mean(each, documents(rows) if rows else None)
     interval = {"standard_error": estimate.stderr, "ci_lo": estimate.lo, "ci_hi": estimate.hi}
     counts = {"n_scored": len(each)} | ({"n_unanswerable": n_unanswerable} if skip else {})
-    _facts({**figures, **interval, **counts}, form)
+    print_facts({**figures, **interval, **counts}, form)
     return 0
 
 
@@ -235,43 +275,6 @@ def export(
     return 0
 
 
-@command("This machine, and the smallest effect it can resolve.")
-@format_option(default="table")
-def host(form: str) -> int:
-    from bench.execution.supervisor import supervise
-    from bench.host import host as machine
-
-    print("measuring what this machine can resolve …", file=sys.stderr)
-    torch = supervise("bench.host.torch_host", {}, deadline_s=120)
-    facts = machine.fingerprint(len(os.sched_getaffinity(0)), "cpu") | torch.result
-    certificate = machine.certificate()
-    _facts(facts | certificate, form)
-    if text_table.tabular(form):
-        return 0
-    found = certificate["detectable_pct"]
-    smallest = f"a slow-down of {found:.1f} % and more" if found else "no slow-down here"
-    print(f"\n{certificate['pairs']} pairs of short calls on one thread show {smallest}.")
-    return 0
-
-
-def _facts(facts: Mapping[str, Any], form: str) -> None:
-    """One line for each fact; for a program one record."""
-    if text_table.tabular(form):
-        text_table.write(form, list(facts), [facts])
-        return
-    width = max(map(len, facts))
-    for name, value in facts.items():
-        print(f"{name:<{width}} {_readable(name, value)}")
-
-
-def _readable(name: str, value: Any) -> str:
-    if value is None:
-        return "–"
-    if name.endswith("_bytes"):
-        return f"{value / (1 << 30):.1f} GiB"
-    return f"{value:.4f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
-
-
 def _task(name: str, folder: str | Path | None = None) -> Task:
     """The task of this name, with what it takes of a request's data."""
     conf = plugins.conf("task", name)
@@ -296,3 +299,37 @@ def _data(function: Callable[..., Any], *given: Any, **named: Any) -> Any:
         raise RunError(str(error)) from error
     except DataError as error:
         raise RequestError(str(error)) from error
+
+
+@command(
+    "lm-evaluation-harness: the arguments of its command lm_eval, and one more model, "
+    f"{LM_EVAL_MODEL}: any method in any model that answers with text. Offline unless "
+    "HF_HUB_OFFLINE=0 is set: bench fetch lm_eval:TASK gets a task's data.",
+    f"bench lm_eval run --model {LM_EVAL_MODEL} \\\n"
+    "  --model_args pretrained=CHECKPOINT,method=snapkv,budget=0.25 --tasks TASK",
+    ignore_unknown_options=True,
+    allow_interspersed_args=False,
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def lm_eval(context: click.Context, arguments: Sequence[str]) -> int:
+    """The command line of lm-evaluation-harness, which then knows the model `longctx-bench`
+    (bench.adapters.lm_eval_model). Raises RequestError where the package isn't installed, and what
+    the model raises."""
+    if not arguments:
+        click.echo(context.get_help())
+        return 0
+    if missing := lm_eval_package.missing():
+        raise RequestError(missing)
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("HF_DATASETS_OFFLINE", os.environ["HF_HUB_OFFLINE"])
+    import lm_eval.models  # noqa: F401  (its own models, before another is registered)
+    from lm_eval.__main__ import cli_evaluate
+    from lm_eval.api.registry import model_registry
+
+    target = "bench.adapters.lm_eval_model:LongContextLM"
+    if LM_EVAL_MODEL not in model_registry:
+        model_registry.register(LM_EVAL_MODEL, target=target)
+    sys.argv = ["lm_eval", *arguments]
+    cli_evaluate()
+    return 0

@@ -7,25 +7,34 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import click
-from click.shell_completion import CompletionItem, shell_complete
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    ZshComplete,
+    add_completion_class,
+    get_completion_class,
+    shell_complete,
+)
 
 from bench.errors import TRACEBACK, RequestError, RunError, described, print_traceback, unknown
 from bench.terminal import streams
-from bench.terminal.options import COMPLETE
+from bench.terminal.options import COMPLETE, OneOf, command
 
 COMMANDS = {
     "run": {
-        "run": ("bench.cli.run_command:run", "run a cell or a sweep: bench run --help"),
+        "run": ("bench.cli.run_commands:run", "run a cell or a sweep: bench run --help"),
         "plan": ("bench.cli.sweep_commands:plan", "what a sweep would do, how long, what is done"),
         "status": ("bench.cli.sweep_commands:status", "how far sweeps are: queue and store"),
-        "train": ("bench.cli.train_command:train", "train a method's weights, or find them"),
+        "train": ("bench.cli.run_commands:train", "train a method's weights, or find them"),
         "fetch": ("bench.cli.inspect_commands:fetch", "download a task's data or a model"),
-        "lm_eval": ("bench.cli.lm_eval_command:lm_eval", "lm-evaluation-harness with any method"),
+        "lm_eval": ("bench.cli.inspect_commands:lm_eval", "lm-evaluation-harness with any method"),
     },
     "look": {
         "ls": ("bench.cli.list_command:ls", "list methods, tasks, models, metrics, …"),
@@ -34,8 +43,8 @@ COMMANDS = {
         "results check": ("bench.cli.row_commands:check", "find files that can't be read"),
         "results migrate": ("bench.cli.row_commands:migrate", "which schema versions load"),
         "explain": ("bench.cli.compare_commands:explain", "what differs between two rows"),
-        "doctor": ("bench.cli.doctor_command:doctor", "is this machine ready, and what to do?"),
-        "host": ("bench.cli.inspect_commands:host", "this machine and its noise"),
+        "doctor": ("bench.cli.host_commands:doctor", "is this machine ready, and what to do?"),
+        "host": ("bench.cli.host_commands:this_host", "this machine and its noise"),
         "recall": ("bench.cli.study_commands:recall", "recall of k-NN searches against their time"),
         "spectrum": ("bench.cli.study_commands:spectrum", "spectrum of a model's hidden states"),
     },
@@ -50,11 +59,11 @@ COMMANDS = {
         "plot": ("reports.figures.command:plot", "draw figures of stored rows"),
         "leaderboard": ("reports.leaderboard.command:leaderboard", "rows as one HTML page, ranked"),
         "export": ("bench.cli.inspect_commands:export", "a submission file of predictions"),
-        "export rows": ("bench.cli.export_command:rows", "rows in the formats of other tools"),
+        "export rows": ("bench.cli.row_commands:export_rows", "rows in the formats of other tools"),
         "submit-check": ("bench.cli.compare_commands:submit_check", "check rows to contribute"),
     },
     "extend": {
-        "completion": ("bench.cli.completion:completion", "complete words in bash, zsh and fish"),
+        "completion": ("bench.cli.main:completion", "complete words in bash, zsh and fish"),
         "new": ("bench.cli.inspect_commands:new", "write the files of a new method or task"),
         "check": ("bench.cli.inspect_commands:check", "does a method or a task keep its contract?"),
     },
@@ -156,7 +165,6 @@ def _outcome(arguments: Sequence[str]) -> tuple[int, str]:
 def _called(arguments: Sequence[str]) -> int:
     """The exit code of a command. `click.Command.main` would catch Ctrl-C and broken pipes."""
     if instruction := os.environ.get(COMPLETE):
-        importlib.import_module("bench.cli.completion")  # registers how bash and zsh complete
         return shell_complete(bench, {}, "bench", COMPLETE, instruction)
     words = list(arguments)
     if words[:1] in ([], ["help"]):
@@ -170,7 +178,7 @@ def _called(arguments: Sequence[str]) -> int:
 
 def _usage(error: click.UsageError) -> str:
     """A message of the library in one line, with the name of a request that is meant."""
-    from bench.request.overrides import our_name
+    from bench.request.schema import our_name
 
     text = " ".join(error.format_message().split())
     if isinstance(error, click.NoSuchOption) and not error.possibilities:
@@ -178,3 +186,53 @@ def _usage(error: click.UsageError) -> str:
         text += f" Write {name}=… instead." if name else ""
     text += "" if text.endswith((".", "?")) else "."
     return f"{text} See {error.ctx.command_path if error.ctx else 'bench'} --help"
+
+
+# bench completion: the script by which a shell completes commands, names and values.
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@add_completion_class
+class Bash(BashComplete):
+    """Words that bash divides at = or : are completed as one, and no space follows NAME=. Files are
+    completed where nothing else is."""
+
+    source_template = BashComplete.source_template.replace(
+        "return 0", "[[ $value == *[=/] ]] && compopt -o nospace\n    return 0"
+    ).replace("-o nosort", "-o nosort -o bashdefault -o default")
+    before = ""
+    """The part of the word that bash has as words before the last one."""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        args, last = super().get_completion_args()
+        *given, word = re.sub("\n([=:])\n?", r"\1", "\n".join([*args, last])).split("\n")
+        self.before = word if last in ("=", ":") else word.removesuffix(last)
+        return given, word
+
+    def format_completion(self, item: Any) -> str:
+        return f"{item.type},{item.value.removeprefix(self.before)}"
+
+
+@add_completion_class
+class Zsh(ZshComplete):
+    """No space follows NAME=."""
+
+    source_template = ZshComplete.source_template.replace(
+        "compadd -U -V unsorted -a completions",
+        "compadd -U -V unsorted -- ${completions:#*[=/]}\n"
+        "        compadd -U -V unsorted -S '' -- ${(M)completions:#*[=/]}",
+    )
+
+
+@command(
+    "The script that completes commands, names and values in a shell.",
+    'eval "$(bench completion bash)"       # in ~/.bashrc\n'
+    'eval "$(bench completion zsh)"        # in ~/.zshrc, after compinit\n'
+    "bench completion fish | source        # in ~/.config/fish/config.fish",
+)
+@click.argument("shell", type=OneOf(SHELLS))
+def completion(shell: str) -> None:
+    complete = get_completion_class(shell)
+    assert complete is not None
+    print(complete(click.get_current_context().find_root().command, {}, "bench", COMPLETE).source())

@@ -1,4 +1,4 @@
-"""The commands on stored rows: bench results | rescore."""
+"""The commands on stored rows: bench results | rescore | export rows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from bench.adapters.export import TARGETS, export, target
 from bench.errors import RequestError
 from bench.rows import DEFAULT
 from bench.rows.columns import COLUMNS, SCHEMA_VERSION
@@ -25,6 +26,8 @@ RESCORED = (
     "row_id", "method", "task", "metric", "value", "new_value", "metric_version",
     "new_metric_version", "new_row_id",
 )  # fmt: skip
+WIDTH = max(map(len, TARGETS))
+KNOWN = "\n".join(f"  {name:<{WIDTH}}  {t.into:<6}  {t.about}" for name, t in TARGETS.items())
 _folder = click.argument("folder", type=PATH, default=DEFAULT, metavar="[DIR]")
 
 
@@ -174,3 +177,30 @@ def rescore(words: Sequence[str], results: Path, also_current: bool, form: str) 
 def _exists(path: Path) -> None:
     if not path.exists():
         raise RequestError(f"no folder {path}")
+
+
+@command(
+    "Write rows in the formats of other tools. The words are a filter, or a row's id.",
+    "bench export rows --to csv --into rows.csv\n"
+    "bench export rows method=vcc length=1024,4096 --to jsonl --into rows.jsonl\n\n"
+    f"--to, what --into names, and what is written:\n{KNOWN}",
+)
+@request_words()
+@click.option("--to", required=True, metavar="TARGET", help=f"{', '.join(TARGETS)}.")
+@click.option("--into", required=True, type=PATH, metavar="PATH")
+@results_option()
+def export_rows(words: Sequence[str], to: str, into: Path, results: Path) -> int:
+    """Files only: nothing is sent anywhere."""
+    into, kind = into.expanduser(), target(to).into
+    if kind == "FILE" and into.is_dir():
+        raise RequestError(f"--into {into} is a folder; --to {to} writes a file")
+    if kind == "DIR" and into.exists() and not into.is_dir():
+        raise RequestError(f"--into {into} is a file; --to {to} writes into a folder")
+    from bench.rows import query
+
+    chosen, warnings = query.select(words, results, list(COLUMNS))
+    warn_set_aside(warnings)
+    if not chosen:
+        raise RequestError(f"no row in {results} fits; bench results lists rows")
+    print(export(to, chosen, into, results))
+    return 0

@@ -18,8 +18,8 @@ from bench.terminal import text_table
 from bench.terminal.options import command, format_option, request_words, results_option
 
 if TYPE_CHECKING:
-    from bench.sweep.planned import Plan, Planned
-    from bench.sweep.state import CellOutcome
+    from bench.sweep.log import CellOutcome
+    from bench.sweep.plan import Plan, Planned
 
 PLAN_COLUMNS = ("state", "overrides", "seconds", "memory_bytes", "reason", "row_id")
 STYLES = {"done": "green", "to do": "cyan", "unsupported": "yellow", "refused": "red",
@@ -30,13 +30,13 @@ def run_sweep(overrides: Sequence[str]) -> int:
     """Run what isn't done of a request's cells and store a row of each. Exit code 2 when a request
     was refused, 1 when a run failed."""
     from bench.rows.shards import StoreError
-    from bench.sweep import budget, events, launchers, state, sweep
+    from bench.sweep import launchers, log, sweep
     from bench.terminal import next_steps, sweep_summary
     from bench.terminal.sweep_progress import SweepProgress
 
     plan = sweep.settled_plan(overrides)
     command = shlex.join(["bench", "run", "-m", *overrides])
-    stream = events.EventStream(plan.events, state.new_id())
+    stream = log.EventStream(plan.events, log.new_id())
     stream.check_writable()
     print(sweep_summary.heading(plan))
     if plan.warning:
@@ -51,9 +51,9 @@ def run_sweep(overrides: Sequence[str]) -> int:
             )
             outcomes = sweep.run(plan, command, display, stream.sweep)
         stream.exit_code = sweep.exit_code(plan, outcomes)
-    if unmeasured := budget.left_out(plan, outcomes):
+    if unmeasured := sweep.left_out(plan, outcomes):
         try:
-            budget.store_rows(plan, unmeasured, here=plan.engine != launchers.SLURM)
+            sweep.store_rows(plan, unmeasured, here=plan.engine != launchers.SLURM)
         except (RequestError, StoreError) as error:
             print(f"bench: no rows for what the budget left out: {error}", file=sys.stderr)
     sweep_summary.show(plan, outcomes)
@@ -66,7 +66,7 @@ def run_sweep(overrides: Sequence[str]) -> int:
 
 
 def _sweep_facts(plan: Plan, command: str) -> dict[str, Any]:
-    from bench.sweep.planned import PlanState
+    from bench.sweep.plan import PlanState
 
     done = len(plan.of(PlanState.DONE)) + len(plan.of(PlanState.UNSUPPORTED))
     return {"cells": len(plan.cells), "done": done, "to_run": len(plan.open), "command": command,
@@ -75,7 +75,7 @@ def _sweep_facts(plan: Plan, command: str) -> dict[str, Any]:
 
 def _not_started(plan: Plan) -> Iterator[tuple[str, Planned]]:
     """The cells that a sweep doesn't start, though they aren't done, each with its event."""
-    from bench.sweep.planned import PlanState
+    from bench.sweep.plan import PlanState
 
     kinds = {PlanState.REFUSED: "cell_refused", PlanState.OVER_BUDGET: "cell_skipped"}
     started = plan.open
@@ -98,9 +98,9 @@ def _not_started(plan: Plan) -> Iterator[tuple[str, Planned]]:
 def plan(words: Sequence[str], form: str) -> int:
     from rich.markup import escape
 
-    from bench.request.fitting import models_for
+    from bench.request.weights import models_for
     from bench.sweep import plan as planning
-    from bench.sweep.planned import PlanState
+    from bench.sweep.plan import PlanState
     from bench.terminal import sweep_summary
     from bench.units import counted, memory, span
     from tasks.base import ANSWERS
@@ -163,9 +163,9 @@ def _record(planned: Any) -> dict[str, Any]:
 @format_option()
 def status(ids: Sequence[str], folder: Path, every: bool, cancel: bool, form: str) -> int:
     """Exit code 1 when a cell of a sweep shown has failed."""
-    from bench.sweep import orphaned_jobs
     from bench.sweep import plan as planning
-    from bench.sweep.state import sweeps
+    from bench.sweep import slurm
+    from bench.sweep.log import sweeps
 
     results = folder.expanduser().resolve()
     found = list(sweeps(results))
@@ -178,7 +178,7 @@ def status(ids: Sequence[str], folder: Path, every: bool, cancel: bool, form: st
         found = named
     elif not every:
         found = found[-1:]
-    if count := orphaned_jobs.settle(results):
+    if count := slurm.settle(results):
         print(f"bench: {count} lost jobs of this folder are rows now", file=sys.stderr)
     done = planning.finished(row for _, row in planning.measured(results))
     failed = 0
@@ -233,9 +233,9 @@ def _show(record: Any, done: dict[str, Any], form: str) -> int:
 
 def _queue(record: Any, content: dict[str, Any]) -> tuple[dict[int, Any], bool]:
     """Number of a cell → its job in the queue, and whether the sweep's own process lives here."""
-    from bench.sweep import launchers, orphaned_jobs, slurm
+    from bench.sweep import launchers, slurm
 
-    alive = orphaned_jobs.is_alive(content)
+    alive = slurm.is_alive(content)
     if content["engine"] != launchers.SLURM:
         return {}, alive
     try:

@@ -25,7 +25,7 @@ from bench.host import linux
 from bench.models import auto, own_parameters
 from bench.models.base import Family, Spec
 from bench.models.conversing import Conversing
-from bench.request import plugins, questions
+from bench.request import parameters, plugins
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from methods.base import Method, SequenceInfo, Unsupported, refusal
@@ -106,10 +106,10 @@ def load_from(
         _check_tokens(folder, family)
     if training:
         family.model.train()
-    if asks := questions.given(vars(cell)):
+    if asks := parameters.question_words(vars(cell)):
         if not isinstance(family, Conversing):
-            raise RequestError(questions.no_decoder(asks, model["name"]))
-        family.question_after = cell.question == questions.AFTER
+            raise RequestError(parameters.no_decoder(asks, model["name"]))
+        family.question_after = cell.question == parameters.AFTER
     reason = refusal(method, family.workload(cell.length, cell.batch))
     if cell.new_tokens and family.answers != "text":
         raise RequestError(

@@ -12,8 +12,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from bench import files
 from bench.files import replacing
-from bench.request import kept
 from methods.parts import widths
 
 SOURCE = Path(__file__).with_suffix(".cpp")
@@ -27,7 +27,7 @@ def library() -> Path | None:
         return None
     ingredients = [SOURCE.read_text(), *command, *FLAGS, version("torch")]
     digest = hashlib.sha256("\0".join(ingredients).encode()).hexdigest()[:16]
-    path, package = kept.folder() / f"kept-blocks-{digest}.so", Path(torch.origin).parent
+    path, package = files.cache_folder() / f"kept-blocks-{digest}.so", Path(torch.origin).parent
     if path.exists():
         return path
     try:

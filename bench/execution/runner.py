@@ -21,9 +21,9 @@ from bench.execution.stages import Columns
 from bench.execution.supervisor import Outcome, Progress
 from bench.host import gpu, host, job, linux
 from bench.models import auto
-from bench.request import code_hash, command, plugins, protocol
+from bench.request import code_hash, compose, plugins, weights
 from bench.request.cell import Cell
-from bench.request.training_record import training_of
+from bench.request.weights import training_of
 from bench.rows.columns import SCHEMA_VERSION, Row
 from bench.rows.comparison import TO_VANILLA
 from bench.rows.store import Store
@@ -216,7 +216,7 @@ def identity(cell: Cell, deadline_s: float | None = None, origin: job.Origin | N
 def _command(cell: Cell, deadline_s: float | None) -> str | None:
     """None for a cell that was not composed from the files in conf/."""
     with contextlib.suppress(RequestError):
-        return command.of(cell, deadline_s)
+        return compose.command_of(cell, deadline_s)
     return None
 
 
@@ -245,7 +245,7 @@ def _weights(cell: Cell) -> Row:
     }
     if cell.recipe is None:
         return columns
-    card = protocol.card(Path(cell.model["path"])) or {}
+    card = weights.card(Path(cell.model["path"])) or {}
     trained: Row = {
         "recipe": cell.recipe["name"],
         "recipe_params": json.dumps(dict(cell.recipe), sort_keys=True),

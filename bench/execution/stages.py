@@ -16,7 +16,7 @@ from bench.execution.cell_run import CellRun
 from bench.execution.supervisor import Outcome, Progress, Running
 from bench.execution.worker import Kept
 from bench.host import gpu
-from bench.request import protocol
+from bench.request import weights
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from bench.rows.columns import COLUMNS
@@ -290,7 +290,7 @@ def train_missing(cell: Cell, progress: Progress | None) -> tuple[Outcome | None
     training that failed, and the cell on its trained weights."""
     needed = cells_to_train(cell)
     for other in needed:
-        if protocol.card(Path(other.model["path"])) is None:
+        if weights.card(Path(other.model["path"])) is None:
             outcome = train(other, progress)
             if outcome.status != Status.OK:
                 return outcome, cell

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.host import gpu, linux, processor
+from bench.host import gpu, linux
 from bench.units import counted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -135,10 +135,10 @@ def _machine() -> Facts:
         "virt": _virt(),
         "gpu_name": gpu_name,
         "gpu_driver": gpu_driver,
-        "instruction_sets": processor.instruction_sets(),
+        "instruction_sets": linux.instruction_sets(),
     }
     memory: int = psutil.virtual_memory().total
-    identity = [*map(str, stable.values()), str(memory >> 30), *processor.microarchitecture()]
+    identity = [*map(str, stable.values()), str(memory >> 30), *linux.microarchitecture()]
     return {
         "host_id": HOST_ID_SCHEME + hashlib.sha256("|".join(identity).encode()).hexdigest()[:16],
         **stable,

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import itertools
 import os
+import re
 import resource
 import signal
 import time
@@ -180,3 +181,38 @@ def ticks(start: str) -> list[int]:
 
 def first_int(texts: Iterable[str | None]) -> int | None:
     return next((int(each) for each in texts if each and each.isdigit()), None)
+
+
+# JOINED: What a processor can run and how it caches: two with one name may differ in both.
+
+CPUINFO = Path("/proc/cpuinfo")
+CACHES = CPUS / "cpu0/cache"
+FLAGS = ("flags", "Features")
+"""The line of the instruction sets: on x86, and on ARM."""
+VECTORS = re.compile(
+    r"sse|ssse|avx|amx|fma|f16c|bmi|popcnt|vaes|vpclmul|gfni|asimd|sve|sme|i8mm|bf16|fphp"
+)
+"""Beginnings of the flags that kernels are chosen by. Others come and go with updates of the system
+and of the microcode."""
+MICROARCHITECTURE = (
+    "vendor_id", "cpu family", "model\t", "CPU implementer", "CPU variant", "CPU part",
+)  # fmt: skip
+
+
+def instruction_sets() -> str | None:
+    """The vector instruction sets in alphabetical order; None where the system names none."""
+    words = next(filter(None, (_cpu_field(name) for name in FLAGS)), "").split()
+    return " ".join(sorted({word for word in words if VECTORS.match(word)})) or None
+
+
+def microarchitecture() -> list[str]:
+    """Vendor, family and model, and the level, type and size of each cache of the first core."""
+    caches = [
+        " ".join(text(index / name) or "" for name in ("level", "type", "size"))
+        for index in sorted(CACHES.glob("index[0-9]*"))
+    ]
+    return [*map(_cpu_field, MICROARCHITECTURE), *caches]
+
+
+def _cpu_field(name: str) -> str:
+    return line(CPUINFO, name).partition(":")[2].strip()

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, errors_of
-from bench.request import code_hash, plugins, protocol, questions, values
-from bench.request.compose import FROM_REQUEST
-from bench.request.protocol import json_sha256, without_module
-from bench.request.schema import BASELINE, MEASURES, MeasurePlan, uses_adapted
-from bench.request.values import check_device, check_values, decoded_tokens
+from bench.request import code_hash, parameters, plugins, weights
+from bench.request.parameters import check_device, check_values, decoded_tokens
+from bench.request.schema import BASELINE, FROM_REQUEST, MEASURES, MeasurePlan, uses_adapted
+from bench.request.weights import json_sha256, without_module
 from bench.status import WeightsProtocol
-from tasks.base import ANSWERS, Data, DataError, Loaded, Task
+from tasks.base import ANSWERS, Data, DataError, Loaded, Row, Task
+from tasks.loading.prompts import Prompt
 
 METRICS = "tasks.metrics"
 """Metrics score stored predictions, so a repaired one needs no new run: they are in no key."""
@@ -33,7 +34,7 @@ class Cell:
     data           source, dir, split, and the sha256 of the rows
     n              number of rows (None: all of the split)
     threads        CPU threads of a child process
-    protocol       bench.request.protocol; `recipe` trains the weights
+    protocol       bench.request.weights; `recipe` trains the weights
     new_tokens     tokens that are decoded after each prompt (None: decoding isn't measured)
     question       "after": a prompt's question is read once the KV cache of its text is made
     turns          questions on each text, one after the other
@@ -88,7 +89,7 @@ class Cell:
         for name in FROM_REQUEST.keys() & content["task"].keys():
             del content["task"][name]
         content["model"] = {k: v for k, v in self.model.items() if k not in left_out}
-        content["model"]["family"] = protocol.class_name(self.model["family"])
+        content["model"]["family"] = weights.class_name(self.model["family"])
         content["data"] = {k: v for k, v in self.data.items() if k != "dir"}
         for field in fields(self):
             if content[field.name] == field.default:
@@ -152,13 +153,13 @@ class Cell:
         }
 
     def build_task(self) -> Task:
-        return questions.asking(task_of(self.task), self.turns)
+        return asking(task_of(self.task), self.turns)
 
     def rows(self) -> Loaded:
         """The cell's rows, one for each question. Raises tasks.base.DataError when they are no
         longer there."""
         loaded = self.build_task().load(data_of(vars(self)), self.n, self.length, self.seed)
-        return replace(loaded, rows=questions.asked(loaded.rows, self.turns))
+        return replace(loaded, rows=asked(loaded.rows, self.turns))
 
     def hashed(self) -> Cell:
         """The same cell with the hash of embedded rows, which a plan leaves out. Raises
@@ -171,7 +172,7 @@ class Cell:
         """The vanilla cell of the same request, on the weights that vanilla uses."""
         method = _baseline()
         adapted = uses_adapted(self.protocol, self.recipe)
-        model = protocol.weights_of(self.model, BASELINE, adapted)
+        model = weights.weights_of(self.model, BASELINE, adapted)
         code = code_of(method, self.task, self.model)
         return replace(self, method=method, model=model, code_sha256=code).trained()
 
@@ -191,7 +192,7 @@ class Cell:
         if self.skip_unanswerable:
             data["skip_unanswerable"] = True
         code = code_of(method, self.task, self.model)
-        key = protocol.checkpoint_key(
+        key = weights.checkpoint_key(
             method, self.task, start, data, self.length, self.recipe, self.seed, code
         )
         name = f"{self.task['name']}-{method['name']}-{key[:16]}"
@@ -201,8 +202,8 @@ class Cell:
             "training": key,
             "path": str(path),
             "start_sha256": start["weights_sha256"],
-            "weights": protocol.KINDS[WeightsProtocol(self.protocol)],
-            "weights_sha256": protocol.checkpoint_sha256(path) if protocol.card(path) else None,
+            "weights": weights.KINDS[WeightsProtocol(self.protocol)],
+            "weights_sha256": weights.checkpoint_sha256(path) if weights.card(path) else None,
         }
         return replace(self, model=model)
 
@@ -234,7 +235,7 @@ class Cell:
         checked, rows and weights are found and hashed. Raises RequestError."""
         check_values(request)
         check_device(request["device"])
-        values.check_threads(request["threads"])
+        parameters.check_threads(request["threads"])
         loaded = load_rows(request)
         return cls.with_rows(request, loaded.split, loaded.sha256, loaded.n_unanswerable)
 
@@ -244,17 +245,17 @@ class Cell:
     ) -> Cell:
         """The cell of a resolved and checked request whose rows have this split and hash, without
         those that were left out. Raises RequestError about its weights."""
-        weights_protocol, recipe = protocol.protocol_of(request), request.get("recipe")
+        weights_protocol, recipe = weights.protocol_of(request), request.get("recipe")
         data = data_of(request)
-        task = questions.asking(task_of(request["task"]), request.get("turns", 1))
+        task = asking(task_of(request["task"]), request.get("turns", 1))
         with errors_of(f"task {task.name}", request["task"]["target"]):
             # Also to find out that it has such a metric, before anything is measured.
             answers, marks, _ = task.answers, list(task.special_tokens), task.metric_version
-        model = protocol.model_of(request, weights_protocol, answers)
-        questions.check_model(request, model)
+        model = weights.model_of(request, weights_protocol, answers)
+        parameters.check_model(request, model)
         scored = MEASURES[request["measure"]].quality and not request["probe"]
         if scored and model["weights"] != "random":
-            protocol.check_answers(model, task.name)
+            weights.check_answers(model, task.name)
         if answers in ("choice", "span"):
             model["marks"] = marks
         new_tokens = decoded_tokens(request)
@@ -295,9 +296,35 @@ def task_of(conf: Mapping[str, Any]) -> Task:
     return task
 
 
+def asking(task: Task, turns: int) -> Task:
+    """The task with this number of questions on each text. Raises RequestError for a task that
+    has one question."""
+    if turns == 1:
+        return task
+    with contextlib.suppress(ValueError, TypeError):
+        return replace(task, turns=turns)  # type: ignore[call-arg]
+    having = []
+    for name, conf in plugins.usable("task").items():
+        with contextlib.suppress(RequestError, ValueError, TypeError):
+            replace(plugins.build(conf, Task), turns=turns)
+            having.append(name)
+    raise RequestError(
+        f"task {task.name} has no {turns} questions on one text: turns={turns} is for "
+        f"{', '.join(having) or 'none'}"
+    )
+
+
+def asked(rows: Sequence[Row], turns: int) -> Sequence[Row]:
+    """A row for each question: those of a text follow one another."""
+    if turns == 1:
+        return rows
+    texts = [row for row in rows if isinstance(row, Prompt)]
+    return [one for row in texts for one in (replace(row, further=()), *row.further)]
+
+
 def load_rows(request: Mapping[str, Any]) -> Loaded:
     """The rows of a request. Raises RequestError."""
-    task = questions.asking(task_of(request["task"]), request.get("turns", 1))
+    task = asking(task_of(request["task"]), request.get("turns", 1))
     with errors_of(f"task {task.name}", request["task"]["target"]):
         try:
             data = data_of(request)
@@ -306,7 +333,7 @@ def load_rows(request: Mapping[str, Any]) -> Loaded:
             raise RequestError(str(error)) from error
         if not isinstance(loaded, Loaded):
             raise TypeError(f"load gave {type(loaded).__name__}, not tasks.base.Loaded")
-    questions.check_rows(loaded.rows, request)
+    parameters.check_rows(loaded.rows, request)
     return loaded
 
 
@@ -331,6 +358,6 @@ def data_of(request: Mapping[str, Any]) -> Data:
 def _training_rows(task: Task, data: Data, request: Mapping[str, Any]) -> str:
     recipe = request["recipe"]
     try:
-        return protocol.data_sha256(task, data, recipe, request["length"], request["seed"])
+        return weights.data_sha256(task, data, recipe, request["length"], request["seed"])
     except DataError as error:
         raise RequestError(f"recipe {recipe['name']}: {error}") from error

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench.errors import RequestError, described
-from bench.request import kept
+from bench.files import digest, keep, read_kept
 
 NATIVE = (".cpp", ".cu", ".h", ".hpp", ".cuh")
 SKIPPED_FIELDS = ("ctx", "kind", "type_comment", "type_ignores")
@@ -63,8 +63,8 @@ def code_sha256(targets: Iterable[str], without: Iterable[str] = ()) -> str:
 @functools.cache
 def _code_sha256(targets: tuple[str, ...], without: tuple[str, ...]) -> str:
     ingredients = [__file__, Path(__file__).read_text(), targets, without]
-    found = kept.read("code", ingredients)
-    if found and all(_sources(name) == digest for name, digest in found["sources"].items()):
+    found = read_kept("code", ingredients)
+    if found and all(_sources(name) == kept for name, kept in found["sources"].items()):
         return str(found["sha256"])
     names = [target.partition(":")[0] for target in targets]
     for name in names:
@@ -84,7 +84,7 @@ def _code_sha256(targets: tuple[str, ...], without: tuple[str, ...]) -> str:
             names.append(name.rpartition(".")[0])
     sha256 = _hash_of({name: module for name, module in modules.items() if module}, scopes)
     sources = {name: _sources(name) for name in modules}
-    kept.write("code", ingredients, {"sha256": sha256, "sources": sources})
+    keep("code", ingredients, {"sha256": sha256, "sources": sources})
     return sha256
 
 
@@ -100,7 +100,7 @@ def _sources(name: str) -> str | None:
     if path is None:
         return None
     files = [path, *_natives(path)] if path.name == "__init__.py" else [path]
-    return kept.digest(b"\0".join(file.read_bytes() for file in files))
+    return digest(b"\0".join(file.read_bytes() for file in files))
 
 
 def _natives(path: Path) -> list[Path]:
@@ -180,11 +180,11 @@ def check_target(target: Any) -> None:
     path = source_file(module)
     if path is None:
         raise RequestError(f"no module '{module}' for '{target}'")
-    ingredients = [__file__, kept.digest(path.read_bytes())]
-    names = kept.read("names", ingredients)
+    ingredients = [__file__, digest(path.read_bytes())]
+    names = read_kept("names", ingredients)
     if names is None:
         names = sorted(set(_defined(parsed(path))))
-        kept.write("names", ingredients, names)
+        keep("names", ingredients, names)
     if not {name, "*", "__getattr__"}.intersection(names):
         classes = ", ".join(names) or "nothing"
         raise RequestError(f"no '{name}' in {path}, which defines {classes}")

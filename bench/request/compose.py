@@ -1,26 +1,34 @@
-"""From overrides such as 'method=vcc' to a composed request, with errors a person can act on."""
+"""From overrides such as 'method=vcc' to a composed request, with errors a person can act on; and
+from a cell back to its command."""
 
 from __future__ import annotations
 
 import functools
 import importlib.metadata
+import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 from warnings import catch_warnings, filterwarnings
 
 from bench.errors import RequestError, unknown
+from bench.files import digest, keep, read_kept
 from bench.models import auto
-from bench.request import kept, parameters, plugins, schema
+from bench.request import parameters, plugins, schema, weights
+from bench.request.cell import Cell, task_of
 from bench.request.overrides import (
+    BUDGET,
     NO_CONFIG,
     ONE_PATH,
     PATHS,
+    as_parameters,
     check_overrides,
     hydra_overrides,
     parse,
+    quoted,
 )
 from methods.parts.parameters import described
 
@@ -29,8 +37,6 @@ RESOLVED = ("by_task", "default_task", "adapted_with", "longest")
 NUMBERS = ("length", "n", "batch", "threads", "seed", "new_tokens", "turns", "deadline_s")
 BY_TASK = ("n_by_task", "method_by_task", "task_by_answers")
 """Keys of a request that do not outlast its resolution."""
-FROM_REQUEST = {"include_path": ("data", "dir"), "tokenizer": ("model", "path")}
-"""Parameters of a task → the part of the request that they are where it gives none."""
 
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
@@ -40,11 +46,11 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
     plain = _plain_values(overrides)
     words = [override for override in overrides if override.partition("=")[0] not in plain]
     ingredients = _ingredients(words)
-    request = kept.read("request", ingredients) if ingredients else None
+    request = read_kept("request", ingredients) if ingredients else None
     if request is None:
         request = _composed(words)
         if ingredients:
-            kept.write("request", ingredients, request)
+            keep("request", ingredients, request)
     return resolve({**request, **plain}, overrides)
 
 
@@ -95,7 +101,7 @@ def _ingredients(overrides: Sequence[str]) -> list[str]:
 def _content_digest(stamps: tuple[tuple[Path, int, int], ...]) -> str:
     """Digest of files, which count as unchanged while their times and sizes are the same."""
     content = (part for file, *_ in stamps for part in (str(file).encode(), file.read_bytes()))
-    return kept.digest(b"\0".join(content))
+    return digest(b"\0".join(content))
 
 
 def _is_looked_into(key: str, value: str) -> bool:
@@ -210,7 +216,7 @@ def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
     method |= {key: value for key, value in given.items() if f"method.{key}" not in keys}
     method = parameters.resolved(method)
     own = dict(request["task"])
-    for name, (part, key) in FROM_REQUEST.items():
+    for name, (part, key) in schema.FROM_REQUEST.items():
         if name in own and own[name] is None:
             own[name] = request[part].get(key)
     return {
@@ -257,3 +263,112 @@ def _model_for(model: Mapping[str, Any], task: str) -> Mapping[str, Any]:
     if not name or any(model.get(key) != value for key, value in written.items()):
         return model
     return {"revision": None, "adapted": {}, "config": None, **plugins.conf("model", name)}
+
+
+# Back again: the command of a cell, the shortest `bench run …` that composes to it, on any machine.
+
+DATA, MODEL = "DATA", "MODEL"
+"""Names that replace the paths of data and of a checkpoint in a command."""
+SAME_NAME = ("length", "n", "batch", "dtype", "seed", "new_tokens", "question", "turns", "fill",
+             "probe", "skip_unanswerable")  # fmt: skip
+"""Names of a request under which a cell keeps its values, too."""
+PLAIN = re.compile(r"[A-Za-z][\w.-]*")
+"""Text that Hydra reads unquoted."""
+
+
+def command_of(cell: Cell, deadline_s: float | None = None) -> str:
+    """The shortest command that composes to the cell: it gives each value that differs from those
+    that its method, task, model and recipe imply, and the threads, whose default depends on the
+    machine. `deadline_s` is of the run, not of the cell; it is given unless it is the default.
+
+    Raises RequestError for a method, task, model or recipe that no longer exists."""
+    words = [f"method={cell.method['name']}", f"task={cell.task['name']}"]
+    if cell.recipe:
+        words.append(f"recipe={cell.recipe['name']}")
+    base = compose(words)
+    if model := _model_words(cell, base["model"]):
+        words += model
+        base = compose(words)
+    if cell.device["name"] != base["device"]["name"]:
+        words.append(f"device={cell.device['name']}")
+    # Both change what other words imply.
+    changed = []
+    if cell.protocol != weights.protocol_of(base):
+        changed.append(f"protocol={cell.protocol}")
+    if cell.measure != base["measure"]:
+        changed.append(f"measure={cell.measure}")
+    if changed:
+        words += changed
+        base = compose(words)
+    words += _data_words(cell)
+    implied = {**base, "new_tokens": parameters.decoded_tokens(base)}
+    words += [f"{name}={_text(value)}" for name in SAME_NAME
+              if (value := getattr(cell, name)) != implied[name]]  # fmt: skip
+    words.append(f"threads={cell.threads}")
+    words += _differing_words("method", cell.method, base["method"])
+    words += _differing_words("task", cell.task, base["task"])
+    config = weights.sized(base["model"], base["task"]).get("config")
+    words += _differing_words("model.config", cell.model.get("config"), config)
+    words += _differing_words("recipe", cell.recipe, base["recipe"])
+    if deadline_s not in (None, base["deadline_s"]):
+        words.append(f"deadline_s={deadline_s:g}")
+    if len(model) > 1:  # a checkpoint, which is composed by its path
+        path = cell.model.get("original_path", cell.model["path"])
+        first = words.index(model[0])
+        words[first : first + len(model)] = [f"model={MODEL if Path(path).is_absolute() else path}"]
+    return shlex.join(["bench", "run", *words])
+
+
+def _model_words(cell: Cell, implied: Mapping[str, Any]) -> list[str]:
+    name, path = cell.model["name"], cell.model.get("original_path", cell.model["path"])
+    if (name, path) == (implied["name"], implied["path"]):
+        return []
+    if name in plugins.available("model"):
+        return [f"model={name}"]
+    return ["model=checkpoint", quoted("model.path", path), quoted("model.name", name)]
+
+
+def _data_words(cell: Cell) -> Iterator[str]:
+    source, split = cell.data["source"], cell.data["split"]
+    if source != "embedded":
+        yield f"data={source}"
+    if source == "local":
+        yield f"data.dir={DATA}"
+    if split != (getattr(task_of(cell.task), "default_split", "") or split):
+        yield f"data.split={split}"
+
+
+def _differing_words(
+    part: str, values: Mapping[str, Any] | None, implied: Mapping[str, Any] | None
+) -> Iterator[str]:
+    """A word for each value of a part of the request that isn't the implied one."""
+    for name, value in (values or {}).items():
+        is_implied = (implied or {}).get(name, ...) == value
+        if is_implied or name in (*plugins.NOT_PARAMETERS, *schema.FROM_REQUEST):
+            continue
+        key = f"{part}.{name}"
+        if plugins.is_part(value):
+            yield f"{key}={_method_within(value)}"
+        elif isinstance(value, str) and not PLAIN.fullmatch(value):
+            yield quoted(key, value)
+        else:
+            word = f"{key}={_text(value)}"
+            short = word.removeprefix("method.")
+            is_budget = short.startswith(f"{BUDGET}=") and as_parameters([short]) == [word]
+            yield short if is_budget else word
+
+
+def _method_within(conf: Mapping[str, Any]) -> str:
+    """`method.prefill=` of a method within a method: its name, with its parameters where some
+    differ from its defaults."""
+    defaults = parameters.resolved({parameters.PART: conf["name"]})[parameters.PART]
+    differing = {name: value for name, value in conf.items() if defaults.get(name, ...) != value}
+    if not differing:
+        return str(conf["name"])
+    given = {"name": conf["name"], **differing}
+    return f"{{{','.join(f'{name}:{_text(value)}' for name, value in given.items())}}}"
+
+
+def _text(value: Any) -> str:
+    """A value as Hydra's grammar reads it."""
+    return value if isinstance(value, str) else json.dumps(value)

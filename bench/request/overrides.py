@@ -1,19 +1,18 @@
 """Overrides such as 'method=vcc', read and checked before Hydra composes because Hydra's messages
-contain no nearest name; short names of parameters, and the names that other harnesses use.
-"""
+contain no nearest name."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import os
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, unknown
-from bench.request import kv_budget, plugins, protocol, schema
-from bench.request.schema import NAMES
+from bench.request import plugins, schema, weights
 
 GROUPS = ("method", "task", "model", "device", "data", "launcher", "recipe", "experiment",
           "scale")  # fmt: skip
@@ -30,27 +29,27 @@ NO_CONFIG = (
 
 
 def parse(overrides: Sequence[str]) -> list[Any]:
-    """Hydra's own reading of overrides. Raises RequestError."""
-    return [_parsed(override) for override in overrides]
-
-
-def _parsed(override: str) -> Any:
-    """A value that Hydra's grammar can't read, such as ~/ä, and a path that is one or exists, such
-    as /a,b, are taken as they are written."""
+    """Hydra's own reading of overrides. A value that its grammar can't read, such as ~/ä, and a
+    path that is one or exists, such as /a,b, are taken as they are written. Raises RequestError."""
     from hydra.errors import HydraException
 
-    key, given, value = override.partition("=")
-    is_path = key in PATHS and value != "" and os.path.exists(os.path.expanduser(value))
-    is_path |= key in ONE_PATH and "," in value and value[0] not in "'\""
-    texts = [override, quoted(key, value)] if given else [override]
-    for text in reversed(texts) if is_path else texts:
-        with contextlib.suppress(HydraException):
-            return _read(text)
-    raise RequestError(f"can't read '{override}': a request is made of NAME=VALUE")
+    parsed = []
+    for override in overrides:
+        key, given, value = override.partition("=")
+        is_path = key in PATHS and value != "" and os.path.exists(os.path.expanduser(value))
+        is_path |= key in ONE_PATH and "," in value and value[0] not in "'\""
+        texts = [override, quoted(key, value)] if given else [override]
+        for text in reversed(texts) if is_path else texts:
+            with contextlib.suppress(HydraException):
+                parsed.append(_parsed(text))
+                break
+        else:
+            raise RequestError(f"can't read '{override}': a request is made of NAME=VALUE")
+    return parsed
 
 
 @functools.cache
-def _read(override: str) -> Any:
+def _parsed(override: str) -> Any:
     """Raises HydraException."""
     from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -68,7 +67,7 @@ def check_overrides(overrides: Sequence[str], methods: Sequence[str] | None = No
     """The overrides, with a checkpoint given as `model=` in the form that Hydra takes. `methods`
     are those of a request whose overrides name none: by default those of conf/config.yaml. Raises
     RequestError with the nearest name for a choice or a key that doesn't exist."""
-    parsed = parse(as_parameters([kv_budget.as_parameter(override) for override in overrides]))
+    parsed = parse(as_parameters(overrides))
     result: list[str] = []
     if methods is None:
         # The methods of an experiment are known once it is composed.
@@ -101,8 +100,11 @@ def check_overrides(overrides: Sequence[str], methods: Sequence[str] | None = No
     _check_scale(parsed)
     if "data.dir" in keys and "data" not in keys:
         result.append("data=local")
-    elif "data" not in keys and _all_members(parsed):
-        result.append("data=hub")
+    elif "data" not in keys:
+        tasks = [o.input_line.split(",") for o in parsed if o.key_or_group == "task"]
+        # Tasks of another package have no embedded rows.
+        if tasks and all(":" in name for names in tasks for name in names):
+            result.append("data=hub")
     if not {"task", "recipe", "experiment"} & set(keys):
         result += _task_overrides(result, keys)
     return result
@@ -115,32 +117,25 @@ def _task_overrides(overrides: Sequence[str], keys: Sequence[str]) -> list[str]:
         return []
     given = {"path": chosen["model.path"]} if "model.path" in chosen else {}
     model = {**plugins.conf("model", chosen["model"]), **given}
-    words = protocol.task_for(model, plugins.conf("", "config")["task_by_answers"])
+    words = weights.task_for(model, plugins.conf("", "config")["task_by_answers"])
     return [word for word in words if word.partition("=")[0] not in keys]
 
 
-def _all_members(parsed: Sequence[Any]) -> bool:
-    """Whether every task of a request is one of another package, which has no embedded rows."""
-    given = [o for o in parsed if o.key_or_group == "task"]
-    return bool(given) and all(":" in name for o in given for name in o.input_line.split(","))
-
-
 def hydra_overrides(overrides: Sequence[str]) -> list[str]:
-    """Overrides as Hydra takes them."""
-    return [word for override in overrides for word in _hydra_words(override)]
-
-
-def _hydra_words(override: str) -> list[str]:
-    """An override as Hydra takes it: `task=NAME:MEMBER` is the YAML of NAME and what it leaves
+    """Overrides as Hydra takes them: `task=NAME:MEMBER` is the YAML of NAME and what it leaves
     open, and a key that a YAML needn't have is added."""
-    key, _, value = override.partition("=")
-    if f"{key}.".startswith(OPEN):
-        return [f"++{override}"]
-    stem, _, member = value.strip("'\"").partition(":")
-    if key != "task" or not member:
-        return [override]
-    name = quoted("task.name", f"{stem}:{member}")
-    return [f"task={stem}", name, quoted("task.member", member)]
+    words = []
+    for override in overrides:
+        key, _, value = override.partition("=")
+        stem, _, member = value.strip("'\"").partition(":")
+        if f"{key}.".startswith(OPEN):
+            words.append(f"++{override}")
+        elif key == "task" and member:
+            name = quoted("task.name", f"{stem}:{member}")
+            words += [f"task={stem}", name, quoted("task.member", member)]
+        else:
+            words.append(override)
+    return words
 
 
 def _check_scale(parsed: Sequence[Any]) -> None:
@@ -158,10 +153,8 @@ def _check_scale(parsed: Sequence[Any]) -> None:
 def _check_experiment(name: str) -> None:
     """What an experiment chooses must exist: Hydra's own message wouldn't name the file."""
     content = plugins.conf("experiment", name)
-    if (value := content.get(kv_budget.NAME)) is not None:
-        raise RequestError(
-            f"experiment={name}: budget={value} is not accepted: {kv_budget.ACCEPTED}"
-        )
+    if (value := content.get(BUDGET)) is not None:
+        raise RequestError(f"experiment={name}: budget={value} is not accepted: {BUDGET_ACCEPTED}")
     for entry in content.get("defaults", []):
         for key, choice in entry.items() if isinstance(entry, dict) else ():
             group = key.removeprefix("override ").lstrip("/")
@@ -194,8 +187,8 @@ def _check_keys(keys: Sequence[str], methods: Sequence[str]) -> None:
     fields = list(schema.Config.__dataclass_fields__)
     for key in keys:
         head = key.lstrip("+").partition(".")[0]
-        if head in OTHER_NAMES:
-            raise not_a_word(head)
+        if head in schema.OTHER_NAMES:
+            raise schema.not_a_word(head)
         if head not in (*fields, *GROUPS, "hydra"):
             raise unknown("name", head, {*schema.NAMES, *GROUPS})
         if head == "recipe" != key and not {"recipe", "experiment"} & set(keys):
@@ -203,7 +196,7 @@ def _check_keys(keys: Sequence[str], methods: Sequence[str]) -> None:
         check_parameter(key, methods)
 
 
-def check_parameter(key: str, methods: Iterable[str]) -> None:
+def check_parameter(key: str, methods: Collection[str]) -> None:
     """Raises RequestError for a key method.NAME when none of the methods has that parameter. In a
     sweep it reaches those that have it: bench.sweep.grid."""
     head, _, name = key.lstrip("+").partition(".")
@@ -212,14 +205,25 @@ def check_parameter(key: str, methods: Iterable[str]) -> None:
         return
     names = {name for each in accepted for name in each} - set(plugins.NOT_PARAMETERS)
     if name.split(".")[0] not in names and not any("defaults" in each for each in accepted):
-        if name == kv_budget.NAME:
-            raise kv_budget.missing(list(methods))
+        if name == BUDGET:
+            having = [each for each, conf in plugins.usable("method").items() if BUDGET in conf]
+            raise RequestError(
+                f"method={','.join(methods)} has no budget: a KV cache of all keys and values; "
+                f"methods with one: {', '.join(sorted(having)) or 'none'}"
+            )
         raise unknown(f"parameter of {', '.join(methods)}", name, names)
 
 
-# Short names of parameters: `press=NAME`, `press.compression_ratio=0.5` and `press.window_size=8`
-# of method=kvpress; `attn=NAME` and `attn.module=PACKAGE` of method=hf.
+# Short names of parameters: `budget=0.25`, the size of a method's KV cache; `press=NAME`,
+# `press.compression_ratio=0.5` and `press.window_size=8` of method=kvpress; `attn=NAME` and
+# `attn.module=PACKAGE` of method=hf.
 
+BUDGET = "budget"
+BUDGET_ACCEPTED = (
+    "the budget of a KV cache is such as 0.25 (of the prompt's tokens), 512 (entries of each KV "
+    "head and layer) or 64MiB (of the whole model); the time of a sweep is time=30m"
+)
+BUDGET_VALUE = re.compile(r"(\d+\.?\d*|\.\d+)(e-?\d+)?([KMG]iB)?")
 PARAMETERS = {
     "press": "press",
     "press.compression_ratio": "compression_ratio",
@@ -232,11 +236,16 @@ OPTIONS = "press."
 
 
 def as_parameters(overrides: Sequence[str]) -> list[str]:
-    """The overrides with the method's parameters under their own names. Raises RequestError."""
+    """The overrides with the method's parameters under their own names. Raises RequestError, also
+    for a `budget=` that is none, such as the time of a sweep."""
     others, options = [], []
     for override in overrides:
         key, equals, value = override.partition("=")
-        if key in PARAMETERS:
+        if key.lstrip("+") == BUDGET:
+            if not all(BUDGET_VALUE.fullmatch(each.strip(" '\"")) for each in value.split(",")):
+                raise RequestError(f"{override} is not accepted: {BUDGET_ACCEPTED}")
+            others.append(f"method.{BUDGET}={value}")
+        elif key in PARAMETERS:
             others.append(f"method.{PARAMETERS[key]}{equals}{value}")
         elif key.startswith(OPTIONS):
             options.append(f"{key.removeprefix(OPTIONS)}={value}")
@@ -245,29 +254,3 @@ def as_parameters(overrides: Sequence[str]) -> list[str]:
         else:
             others.append(override)
     return [*others, *([f"method.options='{', '.join(options)}'"] if options else [])]
-
-
-# What other harnesses, lm-eval before all, call the names of a request.
-
-OTHER_NAMES = {
-    "tasks": "task", "limit": "n", "num_samples": "n", "models": "model", "model_args": "model",
-    "model_name_or_path": "model", "pretrained": "model", "methods": "method",
-    "batch_size": "batch", "max_length": "length", "max_seq_length": "length",
-    "output_path": "results", "output_dir": "results", "num_threads": "threads",
-    "data_dir": "data.dir", "split": "data.split", "torch_dtype": "dtype",
-}  # fmt: skip
-"""Name elsewhere → name here."""
-
-
-def our_name(given: str) -> str | None:
-    """The name of a request that a word such as `--tasks`, `limit` or `--data-dir` stands for."""
-    name = given.lstrip("-").partition("=")[0].replace("-", "_")
-    own = name if name in NAMES else None
-    return OTHER_NAMES.get(name, own)
-
-
-def not_a_word(given: str) -> RequestError:
-    """The error for an argument of a request that isn't NAME=VALUE with a name of ours."""
-    name = our_name(given)
-    accepted = f"write {name}=…" if name else "a request is made of NAME=VALUE"
-    return RequestError(f"can't read '{given}': {accepted}; see bench run --help")

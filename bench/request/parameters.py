@@ -1,19 +1,29 @@
-"""The parameters of a method or a task, checked when a request is composed. The accepted
-values are read from the annotations in the source of its dataclass, since importing a method loads
-torch. The dataclass checks conditions on several fields itself, before anything is measured."""
+"""Checks of the values of a request: the parameters of its method and task, each other value by
+itself, and the memory and time that it needs on this machine. No torch.
+
+The accepted parameters are read from the annotations in the source of a dataclass, since importing
+a method loads torch. The dataclass checks conditions on several fields itself, before anything is
+measured.
+"""
 
 from __future__ import annotations
 
 import ast
 import functools
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType
 from typing import Annotated, Any, Literal
 
 from bench.errors import RequestError, unknown
-from bench.request import code_hash, plugins
+from bench.host import gpu, host
+from bench.models import auto
+from bench.request import code_hash, plugins, schema, weights
+from bench.units import memory, span
 from methods.parts.parameters import TYPES, Range, Text, accepts, described
+from tasks.base import Row
+from tasks.loading.prompts import Prompt
 
 NAMES = {kind.__name__: kind for kind in TYPES if kind is not NoneType}
 LIMITS = {limit.__name__: limit for limit in (Range, Text)}
@@ -24,18 +34,15 @@ def checked(group: str, conf: Mapping[str, Any]) -> dict[str, Any]:
     where that is a number, '3' for 3 where it is text. Raises RequestError for a value that its
     field doesn't accept. Fields of other types than TYPES take anything."""
     hints = field_types(conf["target"])
-    return {
-        name: _checked(f"{group}.{name}", value, hints[name]) if name in hints else value
-        for name, value in conf.items()
-    }
-
-
-def _checked(key: str, value: Any, hint: Any) -> Any:
-    for form in _forms(value):
-        if accepts(hint, form):
-            return form
-    shown = "null" if value is None else str(value)
-    raise RequestError(f"{key}={shown} is not accepted: it takes {described(hint)}")
+    result = dict(conf)
+    for name in [name for name in conf if name in hints]:
+        forms = [form for form in _forms(conf[name]) if accepts(hints[name], form)]
+        if not forms:
+            shown = "null" if conf[name] is None else str(conf[name])
+            accepted = described(hints[name])
+            raise RequestError(f"{group}.{name}={shown} is not accepted: it takes {accepted}")
+        result[name] = forms[0]
+    return result
 
 
 def _forms(value: Any) -> Iterator[Any]:
@@ -155,3 +162,181 @@ def resolved(method: Mapping[str, Any]) -> dict[str, Any]:
             "method that reads prompts, such as vertical_slash"
         )
     return {**others, PART: checked("method", {**written, **given})}
+
+
+# When and how often a text is asked: `question=after` reads the question after the KV cache of the
+# text is made, `turns=3` asks three questions on the same cache, one after the other.
+
+AFTER = "after"
+NOT_DECODERS = {*auto.FAMILIES.values(), *auto.OWN_HEADS.values(), *auto.HUB_HEADS.values()} - {
+    auto.DECODER
+}
+
+
+def question_words(request: Mapping[str, Any]) -> str:
+    """What a request asks for beyond one question in the prompt, in its own words; "": nothing."""
+    turns = request.get("turns") or 1
+    words = [f"question={request['question']}"] if request.get("question") else []
+    return " ".join([*words, *([f"turns={turns}"] if turns != 1 else [])])
+
+
+def _check_questions(request: Mapping[str, Any]) -> None:
+    """Raises RequestError for values that aren't accepted."""
+    if request.get("question") not in (None, AFTER):
+        raise unknown("question", request["question"], [AFTER, "null"])
+    turns = request.get("turns", 1)
+    if turns is None or turns < 1:
+        raise RequestError(f"turns={turns} is not accepted: it must be 1 or more")
+    if question_words(request) and request["batch"] != 1:
+        raise RequestError(
+            f"{question_words(request)} reads one row at a time, as questions differ in length: "
+            f"batch=1, given: batch={request['batch']}"
+        )
+
+
+def check_model(request: Mapping[str, Any], model: Mapping[str, Any]) -> None:
+    """Raises RequestError for a model that is no decoder."""
+    if question_words(request) and model["family"] in NOT_DECODERS:
+        raise RequestError(no_decoder(question_words(request), model["name"]))
+
+
+def no_decoder(words: str, model: str) -> str:
+    return (
+        f"{words}: model {model} reads text and question together in its encoder; it takes a "
+        "decoder, such as model=embedded-llama"
+    )
+
+
+def check_rows(rows: Sequence[Row], request: Mapping[str, Any]) -> None:
+    """Raises RequestError for rows that can't be asked so: where a prompt's question doesn't stand
+    apart at its end, or a text has too few further ones."""
+    turns = request.get("turns") or 1
+    for row in rows if question_words(request) else ():
+        if not isinstance(row, Prompt) or not row.query:
+            raise RequestError(
+                f"{question_words(request)}: task {request['task']['name']} has no question of its "
+                f"own at the end of its prompts (row {row.id})"
+            )
+        if len(row.further) < turns - 1:
+            raise RequestError(
+                f"turns={turns}: row {row.id} of task {request['task']['name']} has "
+                f"{len(row.further) + 1} questions on its text"
+            )
+
+
+# Each value of a resolved request by itself.
+
+
+def check_values(request: Mapping[str, Any]) -> None:
+    """Checks each value of a resolved request by itself. Raises RequestError."""
+    for name in ("length", "batch", "n", "threads", "deadline_s"):
+        value = request[name]
+        if value is not None and value < 1:
+            raise RequestError(f"{name}={value} is not accepted: it must be 1 or more")
+    if request["seed"] < 0:
+        raise RequestError(f"seed={request['seed']} is not accepted: it must be 0 or more")
+    for name, accepted in (("dtype", schema.DTYPES), ("measure", schema.MEASURES),
+                           ("probe", (None, *schema.PROBES))):  # fmt: skip
+        if request[name] not in accepted:
+            raise unknown(name, request[name], filter(None, accepted))
+    _check_new_tokens(request)
+    _check_questions(request)
+    if request.get("recipe"):
+        weights.check_recipe(request["recipe"])
+    if request["data"]["source"] not in schema.SOURCES:
+        raise unknown("data source", request["data"]["source"], schema.SOURCES)
+    if request["data"]["source"] == "local" and not request["data"].get("dir"):
+        raise RequestError("data=local needs the folder: data.dir=FOLDER (DATA_DIR=FOLDER)")
+    if request["data"]["source"] != "local" and request["data"].get("dir"):
+        source = request["data"]["source"]
+        raise RequestError(f"data.dir={request['data']['dir']} is for data=local; given: {source}")
+    check_size(request)
+
+
+def decoded_tokens(request: Mapping[str, Any]) -> int | None:
+    """How many new tokens a request decodes after each prompt; None: decoding isn't measured."""
+    planned = None if request["probe"] else schema.MEASURES[request["measure"]].new_tokens
+    return request.get("new_tokens") or planned
+
+
+def _check_new_tokens(request: Mapping[str, Any]) -> None:
+    given = request.get("new_tokens")
+    if given is None:
+        return
+    if given < 2:
+        raise RequestError(
+            f"new_tokens={given} is not accepted: 2 or more, as the first one is the prefill's "
+            f"({schema.VERDICT_TOKENS} for a verdict)"
+        )
+    timed = [name for name, plan in schema.MEASURES.items() if plan.speed]
+    if request["probe"] or request["measure"] not in timed:
+        name = "probe" if request["probe"] else "measure"
+        chosen = f"{name}={request[name]}"
+        raise RequestError(
+            f"new_tokens={given}: {chosen} times no decoding; accepted with it: "
+            f"measure={', '.join(timed)}"
+        )
+
+
+def check_device(device: Mapping[str, Any]) -> None:
+    """Raises RequestError when this machine doesn't have the device."""
+    if device["kind"] == "cpu":
+        return
+    found = gpu.name()
+    if not found:
+        raise RequestError(f"device={device['name']}: no CUDA GPU on this machine; accepted: cpu")
+    required = device.get("require")
+    # As a word: a GH200 is no H200.
+    if required and not re.search(rf"\b{re.escape(required)}\b", found, re.IGNORECASE):
+        raise RequestError(
+            f"device={device['name']} requires an {required}; here: {found} "
+            "(device=cuda takes any GPU)"
+        )
+
+
+# Limits of this machine, checked before any row is generated or a model is loaded.
+#
+# The estimates are generous: they refuse what is out of reach by far, and leave what is near the
+# limit to the run itself, whose end becomes a row.
+
+BYTES_PER_TOKEN = 4
+"""Memory of a token of a generated row, for most tasks."""
+TOKENS_PER_S = 1e6
+"""Tokens that one core generates in a second, for most tasks."""
+
+
+def check_threads(threads: int | None) -> None:
+    """Raises RequestError for more threads than this process may use cores."""
+    cores = len(os.sched_getaffinity(0))
+    if threads is not None and threads > cores:
+        raise RequestError(
+            f"threads={threads} is not accepted: this process may use {cores} cores; accepted: "
+            f"1 to {cores}, null for all"
+        )
+
+
+def generating_s(request: Mapping[str, Any]) -> float:
+    """Seconds that the embedded rows of a request take to generate; 0 of another source."""
+    return float(request["length"] * _generated(request) / TOKENS_PER_S)
+
+
+def check_size(request: Mapping[str, Any]) -> None:
+    """Raises RequestError for rows or a batch that can't be held in memory here, and for embedded
+    rows that can't be generated within the request's deadline."""
+    tokens = request["length"] * max(_generated(request), request["batch"])
+    size, free = tokens * BYTES_PER_TOKEN, host.available_memory()
+    seconds, deadline = generating_s(request), request["deadline_s"]
+    if size <= free and seconds <= deadline:
+        return
+    asked = " ".join(
+        f"{name}={request[name]}" for name in ("length", "n", "batch") if request[name] is not None
+    )
+    raise RequestError(
+        f"{asked} would need about {memory(size)} for the tokens alone and {span(seconds)} to "
+        f"generate rows; this machine has {memory(free)} free, and deadline_s is {deadline}"
+    )
+
+
+def _generated(request: Mapping[str, Any]) -> int:
+    """Rows that are generated."""
+    return int(request["n"] or 0) if request["data"]["source"] == "embedded" else 0

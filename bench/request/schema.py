@@ -1,5 +1,5 @@
-"""The schema of a request, which Hydra checks types and keys against, and the values that its names
-accept."""
+"""The schema of a request, which Hydra checks types and keys against: its names, the names that
+other harnesses use, and the values that are accepted."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench.errors import RequestError
 from bench.status import WeightsProtocol
 
 MISSING: Any = "???"
@@ -18,6 +19,8 @@ VERDICT_TOKENS = 32
 """Fewer new tokens give no verdict on the time of each."""
 BASELINE = "vanilla"
 """The method that every other is compared with."""
+FROM_REQUEST = {"include_path": ("data", "dir"), "tokenizer": ("model", "path")}
+"""Parameters of a task → the part of the request that they are where it gives none."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +180,28 @@ class Config:
 
 NAMES = frozenset({*Config.__dataclass_fields__, "budget"})
 """Names of a request: those of Config, and the short name of method.budget."""
+OTHER_NAMES = {
+    "tasks": "task", "limit": "n", "num_samples": "n", "models": "model", "model_args": "model",
+    "model_name_or_path": "model", "pretrained": "model", "methods": "method",
+    "batch_size": "batch", "max_length": "length", "max_seq_length": "length",
+    "output_path": "results", "output_dir": "results", "num_threads": "threads",
+    "data_dir": "data.dir", "split": "data.split", "torch_dtype": "dtype",
+}  # fmt: skip
+"""What other harnesses, lm-eval before all, call a name of a request → the name."""
+
+
+def our_name(given: str) -> str | None:
+    """The name of a request that a word such as `--tasks`, `limit` or `--data-dir` stands for."""
+    name = given.lstrip("-").partition("=")[0].replace("-", "_")
+    own = name if name in NAMES else None
+    return OTHER_NAMES.get(name, own)
+
+
+def not_a_word(given: str) -> RequestError:
+    """The error for an argument of a request that isn't NAME=VALUE with a name of ours."""
+    name = our_name(given)
+    accepted = f"write {name}=…" if name else "a request is made of NAME=VALUE"
+    return RequestError(f"can't read '{given}': {accepted}; see bench run --help")
 
 
 def uses_adapted(protocol: str | None, recipe: Mapping[str, Any] | None) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from bench.errors import RequestError, errors_of
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
-from bench.request.training_record import training_of
+from bench.request.weights import training_of
 from bench.rows import chance_level, quality_verdicts
 from bench.rows.columns import Row
 from bench.rows.comparison import ENGINE_OF, TIMED, TO_VANILLA, Comparison, Name

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, errors_of
-from bench.request import questions
-from bench.request.cell import Cell, data_of, task_of
+from bench.request.cell import Cell, asked, asking, data_of, task_of
 from bench.rows import derived_columns
 from bench.rows.columns import Row
 from bench.rows.predictions import Predictions
@@ -117,12 +116,12 @@ def _loaded(
     source = json.loads(data)
     try:
         rows = data_of({"data": source, "skip_unanswerable": skip})
-        loaded = questions.asking(_task(task), turns).load(rows, n, length, seed)
+        loaded = asking(_task(task), turns).load(rows, n, length, seed)
     except DataError as error:
         raise ScoreError(str(error)) from error
     if loaded.sha256 != source["sha256"]:
         raise ScoreError(f"the {source['source']} rows of the task are not those it was run on")
-    return list(questions.asked(loaded.rows, turns))
+    return list(asked(loaded.rows, turns))
 
 
 def _folder(row: Mapping[str, Any], results: Path, ids: list[str], arm: str) -> Path:

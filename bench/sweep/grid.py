@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any
 
 from bench.errors import RequestError
-from bench.request import compose, kv_budget, plugins, schema
-from bench.request.overrides import check_overrides, check_parameter, parse
+from bench.request import compose, plugins, schema
+from bench.request.overrides import as_parameters, check_overrides, check_parameter, parse
 from bench.sweep import launchers
 
 NODES = {"method", "task", "model", "device", "data"}
@@ -182,7 +182,7 @@ def _experiment_sweeps(hydra: Mapping[str, Any], keys: Collection[str]) -> dict[
         for key, value in (hydra["sweeper"]["params"] or {}).items()
     ]
     try:
-        overrides = [kv_budget.as_parameter(override) for override in overrides]
+        overrides = as_parameters(overrides)
         methods = [] if "method" in keys else [str(choices["method"])]
         fixed, swept, _ = _split(check_overrides(overrides, methods))
     except RequestError as error:

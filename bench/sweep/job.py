@@ -16,12 +16,14 @@ from bench.host.job import JobPreempted, Origin
 from bench.rows.engine import engine_only, longest_input
 from bench.rows.shards import StoreError
 from bench.status import Status
-from bench.sweep import budget
-from bench.sweep.events import EventStream, key_figures
-from bench.sweep.planned import PlanState
-from bench.sweep.state import CellOutcome, Note, Record
+from bench.sweep.log import CellOutcome, EventStream, Note, Record, has_ended, key_figures
+from bench.sweep.plan import PlanState
+from bench.units import span
 
 UNTIL_KILLED_S = 600.0
+
+LIMITS = (Status.OOM_HOST, Status.OOM_DEVICE, Status.TIMEOUT)
+"""Statuses of a cell that ran out of memory or time, as it would at a greater length."""
 
 Listener = Callable[[int, Note], None]
 """Called with the number of a cell and its new note."""
@@ -42,7 +44,7 @@ class CellJob:
         where = origin.columns()
         process = {"since": time.time(), "pid": os.getpid()}
         process |= {name: where[name] for name in ("slurm_job_id", "node") if where[name]}
-        if reason := budget.reason_to_skip(record, content, index):
+        if reason := reason_to_skip(record, content, index):
             skipped = CellOutcome(0, PlanState.OVER_BUDGET, reason)
             return end(record, index, skipped, process, self.listener)
         overrides = content["cells"][index]["overrides"]
@@ -70,6 +72,44 @@ class CellJob:
         from submitit.helpers import DelayedSubmission
 
         return DelayedSubmission(self, index, request)
+
+
+def reason_to_skip(record: Record, content: dict[str, Any], index: int) -> str | None:
+    """Why a cell isn't started when its turn comes: a shorter one of the same overrides ran out of
+    memory or time, or it would end too late by its estimate, corrected by the times of cells that
+    have ended, those of its method first. The first cell always starts: a budget that is too small
+    for any cell is an error in the budget."""
+    if not index or not content["until"]:
+        return None
+    cells = content["cells"]
+    overrides, length = _split_length(cells[index]["overrides"])
+    slowdowns: list[tuple[bool, int, float]] = []
+    for i, cell in enumerate(cells[:index]):
+        note = record.read_note(i)
+        others, shorter = _split_length(cell["overrides"])
+        if not has_ended(note):
+            continue
+        if note["status"] in LIMITS and others == overrides and shorter < length:
+            return f"at length={shorter} it ended as {note['status']}"
+        if note["status"] == Status.OK and cell["seconds"] > 0:
+            same_method = _method(others) == _method(overrides)
+            slowdowns.append((same_method, shorter, note["seconds"] / cell["seconds"]))
+    needed = cells[index]["seconds"] * (max(slowdowns)[2] if slowdowns else 1.0)
+    left = content["until"] - time.time()
+    if needed > left:
+        return f"it would take about {span(needed)}, and {span(max(0.0, left))} are left"
+    return None
+
+
+def _split_length(overrides: Sequence[str]) -> tuple[tuple[str, ...], int]:
+    """A cell's overrides without the length, and the length; 0 where it isn't one of them."""
+    rest = tuple(override for override in overrides if not override.startswith("length="))
+    lengths = (override.removeprefix("length=") for override in overrides if override not in rest)
+    return rest, int(next(lengths, 0))
+
+
+def _method(overrides: Sequence[str]) -> list[str]:
+    return [override for override in overrides if override.startswith("method")]
 
 
 def end(

@@ -1,33 +1,123 @@
-"""A sweep before it runs: its cells, what each will cost, and which are done already. No torch."""
+"""A sweep before it runs: its cells, what each will cost, which are done already, and in which
+order they run. No torch."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError
 from bench.execution import stages
 from bench.execution.runner import FINISHED
-from bench.request import protocol, values
+from bench.request import parameters, weights
 from bench.request.cell import Cell, load_rows, task_of
-from bench.request.values import check_device, check_values
+from bench.request.parameters import check_device, check_values
+from bench.request.schema import MEASURES
 from bench.status import Status
-from bench.sweep import budget, events, launchers
+from bench.sweep import launchers
 from bench.sweep.estimate import Estimates
 from bench.sweep.grid import Point, SweepGrid
-from bench.sweep.planned import Plan, Planned, PlanState
 
 COLUMNS = ["cell_key", "cell", "status", "status_detail", "row_id", "wall_total_ns",
            "train_wall_ns", "rss_base_bytes", "rss_peak_delta_bytes", "base_rss_peak_delta_bytes",
            "weights_bytes", "gpu_alloc_delta_bytes", "base_gpu_alloc_delta_bytes"]  # fmt: skip
 
+TIME_UNITS = {"h": 3600, "m": 60, "s": 1}
+
 Row = Mapping[str, Any]
+
+
+class PlanState(StrEnum):
+    """State of a cell in a plan."""
+
+    DONE = "done"
+    TO_DO = "to do"
+    UNSUPPORTED = "unsupported"
+    REFUSED = "refused"
+    OVER_BUDGET = "over budget"
+
+
+@dataclass(frozen=True)
+class Planned:
+    """One cell of a sweep. `overrides` tell it from the others, `reason` says why it is refused,
+    unsupported or failed; `seconds` and `bytes` are estimates, `row_id` the row it has already."""
+
+    overrides: tuple[str, ...]
+    request: Mapping[str, Any]
+    cell: Cell | None
+    state: PlanState
+    reason: str = ""
+    seconds: float = 0.0
+    bytes: int = 0
+    row_id: str | None = None
+
+    @property
+    def title(self) -> str:
+        return " ".join(self.overrides) or "the cell"
+
+    @property
+    def runs(self) -> bool:
+        """Whether a sweep starts it."""
+        return self.state == PlanState.TO_DO
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`fixed` are the overrides that all cells share; `cells` stand in the order in which they run.
+    `engine` is the choice of `hydra/launcher`, `launcher` its settings; `time` is
+    what the request gives the sweep, `events` the file that gets the events."""
+
+    fixed: tuple[str, ...]
+    cells: tuple[Planned, ...]
+    engine: str
+    launcher_name: str
+    launcher: Mapping[str, Any]
+    results: Path
+    time: str | None
+    time_s: float | None
+    warning: str | None = None
+    events: Path | None = None
+
+    @property
+    def open(self) -> list[Planned]:
+        """The cells that a sweep starts. In one process, cells that the estimates leave out are
+        considered again when their turn comes: there may be time for them."""
+        considered = PlanState.OVER_BUDGET if self.engine == launchers.BASIC else None
+        return [planned for planned in self.cells if planned.runs or planned.state == considered]
+
+    def of(self, state: PlanState) -> list[Planned]:
+        return [planned for planned in self.cells if planned.state == state]
+
+    @property
+    def n_parallel(self) -> int:
+        """How many cells run at the same time."""
+        if self.engine == launchers.JOBLIB:
+            n = int(self.launcher["n_jobs"])
+            return n if n > 0 else len(os.sched_getaffinity(0))
+        if self.engine == launchers.SLURM:
+            return min(int(self.launcher["array_parallelism"]), len(self.open))
+        return 1
+
+    @property
+    def workers(self) -> str | None:
+        """The workers of this machine that run cells at the same time; None for one at a time."""
+        several = self.engine == launchers.JOBLIB and self.n_parallel != 1
+        return f"n_jobs={self.launcher['n_jobs']}" if several else None
+
+    @property
+    def seconds(self) -> float:
+        """The estimate of the whole sweep."""
+        return sum(planned.seconds for planned in self.open if planned.runs) / max(
+            1, self.n_parallel
+        )
 
 
 def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
@@ -37,7 +127,7 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
     base, launcher = grid.base, grid.hydra["launcher"]
     launcher_name = grid.hydra["runtime"]["choices"].get("launcher", "local")
     engine = launchers.engine_of(launcher_name)
-    shard, budget_s = _parsed_shard(base["shard"]), budget.seconds(base["time"])
+    shard, time_s = _parsed_shard(base["shard"]), _parsed_time(base["time"])
     if base["n_jobs"] == 0 or base["n_jobs"] < -1:
         raise RequestError(f"n_jobs={base['n_jobs']} is not accepted: 1 or more, or -1 for all")
     if base["n_jobs"] != 1 and engine != launchers.JOBLIB:
@@ -54,14 +144,24 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
             check_device(json.loads(text))
     if engine != launchers.SLURM and not elsewhere:
         for threads in {point.request["threads"] for point in points}:
-            values.check_threads(threads)
-    cells = budget.ordered(cells, budget_s)
+            parameters.check_threads(threads)
+    cells = _ordered(cells, time_s)
     n_timed = sum(1 for p in cells if p.runs and p.cell and (p.cell.plan.speed or p.cell.probe))
     warning = launchers.check_timed(engine, launcher, n_timed)
     return Plan(
-        tuple(events.without(grid.fixed)), tuple(cells), engine, launcher_name, launcher,
-        results, base["time"], budget_s, warning, events.path_of(base),
+        tuple(without_events(grid.fixed)), tuple(cells), engine, launcher_name, launcher,
+        results, base["time"], time_s, warning, events_path(base),
     )  # fmt: skip
+
+
+def events_path(request: Mapping[str, Any]) -> Path | None:
+    """The file of a request's `events`, as every process of a sweep finds it."""
+    return Path(request["events"]).expanduser().resolve() if request["events"] else None
+
+
+def without_events(overrides: Sequence[str]) -> list[str]:
+    """A request's words but for its events, which change nothing that is measured."""
+    return [override for override in overrides if not override.startswith("events=")]
 
 
 def measured(results: Path) -> list[tuple[Cell, Row]]:
@@ -154,7 +254,7 @@ class _Planner:
         total = 0.0
         for arm in stages.cells_to_train(cell):
             path = str(arm.model["path"])
-            if path not in self.trainings and protocol.card(Path(path)) is None:
+            if path not in self.trainings and weights.card(Path(path)) is None:
                 self.trainings.add(path)
                 total += self.estimates.training(arm)
         return total
@@ -186,3 +286,45 @@ def _parsed_shard(text: str | None) -> tuple[int, int] | None:
     if not match or not 1 <= int(match[1]) <= int(match[2]):
         raise RequestError(f"shard={text} is not accepted: it is such as 2/8, from 1/8 to 8/8")
     return int(match[1]), int(match[2])
+
+
+def _parsed_time(text: str | None) -> float | None:
+    """Seconds of `time=`, such as 30m, 2h, 1h30m or 90s. Raises RequestError."""
+    if text is None:
+        return None
+    parts = re.findall(r"(\d+(?:\.\d+)?)([hms])", str(text))
+    if not parts or "".join(number + unit for number, unit in parts) != str(text):
+        raise RequestError(f"time={text} is not accepted: it is such as 30m, 2h, 1h30m or 90s")
+    total = sum(float(number) * TIME_UNITS[unit] for number, unit in parts)
+    if total <= 0:
+        raise RequestError(f"time={text} is not accepted: it must be more than 0")
+    return total
+
+
+def _ordered(cells: list[Planned], time_s: float | None) -> list[Planned]:
+    """The cells as given; with a limit of time, the coarse cells of all methods before the fine
+    ones of any: first few rows and pairs, then the first seed, then what is quick. The methods of
+    one point stay together, so that what is left out is left out for all of them."""
+    if time_s is None:
+        return cells
+    points: dict[tuple[str, ...], list[Planned]] = {}
+    for planned in cells:
+        point = tuple(o for o in planned.overrides if not o.startswith("method"))
+        points.setdefault(point, []).append(planned)
+
+    def fineness(group: list[Planned]) -> tuple[Any, ...]:
+        request = group[0].request
+        measure = MEASURES.get(request["measure"], MEASURES["quick"])
+        cost = sum(planned.seconds for planned in group) / len(group)
+        return (request["n"] or math.inf, measure.pairs, measure.budget_s, request["seed"], cost,
+                request["length"])  # fmt: skip
+
+    spent, result = 0.0, []
+    for planned in (each for group in sorted(points.values(), key=fineness) for each in group):
+        if planned.runs:
+            if spent and spent + planned.seconds > time_s:
+                planned = replace(planned, state=PlanState.OVER_BUDGET)
+            else:
+                spent += planned.seconds
+        result.append(planned)
+    return result

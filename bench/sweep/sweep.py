@@ -8,6 +8,7 @@ cell costs nothing. Each cell writes its progress to the sweep's record, whereve
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -20,11 +21,10 @@ from bench.execution.runner import check_writable
 from bench.request.cell import Cell
 from bench.rows.store import LIGHT, Store
 from bench.status import Status
-from bench.sweep import job, launchers, orphaned_jobs, slurm
-from bench.sweep.plan import plan
-from bench.sweep.planned import Plan, Planned, PlanState
-from bench.sweep.state import CellOutcome, Note, Record, has_ended
-from bench.units import counted
+from bench.sweep import job, launchers, slurm
+from bench.sweep.log import CellOutcome, Note, Record, has_ended
+from bench.sweep.plan import Plan, Planned, PlanState, plan
+from bench.units import counted, span
 
 MAX_ARRAY = 1000
 """Jobs of one array: one less than Slurm's own default of MaxArraySize."""
@@ -79,7 +79,7 @@ def settled_plan(overrides: Sequence[str]) -> Plan:
     """The plan of a sweep, once jobs of earlier sweeps that were lost have their rows. Raises
     RequestError."""
     first = plan(overrides)
-    if first.engine == launchers.SLURM and first.open and orphaned_jobs.settle(first.results):
+    if first.engine == launchers.SLURM and first.open and slurm.settle(first.results):
         return plan(overrides)
     return first
 
@@ -103,6 +103,54 @@ def exit_code(plan: Plan, outcomes: Sequence[CellOutcome]) -> int:
     refused = 2 if plan.of(PlanState.REFUSED) else 0
     failed_before = any(planned.reason for planned in plan.of(PlanState.DONE))
     return max(refused, int(failed_before), *(outcome.code for outcome in outcomes), 0)
+
+
+def left_out(plan: Plan, outcomes: Sequence[CellOutcome]) -> list[tuple[Planned, str]]:
+    """The cells that the time of a sweep left unmeasured, each with the reason. `outcomes` are
+    those of `plan.open`, or empty when nothing was started."""
+    considered = plan.open if outcomes else []
+    too_long = [
+        (planned, f"it would take about {span(planned.seconds)}")
+        for planned in plan.of(PlanState.OVER_BUDGET)
+        if planned not in considered
+    ]
+    ended = zip(considered, outcomes, strict=True)
+    return too_long + [
+        (p, each.reason) for p, each in ended if each.status == PlanState.OVER_BUDGET
+    ]
+
+
+def store_rows(plan: Plan, cells: Sequence[tuple[Planned, str]], here: bool) -> int:
+    """Stores rows `skipped` for cells that the sweep's time left out, each with its reason, except
+    where the store has a row of the cell. `here`: this machine would have run them. Returns the
+    number of rows. Raises RequestError and StoreError."""
+    from bench.execution import runner
+    from bench.host import host
+    from bench.rows.store import Store
+
+    store, hashed = Store(plan.results), {}
+    rows = []
+    for planned, reason in cells:
+        cell = planned.cell
+        if cell is None:
+            continue
+        data = json.dumps([cell.task, cell.data, cell.n, cell.length, cell.seed])
+        if data not in hashed:
+            hashed[data] = cell.hashed().data
+        cell = replace(cell, data=hashed[data])
+        if store.find(cell.key):
+            continue
+        detail = f"not measured for the budget of {plan.time}: {reason}"
+        row = runner.unmeasured_row(
+            cell,
+            Status.SKIPPED,
+            detail,
+            status_stage="plan",
+            experiment=planned.request["experiment"],
+        )
+        rows.append(host.fingerprint(cell.threads, cell.device["kind"]) | row if here else row)
+    store.append(rows)
+    return len(rows)
 
 
 def _launch(sweep: _Sweep) -> None:
@@ -161,7 +209,7 @@ def _run_jobs(requests: Sequence[dict[str, Any]], sweep: _Sweep) -> None:
             reason = next((line for line in lines if "sbatch:" in line), lines[-1])
             raise RequestError(f"Slurm takes no job: {reason.strip()}") from error
         slurm.wait(record.queue_name)
-    orphaned_jobs.settle_record(record)
+    slurm.settle_record(record)
 
 
 def _run_pool(requests: Sequence[dict[str, Any]], sweep: _Sweep) -> None:

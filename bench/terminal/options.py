@@ -80,7 +80,7 @@ def request_words(metavar: str = "NAME=VALUE", required: bool = False) -> Callab
 
 def check_words(words: Sequence[str]) -> list[str]:
     """The words of a request. Raises RequestError for one that isn't NAME=VALUE."""
-    from bench.request.overrides import not_a_word
+    from bench.request.schema import not_a_word
 
     for word in words:
         if "=" not in word and not word.startswith("~"):

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from bench.sweep.state import Note
+from bench.sweep.log import Note
 from bench.terminal.console import Console
 from bench.terminal.rows_table import STATUS_STYLE
 from bench.units import counted, span

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from bench.sweep.budget import left_out
-from bench.sweep.planned import Plan, PlanState
-from bench.sweep.state import CellOutcome
+from bench.sweep.log import CellOutcome
+from bench.sweep.plan import Plan, PlanState
+from bench.sweep.sweep import left_out
 from bench.units import counted, span
 
 REASON_LETTERS = 160

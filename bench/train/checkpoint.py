@@ -16,8 +16,8 @@ import torch
 
 from bench.errors import RequestError, RunError
 from bench.files import replacing
-from bench.request import protocol
-from bench.request.protocol import checkpoint_sha256
+from bench.request import weights
+from bench.request.weights import checkpoint_sha256
 
 STATE = "training.state"
 WEIGHTS = "model.safetensors"
@@ -79,7 +79,7 @@ def publish(folder: Path, model: Any, tokenizer: Any, card: dict[str, Any]) -> d
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
     card = card | {"weights_sha256": checkpoint_sha256(folder)}
-    with replacing(folder / protocol.CARD) as unfinished:
+    with replacing(folder / weights.CARD) as unfinished:
         unfinished.write_text(json.dumps(card, indent=1))
     (folder / STATE).unlink(missing_ok=True)
     return card

@@ -12,7 +12,7 @@ from accelerate import Accelerator, DistributedDataParallelKwargs
 from bench.errors import RequestError
 from bench.execution import arms, cell_lock, worker
 from bench.execution.supervisor import Progress
-from bench.request import protocol
+from bench.request import weights
 from bench.request.cell import Cell
 from bench.train.trainer import Trainer
 
@@ -39,7 +39,7 @@ def train(cell: Cell, report: Progress) -> dict[str, Any]:
     lock = cell_lock.held(folder / ".lock", report)
     with lock if accelerator.is_main_process else contextlib.nullcontext():
         accelerator.wait_for_everyone()
-        card = protocol.card(folder)
+        card = weights.card(folder)
         if card is None:
             card = Trainer(cell, folder, accelerator, report).run()
         accelerator.wait_for_everyone()

@@ -1,4 +1,4 @@
-"""The training loop.
+"""The training loop, its start, and gradient checkpointing.
 
 Everything in a step is a function of its number: its rows and its random numbers are drawn from
 the seed and the step, so a training that was stopped continues along the same loss curve.
@@ -11,26 +11,29 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint as recomputed
 
 from bench.errors import RequestError, RunError
 from bench.execution import arms
 from bench.execution.supervisor import Progress
 from bench.models.base import Family
-from bench.request import plugins, protocol
+from bench.models.wrappers import Wrapped
+from bench.request import plugins, weights
 from bench.request.cell import Cell, data_of
-from bench.request.protocol import find_checkpoint
+from bench.request.weights import find_checkpoint
 from bench.train import checkpoint
 from bench.train.batches import Batch, BatchLoader, characters
-from bench.train.gradient_checkpointing import CheckpointedMethod
 from bench.units import span
+from methods.base import Layer, SequenceInfo
 
 LOG = "log.jsonl"
 LOSS_SMOOTHING = 0.05
@@ -83,7 +86,7 @@ class Trainer:
 
     def _loader(self, split: str, n: int | None, batch: int) -> BatchLoader:
         source = replace(data_of(vars(self.cell)), split=split)
-        n = protocol.rows_of(self.task, source, n)
+        n = weights.rows_of(self.task, source, n)
         rows = self.task.load(source, n, self.cell.length, self.cell.seed).rows
         target_length = self.recipe["target_length"] or self.task.max_new_tokens
         return BatchLoader(
@@ -268,3 +271,38 @@ def learning_rate(recipe: Mapping[str, Any], step: int, total: int) -> float:
         "rsqrt": math.sqrt(max(1, warmup) / max(1, step)),
     }[recipe["schedule"]]
     return float(top * factor)
+
+
+# Gradient checkpointing in any family (Chen et al., arXiv 1604.06174): each layer that a method
+# walks keeps only its input, and is computed again in the backward pass.
+
+
+@dataclass(frozen=True)
+class CheckpointedMethod(Wrapped):
+    """A method whose layers keep no activations; the layers of an encoder-decoder's decoder keep
+    them."""
+
+    def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        return super().encode([*map(CheckpointedLayer, layers)], hidden, sequence)
+
+    def encode_shorter(
+        self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo
+    ) -> tuple[Tensor, SequenceInfo]:
+        return super().encode_shorter([*map(CheckpointedLayer, layers)], hidden, sequence)
+
+
+PARTS = ("from_normed", "before_norm")
+"""What a method may run of a layer instead of the whole."""
+
+
+class CheckpointedLayer:
+    def __init__(self, layer: Any) -> None:
+        self.layer = layer
+
+    def __call__(self, hidden: Tensor, sequence: SequenceInfo) -> Tensor:
+        output: Tensor = recomputed(self.layer, hidden, sequence, use_reentrant=False)
+        return output
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self.layer, name)
+        return partial(recomputed, attribute, use_reentrant=False) if name in PARTS else attribute

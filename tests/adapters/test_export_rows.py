@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from bench.adapters.targets import TARGETS
+from bench.adapters.export import TARGETS
 from bench.rows.columns import COLUMNS
 from bench.rows.store import Store
 from tests import made

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.cli.completion import SHELLS, Bash
-from bench.cli.main import bench, dispatch
+from bench.cli.main import SHELLS, Bash, bench, dispatch
 from tests.conftest import ROOT
 
 

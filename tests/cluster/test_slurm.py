@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bench.rows.store import Store
-from bench.sweep.state import sweeps
+from bench.sweep.log import sweeps
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.skipif(

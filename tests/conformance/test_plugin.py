@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from bench.cli.scaffold import new_method
+from bench.cli.inspect_commands import new_method
 from bench.conformance import check, families
 from bench.conformance.__main__ import main as check_command
 from bench.conformance.__main__ import requested

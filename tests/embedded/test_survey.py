@@ -2,7 +2,7 @@
 
 import yaml
 
-from bench.request import fitting
+from bench.request import weights
 from tools.embedded import survey
 
 LOW = {"tokens": 1024, "f1": 0.0, "interval": [0.0, 20.6], "rows": 16, "chance": 0.6}
@@ -10,20 +10,20 @@ HIGH = {**LOW, "f1": 100.0, "interval": [79.3, 100.0]}
 
 
 def test_scores_are_added_to_a_card_whose_other_lines_stay(tmp_path):
-    card = tmp_path / fitting.CARD
+    card = tmp_path / weights.MODEL_CARD
     card.write_text("seed: 0  # of the rows\n")
     for task, score in (("one", LOW), ("two", LOW), ("one", HIGH)):
         survey.add(card, task, score)
     text = card.read_text()
     assert text.startswith("seed: 0  # of the rows\n") and text.count(survey.ABOUT) == 1
     assert yaml.safe_load(text) == {"seed": 0, "tasks": {"one": HIGH, "two": LOW}}
-    found = fitting.scores(tmp_path)
-    assert fitting.above(found["one"]) and not fitting.above(found["two"])
+    found = weights.scores(tmp_path)
+    assert weights.above(found["one"]) and not weights.above(found["two"])
 
 
 def test_no_score_is_above_chance_that_is_not_known():
-    assert not fitting.above({**HIGH, "chance": None})
-    assert not fitting.above({**HIGH, "interval": [None, None]})
+    assert not weights.above({**HIGH, "chance": None})
+    assert not weights.above({**HIGH, "interval": [None, None]})
 
 
 def test_a_model_is_tried_on_what_it_answers():

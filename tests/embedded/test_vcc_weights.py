@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import bench
-from bench.request.training_record import training_of
+from bench.request.weights import training_of
 
 SUPERVISED = {"embedded": True, "embedded-vcc-paper": False}
 

@@ -8,9 +8,10 @@ import sys
 
 import pytest
 
+from bench.cli import host_commands as doctor
+from bench.cli.host_commands import State
 from bench.cli.main import dispatch
-from bench.host import doctor, host, linux
-from bench.host.doctor import State
+from bench.host import host, linux
 from methods.parts import widths
 from tests.conftest import ROOT
 

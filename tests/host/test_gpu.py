@@ -9,7 +9,7 @@ import pytest
 
 from bench.errors import RequestError
 from bench.host import gpu, host
-from bench.request.values import check_device
+from bench.request.parameters import check_device
 
 
 class NVMLError(Exception):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.host import host, linux, processor
+from bench.host import host, linux
 from bench.rows import columns
 from bench.status import Verdict
 
@@ -74,7 +74,7 @@ def test_host_id_tells_instruction_sets_and_microarchitectures_apart(
     for number, text in enumerate((CPU, CPU.replace(part, other))):
         path = tmp_path / str(number)
         path.write_text(text)
-        monkeypatch.setattr(processor, "CPUINFO", path)
+        monkeypatch.setattr(linux, "CPUINFO", path)
         host._machine.cache_clear()
         found.append(host.fingerprint(threads=1, device="cpu"))
     host._machine.cache_clear()

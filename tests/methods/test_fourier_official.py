@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import gelu, interpolate
 
 from bench.models.bart import BartFamily
-from bench.train.gradient_checkpointing import CheckpointedMethod
+from bench.train.trainer import CheckpointedMethod
 from methods.base import SequenceInfo
 from methods.fourier.fourier import Fourier
 from methods.vanilla import Vanilla

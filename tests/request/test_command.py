@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench.request import command, compose, kv_budget, protocol
+from bench.request import compose, overrides, weights
 from bench.request.cell import Cell
 from bench.request.overrides import check_overrides
 from bench.request.plugins import ROOT
@@ -55,7 +55,7 @@ def request_of(words: list[str]) -> dict[str, Any]:
     its parameters, once; as in a sweep, values are put in."""
     [method] = [word for word in words if word.startswith("method=")]
     values, rest = {}, []
-    for word in map(kv_budget.as_parameter, words):
+    for word in overrides.as_parameters(words):
         key, _, text = word.partition("=")
         if key in PLAIN or key.startswith("method."):
             values[key] = value_of(key, text)
@@ -71,7 +71,7 @@ def request_of(words: list[str]) -> dict[str, Any]:
 @pytest.fixture
 def rows_hashed_once(monkeypatch):
     """Many commands train on the same rows, which take a tenth of a second to be written."""
-    found, real = {}, protocol.data_sha256
+    found, real = {}, weights.data_sha256
 
     def hashed(task, data, recipe, length, seed):
         asked = (repr(task), data, recipe["rows"], recipe["dev_rows"], length, seed)
@@ -79,7 +79,7 @@ def rows_hashed_once(monkeypatch):
             found[asked] = real(task, data, recipe, length, seed)
         return found[asked]
 
-    monkeypatch.setattr(protocol, "data_sha256", hashed)
+    monkeypatch.setattr(weights, "data_sha256", hashed)
 
 
 @pytest.mark.usefixtures("rows_hashed_once")
@@ -133,7 +133,7 @@ def test_a_cell_is_composed_again_from_its_command(words, expected):
     else:
         request = compose.compose(words)
     cell = Cell.with_rows(request, request["data"]["split"] or "validation", "")
-    text = command.of(cell)
+    text = compose.command_of(cell)
     again = shlex.split(text)[2:]
     if expected:
         assert text == f"bench run {expected} threads={cell.threads}"
@@ -148,12 +148,12 @@ def test_folders_of_a_machine_have_a_name_in_a_command(tmp_path):
     own = {"name": "mine", "adapted": {}, "path": str(tmp_path), "original_path": str(tmp_path)}
     model = {**cell.model, **own}
     data = {**cell.data, "source": "local", "dir": str(tmp_path)}
-    text = command.of(replace(cell, model=model, data=data, protocol="swap"))
+    text = compose.command_of(replace(cell, model=model, data=data, protocol="swap"))
     assert "model=MODEL data=local data.dir=DATA" in text
     assert str(tmp_path) not in text
 
 
 def test_a_deadline_other_than_the_default_is_kept():
     cell = Cell.with_rows(compose.compose([]), "validation", "")
-    assert command.of(cell, 14400).endswith("deadline_s=14400")
-    assert command.of(cell, 3600) == command.of(cell)
+    assert compose.command_of(cell, 14400).endswith("deadline_s=14400")
+    assert compose.command_of(cell, 3600) == compose.command_of(cell)

@@ -6,8 +6,9 @@ import os
 
 import pytest
 
+from bench import files
 from bench.errors import RequestError
-from bench.request import code_hash, compose, kept, plugins
+from bench.request import code_hash, compose, plugins
 
 WORDS = ("method=bigbird", "length=512")
 
@@ -92,19 +93,19 @@ def test_nothing_is_kept_where_nothing_can_be_written(composed, cache):
 
 def test_only_what_json_gives_back_is_kept():
     for value in ({1: "number as key"}, {"set": {1}}, (1, 2)):
-        kept.write("test", ["a"], value)
-        assert kept.read("test", ["a"]) is None
-    kept.write("test", ["a"], {"none": None, "number": 0.1})
-    assert kept.read("test", ["a"]) == {"none": None, "number": 0.1}
+        files.keep("test", ["a"], value)
+        assert files.read_kept("test", ["a"]) is None
+    files.keep("test", ["a"], {"none": None, "number": 0.1})
+    assert files.read_kept("test", ["a"]) == {"none": None, "number": 0.1}
 
 
 def test_the_older_half_goes(cache, monkeypatch):
-    monkeypatch.setattr(kept, "MOST_FILES", 4)
+    monkeypatch.setattr(files, "MOST_FILES", 4)
     for i in range(5):
-        kept.write("test", [i], {"number": i})
+        files.keep("test", [i], {"number": i})
         for path in (cache / "test").iterdir():
             os.utime(path, (i, i) if path.stat().st_mtime > 100 else None)
-    assert kept.read("test", [4]) == {"number": 4}
+    assert files.read_kept("test", [4]) == {"number": 4}
     assert len(list((cache / "test").iterdir())) == 3
 
 

@@ -16,7 +16,7 @@ from bench.cli.main import dispatch
 from bench.errors import RequestError
 from bench.request import compose, plugins
 from bench.request.cell import Cell
-from bench.request.training_record import training_of
+from bench.request.weights import training_of
 from bench.sweep.grid import SweepGrid
 from tests import made
 from tests.conftest import ROOT

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bench.request import plugins
-from bench.request.training_record import training_of
+from bench.request.weights import training_of
 
 SHIPPED = ("t5", "bart", "llama", "roberta", "lra-image", "lra-image-fourier", "lra-text-vcc")
 

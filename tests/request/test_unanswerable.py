@@ -10,7 +10,7 @@ import pytest
 import bench
 from bench.cli.main import dispatch
 from bench.errors import RequestError
-from bench.request import command, compose
+from bench.request import compose
 from bench.request.cell import Cell
 from bench.rows.rescore import rescored, scores
 from bench.rows.store import Store
@@ -39,7 +39,7 @@ def test_it_is_in_the_key_where_it_is_given():
     assert skipping.key != plain.key and skipping.prediction_key == plain.prediction_key
     assert skipping.columns["n_unanswerable"] is None  # embedded rows have answers
     assert Cell.from_json(skipping.to_json()) == skipping
-    again = command.of(skipping).split()[2:]
+    again = compose.command_of(skipping).split()[2:]
     assert SKIP in again
     assert Cell.with_rows(compose.compose(again), "test", "").skip_unanswerable
 

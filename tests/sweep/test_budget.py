@@ -9,9 +9,9 @@ import pytest
 from bench.cli.main import dispatch
 from bench.execution import runner
 from bench.rows.store import Store
-from bench.sweep import budget
+from bench.sweep import job, sweep
+from bench.sweep.log import Record
 from bench.sweep.plan import plan
-from bench.sweep.state import Record
 
 CELL = ["n=2", "threads=1", "measure=quality"]
 
@@ -34,29 +34,29 @@ def over(record, index, status="ok", seconds=100.0):
 
 def test_the_first_cell_always_begins_and_without_a_budget_all_do(begun):
     record, content = begun
-    assert budget.reason_to_skip(record, content | {"until": time.time() - 5}, 0) is None
-    assert budget.reason_to_skip(record, content | {"until": None}, 5) is None
+    assert job.reason_to_skip(record, content | {"until": time.time() - 5}, 0) is None
+    assert job.reason_to_skip(record, content | {"until": None}, 5) is None
 
 
 def test_a_cell_that_would_end_too_late_is_not_begun(begun):
     record, content = begun
     soon = content | {"until": time.time() + 60}
-    assert "about 2 min, and 60 s are left" in budget.reason_to_skip(record, soon, 2)
+    assert "about 2 min, and 60 s are left" in job.reason_to_skip(record, soon, 2)
     # Its method took half of what was thought, so there is time; the other's cells say less.
     for index, took in ((0, 400.0), (1, 50.0)):
         over(record, index, seconds=took)
     assert [cell["overrides"][1] for cell in content["cells"][:4]] == [
         "method=vanilla", "method=vcc"] * 2  # fmt: skip
-    assert budget.reason_to_skip(record, soon, 3) is None
-    assert "about 7 min" in budget.reason_to_skip(record, soon, 2)
+    assert job.reason_to_skip(record, soon, 3) is None
+    assert "about 7 min" in job.reason_to_skip(record, soon, 2)
 
 
 @pytest.mark.parametrize("status", ["oom_host", "oom_device", "timeout"])
 def test_what_did_not_fit_is_not_tried_with_more_tokens(begun, status):
     record, content = begun
     over(record, 1, status=status)
-    assert budget.reason_to_skip(record, content, 3) == f"at length=256 it ended as {status}"
-    assert budget.reason_to_skip(record, content, 2) is None
+    assert job.reason_to_skip(record, content, 3) == f"at length=256 it ended as {status}"
+    assert job.reason_to_skip(record, content, 2) is None
 
 
 def test_what_is_left_out_becomes_rows_once_and_is_still_to_do(tmp_path):
@@ -64,7 +64,7 @@ def test_what_is_left_out_becomes_rows_once_and_is_still_to_do(tmp_path):
     made = plan([*words, "time=1h"])
     for _ in range(2):
         left = [(planned, "too long") for planned in made.cells]
-        budget.store_rows(made, left, here=True)
+        sweep.store_rows(made, left, here=True)
     rows = Store(tmp_path).rows().to_pylist()
     assert {(row["method"], row["status"]) for row in rows} == {
         ("vanilla", "skipped"), ("vcc", "skipped")}  # fmt: skip

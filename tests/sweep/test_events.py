@@ -8,8 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from bench.sweep.events import EventStream
-from bench.sweep.state import sweeps
+from bench.sweep.log import EventStream, sweeps
 from tests.rows.test_results import bench
 
 CELL = ["length=256", "n=2", "threads=1", "measure=quality"]

@@ -14,8 +14,7 @@ from bench.request.overrides import check_overrides
 from bench.request.schema import MEASURES
 from bench.rows.store import Store
 from bench.sweep.grid import SweepGrid
-from bench.sweep.plan import plan
-from bench.sweep.planned import Plan, PlanState
+from bench.sweep.plan import Plan, PlanState, plan
 from reports.results_page import REFERENCE
 from tests.conftest import ROOT
 from tests.sweep.test_plan import by_hydra

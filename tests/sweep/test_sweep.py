@@ -22,9 +22,9 @@ from bench.execution import cell_run, runner
 from bench.host import job as place
 from bench.request.cell import Cell
 from bench.rows.store import Store
-from bench.sweep import launchers, orphaned_jobs, slurm
+from bench.sweep import launchers, slurm
+from bench.sweep.log import CellOutcome, Record, sweeps
 from bench.sweep.plan import plan
-from bench.sweep.state import CellOutcome, Record, sweeps
 from bench.terminal import sweep_summary
 from bench.terminal.sweep_progress import SweepProgress
 from tests import made
@@ -247,7 +247,7 @@ def test_a_lost_cell_gets_its_row_where_there_is_no_gpu(tmp_path, monkeypatch):
                   "method=vanilla,vcc", f"results={tmp_path / 'rows'}"])  # fmt: skip
     record = Record.begin(asked, "")
     record.write_note(0, state="running", since=0.0, stage=["memory", 0, 0])
-    assert orphaned_jobs.settle_record(record) == 1
+    assert slurm.settle_record(record) == 1
     [row] = Store(tmp_path / "rows").rows().to_pylist()
     assert (row["method"], row["status"], row["status_stage"]) == ("vanilla", "oom_host", "memory")
     assert row["device"] == "cuda" and row["node"] == "n1"
@@ -262,7 +262,7 @@ def test_jobs_that_die_after_ctrl_c_become_rows_when_somebody_asks(tmp_path, mon
     rows = tmp_path / "rows"
     words = [*CELL, "launcher=slurm", "hydra.launcher.mem_gb=2", "method=vanilla,vcc"]
     record = Record.begin(plan([*words, f"results={rows}"]), "")
-    assert orphaned_jobs.settle(rows) == 0, "its process lives"
+    assert slurm.settle(rows) == 0, "its process lives"
     content = record.content() | {"pid": 1 << 30}
     (record.folder / "sweep.json").write_text(json.dumps(content))
     for _ in range(2):

@@ -24,7 +24,7 @@ import bench
 from bench.errors import RequestError
 from bench.execution import arms, cell_run, stages
 from bench.measure import outside, torch_state, training_step
-from bench.request import plugins, protocol
+from bench.request import plugins, weights
 from bench.request.schema import MEASURES
 from bench.rows.comparison import Comparison
 from bench.rows.derived_comparisons import to_vanilla
@@ -74,7 +74,7 @@ def test_a_training_ends_in_a_checkpoint_that_a_cell_answers_with(whole, tmp_pat
     assert card["steps"] == 24 and card["best_step"] in (8, 16, 24)
     assert card["dev_score"] == max(line["dev_right"] for line in log if "dev_right" in line)
     [place] = folder.iterdir()
-    assert protocol.card(place) == card
+    assert weights.card(place) == card
     assert sorted(p.name for p in place.iterdir() if not p.name.startswith(".")) == [
         "card.json", "config.json", "log.jsonl", "model.safetensors",
     ]  # fmt: skip
@@ -122,7 +122,7 @@ def test_after_a_kill_it_continues_along_the_same_curve(whole, tmp_path):
     child.kill()
     child.wait()
     [place] = tmp_path.iterdir()
-    assert (place / STATE).exists() and protocol.card(place) is None
+    assert (place / STATE).exists() and weights.card(place) is None
     card, log = run(tmp_path)
     assert log == whole[2] and card["weights_sha256"] == whole[1]["weights_sha256"]
 
@@ -211,7 +211,7 @@ def test_two_processes_share_a_batch_and_leave_no_thread(tmp_path):
     assert child.returncode == 0, output[-2000:]
     assert losses(logged(tmp_path / "two")) == pytest.approx(alone, rel=1e-4)
     [place] = (tmp_path / "two").iterdir()
-    assert protocol.card(place)["processes"] == 2
+    assert weights.card(place)["processes"] == 2
 
 
 def test_it_stops_early_when_the_dev_score_stops_improving(tmp_path):
@@ -227,7 +227,7 @@ def test_a_loss_that_is_no_number_stops_it_and_keeps_the_last_good_state(tmp_pat
     with pytest.raises(trainer.Diverged, match=r"the loss is nan at step 7; the last good") as stop:
         run(tmp_path, "recipe.save_every=1")
     [place] = tmp_path.iterdir()
-    assert str(place / STATE) in str(stop.value) and protocol.card(place) is None
+    assert str(place / STATE) in str(stop.value) and weights.card(place) is None
     assert all(torch.isfinite(value).all() for value in torch.load(place / STATE)["model"].values())
 
 

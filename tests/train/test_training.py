@@ -8,7 +8,7 @@ import pytest
 
 import bench
 from bench.errors import RequestError
-from bench.request import compose, plugins, protocol
+from bench.request import compose, plugins, weights
 from bench.request.schema import RecipeConf
 from tests.conftest import ROOT
 
@@ -69,7 +69,7 @@ def test_the_cell_keeps_its_key_when_its_weights_are_there(tmp_path):
     place.mkdir()
     (place / "config.json").write_text('{"model_type": "lra"}')
     (place / "model.safetensors").write_bytes(b"weights")
-    (place / protocol.CARD).write_text(json.dumps({"task": "lra_listops"}))
+    (place / weights.CARD).write_text(json.dumps({"task": "lra_listops"}))
     after = before.trained()
     assert after.key == before.key == cell(tmp_path, "method=vanilla").key
     assert after.model["weights_sha256"] and after.prediction_key != before.prediction_key
@@ -137,10 +137,10 @@ RECIPES = sorted(
 def test_every_recipe_loads_and_says_what_it_costs(name):
     request = compose.compose([f"recipe={name}"])
     assert request["recipe"]["name"] == name
-    protocol.check_recipe(request["recipe"])
+    weights.check_recipe(request["recipe"])
     assert set(request["recipe"]) == set(RecipeConf.__dataclass_fields__) - {"trained_with"}
-    assert protocol.protocol_of(request) in ("from-scratch", "finetune", "swap")
-    model, task = protocol.sized(request["model"], request["task"]), request["task"]
+    assert weights.protocol_of(request) in ("from-scratch", "finetune", "swap")
+    model, task = weights.sized(request["model"], request["task"]), request["task"]
     if model["config"]:
         limit = model["config"]["max_position_embeddings"]
         assert request["length"] + (model["config"].get("pooling") == "cls") <= limit

@@ -64,7 +64,7 @@ def run(main: Callable[..., None], arguments: Sequence[str]) -> None:
 
 def card(recipe: Any, path: str, start: Path, seconds: float) -> DictConfig:
     """What a training says of itself, before it is scored. `training` is as a row has it
-    (bench.request.training_record); its steps aren't counted."""
+    (bench.request.weights); its steps aren't counted."""
     share = {"share": recipe.share} if recipe.get("share", 1) != 1 else {}
     source = {"recipe": path, "start": str(start), "seed": recipe.seed}
     training = {

@@ -13,10 +13,10 @@ from omegaconf import OmegaConf
 
 import bench
 from bench.errors import RequestError
-from bench.request import protocol
+from bench.request import weights
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
-from bench.request.training_record import training_of
+from bench.request.weights import training_of
 from tools.embedded import score
 from tools.embedded.entropy import entropies
 from tools.embedded.recipe import run
@@ -38,7 +38,7 @@ def main(folder: str, *words: str) -> None:
     if cell.recipe is None:
         raise RequestError("nothing to ship: give recipe=NAME and the other words of its training")
     trained = Path(cell.model["path"])
-    training = protocol.card(trained)
+    training = weights.card(trained)
     if training is None:
         raise RequestError(f"not trained yet: bench train {' '.join(words)}")
     out.mkdir(parents=True, exist_ok=True)

@@ -17,9 +17,9 @@ import yaml
 
 import bench
 from bench.errors import RequestError, RunError
-from bench.request import fitting, plugins
+from bench.request import plugins, weights
 from bench.request.cell import task_of
-from bench.request.fitting import models_for
+from bench.request.weights import models_for
 from tasks.base import DataError
 from tools.embedded import score
 from tools.embedded.recipe import run
@@ -32,7 +32,7 @@ def main(*arguments: str) -> None:
     if not arguments:
         raise RequestError("name a model: python -m tools.embedded.survey MODEL [TASK ...]")
     model, *tasks = arguments
-    card = Path(plugins.conf("model", model)["path"]) / fitting.CARD
+    card = Path(plugins.conf("model", model)["path"]) / weights.MODEL_CARD
     for task in tasks or answered_by(model):
         with tempfile.TemporaryDirectory() as results:
             try:
@@ -60,7 +60,7 @@ def answered_by(model: str) -> list[str]:
 
 def add(card: Path, task: str, found: dict[str, Any]) -> None:
     """Write a task's score as a line at the end of a card. Its other lines stay as they are."""
-    head = f"\n{fitting.FIELD}:\n"
+    head = f"\n{weights.FIELD}:\n"
     before, found_head, after = card.read_text().rstrip().partition(head)
     about = "" if found_head else f"\n{ABOUT}"
     scores = {**(yaml.safe_load(after) or {}), task: found}

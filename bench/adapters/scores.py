@@ -1,4 +1,5 @@
-"""Rows as records of Every Eval Ever (evaleval/every_eval_ever, eval.schema.json 0.3.0)."""
+"""Scores for other tools: records of Every Eval Ever (evaleval/every_eval_ever, eval.schema.json
+0.3.0), and `.eval_results` of a model's repository on the hub."""
 
 from __future__ import annotations
 
@@ -6,13 +7,14 @@ import hashlib
 import importlib.metadata
 import json
 import math
+import re
 import time
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.adapters import origin
 from bench.errors import RequestError
 from bench.files import write_own
 from bench.request import plugins
@@ -23,6 +25,11 @@ from bench.status import Status
 
 SCHEMA_VERSION = "0.3.0"
 COLLECTION = "longctx-bench"
+"""Also in place of an organisation, for models that are shipped with the project."""
+LOCAL = "local"
+"""The same for models of this machine."""
+SNAPSHOT = re.compile(r"models--(?P<org>[^/]+?)--(?P<name>[^/]+)/snapshots/(?P<revision>[^/]+)")
+COMMIT = re.compile("[0-9a-f]{40}")
 DETAILS = (
     "method", "method_params", "kernel", "length", "batch", "dtype", "device", "threads", "seed",
     "new_tokens", "weights_kind", "weights_sha256", "host_id", "cpu_model", "gpu_name", "cell_key",
@@ -45,7 +52,7 @@ class _Figure(NamedTuple):
     about: str = ""
 
 
-def write(rows: list[Row], into: Path, results: Path) -> str:
+def write_every_eval_ever(rows: list[Row], into: Path, results: Path) -> str:
     """A file for each cell's row that counts: data/longctx-bench/ORG/MODEL/UUID.json, the same one
     at each export. Rows without a figure are left out. Raises RequestError when none is left."""
     written = 0
@@ -53,19 +60,17 @@ def write(rows: list[Row], into: Path, results: Path) -> str:
         figures = [*_figures(row)]
         if row["status"] != Status.OK or not figures:
             continue
-        model = origin.model(row)
-        path = into / "data" / COLLECTION / model.id / f"{_uuid(row)}.json"
+        model = model_of(row)
+        # One of version 4, as the format asks for, that follows from the row.
+        digest = hashlib.sha256(row["row_id"].encode()).digest()
+        uuid4 = uuid.UUID(bytes=digest[:16], version=4)
+        path = into / "data" / COLLECTION / model.id / f"{uuid4}.json"
         record = json.dumps(_record(row, model, figures), indent=1, ensure_ascii=False)
         write_own(path, f"{record}\n".encode(), into)
         written += 1
     if not written:
         raise RequestError(f"none of {len(rows)} rows has a score, a time or a memory to export")
     return f"{into}: {written} records of {len(rows)} rows"
-
-
-def _uuid(row: Row) -> uuid.UUID:
-    """One of version 4, as the format asks for, that follows from the row."""
-    return uuid.UUID(bytes=hashlib.sha256(row["row_id"].encode()).digest()[:16], version=4)
 
 
 def _figures(row: Row) -> Iterator[_Figure]:
@@ -87,7 +92,7 @@ def _figures(row: Row) -> Iterator[_Figure]:
                       about="peak memory of one forward / that of exact attention")  # fmt: skip
 
 
-def _record(row: Row, model: origin.Model, figures: Sequence[_Figure]) -> dict[str, Any]:
+def _record(row: Row, model: Model, figures: Sequence[_Figure]) -> dict[str, Any]:
     now = f"{time.time():.0f}"
     label = plugins.method_label(row["method"], row["method_params"])
     return {
@@ -108,7 +113,7 @@ def _record(row: Row, model: origin.Model, figures: Sequence[_Figure]) -> dict[s
             "inference_engine": _texts({"name": "torch", "version": row["torch"]}),
             "additional_details": {
                 "deployment_type": "self_deployed",
-                "model_availability": "unknown" if model.id.startswith(origin.LOCAL)
+                "model_availability": "unknown" if model.id.startswith(LOCAL)
                 else "open_weights",
                 **_texts({"revision": model.revision}),
             },
@@ -118,12 +123,14 @@ def _record(row: Row, model: origin.Model, figures: Sequence[_Figure]) -> dict[s
 
 
 def _result(row: Row, figure: _Figure) -> dict[str, Any]:
-    most_tokens = (origin.cell(row).get("task") or {}).get("max_new_tokens")
+    most_tokens = (cell_of(row).get("task") or {}).get("max_new_tokens")
     is_score = figure.unit == "points"
+    # Rows that are shipped with the project are never called the benchmark's.
+    benchmark = COLLECTION if row["data_source"] == "embedded" else row["benchmark"]
     bounded = not is_score or 0 <= figure.score <= 100
     return {
         "evaluation_result_id": f"{row['row_id']}.{figure.metric}",
-        "evaluation_name": f"{_benchmark(row)}/{row['task']}",
+        "evaluation_name": f"{benchmark}/{row['task']}",
         "evaluation_timestamp": row["created_utc"],
         "source_data": _source(row),
         "metric_config": {
@@ -144,11 +151,6 @@ def _result(row: Row, figure: _Figure) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _benchmark(row: Row) -> str:
-    """Rows that are shipped with the project are never called the benchmark's."""
-    return COLLECTION if row["data_source"] == "embedded" else row["benchmark"]
-
-
 def _uncertainty(row: Row, figure: _Figure) -> dict[str, Any]:
     """The interval, which the format wants finite, and of a score the number of samples."""
     found: dict[str, Any] = {}
@@ -164,7 +166,7 @@ def _uncertainty(row: Row, figure: _Figure) -> dict[str, Any]:
 
 def _source(row: Row) -> dict[str, Any]:
     details = _texts({name: row[name] for name in ("data_source", "split", "dataset_sha256")})
-    if dataset := origin.dataset(row):
+    if dataset := dataset_of(row):
         return {
             "dataset_name": row["task"], "source_type": "hf_dataset", "hf_repo": dataset.repo,
             "hf_split": row["split"],
@@ -180,3 +182,99 @@ def _source(row: Row) -> dict[str, Any]:
 def _texts(values: dict[str, Any]) -> dict[str, str]:
     """As the format wants further details: text, without what is unknown."""
     return {name: str(value) for name, value in values.items() if value is not None}
+
+
+# Where a row's model and data come from, as other tools name it.
+
+
+class Model(NamedTuple):
+    """`id` is ORG/NAME, `revision` the hub's commit of what was run, None if it isn't the hub's."""
+
+    id: str
+    revision: str | None
+
+
+class Dataset(NamedTuple):
+    """A dataset of the hub; `revision` is a commit, None if the row names a branch."""
+
+    repo: str
+    revision: str | None
+
+
+def cell_of(row: Row) -> dict[str, Any]:
+    """The row's cell; empty for one that was stored without."""
+    return dict(json.loads(row.get("cell") or "{}"))
+
+
+def model_of(row: Row) -> Model:
+    """Weights that were trained here from a model of the hub are this machine's."""
+    path = (cell_of(row).get("model") or {}).get("path") or ""
+    if found := SNAPSHOT.search(path):
+        return Model(f"{found['org']}/{found['name']}", found["revision"])
+    shipped = row["weights_kind"] == "embedded" or path.startswith("bench/models/embedded/")
+    name = re.sub(r"[^\w-]+", "-", row["model"], flags=re.ASCII).strip("-") or "unnamed"
+    return Model(f"{COLLECTION if shipped else LOCAL}/{name}", None)
+
+
+def dataset_of(row: Row) -> Dataset | None:
+    """The hub's dataset that was read; None for embedded and local rows."""
+    hub = (cell_of(row).get("task") or {}).get("hub") or {}
+    if row["data_source"] != "hub" or not hub.get("repo"):
+        return None
+    revision = str(hub.get("revision"))
+    return Dataset(hub["repo"], revision if COMMIT.fullmatch(revision) else None)
+
+
+# Scores as `.eval_results/*.yaml` of a model's repository on the hub (docs/hub/eval-results of
+# huggingface/hub-docs; huggingface_hub.EvalResultEntry has the same fields).
+
+
+def write_eval_results(rows: list[Row], into: Path, results: Path) -> str:
+    """ORG--MODEL/.eval_results/TASK.yaml with an entry for each row, to be added to the model's
+    repository. Only whole splits of the hub's data, run on the hub's weights, have a place there.
+    Raises RequestError, which says why, when no row does."""
+    import yaml
+
+    files: dict[Path, list[dict[str, Any]]] = {}
+    reasons: Counter[str] = Counter()
+    for row in query.counting(rows):
+        if reason := _unfit(row):
+            reasons[reason] += 1
+            continue
+        folder = into / model_of(row).id.replace("/", "--") / ".eval_results"
+        files.setdefault(folder / f"{row['task']}.yaml", []).append(_entry(row))
+    left_out = "; ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+    if not files:
+        raise RequestError(f"no row can stand in a model's repository: {left_out}")
+    for path, entries in files.items():
+        write_own(path, yaml.safe_dump(entries, sort_keys=False, allow_unicode=True).encode(), into)
+    count = sum(map(len, files.values()))
+    return f"{into}: {count} scores in {len(files)} files{left_out and f'; left out: {left_out}'}"
+
+
+def _unfit(row: Row) -> str:
+    """Why a score has no place in a model's repository; empty if it has."""
+    if row["status"] != Status.OK or row["value"] is None:
+        return "without a score"
+    if dataset_of(row) is None:
+        return f"of {row['data_source']} data"
+    if not model_of(row).revision or row["weights_kind"] == "random":
+        return "of weights that are not the hub's"
+    whole = row["n_samples_official"] or row["n_samples_available"]
+    return "" if whole and row["n_scored"] == whole else "of a part of the samples"
+
+
+def _entry(row: Row) -> dict[str, Any]:
+    """`notes` name the method: the score is the model's own only with `method=vanilla`."""
+    dataset, model = dataset_of(row), model_of(row)
+    assert dataset
+    revision = {"revision": dataset.revision} if dataset.revision else {}
+    parameters = json.loads(row["method_params"] or "{}")
+    method = " ".join([row["method"], *(f"{name}={value}" for name, value in parameters.items())])
+    return {
+        "dataset": {"id": dataset.repo, "task_id": row["task"], **revision},
+        "value": row["value"],
+        "date": row["created_utc"],
+        "notes": f"longctx-bench, {row['metric']}, {row['split']} split, method {method}, "
+        f"{row['length']} tokens, {row['dtype']}, weights {model.revision}",
+    }

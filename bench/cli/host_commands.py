@@ -1,4 +1,8 @@
-"""What a run needs of this machine, and what to do where it lacks something. Imports no torch."""
+"""The commands about this machine: bench doctor | host.
+
+`bench doctor` examines what a run needs, and what to do where the machine lacks something. Imports
+no torch.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +16,16 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
 from packaging.requirements import Requirement
 
-from bench.host import gpu, host, linux, processor
+from bench.host import gpu, host, linux
+from bench.terminal import text_table
+from bench.terminal.options import command, format_option, results_option
 from methods.parts import widths
 
 PROJECT = "longctx-bench"
@@ -29,6 +35,9 @@ SLICES = 150
 """Short pieces of work, of about a millisecond, whose times are compared."""
 UNSTEADY_PCT = 10.0
 """More than nine tenths of the pieces take this much longer than the median: noise."""
+
+
+STYLES = {"ok": "green", "look": "yellow", "bad": "red"}
 
 
 class State(enum.StrEnum):
@@ -45,6 +54,62 @@ class Finding(NamedTuple):
     state: State
     found: str
     advice: str = ""
+
+
+@command("What a run needs of this machine, and what to do about the rest.")
+@results_option()
+@format_option(default="table")
+def doctor(results: Path, form: str) -> int:
+    """Exit code 1 where no run is possible."""
+    findings = examine(results.expanduser().resolve())
+    if text_table.tabular(form):
+        text_table.write(form, Finding._fields, [f._asdict() for f in findings])
+    else:
+        from rich.markup import escape
+
+        lines = [
+            (f"[{STYLES[f.state]}]{f.state}[/]", f.about, escape(f.found), escape(f.advice))
+            for f in findings
+        ]
+        names = ("", "", "found", "what to do")
+        text_table.draw("", names, lines, names)
+    return int(any(finding.state == State.BAD for finding in findings))
+
+
+@command("This machine, and the smallest effect it can resolve.")
+@format_option(default="table")
+def this_host(form: str) -> int:
+    from bench.execution.supervisor import supervise
+
+    print("measuring what this machine can resolve …", file=sys.stderr)
+    torch = supervise("bench.host.torch_host", {}, deadline_s=120)
+    facts = host.fingerprint(len(os.sched_getaffinity(0)), "cpu") | torch.result
+    certificate = host.certificate()
+    print_facts(facts | certificate, form)
+    if text_table.tabular(form):
+        return 0
+    found = certificate["detectable_pct"]
+    smallest = f"a slow-down of {found:.1f} % and more" if found else "no slow-down here"
+    print(f"\n{certificate['pairs']} pairs of short calls on one thread show {smallest}.")
+    return 0
+
+
+def print_facts(facts: Mapping[str, Any], form: str) -> None:
+    """One line for each fact; for a program one record."""
+    if text_table.tabular(form):
+        text_table.write(form, list(facts), [facts])
+        return
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        shown = "–" if value is None else str(value)
+        if value is not None and name.endswith("_bytes"):
+            shown = f"{value / (1 << 30):.1f} GiB"
+        elif isinstance(value, float):
+            shown = f"{value:.4f}".rstrip("0").rstrip(".")
+        print(f"{name:<{width}} {shown}")
+
+
+# The findings of `bench doctor`.
 
 
 def examine(results: Path) -> list[Finding]:
@@ -113,7 +178,7 @@ def _kernel() -> Finding:
     if isinstance(width, str):
         return Finding("native kernels", State.LOOK, width, "methods run on torch, slower")
     extras = f" with {', '.join(width.extras)}" if width.extras else ""
-    sets = processor.instruction_sets() or ""
+    sets = linux.instruction_sets() or ""
     more = "; it has AMX, which isn't used" if "amx_tile" in sets.split() else ""
     return Finding("native kernels", State.OK, f"for {width.name}{extras}{more}")
 

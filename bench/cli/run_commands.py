@@ -1,10 +1,13 @@
-"""bench train: the weights of a request, trained or found."""
+"""The commands that run something: bench run | train."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +21,68 @@ if TYPE_CHECKING:
     from bench.request.cell import Cell
 
 
+WORTH_SAYING_S = 10.0
+"""Work before the first stage that takes longer is announced."""
+
+
+@command(as_written(Path(__file__).with_name("templates").joinpath("run_help.txt").read_text()))
+@click.option("-m", "--multirun", is_flag=True, help="Run every combination of the values.")
+@request_words()
+def run(words: Sequence[str], multirun: bool) -> int:
+    overrides = check_words(words)
+    if multirun or any(word.startswith("launcher=") for word in words):
+        from bench.cli.sweep_commands import run_sweep
+
+        return run_sweep(overrides)
+    from bench.execution import runner
+    from bench.host.job import RUN_ID
+    from bench.request import parameters
+    from bench.request.cell import Cell
+    from bench.request.compose import compose
+    from bench.request.parameters import check_values
+    from bench.sweep import job, log, plan
+    from bench.sweep.estimate import Estimates
+    from bench.terminal import next_steps, row_table, run_progress
+    from bench.units import span
+
+    request = compose(overrides)
+    check_values(request)
+    stream = log.EventStream(plan.events_path(request), RUN_ID)
+    stream.check_writable()
+    if (seconds := parameters.generating_s(request)) > WORTH_SAYING_S:
+        print(f"generating rows: about {span(seconds)} …", file=sys.stderr)
+    results = Path(request["results"]).expanduser().resolve()
+    told = plan.without_events(overrides)
+    called = shlex.join(["bench", "run", *told])
+    began = time.monotonic()
+    with job.one_cell(stream, told, command=called, launcher="local", results=str(results)):
+        cell = Cell.of(request)
+        with run_progress.progress(cell.title, Estimates([]).stages(cell)) as progress:
+            row = runner.run(
+                cell,
+                results,
+                force=request["force"],
+                deadline_s=request["deadline_s"],
+                progress=stream.following(0, progress),
+                experiment=request["experiment"],
+            )
+        outcome = replace(job.outcome_of(row), seconds=time.monotonic() - began)
+        job.write_end(stream, 0, outcome)
+        stream.exit_code = outcome.code
+    if row["reused"]:
+        print(f"done on {row['created_utc']}; FORCE=1 (force=true) runs it again")
+    row_table.show(row, results)
+    if line := next_steps.after_row(row, overrides):
+        print(line)
+    return Status(row["status"]).exit_code
+
+
 @command(as_written(Path(__file__).with_name("templates").joinpath("train_help.txt").read_text()))
 @click.option("--show", is_flag=True, help="Print the recipe and train nothing.")
 @request_words()
 def train(words: Sequence[str], show: bool) -> int:
     """Exit code 1 when a training failed, 2 for a wrong request or a method that can't train."""
-    from bench.request import compose, protocol
+    from bench.request import compose, weights
     from bench.request.cell import Cell
 
     request = compose.compose(check_words(words))
@@ -40,7 +99,7 @@ def train(words: Sequence[str], show: bool) -> int:
         if os.environ["RANK"] != "0":
             return 0
     else:
-        card = protocol.card(Path(cell.model["path"])) or _train_in_child(cell, title)
+        card = weights.card(Path(cell.model["path"])) or _train_in_child(cell, title)
     print(cell.model["path"])
     minutes = card["wall_ns"] / 60e9
     print(
