@@ -273,7 +273,12 @@ class Cell:
         if n_unanswerable:
             rows["n_unanswerable"] = n_unanswerable
         if recipe:
-            rows["train_sha256"] = _training_rows(task, data, request)
+            try:
+                rows["train_sha256"] = weights.data_sha256(
+                    task, data, recipe, request["length"], request["seed"]
+                )
+            except DataError as error:
+                raise RequestError(f"recipe {recipe['name']}: {error}") from error
         as_requested = ("method", "task", "device", "length", "n", "batch", "dtype", "seed",
                         "measure", "probe", "question", "turns", "fill",
                         "skip_unanswerable")  # fmt: skip
@@ -353,11 +358,3 @@ def data_of(request: Mapping[str, Any]) -> Data:
     data, skip = request["data"], request.get("skip_unanswerable", False)
     path = Path(data["dir"]).expanduser().resolve() if data.get("dir") else None
     return Data(data["source"], path, data.get("split"), skip)
-
-
-def _training_rows(task: Task, data: Data, request: Mapping[str, Any]) -> str:
-    recipe = request["recipe"]
-    try:
-        return weights.data_sha256(task, data, recipe, request["length"], request["seed"])
-    except DataError as error:
-        raise RequestError(f"recipe {recipe['name']}: {error}") from error

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import ast
 import functools
-import hashlib
 import importlib.util
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -82,16 +81,16 @@ def _code_sha256(targets: tuple[str, ...], without: tuple[str, ...]) -> str:
             names += [part for each in module.imports for part in (each.module, each.submodule)]
             # To import a module is to import the packages that it is in.
             names.append(name.rpartition(".")[0])
-    sha256 = _hash_of({name: module for name, module in modules.items() if module}, scopes)
+    found_modules = {name: module for name, module in modules.items() if module}
+    project = {scope.partition(".")[0] for scope in scopes}
+    parts = [
+        [m.content, *sorted(_links(m, found_modules, project))] for m in found_modules.values()
+    ]
+    digests = [digest("\n".join(part).encode()) for part in parts if any(part)]
+    sha256 = digest("\n".join(sorted(digests)).encode())
     sources = {name: _sources(name) for name in modules}
     keep("code", ingredients, {"sha256": sha256, "sources": sources})
     return sha256
-
-
-def _hash_of(modules: Mapping[str, _Module], scopes: Iterable[str]) -> str:
-    project = {scope.partition(".")[0] for scope in scopes}
-    parts = [[m.content, *sorted(_links(m, modules, project))] for m in modules.values()]
-    return _sha256("\n".join(sorted(_sha256("\n".join(part)) for part in parts if any(part))))
 
 
 def _sources(name: str) -> str | None:
@@ -133,15 +132,31 @@ def _module(name: str) -> _Module | None:
         return None
     is_package = path.name == "__init__.py"
     tree = parsed(path)
-    texts = [_text(tree.body)]
+    tokens: list[str] = []
+    _add_tokens(tree.body, tokens.append)
+    texts = ["".join(tokens)]
     if is_package:
         texts += sorted(_without_comments(file.read_text()) for file in _natives(path))
     imports = tuple(_imports(tree, name if is_package else name.rpartition(".")[0]))
-    return _Module(_sha256("\0".join(texts)) if any(texts) else "", imports)
+    return _Module(digest("\0".join(texts).encode()) if any(texts) else "", imports)
 
 
 def source_file(name: str) -> Path | None:
     """A module's file, found by its path: to find a submodule's spec would import its package."""
+    path = _place(name)
+    return path if path and path.is_file() else None
+
+
+def folder_of(package: str) -> Path | None:
+    """The folder of a package, found by its path; None where there is none."""
+    path = _place(package)
+    if path and path.name == "__init__.py":
+        return path.parent
+    return path if path and path.is_dir() else None
+
+
+def _place(name: str) -> Path | None:
+    """Where a module's file, or the folder of a package without __init__.py, is or would be."""
     top, *rest = name.split(".")
     spec = importlib.util.find_spec(top)
     if spec is None:
@@ -151,7 +166,7 @@ def source_file(name: str) -> Path | None:
         folder = path.parent if path.name == "__init__.py" else path
         module, package = folder / f"{part}.py", folder / part / "__init__.py"
         path = next((file for file in (package, module) if file.is_file()), folder / part)
-    return path if path.is_file() else None
+    return path
 
 
 def parsed(path: Path) -> ast.Module:
@@ -203,18 +218,6 @@ def _defined(node: ast.AST) -> Iterator[str]:
             yield from _defined(child)
 
 
-def folder_of(package: str) -> Path | None:
-    """The folder of a package, found by its path; None where there is none."""
-    init = source_file(package)
-    if init is not None:
-        return init.parent if init.name == "__init__.py" else None
-    top, *rest = package.split(".")
-    spec = importlib.util.find_spec(top)
-    locations = spec.submodule_search_locations if spec else None
-    folder = Path(next(iter(locations)), *rest) if locations else None
-    return folder if folder and folder.is_dir() else None
-
-
 def _imports(tree: ast.Module, package: str) -> Iterator[_Import]:
     """`package` is the one that relative imports begin in."""
     for node in _statements_within(tree):
@@ -236,15 +239,9 @@ def _statements_within(node: ast.AST) -> Iterator[ast.AST]:
             yield from _statements_within(child)
 
 
-def _text(tree: Sequence[ast.stmt]) -> str:
-    """A syntax tree as text that is the same in every version of Python: the classes of its nodes
-    and their non-empty fields, which later versions only add to."""
-    tokens: list[str] = []
-    _add_tokens(tree, tokens.append)
-    return "".join(tokens)
-
-
 def _add_tokens(value: Any, add: Callable[[str], None]) -> None:
+    """Adds a syntax tree as text that is the same in every version of Python: the classes of its
+    nodes and their non-empty fields, which later versions only add to."""
     # Nested generators would take twice as long, before every cell.
     if isinstance(value, ast.AST):
         add(f"{type(value).__name__}(")
@@ -275,10 +272,6 @@ def _is_ignored(node: Any) -> bool:
     if isinstance(node, ast.If):
         return not _statements(node.body) and not node.orelse
     return isinstance(node, (ast.Import, ast.ImportFrom))
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _without_comments(text: str) -> str:

@@ -35,8 +35,6 @@ from methods.parts.parameters import described
 RESOLVED = ("by_task", "default_task", "adapted_with", "longest")
 """Keys of a model that `resolve` applies and removes."""
 NUMBERS = ("length", "n", "batch", "threads", "seed", "new_tokens", "turns", "deadline_s")
-BY_TASK = ("n_by_task", "method_by_task", "task_by_answers")
-"""Keys of a request that do not outlast its resolution."""
 
 
 def compose(overrides: Sequence[str]) -> dict[str, Any]:
@@ -87,9 +85,10 @@ def _composed(overrides: Sequence[str]) -> dict[str, Any]:
 def _ingredients(overrides: Sequence[str]) -> list[str]:
     """All that a request is composed from: its words, the YAML files, Hydra and this code. Empty
     where a word names a file or folder, which is looked into."""
-    given = [(key, value) for key, _, value in (each.partition("=") for each in overrides)]
-    if any(key in PATHS and _is_looked_into(key, value) for key, value in given):
-        return []
+    for key, _, value in (override.partition("=") for override in overrides):
+        is_read = key in PATHS and key not in ONE_PATH
+        if is_read and (key != "model" or "/" in value or os.path.exists(value)):
+            return []
     files = sorted(Path(__file__).parent.glob("*.py"))
     for folder in plugins.conf_dirs():
         files += sorted(folder.glob("**/*.yaml"))
@@ -104,13 +103,6 @@ def _content_digest(stamps: tuple[tuple[Path, int, int], ...]) -> str:
     return digest(b"\0".join(content))
 
 
-def _is_looked_into(key: str, value: str) -> bool:
-    """Whether a path is read to compose the request; paths that are only written to are not."""
-    if key in ONE_PATH:
-        return False
-    return key != "model" or "/" in value or os.path.exists(value)
-
-
 def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     """The unresolved request of checked overrides, and Hydra's own settings: launcher, sweeper and
     the choices of groups. Raises RequestError."""
@@ -120,7 +112,7 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
     from hydra.core.global_hydra import GlobalHydra
     from hydra.errors import HydraException
     from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
+    from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
     schema.register()
     GlobalHydra.instance().clear()
@@ -134,8 +126,14 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
             name: OmegaConf.to_container(config.hydra[name], resolve=True)
             for name in ("launcher", "sweeper", "runtime")
         }
-        request = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-        return to_dict(request), hydra
+        names = [str(key) for key in config if key != "hydra"]
+        request = OmegaConf.masked_copy(config, names)
+        content = OmegaConf.to_container(request, resolve=True, throw_on_missing=True)
+        assert isinstance(content, dict)
+        return {str(key): value for key, value in content.items()}, hydra
+    except MissingMandatoryValue as error:
+        key = str(error).split(": ")[-1].splitlines()[0]
+        raise RequestError(f"a value is missing: {key}=…") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         raise RequestError(f"{getattr(mark, 'name', '')}{plugins.yaml_problem(error)}") from error
@@ -178,20 +176,6 @@ def _unknown_key(key: str, overrides: Sequence[str]) -> RequestError:
     return unknown(f"parameter of {of}", name, node.keys() - {"name", "target"})
 
 
-def to_dict(config: Any) -> dict[str, Any]:
-    """A composed configuration as nested dicts. Raises RequestError on a missing value."""
-    from omegaconf import OmegaConf
-    from omegaconf.errors import MissingMandatoryValue
-
-    try:
-        content = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-    except MissingMandatoryValue as error:
-        key = str(error).split(": ")[-1].splitlines()[0]
-        raise RequestError(f"a value is missing: {key}=…") from error
-    assert isinstance(content, dict)
-    return {str(key): value for key, value in content.items()}
-
-
 def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """A composed request with everything applied that depends on several of its parts: a model that
     stands in for another on some tasks, the parameters that a method's adapted weights were trained
@@ -219,23 +203,17 @@ def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
     for name, (part, key) in schema.FROM_REQUEST.items():
         if name in own and own[name] is None:
             own[name] = request[part].get(key)
+    experiments = [each.partition("=")[2] for each in overrides if each.startswith("experiment=")]
     return {
-        **{k: v for k, v in request.items() if k not in BY_TASK},
+        **{k: v for k, v in request.items() if k not in schema.BY_TASK},
         "n": n_by_task.get(task, request["n"]),
         "recipe": recipe,
         "model": {key: value for key, value in model.items() if key not in RESOLVED},
         "method": parameters.checked("method", method),
         "task": parameters.checked("task", own),
         "length": min(request["length"], longest) if longest else request["length"],
-        "experiment": _experiment(overrides),
+        "experiment": experiments[-1] if experiments else None,
     }
-
-
-def _experiment(overrides: Sequence[str]) -> str | None:
-    """The name of the experiment among the overrides."""
-    names = [value for key, _, value in (each.partition("=") for each in overrides)
-             if key == "experiment"]  # fmt: skip
-    return names[-1] if names else None
 
 
 def _check_config(model: Mapping[str, Any]) -> None:

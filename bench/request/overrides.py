@@ -7,7 +7,7 @@ import contextlib
 import functools
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -254,3 +254,46 @@ def as_parameters(overrides: Sequence[str]) -> list[str]:
         else:
             others.append(override)
     return [*others, *([f"method.options='{', '.join(options)}'"] if options else [])]
+
+
+# The words of a request that a shell may complete.
+
+VALUES = {"dtype": schema.DTYPES, "measure": schema.MEASURES, "probe": schema.PROBES}
+
+
+def completions(given: Sequence[str], word: str) -> list[str]:
+    """The words NAME= or NAME=VALUE that `word` may become, after the words given."""
+    with contextlib.suppress(RequestError):
+        found = _possible_values(word) if "=" in word else _possible_names(given)
+        return sorted({each for each in found if each.startswith(word)})
+    return []
+
+
+def _possible_names(given: Sequence[str]) -> Iterable[str]:
+    """NAME= of a request, and the parameters of the methods that it names."""
+    chosen = dict(word.split("=", 1) for word in given if "=" in word)
+    fields = {*schema.NAMES, *GROUPS, "data.dir"} - {*schema.BY_TASK}
+    for name in chosen.get("method", "").split(","):
+        with contextlib.suppress(RequestError):
+            content = plugins.conf("method", name)
+            fields |= {f"method.{key}" for key in content.keys() - {*plugins.NOT_PARAMETERS}}
+    return (f"{name}=" for name in fields if name not in chosen)
+
+
+def _possible_values(word: str) -> Iterable[str]:
+    """Whole words NAME=VALUE; after a comma a value more."""
+    name, _, value = word.partition("=")
+    if name in PATHS and ("/" in value or name not in GROUPS):
+        return (f"{name}={path}" for path in _paths(value))
+    choices: Iterable[str] = plugins.available(name) if name in GROUPS else VALUES.get(name, ())
+    before, comma, _ = value.rpartition(",")
+    return (f"{name}={before}{comma}{each}" for each in choices if each not in before.split(","))
+
+
+def _paths(value: str) -> Iterable[str]:
+    folder, _, _ = value.rpartition("/")
+    start = Path(os.path.expanduser(folder or ("/" if value.startswith("/") else ".")))
+    if start.is_dir():
+        for path in start.iterdir():
+            prefix = f"{folder}/" if "/" in value else ""
+            yield f"{prefix}{path.name}{'/' if path.is_dir() else ''}"

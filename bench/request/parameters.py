@@ -180,20 +180,6 @@ def question_words(request: Mapping[str, Any]) -> str:
     return " ".join([*words, *([f"turns={turns}"] if turns != 1 else [])])
 
 
-def _check_questions(request: Mapping[str, Any]) -> None:
-    """Raises RequestError for values that aren't accepted."""
-    if request.get("question") not in (None, AFTER):
-        raise unknown("question", request["question"], [AFTER, "null"])
-    turns = request.get("turns", 1)
-    if turns is None or turns < 1:
-        raise RequestError(f"turns={turns} is not accepted: it must be 1 or more")
-    if question_words(request) and request["batch"] != 1:
-        raise RequestError(
-            f"{question_words(request)} reads one row at a time, as questions differ in length: "
-            f"batch=1, given: batch={request['batch']}"
-        )
-
-
 def check_model(request: Mapping[str, Any], model: Mapping[str, Any]) -> None:
     """Raises RequestError for a model that is no decoder."""
     if question_words(request) and model["family"] in NOT_DECODERS:
@@ -240,7 +226,16 @@ def check_values(request: Mapping[str, Any]) -> None:
         if request[name] not in accepted:
             raise unknown(name, request[name], filter(None, accepted))
     _check_new_tokens(request)
-    _check_questions(request)
+    turns = request.get("turns", 1)
+    if request.get("question") not in (None, AFTER):
+        raise unknown("question", request["question"], [AFTER, "null"])
+    if turns is None or turns < 1:
+        raise RequestError(f"turns={turns} is not accepted: it must be 1 or more")
+    if (words := question_words(request)) and request["batch"] != 1:
+        raise RequestError(
+            f"{words} reads one row at a time, as questions differ in length: batch=1, given: "
+            f"batch={request['batch']}"
+        )
     if request.get("recipe"):
         weights.check_recipe(request["recipe"])
     if request["data"]["source"] not in schema.SOURCES:

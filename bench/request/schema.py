@@ -19,6 +19,8 @@ VERDICT_TOKENS = 32
 """Fewer new tokens give no verdict on the time of each."""
 BASELINE = "vanilla"
 """The method that every other is compared with."""
+BY_TASK = ("n_by_task", "method_by_task", "task_by_answers")
+"""Keys of a request that do not outlast its resolution."""
 FROM_REQUEST = {"include_path": ("data", "dir"), "tokenizer": ("model", "path")}
 """Parameters of a task → the part of the request that they are where it gives none."""
 

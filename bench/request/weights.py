@@ -158,21 +158,18 @@ def weights_of(
             model = {**model, "untrained": answers}
     except ValueError as error:
         raise RequestError(str(error)) from error
+    given = Path(original).expanduser()
+    is_ours = given.resolve() == (plugins.ROOT / original).resolve()
+    # The processes of a run find it too: their current folder is the project's.
+    found = str(given.resolve()) if given.is_dir() and not is_ours else original
     return {
         **model,
         "family": headed,
-        "original_path": _from_anywhere(original),
+        "original_path": found,
         "path": str(path),
         "weights": "random" if config else model["weights"],
         "weights_sha256": None if config else checkpoint_sha256(path),
     }
-
-
-def _from_anywhere(path: str) -> str:
-    """A path that the processes of a run find too: their current folder is the project's."""
-    folder = Path(path).expanduser()
-    is_ours = folder.resolve() == (plugins.ROOT / path).resolve()
-    return str(folder.resolve()) if folder.is_dir() and not is_ours else path
 
 
 def find_checkpoint(path: str, revision: str | None = None) -> Path:

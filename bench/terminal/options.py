@@ -90,9 +90,9 @@ def check_words(words: Sequence[str]) -> list[str]:
 
 def complete_words(ctx: click.Context, param: click.Parameter, word: str) -> list[str]:
     """The words of a request that `word` may become."""
-    from bench.terminal.request_words import completed
+    from bench.request.overrides import completions
 
-    return completed(ctx.params.get("words") or (), word)
+    return completions(ctx.params.get("words") or (), word)
 
 
 def results_option(name: str = "results") -> Callable[[Any], Any]:
