@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,6 @@ from bench.terminal.options import command, format_option, request_words, result
 
 if TYPE_CHECKING:
     from bench.sweep.log import CellOutcome
-    from bench.sweep.plan import Plan, Planned
 
 PLAN_COLUMNS = ("state", "overrides", "seconds", "memory_bytes", "reason", "row_id")
 STYLES = {"done": "green", "to do": "cyan", "unsupported": "yellow", "refused": "red",
@@ -30,11 +29,15 @@ def run_sweep(overrides: Sequence[str]) -> int:
     """Run what isn't done of a request's cells and store a row of each. Exit code 2 when a request
     was refused, 1 when a run failed."""
     from bench.rows.shards import StoreError
-    from bench.sweep import launchers, log, sweep
+    from bench.sweep import launchers, log, slurm, sweep
+    from bench.sweep import plan as planning
+    from bench.sweep.plan import PlanState
     from bench.terminal import next_steps, sweep_summary
     from bench.terminal.sweep_progress import SweepProgress
 
-    plan = sweep.settled_plan(overrides)
+    plan = planning.plan(overrides)
+    if plan.engine == launchers.SLURM and plan.open and slurm.settle(plan.results):
+        plan = planning.plan(overrides)  # jobs of earlier sweeps that were lost have rows now
     command = shlex.join(["bench", "run", "-m", *overrides])
     stream = log.EventStream(plan.events, log.new_id())
     stream.check_writable()
@@ -42,10 +45,18 @@ def run_sweep(overrides: Sequence[str]) -> int:
     if plan.warning:
         print(f"bench: {plan.warning}", file=sys.stderr)
     outcomes: list[CellOutcome] = []
-    with stream.around(**_sweep_facts(plan, command)):
-        for event, planned in _not_started(plan):
-            stream.write(event, overrides=planned.overrides, reason=planned.reason)
-        if cells := plan.open:
+    done = len(plan.of(PlanState.DONE)) + len(plan.of(PlanState.UNSUPPORTED))
+    with stream.around(
+        cells=len(plan.cells), done=done, to_run=len(plan.open), command=command,
+        launcher=plan.launcher_name, results=str(plan.results),
+    ):  # fmt: skip
+        cells = plan.open
+        kinds = {PlanState.REFUSED: "cell_refused", PlanState.OVER_BUDGET: "cell_skipped"}
+        for planned in plan.cells:
+            if planned.state in kinds and planned not in cells:
+                event = kinds[planned.state]
+                stream.write(event, overrides=planned.overrides, reason=planned.reason)
+        if cells:
             display = SweepProgress(
                 [cell.title for cell in cells], [cell.seconds for cell in cells], plan.n_parallel
             )
@@ -65,25 +76,6 @@ def run_sweep(overrides: Sequence[str]) -> int:
     return sweep.exit_code(plan, outcomes)
 
 
-def _sweep_facts(plan: Plan, command: str) -> dict[str, Any]:
-    from bench.sweep.plan import PlanState
-
-    done = len(plan.of(PlanState.DONE)) + len(plan.of(PlanState.UNSUPPORTED))
-    return {"cells": len(plan.cells), "done": done, "to_run": len(plan.open), "command": command,
-            "launcher": plan.launcher_name, "results": str(plan.results)}  # fmt: skip
-
-
-def _not_started(plan: Plan) -> Iterator[tuple[str, Planned]]:
-    """The cells that a sweep doesn't start, though they aren't done, each with its event."""
-    from bench.sweep.plan import PlanState
-
-    kinds = {PlanState.REFUSED: "cell_refused", PlanState.OVER_BUDGET: "cell_skipped"}
-    started = plan.open
-    for planned in plan.cells:
-        if planned.state in kinds and planned not in started:
-            yield kinds[planned.state], planned
-
-
 @command(
     "Print what bench run -m would do with these words: done, to do, unsupported, time and memory. "
     "For the words, see bench run --help.",
@@ -98,6 +90,7 @@ def _not_started(plan: Plan) -> Iterator[tuple[str, Planned]]:
 def plan(words: Sequence[str], form: str) -> int:
     from rich.markup import escape
 
+    from bench.request.cell import task_of
     from bench.request.weights import models_for
     from bench.sweep import plan as planning
     from bench.sweep.plan import PlanState
@@ -107,7 +100,18 @@ def plan(words: Sequence[str], form: str) -> int:
 
     made = planning.plan(words)
     if text_table.tabular(form):
-        text_table.write(form, PLAN_COLUMNS, map(_record, made.cells))
+        records = [
+            {
+                "state": p.state,
+                "overrides": " ".join(p.overrides),
+                "seconds": round(p.seconds) if p.runs else None,
+                "memory_bytes": p.bytes if p.runs else None,
+                "reason": p.reason,
+                "row_id": p.row_id,
+            }
+            for p in made.cells
+        ]
+        text_table.write(form, PLAN_COLUMNS, records)
     else:
         lines = [
             (f"[{STYLES[p.state]}]{p.state}[/]", escape(p.title),
@@ -123,33 +127,15 @@ def plan(words: Sequence[str], form: str) -> int:
         print(f"up to {memory(max(p.bytes for p in made.open))} a process", file=out)
     if left := made.of(PlanState.OVER_BUDGET):
         print(f"the budget leaves {counted(len(left), 'cell')} unmeasured", file=out)
-    for kind in _answers(made.cells):
+    kinds: dict[str, None] = {}
+    for task in {p.request["task"]["name"]: p.request["task"] for p in made.cells}.values():
+        with contextlib.suppress(RequestError):
+            kinds[task_of(task).answers] = None
+    for kind in kinds:
         print(f"models that answer with {ANSWERS[kind]}: {', '.join(models_for(kind))}", file=out)
     if made.warning:
         print(f"bench: {made.warning}", file=sys.stderr)
     return 2 if made.of(PlanState.REFUSED) else 0
-
-
-def _answers(cells: Iterable[Planned]) -> list[str]:
-    """The kinds of answers that the tasks of a plan ask for."""
-    from bench.request.cell import task_of
-
-    kinds = []
-    for task in {p.request["task"]["name"]: p.request["task"] for p in cells}.values():
-        with contextlib.suppress(RequestError):
-            kinds.append(task_of(task).answers)
-    return list(dict.fromkeys(kinds))
-
-
-def _record(planned: Any) -> dict[str, Any]:
-    return {
-        "state": planned.state,
-        "overrides": " ".join(planned.overrides),
-        "seconds": round(planned.seconds) if planned.runs else None,
-        "memory_bytes": planned.bytes if planned.runs else None,
-        "reason": planned.reason,
-        "row_id": planned.row_id,
-    }
 
 
 @command(
@@ -163,8 +149,8 @@ def _record(planned: Any) -> dict[str, Any]:
 @format_option()
 def status(ids: Sequence[str], folder: Path, every: bool, cancel: bool, form: str) -> int:
     """Exit code 1 when a cell of a sweep shown has failed."""
+    from bench.sweep import launchers, slurm
     from bench.sweep import plan as planning
-    from bench.sweep import slurm
     from bench.sweep.log import sweeps
 
     results = folder.expanduser().resolve()
@@ -183,29 +169,33 @@ def status(ids: Sequence[str], folder: Path, every: bool, cancel: bool, form: st
     done = planning.finished(row for _, row in planning.measured(results))
     failed = 0
     for record in found:
+        if cancel and record.content()["engine"] != launchers.SLURM:
+            raise RequestError(
+                f"{record.id} has no jobs in a queue: stop it where it runs, by Ctrl-C"
+            )
         if cancel:
-            _cancel(record)
+            try:
+                slurm.cancel(record.queue_name)
+            except slurm.SlurmError as error:
+                raise RequestError(str(error)) from error
         failed += _show(record, done, form)
     return 1 if failed else 0
-
-
-def _cancel(record: Any) -> None:
-    from bench.sweep import launchers, slurm
-
-    if record.content()["engine"] != launchers.SLURM:
-        raise RequestError(f"{record.id} has no jobs in a queue: stop it where it runs, by Ctrl-C")
-    try:
-        slurm.cancel(record.queue_name)
-    except slurm.SlurmError as error:
-        raise RequestError(str(error)) from error
 
 
 def _show(record: Any, done: dict[str, Any], form: str) -> int:
     """One sweep; returns how many of its cells failed."""
     from rich.markup import escape
 
+    from bench.sweep import launchers, slurm
+
     content = record.content()
-    jobs, alive = _queue(record, content)
+    jobs: dict[int, Any] = {}
+    alive = slurm.is_alive(content)
+    if content["engine"] == launchers.SLURM:
+        try:
+            jobs = slurm.numbered(slurm.queued(record.queue_name))
+        except slurm.SlurmError as error:
+            print(f"bench: {error}", file=sys.stderr)
     notes = [record.read_note(i) for i in range(len(content["cells"]))]
     cells = [
         {"sweep": record.id, "cell": " ".join(planned["overrides"]),
@@ -229,21 +219,6 @@ def _show(record: Any, done: dict[str, Any], form: str) -> int:
         counts = Counter(c["state"] for c in cells)
         print(" · ".join(f"{number} {state}" for state, number in counts.items()))
     return sum(bool(note.get("code")) for note in notes)
-
-
-def _queue(record: Any, content: dict[str, Any]) -> tuple[dict[int, Any], bool]:
-    """Number of a cell → its job in the queue, and whether the sweep's own process lives here."""
-    from bench.sweep import launchers, slurm
-
-    alive = slurm.is_alive(content)
-    if content["engine"] != launchers.SLURM:
-        return {}, alive
-    try:
-        jobs = [*slurm.queued(record.queue_name)]
-    except slurm.SlurmError as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return {}, alive
-    return slurm.numbered(jobs), alive
 
 
 def _cell_state(note: dict[str, Any], job: Any, is_done: bool, alive: bool) -> dict[str, Any]:

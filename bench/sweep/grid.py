@@ -110,7 +110,13 @@ class SweepGrid:
             values = dict(zip(self.swept, texts, strict=True))
             if self._parameters:
                 accepted = self._parameters[values.get("method", self._method)]
-                values = {k: v for k, v in values.items() if _applies(k, accepted)}
+                values = {
+                    key: text
+                    for key, text in values.items()
+                    if not key.startswith("method.")
+                    or accepted is None
+                    or key.split(".")[1] in accepted
+                }
             overrides = tuple(f"{key}={text}" for key, text in values.items())
             if overrides in seen:
                 continue
@@ -190,12 +196,6 @@ def _experiment_sweeps(hydra: Mapping[str, Any], keys: Collection[str]) -> dict[
     single = dict(override.split("=", 1) for override in fixed)
     own = [override.partition("=")[0] for override in overrides]
     return {key: swept.get(key, [single.get(key, "")]) for key in own if key not in keys}
-
-
-def _applies(key: str, parameters: frozenset[str] | None) -> bool:
-    """Whether a swept key means anything to a method with these parameters."""
-    head, _, rest = key.partition(".")
-    return head != "method" or not rest or parameters is None or rest.split(".")[0] in parameters
 
 
 def _parsed_value(key: str, text: str) -> Any:

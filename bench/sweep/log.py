@@ -30,8 +30,6 @@ from bench.sweep.plan import Plan
 
 FOLDER = ".sweeps"
 SWEEP = "sweep.json"
-EVENTS = "events"
-"""A file that names the one that the sweep's events go to, where there is one."""
 NAME = "bench-"
 """Prefix of the name that a sweep's jobs have in a queue; its id follows."""
 
@@ -73,6 +71,7 @@ class Record:
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "started": started,
+            "events": str(plan.events) if plan.events else None,
             "until": started + plan.time_s if plan.time_s else None,
             "cells": [
                 {
@@ -87,8 +86,6 @@ class Record:
         }
         try:
             (record.folder / "cells").mkdir(parents=True)
-            if plan.events:
-                (record.folder / EVENTS).write_text(str(plan.events))
             _write(record.folder / SWEEP, content)
         except OSError as error:
             raise unwritable(plan.results, error) from error
@@ -104,10 +101,10 @@ class Record:
 
     @cached_property
     def events(self) -> EventStream:
-        try:
-            return EventStream(Path((self.folder / EVENTS).read_text()), self.id)
-        except OSError:
-            return EventStream(None, self.id)
+        path = None
+        with contextlib.suppress(OSError):  # the folder of a sweep that runs may be removed
+            path = self.content().get("events")
+        return EventStream(Path(path) if path else None, self.id)
 
     def content(self) -> dict[str, Any]:
         content: dict[str, Any] = json.loads((self.folder / SWEEP).read_text())

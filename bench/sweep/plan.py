@@ -72,8 +72,8 @@ class Planned:
 @dataclass(frozen=True)
 class Plan:
     """`fixed` are the overrides that all cells share; `cells` stand in the order in which they run.
-    `engine` is the choice of `hydra/launcher`, `launcher` its settings; `time` is
-    what the request gives the sweep, `events` the file that gets the events."""
+    `engine` is the choice of `hydra/launcher`, `launcher` its settings; `time` is the time that the
+    request gives the sweep, `events` the file that gets the events."""
 
     fixed: tuple[str, ...]
     cells: tuple[Planned, ...]
@@ -127,14 +127,17 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
     base, launcher = grid.base, grid.hydra["launcher"]
     launcher_name = grid.hydra["runtime"]["choices"].get("launcher", "local")
     engine = launchers.engine_of(launcher_name)
-    shard, time_s = _parsed_shard(base["shard"]), _parsed_time(base["time"])
+    time_s = _parsed_time(base["time"])
     if base["n_jobs"] == 0 or base["n_jobs"] < -1:
         raise RequestError(f"n_jobs={base['n_jobs']} is not accepted: 1 or more, or -1 for all")
     if base["n_jobs"] != 1 and engine != launchers.JOBLIB:
         raise RequestError(f"n_jobs={base['n_jobs']} is for launcher=joblib; here it is {engine}")
     results = Path(base["results"]).expanduser().resolve()
-    points = _of_shard(list(grid.points()), shard)
-    planner = _Planner(results, _threads(engine, launcher), bool(base["force"]))
+    points = _of_shard(list(grid.points()), base["shard"])
+    # On a cluster, a cell whose request gives no threads has those of its job.
+    cpus = launcher.get("cpus_per_task") if engine == launchers.SLURM else None
+    threads = int(cpus or len(os.sched_getaffinity(0)))
+    planner = _Planner(results, threads, bool(base["force"]))
     cells = [planner.planned(point) for point in points]
     if cells and all(planned.state == PlanState.REFUSED for planned in cells):
         raise RequestError(cells[0].reason)
@@ -204,7 +207,10 @@ class _Planner:
 
     def planned(self, point: Point) -> Planned:
         try:
-            cell = self._cell(point.request)
+            check_values(point.request)
+            request = {**point.request, "threads": point.request["threads"] or self.threads}
+            # Without the hash of embedded rows: to generate them takes time.
+            cell = Cell.with_rows(request, *self._rows(request))
         except RequestError as error:
             return Planned(point.overrides, point.request, None, PlanState.REFUSED, str(error))
         planned = Planned(point.overrides, point.request, cell, PlanState.TO_DO)
@@ -217,14 +223,13 @@ class _Planner:
             return replace(planned, state=state, reason=reason, row_id=row["row_id"])
         # One measurement that meets its deadline ends the cell.
         seconds = min(self.estimates.seconds(cell), 2.0 * point.request["deadline_s"])
-        seconds += self._training_s(cell)
+        for arm in stages.cells_to_train(cell):
+            path = str(arm.model["path"])
+            # Only the first cell of the plan that needs a training pays for it.
+            if path not in self.trainings and weights.card(Path(path)) is None:
+                self.trainings.add(path)
+                seconds += self.estimates.training(arm)
         return replace(planned, seconds=seconds, bytes=self.estimates.bytes(cell))
-
-    def _cell(self, request: Mapping[str, Any]) -> Cell:
-        """The cell of a point, without the hash of embedded rows: to generate them takes time."""
-        check_values(request)
-        request = {**request, "threads": request["threads"] or self.threads}
-        return Cell.with_rows(request, *self._rows(request))
 
     def _rows(self, request: Mapping[str, Any]) -> tuple[str, str, int]:
         """The split of a request's rows, their hash, empty for embedded rows, and how many were
@@ -249,43 +254,20 @@ class _Planner:
             self.cache[key] = make()
         return self.cache[key]
 
-    def _training_s(self, cell: Cell) -> float:
-        """Seconds of the trainings that a cell is the first of the plan to need."""
-        total = 0.0
-        for arm in stages.cells_to_train(cell):
-            path = str(arm.model["path"])
-            if path not in self.trainings and weights.card(Path(path)) is None:
-                self.trainings.add(path)
-                total += self.estimates.training(arm)
-        return total
 
-
-def _threads(engine: str, launcher: Mapping[str, Any]) -> int:
-    """CPU threads of a cell whose request gives none: on a cluster, those of its job."""
-    cpus = launcher.get("cpus_per_task") if engine == launchers.SLURM else None
-    return int(cpus or len(os.sched_getaffinity(0)))
-
-
-def _of_shard(points: list[Point], shard: tuple[int, int] | None) -> list[Point]:
+def _of_shard(points: list[Point], shard: str | None) -> list[Point]:
     """The points of one machine. They are dealt after a shuffle that is the same everywhere:
-    in the order of the overrides one machine would get all the long inputs."""
+    in the order of the overrides one machine would get all the long inputs. Raises RequestError."""
     if shard is None:
         return points
-    number, count = shard
+    match = re.fullmatch(r"(\d+)/(\d+)", str(shard))
+    if not match or not 1 <= int(match[1]) <= int(match[2]):
+        raise RequestError(f"shard={shard} is not accepted: it is such as 2/8, from 1/8 to 8/8")
     shuffled = sorted(
         points, key=lambda point: hashlib.sha256(" ".join(point.overrides).encode()).digest()
     )
-    mine = {point.overrides for point in shuffled[number - 1 :: count]}
+    mine = {point.overrides for point in shuffled[int(match[1]) - 1 :: int(match[2])]}
     return [point for point in points if point.overrides in mine]
-
-
-def _parsed_shard(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d+)/(\d+)", str(text))
-    if not match or not 1 <= int(match[1]) <= int(match[2]):
-        raise RequestError(f"shard={text} is not accepted: it is such as 2/8, from 1/8 to 8/8")
-    return int(match[1]), int(match[2])
 
 
 def _parsed_time(text: str | None) -> float | None:

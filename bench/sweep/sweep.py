@@ -23,7 +23,7 @@ from bench.rows.store import LIGHT, Store
 from bench.status import Status
 from bench.sweep import job, launchers, slurm
 from bench.sweep.log import CellOutcome, Note, Record, has_ended
-from bench.sweep.plan import Plan, Planned, PlanState, plan
+from bench.sweep.plan import Plan, Planned, PlanState
 from bench.units import counted, span
 
 MAX_ARRAY = 1000
@@ -75,15 +75,6 @@ class _Sweep:
         return found
 
 
-def settled_plan(overrides: Sequence[str]) -> Plan:
-    """The plan of a sweep, once jobs of earlier sweeps that were lost have their rows. Raises
-    RequestError."""
-    first = plan(overrides)
-    if first.engine == launchers.SLURM and first.open and slurm.settle(first.results):
-        return plan(overrides)
-    return first
-
-
 def run(plan: Plan, command: str, display: Display, name: str = "") -> list[CellOutcome]:
     """Run the open cells of a plan; one that fails doesn't stop the rest. `name` is the sweep's id.
     Raises RequestError."""
@@ -93,7 +84,13 @@ def run(plan: Plan, command: str, display: Display, name: str = "") -> list[Cell
         with display:
             _launch(sweep)
     except KeyboardInterrupt:
-        _print_interrupted(plan, sweep.record)
+        n_ended = sum(has_ended(sweep.record.read_note(i)) for i in range(len(plan.open)))
+        print(f"\n{n_ended} of {counted(len(plan.open), 'cell')} ended", file=sys.stderr)
+        if plan.engine == launchers.SLURM:
+            print(
+                "its jobs stay in the queue: bench status shows them, "
+                f"bench status --cancel {sweep.record.id} takes them out", file=sys.stderr,
+            )  # fmt: skip
         raise
     return sweep.outcomes()
 
@@ -155,9 +152,21 @@ def store_rows(plan: Plan, cells: Sequence[tuple[Planned, str]], here: bool) -> 
 
 def _launch(sweep: _Sweep) -> None:
     """Runs the open cells, until each has ended or can't. Raises RequestError."""
-    requests = [_request(planned) for planned in sweep.plan.open]
+    # With the threads that the plan chose, so that it is the same cell on another machine.
+    requests = [
+        {**planned.request, "threads": planned.cell.threads}
+        for planned in sweep.plan.open
+        if planned.cell
+    ]
     if sweep.plan.engine == launchers.BASIC:
-        _run_each(requests, sweep)
+        run_cell = job.CellJob(sweep.record.folder, sweep.update)
+        for i, request in enumerate(requests):
+            # Where the sweep's folder is removed or turns read-only, none of the rest begins.
+            if problem := sweep.record.problem():
+                outcome = CellOutcome(1, Status.ERROR, problem)
+                job.end(sweep.record, i, outcome, {}, sweep.update)
+            else:
+                run_cell(i, request)
         return
     with _watched(sweep, WATCH_S[sweep.plan.engine]):
         if sweep.plan.engine == launchers.JOBLIB:
@@ -167,24 +176,6 @@ def _launch(sweep: _Sweep) -> None:
             _run_jobs(requests, sweep)
         except slurm.SlurmError as error:
             raise RequestError(str(error)) from error
-
-
-def _request(planned: Planned) -> dict[str, Any]:
-    """With the threads that the plan chose, so that it is the same cell on another machine."""
-    assert planned.cell is not None
-    return {**planned.request, "threads": planned.cell.threads}
-
-
-def _run_each(requests: Sequence[dict[str, Any]], sweep: _Sweep) -> None:
-    """In this process. Where the sweep's folder is removed or turns read-only, none of the rest
-    begins."""
-    run_cell = job.CellJob(sweep.record.folder, sweep.update)
-    for i, request in enumerate(requests):
-        if problem := sweep.record.problem():
-            outcome = CellOutcome(1, Status.ERROR, problem)
-            job.end(sweep.record, i, outcome, {}, sweep.update)
-        else:
-            run_cell(i, request)
 
 
 def _run_jobs(requests: Sequence[dict[str, Any]], sweep: _Sweep) -> None:
@@ -225,7 +216,7 @@ def _run_pool(requests: Sequence[dict[str, Any]], sweep: _Sweep) -> None:
         try:
             Parallel(sweep.plan.n_parallel, batch_size=1)(run_cell(i, requests[i]) for i in left)
         except Exception as error:
-            reason = _first_line(error)
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
         for i in left:
             note = record.read_note(i)
             if note and not has_ended(note):
@@ -237,10 +228,6 @@ def _run_pool(requests: Sequence[dict[str, Any]], sweep: _Sweep) -> None:
         if len(not_begun) == len(left):
             raise RequestError(f"no worker starts: {reason}")
         left = not_begun
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 @contextlib.contextmanager
@@ -267,13 +254,3 @@ def _watched(sweep: _Sweep, every_s: float) -> Iterator[None]:
         stopped.set()
         thread.join()
         read()
-
-
-def _print_interrupted(plan: Plan, record: Record) -> None:
-    n_ended = sum(has_ended(record.read_note(i)) for i in range(len(plan.open)))
-    print(f"\n{n_ended} of {counted(len(plan.open), 'cell')} ended", file=sys.stderr)
-    if plan.engine == launchers.SLURM:
-        print(
-            "its jobs stay in the queue: bench status shows them, "
-            f"bench status --cancel {record.id} takes them out", file=sys.stderr,
-        )  # fmt: skip
