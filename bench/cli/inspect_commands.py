@@ -8,7 +8,7 @@ import keyword
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from bench.request.cell import task_of
 from bench.request.schema import SOURCES
 from bench.terminal import text_table
 from bench.terminal.options import PATH, OneOf, command, format_option, request_words
-from tasks.base import Data, DataError, FetchError, Task
+from tasks.base import Data, Task
 from tasks.loading import lm_eval_package
 from tasks.template import DEFAULT_SHAPE, SHAPES, task_files
 
@@ -47,7 +47,16 @@ def fetch(
     if not (tasks or models or probe):
         raise RequestError("fetch needs a TASK or --model ORG/NAME; bench ls tasks lists tasks")
     names = tasks or (plugins.available("task") if probe else [])
-    chosen = [_at(_task(name), revision, length) for name in names]
+    chosen: list[Any] = [_task(name) for name in names]
+    if revision:
+        chosen = [
+            replace(task, hub={**task.hub, "revision": revision, "unverified": False})
+            if getattr(task, "hub", None)
+            else task
+            for task in chosen
+        ]
+    if length:
+        chosen = [replace(task, length=length) for task in chosen]
     if probe:
         from tasks.loading import hub_probe
 
@@ -58,17 +67,10 @@ def fetch(
 
     for task in chosen:
         own = getattr(task, "fetch", None) or functools.partial(hub.fetch, task)
-        print(f"{task.name}: {_data(own, split=split)}")
+        print(f"{task.name}: {own(split=split)}")
     for name in models:
         print(f"{name}: {_fetch_model(name)}")
     return 0
-
-
-def _at(task: Any, revision: str | None, length: int | None) -> Any:
-    """The task with the revision and length that `bench fetch` was given."""
-    if revision and getattr(task, "hub", None):
-        task = replace(task, hub={**task.hub, "revision": revision, "unverified": False})
-    return replace(task, length=length) if length else task
 
 
 def _fetch_model(name: str) -> str:
@@ -236,8 +238,8 @@ def score(
 
     task, skip = _task(name, data_dir), skip_unanswerable
     source = _source(data, data_dir, split, name)
-    given, references, rows, n_unanswerable = _data(
-        submission.paired, task, source, file, skip_unanswerable=skip
+    given, references, rows, n_unanswerable = submission.paired(
+        task, source, file, skip_unanswerable=skip
     )
     figures, each = scored(task, given, references)
     estimate = scores.mean(each, documents(rows) if rows else None)
@@ -262,11 +264,11 @@ def export(
     from tasks.loading import submission
 
     task: Any = _task(name, data_dir)
-    predictions = _data(submission.read_predictions, file, task)
-    ids = _data(task.ids, _source(data, data_dir, split, name))
+    predictions = submission.read_predictions(file, task)
+    ids = task.ids(_source(data, data_dir, split, name))
     if is_json := into.suffix == ".json":  # a .csv keeps the tasks that it holds
         check_own(into)
-    missing = _data(submission.export, task, predictions, ids, into)
+    missing = submission.export(task, predictions, ids, into)
     if is_json:
         record_own(into)
     print(f"{into}: {len(predictions)} predictions of {task.name}")
@@ -289,16 +291,6 @@ def _source(data: str | None, folder: str | Path | None, split: str | None, name
     """Of a task of another package the hub's, as it has no embedded rows."""
     path = Path(folder).expanduser().resolve() if folder else None
     return Data(data or ("local" if path else "hub" if ":" in name else "embedded"), path, split)
-
-
-def _data(function: Callable[..., Any], *given: Any, **named: Any) -> Any:
-    """The function's answer; what is wrong with data is a wrong request."""
-    try:
-        return function(*given, **named)
-    except FetchError as error:
-        raise RunError(str(error)) from error
-    except DataError as error:
-        raise RequestError(str(error)) from error
 
 
 @command(

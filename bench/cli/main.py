@@ -159,6 +159,10 @@ def _outcome(arguments: Sequence[str]) -> tuple[int, str]:
         if isinstance(error, OSError):
             named = f"{error.filename}: " if error.filename else ""
             return 1, f"{named}{error.strerror or error}"
+        from tasks.base import DataError, FetchError
+
+        if isinstance(error, DataError):
+            return 1 if isinstance(error, FetchError) else 2, str(error)
         return 1, f"{described(error)}; {TRACEBACK}=1 shows the traceback"
 
 
