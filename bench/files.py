@@ -75,22 +75,20 @@ def record(folder: Path, line: str = "") -> None:
 
 def _check(path: Path, folder: Path) -> None:
     try:
-        if _is_own(path, folder):
-            return
+        if path.is_dir():
+            is_own = (path / RECORD).is_file() or not any(path.iterdir())
+        elif path.is_file():
+            is_recorded = _line(path, path.read_bytes(), folder) in _recorded(folder)
+            is_own = is_recorded or not path.stat().st_size
+        else:
+            is_own = not os.path.lexists(path)
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror}") from error
-    raise RequestError(
-        f"{path} holds what bench didn't write, or what was changed since, and is left as it is; "
-        "give a path that is new or empty"
-    )
-
-
-def _is_own(path: Path, folder: Path) -> bool:
-    if path.is_dir():
-        return (path / RECORD).is_file() or not any(path.iterdir())
-    if not path.is_file():
-        return not os.path.lexists(path)
-    return not path.stat().st_size or _line(path, path.read_bytes(), folder) in _recorded(folder)
+    if not is_own:
+        raise RequestError(
+            f"{path} holds what bench didn't write, or what was changed since, and is left as it "
+            "is; give a path that is new or empty"
+        )
 
 
 def _recorded(folder: Path) -> str:

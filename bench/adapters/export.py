@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 from bench.errors import RequestError, unknown
 from bench.files import check_own, write_own
-from bench.request import plugins
 from bench.rows.columns import COLUMNS, Row, value_of
 
 Writer = Callable[[list[Row], Path, Path], str]
@@ -49,6 +48,8 @@ TARGETS = {
 def export(name: str, rows: list[Row], into: Path, results: Path) -> str:
     """Writes the rows to a target, in a file or folder that is new, empty or from an earlier
     export. Raises RequestError, also for an unknown name."""
+    from bench.request import plugins
+
     chosen = target(name)
     writer: Writer = plugins.load(chosen.writer)
     check_own(into)

@@ -106,7 +106,13 @@ class LongContextLM(HFLM):  # type: ignore[misc]
     ) -> list[tuple[float, bool]]:
         """Log-likelihood of each continuation, and whether it is the greedy one. Continuations that
         differ in their last token alone share a forward pass."""
-        self._warn_of_single_tokens(requests)
+        single = sum(len(continuation) == 1 for _, _, continuation in requests)
+        if single and self._compresses:
+            log.warning(
+                f"{self.shown}: {single} of {len(requests)} continuations have one token, which "
+                "follows from the context before its KV cache is compressed: their scores are "
+                "those of the method that reads the prompt"
+            )
         inputs: dict[tuple[tuple[int, ...], tuple[int, ...]], list[int]] = {}
         for number, (_, context, continuation) in enumerate(requests):
             if len(continuation) > self.max_length:
@@ -132,17 +138,6 @@ class LongContextLM(HFLM):  # type: ignore[misc]
                         )
         return [answers[number] for number in range(len(requests))]
 
-    def _warn_of_single_tokens(self, requests: Sequence[Scored]) -> None:
-        """The prompt's reading gives the first token of a continuation, before its cache is
-        compressed."""
-        single = sum(len(continuation) == 1 for _, _, continuation in requests)
-        if single and self._compresses:
-            log.warning(
-                f"{self.shown}: {single} of {len(requests)} continuations have one token, which "
-                "follows from the context before its KV cache is compressed: their scores are "
-                "those of the method that reads the prompt"
-            )
-
     @property
     def _compresses(self) -> bool:
         """Whether the method has its own KV cache."""
@@ -153,7 +148,9 @@ class LongContextLM(HFLM):  # type: ignore[misc]
     def _logits(self, group: Sequence[Any], whole: bool) -> Tensor:
         """[B, t, V]: before each token of the continuations and after the last, which isn't read.
         `whole`: method and continuation see one text, without a context that is read before."""
-        ids, sequence = self._collated([context for context, _ in group])
+        encoded = [Encoded(context, [False] * len(context), len(context)) for context, _ in group]
+        ids, sequence = arms.collate(encoded, self.family.model.device.type)  # type: ignore[union-attr,arg-type]
+        sequence = sequence.replace(vip=None)
         # With a token in the place of the last one, which no model reads.
         target = torch.tensor([[*read, 0] for _, read in group], device=self.device)
         with self._explained(), finite.watched(self.family):
@@ -219,11 +216,6 @@ class LongContextLM(HFLM):  # type: ignore[misc]
             do_sample=False,
         )
         return tokens
-
-    def _collated(self, contexts: Sequence[Sequence[int]]) -> tuple[Tensor, SequenceInfo]:
-        encoded = [Encoded(ids, [False] * len(ids), len(ids)) for ids in contexts]
-        ids, sequence = arms.collate(encoded, self.family.model.device.type)  # type: ignore[union-attr,arg-type]
-        return ids, sequence.replace(vip=None)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:

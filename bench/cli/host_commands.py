@@ -36,7 +36,6 @@ SLICES = 150
 UNSTEADY_PCT = 10.0
 """More than nine tenths of the pieces take this much longer than the median: noise."""
 
-
 STYLES = {"ok": "green", "look": "yellow", "bad": "red"}
 
 

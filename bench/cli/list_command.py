@@ -23,12 +23,13 @@ SHOWN = ("method", "task", "model")
 """Groups that are listed when none is named."""
 
 
-def _lists(ctx: click.Context, param: click.Parameter, word: str) -> list[str]:
-    return [name for name in LISTS if name.startswith(word)]
-
-
 @command(f"List methods, tasks and models, or one of: {', '.join(LISTS)}.")
-@click.argument("chosen", required=False, metavar="[LIST]", shell_complete=_lists)
+@click.argument(
+    "chosen",
+    required=False,
+    metavar="[LIST]",
+    shell_complete=lambda ctx, param, word: [name for name in LISTS if name.startswith(word)],
+)
 @format_option(default="table")
 def ls(chosen: str | None, form: str) -> int:
     """Names and what their YAML says of them. A file that can't be used is listed with what is
@@ -48,7 +49,11 @@ def ls(chosen: str | None, form: str) -> int:
     for_program = text_table.tabular(form)
     # Facts of tasks need their classes, and so numpy: the overview shows none.
     with_facts = for_program or len(groups) == 1
-    records = [record for group in groups for record in _choices(group, with_facts)]
+    records = [
+        _record(group, name, path, with_facts)
+        for group in groups
+        for name, path in plugins.available(group).items()
+    ]
     if for_program:
         columns = TABLES[groups[0]].COLUMNS if len(groups) == 1 and groups[0] in TABLES else ()
         text_table.write(form, ("group", "name", "about", *columns, "problem"), records)
@@ -57,11 +62,6 @@ def ls(chosen: str | None, form: str) -> int:
     else:
         _print(records, titled=len(groups) > 1)
     return 0
-
-
-def _choices(group: str, with_facts: bool) -> list[dict[str, Any]]:
-    paths = plugins.available(group).items()
-    return [_record(group, name, path, with_facts) for name, path in paths]
 
 
 def _record(group: str, name: str, path: Path, with_facts: bool) -> dict[str, Any]:

@@ -132,15 +132,10 @@ def _nvml() -> Iterator[tuple[Any, Any] | None]:
 def handle(nvml: Any) -> Any:
     """NVML's handle of the first visible GPU, which is not its first where CUDA_VISIBLE_DEVICES
     names another."""
-    first = _first_visible() or "0"
-    if first.isdigit():
-        return nvml.nvmlDeviceGetHandleByIndex(int(first))
-    return nvml.nvmlDeviceGetHandleByUUID(first)
-
-
-def _first_visible() -> str | None:
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
-    return first if first.isdigit() or first.startswith("GPU-") else None
+    if first.startswith("GPU-"):
+        return nvml.nvmlDeviceGetHandleByUUID(first)
+    return nvml.nvmlDeviceGetHandleByIndex(int(first) if first.isdigit() else 0)
 
 
 def _read(nvml: Any, function: Any, *arguments: Any) -> Any:

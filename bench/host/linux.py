@@ -1,4 +1,5 @@
-"""What Linux reports of a process and its machine. What it doesn't report is None or empty."""
+"""What Linux reports of a process, its machine and its processor. What it doesn't report is None
+or empty."""
 
 from __future__ import annotations
 
@@ -183,7 +184,7 @@ def first_int(texts: Iterable[str | None]) -> int | None:
     return next((int(each) for each in texts if each and each.isdigit()), None)
 
 
-# JOINED: What a processor can run and how it caches: two with one name may differ in both.
+# What a processor can run and how it caches: two with one name may differ in both.
 
 CPUINFO = Path("/proc/cpuinfo")
 CACHES = CPUS / "cpu0/cache"
