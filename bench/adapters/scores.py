@@ -128,6 +128,15 @@ def _result(row: Row, figure: _Figure) -> dict[str, Any]:
     # Rows that are shipped with the project are never called the benchmark's.
     benchmark = COLLECTION if row["data_source"] == "embedded" else row["benchmark"]
     bounded = not is_score or 0 <= figure.score <= 100
+    uncertainty: dict[str, Any] = {}
+    lo, hi = figure.lo, figure.hi
+    # The format wants finite intervals.
+    if lo is not None and hi is not None and math.isfinite(lo) and math.isfinite(hi):
+        uncertainty["confidence_interval"] = {
+            "lower": lo, "upper": hi, "confidence_level": 0.95, **_texts({"method": figure.method})
+        }  # fmt: skip
+    if is_score and row["n_scored"] is not None:
+        uncertainty["num_samples"] = row["n_scored"]
     return {
         "evaluation_result_id": f"{row['row_id']}.{figure.metric}",
         "evaluation_name": f"{benchmark}/{row['task']}",
@@ -142,26 +151,15 @@ def _result(row: Row, figure: _Figure) -> dict[str, Any]:
             **({"score_type": "continuous", "min_score": 0.0, "max_score": figure.upper}
                if bounded else {}),
         },
-        "score_details": {"score": figure.score, **_uncertainty(row, figure)},
+        "score_details": {
+            "score": figure.score, **({"uncertainty": uncertainty} if uncertainty else {}),
+        },
         "generation_config": {
             **({"generation_args": {"max_tokens": most_tokens}}
                if is_score and most_tokens else {}),
             "additional_details": _texts({name: value_of(row, name) for name in DETAILS}),
         },
     }  # fmt: skip
-
-
-def _uncertainty(row: Row, figure: _Figure) -> dict[str, Any]:
-    """The interval, which the format wants finite, and of a score the number of samples."""
-    found: dict[str, Any] = {}
-    lo, hi = figure.lo, figure.hi
-    if lo is not None and hi is not None and math.isfinite(lo) and math.isfinite(hi):
-        found["confidence_interval"] = {
-            "lower": lo, "upper": hi, "confidence_level": 0.95, **_texts({"method": figure.method})
-        }  # fmt: skip
-    if figure.unit == "points" and row["n_scored"] is not None:
-        found["num_samples"] = row["n_scored"]
-    return {"uncertainty": found} if found else {}
 
 
 def _source(row: Row) -> dict[str, Any]:

@@ -114,14 +114,11 @@ def print_facts(facts: Mapping[str, Any], form: str) -> None:
 def examine(results: Path) -> list[Finding]:
     """All findings, with rows to be stored in the folder `results`. Takes less than a second."""
     checks: tuple[Callable[[], Finding], ...] = (
-        _python, _torch, _bytecode, _cpu, _kernel, _compiler, _gpu, _memory,
+        _torch, _bytecode, _cpu, _kernel, _compiler, _gpu, _memory,
         lambda: _disk(results), _load, _steadiness, _models,
     )  # fmt: skip
-    return [check() for check in checks]
-
-
-def _python() -> Finding:
-    return Finding("Python", State.OK, f"{platform.python_version()}, {sys.executable}")
+    python = f"{platform.python_version()}, {sys.executable}"
+    return [Finding("Python", State.OK, python), *(check() for check in checks)]
 
 
 def _torch() -> Finding:

@@ -144,23 +144,16 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
     except (HydraException, OmegaConfBaseException) as error:
         if wrong := re.match(r"Could not override '([^']+)'", str(error)):
             raise _unknown_key(wrong[1], overrides) from error
-        if wrongly_typed := _wrong_type(error.__cause__, overrides):
-            raise wrongly_typed from error
+        key = str(getattr(error.__cause__, "full_key", None))
+        given = next((o.partition("=")[2] for o in overrides if o.startswith(f"{key}=")), None)
+        if given is not None and (hint := get_type_hints(schema.Config).get(key)):
+            wanted = f"{key}={given} is not accepted: it takes {described(hint)}"
+            raise RequestError(wanted) from error
         lines = [line.strip() for line in str(error).splitlines()
                  if line.strip() and line != "Config search path:"]  # fmt: skip
         cause = str(error.__cause__ or "").strip().splitlines()
         text = "; ".join([*lines[:2], *(line for line in cause[:1] if line not in lines)])
         raise RequestError(text) from error
-
-
-def _wrong_type(cause: BaseException | None, overrides: Sequence[str]) -> RequestError | None:
-    """The error for a value that isn't of its field's type, of a field of the request itself."""
-    key = getattr(cause, "full_key", None)
-    given = next((o.partition("=")[2] for o in overrides if o.partition("=")[0] == key), None)
-    hint = get_type_hints(schema.Config).get(str(key))
-    if given is None or hint is None:
-        return None
-    return RequestError(f"{key}={given} is not accepted: it takes {described(hint)}")
 
 
 def _unknown_key(key: str, overrides: Sequence[str]) -> RequestError:
@@ -278,7 +271,13 @@ def command_of(cell: Cell, deadline_s: float | None = None) -> str:
     if changed:
         words += changed
         base = compose(words)
-    words += _data_words(cell)
+    source, split = cell.data["source"], cell.data["split"]
+    if source != "embedded":
+        words.append(f"data={source}")
+    if source == "local":
+        words.append(f"data.dir={DATA}")
+    if split != (getattr(task_of(cell.task), "default_split", "") or split):
+        words.append(f"data.split={split}")
     implied = {**base, "new_tokens": parameters.decoded_tokens(base)}
     words += [f"{name}={_text(value)}" for name in SAME_NAME
               if (value := getattr(cell, name)) != implied[name]]  # fmt: skip
@@ -304,16 +303,6 @@ def _model_words(cell: Cell, implied: Mapping[str, Any]) -> list[str]:
     if name in plugins.available("model"):
         return [f"model={name}"]
     return ["model=checkpoint", quoted("model.path", path), quoted("model.name", name)]
-
-
-def _data_words(cell: Cell) -> Iterator[str]:
-    source, split = cell.data["source"], cell.data["split"]
-    if source != "embedded":
-        yield f"data={source}"
-    if source == "local":
-        yield f"data.dir={DATA}"
-    if split != (getattr(task_of(cell.task), "default_split", "") or split):
-        yield f"data.split={split}"
 
 
 def _differing_words(

@@ -157,26 +157,24 @@ class SweepGrid:
 
 def _split(overrides: Sequence[str]) -> tuple[list[str], dict[str, list[str]], set[str]]:
     """Overrides with one value, keys with several, and all the keys."""
-    fixed, swept, keys = [], {}, set()
-    for override in parse(overrides):
-        keys.add(override.key_or_group)
-        if override.is_sweep_override():
-            swept[override.key_or_group] = _values(override)
-        else:
-            fixed.append(override.input_line)
-    return fixed, swept, keys
-
-
-def _values(override: Any) -> list[str]:
     from hydra.core.override_parser.types import Glob
 
-    if isinstance(override.value(), Glob):
-        return list(override.value().filter(sorted(plugins.available(override.key_or_group))))
-    if not override.is_discrete_sweep():
-        raise RequestError(f"{override.input_line}: a sweep takes lists, range() and glob()")
-    if override.key_or_group in NODES and override.is_choice_sweep():
-        return [str(name) for name in override.value().list]  # Hydra would escape a colon in one
-    return list(override.sweep_string_iterator())
+    fixed, swept, keys = [], {}, set()
+    for override in parse(overrides):
+        key, line = override.key_or_group, override.input_line
+        keys.add(key)
+        if not override.is_sweep_override():
+            fixed.append(line)
+        elif isinstance(override.value(), Glob):
+            swept[key] = list(override.value().filter(sorted(plugins.available(key))))
+        elif not override.is_discrete_sweep():
+            raise RequestError(f"{line}: a sweep takes lists, range() and glob()")
+        elif key in NODES and override.is_choice_sweep():
+            # Hydra would escape a colon in a name.
+            swept[key] = [str(name) for name in override.value().list]
+        else:
+            swept[key] = list(override.sweep_string_iterator())
+    return fixed, swept, keys
 
 
 def _experiment_sweeps(hydra: Mapping[str, Any], keys: Collection[str]) -> dict[str, list[str]]:
