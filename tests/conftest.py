@@ -19,7 +19,7 @@ gc.disable()  # while tests are collected
 ROOT = Path(__file__).resolve().parent.parent
 REAL_ROWS = Path(os.environ.get("DATA_DIR") or ROOT.parent / "shared" / "data")
 """The benchmarks' own files, in the layouts that docs/tasks.md lists."""
-TINY_MODELS = ("methods", "models", "embedded")
+TINY_MODELS = ("methods", "models", "embedded", "conformance")
 """Folders of tests of models that gain nothing from threads."""
 
 

@@ -26,11 +26,6 @@ class Identity(Method):
         return value
 
 
-class Zeros(Method):
-    def attend(self, query, key, value, call):
-        return torch.zeros_like(query)
-
-
 class FirstLayerOnly(Method):
     def encode(self, layers, hidden, sequence):
         return layers[0](hidden, sequence)
@@ -157,7 +152,6 @@ class Rounds(Method):
 
 FAKES = {
     Identity: "mixing: 30 of 61 outputs ignore every token",
-    Zeros: "mixing",
     FirstLayerOnly: r"called: attention ran in layers \[0\]",
     Blind: "padding: 30 tokens padded",
     Skips: "long_input",
