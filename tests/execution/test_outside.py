@@ -12,7 +12,6 @@ from multiprocessing.connection import Connection
 
 import pytest
 
-import bench
 from bench.execution import outside
 from bench.execution.supervisor import Limits, Outcome
 from bench.rows.comparison import Comparison
@@ -168,13 +167,3 @@ def test_a_vanilla_that_can_not_answer_is_a_reason_and_the_method_goes_on(ends, 
     assert found == {"reason": f"vanilla in a process without the method: {reason}"}
     assert method.signals[0] == signal.SIGSTOP and method.signals[-1] == signal.SIGCONT
     assert Connection(method.other.detach()).recv_bytes() == b"stop"
-
-
-def test_a_cell_has_times_and_answers_from_outside(tmp_path):
-    cell = bench.compose("method=bigbird", "length=256", "n=2", "threads=1", "measure=glance")
-    row = bench.run(cell, tmp_path)
-    assert row["status"] == "ok", row["status_detail"]
-    assert len(row["lat_base_outside_samples_ns"]) == len(row["lat_outside_samples_ns"]) > 0
-    assert row["lat_base_outside_ns"] > 0 and row.get("lat_outside_reason") is None
-    assert row["lat_timed_rel_l2"] == pytest.approx(row["lat_outside_rel_l2"], rel=0.9)
-    assert 0 <= row["lat_timed_top1_agree"] <= 1

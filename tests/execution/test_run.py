@@ -64,6 +64,9 @@ def test_one_row_holds_quality_latency_memory_and_fidelity(finished):
         assert set(row["engine_pair_process"]) == {0, 1, 2, 3}
     assert row["engine_verdict"] in ("faster", "slower", "same", "undecided")
     assert row["energy_j"] is not None or row["energy_reason"]
+    assert len(row["lat_base_outside_samples_ns"]) == len(row["lat_outside_samples_ns"]) > 0
+    assert row["lat_base_outside_ns"] > 0 and row.get("lat_outside_reason") is None
+    assert row["lat_timed_rel_l2"] == pytest.approx(row["lat_outside_rel_l2"], rel=0.9)
     assert row["attempt"] == 1
 
 

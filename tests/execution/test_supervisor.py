@@ -20,14 +20,19 @@ from bench.host import host, linux
 from tests.conftest import ROOT
 
 
+def stub(end: str, deadline_s: float = 60.0, **settings):
+    """The outcome of a child that ends so."""
+    module = "tests.execution.stub_child"
+    return supervise(module, {"end": end}, deadline_s=deadline_s, **settings)
+
+
 @pytest.fixture(params=[False, True], ids=["subprocess", "forked"])
 def ended(request):
     """A function from how a child should end, and its limits, to its outcome."""
 
     def run(end: str, **limits):
         server = spawn.fork_server({}, ("json",)) if request.param else None
-        settings = {"deadline_s": 60.0, "server": server} | limits
-        return supervise("tests.execution.stub_child", {"end": end}, **settings)
+        return stub(end, server=server, **limits)
 
     return run
 
@@ -133,13 +138,7 @@ def test_a_process_whose_parent_was_killed_before_it_began_exits_at_once(module)
 
 def test_a_killed_fork_server_is_an_error_and_the_next_child_has_another():
     def run(end: str, progress=None):
-        return supervise(
-            "tests.execution.stub_child",
-            {"end": end},
-            deadline_s=60,
-            progress=progress,
-            server=spawn.fork_server({}, ("json",)),
-        )
+        return stub(end, progress=progress, server=spawn.fork_server({}, ("json",)))
 
     run("well")
     [server] = spawn.fork_servers.values()
@@ -158,10 +157,7 @@ def test_children_of_one_server_run_at_once_and_a_handler_gets_their_messages():
         with started("tests.execution.stub_child", {"end": "well"}, limits, server) as other:
             assert other.outcome().result == {"answer": 42}
 
-    outcome = supervise(
-        "tests.execution.stub_child", {"end": "tell"}, deadline_s=60, server=server,
-        handlers={"note": start_another},
-    )  # fmt: skip
+    outcome = stub("tell", server=server, handlers={"note": start_another})
     assert outcome.result == {"answer": 42} and told == [{"kind": "note", "of": "é" * 100_000}]
 
 
@@ -174,23 +170,14 @@ def test_a_child_that_sends_nonsense_is_killed_and_told(ended):
 
 
 def test_a_fork_server_that_can_not_start_is_replaced_by_a_subprocess():
-    outcome = supervise(
-        "tests.execution.stub_child",
-        {"end": "well"},
-        deadline_s=60,
-        server=spawn.fork_server({}, ("no.such.module",)),
-    )
-    assert outcome.status == "ok"
+    assert stub("well", server=spawn.fork_server({}, ("no.such.module",))).status == "ok"
 
 
 @pytest.mark.parametrize(
     ("preload", "forked"), [("torch", True), ("tests.execution.cuda_started", False)]
 )
 def test_a_fork_that_cuda_did_not_survive_becomes_a_fresh_interpreter(preload, forked):
-    server = spawn.fork_server({}, (preload,))
-    outcome = supervise(
-        "tests.execution.stub_child", {"end": "look"}, deadline_s=120, server=server
-    )
+    outcome = stub("look", deadline_s=120, server=spawn.fork_server({}, (preload,)))
     assert outcome.result == {"forked": forked}, outcome.detail
 
 
@@ -213,12 +200,7 @@ print(*sorted({*asked} - {"is_available", "device_count"}))  # those two ask NVM
 def test_a_child_of_a_cell_uses_no_network_and_any_core(forked):
     """libgomp, which torch loads, binds a process to its first core where OMP_PROC_BIND is set."""
     environment = {**cell_run.CHILD_ENVIRONMENT, "OMP_PROC_BIND": "close"}
-    outcome = supervise(
-        "tests.execution.stub_child",
-        {"end": "offline"},
-        deadline_s=600,
-        environment=environment,
-        server=spawn.fork_server(environment, cell_run.PRELOAD) if forked else None,
-    )
+    server = spawn.fork_server(environment, cell_run.PRELOAD) if forked else None
+    outcome = stub("offline", deadline_s=600, environment=environment, server=server)
     cpus = linux.usable_cpus()
     assert outcome.result == {"hub": True, "datasets": True, "cpus": cpus}, outcome.detail
