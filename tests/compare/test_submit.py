@@ -27,6 +27,12 @@ def wrong(lines):
     return [line.split(maxsplit=1)[1] for line in lines if line.startswith("wrong")]
 
 
+def refused(capsys, folder, told, *words):
+    """Whether a line says what is wrong with the folder."""
+    code, out, _ = submit(capsys, folder, *words)
+    return code == 1 and any(told in line for line in wrong(out))
+
+
 # -- submit-check ------------------------------------------------------------
 
 
@@ -45,16 +51,12 @@ def test_a_sound_folder_is_taken(capsys, folder):
         ({"metric_version": "99"}, "metric_version is 99, by its metric 1"),
         ({"predictions_sha256": "f" * 64}, "its predictions are no longer those of the row"),
         ({"value": 200.0, "ci_hi": 300.0}, "value is 200.0, by its limits "),
-        ({"ci_hi": 10.0}, "value is 75.0, by its limits "),
-        ({"value_diff": 30.0}, "value_diff is 30.0, by its scores None"),
         ({"quality_verdict": "kept"}, "quality_verdict is kept, by its scores None"),
         ({"lat_ratio": 0.4, "lat_ratio_ci_lo": 0.39}, "ratio is 0.4, by its samples 0.50"),
-        ({"lat_verdict": "slower"}, "verdict is slower, by its samples faster"),
         ({"lat_samples_ns": [1] * 40}, "lat_samples_ns is [1, 1, 1"),
         ({"lat_pair_process": [0]}, "can't be derived from its samples: ValueError: 40 pairs"),
         ({"lat_note": "vanilla was slowed"}, "lat_note is vanilla was slowed, by its samples"),
         ({"engine_ratio": 0.2}, "engine_ratio is 0.2, by its samples None"),
-        ({"tpot_ratio": 0.2}, "tpot_ratio is 0.2, by its samples None"),
         ({"mem_ratio": -1.0}, "mem_ratio is -1.0, by its bytes None"),
         ({"rss_peak_delta_bytes": -4}, "rss_peak_delta_bytes is -4, by its limits 1024 to inf"),
         ({"fid_top1_agree": 500.0}, "fid_top1_agree is 500.0, by its limits 0 to 1"),
@@ -69,24 +71,18 @@ def test_a_sound_folder_is_taken(capsys, folder):
 )
 def test_what_does_not_follow_from_the_row_is_refused(capsys, folder, changes, expected):
     rewrite(folder, **changes)
-    code, out, _ = submit(capsys, folder)
-    assert code == 1 and any(expected in line for line in wrong(out)), out
+    assert refused(capsys, folder, expected)
 
 
-@pytest.mark.parametrize(
-    ("group", "expected"),
-    [
-        ("method", "method vanilla is said to be 'antigravity:Evil'"),
-        ("task", "task narrativeqa is said to be 'antigravity:Evil'"),
-    ],
-)
-def test_a_row_can_not_choose_what_is_imported(capsys, folder, group, expected, monkeypatch):
+@pytest.mark.parametrize(("group", "name"), [("method", "vanilla"), ("task", "narrativeqa")])
+def test_a_row_can_not_choose_what_is_imported(capsys, folder, group, name):
     [row] = Store(folder).rows().to_pylist()
     cell = json.loads(row["cell"])
     cell[group]["target"] = "antigravity:Evil"
     rewrite(folder, cell=json.dumps(cell))
     code, out, _ = submit(capsys, folder)
-    assert code == 1 and any(expected in line for line in wrong(out))
+    told = f"{group} {name} is said to be 'antigravity:Evil'"
+    assert code == 1 and any(told in line for line in wrong(out))
     [row] = Store(folder).rows().to_pylist()
     with pytest.raises(verify.CantTell, match="antigravity"):
         verify.cell_here(row, None)
@@ -95,7 +91,8 @@ def test_a_row_can_not_choose_what_is_imported(capsys, folder, group, expected, 
 def test_times_in_agreement_with_each_other_that_no_call_takes_are_refused(capsys, folder):
     samples = {f"lat_{arm}samples_ns": [one] * 40 for arm, one in (("", 1), ("base_", 2))}
     samples |= {"lat_aa_first_samples_ns": [2] * 8, "lat_aa_second_samples_ns": [2] * 8}
-    rewrite(folder, **samples | made.times(samples) | {"lat_pair_process": None})
+    gone = dict.fromkeys(("lat_pair_process", "lat_process_sd_pct"))
+    rewrite(folder, **samples | made.times(samples) | gone)
     code, out, _ = submit(capsys, folder)
     [line] = wrong(out)
     assert code == 1 and "lat_samples_ns is [1, 1" in line and "by its limits 1000 to inf" in line
@@ -103,11 +100,9 @@ def test_times_in_agreement_with_each_other_that_no_call_takes_are_refused(capsy
 
 def test_times_far_below_those_by_the_supervisors_clock_are_refused(capsys, folder):
     [row] = Store(folder).rows().to_pylist()
-    samples = {
-        "lat_base_outside_samples_ns": [100_000_000] * 4,
-        "lat_outside_process": [0, 1, 2, 3],
-    }
-    samples |= {"lat_outside_samples_ns": [500_000_000] * 4}
+    samples = {"lat_outside_process": [0, 1, 2, 3]}
+    samples["lat_base_outside_samples_ns"] = [100_000_000] * 4
+    samples["lat_outside_samples_ns"] = [500_000_000] * 4
     rewrite(folder, **row | samples | made.times(row | samples))
     code, out, _ = submit(capsys, folder)
     [line] = wrong(out)
@@ -117,8 +112,7 @@ def test_times_far_below_those_by_the_supervisors_clock_are_refused(capsys, fold
 def test_a_difference_of_scores_is_derived_without_predictions(capsys, compared):
     shutil.rmtree(compared / "predictions")
     rewrite(compared, value_diff=20.0)
-    code, out, _ = submit(capsys, compared)
-    assert code == 1 and any("value_diff is 20.0, by its scores -25.0" in s for s in wrong(out))
+    assert refused(capsys, compared, "value_diff is 20.0, by its scores -25.0")
     rewrite(compared, value_diff=-25.0)
     code, out, _ = submit(capsys, compared)
     assert code == 0 and any("its predictions are missing" in line for line in out)
@@ -129,8 +123,7 @@ def test_all_of_a_score_is_derived_from_predictions(capsys, compared, column):
     assert submit(capsys, compared)[0] == 0
     [row] = Store(compared).rows().to_pylist()
     rewrite(compared, **{column: row[column] - 1})
-    code, out, _ = submit(capsys, compared)
-    assert code == 1 and any(f"{column} is " in line for line in wrong(out))
+    assert refused(capsys, compared, f"{column} is ")
 
 
 def test_a_damaged_file_of_predictions_is_named_and_stops_nothing_else(capsys, folder):
@@ -181,8 +174,7 @@ def test_size_torn_files_and_rows_twice_are_refused(capsys, folder):
 
 
 def test_an_empty_folder_and_none_are_refused(capsys, tmp_path):
-    code, out, _ = submit(capsys, tmp_path)
-    assert code == 1 and any("no rows; bench run results=DIR makes some" in s for s in wrong(out))
+    assert refused(capsys, tmp_path, "no rows; bench run results=DIR makes some")
     code, _, err = submit(capsys, tmp_path / "nowhere")
     assert code == 2 and "no folder" in err and err.count("\n") == 1
 
@@ -238,27 +230,18 @@ def test_remarks_are_one_list_of_json(capsys, folder, measured_here):
 
 def test_a_row_of_the_merge_base_that_changed_is_refused(capsys, branched):
     rewrite(branched, wall_total_ns=7)
-    code, out, _ = submit(capsys, branched)
-    assert code == 1 and any("was changed in wall_total_ns" in line for line in wrong(out))
+    assert refused(capsys, branched, "was changed in wall_total_ns")
 
 
 def test_a_row_of_the_merge_base_that_vanished_is_refused(capsys, branched):
     rewrite(branched, row_id="b" * 32)
-    code, out, _ = submit(capsys, branched, "--base", "main")
-    assert code == 1 and any("is gone" in line for line in wrong(out))
+    assert refused(capsys, branched, "is gone", "--base", "main")
 
 
-def test_a_commit_that_is_not_there_is_refused(capsys, branched):
-    rewrite(branched, code_sha="0" * 40)
-    code, out, _ = submit(capsys, branched)
-    assert code == 1 and any("isn't in this repository" in line for line in wrong(out))
-
-
-@pytest.mark.parametrize("sha", ["--help", "HEAD", "main", "$(id)"])
+@pytest.mark.parametrize("sha", ["--help", "HEAD", "main", "$(id)", "0" * 40])
 def test_a_commit_is_a_hash_and_nothing_else(capsys, branched, sha):
     rewrite(branched, code_sha=sha)
-    code, out, _ = submit(capsys, branched)
-    assert code == 1 and any("isn't in this repository" in line for line in wrong(out))
+    assert refused(capsys, branched, "isn't in this repository")
 
 
 def test_a_branch_that_is_not_there_is_told(capsys, branched):
@@ -298,5 +281,4 @@ def test_a_sample_is_measured_again(capsys, folder, measured_here):
     code, out, _ = submit(capsys, folder, "--sample", "5")
     assert code == 0 and any("measured again: agrees" in line for line in out)
     measured_here["row"] = stored | {"value": 10.0, "predictions_sha256": "other"}
-    code, out, _ = submit(capsys, folder, "--sample", "5")
-    assert code == 1 and any("measured again: disagrees" in line for line in wrong(out))
+    assert refused(capsys, folder, "measured again: disagrees", "--sample", "5")

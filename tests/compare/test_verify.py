@@ -14,11 +14,13 @@ from tests.compare.conftest import rewrite
 
 
 def row(**more):
-    columns = {
-        "value": 80.0, "n_scored": 32, "predictions_sha256": "p", "lat_ratio": 0.5,
-        "lat_ratio_ci_lo": 0.49, "lat_ratio_ci_hi": 0.51, "lat_ratio_p": 1e-4, "lat_n_pairs": 40,
-    }  # fmt: skip
+    columns = {"value": 80.0, "n_scored": 32, "predictions_sha256": "p"}
+    columns |= ratio(0.5, 0.49, 0.51) | {"lat_ratio_p": 1e-4, "lat_n_pairs": 40}
     return made.full(**{**columns, **more})
+
+
+def ratio(value, low, high):
+    return {"lat_ratio": value, "lat_ratio_ci_lo": low, "lat_ratio_ci_hi": high}
 
 
 def said(old, new, figure):
@@ -28,22 +30,13 @@ def said(old, new, figure):
 @pytest.mark.parametrize(
     ("figure", "here", "verdict"),
     [
-        ("quality", {}, "agrees"),
         ("quality", {"predictions_sha256": "q", "value": 82.0}, "agrees"),
         ("quality", {"predictions_sha256": "q", "value": 70.0}, "disagrees"),
         ("quality", {"value": 82.0}, "disagrees"),
         ("quality", {"value": None}, "can't tell"),
         ("latency", {}, "agrees"),
-        (
-            "latency",
-            {"lat_ratio": 0.7, "lat_ratio_ci_lo": 0.69, "lat_ratio_ci_hi": 0.71},
-            "disagrees",
-        ),
-        (
-            "latency",
-            {"lat_ratio": 0.52, "lat_ratio_ci_lo": 0.3, "lat_ratio_ci_hi": 0.9},
-            "can't tell",
-        ),
+        ("latency", ratio(0.7, 0.69, 0.71), "disagrees"),
+        ("latency", ratio(0.52, 0.3, 0.9), "can't tell"),
         ("latency", {"noisy": True}, "can't tell"),
         ("latency", {"lat_ratio": None, "lat_reason": "vanilla doesn't fit"}, "can't tell"),
         ("memory", {}, "agrees"),
@@ -58,8 +51,10 @@ def test_a_second_measurement_agrees_disagrees_or_cannot_tell(figure, here, verd
 
 @pytest.mark.parametrize("figure", ["latency", "memory"])
 def test_another_kernel_is_named_and_explains_a_difference(figure):
-    changes = {"lat_ratio": 0.7, "lat_ratio_ci_lo": 0.69, "lat_ratio_ci_hi": 0.71}
-    changes |= {"rss_peak_delta_bytes": 130 << 20, "kernel": "torch (no C++ compiler)"}
+    changes = ratio(0.7, 0.69, 0.71) | {
+        "rss_peak_delta_bytes": 130 << 20,
+        "kernel": "torch (no C++ compiler)",
+    }
     native = row(kernel="native avx512 float32")
     check = said(native, row(**changes), figure)
     assert check.verdict == "can't tell"
@@ -70,9 +65,7 @@ def test_another_kernel_is_named_and_explains_a_difference(figure):
 
 def test_another_host_may_have_another_ratio_within_reason():
     far = {"host_id": "far"}
-    near = {"lat_ratio": 0.6, "lat_ratio_ci_lo": 0.59, "lat_ratio_ci_hi": 0.61}
-    odd = {"lat_ratio": 1.2, "lat_ratio_ci_lo": 1.18, "lat_ratio_ci_hi": 1.22}
-    off = {"lat_ratio": 2.0, "lat_ratio_ci_lo": 1.9, "lat_ratio_ci_hi": 2.1}
+    near, odd, off = ratio(0.6, 0.59, 0.61), ratio(1.2, 1.18, 1.22), ratio(2.0, 1.9, 2.1)
     assert said(row(), row(**far, **near), "latency").verdict == "agrees"
     assert said(row(), row(**far, **odd), "latency").verdict == "can't tell"
     assert said(row(), row(**far, **off), "latency").verdict == "disagrees"
@@ -100,15 +93,11 @@ def ask(capsys, folder, *words):
     return ended.value.code, told.out.splitlines()[-1] if told.out else told.err
 
 
-def test_verify_runs_the_same_cell_and_says_agrees(capsys, folder, measured_here):
+def test_verify_runs_the_same_cell_and_disagrees_with_exit_code_1(capsys, folder, measured_here):
     [stored] = Store(folder).rows().to_pylist()
     measured_here["row"] = stored
     assert ask(capsys, folder) == (0, f"row {'a' * 12}: agrees")
     assert measured_here["cell"].key == stored["cell_key"]
-
-
-def test_verify_says_disagrees_with_exit_code_1(capsys, folder, measured_here):
-    [stored] = Store(folder).rows().to_pylist()
     measured_here["row"] = stored | {"value": 10.0, "predictions_sha256": "other"}
     assert ask(capsys, folder) == (1, f"row {'a' * 12}: disagrees")
 
