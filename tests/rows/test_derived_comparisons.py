@@ -111,12 +111,3 @@ def test_the_stage_keeps_samples_apart_from_fidelity(monkeypatch, tmp_path):
     timed = columns.pop("tpot")
     assert columns == {"decode_kl_mean": 0.5, "notes": [], "tpot_engine": None}
     assert timed["samples_ns"] == [1, 2, 1, 2] and timed["pair_process"] == [0, 0, 1, 1]
-
-
-def test_a_machine_that_was_too_busy_gives_no_verdict():
-    """The ratio stays; whether it is a difference can't be told."""
-    reason = "busy machine: 50% of the time is untimed"
-    columns = made.times(made.timing(0.5) | {"lat_reason": reason})
-    assert columns["lat_ratio"] == pytest.approx(0.5, rel=0.1)
-    assert columns["lat_verdict"] == Verdict.UNDECIDED
-    assert made.timing(0.5)["lat_verdict"] == Verdict.FASTER

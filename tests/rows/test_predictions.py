@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bench.rows.predictions import Predictions
-from bench.rows.shards import StoreError
 
 
 def test_predictions_go_on_where_they_stopped(tmp_path: Path) -> None:
@@ -81,17 +78,3 @@ def test_wrong_prediction_is_refused(tmp_path: Path, record: dict[str, Any]) -> 
         Predictions(tmp_path, "key").append([record])
     with pytest.raises(ValueError):
         Predictions(tmp_path, "a/b")
-
-
-def test_predictions_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    predictions = Predictions(tmp_path, "key")
-    predictions.append([{"id": "a", "prediction": 1}])
-
-    def full(handle: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StoreError, match="No space left on device"):
-        predictions.append([{"id": "b", "prediction": 1}])
-    monkeypatch.undo()
-    assert list(predictions.done()) == ["a"]

@@ -10,7 +10,6 @@ import pytest
 import bench
 from bench.rows import derived_columns, quality_verdicts
 from bench.status import QualityComparison
-from tests import made
 
 SAME, OWN = QualityComparison.SAME_WEIGHTS, QualityComparison.TRAINED_EACH
 WORDS = ("method=vcc", "length=512", "n=2", "threads=1")
@@ -37,19 +36,3 @@ def test_of_trained_weights_the_protocol_decides():
     for protocol, expected in (("swap", SAME), ("finetune", OWN), ("from-scratch", OWN)):
         trained = replace(cell, protocol=protocol, recipe={"name": "one"})
         assert quality_verdicts.comparison(row | {"cell": trained.stored_json()}) == expected
-
-
-def test_what_is_not_recorded_is_said():
-    assert quality_verdicts.comparison_text(made.full(base_value=9.0)) == "weights not recorded"
-    assert quality_verdicts.comparison_text(made.full()) == ""
-    assert quality_verdicts.compared(None, "e") is None
-    assert quality_verdicts.training_text(None) == "not recorded"
-
-
-def test_a_training_in_words():
-    record = {"from": "t5", "steps": 1200, "hours": 1.58, "supervision": "answers"}
-    assert (
-        quality_verdicts.training_text(json.dumps(record)) == "from t5, 1,200 steps, 1.6 h, answers"
-    )
-    short = json.dumps(record | {"steps": None, "hours": 0.02})
-    assert quality_verdicts.training_amount(short) == "1 min"

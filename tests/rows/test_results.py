@@ -86,11 +86,9 @@ def test_words_choose_rows(folder, words, ids):
     [
         (["metod=vcc"], "unknown column 'metod'. Did you mean 'method'?"),
         (["method=vc"], "'vc'. Did you mean vcc? Known: vanilla, vcc"),
-        (["length=long"], "length=long: this column holds int64"),
         (["status=okay"], "unknown status 'okay'. Did you mean ok?"),
         (["lat_samples_ns=3"], "rows can't be chosen by 'lat_samples_ns'"),
         (["method_params={}"], "a method's parameter is method.NAME=VALUE"),
-        (["--results", "nowhere"], "no folder nowhere"),
         (["check", "nowhere"], "no folder nowhere"),
     ],
 )
@@ -160,12 +158,6 @@ def test_migrate_says_what_loads_and_rewrites_nothing(folder, tmp_path, capsys):
     code, out, _ = bench(capsys, "results", "migrate", folder, "--into", into)
     assert code == 0 and f"{older + 4} rows added to {into}" in out[-1]
     assert query.versions(into) == {2: (1, older + 4)}
-
-
-def test_the_row_that_counts_is_ok_and_new():
-    old, new = made.row(cell_key="k"), made.row(cell_key="k")
-    failed, other = made.row(cell_key="k", status="error"), made.row(cell_key="k", host_id="there")
-    assert query.counting([new, failed, old, other]) == [new, other]
 
 
 def test_an_argument_is_a_folder_a_filter_or_an_id(folder):

@@ -15,8 +15,7 @@ import pytest
 
 from bench.rows import columns, query, shards
 from bench.rows.predictions import Predictions
-from bench.rows.shards import StoreError
-from bench.rows.store import Store, check, merge
+from bench.rows.store import Store, check
 from tests.rows.conftest import ids, row
 
 V1 = Path(__file__).parent / "data" / "rows-v1.parquet"
@@ -45,7 +44,6 @@ def test_numbers_of_numpy_are_numbers(store: Store) -> None:
         ({"ratio": 1.0}, "column 'ratio' is now called 'lat_ratio'"),
         ({"length": 1.5}, "column 'length' takes int64, got float 1.5"),
         ({"length": 2**63}, "column 'length' takes int64"),
-        ({"noisy": 1}, "column 'noisy' takes bool"),
         ({"lat_samples_ns": [1, 2.5]}, "column 'lat_samples_ns' takes list<int64>"),
         ({"metrics": "{broken"}, "column 'metrics' takes JSON"),
         ({"status": "fine"}, "column 'status' takes one of ok, oom_host"),
@@ -56,18 +54,6 @@ def test_wrong_row_is_refused_by_name(store: Store, wrong: dict[str, Any], messa
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         store.append([row(), row() | wrong])
     assert ids(store) == []
-
-
-def test_rows_are_chosen_by_column_and_value(store: Store) -> None:
-    store.append([row("a", length=1), row("b", length=2, method="fourier"), row("c")])
-    assert store.rows(["cell_key"], {"length": 2}).to_pylist() == [{"cell_key": "b"}]
-    assert store.rows(["length"], {"cell_key": ["c", "a"]})["length"].to_pylist() == [1, None]
-    assert store.rows(["cell_key"], {"length": None})["cell_key"].to_pylist() == ["c"]
-    assert store.rows(["cell_key"], {"length": 2, "method": "vcc"}).num_rows == 0
-    with pytest.raises(ValueError, match=r"unknown column 'lenght'\. Did you mean 'length'"):
-        store.rows(["lenght"])
-    with pytest.raises(ValueError, match="'length' holds int64"):
-        store.rows(where={"length": "long"})
 
 
 def test_find_prefers_ok_and_then_the_newest(store: Store) -> None:
@@ -236,19 +222,6 @@ def test_columns_of_older_schemas_are_read_under_their_names_of_today(
     table = Store(V1).rows(["score", "value_unit", "lat_base_median_ns"])
     assert table["score"].to_pylist() == [None, 0.375e2, 0.36e2]
     assert table["value_unit"].null_count == 3
-
-
-def test_merge_adds_each_row_once(store: Store, tmp_path: Path) -> None:
-    store.append([row(row_id="a"), row(row_id="b")])
-    other = Store(tmp_path / "other")
-    other.append([row(row_id="b"), row(row_id="c", lat_samples_ns=[1, 2])])
-    (other.folder / "rows-torn.parquet").write_text("x")
-    merged = merge([store.folder, other.folder, V1], tmp_path / "all")
-    assert (merged.added, merged.present, len(merged.warnings)) == (6, 1, 1)
-    assert sorted(ids(Store(tmp_path / "all"))) == ["a", "a1", "a2", "b", "b1", "c"]
-    assert merge([store.folder], tmp_path / "all")[:2] == (0, 2)
-    with pytest.raises(StoreError, match="does not exist"):
-        merge([tmp_path / "nowhere"], tmp_path / "all")
 
 
 def test_import_is_light() -> None:
