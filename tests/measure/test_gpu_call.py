@@ -94,19 +94,18 @@ def test_on_a_gpu_the_cache_is_cleared_before_each_call_and_outside_its_time(
     cuda, process, monkeypatch
 ):
     arm = arm_on(process)
-    monkeypatch.setattr(
-        process.gpu_timer.buffer, "zero_", lambda: cuda.append("flush") or nap(0.05)
-    )
+
+    def flush():
+        cuda.append("flush")
+        time.sleep(0.05)
+
+    monkeypatch.setattr(process.gpu_timer.buffer, "zero_", flush)
     monkeypatch.setattr(arm, "prepared", lambda i, drawn: lambda: torch.randn(1, 3))
     monkeypatch.setattr(integrity, "check_attention_ran", lambda *_: None)
     times = [arm(i) for i in range(3)]
     one = ["flush", "synchronize", "current_stream", "synchronize", "current_stream"]
     assert cuda == 3 * one
     assert min(arm.between) > 0.05e9 > min(times)
-
-
-def nap(seconds: float) -> None:
-    time.sleep(seconds)
 
 
 def test_work_on_another_stream_is_an_error(cuda, process, monkeypatch):
@@ -119,7 +118,7 @@ def test_work_on_another_stream_is_an_error(cuda, process, monkeypatch):
         return torch.randn(1, 3)
 
     def synchronize():
-        nap(0.02 if working else 0)
+        time.sleep(0.02 if working else 0)
         working.clear()
 
     monkeypatch.setattr(arm, "prepared", lambda i, drawn: forward)

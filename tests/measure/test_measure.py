@@ -83,21 +83,14 @@ def test_only_a_trained_head_must_fit_the_task():
         family.check_trained()
 
 
-def test_no_input_is_like_the_last_even_where_nearly_all_tokens_are_equal():
-    ids = torch.zeros(2, 24, dtype=torch.long)
-    ids[0, 5], ids[1, :] = 1, torch.arange(24)
-    inputs = PerturbedInputs([(ids, SequenceInfo())])
-    last = ids.clone()
-    for _ in range(200):
-        new, _ = inputs.perturbed(0)
-        assert (new != last).any(1).all()
-        last = new.clone()
-
-
-def test_most_tokens_of_an_input_are_not_where_they_were_in_the_last():
+@pytest.mark.parametrize(("equal", "fewest"), [(True, 1), (False, 10)])
+def test_no_input_is_like_the_last(equal, fewest):
+    """Even where nearly all tokens are equal; of unlike ones half are elsewhere."""
     ids = torch.arange(20)[None].clone()  # a rotation by none is one in 19
+    if equal:
+        ids[0] = ids[0] == 5
     inputs, last = PerturbedInputs([(ids, SequenceInfo())]), ids.clone()
     for _ in range(200):
         new, _ = inputs.perturbed(0)
-        assert (new != last).sum() > 9
+        assert (new != last).sum() >= fewest
         last = new.clone()
