@@ -1,27 +1,16 @@
 """Equalities, traps and hand examples known of the official implementations, beyond those in the
 tests of each method."""
 
-import math
-
 import numpy as np
 import pytest
 import torch
 
-from methods.base import Method, SequenceInfo
+from methods.base import SequenceInfo
 from methods.bigbird.bigbird import BigBird
 from methods.bigbird.block_pattern import BlockGrid
-from methods.fourier.dct import dct, idct, resample
 from methods.fourier.fourier import Fourier
 from methods.vcc.vcc import VCC
-from tests.methods.test_fourier import D as WIDTH
-from tests.methods.test_fourier import Toy as FourierToy
-from tests.methods.test_fourier import numbers
 from tests.methods.vcc_twin import Identity
-
-
-def relative(got, expected):
-    return ((got - expected).norm() / expected.norm()).item()
-
 
 # BigBird
 
@@ -56,37 +45,8 @@ def test_vcc_compresses_unequal_tokens_to_their_mean():
 # Fourier
 
 
-@pytest.mark.parametrize("n", [1, 2, 5, 127, 2047])
-def test_dct_and_back_is_the_same_in_float32(n):
-    x = numbers(2, n, 3).float()
-    torch.testing.assert_close(idct(dct(x, n), n), x, rtol=0, atol=2e-6)
-
-
-def test_a_constant_grows_by_the_root_of_what_is_cut_away():
-    """√(N/L), as in the official code: 2.2361 at r = 0.2; with `rescale` it stays."""
-    x = torch.full((1, 20, 2), 3.0, dtype=torch.float64)
-    assert resample(x, 4).allclose(torch.tensor(3 * 2.2360680).double())
-    read = {}
-    for rescale in (False, True):
-        method = Fourier(r=0.2, upsample=False, rescale=rescale)
-        hidden, _ = method.encode_shorter([lambda hidden, sequence: hidden], x, SequenceInfo())
-        assert hidden.shape == (1, 4, 2)
-        read[rescale] = hidden.mean().item()
-    assert read == pytest.approx({False: 3 * math.sqrt(5), True: 3.0})
-
-
 def test_rescaled_by_hand():
     x = torch.tensor([1.0, 2, 3, 4], dtype=torch.float64)[None, :, None]
     method = Fourier(r=0.5, upsample=False, rescale=True)
     hidden, _ = method.encode_shorter([lambda hidden, sequence: hidden], x, SequenceInfo())
     assert hidden.flatten().tolist() == pytest.approx([1.3848, 3.6152], abs=1e-4)
-
-
-def test_every_frequency_isnt_vanilla_with_a_global_residual_or_a_normed_one():
-    hidden, sequence = numbers(1, 24, WIDTH), SequenceInfo()
-    layers = [FourierToy(seed) for seed in range(3)]
-    exact = Method().encode(layers, hidden, sequence)
-    alone = Fourier(r=1.0, global_residual=False)
-    assert relative(alone.encode(layers, hidden, sequence), exact) < 1e-9
-    for other in (Fourier(r=1.0), Fourier(r=1.0, global_residual=False, residual="normed")):
-        assert relative(other.encode(layers, hidden, sequence), exact) > 0.01

@@ -47,7 +47,7 @@ def test_a_composed_method_keeps_the_contract():
 
 
 def test_what_can_read_no_prompt_for_another_is_refused():
-    assert "kernel_used" not in dir(SnapKV()) or not hasattr(SnapKV(), "kernel_used")
+
     for part in (VCC(k=8), KIVI()):
         reason = refusal(SnapKV(budget=33, prefill=part), workload())
         assert reason and "can't read the prompt" in reason
@@ -73,7 +73,6 @@ def test_a_request_names_the_part_and_its_parameters():
     ("h2o", "h2o is not accepted: that is a KV cache itself"),
     ("{vertical:2}", "it is the name of a method"),
     ("{name:vertical_slash,vertcal:2}", "unknown parameter of vertical_slash 'vertcal'. Did you"),
-    ("{name:vertical_slash,vertical:0}", "vertical=0 is not accepted: it takes a whole number"),
 ])  # fmt: skip
 def test_a_wrong_part_is_one_line(part, message):
     with pytest.raises(RequestError, match=message.replace("?", r"\?")) as found:
