@@ -31,47 +31,39 @@ def hub(files: dict[str, bytes], commits: dict[str, str]):
             self.do_GET()
 
         def do_GET(self):
-            parts = self.path.strip("/").split("/")
-            if parts[0] == "api":
-                return self.about(parts)
-            owner, rest = parts[:4], parts[4:]
-            known = owner == ["datasets", "tau", "scrolls", "resolve"]
-            commit = commits.get(rest[0]) if known else None
-            commit = commit or (rest[0] if known and rest[0] in commits.values() else None)
-            name = "/".join(rest[1:])
-            body = files.get(name, b"")
+            """A file, or with /api the list of files and the commit behind a revision."""
+            first, *parts = self.path.strip("/").split("/")
+            if first == "api":
+                first, *parts = parts
+            known = [first, *parts[:2]] == ["datasets", "tau", "scrolls"] and len(parts) > 3
+            wanted = parts[3].partition("?")[0] if known else ""
+            commit = commits.get(wanted) or (wanted if wanted in commits.values() else None)
             headers = {"X-Repo-Commit": commit} if commit else {}
-            if not known or not commit:
-                headers["X-Error-Code"] = "RevisionNotFound" if known else "RepoNotFound"
-            elif name not in files:
-                headers["X-Error-Code"] = "EntryNotFound"
-            else:
+            name = "/".join(parts[4:])
+            if not commit:
+                body, wrong = b"", "RevisionNotFound" if known else "RepoNotFound"
+            elif parts[2] == "resolve":
+                body, wrong = files.get(name, b""), None if name in files else "EntryNotFound"
                 headers["ETag"] = f'"{hashlib.sha1(body).hexdigest()}"'
-            self.send_response(404 if "X-Error-Code" in headers else 200)
-            for header in headers.items():
+            else:
+                body, wrong = self.listed(commit, parts[2] == "tree"), None
+                headers["Content-Type"] = "application/json"
+            self.send_response(404 if wrong else 200)
+            if wrong:
+                headers["X-Error-Code"] = wrong
+            for header in (headers | {"Content-Length": str(len(body))}).items():
                 self.send_header(*header)
-            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             if self.command == "GET":
                 self.wfile.write(body)
 
-        def about(self, parts):
-            """The list of files, and the commit behind a revision."""
-            known = parts[1:4] == ["datasets", "tau", "scrolls"] and len(parts) > 5
-            commit = commits.get(parts[5].partition("?")[0]) if known else None
-            held = [
-                {"type": "file", "path": n, "size": len(b), "oid": "0"} for n, b in files.items()
-            ]
+        def listed(self, commit, as_tree):
+            held = [{"path": name, "size": len(body)} for name, body in files.items()]
+            if as_tree:
+                return json.dumps([one | {"type": "file", "oid": "0"} for one in held]).encode()
             siblings = [{"rfilename": one["path"], "size": one["size"]} for one in held]
             found = {"id": "tau/scrolls", "sha": commit, "siblings": siblings}
-            body = json.dumps(held if known and parts[4] == "tree" else found).encode()
-            self.send_response(200 if commit else 404)
-            if not commit:
-                self.send_header("X-Error-Code", "RevisionNotFound" if known else "RepoNotFound")
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+            return json.dumps(found).encode()
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()

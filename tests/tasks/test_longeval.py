@@ -59,25 +59,14 @@ def test_the_largest_set_that_fits_is_taken(tmp_path):
 # --- prompts ----------------------------------------------------------------------------------
 
 
-def test_templates_wrap_the_prompt(tmp_path):
-    data = folder(tmp_path)
-
-    def whole(**given):
-        row = lines(lines=3, **given).load(data, 1, 512, 0).rows[0]
-        return row.document + row.query + row.ending
-
-    plain = record()["prompt"]
-    assert whole() == plain
-    assert whole(template="vicuna") == (
-        "A chat between a curious user and an artificial intelligence assistant. The assistant "
-        f"gives helpful, detailed, and polite answers to the user's questions. USER: {plain} "
-        "ASSISTANT:"
-    )
-    assert whole(template="llama-2") == f"[INST] {plain} [/INST]"
-    assert whole(template="storywriter") == f"{plain}Line <2>: <REGISTER_CONTENT> is"
-    assert f"{plain}Answer in the format <2> <REGISTER_CONTENT>.<|im_end|>" in whole(
-        template="mpt-30b-chat"
-    )
+def test_templates_wrap_the_prompt(tmp_path, snapshot):
+    data, plain, text = folder(tmp_path), record()["prompt"], ""
+    for template in longeval.TEMPLATES:
+        row = lines(lines=3, template=template).load(data, 1, 512, 0).rows[0]
+        whole = row.document + row.query + row.ending
+        assert plain in whole
+        text += f"# {template}\n{whole.replace(plain, 'PROMPT ')}\n"
+    snapshot("longeval_templates", text)
 
 
 def test_a_record_that_is_too_long_loses_its_end(tmp_path):

@@ -95,7 +95,11 @@ LAYOUTS = {
         {"prediction": 42, "reference": 42}, {"prediction": 4, "reference": [42]}]),
     "classes": ("lra_listops", "x.jsonl", [
         {"prediction": [0.1, 0.9], "label": 1}, {"prediction": 3, "label": "1"}]),
-    "a BOM in CSV": ("qasper", "x.csv", "\ufeffprediction,reference\ncat,cat\ncat,dog\n"),
+    "CSV": ("qasper", "x.csv", "prediction,reference\ncat,cat\ncat,dog\n"),
+    "outputs as LongEval publishes them": ("longeval_lines", "200_response.txt",
+        "Label: 1, Predict: it is <1>., Parsed: 1, prompt length: 9\n"
+        "Label: 2, Predict: 1, Parsed: 1, prompt length: 9\n"
+        "Accuracy: 0.5\n"),
 }  # fmt: skip
 
 
@@ -212,18 +216,3 @@ def test_a_row_without_a_right_answer_is_named_or_left_out(tmp_path, empty, caps
     assert (figures["f1"], figures["n_scored"], figures["n_unanswerable"]) == (100, 1, 1)
     path = write(tmp_path, "x.jsonl", [*rows[1:], {"prediction": "", "reference": ""}])
     assert dispatch(["score", "qasper", str(path), "--skip-unanswerable"]) == 2
-
-
-def test_predictions_of_rows_without_an_answer_are_left_out(tmp_path, capsys):
-    """Of local rows, one of which has no right answer."""
-    asked = {"context": "The pass key is 71432.", "input": "What is it?"}
-    rows = [{"id": at, **asked, "answer": ["71432"] * at} for at in (0, 1)]
-    write(tmp_path, "passkey.jsonl", rows)
-    path = write(tmp_path, "x.jsonl", [{"id": at, "prediction": "71432"} for at in (0, 1)])
-    words = ["score", "infinitebench_passkey", str(path), "--data-dir", str(tmp_path), "--json"]
-    assert dispatch(words) == 2
-    assert "passkey.jsonl line 1: column 'answer' has no right answer" in capsys.readouterr().err
-    assert dispatch([*words, "--skip-unanswerable"]) == 0
-    figures = json.loads(capsys.readouterr().out)
-    figures = figures[0] if isinstance(figures, list) else figures
-    assert (figures["value"], figures["n_scored"], figures["n_unanswerable"]) == (100, 1, 1)

@@ -1,5 +1,6 @@
 """Tasks in YAML alone, and LongBench, which is one: templates, answers, official prompts."""
 
+import datetime
 import json
 from dataclasses import replace
 
@@ -7,6 +8,7 @@ import pytest
 
 from bench.request import plugins
 from tasks.base import Data, DataError
+from tests.tasks import parquet
 from tests.tasks.words import Words
 
 YAML = {
@@ -67,10 +69,7 @@ def test_truth_has_a_text_however_it_is_written(tmp_path, value, keys):
     [
         ({"query": "asked"}, "query=asked is no column of its prompt; accepted: text, question"),
         ({"prompt": "{text"}, "capitals: prompt '{text'"),
-        (
-            {"prompt": "{question} {answer}"},
-            "its prompt has the column of the right answer, answer",
-        ),
+        ({"prompt": "{question} {answer}"}, "its prompt has the column of the right answer, answ"),
         ({"truncate": "start"}, "truncate=start; accepted: end, middle"),
     ],
 )
@@ -92,32 +91,21 @@ def test_columns_within_columns(tmp_path):
 
 
 ASKED = {"text": "The box is red.", "question": "What is red?", "answer": "the box", "id": "a"}
-UNREADABLE = {
-    "null": None,
-    "NaN": float("nan"),
-    "an object": {"a": 1},
-    "a list with null": ["a", None],
-}
 
 
 @pytest.mark.parametrize("column", ["text", "question", "id"])
-@pytest.mark.parametrize("kind", UNREADABLE)
-def test_what_is_no_text_never_gets_into_a_prompt(tmp_path, kind, column):
-    data = folder(tmp_path, ASKED, {**ASKED, "id": "b", column: UNREADABLE[kind]})
+@pytest.mark.parametrize("value", [None, float("nan"), {"a": 1}, ["a", None]], ids=str)
+def test_what_is_no_text_never_gets_into_a_prompt(tmp_path, value, column):
+    data = folder(tmp_path, ASKED, {**ASKED, "id": "b", column: value})
     with pytest.raises(DataError, match=f"rows.jsonl line 2: column '{column}' holds .*, expected"):
         task(id_in="id").load(data, None, 512, 0)
 
 
 def test_numbers_truth_and_dates_are_text(tmp_path):
-    import datetime
-
-    import pyarrow
-    from pyarrow import parquet
-
     given = task(files={"test": "*.parquet"}, prompt="{n} {x} {yes} {day}: {question}")
     day = datetime.date(2026, 1, 31)
     table = {"n": [7], "x": [0.5], "yes": [True], "day": [day], "question": ["q"], "answer": ["a"]}
-    parquet.write_table(pyarrow.table(table), tmp_path / "x.parquet")
+    parquet.write(tmp_path / "x.parquet", table)
     (row,) = given.load(Data("local", tmp_path), None, 512, 0).rows
     assert row.document == "7 0.5 True 2026-01-31: "
 

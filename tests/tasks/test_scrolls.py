@@ -58,10 +58,6 @@ def test_an_option_in_a_question_is_not_an_option_line():
     assert scrolls.options(f"{asked}\n\n\nText") == (asked, "Text")
 
 
-def test_without_a_query_all_is_document():
-    assert scrolls.none("One.\n\nTwo.") == ("summarize", "One.\n\nTwo.")
-
-
 # --- local rows -------------------------------------------------------------------------------
 
 

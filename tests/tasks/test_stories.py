@@ -83,10 +83,3 @@ def test_no_constant_answers_the_questions():
     answers = [q.answers[0] for i in range(20) for q in story("test", i, 1024).questions]
     best = max(map(answers.count, set(answers)))
     assert best < 0.05 * len(answers)
-
-
-def test_wrong_requests_say_what_is_accepted():
-    with pytest.raises(ValueError, match="train, validation, test"):
-        story("dev", 0, 512)
-    with pytest.raises(ValueError, match="128"):
-        story("test", 0, 12)

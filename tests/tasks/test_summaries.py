@@ -7,15 +7,8 @@ import pytest
 from tasks import metrics, summaries
 from tasks.base import Data, DataError
 from tests.made import task as build
+from tests.tasks import parquet
 from tests.tasks.words import Words
-
-
-def parquet(path, rows):
-    import pyarrow
-    from pyarrow import parquet as files
-
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files.write_table(pyarrow.Table.from_pylist(rows), path)
 
 
 def news(i: int) -> dict:
@@ -28,8 +21,8 @@ def news(i: int) -> dict:
 def test_parquet_shards_are_read_in_order(tmp_path):
     place = tmp_path / "cnn_dailymail" / "3.0.0"
     for shard, ids in enumerate(((0, 1), (2,))):
-        parquet(place / f"validation-0000{shard}-of-00002.parquet", [news(i) for i in ids])
-    parquet(place / "train-00000-of-00001.parquet", [news(9)])
+        parquet.write(place / f"validation-0000{shard}-of-00002.parquet", [news(i) for i in ids])
+    parquet.write(place / "train-00000-of-00001.parquet", [news(9)])
     loaded = build("cnn_dailymail").load(Data("local", tmp_path), None, 512, 0)
     assert [row.id for row in loaded.rows] == ["n0", "n1", "n2"] and loaded.n_available == 3
     row = loaded.rows[2]
