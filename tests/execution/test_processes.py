@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 import textwrap
@@ -22,17 +21,6 @@ from bench.rows.comparison import Comparison
 from bench.status import Status
 from bench.terminal import row_table
 from tests import made
-
-SECOND = 1_000_000_000
-
-
-def timed(sd: float, seed: int, n: int = 4, pairs: int = 10, true: float = 1.0):
-    """Samples of both arms, and the process of each: 2 % of noise within, `sd` between."""
-    random = np.random.default_rng(seed)
-    process = np.repeat(np.arange(n), pairs)
-    logs = math.log(true) + random.normal(0, 0.02, n * pairs) + random.normal(0, sd, n)[process]
-    return 1e8 * np.exp(logs), np.full(n * pairs, 1e8), process
-
 
 QUICK = MEASURES["quick"]
 
@@ -181,15 +169,7 @@ def test_blocks_are_kept_when_they_are_freed(kept):
 
 
 def test_a_row_of_several_processes_is_consistent_and_says_how_they_differ():
-    method, base, process = timed(0.03, 1, true=0.8)
-    samples = {
-        "lat_samples_ns": method.astype(int).tolist(),
-        "lat_base_samples_ns": base.astype(int).tolist(),
-        "lat_aa_first_samples_ns": [100] * 8,
-        "lat_aa_second_samples_ns": [101] * 8,
-        "lat_pair_process": process.tolist(),
-    }
-    row = made.full(**samples | made.times(samples))
+    row = made.full(**made.timing(0.8))
     assert row["lat_n_processes"] == 4 and row["lat_process_sd_pct"] > 0.5
     assert not made.sample_faults(row)
     latency = Comparison.of(row, "lat")
