@@ -17,17 +17,7 @@ from bench.status import Status, Verdict
 from bench.terminal import row_table, rows_table
 from tests import made
 
-RAW = (
-    "samples_ns",
-    "base_samples_ns",
-    "aa_first_samples_ns",
-    "aa_second_samples_ns",
-    "pair_process",
-)
-
-
-def _measured(row: dict) -> dict:
-    return asdict(Comparison.of(row, "lat").measured)
+RAW = [f"{arm}samples_ns" for arm in ("", "base_", "aa_first_", "aa_second_")] + ["pair_process"]
 
 
 def decoded(new_tokens: int = 64, first: float = 1.1, each: float = 0.5) -> dict:
@@ -37,7 +27,8 @@ def decoded(new_tokens: int = 64, first: float = 1.1, each: float = 0.5) -> dict
     samples = {name: steps[f"lat_{name}"] for name in RAW} | {"calls_per_sample": 8}
     raw = made.full(new_tokens=new_tokens, batch=2, **made.timing(first))
     cell = SimpleNamespace(method={"name": "snapkv"}, seed=0)
-    return derived_columns.derive(raw | {"lat": _measured(raw), "tpot": samples}, cell, None)
+    measured = {"lat": asdict(Comparison.of(raw, "lat").measured), "tpot": samples}
+    return derived_columns.derive(raw | measured, cell, None)
 
 
 def test_the_answer_is_the_first_token_and_the_others():

@@ -50,11 +50,7 @@ def test_rows_are_listed_newest_last_for_programs(folder, capsys):
     found = listed(out)
     assert code == 0 and not err
     assert [row["row_id"] for row in found] == ["old", "aa11", "aa22", "bb33", "cc44"]
-    assert (
-        found[2]["value"] == "41.5"
-        and found[2]["lat_ratio"] == "0.5"
-        and found[1]["lat_ratio"] == ""
-    )
+    assert (found[2]["value"], found[2]["lat_ratio"], found[1]["lat_ratio"]) == ("41.5", "0.5", "")
 
 
 def test_rows_are_listed_as_a_table_for_people(folder, capsys):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -92,26 +91,11 @@ def test_find_sees_what_others_append_and_remove(store: Store) -> None:
     assert store.find("second") is None
 
 
-def test_row_met_twice_counts_once(store: Store) -> None:
-    path = store.append([row(row_id="a"), row(row_id="b")])
-    assert path is not None
-    (store.folder / "copy").mkdir()
-    shutil.copy(path, store.folder / "copy" / path.name)
-    assert sorted(ids(store)) == ["a", "b"]
-    assert [problem.kind for problem in check(store.folder)] == ["duplicate"]
-
-
 def test_predictions_beside_the_rows_are_not_looked_through(store: Store) -> None:
     store.append([row(row_id="a")])
     Predictions(store.folder / "predictions", "k").append([{"id": 1}])
     (store.folder / "predictions" / "k" / "foreign.parquet").write_text("x")
     assert ids(store) == ["a"] and not store.warnings
-
-
-def test_one_file_can_be_read_as_a_store(store: Store) -> None:
-    path = store.append([row(row_id="a")])
-    assert path is not None
-    assert ids(Store(path)) == ["a"]
 
 
 @pytest.mark.parametrize(
