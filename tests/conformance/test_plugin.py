@@ -97,12 +97,6 @@ def test_it_runs(site, tmp_path):
     assert list(tmp_path.rglob("*.parquet"))
 
 
-def test_it_is_listed(installed):
-    about = {group: plugins.available(group) for group in ("method", "model")}
-    assert plugins.about(about["method"]["toy"]) == "A toy method."
-    assert plugins.about(about["model"]["toy_t5"]) == "A toy family."
-
-
 def test_it_passes_the_check_in_its_own_family_too(installed, capsys, monkeypatch):
     every = families()
     assert {"toy", "t5", "lra"} <= set(every)
