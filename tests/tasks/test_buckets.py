@@ -10,11 +10,8 @@ def test_every_row_is_in_one_bucket():
         Bucket(0, 512, (1,)), Bucket(2048, 4096, (0, 2)), Bucket(8192, 16384, (3,)),
     ]  # fmt: skip
     assert [bucket.name for bucket in found] == ["≤512", "≤4096", "≤16384"]
-    assert buckets([]) == [] and [upper_edge(tokens) for tokens in (0, 512, 513)] == [
-        512,
-        512,
-        1024,
-    ]
+    assert buckets([]) == []
+    assert [upper_edge(tokens) for tokens in (0, 512, 513)] == [512, 512, 1024]
 
 
 def test_a_bucket_is_scored_by_the_metric_itself():

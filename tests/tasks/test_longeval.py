@@ -147,9 +147,7 @@ def test_containment_of_the_topic():
 
     assert score("The first topic was: the role of art, in society.")["topic_containment"] == 100
     assert score("the role of artists in society")["value"] == score("")["value"] == 0
-    assert (
-        metrics.compute("longeval/topics", "topic_containment", ["sport"], [["port"]])["value"] == 0
-    )
+    assert topics().score(["sport"], [["port"]])["value"] == 0
 
 
 def test_the_judges_parser_cuts_an_answer_at_its_first_comma():
