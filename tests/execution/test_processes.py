@@ -68,13 +68,13 @@ def part(number: int, **more):
 def latency(monkeypatch):
     """A function from what stands in for a child to what the stage of a cell makes of it."""
 
-    def run(child, progress=None):
+    def run(child, progress=None, stage=stages.latency):
         def child_of(self, module, handlers=None, **request):
             return child(request, self.progress)
 
         monkeypatch.setattr(cell_run.CellRun, "child", child_of)
         cell = bench.compose("method=vanilla", "length=256", "n=2")
-        return stages.latency(cell_run.CellRun(cell, Path(), 60, progress))
+        return stage(cell_run.CellRun(cell, Path(), 60, progress))
 
     return run
 
@@ -102,6 +102,17 @@ def test_the_samples_of_all_processes_come_into_one_row(latency):
     assert columns["lat"]["samples_ns"] == [1, 1, 2, 2, 2, 2]
     assert columns["load_ns"] == 7 and columns["lat_page_faults"] == 7
     assert not {"shares", "tokens"} & columns.keys() and columns["notes"] == ["a"]
+
+
+def test_samples_of_new_tokens_are_apart_from_fidelity(latency):
+    def child(request, progress):
+        first = {"fidelity": {"decode_kl_mean": 0.5}, "shares": [{"process": 1}], "tokens": [3]}
+        result = part(1) if "share" in request else part(1, **first)
+        return Outcome(Status.OK, "decoding", result=result)
+
+    outcome, columns = latency(child, stage=stages.decoding)
+    assert outcome.status == "ok" and columns.pop("tpot")["pair_process"] == [0, 0, 1, 1]
+    assert columns == {"decode_kl_mean": 0.5, "notes": [], "tpot_engine": None}
 
 
 def test_a_further_process_that_fails_fails_the_cell(latency):

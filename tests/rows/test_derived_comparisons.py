@@ -8,12 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench.execution import stages
-from bench.execution.cell_run import CellRun
-from bench.execution.supervisor import Outcome
 from bench.rows import derived_columns
 from bench.rows.comparison import Comparison
-from bench.status import Status, Verdict
+from bench.status import Verdict
 from bench.terminal import row_table, rows_table
 from tests import made
 
@@ -81,24 +78,3 @@ def test_a_row_that_was_decoded_shows_it(capsys, snapshot):
     snapshot("decoded_row", capsys.readouterr().out)
     rows_table.show([made.full(**made.timing())])
     assert "KV" not in capsys.readouterr().out
-
-
-def test_the_stage_keeps_samples_apart_from_fidelity(monkeypatch, tmp_path):
-    timed = {name: [1, 2] for name in stages.SIDES} | {"pair_order": "MV", "waits_left_out": None}
-    result = {"timed": timed, "wall_samples_ns": None, **dict.fromkeys(stages.PAGE_FAULTS, 1)}
-    requests = []
-
-    def child(self, module, handlers, **request):
-        requests.append((module, request))
-        first = {"fidelity": {"decode_kl_mean": 0.5}, "shares": [{"process": 1}], "tokens": [3]}
-        return Outcome(Status.OK, "decoding", result=result | ({} if "share" in request else first))
-
-    monkeypatch.setattr(CellRun, "child", child)
-    outcome, columns = stages.decoding(CellRun(None, tmp_path, 60))
-    assert outcome.status == Status.OK
-    first = {"kept": "all", "scored": None}
-    further = {**first, "share": {"process": 1}, "tokens": [3]}
-    assert requests == [("measure.decoding", first), ("measure.decoding", further)]
-    timed = columns.pop("tpot")
-    assert columns == {"decode_kl_mean": 0.5, "notes": [], "tpot_engine": None}
-    assert timed["samples_ns"] == [1, 2, 1, 2] and timed["pair_process"] == [0, 0, 1, 1]
