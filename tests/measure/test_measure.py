@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
-from bench.errors import RequestError
-from bench.execution import arms
 from bench.measure import diagnostics, memory
 from bench.measure.diagnostics import fidelity, stage_times
 from bench.measure.perturbed_inputs import PerturbedInputs
@@ -69,18 +65,6 @@ def test_the_warm_up_tokens_have_a_query_even_where_the_row_has_it_later():
     assert sequence.vip[0].nonzero().flatten().tolist() == [3, 4]
     assert sequence.vip[1].nonzero().flatten().tolist() == [0]
     assert not vip[1, 0], "the row's own mask is unchanged"
-
-
-def test_only_a_trained_head_must_fit_the_task():
-    task = plugins.build(plugins.conf("task", "lra_listops"))
-    cell = SimpleNamespace(task={"name": "lra_listops"}, model={"name": "mine"})
-    family = BertFamily.tiny(Vanilla())
-    with pytest.raises(RequestError, match="has 10 classes, model mine has 2"):
-        arms.check_fit(cell, task, family)
-    family.lacks = ["classifier.weight"]
-    arms.check_fit(cell, task, family)
-    with pytest.raises(ValueError, match="no trained head"):
-        family.check_trained()
 
 
 @pytest.mark.parametrize(("equal", "fewest"), [(True, 1), (False, 10)])
