@@ -1,7 +1,9 @@
 """FNet by hand, against the sums of its definition, and without padding."""
 
+import pytest
 import torch
 
+from methods.base import SequenceInfo, Unsupported
 from methods.fnet import FNet
 from tests.methods.input_a import Identity, call
 
@@ -21,3 +23,8 @@ def test_equals_the_sums_of_its_definition():
     angle = angle + over_d[None, :, None, None] * over_d / 6
     expected = torch.einsum("nmxy,bxy->bnm", (2 * torch.pi * angle).cos(), hidden)
     torch.testing.assert_close(MIX(hidden, Identity(), call()), expected)
+
+
+def test_a_causal_sequence_is_unsupported():
+    with pytest.raises(Unsupported, match="encoders"):
+        MIX(torch.ones(1, 2, 2), Identity(), call(sequence=SequenceInfo(causal=True)))
