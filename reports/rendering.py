@@ -58,6 +58,28 @@ class TextGrid:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class Section:
+    """A part of a page, in this order: heading, text, grids, (label, command) pairs, and items of a
+    list."""
+
+    heading: str = ""
+    text: str = ""
+    grids: Sequence[TextGrid] = ()
+    commands: Sequence[tuple[str, str]] = ()
+    items: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Page:
+    """One report: `name` is the title of its HTML file, `title` its first heading."""
+
+    name: str
+    title: str
+    summary: str
+    sections: Sequence[Section]
+
+
 class Strong(str):
     """Text that is bold in every format that has it."""
 
@@ -66,6 +88,12 @@ def render(template: str, **values: Any) -> str:
     """The template `NAME.FORMAT.j2`, with these values."""
     form = template.split(".")[-2]
     return _environment(form).get_template(template).render(**values)
+
+
+def report(pages: Sequence[Page], form: str) -> str:
+    """Pages as one file in md, tex or html."""
+    draw = html_page if form == "html" else render
+    return draw(f"report.{form}.j2", pages=pages)
 
 
 def html_page(template: str, **values: Any) -> str:

@@ -18,13 +18,11 @@ from bench.rows.columns import COLUMNS
 from bench.rows.query import counting, select
 from bench.rows.store import Store
 from bench.terminal import row_table
-from reports import lra_tables, result_tables
+from reports import lra_tables, result_tables, ruler
 from reports.grids import chosen, of_one_host
 from reports.papers.command import claims_text, paper_tables, papers_grid
 from reports.rendering import markdown, render
 from reports.rows import Row
-from reports.ruler import grids as ruler_grids
-from reports.ruler.scores import results as ruler_results
 from reports.wording import AT_CHANCE
 
 ROOT = Path(__file__).parents[1]
@@ -48,7 +46,7 @@ def results_page(folder: Path = REFERENCE) -> str:
         quickstart=result_tables.QUICKSTART.tables(rows),
         frontier=result_tables.FRONTIER.tables(rows),
         kv=result_tables.KV.tables(rows),
-        ruler=[ruler_grids.page(one) for one in ruler_results(of_ruler)],
+        ruler=[ruler.page(one) for one in ruler.results(of_ruler)],
         lra_scores=lra_tables.SCORES.tables(lra_tables.seeds(small)),
         small=small,
         lra_published=lra_tables.PUBLISHED.tables(published),

@@ -16,6 +16,7 @@ from bench.rows.store import Store
 from bench.statistics.paired import SCALE
 from bench.terminal import text_table
 from bench.terminal.options import PATH, command
+from reports import ruler
 from reports.command_line import formats, progress, warn_set_aside
 from reports.papers import claims
 from reports.papers.build import build_table
@@ -25,20 +26,20 @@ from reports.papers.measured import StoredRows
 from reports.papers.printed import load_printed
 from reports.papers.table import PaperTable
 from reports.papers.verdicts import PaperVerdict
-from reports.papers.view import view
+from reports.papers.view import page
 from reports.rendering import TextGrid, html_page, render
-from reports.ruler import command as ruler
-from reports.ruler.scores import LLAMA2_7B_AT_4K
+from reports.rendering import report as as_text
+from reports.ruler import LLAMA2_7B_AT_4K
 
 DEFAULT = Path("results")
 ALL = "all"
 
 
 FORMATS: dict[str, Callable[[PaperTable], str]] = {
-    "md": lambda table: render("table.md.j2", **vars(view(table))),
-    "tex": lambda table: render("table.tex.j2", **vars(view(table))),
+    "md": lambda table: as_text([page(table)], "md"),
+    "tex": lambda table: as_text([page(table)], "tex"),
     "csv": lambda table: cells_csv([table]),
-    "html": lambda table: html_page("table.html.j2", **vars(view(table))),
+    "html": lambda table: as_text([page(table)], "html"),
 }
 
 
@@ -68,7 +69,9 @@ def report(
     names: Sequence[str], folders: Sequence[Path], form: str | None, out: Path | None, json: bool,
     threshold: float | None
 ) -> int:  # fmt: skip
-    _check_folders(folders)
+    for folder in folders:
+        if not folder.exists():
+            raise RequestError(f"no folder {folder}; rows are made by bench run")
     folders = folders or [DEFAULT]
     if CLAIMS in names:
         if [*names] != [CLAIMS] or form not in (None, "md") or out:
@@ -78,15 +81,17 @@ def report(
         print(claims_text(folders))
         return 0
     forms = _formats(form, out)
-    if [*names] == [ruler.NAME]:
+    if [*names] == [ruler.BENCHMARK]:
         if json:
             raise RequestError("--json is the list of tables; RULER's figures are in --format csv")
         return _ruler(folders, forms, out, LLAMA2_7B_AT_4K if threshold is None else threshold)
     if threshold is not None:
-        raise RequestError(f"--threshold is one of RULER's: bench report {ruler.NAME}")
-    if ruler.NAME in names:
-        raise RequestError(f"{ruler.NAME} is no table of a paper: bench report {ruler.NAME} alone")
-    definitions = load_definitions(names, others=(ruler.NAME,))
+        raise RequestError(f"--threshold is one of RULER's: bench report {ruler.BENCHMARK}")
+    if ruler.BENCHMARK in names:
+        raise RequestError(
+            f"{ruler.BENCHMARK} is no table of a paper: bench report {ruler.BENCHMARK} alone"
+        )
+    definitions = load_definitions(names, others=(ruler.BENCHMARK,))
     if not out and forms == ["html"] and len(definitions) > 1:
         raise RequestError(f"{len(definitions)} HTML pages need a folder: --out DIR")
     tables = _built(definitions, _rows(folders, definitions))
@@ -119,11 +124,11 @@ def _ruler(
     for form in forms:
         text = ruler.text(found, form, threshold)
         if out:
-            write_own(out / f"{ruler.NAME}.{form}", text.encode())
+            write_own(out / f"{ruler.BENCHMARK}.{form}", text.encode())
         else:
             sys.stdout.write(text)
     if out:
-        print(f"{ruler.NAME} in {out} as {', '.join(forms)}")
+        print(f"{ruler.BENCHMARK} in {out} as {', '.join(forms)}")
     return 0
 
 
@@ -165,7 +170,7 @@ def _print_list(tables: Sequence[PaperTable], folders: Sequence[Path]) -> None:
         name, title = table.definition.name, table.definition.heading
         print(f"{name:<24} {title}\n{'':<24} {table.summary()}")
     found, _ = ruler.stored(folders)
-    print(f"{ruler.NAME:<24} {ruler.TITLE}\n{'':<24} {ruler.summary(found)}")
+    print(f"{ruler.BENCHMARK:<24} {ruler.TITLE}\n{'':<24} {ruler.summary(found)}")
     grid = papers_grid(tables)
     print()
     text_table.draw("", grid.head, grid.lines, left=["paper"])
@@ -192,12 +197,6 @@ def _rows(folders: Sequence[Path], definitions: Iterable[Definition]) -> StoredR
             file=sys.stderr,
         )
     return rows
-
-
-def _check_folders(folders: Sequence[Path]) -> None:
-    for folder in folders:
-        if not folder.exists():
-            raise RequestError(f"no folder {folder}; rows are made by bench run")
 
 
 def _built(definitions: Sequence[Definition], rows: StoredRows) -> list[PaperTable]:

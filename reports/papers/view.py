@@ -1,9 +1,8 @@
-"""A table as plain text and grids of text: the data that the templates of all formats render."""
+"""A table as a page of plain text and grids of text, which the templates of all formats render."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from bench.host.host import short_host
 from bench.request import plugins
@@ -16,7 +15,7 @@ from reports.papers.measured import SCORES, parameters
 from reports.papers.names import metric_name, printed_text
 from reports.papers.table import LineKey, PaperCell, PaperTable
 from reports.papers.verdicts import RATIO_FACTOR, SCORE_POINTS, PaperVerdict
-from reports.rendering import TextGrid
+from reports.rendering import Page, Section, TextGrid
 from reports.rows import Row
 from reports.wording import AT_CHANCE, signed
 
@@ -43,25 +42,8 @@ CHANCE_NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class TableView:
-    """Everything that a page says about a table, in order."""
-
-    name: str
-    title: str
-    summary: str
-    grids: Sequence[TextGrid]
-    commands: Sequence[Labelled]
-    commands_note: str
-    checkpoint_note: str
-    hardware: Sequence[Labelled]
-    configuration: TextGrid
-    others_note: str
-    others: TextGrid | None
-    notes: Sequence[str]
-
-
-def view(table: PaperTable) -> TableView:
+def page(table: PaperTable) -> Page:
+    """Everything that a report says about a table, in order."""
     definition = table.definition
     notes = _Notes(table)
     labelled = [*preparation(table), *commands(table)]
@@ -70,19 +52,23 @@ def view(table: PaperTable) -> TableView:
     rest = f"; {more:,} more are stored." if more > 0 else "."
     others = others[:MOST_OTHERS]
     at_chance = any(c.at_chance for c in table.cells) or any(row["at_chance"] for row in others)
-    return TableView(
-        name=definition.name,
-        title=definition.heading,
-        summary=f"{definition.name}: {table.summary()}.",
-        grids=[*_paper_shapes(table), *_cell_grids(table, notes)],
-        commands=labelled,
-        commands_note=_commands_note(table, labelled),
-        checkpoint_note=_checkpoint_note(table) if labelled else "",
-        hardware=[("published", _published_hardware(table)), *_measured_hardware(table.used)],
-        configuration=_configuration_grid(table),
-        others_note=f"Rows of these methods and tasks that no cell uses, newest first{rest}",
-        others=_others_grid(others) if others else None,
-        notes=[*notes.lines, *definition.notes, *LEGEND, *([CHANCE_NOTE] if at_chance else [])],
+    printed = {cell.printed.hardware for cell in table.cells if cell.printed.hardware}
+    hardware = "; ".join(sorted(printed)) or definition.setup["device"]
+    sections = [
+        Section(grids=[*_paper_shapes(table), *_cell_grids(table, notes)]),
+        Section("Commands", _commands_note(table, labelled), commands=labelled),
+        Section(text=_checkpoint_note(table) if labelled else ""),
+        Section("Hardware", items=[f"published: {hardware}", *_measured_hardware(table.used)]),
+        Section("Configuration", grids=[_configuration_grid(table)]),
+    ]
+    if others:
+        why = f"Rows of these methods and tasks that no cell uses, newest first{rest}"
+        sections.append(Section("Also measured", why, [_others_grid(others)]))
+    chance = [CHANCE_NOTE] if at_chance else []
+    items = [*notes.lines, *definition.notes, *LEGEND, *chance]
+    summary = f"{definition.name}: {table.summary()}."
+    return Page(
+        definition.name, definition.heading, summary, [*sections, Section("Notes", items=items)]
     )
 
 
@@ -279,12 +265,7 @@ def _checkpoint_note(table: PaperTable) -> str:
     )
 
 
-def _published_hardware(table: PaperTable) -> str:
-    printed = {cell.printed.hardware for cell in table.cells if cell.printed.hardware}
-    return "; ".join(sorted(printed)) or table.definition.setup["device"]
-
-
-def _measured_hardware(rows: Iterable[Row]) -> list[Labelled]:
+def _measured_hardware(rows: Iterable[Row]) -> list[str]:
     hosts: dict[str, str] = {}
     for row in rows:
         memory = (row["mem_total_bytes"] or 0) / (1 << 30)
@@ -296,8 +277,8 @@ def _measured_hardware(rows: Iterable[Row]) -> list[Labelled]:
             f"torch {row['torch']}" if row["torch"] else None,
         )
         hosts[short_host(row["host_id"])] = ", ".join(filter(None, facts)) or "not recorded"
-    labelled = [(f"measured, host {host}", facts) for host, facts in hosts.items()]
-    return labelled or [("measured", "nothing yet")]
+    lines = [f"measured, host {host}: {facts}" for host, facts in hosts.items()]
+    return lines or ["measured: nothing yet"]
 
 
 def _configuration_grid(table: PaperTable) -> TextGrid:

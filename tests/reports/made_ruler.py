@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from reports.ruler.scores import TASKS
+from reports.ruler import TASKS
 from tests import made
 
 REACH = 15.0

@@ -39,7 +39,7 @@ PAGES = ("reports.figures", "reports.leaderboard", "reports.results_page")
     [
         ("papers/*.py", PAGES),
         ("*_tables.py", PAGES),
-        ("ruler/*.py", (*PAGES, "reports.papers")),
+        ("ruler.py", (*PAGES, "reports.papers")),
         ("grids.py", (*PAGES, "reports.papers", "reports.ruler")),
     ],
 )

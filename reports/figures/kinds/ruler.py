@@ -13,7 +13,7 @@ from reports.figures import captions, sheet, style
 from reports.figures.catalogue import figure
 from reports.figures.cells import SETTING, FigureRows
 from reports.looks import BLACK, GREY, VANILLA
-from reports.ruler.scores import BENCHMARK, TASKS, short
+from reports.ruler import BENCHMARK, TASKS, short
 from reports.wording import AT_CHANCE
 
 if TYPE_CHECKING:

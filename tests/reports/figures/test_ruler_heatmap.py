@@ -7,7 +7,7 @@ from bench.status import Status
 from reports.figures.cells import load
 from reports.figures.kinds import ruler
 from reports.figures.sheet import save
-from reports.ruler.scores import TASKS
+from reports.ruler import TASKS
 from tests.reports.figures.made_rows import store
 from tests.reports.made_ruler import failed, score, scores
 

@@ -16,7 +16,7 @@ from reports.papers.bench_commands import cell_commands, commands
 from reports.papers.command import FORMATS, paper_tables
 from reports.papers.definitions import load_definitions
 from reports.papers.printed import load_printed
-from reports.papers.view import view
+from reports.papers.view import page
 from tests.reports.papers.published_rows import ratio, scored, table, unfused
 
 ALL = load_definitions()
@@ -137,13 +137,15 @@ def test_beneath_a_table_stand_hardware_configuration_and_rows_without_a_cell(tm
     row = scored(75.0, cpu_model="Test CPU", torch="2.9", host_id="abcdef0123456789")
     other = ratio(0.7, length=1024, method_params="{}")
     Store(tmp_path).append([row, other])
-    found = view(table("vcc_table1", tmp_path))
-    assert ("published", "NVIDIA A100 (1 sequence)") in found.hardware
-    assert ("measured, host abcdef01 (older id)", "Test CPU, torch 2.9") in found.hardware
-    ours = found.configuration.lines[1]
+    _, _, checkpoint, hardware, configuration, others, _ = page(
+        table("vcc_table1", tmp_path)
+    ).sections
+    assert "published: NVIDIA A100 (1 sequence)" in hardware.items
+    assert "measured, host abcdef01 (older id): Test CPU, torch 2.9" in hardware.items
+    ours = configuration.grids[0].lines[1]
     assert ours[0] == row["row_id"][:8] and "my-roberta-base" in ours and "float16" in ours
-    assert found.others.lines[0][0] == other["row_id"][:8]
-    assert "finetuned" in found.checkpoint_note
+    assert others.grids[0].lines[0][0] == other["row_id"][:8]
+    assert "finetuned" in checkpoint.text
     text = FORMATS["md"](table("vcc_table1", tmp_path))
     headings = re.findall("^## (.*)", text, re.M)
     assert headings == ["Commands", "Hardware", "Configuration", "Also measured", "Notes"]
@@ -151,14 +153,14 @@ def test_beneath_a_table_stand_hardware_configuration_and_rows_without_a_cell(tm
 
 def test_a_table_comes_in_the_papers_shape_too(tmp_path):
     Store(tmp_path).append([scored(75.1), ratio(0.54), unfused()])
-    shape = view(table("vcc_table1", tmp_path)).grids[0]
+    shape = page(table("vcc_table1", tmp_path)).sections[0].grids[0]
     assert shape.caption == "Table 1, in the paper's shape" and len(shape.lines) == 8
     line = dict(zip(shape.head, shape.lines[5], strict=True))
     assert line["method"] == "VCC, base, 4,096"
     assert line["hotpotqa F1"] == "74.6 → 75.1, reproduced"
     assert line["hotpotqa runtime, total"] == "114.6 ms = ×0.271 → ×0.270, reproduced"
     assert line["wikihop accuracy"] == "75.9"
-    wide = [grid.caption for grid in view(table("vcc_table2")).grids]
+    wide = [grid.caption for grid in page(table("vcc_table2")).sections[0].grids]
     assert not any("shape" in caption for caption in wide)
 
 

@@ -5,8 +5,7 @@ import math
 import pytest
 
 from bench.status import Status
-from reports.ruler.grids import page
-from reports.ruler.scores import LLAMA2_7B_AT_4K, TASKS, results
+from reports.ruler import LLAMA2_7B_AT_4K, TASKS, page, results
 from tasks.ruler import KINDS
 from tests.reports.made_ruler import REACH, failed, score, scores
 
@@ -26,7 +25,7 @@ def middle(measured):
 
 def text_of(found, caption, threshold=LLAMA2_7B_AT_4K):
     """The lines of a grid by their first column."""
-    grids = {grid.caption: grid for grid in page(found, threshold).grids}
+    grids = {grid.caption: grid for grid in page(found, threshold).sections[0].grids}
     (grid,) = (grid for name, grid in grids.items() if name.startswith(caption))
     return {line[0]: line[1:] for line in grid.lines}
 
@@ -85,7 +84,7 @@ def test_methods_are_ranked_where_vanilla_is_above_chance():
     assert list(differences) == ["good", "bad"]
     assert differences["good"] == ["−1.0 (−2.7 … +0.7)"]
     assert differences["bad"] == ["−30.0 (−31.7 … −28.3) lower"]
-    assert "on vt: no method is ranked" in " ".join(page(found).notes)
+    assert "on vt: no method is ranked" in " ".join(page(found).sections[0].items)
 
 
 def test_vanilla_is_known_from_rows_of_other_methods():

@@ -1,1 +1,0 @@
-"""RULER's figures from stored rows."""
