@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from bench.errors import RequestError
@@ -15,28 +14,17 @@ from reports.figures.cells import STUDIES
 def read(folder: Path, name: str, numbers: tuple[str, ...]) -> pd.DataFrame:
     """The lines of every `name` study of a folder, newest file first in column `file`. Raises
     RequestError for a file that isn't one."""
-    found = []
-    for path in sorted(
-        folder.glob(f"**/{STUDIES}/{name}-*.csv"), key=lambda path: path.name, reverse=True
-    ):
+    found = [pd.DataFrame()]
+    paths = folder.glob(f"**/{STUDIES}/{name}-*.csv")
+    for path in sorted(paths, key=lambda path: path.name, reverse=True):
         try:
-            with path.open(newline="", encoding="utf-8") as file:
-                lines = [_line(line, numbers) for line in csv.DictReader(file)]
+            frame = pd.read_csv(path, dtype=str, keep_default_na=False, index_col=False)
+            if frame.isna().any(axis=None):
+                raise ValueError("a line is too short")
+            figures = frame[list(numbers)].replace("", np.nan).astype(float)
         except (OSError, ValueError, KeyError) as error:
             raise RequestError(
                 f"can't read {path}: {error}; measure it again or remove it"
             ) from error
-        found += [{**line, "file": path.name} for line in lines]
-    return pd.DataFrame(found)
-
-
-def _line(
-    line: Mapping[str, str | None], numbers: tuple[str, ...]
-) -> dict[str, str | float | None]:
-    read: dict[str, str | float | None] = dict(line)
-    for name in numbers:
-        text = line[name]
-        if text is None:
-            raise ValueError(f"a line ends before {name}")
-        read[name] = float(text) if text else None
-    return read
+        found.append(frame.assign(**figures, file=path.name))
+    return pd.concat(found, ignore_index=True)

@@ -20,13 +20,12 @@ from reports import ruler
 from reports.command_line import formats, progress, warn_set_aside
 from reports.papers import claims
 from reports.papers.build import build_table
-from reports.papers.cells_csv import cells_csv
 from reports.papers.definitions import CLAIMS, Definition, load_definitions
 from reports.papers.measured import StoredRows
 from reports.papers.printed import load_printed
 from reports.papers.table import PaperTable
 from reports.papers.verdicts import PaperVerdict
-from reports.papers.view import page
+from reports.papers.view import cells_csv, page
 from reports.rendering import TextGrid, html_page, render
 from reports.rendering import report as as_text
 from reports.ruler import LLAMA2_7B_AT_4K

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from bench.host.host import short_host
 from bench.request import plugins
@@ -10,12 +12,12 @@ from bench.status import Status
 from bench.units import counted
 from reports import ratios
 from reports.intervals import interval, rounded
-from reports.papers.bench_commands import Labelled, commands, preparation
+from reports.papers.bench_commands import Labelled, cell_commands, commands, preparation
 from reports.papers.measured import SCORES, parameters
-from reports.papers.names import metric_name, printed_text
+from reports.papers.printed import metric_name, printed_text
 from reports.papers.table import LineKey, PaperCell, PaperTable
 from reports.papers.verdicts import RATIO_FACTOR, SCORE_POINTS, PaperVerdict
-from reports.rendering import Page, Section, TextGrid
+from reports.rendering import Page, Section, TextGrid, csv_text
 from reports.rows import Row
 from reports.wording import AT_CHANCE, signed
 
@@ -330,3 +332,45 @@ def _others_grid(rows: Sequence[Row]) -> TextGrid:
 
 def _ratios(row: Row) -> tuple[str, str]:
     return ratios.to_vanilla(row), ratios.to_same_engine(row)
+
+
+# --- the cells for programs ---------------------------------------------------------------------
+
+CSV_COLUMNS = (
+    "table", "part", "method", "model_size", "length", "settings", "task", "split", "metric",
+    "unit", "published", "published_text", "approximate", "published_ratio", "measured",
+    "measured_lo", "measured_hi", "measured_is_ratio", "comparison", "at_chance", "n", "delta",
+    "verdict", "reason", "objections", "row_id", "host_id", "published_hardware", "source", "flag",
+    "command",
+)  # fmt: skip
+
+
+def cells_csv(tables: Sequence[PaperTable]) -> str:
+    """The cells of all tables under one header."""
+    commands = {key: text for table in tables for key, text in cell_commands(table).items()}
+    records = (
+        _record(table, cell, commands.get(id(cell), "")) for table in tables for cell in table.cells
+    )
+    return csv_text(CSV_COLUMNS, records)
+
+
+def _record(table: PaperTable, cell: PaperCell, command: str) -> dict[str, Any]:
+    printed, measured, row = cell.printed, cell.measured, cell.row or {}
+    return {
+        "table": table.definition.name, "part": cell.line.part, "method": printed.method,
+        "model_size": cell.line.size, "length": printed.length,
+        "settings": json.dumps(dict(cell.line.settings)) if cell.line.settings else "",
+        "task": printed.task, "split": printed.split, "metric": printed.metric,
+        "unit": printed.unit, "published": printed.value, "published_text": printed.text,
+        "approximate": printed.approximate, "published_ratio": cell.ratio,
+        "measured": measured and measured.value, "measured_lo": measured and measured.lo,
+        "measured_hi": measured and measured.hi,
+        "measured_is_ratio": cell.is_ratio if measured else None,
+        "comparison": cell.comparison,
+        "at_chance": cell.at_chance if measured else None, "n": measured and measured.n,
+        "delta": cell.judgement.delta, "verdict": cell.verdict,
+        "reason": cell.reason,
+        "objections": "; ".join(cell.objections), "row_id": row.get("row_id"),
+        "host_id": row.get("host_id"), "published_hardware": printed.hardware,
+        "source": printed.source, "flag": printed.extra.get("flag"), "command": command,
+    }  # fmt: skip
