@@ -28,7 +28,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from bench.errors import RequestError
 from bench.execution import arms
 from bench.measure import finite, integrity
-from bench.measure.torch_state import IntegrityError
+from bench.measure.side_effects import IntegrityError
 from bench.models import auto
 from bench.models.hf import all_valid
 from bench.request import compose, parameters, weights

@@ -18,9 +18,9 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from bench.host import torch_host
-from bench.measure import finite, torch_state
+from bench.measure import finite, side_effects
 from bench.measure.perturbed_inputs import PerturbedInputs
-from bench.measure.torch_state import fail_check, raise_recorded
+from bench.measure.side_effects import fail_check, raise_recorded
 from bench.models.base import Family
 from bench.models.wrappers import Wrapped
 from methods.base import AttentionCall, Layer, SequenceInfo, Sublayer
@@ -64,8 +64,8 @@ def check_method(family: Family, inputs: PerturbedInputs) -> None:
     finally:
         family.method = method
     raise_recorded()
-    torch_state.check_python_threads()
-    torch_state.check_processes()
+    side_effects.check_python_threads()
+    side_effects.check_processes()
     second_copy = second.clone()
     time.sleep(SETTLE_S)
     if not torch.equal(second_copy, second):

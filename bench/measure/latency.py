@@ -12,7 +12,7 @@ import torch
 
 from bench.execution import arms, worker
 from bench.host import gpu, linux, torch_host
-from bench.measure import diagnostics, integrity, outside, paired_timing, same_engine, torch_state
+from bench.measure import diagnostics, integrity, outside, paired_timing, same_engine, side_effects
 from bench.measure.pair_shares import PairShare
 from bench.measure.paired_timing import warm_up
 from bench.measure.perturbed_inputs import Input, PerturbedInputs
@@ -57,7 +57,7 @@ def loaded(request: Mapping[str, Any], report: worker.Report) -> tuple[Cell, Fam
     cell = Cell.from_json(request["cell"])
     worker.keep_freed_memory(worker.Kept(request["kept"]))
     arms.prepare(cell, timed=True)
-    torch_state.adopt_orphans()
+    side_effects.adopt_orphans()
     process = Process(cell.device["kind"])
     started = perf_counter_ns()
     family = arms.load(cell, arms.vanilla() if "outside" in request else arms.method_of(cell))

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from bench.execution import arms, worker
 from bench.host import gpu, linux
-from bench.measure import bytes_read, torch_state
+from bench.measure import bytes_read, side_effects
 from bench.measure.perturbed_inputs import Input
-from bench.measure.torch_state import fail_check
+from bench.measure.side_effects import fail_check
 from bench.models.base import Family
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
@@ -56,7 +56,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Row:
     used_before = gpu.used_bytes() if on_gpu else None
     worker.return_freed_memory()
     arms.prepare(cell, costs=True)
-    torch_state.adopt_orphans()
+    side_effects.adopt_orphans()
     if cell.threads == 1:
         # A thread that moves would leave pages in another processor's batch.
         os.sched_setaffinity(0, {linux.current_cpu()})
@@ -75,7 +75,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Row:
         result |= cuda_peak(forward, used_before) if on_gpu else host_peak(forward)
         if cell.new_tokens:
             result |= columns(family, ids, sequence, cell.new_tokens, _reader(cell))
-        torch_state.check_processes()
+        side_effects.check_processes()
         return result
 
 

@@ -17,10 +17,10 @@ from typing import Any, NamedTuple
 import torch
 
 from bench.execution import worker
-from bench.measure import outside, torch_state
+from bench.measure import outside, side_effects
 from bench.measure.pair_shares import PairCost, PairShare, plan_shares
+from bench.measure.side_effects import raise_recorded
 from bench.measure.timed_call import Answer, Arm, Drawn
-from bench.measure.torch_state import raise_recorded
 from bench.request.cell import Cell
 from bench.rows.columns import Row
 from bench.status import Status
@@ -40,11 +40,11 @@ CHECK_CALLS = 5
 def timing_loop() -> Iterator[None]:
     """Without garbage collection. Raises IntegrityError for threads and processes that are left
     behind."""
-    torch_state.check_python_threads()
-    most = len(torch_state.thread_ids())
+    side_effects.check_python_threads()
+    most = len(side_effects.thread_ids())
     with garbage_collection_off():
         yield
-    torch_state.check(most)
+    side_effects.check(most)
     raise_recorded()
 
 

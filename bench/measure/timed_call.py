@@ -15,10 +15,10 @@ from torch import Tensor
 
 from bench.execution import arms
 from bench.host import linux
-from bench.measure import integrity, torch_state
+from bench.measure import integrity, side_effects
 from bench.measure.gpu_call import GpuTimer, check_streams
 from bench.measure.perturbed_inputs import PerturbedInputs
-from bench.measure.torch_state import fail_check
+from bench.measure.side_effects import fail_check
 from bench.models.base import Family
 from methods.base import Method
 
@@ -40,13 +40,13 @@ class Process:
     def __init__(self, device: str = "cpu") -> None:
         # A large enough operation starts all of torch's threads.
         torch.ones(torch.get_num_threads() << 16, device=device).sin_().sum().item()
-        self.state = torch_state.snapshot()
+        self.state = side_effects.snapshot()
         self.gpu_timer = GpuTimer() if device == "cuda" else None
         self.notes: list[str] = []
 
     def restore(self) -> None:
         """Put torch's global state back; the first time that a method changed some is noted."""
-        for name in torch_state.restore(self.state):
+        for name in side_effects.restore(self.state):
             note = f"the method changes global state: {name}"
             if note not in self.notes:
                 self.notes.append(note)

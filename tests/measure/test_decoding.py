@@ -14,8 +14,8 @@ from bench.measure.forced_answer import DecodingArm, ForcedAnswers, forced, gree
 from bench.measure.pair_shares import PairShare
 from bench.measure.paired_timing import sample_pairs
 from bench.measure.perturbed_inputs import PerturbedInputs
+from bench.measure.side_effects import IntegrityError
 from bench.measure.timed_call import Process
-from bench.measure.torch_state import IntegrityError
 from bench.models.bart import BartFamily
 from bench.models.decoder import DecoderFamily
 from bench.models.t5 import T5Family

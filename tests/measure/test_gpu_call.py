@@ -12,8 +12,8 @@ from bench.host import gpu
 from bench.measure import gpu_call, integrity, memory
 from bench.measure.gpu_call import GpuTimer
 from bench.measure.perturbed_inputs import PerturbedInputs
+from bench.measure.side_effects import IntegrityError
 from bench.measure.timed_call import Arm, Process
-from bench.measure.torch_state import IntegrityError
 from bench.models.bert import BertFamily
 from methods.base import SequenceInfo
 from methods.vanilla import Vanilla

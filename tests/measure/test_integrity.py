@@ -12,12 +12,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from bench.host import torch_host
-from bench.measure import diagnostics, integrity, paired_timing, torch_state
+from bench.measure import diagnostics, integrity, paired_timing, side_effects
 from bench.measure.pair_shares import PairShare
 from bench.measure.paired_timing import PairSamples, Sample
 from bench.measure.perturbed_inputs import PerturbedInputs
+from bench.measure.side_effects import IntegrityError
 from bench.measure.timed_call import Arm, Process
-from bench.measure.torch_state import IntegrityError
 from bench.models.bert import BertFamily
 from methods.base import SequenceInfo
 from methods.bigbird.bigbird import BigBird
@@ -44,7 +44,7 @@ def test_the_precision_inside_is_named(method, dtype):
 
 @torch.inference_mode()
 def test_a_call_faster_than_its_linear_layers_is_an_error(monkeypatch):
-    monkeypatch.setattr(torch_state, "_failures", [])
+    monkeypatch.setattr(side_effects, "_failures", [])
     layer = torch.nn.Linear(8, 16)
     with integrity.counted() as work:
         layer(torch.ones(2, 10, 8))
@@ -77,9 +77,9 @@ def test_what_a_method_changes_of_torchs_state_is_put_back_and_noted():
     torch.set_default_dtype(torch.float64)
     process.restore()
     process.restore()
-    assert torch_state._modes() == process.state["torch's function or dispatch modes"]
+    assert side_effects._modes() == process.state["torch's function or dispatch modes"]
     assert torch.get_default_dtype() == torch.float32
-    assert torch.get_num_threads() == threads and not torch_state._flushes_denormals()
+    assert torch.get_num_threads() == threads and not side_effects._flushes_denormals()
     assert process.notes == [
         "the method changes global state: torch's threads",
         "the method changes global state: the default dtype",
@@ -119,11 +119,11 @@ def test_a_thread_or_a_process_that_is_left_behind_is_an_error():
         thread = threading.Thread(target=finished.wait)
         thread.start()
         with pytest.raises(IntegrityError, match="works on another thread"):
-            torch_state.check_python_threads()
+            side_effects.check_python_threads()
     finally:
         finished.set()
         thread.join()
     with subprocess.Popen(["sleep", "60"]) as child:
         with pytest.raises(IntegrityError, match="works in another process"):
-            torch_state.check_processes()
+            side_effects.check_processes()
         child.kill()

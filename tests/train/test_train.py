@@ -23,7 +23,7 @@ from accelerate.state import AcceleratorState
 import bench
 from bench.errors import RequestError
 from bench.execution import arms, cell_run, stages
-from bench.measure import outside, torch_state, training_step
+from bench.measure import outside, side_effects, training_step
 from bench.request import plugins, weights
 from bench.request.schema import MEASURES
 from bench.rows.comparison import Comparison
@@ -288,8 +288,8 @@ def steps(monkeypatch):
     monkeypatch.setattr(training_step.worker, "return_freed_memory", lambda: None)
     monkeypatch.setattr(training_step.worker, "keep_freed_memory", lambda kept: None)
     # A test runner has more threads, and no supervisor.
-    monkeypatch.setattr(torch_state, "check_python_threads", lambda: None)
-    monkeypatch.setattr(torch_state, "check", lambda most: None)
+    monkeypatch.setattr(side_effects, "check_python_threads", lambda: None)
+    monkeypatch.setattr(side_effects, "check", lambda most: None)
     monkeypatch.setattr(outside, "time_here", lambda *given: None)
 
     def measured(*words: str, **more: Any) -> dict:
