@@ -90,8 +90,8 @@ def run_sweep(overrides: Sequence[str]) -> int:
 def plan(words: Sequence[str], form: str) -> int:
     from rich.markup import escape
 
+    from bench.request.answering import models_for
     from bench.request.cell import task_of
-    from bench.request.weights import models_for
     from bench.sweep import plan as planning
     from bench.sweep.plan import PlanState
     from bench.terminal import sweep_summary

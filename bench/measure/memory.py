@@ -278,9 +278,9 @@ def columns(
     new_tokens: int,
     resident_bytes: ResidentBytes | None,
 ) -> Row:
-    """The cache's columns after the prompts ids [B, n] and the steps of so many new tokens, tokens
-    of the prompt in their order. `resident_bytes` of this process are read with the cache and
-    without it; None: they can't be."""
+    """The cache's columns after the prompts ids [B, n] and `new_tokens` − 1 steps, whose tokens are
+    the prompt's in their order. `resident_bytes` reads this process's memory with and without the
+    cache; None: it can't be read."""
     decoding = family.prefill(ids, sequence)
     if decoding.cache is None:
         return {"kv_reason": "the decoder of an encoder-decoder keeps its keys and values itself"}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, errors_of
-from bench.request import code_hash, parameters, plugins, weights
+from bench.request import answering, code_hash, parameters, plugins, weights
 from bench.request.parameters import check_device, check_values, decoded_tokens
 from bench.request.schema import BASELINE, FROM_REQUEST, MEASURES, MeasurePlan, uses_adapted
 from bench.request.weights import json_sha256, without_module
@@ -255,7 +255,7 @@ class Cell:
         parameters.check_model(request, model)
         scored = MEASURES[request["measure"]].quality and not request["probe"]
         if scored and model["weights"] != "random":
-            weights.check_answers(model, task.name)
+            answering.check_answers(model, task.name)
         if answers in ("choice", "span"):
             model["marks"] = marks
         new_tokens = decoded_tokens(request)

@@ -193,7 +193,7 @@ OTHER_NAMES = {
 
 
 def our_name(given: str) -> str | None:
-    """The name of a request that a word such as `--tasks`, `limit` or `--data-dir` stands for."""
+    """This project's name of an option of other harnesses, such as `--tasks` or `limit`."""
     name = given.lstrip("-").partition("=")[0].replace("-", "_")
     own = name if name in NAMES else None
     return OTHER_NAMES.get(name, own)

@@ -11,12 +11,10 @@ that determines its weights: it is trained once and shared by all cells that nee
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
@@ -25,7 +23,7 @@ from bench.models import auto
 from bench.request import plugins
 from bench.request.schema import RecipeConf, uses_adapted
 from bench.status import WeightsProtocol
-from tasks.base import ANSWERS, Data, Task
+from tasks.base import Data, Task
 from tasks.loading.sources import sha256 as file_sha256
 
 KINDS = {
@@ -207,18 +205,6 @@ def task_for(model: Mapping[str, Any], by_answers: Mapping[str, list[str]]) -> l
     return next((words for kind, words in by_answers.items() if kind in answers), ["measure=speed"])
 
 
-def check_answers(model: Mapping[str, Any], task: str) -> None:
-    """Raises RequestError for a model without a trained head for what its task asks for."""
-    if kind := model.get("untrained"):
-        models = models_for(kind, task)
-        named = ", ".join(models[:6]) + (", …" if len(models) > 6 else "")
-        raise RequestError(
-            f"task {task} asks for {ANSWERS[kind]}, and model {model['name']} has no trained "
-            "head for that: without task= it gets one that it answers (bench ls tasks lists all), "
-            f"measure=speed needs no answer, and these models have one: {named}"
-        )
-
-
 def checkpoint_sha256(folder: Path) -> str:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
@@ -329,13 +315,13 @@ def training_of(model: Mapping[str, Any]) -> TrainingRecord | None:
             "hours": None if wall_ns is None else wall_ns / HOUR_NS,
             "supervision": "answers of the training rows",
         }
-    if (training := _read_card(folder).get("training")) is None:
+    if (training := read_card(folder).get("training")) is None:
         return None
     names = TrainingRecord.__annotations__
     return cast(TrainingRecord, {name: training.get(name) for name in names})
 
 
-def _read_card(folder: Path) -> dict[str, dict[str, Any]]:
+def read_card(folder: Path) -> dict[str, dict[str, Any]]:
     """The fields of a model's card.yaml that are mappings; none where there is no such file."""
     import yaml
 
@@ -345,85 +331,3 @@ def _read_card(folder: Path) -> dict[str, dict[str, Any]]:
         return {}
     fields = content.items() if isinstance(content, dict) else ()
     return {name: field for name, field in fields if isinstance(field, dict)}
-
-
-# Which named models can answer a task, by kinds of answers (tasks.base.ANSWERS).
-
-
-def models_for(answers: str, task: str = "") -> list[str]:
-    """The names of conf/model that give such answers, or whose stand-in on this task does; without
-    those that aren't known before their weights are fetched."""
-    confs = _models(tuple(plugins.available("model").values()))
-    kinds = {
-        name: _kinds(
-            conf["family"], str(conf["path"]), (conf.get("config") or {}).get("model_type")
-        )
-        for name, conf in confs.items()
-    }
-    stand_ins = {name: (conf.get("by_task") or {}).get(task, name) for name, conf in confs.items()}
-    return [name for name in confs if answers in kinds.get(stand_ins[name], ())]
-
-
-@functools.cache
-def _models(paths: tuple[Path, ...]) -> Mapping[str, Mapping[str, Any]]:
-    """The usable ones of these files; a listing asks for every task."""
-    return plugins.usable("model")
-
-
-@functools.cache
-def _kinds(family: str, path: str, model_type: str | None) -> Collection[str]:
-    """A checkpoint's trained heads count where it is a folder here."""
-    folder = plugins.ROOT / Path(path).expanduser()
-    try:
-        target = auto.resolve(family, folder, {"model_type": model_type} if model_type else None)
-        if target in (auto.BERT, auto.ROBERTA) and model_type is None and not folder.is_dir():
-            return ()
-        is_trained = model_type is None and folder.is_dir()
-        return tuple(auto.answers_with(target, folder if is_trained else None))
-    except ValueError:
-        return ()
-
-
-# Scores of vanilla with embedded weights, from the field `tasks` of their cards. No torch.
-#
-# tools.embedded.survey writes them: for each task that was tried, the `tokens` of its rows, the
-# metric's value with its `interval`, the number of `rows`, and `chance`, the score of the best
-# constant answer.
-
-FIELD = "tasks"
-
-
-class Reads(StrEnum):
-    """Whether vanilla's score with embedded weights lies above that of one constant answer."""
-
-    ABOVE = "above"
-    AT_CHANCE = "at chance"
-    NOT_TRIED = "not tried"
-
-
-def reads(task: str) -> tuple[Reads, str | None]:
-    """How well embedded weights read a task, and the model that it was found with: one that is
-    above chance, else one that was tried."""
-    tried = {
-        name: above(score)
-        for name, conf in _models(tuple(plugins.available("model").values())).items()
-        if conf.get("weights") == "embedded"
-        and (score := scores(plugins.ROOT / str(conf["path"])).get(task)) is not None
-    }
-    if not tried:
-        return Reads.NOT_TRIED, None
-    best = max(tried, key=lambda name: tried[name])
-    return (Reads.ABOVE if tried[best] else Reads.AT_CHANCE), best
-
-
-def above(score: Mapping[str, Any]) -> bool:
-    """Whether the lower end of a score's interval lies above chance. Not where either isn't
-    known."""
-    low, chance = (score.get("interval") or [None])[0], score.get("chance")
-    return low is not None and chance is not None and low > chance
-
-
-@functools.cache
-def scores(folder: Path) -> Mapping[str, Mapping[str, Any]]:
-    """By task; empty for a model whose card has none."""
-    return _read_card(folder).get(FIELD, {})

@@ -9,7 +9,6 @@ from typing import Any
 
 from bench.request.schema import MEASURES
 from bench.rows.columns import FUSED_KERNEL
-from bench.rows.comparison import Comparison
 from bench.status import Status, Verdict
 
 ENGINE_ONLY = "by its engine only"
@@ -21,8 +20,8 @@ NEXT = re.compile(r"; (?=native |torch\b)")
 def engine_only(row: Mapping[str, Any]) -> str:
     """ENGINE_ONLY where a row is faster than vanilla and not than exact attention by its own
     engine; empty otherwise, and where either ratio is missing."""
-    own = Comparison.of(row, "engine").verdict
-    if Comparison.of(row, "lat").verdict != Verdict.FASTER or own in (None, Verdict.FASTER):
+    own = row.get("engine_verdict")
+    if row.get("lat_verdict") != Verdict.FASTER or own in (None, Verdict.FASTER):
         return ""
     return f"{PERHAPS}{ENGINE_ONLY}" if own == Verdict.UNDECIDED else ENGINE_ONLY
 
@@ -30,10 +29,9 @@ def engine_only(row: Mapping[str, Any]) -> str:
 def own_engine(row: Mapping[str, Any]) -> str:
     """In a word the engine of the ratio to exact attention by the same engine, such as native;
     empty where it is vanilla's, and the ratio that to vanilla, or where there is none."""
-    engine = Comparison.of(row, "engine")
-    if engine.ratio is None or engine.kernel == FUSED_KERNEL:
+    if row.get("engine_ratio") is None or row.get("engine_kernel") == FUSED_KERNEL:
         return ""
-    return kernel_names(engine.kernel, words=1)
+    return kernel_names(row.get("engine_kernel"), words=1)
 
 
 def kernels(used: str | None) -> list[tuple[str, str]]:

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.errors import RequestError
-from bench.request import weights
+from bench.request import answering
+from bench.request.answering import Reads, models_for
 from bench.request.cell import task_of
-from bench.request.weights import Reads, models_for
 from tasks.base import ANSWERS, Task
 
 COLUMNS = (
@@ -52,7 +52,7 @@ def facts(name: str, conf: Mapping[str, Any]) -> dict[str, Any]:
     given = {key: conf.get(key) for key in ("length", "metric", "licence")}
     benchmark = str(conf.get("benchmark", name))
     answers = task.answers if task is not None else None
-    read, model = weights.reads(name)
+    read, model = answering.reads(name)
     return {
         **counts,
         **given,

@@ -2,7 +2,7 @@
 
 import yaml
 
-from bench.request import weights
+from bench.request import answering, weights
 from tools.embedded import survey
 
 LOW = {"tokens": 1024, "f1": 0.0, "interval": [0.0, 20.6], "rows": 16, "chance": 0.6}
@@ -17,13 +17,13 @@ def test_scores_are_added_to_a_card_whose_other_lines_stay(tmp_path):
     text = card.read_text()
     assert text.startswith("seed: 0  # of the rows\n") and text.count(survey.ABOUT) == 1
     assert yaml.safe_load(text) == {"seed": 0, "tasks": {"one": HIGH, "two": LOW}}
-    found = weights.scores(tmp_path)
-    assert weights.above(found["one"]) and not weights.above(found["two"])
+    found = answering.scores(tmp_path)
+    assert answering.above(found["one"]) and not answering.above(found["two"])
 
 
 def test_no_score_is_above_chance_that_is_not_known():
-    assert not weights.above({**HIGH, "chance": None})
-    assert not weights.above({**HIGH, "interval": [None, None]})
+    assert not answering.above({**HIGH, "chance": None})
+    assert not answering.above({**HIGH, "interval": [None, None]})
 
 
 def test_a_model_is_tried_on_what_it_answers():

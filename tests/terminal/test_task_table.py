@@ -1,7 +1,7 @@
 """`bench ls tasks`: grouped, complete, and narrow enough for a terminal."""
 
 from bench.cli.main import main
-from bench.request import plugins, weights
+from bench.request import answering, plugins
 from bench.terminal import task_table
 
 TASKS = ("qmsum", "lra_listops")
@@ -42,7 +42,7 @@ def test_each_task_names_the_models_that_answer_it():
     text, classes = (facts[name]["models"].split() for name in TASKS)
     assert {"embedded", "embedded-llama", "t5-base"} <= {*text} and "lra-small" not in text
     assert {"embedded", "lra-small", "random-bert-base"} <= {*classes} and "t5-base" not in classes
-    assert "embedded-roberta" in weights.models_for("span")
+    assert "embedded-roberta" in answering.models_for("span")
 
 
 def test_a_task_tells_whether_shipped_weights_read_it(monkeypatch, tmp_path):
@@ -54,5 +54,5 @@ def test_a_task_tells_whether_shipped_weights_read_it(monkeypatch, tmp_path):
 def test_the_shipped_model_of_a_task_reads_it():
     by_task = plugins.conf("model", "embedded")["by_task"]
     for task, model in by_task.items():
-        score = weights.scores(plugins.ROOT / plugins.conf("model", model)["path"])[task]
-        assert weights.above(score), task
+        score = answering.scores(plugins.ROOT / plugins.conf("model", model)["path"])[task]
+        assert answering.above(score), task

@@ -17,9 +17,9 @@ import yaml
 
 import bench
 from bench.errors import RequestError, RunError
-from bench.request import plugins, weights
+from bench.request import answering, plugins, weights
+from bench.request.answering import models_for
 from bench.request.cell import task_of
-from bench.request.weights import models_for
 from tasks.base import DataError
 from tools.embedded import score
 from tools.embedded.recipe import run
@@ -60,7 +60,7 @@ def answered_by(model: str) -> list[str]:
 
 def add(card: Path, task: str, found: dict[str, Any]) -> None:
     """Write a task's score as a line at the end of a card. Its other lines stay as they are."""
-    head = f"\n{weights.FIELD}:\n"
+    head = f"\n{answering.FIELD}:\n"
     before, found_head, after = card.read_text().rstrip().partition(head)
     about = "" if found_head else f"\n{ABOUT}"
     scores = {**(yaml.safe_load(after) or {}), task: found}
