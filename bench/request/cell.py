@@ -82,7 +82,7 @@ class Cell:
 
     def _content(self) -> dict[str, Any]:
         content = {field.name: getattr(self, field.name) for field in fields(self)}
-        left_out = {"path", "original_path", "adapted", "checkpoints"}
+        left_out = {"path", "original_path", "adapted", "checkpoints", "source"}
         if "training" in self.model:
             left_out.add("weights_sha256")
         content["method"], content["task"] = map(without_module, (self.method, self.task))
@@ -139,6 +139,7 @@ class Cell:
             "model": self.model["name"],
             "weights_kind": self.model["weights"],
             "weights_sha256": self.model["weights_sha256"],
+            **{f"weights_{name}": text for name, text in self.model.get("source", {}).items()},
             "length": self.length,
             "batch": self.batch,
             "dtype": self.dtype,

@@ -32,7 +32,7 @@ from bench.request.overrides import (
 )
 from methods.parts.parameters import described
 
-RESOLVED = ("by_task", "default_task", "adapted_with", "longest")
+RESOLVED = ("by_task", "default_task", "adapted_with", "longest", "licence", "package")
 """Keys of a model that `resolve` applies and removes."""
 NUMBERS = ("length", "n", "batch", "threads", "seed", "new_tokens", "turns", "deadline_s")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, unknown
+from bench.models import stored
 from bench.request import plugins, schema, weights
 
 GROUPS = ("method", "task", "model", "device", "data", "launcher", "recipe", "experiment",
@@ -177,10 +178,14 @@ def _model_overrides(choices: Sequence[str]) -> list[str]:
             "a sweep over models takes names; give each checkpoint a YAML in conf/model"
         )
     choice = choices[0]
-    if not Path(choice).expanduser().is_dir() and "/" not in choice:
-        raise unknown("model", choice, [*names, "a checkpoint folder", "ORG/NAME of the hub"])
-    name = Path(choice).name
-    return ["model=checkpoint", quoted("model.path", choice), quoted("model.name", name)]
+    is_here = Path(choice).expanduser().exists()
+    if not is_here and "/" not in choice:
+        accepted = [*names, "a checkpoint folder", "a GGUF file", "ORG/NAME of the hub"]
+        raise unknown("model", choice, accepted)
+    words = ["model=checkpoint", quoted("model.path", choice)]
+    if choice.endswith(stored.GGUF):
+        return [*words, quoted("model.name", Path(choice).stem), "model.weights=pretrained"]
+    return [*words, quoted("model.name", Path(choice).name)]
 
 
 def _check_keys(keys: Sequence[str], methods: Sequence[str]) -> None:

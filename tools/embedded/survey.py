@@ -17,7 +17,8 @@ import yaml
 
 import bench
 from bench.errors import RequestError, RunError
-from bench.request import answering, plugins, weights
+from bench.models import stored
+from bench.request import answering, plugins
 from bench.request.answering import models_for
 from bench.request.cell import task_of
 from tasks.base import DataError
@@ -32,7 +33,7 @@ def main(*arguments: str) -> None:
     if not arguments:
         raise RequestError("name a model: python -m tools.embedded.survey MODEL [TASK ...]")
     model, *tasks = arguments
-    card = Path(plugins.conf("model", model)["path"]) / weights.MODEL_CARD
+    card = Path(plugins.conf("model", model)["path"]) / stored.CARD
     for task in tasks or answered_by(model):
         with tempfile.TemporaryDirectory() as results:
             try:

