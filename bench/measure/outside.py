@@ -26,13 +26,19 @@ SAMPLE_NS = 10_000_000
 SAMPLES, PAIRS_PER_SAMPLE = 4, 3
 """Samples of each arm in each process, at most one for every three pairs. One more before them
 warms the caches and is dropped."""
+LONG_NS, LONG_SAMPLES = 1_000_000_000, 2
+"""Calls from this length on have this number of samples."""
 WARM_CALLS = 1
 """Warm-up calls of vanilla in its separate process, before the supervisor requests samples."""
 
 
 def cost_ns(method_ns: int, base_ns: int) -> int:
     """Nanoseconds that the samples of one round take, given those of one call of each arm."""
-    return (1 + SAMPLES) * (method_ns + base_ns) + WARM_CALLS * base_ns
+    return (1 + _samples(base_ns)) * (method_ns + base_ns) + WARM_CALLS * base_ns
+
+
+def _samples(call_ns: int) -> int:
+    return SAMPLES if call_ns < LONG_NS else LONG_SAMPLES
 
 
 def time_here(
@@ -47,7 +53,7 @@ def time_here(
     if share.process and method.device == "cuda":
         return
     fastest = min(*timed["samples_ns"], *timed["base_samples_ns"])
-    samples = max(1, min(SAMPLES, len(timed["samples_ns"]) // PAIRS_PER_SAMPLE))
+    samples = max(1, min(_samples(fastest), len(timed["samples_ns"]) // PAIRS_PER_SAMPLE))
     calls = min(math.ceil(SAMPLE_NS / max(1, fastest)), method.most_calls // (samples + 1))
     if calls:
         report.send("outside", calls=calls, samples=samples, process=share.process)

@@ -3,15 +3,18 @@ computed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from bench.request.schema import MeasurePlan
+from bench.units import span
 
 MIN_PAIRS = 3
 """Pairs of one process: with four processes, enough for an interval over all pairs."""
 DECIDING_PAIRS = 10
 """Fewer pairs have no interval (bench.statistics.paired.paired_ratio)."""
+WORTH_SAYING_S = 60.0
+"""Timing that takes longer is announced."""
 LONG_PAIR = 0.25
 """Share of the budget. A pair that takes more leaves no time for another process."""
 
@@ -20,7 +23,8 @@ LONG_PAIR = 0.25
 class PairShare:
     """What process number `process` times: `pairs` with vanilla, then `twin_pairs` with the exact
     twin, each sample a group of `calls` calls. Earlier processes time `done` pairs with vanilla and
-    `ahead` of either kind, all processes `total` of either. `reason`: why one process times all."""
+    `ahead` of either kind, all processes `total` of either. `reason`: why one process times all;
+    `note`: how long it takes all of them."""
 
     pairs: int
     total: int
@@ -30,6 +34,7 @@ class PairShare:
     twin_pairs: int = 0
     ahead: int = 0
     reason: str | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,24 +49,40 @@ class PairCost:
 
 def plan_shares(plan: MeasurePlan, cost: PairCost, calls: int) -> list[PairShare]:
     """The share of each process. Half as many pairs are with the twin as with vanilla; where that
-    leaves too few for several processes, each times one pair with the twin."""
-    n, budget_s = plan.processes, plan.budget_s
-    startups_s = (n - 1) * cost.startup_s
-    if n == 1:
+    leaves too few for several processes, each times one pair with the twin. Fewer processes are
+    planned rather than fewer pairs than decide."""
+    most, budget_s = plan.processes, plan.budget_s
+    if most == 1:
         reason = "the measure asks for one process"
     elif cost.pair_s > LONG_PAIR * budget_s:
         reason = f"a pair takes {cost.pair_s:.1f} s of a budget of {budget_s:.0f} s"
     else:
-        for twin_pairs in (_half, lambda pairs: n):
-            pairs = _most_pairs(plan.pairs, budget_s - startups_s, cost, twin_pairs)
-            if pairs >= n * MIN_PAIRS:
-                return _divided(n, pairs, twin_pairs(pairs) if cost.twin_s else 0, calls)
+        # Two processes show no deviation between processes that an interval could be made of.
+        for n in range(most, 2, -1):
+            least = max(n * MIN_PAIRS, DECIDING_PAIRS)
+            for twin_pairs in (_half, lambda pairs, n=n: n):
+                seconds = budget_s - (n - 1) * cost.startup_s
+                pairs = _most_pairs(plan.pairs, seconds, cost, twin_pairs)
+                if pairs >= min(least, plan.pairs):
+                    shares = _divided(n, pairs, twin_pairs(pairs) if cost.twin_s else 0, calls)
+                    return [replace(one, note=_note(shares, cost)) for one in shares]
         reason = (
-            f"more processes would take {startups_s:.0f} s of a budget of {budget_s:.0f} s to start"
+            f"a further process would take {cost.startup_s:.0f} s of a budget of {budget_s:.0f} s "
+            "to start"
         )
     pairs = max(1, _most_pairs(plan.pairs, budget_s, cost, _half))
-    [alone] = _divided(1, pairs, _half(pairs) if cost.twin_s else 0, calls)
-    return [replace(alone, reason=reason)]
+    shares = _divided(1, pairs, _half(pairs) if cost.twin_s else 0, calls)
+    return [replace(one, reason=reason, note=_note(shares, cost)) for one in shares]
+
+
+def _note(shares: Sequence[PairShare], cost: PairCost) -> str:
+    """How long all the shares take; empty where that is short."""
+    pairs, twin_pairs = sum(s.pairs for s in shares), sum(s.twin_pairs for s in shares)
+    seconds = pairs * cost.pair_s + twin_pairs * cost.twin_s + (len(shares) - 1) * cost.startup_s
+    if seconds < WORTH_SAYING_S:
+        return ""
+    processes = f"{len(shares)} processes" if len(shares) > 1 else "one process"
+    return f"{pairs} pairs of {cost.pair_s:.1f} s in {processes}, about {span(seconds)}"
 
 
 def _half(pairs: int) -> int:

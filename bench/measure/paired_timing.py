@@ -28,7 +28,7 @@ from bench.status import Status
 AA_EVERY = 4
 MIN_SAMPLE_NS = 2_000_000
 """Shorter calls are grouped into samples of this length, well above the clock's resolution."""
-WARM_CALLS, WARM_SECONDS, WARM_SETTLED = 20, 10.0, 0.03
+WARM_CALLS, WARM_SECONDS, WARM_SETTLED = 20, 8.0, 0.03
 WARM_METHOD, WARM_BASE = 2, 2
 """Calls of the method, and of what it is paired with, before the first sample of a further process;
 its checks have called the method before."""
@@ -63,13 +63,14 @@ def garbage_collection_off() -> Iterator[Callable[[], int]]:
 
 
 def warm_up(arm: Arm, most: int = WARM_CALLS) -> Row:
-    """Calls until the median of three is within 3 % of the three before, or `most`."""
+    """Calls until the median of three is within 3 % of the three before, they took WARM_SECONDS, or
+    `most`."""
     started = time.monotonic()
     calls: list[int] = []
     settled = False
     while not settled and len(calls) < most:
         calls.append(arm(len(calls)))
-        if len(calls) >= 3 and time.monotonic() - started > WARM_SECONDS:
+        if time.monotonic() - started > WARM_SECONDS:
             break
         if len(calls) >= 6:
             now, before = (statistics.median(part) for part in (calls[-3:], calls[-6:-3]))
@@ -274,7 +275,7 @@ def pair_progress(
 ) -> Callable[[int], None]:
     """Reports how many pairs are done in all processes, where this one has timed `before` of its
     other kind."""
-    return lambda done: report(stage, share.ahead + before + done, share.total)
+    return lambda done: report(stage, share.ahead + before + done, share.total, share.note)
 
 
 def time_unpaired(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -149,17 +151,40 @@ def ignored_generation(folder: Path, family: str) -> str | None:
 
 
 def weight_names(folder: Path) -> set[str]:
-    """The names of a checkpoint's weights, from the headers of its safetensors files. Raises
-    ValueError with one line for a file that has none."""
-    names: set[str] = set()
+    """The names of a checkpoint's weights. Raises ValueError as `weight_shapes`."""
+    return set(weight_shapes(folder))
+
+
+@functools.cache
+def n_parameters(folder: Path) -> int:
+    """Parameters of the checkpoint in a folder; 0 where there is none to read."""
+    try:
+        return sum(math.prod(shape) for shape in weight_shapes(folder).values())
+    except (TypeError, ValueError):
+        return 0
+
+
+def weight_shapes(folder: Path) -> dict[str, Sequence[int]]:
+    """The shapes of a checkpoint's weights by name, from the headers of its safetensors files.
+    Raises ValueError with one line for a file that has none."""
+    weights: dict[str, Sequence[int]] = {}
     for path in sorted(Path(folder).glob("*.safetensors")):
         try:
             with path.open("rb") as file:
                 size = int.from_bytes(file.read(8), "little")
-                names |= json.loads(file.read(min(size, path.stat().st_size))).keys()
-        except (OSError, ValueError, AttributeError, RecursionError) as error:
+                header = json.loads(file.read(min(size, path.stat().st_size)))
+            header.pop("__metadata__", None)
+            weights |= {name: entry["shape"] for name, entry in header.items()}
+        except (
+            OSError,
+            ValueError,
+            AttributeError,
+            LookupError,
+            TypeError,
+            RecursionError,
+        ) as error:
             raise ValueError(f"{path} is no safetensors file: {error}") from None
-    return names - {"__metadata__"}
+    return weights
 
 
 def read_config(folder: Path) -> dict[str, Any]:

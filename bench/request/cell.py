@@ -13,9 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, errors_of
+from bench.models import auto
 from bench.request import answering, code_hash, parameters, plugins, weights
 from bench.request.parameters import check_device, check_values, decoded_tokens
-from bench.request.schema import BASELINE, FROM_REQUEST, MEASURES, MeasurePlan, uses_adapted
+from bench.request.schema import (
+    BASELINE,
+    FROM_REQUEST,
+    LARGE_PARAMETERS,
+    LARGE_S,
+    MEASURES,
+    MeasurePlan,
+    uses_adapted,
+)
 from bench.request.weights import json_sha256, without_module
 from bench.status import WeightsProtocol
 from tasks.base import ANSWERS, Data, DataError, Loaded, Row, Task
@@ -39,6 +48,7 @@ class Cell:
     question       "after": a prompt's question is read once the KV cache of its text is made
     turns          questions on each text, one after the other
     fill           inputs whose cost is measured are filled up to `length` tokens
+    time_s         seconds for the timed stages (None: those of the measure and the model's size)
     skip_unanswerable  rows without a right answer are left out; `data` has their number
     """
 
@@ -63,6 +73,7 @@ class Cell:
     turns: int = 1
     fill: bool = False
     skip_unanswerable: bool = False
+    time_s: float | None = None
 
     @cached_property
     def key(self) -> str:
@@ -115,7 +126,13 @@ class Cell:
 
     @property
     def plan(self) -> MeasurePlan:
-        return MEASURES[self.measure]
+        plan = MEASURES[self.measure]
+        if self.time_s is not None:
+            return plan.within(self.time_s)
+        large = not self.model.get("config") and plan.budget_s < LARGE_S / 2
+        if large and auto.n_parameters(Path(self.model["path"])) > LARGE_PARAMETERS:
+            return plan.within(LARGE_S)
+        return plan
 
     @property
     def title(self) -> str:
@@ -292,6 +309,7 @@ class Cell:
             protocol=weights_protocol,
             recipe=recipe,
             new_tokens=new_tokens,
+            time_s=parameters.seconds_of(request.get("time")),
         )
         return cell.trained()
 

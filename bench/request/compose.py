@@ -281,6 +281,8 @@ def command_of(cell: Cell, deadline_s: float | None = None) -> str:
     implied = {**base, "new_tokens": parameters.decoded_tokens(base)}
     words += [f"{name}={_text(value)}" for name in SAME_NAME
               if (value := getattr(cell, name)) != implied[name]]  # fmt: skip
+    if cell.time_s is not None:
+        words.append(f"time={cell.time_s:g}s")
     words.append(f"threads={cell.threads}")
     words += _differing_words("method", cell.method, base["method"])
     words += _differing_words("task", cell.task, base["task"])

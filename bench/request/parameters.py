@@ -289,6 +289,22 @@ def check_device(device: Mapping[str, Any]) -> None:
         )
 
 
+TIME_UNITS = {"h": 3600, "m": 60, "s": 1}
+
+
+def seconds_of(text: str | None) -> float | None:
+    """Seconds of `time=`, such as 30m, 2h, 1h30m or 90s. Raises RequestError."""
+    if text is None:
+        return None
+    parts = re.findall(r"(\d+(?:\.\d+)?)([hms])", str(text))
+    if not parts or "".join(number + unit for number, unit in parts) != str(text):
+        raise RequestError(f"time={text} is not accepted: it is such as 30m, 2h, 1h30m or 90s")
+    total = sum(float(number) * TIME_UNITS[unit] for number, unit in parts)
+    if total <= 0:
+        raise RequestError(f"time={text} is not accepted: it must be more than 0")
+    return total
+
+
 # Limits of this machine, checked before any row is generated or a model is loaded.
 #
 # The estimates are generous: they refuse what is out of reach by far, and leave what is near the

@@ -4,7 +4,7 @@ other harnesses use, and the values that are accepted."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from bench.errors import RequestError
@@ -17,6 +17,8 @@ PROBES = ("max_length",)
 SOURCES = ("embedded", "local", "hub")
 VERDICT_TOKENS = 32
 """Fewer new tokens give no verdict on the time of each."""
+LARGE_PARAMETERS, LARGE_S = 50_000_000, 300.0
+"""Models with more parameters have this time for their timed stages, where the measure has less."""
 BASELINE = "vanilla"
 """The method that every other is compared with."""
 BY_TASK = ("n_by_task", "method_by_task", "task_by_answers")
@@ -39,6 +41,10 @@ class MeasurePlan:
     budget_s: float = 30.0
     processes: int = 4
     new_tokens: int | None = None
+
+    def within(self, seconds: float) -> MeasurePlan:
+        """The plan with these seconds for its timed stages: reading prompts, and decoding."""
+        return replace(self, budget_s=seconds / 2)
 
 
 MEASURES = {

@@ -222,17 +222,18 @@ def source_of(folder: Path, name: str) -> dict[str, str]:
 
 
 def task_for(model: Mapping[str, Any], by_answers: Mapping[str, list[str]]) -> list[str]:
-    """Overrides of a request that names no task: the model's own, or those of the first kind of
-    answers that it has a trained head for, `measure=speed` where it has none. Raises RequestError.
-    """
+    """Overrides of a request that names no task: the model's own, or those of a decoder or of the
+    first kind of answers that it has a trained head for, `measure=speed` where it has none. Raises
+    RequestError."""
     if model.get("config") or model.get("default_task"):
         return list(model.get("default_task", []))
     path = find_checkpoint(model["path"], model.get("revision"))
     try:
-        answers = auto.answers_with(auto.resolve(model["family"], path), path)
+        family = auto.resolve(model["family"], path)
+        kinds = {"decoder"} if family == auto.DECODER else {*auto.answers_with(family, path)}
     except ValueError as error:
         raise RequestError(str(error)) from error
-    return next((words for kind, words in by_answers.items() if kind in answers), ["measure=speed"])
+    return next((words for kind, words in by_answers.items() if kind in kinds), ["measure=speed"])
 
 
 def checkpoint_sha256(folder: Path) -> str:

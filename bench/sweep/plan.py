@@ -30,7 +30,6 @@ COLUMNS = ["cell_key", "cell", "status", "status_detail", "row_id", "wall_total_
            "train_wall_ns", "rss_base_bytes", "rss_peak_delta_bytes", "base_rss_peak_delta_bytes",
            "weights_bytes", "gpu_alloc_delta_bytes", "base_gpu_alloc_delta_bytes"]  # fmt: skip
 
-TIME_UNITS = {"h": 3600, "m": 60, "s": 1}
 
 Row = Mapping[str, Any]
 
@@ -127,13 +126,16 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
     base, launcher = grid.base, grid.hydra["launcher"]
     launcher_name = grid.hydra["runtime"]["choices"].get("launcher", "local")
     engine = launchers.engine_of(launcher_name)
-    time_s = _parsed_time(base["time"])
+    time_s = parameters.seconds_of(base["time"])
     if base["n_jobs"] == 0 or base["n_jobs"] < -1:
         raise RequestError(f"n_jobs={base['n_jobs']} is not accepted: 1 or more, or -1 for all")
     if base["n_jobs"] != 1 and engine != launchers.JOBLIB:
         raise RequestError(f"n_jobs={base['n_jobs']} is for launcher=joblib; here it is {engine}")
     results = Path(base["results"]).expanduser().resolve()
-    points = _of_shard(list(grid.points()), base["shard"])
+    points = [  # the time is the sweep's, not each cell's
+        replace(point, request={**point.request, "time": None})
+        for point in _of_shard(list(grid.points()), base["shard"])
+    ]
     # On a cluster, a cell whose request gives no threads has those of its job.
     cpus = launcher.get("cpus_per_task") if engine == launchers.SLURM else None
     threads = int(cpus or len(os.sched_getaffinity(0)))
@@ -268,19 +270,6 @@ def _of_shard(points: list[Point], shard: str | None) -> list[Point]:
     )
     mine = {point.overrides for point in shuffled[int(match[1]) - 1 :: int(match[2])]}
     return [point for point in points if point.overrides in mine]
-
-
-def _parsed_time(text: str | None) -> float | None:
-    """Seconds of `time=`, such as 30m, 2h, 1h30m or 90s. Raises RequestError."""
-    if text is None:
-        return None
-    parts = re.findall(r"(\d+(?:\.\d+)?)([hms])", str(text))
-    if not parts or "".join(number + unit for number, unit in parts) != str(text):
-        raise RequestError(f"time={text} is not accepted: it is such as 30m, 2h, 1h30m or 90s")
-    total = sum(float(number) * TIME_UNITS[unit] for number, unit in parts)
-    if total <= 0:
-        raise RequestError(f"time={text} is not accepted: it must be more than 0")
-    return total
 
 
 def _ordered(cells: list[Planned], time_s: float | None) -> list[Planned]:

@@ -48,13 +48,21 @@ def test_pairs_with_the_twin_leave_room_for_processes(pair_s, startup_s, twin_s,
     [
         ("glance", PairCost(0.01, 0.1), 12, 0, "the measure asks for one process"),
         ("quick", PairCost(8.0, 1.0, 4.0), 2, 2, "a pair takes 8.0 s of a budget of 30 s"),
-        ("quick", PairCost(1.0, 7.0), 30, 0, "more processes would take 21 s of a budget of 30 s"),
+        ("quick", PairCost(1.0, 11.0), 30, 0, "a further process would take 11 s of a budget of"),
     ],
 )
 def test_one_process_times_all_pairs_and_says_why(measure, cost, pairs, twin_pairs, reason):
     [alone] = plan_shares(MEASURES[measure], cost, 1)
     assert (alone.pairs, alone.twin_pairs) == (pairs, twin_pairs)
     assert alone.total == pairs + twin_pairs and alone.reason.startswith(reason)
+
+
+def test_fewer_processes_come_before_fewer_pairs_than_decide():
+    shares = plan_shares(QUICK, PairCost(1.0, 7.0), 1)
+    assert [one.pairs for one in shares] == [6, 5, 5]
+    shares = plan_shares(QUICK.within(300), PairCost(6.0, 40.0), 1)
+    assert [one.pairs for one in shares] == [4, 4, 3]
+    assert {one.note for one in shares} == {"11 pairs of 6.0 s in 3 processes, about 2 min"}
 
 
 def part(number: int, **more):
