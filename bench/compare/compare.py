@@ -175,7 +175,7 @@ def quality(
     """Scores of the same samples, in the same order. `margin` is in points; `documents` as in
     `scores.mean`."""
     ours, theirs = np.asarray(a, float), np.asarray(b, float)
-    estimate = scores.difference(theirs, ours, documents)
+    estimate = scores.difference(theirs, ours, documents, bounded=higher_is_better)
     mean, change = float(ours.mean()), estimate.value
     difference = Difference(
         "quality", mean, float(theirs.mean()), change, estimate.lo, estimate.hi, "points",

@@ -15,15 +15,17 @@ from typing import Any, cast
 import torch
 
 from bench.execution import arms, worker
-from bench.measure import finite, integrity
+from bench.measure import finite, integrity, likelihood
 from bench.measure.perturbed_inputs import Input
 from bench.models.base import Family
 from bench.models.conversing import Conversing
 from bench.request.cell import Cell
+from bench.request.schema import BASELINE
 from bench.rows import columns
 from tasks.base import Encoded, Row, Task
 from tasks.generated import GeneratedRow
 from tasks.loading import prompts
+from tasks.loading.continuation import Continued
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
@@ -52,7 +54,12 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         family.calls = 0
         batch = arms.collate([encoded[i] for i in group], cell.device["kind"])
         with torch.inference_mode(), finite.watched(family):
-            if cell.turns == 1:
+            if continuations := _continuations([encoded[i] for i in group]):
+                tokens = torch.tensor(continuations, device=batch[0].device)
+                is_vanilla = cell.method["name"] == BASELINE
+                found = likelihood.predictions(family, batch, tokens, is_vanilla)
+                answers = [[text] for text in found]
+            elif cell.turns == 1:
                 answers = [[text] for text in family.generate(*batch, task.max_new_tokens)]
             else:
                 answers = [_converse(family, batch, later[group[0]], task.max_new_tokens)]
@@ -107,14 +114,20 @@ def known_words(
 
 
 def _words(row: Row, encoded: Encoded, tokenizer: Any) -> int:
-    """The words of a row; of one that is written for a length, those of what was written."""
-    if isinstance(row, GeneratedRow):
+    """The words of a row; of one that is written or cut for a length, those that are read."""
+    if isinstance(row, GeneratedRow) or isinstance(encoded, Continued):
         return len(tokenizer.decode(encoded.ids, skip_special_tokens=True).split())
     return len(row.query.split()) + len(row.document.split())
 
 
+def _continuations(encoded: Sequence[Encoded]) -> list[Sequence[int]]:
+    """Those that the model reads after the prompts; none where it generates answers."""
+    return [row.continuation for row in encoded if isinstance(row, Continued)]
+
+
 def _input_hash(encoded: Encoded, later: Sequence[Sequence[int]]) -> str:
-    ids = [*encoded.ids, *itertools.chain.from_iterable(later)]
+    after = [*_continuations([encoded]), *later]
+    ids = [*encoded.ids, *itertools.chain.from_iterable(after)]
     return hashlib.sha256(json.dumps(ids).encode()).hexdigest()[:16]
 
 

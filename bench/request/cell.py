@@ -32,6 +32,8 @@ from tasks.loading.prompts import Prompt
 
 METRICS = "tasks.metrics"
 """Metrics score stored predictions, so a repaired one needs no new run: they are in no key."""
+PREDICTED = ("name", "target", "version", "max_new_tokens", "continuation")
+"""Settings of a task that change its predictions."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class Cell:
         task = without_module(self.task)
         content = {
             "method": without_module(self.method),
-            "task": {name: task[name] for name in ("name", "target", "version", "max_new_tokens")},
+            "task": {name: task[name] for name in PREDICTED if name in task},
             "model": [self.model["name"], self.model["weights_sha256"]],
             "shape": [self.length, self.batch, self.dtype, self.device["kind"], self.seed],
             "data": [self.data["source"], self.data.get("split")],

@@ -182,8 +182,15 @@ def question_words(request: Mapping[str, Any]) -> str:
 
 def check_model(request: Mapping[str, Any], model: Mapping[str, Any]) -> None:
     """Raises RequestError for a model that is no decoder."""
-    if question_words(request) and model["family"] in NOT_DECODERS:
-        raise RequestError(no_decoder(question_words(request), model["name"]))
+    if model["family"] not in NOT_DECODERS:
+        return
+    if words := question_words(request):
+        raise RequestError(no_decoder(words, model["name"]))
+    if request["task"].get("continuation"):
+        raise RequestError(
+            f"task {request['task']['name']} reads a text token by token, and model "
+            f"{model['name']} has an encoder; it takes a decoder, such as model=embedded-llama"
+        )
 
 
 def no_decoder(words: str, model: str) -> str:

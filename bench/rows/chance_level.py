@@ -18,7 +18,10 @@ TRAINING = "train"
 
 
 def columns(cell: Cell, task: Task, scored: Sequence[base.Row], low: float | None) -> Row:
-    """The columns of chance level; `low` is the lower end of the score's interval."""
+    """The columns of chance level; `low` is the lower end of the score's interval. All are null for
+    a task in which no answer is given."""
+    if not task.constants(scored):
+        return {"chance": None, "chance_reason": None, "at_chance": None}
     others = other_rows(cell, task, scored)
     if len(others) < FEWEST:
         found = f"the data have {len(others)} other rows"

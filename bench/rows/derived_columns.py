@@ -116,7 +116,7 @@ def _scored(cell: Cell, task: Task, rows: Sequence[Any], predictions: Prediction
     return _Scored(
         figures=dict(figures),
         each=each,
-        estimate=scores.mean(each, documents(rows), cell.seed),
+        estimate=scores.mean(each, documents(rows), cell.seed, task.higher_is_better),
         by_length=by_length,
         sha256=predictions.sha256([row.id for row in rows]),
         answer_cut_frac=_answer_cut_frac(rows, records, cell.length),
@@ -168,7 +168,9 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
     if paired:
         key = cell.baseline().prediction_key
         base = _scored(cell, task, rows, Predictions(folder, key))
-        difference = scores.difference(method.each, base.each, documents(rows), cell.seed)
+        difference = scores.difference(
+            method.each, base.each, documents(rows), cell.seed, task.higher_is_better
+        )
         columns |= {
             "base_value": base.figures["value"],
             "base_ci_lo": base.estimate.lo,

@@ -42,8 +42,11 @@ class Estimate(NamedTuple):
     how: str = ""
 
 
-def mean(scores: ArrayLike, documents: Documents | None = None, seed: int = 0) -> Estimate:
+def mean(
+    scores: ArrayLike, documents: Documents | None = None, seed: int = 0, bounded: bool = True
+) -> Estimate:
     """The mean of `scores`; `documents[i]` names the document of sample i, None: each has its own.
+    `bounded`: scores can't lie outside 0 to SCALE.
 
     The interval is Hesterberg's expanded percentile interval (2015, The American Statistician 69)
     over documents. Where almost all have the same score, and resampling would return an interval
@@ -51,17 +54,21 @@ def mean(scores: ArrayLike, documents: Documents | None = None, seed: int = 0) -
     random weights on the scores and on one more at the bound. For right and wrong that is Clopper
     and Pearson's. Raises ValueError without a score.
     """
-    return _estimate(np.asarray(scores, float), documents, (0.0, SCALE), seed)
+    return _estimate(np.asarray(scores, float), documents, (0.0, SCALE), seed, bounded)
 
 
 def difference(
-    a: ArrayLike, b: ArrayLike, documents: Documents | None = None, seed: int = 0
+    a: ArrayLike,
+    b: ArrayLike,
+    documents: Documents | None = None,
+    seed: int = 0,
+    bounded: bool = True,
 ) -> Estimate:
     """mean(a) − mean(b) over samples that both were scored on, in the same order; see `mean`."""
     if np.shape(a) != np.shape(b):
         raise ValueError(f"paired scores differ in number: {np.shape(a)} and {np.shape(b)}")
     differences = np.asarray(a, float) - np.asarray(b, float)
-    return _estimate(differences, documents, (-SCALE, SCALE), seed)
+    return _estimate(differences, documents, (-SCALE, SCALE), seed, bounded)
 
 
 def detectable(lo: float, hi: float) -> float:
@@ -111,7 +118,11 @@ def mcnemar(a: ArrayLike, b: ArrayLike) -> float:
 
 
 def _estimate(
-    values: Floats, documents: Documents | None, bounds: tuple[float, float], seed: int
+    values: Floats,
+    documents: Documents | None,
+    bounds: tuple[float, float],
+    seed: int,
+    bounded: bool,
 ) -> Estimate:
     if not values.size:
         raise ValueError("no scores to average")
@@ -120,7 +131,7 @@ def _estimate(
     stderr = None
     if m > 1:
         stderr = float(np.sqrt(m / (m - 1) * np.sum((sums - centre * counts) ** 2))) / values.size
-    bounded = bounds[0] <= values.min() and values.max() <= bounds[1]
+    bounded = bounded and bounds[0] <= values.min() and values.max() <= bounds[1]
     _, common = np.unique(sums / counts, return_counts=True)
     random = np.random.default_rng(seed)
     if bounded and m - common.max() < FEWEST_VARIED:

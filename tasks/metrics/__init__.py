@@ -1,7 +1,8 @@
 """Official metrics of the benchmarks, as pure functions of stored predictions.
 
 A metric computes figures for one row; the reported figures are means over rows. A function of the
-figures gives `value` in 0…100, from the means, and a row's score, from the figures of the row.
+figures gives `value`, from the means, and a row's score, from the figures of the row: in 0…100, or
+for `nats_per_token` 0 or more.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tasks.metrics import chinese, retrieval, rouge, text
+from tasks.metrics import chinese, likelihood, retrieval, rouge, text
 
 Figures = dict[str, float]
 
@@ -249,6 +250,9 @@ METRICS: dict[str, Metric] = {
             "similarity",
         )
     },
+    "nats_per_token": Metric(
+        1, likelihood.figures, lambda row: row["nats_per_token"], digits=6, takes_empty=True
+    ),
     "set_f1": replace(_figure("set_f1", retrieval.set_f1), takes_empty=True),
     "longbench/qa_f1": _figure("qa_f1", text.f1),
     "longbench/rouge": _figure("rouge", rouge.longbench),
