@@ -1,4 +1,4 @@
-"""Durations, amounts of memory and numbers of things as text."""
+"""Durations, amounts of memory, numbers of things and scores as text."""
 
 from __future__ import annotations
 
@@ -27,3 +27,8 @@ def memory(amount_bytes: int) -> str:
     """Such as 470 MiB or 3.2 GiB."""
     mib = amount_bytes / 2**20
     return f"{mib:.0f} MiB" if mib < 1000 else f"{mib / 1024:.1f} GiB"
+
+
+def score_digits(higher_is_better: bool | None) -> int:
+    """Digits after the point of a score: 1 of 0 to 100, 3 of a loss, such as nats per token."""
+    return 3 if higher_is_better is False else 1

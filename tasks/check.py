@@ -216,8 +216,9 @@ def _check_scores(task: Task, rows: Sequence[Row], report: Report) -> None:
         report.failures.append(f"metric_version is {task.metric_version}")
     references = [row.references for row in rows]
     predictions = [perfect(task, row) for row in rows]
-    _expect(task, predictions, references, 100.0, "references against themselves", report)
-    if isinstance(predictions[0], str):
+    best = 100.0 if task.higher_is_better else 0.0
+    _expect(task, predictions, references, best, "references against themselves", report)
+    if isinstance(predictions[0], str) and task.higher_is_better:
         _expect(task, [""] * len(rows), references, 0.0, "empty predictions", report)
         for prediction in ODD_PREDICTIONS:
             for score in task.score_each([prediction] * len(rows), references):

@@ -29,7 +29,7 @@ from tasks.loading.continuation import Continued
 from tasks.loading.reader import Reader
 from tasks.zeroscrolls import INDICES
 
-CHARS_PER_TOKEN = 6
+CHARS_PER_TOKEN = 5
 """Characters of a stretch for each token that is read: English has 4 to 5."""
 TEXTS = (".txt", ".md")
 

@@ -75,8 +75,10 @@ def write_every_eval_ever(rows: list[Row], into: Path, results: Path) -> str:
 def _figures(row: Row) -> Iterator[_Figure]:
     value = row["value"]
     if value is not None and math.isfinite(value) and row["weights_kind"] != "random":
+        is_loss = row["higher_is_better"] is False
         yield _Figure(
-            row["metric"] or "score", "points", value, 100.0, row["higher_is_better"] is False,
+            row["metric"] or "score", "loss" if is_loss else "points", value,
+            "Infinity" if is_loss else 100.0, is_loss,
             row["ci_lo"], row["ci_hi"], row["ci_method"], "the task's official metric",
         )  # fmt: skip
     latency = Comparison.of(row, "lat")

@@ -28,6 +28,8 @@ FIGURES = ("quality", "latency", "memory")
 
 SURE = 0.05
 SAME_POINTS = 1.0
+LOSS = "loss"
+"""Unit of a score of which less is better, such as nats per token."""
 SAME_BYTES = 1 << 20
 
 
@@ -50,7 +52,7 @@ LATENCY_CHANGE = {
 
 class Difference(NamedTuple):
     """One figure of one pair of rows. `a` and `b` are its values; `change`, `lo` and `hi` are in
-    `unit` (% or points), `change_pct` in percent of A. Unknown values are None, and `note` is
+    `unit` (%, points or LOSS), `change_pct` in percent of A. Unknown values are None, and `note` is
     why. `if_significant` is the verdict if `p` turns out small enough, `verdict` the one if not.
     `comparison`: whether the two scores are of the same weights.
     """
@@ -172,13 +174,14 @@ def quality(
     margin: float = SAME_POINTS,
     documents: scores.Documents | None = None,
 ) -> Difference:
-    """Scores of the same samples, in the same order. `margin` is in points; `documents` as in
-    `scores.mean`."""
+    """Scores of the same samples, in the same order. `margin` is in points, of a loss in percent of
+    A's; `documents` as in `scores.mean`."""
     ours, theirs = np.asarray(a, float), np.asarray(b, float)
     estimate = scores.difference(theirs, ours, documents, bounded=higher_is_better)
     mean, change = float(ours.mean()), estimate.value
     difference = Difference(
-        "quality", mean, float(theirs.mean()), change, estimate.lo, estimate.hi, "points",
+        "quality", mean, float(theirs.mean()), change, estimate.lo, estimate.hi,
+        "points" if higher_is_better else LOSS,
         100 * change / abs(mean) if mean else math.copysign(math.inf, change) if change else 0.0,
         n=len(ours), verdict=ChangeVerdict.UNDECIDED, if_significant=ChangeVerdict.UNDECIDED,
     )  # fmt: skip
@@ -188,6 +191,7 @@ def quality(
         difference = difference._replace(note="every sample scores the same")
     difference = difference._replace(p=scores.paired_p(a, b, documents))
     lo, hi = difference.lo or 0.0, difference.hi or 0.0
+    margin *= 1 if higher_is_better else abs(mean) / 100
     if -margin <= lo and hi <= margin:
         return difference._replace(verdict=ChangeVerdict.SAME, if_significant=ChangeVerdict.SAME)
     if lo <= 0 <= hi:

@@ -184,10 +184,14 @@ def _quality(old: Row, new: Row) -> FigureCheck | None:
         return check._replace(
             verdict=Agreement.DISAGREES, reason="the same answers, scored otherwise"
         )
-    allowed = max(POINTS, 100 / max(1, old["n_scored"] or 1))
+    if old["higher_is_better"] is False:
+        allowed, unit = POINTS / 100 * abs(before), f"{POINTS:g} %"
+    else:
+        allowed = max(POINTS, 100 / max(1, old["n_scored"] or 1))
+        unit = f"{allowed:.1f} points"
     if abs(now - before) <= allowed + 1e-9:
-        return check._replace(reason=f"other answers, within {allowed:.1f} points")
-    reason = f"more than {allowed:.1f} points apart"
+        return check._replace(reason=f"other answers, within {unit}")
+    reason = f"more than {unit} apart"
     return check._replace(verdict=Agreement.DISAGREES, reason=reason)
 
 

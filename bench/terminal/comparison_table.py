@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from bench.compare.compare import ChangeVerdict, Difference
+from bench.compare.compare import LOSS, ChangeVerdict, Difference
 from bench.compare.compare_report import CellComparison
 from bench.compare.verify import FigureCheck
 from bench.request import plugins
@@ -17,6 +17,7 @@ from bench.rows.quality_verdicts import UNKNOWN_WEIGHTS
 from bench.terminal import text_table
 from bench.terminal.console import Console
 from bench.terminal.rows_table import VERDICT_STYLE
+from bench.units import score_digits
 
 STYLE: dict[str, str] = {
     **VERDICT_STYLE, ChangeVerdict.BETTER: "green", ChangeVerdict.WORSE: "red"
@@ -37,7 +38,7 @@ def show_cells(title: str, cells: Sequence[CellComparison], form: str) -> None:
         lines.append([f"[bold]{escape(cell.label)}[/]"])
         for each in cell.differences:
             name = f"  {each.figure}" + (f" (n={each.n})" if each.n else "")
-            values = (value_text(each.figure, value) for value in (each.a, each.b))
+            values = (value_text(each, value) for value in (each.a, each.b))
             verdict = f"[{STYLE[each.verdict]}]{each.verdict}[/]" if each.verdict else "–"
             lines.append([name, *values, change_text(each), verdict])
             if each.figure == "quality" and each.change is not None:
@@ -54,21 +55,26 @@ def _record(cell: CellComparison, difference: Difference) -> dict[str, Any]:
     return {"cell": cell.label, **ids, "p_holm": difference.p, **difference._asdict()}
 
 
-def value_text(figure: str, value: float | None) -> str:
+def value_text(difference: Difference, value: float | None) -> str:
     if value is None:
         return "–"
-    styles = {"quality": f"{value:.1f}", "latency": f"×{value:.3f}"}
-    return styles.get(figure) or f"{value / (1 << 20):,.1f} MiB"
+    styles = {"quality": f"{value:.{_digits(difference)}f}", "latency": f"×{value:.3f}"}
+    return styles.get(difference.figure) or f"{value / (1 << 20):,.1f} MiB"
 
 
 def change_text(difference: Difference) -> str:
     if difference.change is None:
         return "–"
-    change = f"{difference.change:+.1f}{' %' if difference.unit == '%' else ''}"
+    style = f"+.{_digits(difference)}f"
+    change = f"{difference.change:{style}}{' %' if difference.unit == '%' else ''}"
     if difference.lo is None or difference.hi is None:
         return change
-    top = "∞" if math.isinf(difference.hi) else f"{difference.hi:+.1f}"
-    return f"{change} ({difference.lo:+.1f} … {top})"
+    top = "∞" if math.isinf(difference.hi) else f"{difference.hi:{style}}"
+    return f"{change} ({difference.lo:{style}} … {top})"
+
+
+def _digits(difference: Difference) -> int:
+    return score_digits(difference.unit != LOSS)
 
 
 def show_explanation(a: Row, b: Row, key: Sequence[Any], beside: Sequence[Any], form: str) -> None:

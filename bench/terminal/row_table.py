@@ -24,7 +24,7 @@ from bench.statistics.paired import ASSUMED_SD_PCT
 from bench.status import QualityComparison, QualityVerdict, Status
 from bench.terminal.console import Console
 from bench.terminal.rows_table import times, verdict
-from bench.units import counted
+from bench.units import counted, score_digits
 from tasks.base import ANSWERS
 
 TRAININGS = ("training", "base_training")
@@ -41,6 +41,7 @@ QUALITY_STYLE: dict[str, str] = {
     QualityVerdict.UNTELLABLE: f"[yellow]{{}} at {BASELINE}'s score[/]",
     QualityVerdict.UNDECIDED: "[yellow]{}[/]",
 }
+DIRECTIONS = (QualityVerdict.HIGHER, QualityVerdict.LOWER)
 
 
 def show(row: Mapping[str, Any], results: Path) -> None:
@@ -104,11 +105,15 @@ def show(row: Mapping[str, Any], results: Path) -> None:
 def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if r.get("value") is None:
         return
+    is_loss = r.get("higher_is_better") is False
+    style = f".{score_digits(not is_loss)}f"
     name = escape(f"{r['metric']} (n={r['n_scored']})")
-    base = _within(r.get("base_value"), r.get("base_ci_lo"), r.get("base_ci_hi"))
+    base = _within(r.get("base_value"), r.get("base_ci_lo"), r.get("base_ci_hi"), style)
     ends = (r.get("value_diff_ci_lo"), r.get("value_diff_ci_hi"))
-    difference = _within(r.get("value_diff"), *ends, "+.1f")
-    yield name, _within(r["value"], r["ci_lo"], r["ci_hi"]), base, difference
+    difference = _within(r.get("value_diff"), *ends, f"+{style}")
+    yield name, _within(r["value"], r["ci_lo"], r["ci_hi"], style), base, difference
+    if is_loss:
+        yield "  less is better", "", "", ""
     compared = quality_verdicts.comparison(r)
     if compared == QualityComparison.TRAINED_EACH:
         amounts = (quality_verdicts.training_amount(r.get(arm)) for arm in TRAININGS)
@@ -116,15 +121,17 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     elif r.get("base_value") is not None:
         yield "  weights", "", "", quality_verdicts.comparison_text(r)
     if found := quality_verdict(r):
-        yield "  verdict", "", "", QUALITY_STYLE[found].format(found)
+        of_loss = " quality" if is_loss and found in DIRECTIONS else ""
+        yield "  verdict", "", "", QUALITY_STYLE[found].format(f"{found}{of_loss}")
     if r.get("value_diff_detectable") is not None:
-        yield "  detectable difference", "", "", f"±{r['value_diff_detectable']:.1f}"
+        yield "  detectable difference", "", "", f"±{r['value_diff_detectable']:{style}}"
+    yield from _likelihood(json.loads(r.get("metrics") or "{}"), r.get("base_value"))
     by_length = json.loads(r.get("score_by_length") or "{}")
     if len(by_length) > 1:
         vanilla = json.loads(r.get("base_score_by_length") or "{}")
         for bucket, (n, value) in by_length.items():
-            base = f"{vanilla[bucket][1]:.1f}" if bucket in vanilla else ""
-            yield f"  of ≤ {int(bucket[1:]):,} tokens (n={n})", f"{value:.1f}", base, ""
+            base = f"{vanilla[bucket][1]:{style}}" if bucket in vanilla else ""
+            yield f"  of ≤ {int(bucket[1:]):,} tokens (n={n})", f"{value:{style}}", base, ""
     if r.get("chance") is not None:
         base_lo = r.get("base_ci_lo")
         low = {r["method"]: r["ci_lo"], "vanilla": r["ci_lo"] if base_lo is None else base_lo}
@@ -135,6 +142,21 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield "  best constant answer", f"{r['chance']:.1f}", base, note
     elif r.get("chance_reason"):
         yield "  best constant answer", "not known", "", ""
+
+
+def _likelihood(figures: Mapping[str, Any], base: float | None) -> Iterator[tuple[str, ...]]:
+    """The further figures of tasks.metrics.likelihood; `base` is vanilla's nats per token."""
+    if "perplexity" not in figures:
+        return
+    vanilla = "–" if base is None else f"{math.exp(base):.3f}"
+    yield "  perplexity", f"{figures['perplexity']:.3f}", vanilla, ""
+    first, last = (figures[f"nats_per_token_{part}_quarter"] for part in ("first", "last"))
+    yield "  nats in the first quarter, last", f"{first:.3f}, {last:.3f}", "", ""
+    if "kl" in figures:
+        first, last = (figures[f"kl_{part}_quarter"] for part in ("first", "last"))
+        yield "  KL to vanilla, nats", f"{figures['kl']:.3g}", "0", ""
+        yield "    in the first quarter, last", f"{first:.3g}, {last:.3g}", "", ""
+        yield "  first choice equal", f"{figures['top1_agree']:.1%}", "", ""
 
 
 def _trainings(r: Mapping[str, Any]) -> Iterator[str]:

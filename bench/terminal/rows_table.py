@@ -16,6 +16,7 @@ from bench.rows.engine import engine_only, kernel_names
 from bench.rows.quality_verdicts import faster_as_good
 from bench.status import Status, Verdict
 from bench.terminal import text_table
+from bench.units import score_digits
 
 COLUMNS = (
     "row_id", "created_utc", "status", "method", "method_params", "task", "model", "weights_kind",
@@ -92,7 +93,7 @@ def _line(row: Row) -> dict[str, str]:
         "tokens": _number(row["length"], ",d"),
         "device": escape(row["device"] or "–"),
         "status": f"[{STATUS_STYLE.get(row['status'], 'red')}]{row['status']}[/]",
-        "score": _number(row["value"], ".1f"),
+        "score": _number(row["value"], f".{score_digits(row['higher_is_better'])}f"),
         f"{BASELINE}, ms": _ms(vanilla_ns),
         "latency": _latency(row, latency),
         "same engine": f"{times(engine.ratio)} {verdict(engine.verdict)}".rstrip(),

@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from bench.rows.comparison import Comparison
 from bench.status import Status
+from bench.units import score_digits
 from reports.leaderboard.boards import ABOUT, KINDS, Board, finite
 from reports.leaderboard.facts import machines
 from reports.leaderboard.page_data import page_data, reach, short
@@ -73,8 +74,9 @@ def _quality(row: Row) -> str:
         return ENDED.get(row["status"]) or str(row["status"])
     if value is None:
         return ""
-    sides = "" if width is None else f"±{width:.1f}"
-    return f"{value:.1f}{sides}{AT_CHANCE if row['at_chance'] else ''}"
+    style = f".{score_digits(row['higher_is_better'])}f"
+    sides = "" if width is None else f"±{width:{style}}"
+    return f"{value:{style}}{sides}{AT_CHANCE if row['at_chance'] else ''}"
 
 
 def _cost(ratio: float | None, verdict: str | None = None, pairs: int | None = None) -> str:

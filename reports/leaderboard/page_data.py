@@ -1,6 +1,7 @@
 """Boards as the data of the page's script: one list for each column, which compresses well.
 
-Figures are rounded to what is shown: times in ms, memory in MiB, scores to one decimal.
+Figures are rounded to what is shown: times in ms, memory in MiB, scores to one decimal, losses to
+three.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from bench.rows.quality_verdicts import (
     training_text,
 )
 from bench.status import QualityComparison
+from bench.units import score_digits
 from reports.leaderboard.boards import Board, BoardEntry, finite
 from reports.leaderboard.facts import machine, papers
 from reports.looks import VANILLA, looks
@@ -120,6 +122,7 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
         text |= {"compared": comparison_text(row)}
         text |= {arm: short(training_text(row[arm])) for arm in ("training", "base_training")}
     latency = Comparison.of(row, "lat")
+    digits = score_digits(row["higher_is_better"])
     code = (row["code_sha"] or "")[:ID] + (" with changes" if row["code_dirty"] else "")
     return {
         "board": number,
@@ -132,20 +135,20 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
         "last": entry.rank and entry.rank[1],
         "beaten": sum(hit << bit for bit, hit in enumerate(entry.beaten)),
         "metric": row["metric"],
-        "value": _round(row["value"], 1),
-        "lo": _round(row["ci_lo"], 1),
-        "hi": _round(row["ci_hi"], 1),
-        "reach": _round(reach(row), 1),
-        "chance": _round(row["chance"], 1),
+        "value": _round(row["value"], digits),
+        "lo": _round(row["ci_lo"], digits),
+        "hi": _round(row["ci_hi"], digits),
+        "reach": _round(reach(row), digits),
+        "chance": _round(row["chance"], digits),
         "atChance": row["at_chance"] or None,
         "n": row["n_scored"],
         "lost": row["n_failed"] or None,
-        "base": _round(row["base_value"], 1),
-        "baseLo": _round(row["base_ci_lo"], 1),
-        "baseHi": _round(row["base_ci_hi"], 1),
+        "base": _round(row["base_value"], digits),
+        "baseLo": _round(row["base_ci_lo"], digits),
+        "baseHi": _round(row["base_ci_hi"], digits),
         "ownWeights": comparison(row) == QualityComparison.TRAINED_EACH or None,
-        "diffLo": _round(row["value_diff_ci_lo"], 1),
-        "diffHi": _round(row["value_diff_ci_hi"], 1),
+        "diffLo": _round(row["value_diff_ci_lo"], digits),
+        "diffHi": _round(row["value_diff_ci_hi"], digits),
         "ratio": _round(latency.ratio, 3),
         "ratioLo": _round(latency.ratio_ci_lo, 3),
         "ratioHi": _round(latency.ratio_ci_hi, 3),
@@ -158,7 +161,7 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
         "asGood": faster_as_good(row) or None,
         "kept": quality_verdict(row),
         "keeps": keeps_quality(row) or None,
-        "detectable": _round(row["value_diff_detectable"], 1),
+        "detectable": _round(row["value_diff_detectable"], digits),
         **_same_engine(row),
         **_decoding(row),
         "noise": _figures(latency.aa_noise_pct, 2),

@@ -18,7 +18,10 @@ def figures(prediction: str, references: Sequence[Any]) -> dict[str, float]:
     """Means over all tokens, and of `nll` and `kl` over the first and the last quarter. Raises
     ValueError for a prediction of another form."""
     found: dict[str, float] = {}
-    for name, values in json.loads(prediction).items():
+    lists = json.loads(prediction)
+    if not isinstance(lists, dict) or "nll" not in lists or lists.keys() - NAMES:
+        raise ValueError(f"{prediction!r:.60}; expected an object with nll, a list of numbers")
+    for name, values in lists.items():
         figure, quarter = NAMES[name], math.ceil(len(values) / 4)
         found[figure] = fmean(values)
         if name != "equal":

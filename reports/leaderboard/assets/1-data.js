@@ -70,9 +70,10 @@ const small = (value) => (value == null ? '–' : value !== 0 && value < 0.001 ?
 const some = (value, unit = '') => (value == null ? '–' : `${grouped(value)}${unit}`);
 const within = (lo, hi, show) =>
   lo == null && hi == null ? '' : ` (${lo == null ? '–∞' : show(lo)} … ${hi == null ? '∞' : show(hi)})`;
-const points = (value) => value.toFixed(1);
-const signed = (value) => (value > 0 ? '+' : '') + value.toFixed(1).replace('-', '−');
-const reach = (row) => (row.reach == null ? '' : `±${row.reach.toFixed(1)}`);
+// Losses, such as nats per token, have three decimals.
+const points = (value, board) => value.toFixed(board.least ? 3 : 1);
+const signed = (value, board) => (value > 0 ? '+' : '') + points(value, board).replace('-', '−');
+const reach = (row) => (row.reach == null ? '' : `±${points(row.reach, row.board)}`);
 const rank = (row) => (row.first == null ? '–' : row.first === row.last ? `${row.first}` : `${row.first}–${row.last}`);
 const ending = (row) =>
   row.longest != null ? `fits ${row.longest}` : row.status === 'ok' ? '' : data.ended[row.status] || row.status;
@@ -91,8 +92,8 @@ function costOf(row, cost) {
 const COLUMNS = {
   rank: { head: 'Rank', of: (r) => r.first && r.first + r.last / 1e4, show: (r) => [rank(r)] },
   method: { head: 'Method', of: (r) => r.label, show: (r) => [r.label] },
-  quality: { head: 'Quality', of: (r) => r.value, down: true,
-    show: (r) => (r.value == null ? ['–'] : [points(r.value), `${reach(r)} ${r.atChance ? '‡' : ''}${r.ownWeights ? '§' : ''}`.trim()]) },
+  quality: { head: 'Quality', of: (r) => (r.board.least && r.value != null ? -r.value : r.value), down: true,
+    show: (r) => (r.value == null ? ['–'] : [points(r.value, r.board), `${reach(r)} ${r.atChance ? '‡' : ''}${r.ownWeights ? '§' : ''}`.trim()]) },
   latency: { head: 'Latency', of: (r) => r.ratio,
     show: (r) => (r.isBase && r.ms != null ? ['baseline'] : r.ratio == null ? ['–'] : [times(r.ratio, r.pairs), `${r.verdict || ''}${r.noisy ? '†' : ''}${r.engineOnly ? ` ${r.engineOnly}` : ''}${sameEngine(r)}`, r.engineOnly ? 'undecided' : r.verdict, r.asGood]) },
   memory: { head: 'Memory', of: (r) => r.memory, show: (r) => (r.isBase && r.mib != null ? ['baseline'] : [times(r.memory)]) },

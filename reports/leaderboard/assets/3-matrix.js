@@ -144,7 +144,7 @@ function taskCells(row, board, aim) {
   const dim = board.atChance || row.atChance || !(row.isBase || good(row, LOSSES.at(-1))) ? 'dim' : '';
   const part = row.label === row.method ? '' : row.label.replace(row.method, '').replace(/^[· ]+/, '');
   const kept = share(row);
-  const words = row.atChance ? '‡' : kept == null ? (row.value == null ? '–' : points(row.value)) : per100(kept);
+  const words = row.atChance ? '‡' : kept == null ? (row.value == null ? '–' : points(row.value, board)) : per100(kept);
   return [
     h('td', { class: `start ${dim}` }, origin(row, 'quality', words, 0), part && h('small', {}, ` ${part}`)),
     h('td', { class: dim }, row[time] == null ? '–' : origin(row, 'latency', asGood(row, time) ? h('strong', {}, times(row[time], row[COSTS[time].pairs])) : times(row[time], row[COSTS[time].pairs]), -1)),

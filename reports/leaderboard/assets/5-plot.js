@@ -41,7 +41,7 @@ function scale(axis, spans, from, to) {
     if (u != null && (!axis.log || u < hi * 2)) hi = Math.max(hi, u);
   }
   let [a, b] = [forward(lo), forward(hi)];
-  const least = axis.log ? 0.2 : 5;
+  const least = axis.log ? 0.2 : Math.min(5, b);
   const pad = Math.max((b - a) * 0.09, (least - (b - a)) / 2);
   [a, b] = [a - pad, b + pad];
   const at = (value) => from + ((forward(value) - a) / (b - a)) * (to - from);
@@ -165,7 +165,7 @@ function label(row, x, y, taken, right, left) {
   return null;
 }
 
-const summary = (row) => [row.value == null ? '' : `${points(row.value)}${reach(row) && ` ${reach(row)}`}`,
+const summary = (row) => [row.value == null ? '' : `${points(row.value, row.board)}${reach(row) && ` ${reach(row)}`}`,
   row.ratio == null ? '' : `latency ${times(row.ratio, row.pairs)}`, ...['tpot', 'answer', 'held'].map((cost) => (row[cost] == null ? '' : `${COSTS[cost].name} ${times(row[cost])}`)), row.memory == null ? '' : `memory ${times(row.memory)}`].filter(Boolean).join(', ');
 
 function light(row) {

@@ -30,6 +30,7 @@ const paperOf = (method) => data.papers[method]?.paper;
 
 function openOrigin(row, asked) {
   const { board, more } = row;
+  const score = (value) => points(value, board), apart = (value) => signed(value, board), unit = board.least ? '' : ' points';
   const host = row.host == null ? {} : data.host[row.host];
   const told = { ...board, method: row.method };
   const command = row.beside ? 'that of the other methods' : row.command == null ? 'not recorded' : data.command[row.command].replace(/\{(\w+)\}/g, (_, name) => told[name]);
@@ -37,12 +38,12 @@ function openOrigin(row, asked) {
   const few = row.ratioHi == null && row.ratio != null ? ', too few for an interval' : '';
   const sections = [
     facts('Quality', 'quality', asked, [
-      ['Score', row.value == null ? null : `${points(row.value)}${row.reach == null ? '' : within(row.lo, row.hi, points)} ${row.metric || ''}, n = ${some(row.n)}${row.lost ? `, ${row.lost} failed` : ''}${row.lo != null && row.reach == null ? '; every sample scores the same, so there is no interval' : ''}`],
+      ['Score', row.value == null ? null : `${score(row.value)}${row.reach == null ? '' : within(row.lo, row.hi, score)} ${row.metric || ''}${board.least ? ', less is better' : ''}, n = ${some(row.n)}${row.lost ? `, ${row.lost} failed` : ''}${row.lo != null && row.reach == null ? '; every sample scores the same, so there is no interval' : ''}`],
       ['Interval', row.reach == null ? null : more.ci_method],
-      ['Vanilla', row.base == null ? null : `${points(row.base)}${within(row.baseLo, row.baseHi, points)} on the same samples; ${more.compared}`],
-      ['Best constant answer', row.chance == null ? null : `${points(row.chance)}${row.atChance ? ': ‡ this score is not clearly above it' : ''}`],
-      ['Difference', difference == null ? null : `${signed(difference)}${within(row.diffLo, row.diffHi, signed)} points; ${more.compared}`],
-      ['Vanilla’s quality', row.kept && `${row.kept}${row.detectable == null ? '' : `; these samples show differences from ${row.detectable} points on`}`],
+      ['Vanilla', row.base == null ? null : `${score(row.base)}${within(row.baseLo, row.baseHi, score)} on the same samples; ${more.compared}`],
+      ['Best constant answer', row.chance == null ? null : `${score(row.chance)}${row.atChance ? ': ‡ this score is not clearly above it' : ''}`],
+      ['Difference', difference == null ? null : `${apart(difference)}${within(row.diffLo, row.diffHi, apart)}${unit}; ${more.compared}`],
+      ['Vanilla’s quality', row.kept && `${row.kept}${row.detectable == null ? '' : `; these samples show differences from ${row.detectable}${unit} on`}`],
       ['§ Training', row.ownWeights ? more.training : null],
       ['§ Vanilla’s training', row.ownWeights ? more.base_training : null],
       ['Rank', row.first == null ? null : `${rank(row)} of ${board.rows.filter((other) => other.first != null).length}; pairs told apart ${board.how}`],

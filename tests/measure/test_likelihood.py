@@ -1,0 +1,138 @@
+"""Likelihood of a continuation: equal to a plain pass of the model, and worse with less cache."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+import bench
+from bench.compare import compare_report
+from bench.errors import RequestError
+from bench.measure import likelihood
+from bench.models.decoder import DecoderFamily
+from bench.request.cell import Cell
+from bench.rows import rescore
+from bench.rows.query import Selection
+from bench.rows.store import Store
+from methods.base import Method, SequenceInfo
+from methods.parts.kv_cache import FullCache
+from methods.streaming_llm import StreamingLLM
+from methods.vanilla import Vanilla
+
+PROMPT, AFTER = 40, 9
+
+
+@dataclass(frozen=True)
+class KeepsAll(Method):
+    """A cache of its own that leaves nothing out."""
+
+    def kv_cache(self, workload):
+        return FullCache()
+
+
+def texts(rows: int = 2) -> torch.Tensor:
+    draw = torch.Generator().manual_seed(0)
+    return torch.randint(5, 60, (rows, PROMPT + AFTER), generator=draw)
+
+
+def measured(method, ids, sequence=None, is_vanilla=False):
+    family = DecoderFamily.tiny(method)
+    prompts = ids[:, :-AFTER], sequence or SequenceInfo()
+    with torch.inference_mode():
+        found = likelihood.predictions(family, prompts, ids[:, -AFTER:], is_vanilla)
+    assert family.method is method
+    return [json.loads(text) for text in found]
+
+
+@torch.inference_mode()
+def plain(ids):
+    """[B, N]: negative log-likelihood of the last tokens by transformers' own forward pass."""
+    logits = DecoderFamily.tiny(Vanilla()).model(ids).logits[:, :-1]
+    nll = -logits.log_softmax(-1).gather(-1, ids[:, 1:, None]).squeeze(-1)
+    return nll[:, -AFTER:]
+
+
+def test_vanilla_has_the_likelihood_of_a_plain_pass_of_the_model():
+    ids = texts()
+    found = measured(Vanilla(), ids, is_vanilla=True)
+    assert [list(one) for one in found] == [["nll"]] * 2
+    assert torch.allclose(torch.tensor([one["nll"] for one in found]), plain(ids), atol=1e-4)
+
+
+def test_a_cache_that_keeps_all_diverges_by_nothing_step_by_step():
+    ids = texts()
+    for one, expected in zip(measured(KeepsAll(), ids), plain(ids), strict=True):
+        assert torch.allclose(torch.tensor(one["nll"]), expected, atol=1e-4)
+        assert max(one["kl"]) < 1e-5 and all(one["equal"])
+
+
+def test_rows_of_a_padded_batch_have_the_likelihood_that_they_have_alone():
+    ids = texts()
+    short = ids[1:, 8:]
+    padded = ids.clone()
+    padded[1, : PROMPT - 8], padded[1, PROMPT - 8 : PROMPT] = short[0, :-AFTER], 0
+    valid = torch.ones(2, PROMPT, dtype=torch.bool)
+    valid[1, -8:] = False
+    for method, is_vanilla in ((Vanilla(), True), (KeepsAll(), False)):
+        _, found = measured(method, padded, SequenceInfo(valid=valid), is_vanilla)
+        (alone,) = measured(method, short, is_vanilla=is_vanilla)
+        assert found["nll"] == pytest.approx(alone["nll"], abs=1e-4)
+
+
+def test_a_cache_that_drops_nearly_all_diverges():
+    for one in measured(StreamingLLM(budget=2, sinks=1), texts()):
+        assert one["kl"][0] < 1e-6  # by the prompt, which is read exactly
+        assert min(one["kl"][1:]) > 0
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Rows of a method that drops nearly all and of vanilla, on the shipped decoder."""
+    folder = tmp_path_factory.mktemp("runs")
+    words = ("task=perplexity", "task.continuation=32", "model=embedded", "length=160", "n=4",
+             "batch=2", "threads=1", "measure=quality")  # fmt: skip
+    for method in (("method=streaming_llm", "method.budget=4", "method.sinks=1"),
+                   ("method=vanilla",)):  # fmt: skip
+        row = bench.run(bench.compose(*words, *method), folder)
+        assert row["status"] == "ok", row["status_detail"]
+    return folder
+
+
+def test_a_cell_has_its_loss_against_vanillas_on_the_same_tokens(folder):
+    row, vanilla = Store(folder).rows().to_pylist()
+    assert row["model"] == "embedded-llama" and row["metric"] == "nats_per_token"
+    assert row["higher_is_better"] is False and row["value"] > row["base_value"]
+    assert row["base_value"] == vanilla["value"]
+    assert row["value_diff"] == pytest.approx(row["value"] - row["base_value"])
+    assert row["chance"] is row["chance_reason"] is row["at_chance"] is None
+    assert row["tokens_seen_mean"] == 128 and row["truncated_frac"] == 0
+    assert row["ci_method"].startswith("bootstrap")
+    figures = json.loads(row["metrics"])
+    assert figures["kl"] > 0 and figures["top1_agree"] < 1
+    assert "kl" not in json.loads(vanilla["metrics"])
+
+
+def test_its_stored_predictions_are_scored_again_and_compared(folder):
+    rows = Store(folder).rows().to_pylist()
+    for row in rows:
+        assert rescore.quality(row, folder)["value"] == row["value"]
+    sides = [Selection("", folder, [row], []) for row in rows]
+    (cell,), _ = compare_report.compare_selections(*sides, on=["method", "method_params"], margin=1)
+    difference = cell.difference("quality")
+    assert difference.n == 4 and difference.unit == "loss"
+    assert difference.change == pytest.approx(-rows[0]["value_diff"], abs=1e-5)
+
+
+def test_the_key_of_predictions_has_the_number_of_tokens():
+    words = ("task=perplexity", "model=embedded", "length=160", "n=1", "threads=1")
+    cells = [bench.compose(*words, f"task.continuation={m}") for m in (32, 33)]
+    assert isinstance(cells[0], Cell) and cells[0].prediction_key != cells[1].prediction_key
+
+
+def test_an_encoder_is_refused_in_one_line():
+    with pytest.raises(RequestError, match=r"has an encoder; it takes a decoder") as refused:
+        bench.compose("task=perplexity", "model=embedded-bart", "length=512", "n=1", "threads=1")
+    assert "\n" not in str(refused.value)
