@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tasks.base import Constant, Data, DataError, Encoded, Loaded, NoEmbeddedRows, Row, Tokenizer
+from tasks.base import Constant, Data, DataError, Loaded, NoEmbeddedRows, Row, Tokenizer
 from tasks.generators import seeds
 from tasks.loading import records, sources
 from tasks.loading.continuation import Continued
@@ -56,7 +56,7 @@ class Perplexity(Reader):
     continuation: int = 256
     default_split: str = "test"
 
-    splits: ClassVar = ("test",)
+    splits: ClassVar[tuple[str, ...]] = ("test",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -177,7 +177,7 @@ class ZeroScrollsPerplexity(Perplexity):
             text = records.text(record, "input", where)
             start, stop = (records.column(record, name, where) for name in INDICES[:2])
             if not (isinstance(start, int) and isinstance(stop, int)):
-                raise DataError(f"{where}: {INDICES[:2]} hold {start!r}, {stop!r}, expected numbers")
+                raise DataError(f"{where}: {INDICES[:2]} hold {start!r}, {stop!r}, not numbers")
             names.setdefault(text[start:stop], records.text(record, "id", where))
         return ((name, document) for document, name in names.items()), sources.sha256(path)
 

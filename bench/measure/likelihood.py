@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 
-import torch
 from torch import Tensor
 
 from bench.execution import arms

@@ -121,6 +121,7 @@ def stages_s(cell: Cell) -> list[StageEstimate]:
         rows = cell.n or cell.task.get("n", {}).get(cell.data["split"]) or 128
         # Few answers reach the generation limit.
         tokens = min(64, cell.task.get("max_new_tokens") or 1) / 2
+        tokens = cell.task.get("continuation") or tokens
         answers_s = rows / cell.batch * (forward_s + tokens * _token_s(cell))
         stages.append(StageEstimate("quality", method, begin_s + answers_s))
         if arms > 1:

@@ -119,7 +119,7 @@ def _line(cell: CellComparison, difference: Difference) -> str:
     ended = cell.pair.b["status"] if difference.change is None and _failed(cell) else "–"
     verdict = f"{difference.verdict or ended}"
     verdict = f"**{verdict}**" if verdict == ChangeVerdict.WORSE else verdict
-    values = (value_text(figure, value) for value in (difference.a, difference.b))
+    values = (value_text(difference, value) for value in (difference.a, difference.b))
     texts = (_code(cell.label), figure + n, *values, change_text(difference), verdict)
     return f"| {' | '.join(texts)} |"
 

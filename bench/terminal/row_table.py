@@ -151,11 +151,11 @@ def _likelihood(figures: Mapping[str, Any], base: float | None) -> Iterator[tupl
     vanilla = "–" if base is None else f"{math.exp(base):.3f}"
     yield "  perplexity", f"{figures['perplexity']:.3f}", vanilla, ""
     first, last = (figures[f"nats_per_token_{part}_quarter"] for part in ("first", "last"))
-    yield "  nats in the first quarter, last", f"{first:.3f}, {last:.3f}", "", ""
+    yield "  first quarter, last", f"{first:.3f}, {last:.3f}", "", ""
     if "kl" in figures:
         first, last = (figures[f"kl_{part}_quarter"] for part in ("first", "last"))
         yield "  KL to vanilla, nats", f"{figures['kl']:.3g}", "0", ""
-        yield "    in the first quarter, last", f"{first:.3g}, {last:.3g}", "", ""
+        yield "    first quarter, last", f"{first:.3g}, {last:.3g}", "", ""
         yield "  first choice equal", f"{figures['top1_agree']:.1%}", "", ""
 
 

@@ -21,6 +21,7 @@ from methods.base import Method, SequenceInfo
 from methods.parts.kv_cache import FullCache
 from methods.streaming_llm import StreamingLLM
 from methods.vanilla import Vanilla
+from tasks.generators import stories
 
 PROMPT, AFTER = 40, 9
 
@@ -90,13 +91,17 @@ def test_a_cache_that_drops_nearly_all_diverges():
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Rows of a method that drops nearly all and of vanilla, on the shipped decoder."""
-    folder = tmp_path_factory.mktemp("runs")
-    words = ("task=perplexity", "task.continuation=32", "model=embedded", "length=160", "n=4",
-             "batch=2", "threads=1", "measure=quality")  # fmt: skip
+    """Rows of a method that drops nearly all and of vanilla, on the shipped decoder, which knows
+    the words of the project's stories; each text is a story over and over."""
+    folder, stories_of = tmp_path_factory.mktemp("runs"), tmp_path_factory.mktemp("texts")
+    for i in range(4):
+        words = stories.story("test", i, 128, 0).text.split()[:80]
+        (stories_of / f"{i}.txt").write_text(" ".join(words * 10))
+    request = ("task=perplexity", "task.continuation=32", "model=embedded-llama", "length=160", "n=4",
+             "batch=2", "threads=1", "measure=quality", f"data.dir={stories_of}")  # fmt: skip
     for method in (("method=streaming_llm", "method.budget=4", "method.sinks=1"),
                    ("method=vanilla",)):  # fmt: skip
-        row = bench.run(bench.compose(*words, *method), folder)
+        row = bench.run(bench.compose(*request, *method), folder)
         assert row["status"] == "ok", row["status_detail"]
     return folder
 
@@ -127,7 +132,7 @@ def test_its_stored_predictions_are_scored_again_and_compared(folder):
 
 
 def test_the_key_of_predictions_has_the_number_of_tokens():
-    words = ("task=perplexity", "model=embedded", "length=160", "n=1", "threads=1")
+    words = ("task=perplexity", "model=embedded-llama", "length=160", "n=1", "threads=1")
     cells = [bench.compose(*words, f"task.continuation={m}") for m in (32, 33)]
     assert isinstance(cells[0], Cell) and cells[0].prediction_key != cells[1].prediction_key
 

@@ -106,3 +106,11 @@ def test_paired_tests_take_documents_as_units() -> None:
     a, b = [100.0] * 12, [0.0] * 12
     assert scores.paired_p(a, b) == scores.mcnemar([1] * 12, [0] * 12)
     assert scores.paired_p(a, b, ["one"] * 6 + ["two"] * 6) > 0.3
+
+
+def test_few_losses_have_an_interval_without_bounds():
+    losses = [2.1, 2.4, 1.9, 2.6]
+    bounded, free = (scores.mean(losses, bounded=bounded) for bounded in (True, False))
+    assert bounded.how.startswith("distribution-free") and bounded.hi > 10
+    assert free.how == "bootstrap over samples" and 1.9 <= free.lo < free.hi <= 2.6
+    assert scores.difference(losses, losses[::-1], bounded=False).how.startswith("bootstrap")

@@ -59,7 +59,7 @@ def test_local_documents_are_text_files_of_which_no_short_rest_is_read(tmp_path)
     with pytest.raises(DataError, match=r"length=4 is too short .*task.continuation=4"):
         local(tmp_path, None, 4, 0)
     (tmp_path / "a.md").write_bytes(b"caf\xe9")
-    with pytest.raises(DataError, match="a.md: not UTF-8 at byte 3"):
+    with pytest.raises(DataError, match=r"a.md: not UTF-8 at byte 3"):
         local(tmp_path, None, 10, 0)
     with pytest.raises(DataError, match=r"no file \*.txt or \*.md"):
         local(tmp_path / "nowhere", None, 10, 0)
@@ -74,9 +74,10 @@ def test_the_last_tokens_of_the_length_are_scored_and_a_text_begins_once(tmp_pat
     for words in (Words(cut=list), Starting(cut=list, start=True)):
         begun = [2] if words.start else []
         read = task.encode(row, words, 10)
-        assert words.spell([*read.ids, *read.continuation][len(begun) :], "") == TEXT[
-            : 10 - len(begun)
-        ]
+        assert (
+            words.spell([*read.ids, *read.continuation][len(begun) :], "")
+            == TEXT[: 10 - len(begun)]
+        )
         assert read.ids[: len(begun)] == begun and 2 not in read.continuation
         assert (len(read.ids), len(read.continuation)) == (6, 4) and read.tokens_in == 6
         assert not any(read.vip)

@@ -33,6 +33,12 @@ OUTSIDE = {
     "lat_outside_ratio": 0.81, "lat_outside_ratio_ci_lo": 0.8, "lat_outside_ratio_ci_hi": 0.82,
     "lat_base_outside_ns": 10_000_000, "lat_waits_left_out": True,
 }  # fmt: skip
+LOSS = {
+    "metric": "nats_per_token", "higher_is_better": False, "n_scored": 4, "value": 2.3,
+    "ci_lo": 2.1, "ci_hi": 2.5, "base_value": 2.1, "base_ci_lo": 2.0, "base_ci_hi": 2.3,
+    "value_diff": 0.2, "value_diff_ci_lo": 0.1, "value_diff_ci_hi": 0.31,
+    "value_diff_detectable": 0.15, "quality_comparison": "same weights",
+}  # fmt: skip
 KEPT = {"kv_bytes_held": 100 << 20, "kv_bytes_read_per_token": 1 << 20}
 ROWS: dict[str, dict[str, Any]] = {
     "trained": SCORES | TRAINED | WORDS | made.timing(),
@@ -61,6 +67,13 @@ ROWS: dict[str, dict[str, Any]] = {
     "not_outside": made.timing(0.8) | {"lat_outside_reason": "no [memory]"},
     "holds_more": KEPT | {"kv_bytes_resident": 120 << 20},
     "reads_half": KEPT | {"kv_bytes_resident": 104 << 20, "kv_read_reported_pct": 50.0},
+    "perplexity": LOSS | {
+        "metrics": json.dumps({
+            "perplexity": 9.974, "nats_per_token_first_quarter": 2.2,
+            "nats_per_token_last_quarter": 2.4, "kl": 0.05, "kl_first_quarter": 0.04,
+            "kl_last_quarter": 0.07, "top1_agree": 0.9,
+        }),
+    },
     "agrees": KEPT | {"kv_bytes_resident": 104 << 20, "kv_read_reported_pct": 97.0},
 }  # fmt: skip
 
@@ -70,6 +83,11 @@ def test_the_table_of_a_row(name, capsys, snapshot):
     row = made.full(row_id="a" * 32, cell_key="key", **ROWS[name])
     row_table.show(row, Path("rows"))
     snapshot(f"row_{name}", capsys.readouterr().out)
+
+
+def test_a_list_of_rows_has_a_loss_with_three_digits(capsys):
+    rows_table.show([made.full(**SCORES), made.full(**LOSS)])
+    assert {"90.6", "2.300"} <= {*capsys.readouterr().out.split()}
 
 
 def test_a_list_of_rows_has_both_ratios_and_the_kernel(capsys, monkeypatch):
