@@ -136,13 +136,17 @@ def _measure(run: CellRun) -> tuple[Cell, Columns]:
     if failed:
         return cell, _ended(failed)
     run = replace(run, cell=cell)
+    began = time.monotonic_ns()
     if failed := cell_run.load_parent(run):
         return cell, _ended(failed)
+    load_ns = time.monotonic_ns() - began
     columns: Columns = {"notes": []}
     for stage in stages.planned(cell):
         outcome, stage_columns = stage(run)
         run = replace(run, scored=stage_columns.pop("scored", run.scored))
         columns["notes"] += stage_columns.pop("notes", ())
+        if "quality_load_ns" in stage_columns:
+            stage_columns["quality_load_ns"] += load_ns
         columns |= stage_columns | _ended(outcome)
         if outcome.status != Status.OK:
             break

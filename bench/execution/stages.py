@@ -64,11 +64,13 @@ def quality(run: CellRun) -> tuple[Outcome, Columns]:
     """Predictions of the method, and of vanilla by a process without the method."""
     is_baseline = run.cell.method["name"] == BASELINE
     outcome = predicted(run, "quality", keeps_first=run.cell.plan.speed and not is_baseline)
+    times = {"quality_ns": outcome.wall_ns}
     if outcome.status == Status.OK and not is_baseline:
         base = predicted(replace(run, cell=run.cell.baseline()), "quality of vanilla")
         if base.status != Status.OK:
             return base, {}
-    return outcome, outcome.result
+        times = {"quality_ns": outcome.wall_ns + base.wall_ns, "base_quality_ns": base.wall_ns}
+    return outcome, outcome.result | times
 
 
 def predicted(run: CellRun, stage: str, keeps_first: bool = False) -> Outcome:

@@ -9,15 +9,18 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from time import perf_counter_ns
 from typing import Any, cast
 
 import torch
 
 from bench.execution import arms, worker
+from bench.host import linux
 from bench.measure import finite, integrity, likelihood
 from bench.measure.perturbed_inputs import Input
-from bench.models.base import Family
+from bench.models.base import Decoding, Family
 from bench.models.conversing import Conversing
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
@@ -46,6 +49,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     ]
     # Rows of similar length share a batch, to keep padding small.
     missing.sort(key=lambda i: len(encoded[i].ids))
+    load_ns, answer_ns, prefill_ns = int(linux.age_s() * 1e9), 0, list[int]()
     stage, answered = request["stage"], len(asked) - len(missing)
     report(stage, answered, len(asked))
     scored: dict[str, Any] | None = None
@@ -53,7 +57,8 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     for group in groups:
         family.calls = 0
         batch = arms.collate([encoded[i] for i in group], cell.device["kind"])
-        with torch.inference_mode(), finite.watched(family):
+        began = perf_counter_ns()
+        with torch.inference_mode(), finite.watched(family), _timed_prefill(family, prefill_ns):
             if continuations := _continuations([encoded[i] for i in group]):
                 tokens = torch.tensor(continuations, device=batch[0].device)
                 is_vanilla = cell.method["name"] == BASELINE
@@ -63,7 +68,9 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
                 answers = [[text] for text in family.generate(*batch, task.max_new_tokens)]
             else:
                 answers = [_converse(family, batch, later[group[0]], task.max_new_tokens)]
-            if group is groups[-1] and request["keeps_first"]:
+        answer_ns += perf_counter_ns() - began
+        if group is groups[-1] and request["keeps_first"]:
+            with torch.inference_mode(), finite.watched(family):
                 # Twice: by how much they differ is the method's own randomness.
                 first = [integrity.projected(arms.first_token(family, *batch)) for _ in range(2)]
                 scored = {"texts": group, "answers": first}
@@ -92,8 +99,31 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         "tokens_in_estimated": any(row.estimated for row in encoded) or None,
         "tokens_seen_mean": tokens_seen / len(asked),
         "truncated_frac": 1 - tokens_seen / tokens_in,
+        "quality_load_ns": load_ns,
+        "quality_prefill_ns": sum(prefill_ns) or None,
+        "quality_decode_ns": answer_ns - sum(prefill_ns),
         "scored": scored,
     }
+
+
+@contextmanager
+def _timed_prefill(family: Family, taken_ns: list[int]) -> Iterator[None]:
+    """Inside, adds the nanoseconds of each prefill of a decoder."""
+    prefill = family.prefill
+
+    def timed(*prompt: Any) -> Decoding:
+        began = perf_counter_ns()
+        decoding = prefill(*prompt)
+        if decoding.logits.is_cuda:
+            torch.cuda.synchronize()
+        taken_ns.append(perf_counter_ns() - began)
+        return decoding
+
+    family.prefill = timed  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del family.prefill  # the class's own again
 
 
 def known_words(

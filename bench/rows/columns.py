@@ -138,6 +138,12 @@ class GeneralColumns(TypedDict, total=False):
     chance: Annotated[float | None, "score of the best constant answer, or a guess among options"]
     chance_reason: Annotated[str | None, "why it isn't known"]
     at_chance: Annotated[bool | None, "the interval of `value`, if any, doesn't lie above chance"]
+    quality_ns: Annotated[int | None, "time of answering, both arms' processes; not of scoring"]
+    base_quality_ns: Annotated[int | None, "the part of it in vanilla's process"]
+    quality_load_ns: Annotated[int | None, "time until model and inputs were loaded, first to last"]
+    quality_prefill_ns: Annotated[int | None, "a decoder's time to read the prompts, of the method"]
+    quality_decode_ns: Annotated[int | None, "the method's time to answer without that"]
+    scoring_ns: Annotated[int | None, "time to score stored predictions"]
     # latency
     load_ns: Annotated[int | None, "time to build the model"]
     first_call_ns: Annotated[int | None, "first, cold call"]

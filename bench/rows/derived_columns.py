@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from time import perf_counter_ns
 from types import MappingProxyType
 from typing import Any, NamedTuple, cast
 
@@ -48,9 +49,11 @@ def derive(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
     columns = cast(Row, measured)
     if columns.get("tokens_in_mean") is not None:
         paired = cell.method["name"] != BASELINE
+        began = perf_counter_ns()
         try:
             with errors_of(f"task {cell.task['name']}", cell.task["target"]):
                 columns |= quality(cell, results, paired)
+                columns["scoring_ns"] = perf_counter_ns() - began
                 if paired:
                     columns |= quality_arms_of(cell, cell.baseline())
         except RequestError as error:

@@ -24,7 +24,7 @@ from bench.statistics.paired import ASSUMED_SD_PCT
 from bench.status import QualityComparison, QualityVerdict, Status
 from bench.terminal.console import Console
 from bench.terminal.rows_table import times, verdict
-from bench.units import counted, score_digits
+from bench.units import counted, score_digits, span
 from tasks.base import ANSWERS
 
 TRAININGS = ("training", "base_training")
@@ -34,6 +34,8 @@ SHORT = 0.95
 """Of the length: timed inputs that are shorter are told of."""
 MOST_CUT_FRAC = 0.05
 """Of the inputs' tokens: more than this share removed by truncation gets a line."""
+SHOWN_NS = 10 * 10**9
+"""Of quality: more time than this is listed by stage."""
 QUALITY_STYLE: dict[str, str] = {
     QualityVerdict.KEPT: "[green]{}[/]",
     QualityVerdict.HIGHER: "[green]{}[/]",
@@ -87,6 +89,8 @@ def show(row: Mapping[str, Any], results: Path) -> None:
     if (r.get("truncated_frac") or 0) > MOST_CUT_FRAC:
         cut = f"{_about(r)}{r['truncated_frac']:.1%} of the inputs' tokens were cut"
         console.print(f"[yellow]truncated[/]: {cut} to fit in {r['length']:,}", highlight=False)
+    if (r.get("quality_ns") or 0) > SHOWN_NS:
+        console.print(f"quality: {_stage_times(r)}", highlight=False)
     if left_out := r.get("n_unanswerable"):
         rows = counted(left_out, "row")
         console.print(f"[yellow]left out[/]: {rows} without a right answer", highlight=False)
@@ -350,6 +354,16 @@ def _about(r: Mapping[str, Any]) -> str:
 
 def _ms(ns: float | None, style: str = ",.1f") -> str:
     return f"{ns / 1e6:{style}}" if ns else "–"
+
+
+def _stage_times(r: Mapping[str, Any]) -> str:
+    """Such as load 3 s · prefill 40 s · decode 25 s · vanilla 60 s · scoring 1 s."""
+    columns = {
+        "load": "quality_load_ns", "prefill": "quality_prefill_ns", "decode": "quality_decode_ns",
+        BASELINE: "base_quality_ns", "scoring": "scoring_ns",
+    }  # fmt: skip
+    times = ((name, r.get(column)) for name, column in columns.items())
+    return " · ".join(f"{name} {span(ns / 1e9)}" for name, ns in times if ns is not None)
 
 
 def _number(value: float | None) -> str:

@@ -97,8 +97,9 @@ def folder(tmp_path_factory):
     for i in range(4):
         words = stories.story("test", i, 128, 0).text.split()[:80]
         (stories_of / f"{i}.txt").write_text(" ".join(words * 10))
-    request = ("task=perplexity", "task.continuation=32", "model=embedded-llama", "length=160", "n=4",
-             "batch=2", "threads=1", "measure=quality", f"data.dir={stories_of}")  # fmt: skip
+    request = ("task=perplexity", "task.continuation=32", "model=embedded-llama", "length=160",
+               "n=4", "batch=2", "threads=1", "measure=quality",
+               f"data.dir={stories_of}")  # fmt: skip
     for method in (("method=streaming_llm", "method.budget=4", "method.sinks=1"),
                    ("method=vanilla",)):  # fmt: skip
         row = bench.run(bench.compose(*request, *method), folder)
@@ -118,6 +119,16 @@ def test_a_cell_has_its_loss_against_vanillas_on_the_same_tokens(folder):
     figures = json.loads(row["metrics"])
     assert figures["kl"] > 0 and figures["top1_agree"] < 1
     assert "kl" not in json.loads(vanilla["metrics"])
+
+
+def test_a_row_has_the_time_of_each_part_of_its_quality(folder):
+    row, vanilla = Store(folder).rows().to_pylist()
+    parts = ("quality_prefill_ns", "quality_decode_ns", "base_quality_ns")
+    assert 0 < sum(row[name] for name in parts) < row["quality_ns"] < row["wall_total_ns"]
+    assert row["quality_load_ns"] > 0 and row["scoring_ns"] > 0
+    # Its answers were stored, as those that the method was compared with.
+    assert vanilla["quality_prefill_ns"] is None and vanilla["quality_decode_ns"] == 0
+    assert vanilla["base_quality_ns"] is None
 
 
 def test_its_stored_predictions_are_scored_again_and_compared(folder):

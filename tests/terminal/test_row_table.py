@@ -50,6 +50,7 @@ ROWS: dict[str, dict[str, Any]] = {
         "positions_rotary": 2048, "generation_ignored": "top_k=1", "n_unanswerable": 3,
     },
     "slight": SCORES | CUT | {
+        "quality_ns": row_table.SHOWN_NS, "quality_load_ns": 10**9,
         "weights_kind": "random", "unknown_tokens_frac": 0.01,
         "truncated_frac": row_table.MOST_CUT_FRAC,
     },
@@ -68,6 +69,8 @@ ROWS: dict[str, dict[str, Any]] = {
     "holds_more": KEPT | {"kv_bytes_resident": 120 << 20},
     "reads_half": KEPT | {"kv_bytes_resident": 104 << 20, "kv_read_reported_pct": 50.0},
     "perplexity": LOSS | {
+        "quality_ns": 126 * 10**9, "quality_load_ns": 3 * 10**9, "quality_prefill_ns": 4 * 10**10,
+        "quality_decode_ns": 25 * 10**9, "base_quality_ns": 6 * 10**10, "scoring_ns": 10**9,
         "metrics": json.dumps({
             "perplexity": 9.974, "nats_per_token_first_quarter": 2.2,
             "nats_per_token_last_quarter": 2.4, "kl": 0.05, "kl_first_quarter": 0.04,
