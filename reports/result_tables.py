@@ -12,6 +12,8 @@ from bench.rows.engine import ENGINE_ONLY, engine_only, own_engine
 from bench.rows.quality_verdicts import (
     comparison,
     comparison_text,
+    labelled,
+    recommending,
     training_text,
     vanilla_at_chance,
 )
@@ -50,6 +52,10 @@ def text_of(name: str) -> Callable[[Row], str]:
     return lambda row: str(row[name])
 
 
+def _method(row: Row) -> str:
+    return labelled(row["method"], row)
+
+
 def number(value: float | None, digits: int, before: str = "") -> str:
     """A number with a sign such as × before it; NONE without a value."""
     return NONE if value is None else f"{before}{value:.{digits}f}"
@@ -80,7 +86,7 @@ QUICKSTART = Listing(
     columns={
         "task": text_of("task"),
         "tokens read": tokens_read,
-        "method": text_of("method"),
+        "method": _method,
         "n": text_of("n_scored"),
         "score": lambda row: _score(row) + f" {AT_CHANCE}" * bool(row["at_chance"]),
         "vanilla's score": lambda row: number(row["base_value"], 1),
@@ -100,6 +106,7 @@ QUICKSTART = Listing(
 
 def findings(rows: Sequence[Row]) -> list[str]:
     """For each method, its verdicts and the range of its ratios and scores."""
+    rows = recommending(rows)
     methods = looks(str(row["method"]) for row in rows)
     return [_finding(name, [row for row in rows if row["method"] == name]) for name in methods]
 
@@ -116,7 +123,8 @@ def _finding(method: str, rows: Sequence[Row]) -> str:
         _range("peak memory", [row["mem_ratio"] for row in rows if row["mem_ratio"] is not None]),
         *_score_ranges(rows),
     ]
-    return f"{method}, {counted(len(rows), 'task')}: {counts}; {', '.join(filter(None, parts))}."
+    name = labelled(method, rows[0])
+    return f"{name}, {counted(len(rows), 'task')}: {counts}; {', '.join(filter(None, parts))}."
 
 
 def _range(name: str, found: Sequence[float]) -> str:
@@ -191,7 +199,8 @@ def _timed_beside(rows: Iterable[Row]) -> float | None:
 
 FRONTIER = _Frontier(
     title=lambda row: (
-        f"{row['model']}, {row['device']} {row['dtype']}, {counted(row['threads'], 'thread')}"
+        f"{labelled(row['model'], row)}, {row['device']} {row['dtype']}, "
+        f"{counted(row['threads'], 'thread')}"
     ),
     where={"experiment": "frontier"},
     each=("model",),
@@ -239,7 +248,7 @@ KV = Listing(
     one_host=True,
     columns={
         "tokens read": tokens_read,
-        "method": text_of("method"),
+        "method": _method,
         "score": _kv_score,
         "time per token ÷ vanilla's": _cost(
             "tpot_ratio", "tpot_median_ns", 1e6, "{:.2f} ms", "tpot_verdict"
@@ -261,10 +270,10 @@ KV = Listing(
 def kv_findings(rows: Iterable[Row]) -> Iterator[str]:
     """For each length, which caches keep vanilla's score, hold less, and decode faster. Rows for
     which vanilla's score is at chance are left out."""
-    done = [
+    done = recommending(
         row for row in rows
         if row["status"] == Status.OK and row["method"] != VANILLA and not vanilla_at_chance(row)
-    ]  # fmt: skip
+    )  # fmt: skip
     for length in sorted({row["length"] for row in done}):
         kept = [
             row for row in chosen(done, {"length": length})

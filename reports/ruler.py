@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from bench.host.host import short_host
 from bench.request import plugins
-from bench.rows.quality_verdicts import vanilla_at_chance
+from bench.rows.quality_verdicts import labelled, vanilla_at_chance
 from bench.rows.query import counting, oldest_first
 from bench.rows.store import Store
 from bench.status import Status
@@ -226,7 +226,9 @@ def page(found: Results, threshold: float = LLAMA2_7B_AT_4K) -> Page:
         grids.append(differences)
     grids += [score_grid(found, length) for length in found.lengths]
     section = Section(grids=grids, items=list(notes(found, threshold)))
-    return Page("RULER", f"RULER on {found.row['model']}", facts(found), [section])
+    return Page(
+        "RULER", f"RULER on {labelled(found.row['model'], found.row)}", facts(found), [section]
+    )
 
 
 def facts(found: Results) -> str:

@@ -13,6 +13,7 @@ from bench.compare.compare import Difference, Limit
 from bench.compare.matching import KEY, Matched, Pair
 from bench.errors import RequestError, unknown
 from bench.rows.columns import value_of
+from bench.rows.quality_verdicts import compared, labelled
 from bench.rows.query import Selection
 from bench.status import Status
 
@@ -26,6 +27,11 @@ class CellComparison(NamedTuple):
     pair: Pair
     label: str
     differences: list[Difference]
+
+    @property
+    def shown(self) -> str:
+        """The label, marked where the numbers are of toy weights."""
+        return labelled(self.label, self.pair.a)
 
     def difference(self, figure: str) -> Difference:
         return self.differences[compare.FIGURES.index(figure)]
@@ -72,7 +78,6 @@ def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:
             return unknown_change._replace(note=f"{side}: {reason}")
     if (a["task"], a["metric"]) != (b["task"], b["metric"]):
         return unknown_change._replace(note="different tasks")
-    from bench.rows import quality_verdicts
     from bench.rows.rescore import ScoreError, scores
     from bench.rows.scoring import documents
 
@@ -86,7 +91,7 @@ def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:
     first, second = ([scored[sample] for sample in shared] for scored in (ours, theirs))
     higher_is_better = a["higher_is_better"] is not False
     difference = compare.quality(first, second, higher_is_better, margin, documents(shared))
-    weights = quality_verdicts.compared(a["weights_sha256"], b["weights_sha256"])
+    weights = compared(a["weights_sha256"], b["weights_sha256"])
     difference = difference._replace(comparison=weights)
     if a["metric_version"] != b["metric_version"]:
         return difference._replace(note="both by today's metric")

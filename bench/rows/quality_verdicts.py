@@ -4,15 +4,33 @@ vanilla's quality."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 from bench.request.schema import BASELINE, uses_adapted
 from bench.statistics.paired import SCALE
 from bench.status import QualityComparison, QualityVerdict, Verdict, WeightsProtocol
 
+R = TypeVar("R", bound=Mapping[str, Any])
 NOT_RECORDED = "not recorded"
 UNKNOWN_WEIGHTS = f"weights {NOT_RECORDED}"
+TOY_KINDS = ("embedded", "random")
+
+
+def has_toy_weights(row: Mapping[str, Any]) -> bool:
+    """Whether a row's weights are this project's shipped ones, or random: nobody uses them."""
+    return row.get("weights_kind") in TOY_KINDS
+
+
+def labelled(name: Any, row: Mapping[str, Any]) -> str:
+    """A name that stands for a row's numbers, with the words "toy weights" where it has those."""
+    return f"{name} (toy weights)" if has_toy_weights(row) else str(name)
+
+
+def recommending(rows: Iterable[R]) -> list[R]:
+    """The rows on which a recommendation rests: those without toy weights, where there are any."""
+    listed = list(rows)
+    return [row for row in listed if not has_toy_weights(row)] or listed
 
 
 def compared(own: str | None, other: str | None) -> QualityComparison | None:

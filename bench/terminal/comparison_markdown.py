@@ -120,7 +120,7 @@ def _line(cell: CellComparison, difference: Difference) -> str:
     verdict = f"{difference.verdict or ended}"
     verdict = f"**{verdict}**" if verdict == ChangeVerdict.WORSE else verdict
     values = (value_text(difference, value) for value in (difference.a, difference.b))
-    texts = (_code(cell.label), figure + n, *values, change_text(difference), verdict)
+    texts = (_code(cell.shown), figure + n, *values, change_text(difference), verdict)
     return f"| {' | '.join(texts)} |"
 
 

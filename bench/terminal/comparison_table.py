@@ -35,7 +35,7 @@ def show_cells(title: str, cells: Sequence[CellComparison], form: str) -> None:
     lines: list[list[str]] = []
     notes: list[str] = []
     for cell in cells:
-        lines.append([f"[bold]{escape(cell.label)}[/]"])
+        lines.append([f"[bold]{escape(cell.shown)}[/]"])
         for each in cell.differences:
             name = f"  {each.figure}" + (f" (n={each.n})" if each.n else "")
             values = (value_text(each, value) for value in (each.a, each.b))

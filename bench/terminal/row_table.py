@@ -56,7 +56,8 @@ def show(row: Mapping[str, Any], results: Path) -> None:
     caption = "\n".join([weights, *_trainings(r), *_own_data(r)])
     method = str(plugins.method_label(r["method"], r["method_params"]))
     title = (
-        f"{method} × {r['task']} × {r['model']} · {r['length']:,} tokens · "
+        f"{method} × {r['task']} × {quality_verdicts.labelled(r['model'], r)} · "
+        f"{r['length']:,} tokens · "
         f"{r['device']} {r['dtype']} · {counted(r['threads'], 'thread')}"
     )
     title = " · ".join([title, *decoding_columns.input_words(r)])

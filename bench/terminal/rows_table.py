@@ -13,7 +13,7 @@ from bench.request.schema import BASELINE
 from bench.rows.columns import Row
 from bench.rows.comparison import Comparison
 from bench.rows.engine import engine_only, kernel_names
-from bench.rows.quality_verdicts import faster_as_good
+from bench.rows.quality_verdicts import faster_as_good, labelled
 from bench.status import Status, Verdict
 from bench.terminal import text_table
 from bench.units import score_digits
@@ -89,7 +89,7 @@ def _line(row: Row) -> dict[str, str]:
         "UTC": escape((row["created_utc"] or "")[5:16].replace("T", " ")),
         "method": escape(plugins.method_label(row["method"], row["method_params"]) or "–"),
         "task": escape(row["task"] or "–"),
-        "model": escape(row["model"] or "–"),
+        "model": escape(labelled(row["model"] or "–", row)),
         "tokens": _number(row["length"], ",d"),
         "device": escape(row["device"] or "–"),
         "status": f"[{STATUS_STYLE.get(row['status'], 'red')}]{row['status']}[/]",

@@ -14,7 +14,7 @@ from bench.errors import RequestError
 from bench.host.host import short_host
 from bench.request import plugins
 from bench.rows import decoding_columns
-from bench.rows.quality_verdicts import vanilla_at_chance
+from bench.rows.quality_verdicts import labelled, vanilla_at_chance
 from bench.rows.store import PREDICTIONS
 from bench.status import Status
 from bench.units import counted
@@ -209,7 +209,7 @@ def _title(group: Sequence[Row], several: Collection[str]) -> str:
         metric,
         f"seed {row['seed']}" if row["seed"] else None,
         NOT_RANKED if any(map(vanilla_at_chance, group)) else None,
-        f"{row['model']}, {row['weights_kind']} weights",
+        f"{labelled(row['model'], row)}, {row['weights_kind']} weights",
         f"{row['data_source']} rows, " + ("all of them" if n is None else f"n = {n:,}"),
         f"{row['device']} {row['dtype']}",
         counted(row["threads"], "thread") if row["device"] == "cpu" and row["threads"] else None,

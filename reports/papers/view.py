@@ -8,6 +8,7 @@ from typing import Any
 
 from bench.host.host import short_host
 from bench.request import plugins
+from bench.rows.quality_verdicts import labelled
 from bench.status import Status
 from bench.units import counted
 from reports import ratios
@@ -308,7 +309,7 @@ def _configuration(row: Row) -> tuple[str, ...]:
         plugins.method_label(row["method"], parameters(row)) or "–",
         row["task"] or "–",
         f"{row['length']:,}" if row["length"] else "–",
-        row["model"] or "–",
+        labelled(row["model"] or "–", row),
         f"{row['weights_kind']}{steps}",
         f"{row['data_source']}, {row['split']}{count}",
         row["dtype"] or "–",

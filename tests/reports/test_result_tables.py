@@ -76,8 +76,9 @@ def test_each_cache_has_a_line():
         cell("tova·0.25", length=8192, status=Status.SKIPPED),
     ]
     grid = the_table(result_tables.KV, rows)
-    assert grid.lines[0][1] == "vanilla" and len(grid.lines) == 4
-    lines = {line[1]: line[2:] for line in grid.lines}
+    assert grid.lines[0][1] == "vanilla (toy weights)" and len(grid.lines) == 4
+    assert all(line[1].endswith(" (toy weights)") for line in grid.lines)
+    lines = {line[1].partition(" ")[0]: line[2:] for line in grid.lines}
     assert lines["vanilla"] == ["100.0", "2.00 ms", "50 ms", "3.0 MiB", "1.0 MiB", ""]
     assert lines["snapkv·0.25"] == [
         "100.0", "×0.80 faster", "×1.10 slower", "×0.25", "×0.20", "50 %"
@@ -101,6 +102,13 @@ def test_the_sentence_names_the_caches_that_keep_the_score():
         "less than nine tenths of vanilla's bytes hold snapkv·0.25; faster for each new token are "
         "snapkv·0.25."
     )
+
+
+def test_the_sentence_rests_on_pretrained_weights_where_there_are_some():
+    real = {"weights_kind": "pretrained-swap", "model": "smollm2"}
+    rows = [cell("snapkv·0.25"), cell("tova·0.25", **real)]
+    (sentence,) = result_tables.kv_findings(rows)
+    assert "vanilla's score are tova·0.25;" in sentence and "snapkv" not in sentence
 
 
 def test_no_sentence_where_vanilla_is_at_chance():

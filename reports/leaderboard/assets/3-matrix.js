@@ -39,6 +39,7 @@ function share(row) {
 }
 const lowest = (row) => (row.board.least || row.diffLo == null || !(row.base > 0) ? null : Math.max(0, 1 + row.diffLo / row.base));
 const per100 = (value) => `${Math.round(100 * value)}\u00a0%`;
+const toy = (board) => ['embedded', 'random'].includes(board.weights);
 function good(row, loss) {
   if (failed(row) || row.board.atChance || row.atChance) return false;
   return row.keeps || (loss > 1 && share(row) >= 1 - loss / 100);
@@ -75,20 +76,24 @@ function drawMatrix() {
   if (!boards.length) return;
   drawChoice(chosen);
   const methods = [...new Set(boards.flatMap((board) => board.rows.map((row) => row.method)))].filter((name) => name === 'vanilla' || !hidden.has(name));
+  // No recommendation rests on toy weights where there are others.
+  const real = boards.filter((board) => !toy(board));
+  const telling = real.length ? real : boards;
   const lines = methods.map((method) => {
     const its = boards.map((board) => setting(board, method, aim));
-    const ranked = its.filter((row) => row && !row.board.atChance && !failed(row));
+    const ranked = its.filter((row) => row && telling.includes(row.board) && !row.board.atChance && !failed(row));
     const wins = ranked.filter((row) => good(row, 1) && cheaper(row, aimOf(row.board, aim))).length;
     const logs = its.filter((row) => row && row[aimOf(row.board, aim)] > 0).map((row) => Math.log(row[aimOf(row.board, aim)]));
     return { method, its, wins, of: ranked.length, mean: logs.length ? logs.reduce((a, b) => a + b) / logs.length : Infinity };
   });
   lines.sort((a, b) => (b.method === 'vanilla') - (a.method === 'vanilla') || b.wins - a.wins || a.mean - b.mean);
+  const weights = real.length ? '' : ' (toy weights)';
   const better = aim && !COSTS[aim].time ? 'smaller' : 'faster';
   const winners = lines.filter((line) => line.wins && line.method !== 'vanilla');
   const task = (n) => `${n} task${n === 1 ? '' : 's'}`;
   $('answer').textContent = winners.length
-    ? `With at least 99 % of vanilla’s quality, ${winners.slice(0, 4).map((line, i) => `${line.method}${i ? '' : ` is ${better}`} on ${line.wins} of ${i ? line.of : task(line.of)}`).join(', ')}${winners.length > 4 ? `, and ${winners.length - 4} more on some` : ''}.`
-    : `With at least 99 % of vanilla’s quality, no method is ${better} here.`;
+    ? `With at least 99 % of vanilla’s quality, ${winners.slice(0, 4).map((line, i) => `${line.method}${i ? '' : ` is ${better}`} on ${line.wins} of ${i ? line.of : task(line.of)}`).join(', ')}${winners.length > 4 ? `, and ${winners.length - 4} more on some` : ''}${weights}.`
+    : `With at least 99 % of vanilla’s quality, no method is ${better} here${weights}.`;
   $('matrix').replaceChildren(h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Methods and tasks' },
     h('table', { class: 'matrix', keydown: cellKey }, h('caption', {}, caption(chosen)), matrixHead(boards, aim, better),
       h('tbody', { class: 'best' }, LOSSES.map((loss) => h('tr', {}, h('th', { scope: 'row' }, `Best, at most ${loss} % lost`), h('td', {}), boards.map((board) => bestCell(board, loss, aim, hidden))))),
@@ -121,7 +126,7 @@ function matrixHead(boards, aim, better) {
   });
   return h('thead', {}, h('tr', {}, h('th', { scope: 'col', rowspan: 2 }, 'Method'), h('th', { scope: 'col', rowspan: 2, class: 'wins' }, `As good and ${better}`),
     boards.map((board, i) => h('th', { scope: 'colgroup', colspan: 3, class: 'start' }, h('button', { type: 'button', class: 'number', 'aria-label': `Board ${board.title}`, click: () => openBoard(board) }, board.task || 'no task'),
-      names[i] && [' ', h('small', {}, names[i])], (board.atChance || board.lacks) && h('small', { class: 'undecided' }, ` ${board.atChance ? 'vanilla at chance' : board.lacks}`)))),
+      names[i] && [' ', h('small', {}, names[i])], toy(board) && [' ', h('small', {}, 'toy weights')], (board.atChance || board.lacks) && h('small', { class: 'undecided' }, ` ${board.atChance ? 'vanilla at chance' : board.lacks}`)))),
   h('tr', {}, boards.map((board) => ['Quality', COSTS[timeOf(board, aim)].short, COSTS[memoryOf(board, aim)].short].map((name, i) => h('th', { scope: 'col', class: !i && 'start' }, name)))));
 }
 
