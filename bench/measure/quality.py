@@ -15,6 +15,7 @@ from time import perf_counter_ns
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from bench.execution import arms, worker
 from bench.host import linux
@@ -25,6 +26,7 @@ from bench.models.conversing import Conversing
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from bench.rows import columns
+from methods.base import SequenceInfo
 from tasks.base import Encoded, Row, Task
 from tasks.generated import GeneratedRow
 from tasks.loading import prompts
@@ -111,9 +113,9 @@ def _timed_prefill(family: Family, taken_ns: list[int]) -> Iterator[None]:
     """Inside, adds the nanoseconds of each prefill of a decoder."""
     prefill = family.prefill
 
-    def timed(*prompt: Any) -> Decoding:
+    def timed(ids: Tensor, sequence: SequenceInfo) -> Decoding:
         began = perf_counter_ns()
-        decoding = prefill(*prompt)
+        decoding = prefill(ids, sequence)
         if decoding.logits.is_cuda:
             torch.cuda.synchronize()
         taken_ns.append(perf_counter_ns() - began)
