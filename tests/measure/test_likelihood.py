@@ -13,6 +13,7 @@ from bench.compare import compare_report
 from bench.errors import RequestError
 from bench.measure import likelihood
 from bench.models.decoder import DecoderFamily
+from bench.request import plugins
 from bench.request.cell import Cell
 from bench.rows import rescore
 from bench.rows.query import Selection
@@ -87,6 +88,19 @@ def test_a_cache_that_drops_nearly_all_diverges():
     for one in measured(StreamingLLM(budget=2, sinks=1), texts()):
         assert one["kl"][0] < 1e-6  # by the prompt, which is read exactly
         assert min(one["kl"][1:]) > 0
+
+
+OF_DECODERS = [
+    name for name, conf in plugins.usable("method").items()
+    if "decoder" in (conf.get("facts") or {}).get("families", ()) and name != "kvpress"
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_DECODERS)
+def test_each_method_of_decoders_reads_a_continuation(name):
+    for one in measured(plugins.build(plugins.conf("method", name)), texts()):
+        assert len(one["nll"]) == len(one["kl"]) == len(one["equal"]) == AFTER
+        assert min(one["nll"]) > 0 and min(one["kl"]) >= 0 and {*one["equal"]} <= {0, 1}
 
 
 @pytest.fixture(scope="module")
