@@ -52,7 +52,8 @@ def mean(
     over documents. Where almost all have the same score, and resampling would return an interval
     without width, it is Gaffke's for bounded scores (2005, Universität Magdeburg, Preprint 05-14):
     random weights on the scores and on one more at the bound. For right and wrong that is Clopper
-    and Pearson's. Raises ValueError without a score.
+    and Pearson's. Of a few documents without bounds it is Student's, as resampling never leaves
+    the range of their scores. Raises ValueError without a score.
     """
     return _estimate(np.asarray(scores, float), documents, (0.0, SCALE), seed, bounded)
 
@@ -131,14 +132,18 @@ def _estimate(
     stderr = None
     if m > 1:
         stderr = float(np.sqrt(m / (m - 1) * np.sum((sums - centre * counts) ** 2))) / values.size
-    bounded = bounded and bounds[0] <= values.min() and values.max() <= bounds[1]
+    within = bounded and bounds[0] <= values.min() and values.max() <= bounds[1]
     _, common = np.unique(sums / counts, return_counts=True)
     random = np.random.default_rng(seed)
-    if bounded and m - common.max() < FEWEST_VARIED:
+    if within and m - common.max() < FEWEST_VARIED:
         tails = zip(bounds, (TAIL, 1 - TAIL), strict=True)
         drawn = [_gaffke(sums, counts, bound, tail, random) for bound, tail in tails]
         ends = np.clip(drawn, *bounds)  # not beyond a bound by rounding
         how = "distribution-free"
+    elif stderr is not None and not bounded and m < FEWEST_VARIED:
+        reach = student_t_quantile(m - 1) * stderr
+        ends = np.array([centre - reach, centre + reach])
+        how = "Student's t"
     elif m > 1:
         ends = _percentiles(sums, counts, random)
         how = "bootstrap"
