@@ -93,6 +93,8 @@ class KIVICache:
             QuantisedEntries(k, v, method.bits, method.group, method.residual)
             for _, _, (_, k, v), _ in unpadded(query, key, value, call)
         ]
+        for entries in self.layers[call.layer]:
+            entries.leave_window(call.window)
         return method.attend(query, key, value, call)
 
     def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
@@ -103,6 +105,7 @@ class KIVICache:
             entries.append(k, v)
             outputs.append(entries.attend(q, call))
             entries.quantise()
+            entries.leave_window(call.window)
         return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
 
     def held(self) -> Sequence[Tensor]:

@@ -67,7 +67,8 @@ class StreamingLLM(Rolling):
     def step(
         self, entries: KeptEntries, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall
     ) -> Tensor:
-        entries.displace(self.worth(entries.token.float(), entries.token, entries.rows), spare=0)
+        worth = self.worth(entries.token.float(), entries.token, entries.rows)
+        entries.displace(worth, spare=0, call=call)
         entries.append(key, value)
         if self.positions == "true" or not self.sinks:
             return entries.attend(query, call)

@@ -42,7 +42,7 @@ class TOVA(Rolling):
         entries.append(key, value)
         output, weights = entries.attend_by(entries.logits(query, call), call)
         mean = weights.mean((1, 2))[:, None]
-        entries.displace(mean.expand_as(entries.token), spare=1)
+        entries.displace(mean.expand_as(entries.token), spare=1, call=call)
         return output
 
     def scaled_down(self) -> Self:

@@ -109,6 +109,7 @@ class EvictingCache:
 
     def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         entries = self.layers[call.layer]
+        entries.leave_window(call)
         entries.append(key, value)
         return entries.attend(query, call)
 
@@ -126,7 +127,9 @@ class EvictingCache:
             token = torch.arange(m, device=key.device)
             tokens = token if kept is None else kept
             first[rows], most[rows] = n - m, method.capacity(self.workload, m, call.layer)
-            counts[rows] = most[rows].clamp(max=min(m, reach))
+            if call.window is not None:
+                most[rows].clamp_(max=reach)
+            counts[rows] = most[rows].clamp(max=m)
             if m:
                 score = method.scores(q, k, v, row_call).to(scores.dtype)
                 row = Rows(torch.zeros_like(most[rows]), m, most[rows])

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from methods.parts.attention import capped, softmax
 from methods.parts.key_weights import logits
-from methods.parts.kv_cache import Entries
+from methods.parts.kv_cache import BLOCK, Entries
 from methods.parts.sequence import AttentionCall
 
 
@@ -51,6 +51,7 @@ class KeptEntries(Entries):
         self.seen, self.read, self._rows = rows.seen, 0, rows
         self.limit, self.padded = int(rows.most.max()), bool((kept < 0).any())
         self.place: Tensor | None = None
+        self._left_at = self.size
 
     @property
     def rows(self) -> Rows:
@@ -79,16 +80,33 @@ class KeptEntries(Entries):
                 part.scatter_(2, place, number)
         self.seen, self.place = seen, None
 
-    def displace(self, worth: Tensor, spare: int) -> None:
+    def displace(self, worth: Tensor, spare: int, call: AttentionCall) -> None:
         """Has the next token take the place of the entry that is worth least [B, G, E], in rows
-        that hold `spare` more than they may."""
+        that hold `spare` more than they may; what has left the window is worth nothing."""
         if self.size < self.limit + spare:
             return
+        if call.window is not None:
+            worth = worth.masked_fill(self.token <= self.seen - call.window, -inf)
         if self.padded:
             hole = self.token < 0
             full = (~hole).sum(-1, keepdim=True) >= self._rows.most + spare
             worth = worth.masked_fill(hole & full, inf).masked_fill(hole & ~full, -inf)
         self.place = worth.argmin(-1, keepdim=True)
+
+    def leave_window(self, call: AttentionCall) -> None:
+        """Frees what no query from now on reaches, after every `BLOCK` new tokens. The entries are
+        in the order of their tokens."""
+        if call.window is None or self.size < self._left_at + BLOCK:
+            return
+        within = (self.token >= 0) & (self.token > self.seen - call.window)
+        most = int(within.sum(-1).max())
+        last = within.to(torch.int8).argsort(dim=-1, stable=True)[:, :, -most:]
+        self.padded = not bool(within.gather(2, last).all())
+        self.token.masked_fill_(~within, -1)
+        self._parts = [
+            part.gather(2, _wide(last, part) if part.dim() == 4 else last) for part in self.parts()
+        ]
+        self.size = self._left_at = most
 
     def attend(self, query: Tensor, call: AttentionCall) -> Tensor:
         self.read += self.bytes()

@@ -6,13 +6,15 @@ Shapes: B batch, G key heads, H query heads, E entries, n tokens so far, d head 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from methods.parts.attention import attend_masked, exact_attention
+from methods.parts.protocols import KVCache
 from methods.parts.sequence import AttentionCall
 
 BLOCK = 64
@@ -45,6 +47,12 @@ class Storage:
         for part, more in zip(self._parts, new, strict=True):
             part[:, :, self.size : end] = more
         self.size = end
+
+    def keep_last(self, count: int) -> None:
+        """Frees all entries but the last ones."""
+        first = max(0, self.size - count)
+        self._parts = [part[:, :, first:].clone() for part in self.parts()]
+        self.size -= first
 
     def held(self) -> list[Tensor]:
         return list(self._parts)
@@ -81,11 +89,6 @@ class Entries(Storage):
         seen = self.seen + key.shape[2]
         self.add(key, value, torch.arange(self.seen, seen, device=key.device))
         self.seen = seen
-
-    def keep_last(self, count: int) -> None:
-        """Frees all entries but the last ones."""
-        self._parts = [part[:, :, -count:].clone() for part in self.parts()]
-        self.size = min(count, self.size)
 
     def attend(self, query: Tensor, call: AttentionCall) -> Tensor:
         """Exact attention of the last t tokens, query [B, H, t, d], to all entries, of which the
@@ -148,3 +151,40 @@ class FullCache:
 
     def held(self) -> Sequence[Tensor]:
         return [part for entries in self.layers.values() for part in entries.held()]
+
+
+@dataclass
+class WindowsApart:
+    """A method's cache for some layers, and exact attention with a `FullCache` in those that are
+    `exact`."""
+
+    cache: KVCache
+    exact: frozenset[int]
+    windows: FullCache = field(default_factory=FullCache)
+
+    @property
+    def read_bytes(self) -> int:
+        return self.cache.read_bytes + self.windows.read_bytes
+
+    @property
+    def layers(self) -> Mapping[int, Any]:
+        return {**getattr(self.cache, "layers", {}), **self.windows.layers}
+
+    def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        return self._of(call).prefill(query, key, value, call)
+
+    def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        return self._of(call).decode(query, key, value, call)
+
+    def held(self) -> Sequence[Tensor]:
+        return [*self.cache.held(), *self.windows.held()]
+
+    def _of(self, call: AttentionCall) -> KVCache:
+        return self.windows if call.layer in self.exact else self.cache
+
+
+def decodes_exactly(cache: KVCache | None) -> bool:
+    """Whether new tokens read all keys and values, but for those beyond a window; None: the cache
+    that a method without one gets."""
+    inner = cache.cache if isinstance(cache, WindowsApart) else cache
+    return inner is None or (isinstance(inner, FullCache) and inner.decoding is None)

@@ -11,7 +11,7 @@ from torch import Tensor
 from methods.base import AttentionCall
 from methods.parts.attention import capped, mask_future, mask_past, softmax
 from methods.parts.key_weights import logits
-from methods.parts.kv_cache import Storage
+from methods.parts.kv_cache import BLOCK, Storage
 from methods.parts.packing import quantised, restored
 
 AT_ONCE = 1 << 19
@@ -51,6 +51,15 @@ class QuantisedEntries:
         if older > 0:
             self.values.add(*self._quantised_values(self.value[:, :, :older]))
             self.value = self.value[:, :, older:].clone()
+
+    def leave_window(self, window: int | None) -> None:
+        """Frees whole groups of tokens that no query from now on reaches, a block at a time."""
+        tokens = self.values.size + self.value.shape[2]
+        left = 0 if window is None else tokens - window
+        groups = min(left, self.values.size, self.keys.size * self.group) // self.group
+        if groups * self.group >= BLOCK:
+            self.keys.keep_last(self.keys.size - groups)
+            self.values.keep_last(self.values.size - groups * self.group)
 
     def attend(self, query: Tensor, call: AttentionCall) -> Tensor:
         """The last t tokens, query [B, H, t, d], to all entries → [B, H, t, d]."""

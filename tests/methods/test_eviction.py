@@ -133,6 +133,28 @@ def test_a_model_without_rotary_positions_is_refused():
 FEATURES = {"window": 20, "softcap": 1.5, "sinks": torch.tensor([0.5, -1, 2, 0])}
 
 
+@pytest.mark.parametrize("method", ALL, ids=named)
+def test_entries_that_left_a_window_are_freed(method):
+    """What is held of a window layer is never more than vanilla's window and its room to grow."""
+    if Feature.WINDOW not in method.honours:
+        return
+    n, window = 4 * BLOCK + N, 20
+    qkv = inputs(n)
+    expected = Vanilla().attend(*qkv, call_of(n, window=window))
+    cache, outputs = decoded(method.exact_limit(), *qkv, PROMPT, window=window)
+    torch.testing.assert_close(outputs, expected)
+    few, _ = decoded(method.scaled_down(), *qkv, PROMPT, window=window)
+    if isinstance(method, KIVI):  # whole groups of what is quantised
+        (entries,) = few.layers[0]
+        for held in (entries.values.size, entries.keys.size * entries.group):
+            assert held < window + BLOCK + entries.group
+    elif isinstance(method, Rolling):
+        assert cache.layers[0].size == window + 1 and few.layers[0].size <= 13
+        assert (few.layers[0].token > n - 2 - window).all()
+    else:
+        assert cache.layers[0].size < window + 2 * BLOCK > few.layers[0].size
+
+
 @pytest.mark.parametrize("feature", FEATURES)
 @pytest.mark.parametrize("method", ALL, ids=named)
 def test_windows_caps_and_sinks_are_honoured(method, feature):
