@@ -21,6 +21,8 @@ DECODERS = (
 )  # fmt: skip
 """Types of decoders that are tested here; others go by the class that their config.json names."""
 DECODER_CLASSES = ("ForCausalLM", "LMHeadModel")
+CONTAINER = {"text_config", "vision_config"}
+"""What the config.json of a multimodal model has, of which the text model is loaded."""
 FAMILIES = {
     **dict.fromkeys(DECODERS, DECODER),
     "bart": "bench.models.bart:BartFamily",
@@ -208,13 +210,11 @@ def resolve(target: str, folder: Path, config: Mapping[str, Any] | None = None) 
     `config` or of the folder's config.json. Raises ValueError with one line for an unknown type."""
     if target != AUTO:
         return target
-    kind, classes = (config or {}).get("model_type"), (config or {}).get("architectures") or []
-    if kind is None:
-        stored = read_config(folder)
-        kind, classes = stored.get("model_type"), stored.get("architectures") or []
+    values = config if config and config.get("model_type") else read_config(folder)
+    kind, classes = values.get("model_type"), values.get("architectures") or []
     if kind in FAMILIES:
         return FAMILIES[kind]
-    if any(str(name).endswith(DECODER_CLASSES) for name in classes):
+    if CONTAINER & values.keys() or any(str(name).endswith(DECODER_CLASSES) for name in classes):
         return DECODER
     raise ValueError(
         f"{folder} holds a model of type {kind!r}; there are families for {', '.join(FAMILIES)} "

@@ -13,12 +13,21 @@ from transformers import CONFIG_MAPPING, AutoTokenizer
 from transformers.conversion_mapping import get_checkpoint_conversion_mapping
 
 from bench.errors import unknown
+from bench.models.auto import CONTAINER
 from bench.models.base import Spec
 from bench.models.own_parameters import NAME as METHOD_PARAMETERS
 
 # The first call compiles a thousand patterns: here it is the fork server's, once for all children.
 get_checkpoint_conversion_mapping("")
 
+TEXT_MODELS = {"qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3"}
+"""Text models of multimodal containers that transformers has no class for alone → the type that
+they are on text, where the three positions of a token are equal."""
+TEXT_WEIGHTS = {
+    r"^(?:model\.)?(?:language_model|text_model)\.(?:model\.)?(?!lm_head\.)": "model.",
+    r"^(?:model\.)?language_model\.lm_head\.": "lm_head.",
+}
+"""Names of a container's weights → names in its text model."""
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 
 
@@ -65,10 +74,13 @@ def load_weights(
     architecture: Any, spec: Spec, dtype: torch.dtype, may_lack: tuple[str, ...] = ()
 ) -> tuple[Any, Sequence[str]]:
     """The model, and the names of the weights that the checkpoint lacks. Only names that begin with
-    one of `may_lack` may be missing; these weights are drawn from the seed."""
+    one of `may_lack` may be missing; these weights are drawn from the seed. Of a multimodal
+    container the text model is loaded."""
     # What a method learned of its own is loaded by own_parameters.restore.
     ignored = {*(architecture._keys_to_ignore_on_load_unexpected or ()), rf"^{METHOD_PARAMETERS}\."}
     architecture._keys_to_ignore_on_load_unexpected = sorted(ignored)
+    stored, text = read_config(spec.path), merged_config(spec.path, None)
+    container = {} if text == stored else {"config": _config(text), "key_mapping": TEXT_WEIGHTS}
     try:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(spec.seed)
@@ -80,6 +92,7 @@ def load_weights(
                 use_safetensors=True,
                 trust_remote_code=False,
                 output_loading_info=True,
+                **container,
             )
     except Exception as error:  # OSError, SafetensorError, RuntimeError on other sizes, …
         raise ValueError(
@@ -103,9 +116,10 @@ def check_numbers(model: Any, path: Path) -> None:
 
 
 def merged_config(folder: Path, given: dict[str, Any] | None) -> dict[str, Any]:
-    """The folder's config.json with the `given` fields in place of its own; of a model_type that
-    isn't the folder's, the given ones alone."""
-    config = read_config(folder)
+    """The folder's config.json, or the part of it that describes the text model of a multimodal
+    container, with the `given` fields in place of its own; of a model_type that isn't the folder's,
+    the given ones alone."""
+    config = _of_text(read_config(folder))
     if given is None:
         return config
     same = given.get("model_type") in (None, config.get("model_type"))
@@ -132,12 +146,33 @@ def check_config(config: dict[str, Any], given: dict[str, Any]) -> None:
 
 def random_weights(architecture: Any, config: dict[str, Any], seed: int) -> Any:
     """A model of this size with random weights; the global random state is restored."""
-    fields = {name: value for name, value in config.items() if name != "model_type"}
-    built = CONFIG_MAPPING[config["model_type"]](**fields)
+    built = _config(config)
     built._attn_implementation = _attention_of(architecture)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return architecture(built)
+
+
+def _config(config: dict[str, Any]) -> Any:
+    """As transformers has it."""
+    fields = {name: value for name, value in config.items() if name != "model_type"}
+    return CONFIG_MAPPING[config["model_type"]](**fields)
+
+
+def _of_text(config: dict[str, Any]) -> dict[str, Any]:
+    """The config of a multimodal container's text model; that of another model unchanged."""
+    kind = config.get("model_type")
+    if kind not in CONFIG_MAPPING or not CONTAINER & config.keys():
+        return config
+    whole = _config(config)
+    text = whole.get_text_config(decoder=True)
+    values: dict[str, Any] = text.to_dict() | {"tie_word_embeddings": whole.tie_word_embeddings}
+    if "logit_scale" in values:
+        values["logit_scale"] = 1.0  # containers don't apply it
+    if values["model_type"] in TEXT_MODELS:
+        rope = {k: v for k, v in values["rope_parameters"].items() if "mrope" not in k}
+        values |= {"model_type": TEXT_MODELS[values["model_type"]], "rope_parameters": rope}
+    return values
 
 
 def _attention_of(architecture: Any) -> str:
