@@ -24,12 +24,20 @@ from bench.models.attention import FEATURES, HARMLESS, Route, attend
 from bench.models.hf import counted
 from bench.request import plugins
 from longctx_bench.named import built
-from methods.base import AttentionCall, Feature, Method, SequenceInfo, Unsupported, Workload
+from methods.base import (
+    AttentionCall,
+    Feature,
+    Method,
+    SequenceInfo,
+    Unsupported,
+    Workload,
+    leaves_windows,
+)
 from methods.base import refusal as refusal_of
 from methods.hf import HF
 from methods.parts.attention import attend_masked, exact_attention
 from methods.parts.cache_method import CacheMethod
-from methods.parts.kv_cache import FullCache
+from methods.parts.kv_cache import decodes_exactly
 
 PREFIX = "longctx:"
 OWN_MASK = "it takes a padding mask [B, n], and no mask of another shape"
@@ -84,8 +92,7 @@ def left_out(name: str, method: Method) -> str | None:
 
 def reads_new_tokens(method: Method) -> bool:
     """Whether the method reads the tokens after a prompt by a cache of its own, and not exactly."""
-    cache = method.kv_cache(replace(SAMPLE, causal=True))
-    return not (cache is None or (isinstance(cache, FullCache) and cache.decoding is None))
+    return not decodes_exactly(method.kv_cache(replace(SAMPLE, causal=True)))
 
 
 def padding(
@@ -143,10 +150,12 @@ class Offered:
         sequence = described(attention_mask, causal)
         layer, cached = getattr(module, "layer_idx", None), read_exactly
         if query.shape[2] == key.shape[2] and not _is_beside_encoder(module):
-            self.check(self._workload(module, query, key, causal, features), features)
-            if layer is None:
-                raise Unsupported(f"{self.name}: {NO_LAYER}")
-            cached = self.method.attend
+            workload = self._workload(module, query, key, causal, features)
+            if not ("window" in features and causal and leaves_windows(self.method, workload)):
+                self.check(workload, features)
+                if layer is None:
+                    raise Unsupported(f"{self.name}: {NO_LAYER}")
+                cached = self.method.attend
         elif causal and reads_new_tokens(self.method):
             raise Unsupported(f"{self.name}: {NEW_TOKENS.format(self.name.removeprefix(PREFIX))}")
         family: Any = SimpleNamespace(method=self.method, calls=0, model=None)
@@ -183,6 +192,7 @@ class Offered:
     ) -> Workload:
         (batch, heads, n, head_size), config = query.shape, module.config
         wide = features.get("window", 0) >= n
+        layers = getattr(config, "layer_types", None) or ["sliding"] * config.num_hidden_layers
         kinds = {kind for name, kind in ATTENTION_KINDS.items() if name in features}
         return Workload(
             length=n,
@@ -196,6 +206,7 @@ class Offered:
             bytes_per_element=query.element_size(),
             key_heads=key.shape[1],
             features=frozenset(kinds - {Feature.WINDOW} if wide else kinds),
+            window_layers=sum(kind.startswith("sliding") for kind in layers),
             blocks=False,
         )
 

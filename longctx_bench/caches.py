@@ -7,6 +7,8 @@ attention function that is called right after it reads and fills the method's ow
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any, NoReturn
 
 from torch import Tensor, nn
@@ -19,7 +21,6 @@ from bench.models.decoder import DecoderFamily
 from longctx_bench.attention import PREFIX, Offered, described, left_out, offer
 from methods.base import KVCache, Method, Unsupported, refusal
 from methods.parts.cache_method import CacheMethod
-from methods.parts.kv_cache import FullCache
 from methods.vanilla import Vanilla
 
 NAME = f"{PREFIX}cache"
@@ -39,6 +40,9 @@ class MethodCache(Cache):  # type: ignore[misc]
         self.name, self.method, self.kv = name, method, None
         self.family = DecoderFamily(model, None, method)
         model.set_attn_implementation(NAME)
+        if "prepare_inputs_for_generation" not in vars(model):
+            prepare = model.prepare_inputs_for_generation
+            model.prepare_inputs_for_generation = keeping_caches(prepare)
         modules = (model.get_submodule(site.name) for site in self.family.sites)
         super().__init__(layers=[MethodLayer(self, module) for module in modules])
 
@@ -64,13 +68,28 @@ class MethodCache(Cache):  # type: ignore[misc]
             workload = self.family.workload(t, batch)
             if reason := refusal(self.method, workload):
                 raise Unsupported(f"{self.name}: {reason}")
-            self.kv = self.method.kv_cache(workload) or FullCache(self.method.attend)
-        reach = self.family._reach()
+            self.kv = self.family.new_cache(t, batch)
+        reach = self.family.reach(self.kv)
         if seen > t and reach is not None and seen > reach:
             raise Unsupported(f"{self.name} ignores a window of {reach} tokens, which ends here")
         cached = self.kv.prefill if seen == t else self.kv.decode
         sequence = described(mask, causal=True)
         return Route(self.family, sequence, index, cached=cached, rotate=site.rotation)
+
+
+def keeping_caches(prepare: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+    """A model's `prepare_inputs_for_generation`. Where the model drops the cache and reads all
+    tokens again (`bench.models.rotation.read_anew_past`), the method's cache is made anew."""
+
+    @wraps(prepare)
+    def prepared(*args: Any, cache: Any = None, **more: Any) -> dict[str, Any]:
+        inputs = prepare(*args, cache=cache, **more)
+        if isinstance(cache, MethodCache) and inputs.get("cache") is None:
+            cache.reset()
+            inputs["cache"] = cache
+        return inputs
+
+    return prepared
 
 
 def _refused(name: str, method: Method) -> str | None:

@@ -37,7 +37,9 @@ __all__ = [
     "Sublayer",
     "Unsupported",
     "Workload",
+    "leaves_windows",
     "refusal",
+    "runs_layers",
 ]
 
 
@@ -137,14 +139,26 @@ class Method:
         return None
 
 
+def runs_layers(method: Method) -> bool:
+    """Whether the method replaces more than the attention inside a layer."""
+    return type(method).encode is not Method.encode or type(method).mix is not Method.mix
+
+
+def leaves_windows(method: Method, workload: Workload) -> bool:
+    """Whether layers with a window are read exactly, since the method ignores windows, and it runs
+    in the model's other layers alone."""
+    honoured = Feature.WINDOW in method.honours or runs_layers(method)
+    return not honoured and 0 < workload.window_layers < workload.layers
+
+
 def refusal(method: Method, workload: Workload) -> str | None:
     """Why the method can't run the workload, or None: its own reason, or that of a model which has
     no exact attention to replace, or one that the method doesn't compute, or closed blocks."""
     if workload.model_attention and not method.keeps_attention:
         return f"this model has {workload.model_attention}: it runs as it is, with vanilla alone"
-    if missing := sorted(workload.features - method.honours):
+    missing = sorted(workload.features - method.honours)
+    if missing and not (missing == [Feature.WINDOW] and leaves_windows(method, workload)):
         return f"this model's attention has {' and '.join(missing)}, which the method ignores"
-    own = type(method).encode is not Method.encode or type(method).mix is not Method.mix
-    if own and not workload.blocks:
+    if runs_layers(method) and not workload.blocks:
         return "this model's blocks run as they are: a method replaces only their attention"
     return method.unsupported(workload)

@@ -125,7 +125,10 @@ def time_method(
         result["timed"]["solo_median_ns"] = solo_ns
         result |= energy
         result |= diagnostics.stage_times(family, inputs.current(0), cell.plan.budget_s)
-    return result | {"kernel": same_engine.kernel_of(own)}
+    return result | {
+        "kernel": same_engine.kernel_of(own),
+        "window_layers_exact": len(family.exact_layers) or None,
+    }
 
 
 @torch.inference_mode()

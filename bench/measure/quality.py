@@ -104,6 +104,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         "quality_load_ns": load_ns,
         "quality_prefill_ns": sum(prefill_ns) or None,
         "quality_decode_ns": answer_ns - sum(prefill_ns),
+        "window_layers_exact": len(family.exact_layers) or None,
         "scored": scored,
     }
 

@@ -94,6 +94,11 @@ class Family:
     def layers(self) -> Sequence[Layer]:
         raise NotImplementedError
 
+    @property
+    def exact_layers(self) -> frozenset[int]:
+        """The layers that are read exactly, since they have a window, which the method ignores."""
+        return frozenset()
+
     def workload(self, length: int, batch: int) -> Workload:
         raise NotImplementedError
 

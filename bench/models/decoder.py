@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
 
+from bench.models import rotation
 from bench.models.attention import Attend, BlockLayer, Projections, Route, hung
 from bench.models.attention_sites import attention_sites, table_of_positions
 from bench.models.base import Decoding
@@ -37,8 +38,10 @@ from methods.base import (
     SequenceInfo,
     Unsupported,
     Workload,
+    leaves_windows,
 )
-from methods.parts.kv_cache import FullCache
+from methods.parts.attention import exact_attention
+from methods.parts.kv_cache import FullCache, WindowsApart, decodes_exactly
 
 LLAMA_BLOCKS = ("llama", "mistral", "qwen2")
 """Types of models whose blocks are Llama's, so that a method may run them one by one."""
@@ -67,6 +70,8 @@ class DecoderFamily(HubFamily):
         """Raises ValueError for an architecture that can't be entered."""
         self.sites = attention_sites(model.eval())
         self.table = table_of_positions(model)
+        self.changes_past = rotation.changes_past(model)
+        self.read_anew_past = rotation.read_anew_past(model)
         super().__init__(model, tokenizer, method, seed)
 
     @classmethod
@@ -92,6 +97,7 @@ class DecoderFamily(HubFamily):
             key_heads=site.key_heads,
             head_size=site.head_size,
             features=features | {Feature.WINDOW} if windows else features,
+            window_layers=sum(one.window is not None for one in self.sites),
             rotatable=all(one.rotation is not None for one in self.sites),
             blocks=self._walks,
         )
@@ -105,9 +111,13 @@ class DecoderFamily(HubFamily):
         return hidden
 
     def logits(self, ids: Tensor, sequence: SequenceInfo, target: Tensor) -> Tensor:
-        """As the model answers: through the method's cache, where it has one, the prompt at once
-        and the target token by token; else, and in training, all in one forward pass."""
-        if self.model.training or self._own_cache(ids) is None:
+        """As the model answers: the prompt at once and the target token by token, where the method
+        has a cache or the rotary frequencies change on the way; else, and in training, all in one
+        forward pass."""
+        changes = self.changes_past is not None and (
+            ids.shape[1] + target.shape[1] - 1 > self.changes_past
+        )
+        if self.model.training or (self._own_cache(*ids.shape[::-1]) is None and not changes):
             ids, sequence = padded_left(ids, sequence)
             ids = torch.cat((ids, target[:, :-1].clamp(min=0)), 1)
             sequence = sequence.followed_by(target.shape[1] - 1)
@@ -130,8 +140,7 @@ class DecoderFamily(HubFamily):
     def _prefilled(self, ids: Tensor, sequence: SequenceInfo) -> Decoding:
         """All of the ids [B, n] in the cache."""
         ids, sequence = padded_left(ids, sequence)
-        own = self._own_cache(ids)
-        cache = FullCache(self.method.attend) if own is None else own
+        cache = self.new_cache(ids.shape[1], ids.shape[0])
         given: dict[int, int] = {}
 
         def fill(query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
@@ -145,8 +154,10 @@ class DecoderFamily(HubFamily):
         if given != dict.fromkeys(range(len(self.sites)), ids.shape[1]):
             raise Unsupported("decoding needs every layer's keys of every token of the prompt")
         sequence = sequence.replace(positions=counted(sequence, ids), causal=True)
-        forward = partial(self._next_logits, cache, self._reach() if own is not None else None)
-        return Decoding(logits, sequence, cache, forward)
+        forward = partial(self._next_logits, cache, self.reach(cache))
+        if self.read_anew_past is None:
+            return Decoding(logits, sequence, cache, forward)
+        return ReadAnew(logits, sequence, cache, forward, ids, self)
 
     @torch.no_grad()
     def generate_ids(self, ids: Tensor, sequence: SequenceInfo, max_new_tokens: int) -> Tensor:
@@ -190,8 +201,28 @@ class DecoderFamily(HubFamily):
     def _walks(self) -> bool:
         return self.model.config.model_type in LLAMA_BLOCKS
 
-    def _own_cache(self, ids: Tensor) -> KVCache | None:
-        return self.method.kv_cache(self.workload(ids.shape[1], ids.shape[0]))
+    @property
+    def exact_layers(self) -> frozenset[int]:
+        if not leaves_windows(unwrapped(self.method), self.workload(1, 1)):
+            return frozenset()
+        return frozenset(i for i, site in enumerate(self.sites) if site.window is not None)
+
+    def new_cache(self, length: int, batch: int) -> KVCache:
+        """An empty cache for a prompt: the method's in the layers in which it runs."""
+        own, exact = self._own_cache(length, batch), self.exact_layers
+        cache = FullCache(self.method.attend) if own is None else own
+        return WindowsApart(cache, exact) if exact else cache
+
+    def reach(self, cache: KVCache) -> int | None:
+        """The tokens that a cache may decode over: where all layers have a window, which the method
+        ignores, the shortest. None: any number."""
+        honoured = Feature.WINDOW in unwrapped(self.method).honours or self.exact_layers
+        if honoured or decodes_exactly(cache):
+            return None
+        return min((one.window for one in self.sites if one.window is not None), default=None)
+
+    def _own_cache(self, length: int, batch: int) -> KVCache | None:
+        return self.method.kv_cache(self.workload(length, batch))
 
     def _logits(
         self, ids: Tensor, sequence: SequenceInfo, last: int, cached: Attend | None = None
@@ -204,12 +235,6 @@ class DecoderFamily(HubFamily):
         else:
             logits = self._run(self.model, ids, sequence, cached, logits_to_keep=last).logits
         return logits
-
-    def _reach(self) -> int | None:
-        """The tokens that the method's cache may decode over; None: any number."""
-        if Feature.WINDOW in unwrapped(self.method).honours:
-            return None
-        return min((one.window for one in self.sites if one.window is not None), default=None)
 
     def _next_logits(
         self, cache: KVCache, reach: int | None, ids: Tensor, sequence: SequenceInfo
@@ -225,6 +250,7 @@ class DecoderFamily(HubFamily):
     def _walk(self, layers: Sequence[LlamaLayer], ids: Tensor, sequence: SequenceInfo) -> Tensor:
         """The blocks of a Llama, as the method runs them."""
         stack = self.model.model
+        rotation.forget_lengths(stack)
         hidden = self.method.encode(layers, stack.embed_tokens(ids), sequence)
         output: Tensor = stack.norm(hidden)
         return output
@@ -242,6 +268,7 @@ class DecoderFamily(HubFamily):
         if self.table is not None and int(places.max()) >= self.table:
             kind = self.model.config.model_type
             raise Unsupported(f"this {kind} has learned positions for {self.table} tokens alone")
+        rotation.forget_lengths(self.model)
         with hung(self._routes(sequence, cached)):
             return module(ids, position_ids=places, use_cache=False, **more)
 
@@ -269,18 +296,25 @@ class DecoderFamily(HubFamily):
     def _routes(self, sequence: SequenceInfo, cached: Attend | None) -> Mapping[nn.Module, Route]:
         return {
             self.model.get_submodule(site.name): Route(
-                self, sequence, layer, cached=cached, rotate=site.rotation
+                self, sequence, layer, cached=attend, rotate=site.rotation
             )
-            for layer, site in enumerate(self.sites)
+            for layer, (site, attend) in enumerate(zip(self.sites, self._each(cached), strict=True))
         }
+
+    def _each(self, cached: Attend | None) -> list[Attend | None]:
+        """For each layer how it attends: as `Route.cached`."""
+        exact = self.exact_layers if cached is None else ()
+        return [exact_attention if i in exact else cached for i in range(len(self.sites))]
 
     def _layers(self, cached: Attend | None = None) -> list[Any]:
         if not self._walks:
             return [ClosedLayer(self, None, layer) for layer in range(len(self.sites))]
         stack = self.model.model
         return [
-            LlamaLayer(self, block, layer, stack.rotary_emb, cached, site.rotation)
-            for layer, (block, site) in enumerate(zip(stack.layers, self.sites, strict=True))
+            LlamaLayer(self, block, layer, stack.rotary_emb, attend, site.rotation)
+            for layer, (block, site, attend) in enumerate(
+                zip(stack.layers, self.sites, self._each(cached), strict=True)
+            )
         ]
 
     def _ends(self) -> Tensor:
@@ -288,6 +322,31 @@ class DecoderFamily(HubFamily):
         ends = self.model.generation_config.eos_token_id
         tokens = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
         return torch.tensor(tokens, dtype=torch.long, device=self.model.device)
+
+
+@dataclass
+class ReadAnew(Decoding):
+    """A batch of a model for which transformers' `generate` reads all tokens again once there are
+    more than `family.read_anew_past`: the cache is made anew from all of them.
+
+    ids  [B, n] all tokens so far
+    """
+
+    ids: Tensor
+    family: DecoderFamily
+
+    def step(self, ids: Tensor) -> Tensor:
+        """Raises Unsupported where the question would be read before the cache is made."""
+        past, seen = self.family.read_anew_past, self.ids.shape[1]
+        self.ids = torch.cat((self.ids, ids), 1)
+        if past is None or not seen <= past < self.ids.shape[1]:
+            return super().step(ids)
+        if self.family.question_after and not decodes_exactly(self.cache):
+            raise Unsupported(f"past {past} tokens this model reads text and question anew")
+        sequence = self.sequence.followed_by(ids.shape[1])
+        self.cache = None  # frees it
+        vars(self).update(vars(self.family._prefilled(self.ids, sequence)))
+        return self.logits
 
 
 class ClosedLayer(BlockLayer):

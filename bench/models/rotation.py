@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -48,11 +50,50 @@ class Rotation:
 def rotations(model: nn.Module) -> Iterator[Rotation]:
     """None at all, and those with the frequencies that the model has, in either layout."""
     yield Rotation(torch.empty(0))
+    for module, name, kind in _embeddings(model):
+        frequencies = getattr(module, f"{name}_inv_freq" if name else "inv_freq", None)
+        if isinstance(frequencies, Tensor) and kind in STATIC:
+            yield Rotation(frequencies.float())
+            yield Rotation(frequencies.float(), interleaved=True)
+
+
+def changes_past(model: Any) -> int | None:
+    """The tokens of an input past which the frequencies depend on its length: LongRoPE (arXiv
+    2402.13753) has two sets of them, dynamic NTK one for each length. None: they never do."""
+    for module, name, kind in _embeddings(model):
+        settings = module.config.rope_parameters if kind not in STATIC else {}
+        if kind == "longrope":
+            return int((settings[name] if name else settings)["original_max_position_embeddings"])
+        if "dynamic" in kind:
+            return int(module.original_max_seq_len)
+    return None
+
+
+def read_anew_past(model: Any) -> int | None:
+    """The tokens past which transformers' `generate` drops the cache and reads all of them again,
+    with the frequencies of the longer input (Phi-3, Phi-3.5-MoE); None: it keeps the cache."""
+    past = getattr(model.config, "original_max_position_embeddings", None)
+    if past is None or past != changes_past(model):
+        return None
+    ids = torch.ones(1, past + 1, dtype=torch.long, device=model.device)
+    seen = SimpleNamespace(get_seq_length=lambda: past, is_compileable=False)
+    inputs = model.prepare_inputs_for_generation(ids, next_sequence_length=1, cache=seen)
+    return past if inputs["input_ids"].shape[1] > past else None
+
+
+def forget_lengths(model: nn.Module) -> None:
+    """Dynamic frequencies stay those of the longest input so far until an input is short: after
+    this they are of the next input's length, as in a model that has read nothing else."""
+    for module, name, kind in _embeddings(model):
+        if "dynamic" in kind:
+            place = torch.zeros(1, 1, dtype=torch.long, device=module.inv_freq.device)
+            module(place.float(), place, **({"layer_type": name} if name else {}))
+
+
+def _embeddings(model: nn.Module) -> Iterator[tuple[Any, str, str]]:
+    """Modules of rotary embeddings, with a type of layers that one is for ("": all), and the kind
+    of its frequencies."""
     for module in model.modules():
         kind = getattr(module, "rope_type", "default")
         of_layers = kind.items() if isinstance(kind, dict) else [("", kind)]
-        for name, one in of_layers:
-            frequencies = getattr(module, f"{name}_inv_freq" if name else "inv_freq", None)
-            if isinstance(frequencies, Tensor) and one in STATIC:
-                yield Rotation(frequencies.float())
-                yield Rotation(frequencies.float(), interleaved=True)
+        yield from ((module, name, one) for name, one in of_layers)

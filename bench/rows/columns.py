@@ -82,6 +82,9 @@ class GeneralColumns(TypedDict, total=False):
     positions_rotary: Annotated[
         int | None, "a decoder's max_position_embeddings, where inputs are longer"
     ]
+    window_layers_exact: Annotated[
+        int | None, "layers left exact: they have a window, which the method ignores"
+    ]
     generation_ignored: Annotated[
         str | None, "settings of its generation_config.json that were not applied"
     ]

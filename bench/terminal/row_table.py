@@ -329,6 +329,8 @@ def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield "positions", f"{r['positions_learned']:,}", "", again
     if (rotary := r.get("positions_rotary")) is not None:
         yield "positions", f"{rotary:,}", "", "later ones are beyond the model's configuration"
+    if exact := r.get("window_layers_exact"):
+        yield "window layers", f"{exact}", "", "exact: the method ignores windows"
     if ignored := r.get("generation_ignored"):
         yield "decoding", "greedy", "", escape(f"not applied: {ignored}")
     if longest := longest_input(r):

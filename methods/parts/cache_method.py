@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from methods.base import AttentionCall, Method, Unsupported, Workload, refusal
+from methods.base import AttentionCall, Feature, Method, Unsupported, Workload, refusal, runs_layers
 from methods.parts.attention import exact_attention
 
 NO_DECODER = "it changes the KV cache of a decoder, which this model has not"
@@ -43,8 +43,10 @@ class CacheMethod(Method):
             raise Unsupported(TRAINING)
         if call.bias is not None or call.sequence.log_multiplicity is not None:
             raise Unsupported(BIAS)
-        read = exact_attention if self.prefill is None else self.prefill.attend
-        return read(query, key, value, call)
+        prefill, windowed = self.prefill, call.window is not None and call.window < key.shape[2]
+        if prefill is None or (windowed and Feature.WINDOW not in prefill.honours):
+            return exact_attention(query, key, value, call)
+        return prefill.attend(query, key, value, call)
 
     def exact_twin(self) -> Method | None:
         return None if self.prefill is None else self.prefill.exact_twin()
@@ -58,11 +60,8 @@ class CacheMethod(Method):
 
     def _refused(self, prefill: Method, workload: Workload) -> str | None:
         """Why another method can't read the prompt."""
-        kind = type(prefill)
-        walks = kind.encode is not Method.encode or kind.mix is not Method.mix
-        if walks or isinstance(prefill, CacheMethod):
-            return (
-                f"{kind.__name__} can't read the prompt for another cache: it is no attention alone"
-            )
+        name = type(prefill).__name__
+        if runs_layers(prefill) or isinstance(prefill, CacheMethod):
+            return f"{name} can't read the prompt for another cache: it is no attention alone"
         reason = refusal(prefill, workload)
-        return f"{kind.__name__}, which reads the prompt: {reason}" if reason else None
+        return f"{name}, which reads the prompt: {reason}" if reason else None

@@ -22,6 +22,8 @@ class Workload:
     are the heads of keys and values; None: as many as of queries.
 
     features   of the attention in some of its layers
+    window_layers  layers with a window, whatever its length; where others have none, a method that
+               ignores windows runs in those alone
     rotatable  keys can be turned to other positions, by `AttentionCall.rotate`, in all layers
     blocks     the method can run the layers (`encode`) and their sub-layers (`mix`); else it gets
                their attention alone
@@ -40,6 +42,7 @@ class Workload:
     model_attention: str = ""
     key_heads: int | None = None
     features: frozenset[Feature] = frozenset()
+    window_layers: int = 0
     rotatable: bool = False
     blocks: bool = True
 

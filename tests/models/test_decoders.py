@@ -17,6 +17,7 @@ from methods.base import Feature, Method, SequenceInfo, Unsupported, refusal
 from methods.bigbird.bigbird import BigBird
 from methods.fnet import FNet
 from methods.parts.kv_cache import FullCache
+from methods.sparq import SparQ
 from methods.vanilla import Vanilla, VanillaEager
 from tests.models.decoders import CONFIGS, tiny
 
@@ -151,12 +152,8 @@ def test_a_table_of_positions_ends():
 
 
 def test_an_answer_that_leaves_the_window_is_refused_where_it_is_ignored():
-    class Cached(Method):
-        def kv_cache(self, workload):
-            return FullCache()
-
     ids = torch.ones(1, 7, dtype=torch.long)
-    decoding = tiny("mistral", Wrapped(Cached())).prefill(ids, SequenceInfo())
+    decoding = tiny("mistral", Wrapped(SparQ(budget=4))).prefill(ids, SequenceInfo())
     decoding.step(ids[:, :1])
     with pytest.raises(Unsupported, match="window of 8 tokens, which ends here"):
         decoding.step(ids[:, :1])

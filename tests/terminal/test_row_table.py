@@ -48,6 +48,7 @@ ROWS: dict[str, dict[str, Any]] = {
         "quality_comparison": "same weights", "chance_reason": "the data have 3 other rows",
         "weights_kind": "random", "unknown_tokens_frac": 0.31, "tokens_in_estimated": True,
         "positions_rotary": 2048, "generation_ignored": "top_k=1", "n_unanswerable": 3,
+        "window_layers_exact": 15,
     },
     "slight": SCORES | CUT | {
         "quality_ns": row_table.SHOWN_NS, "quality_load_ns": 10**9,
