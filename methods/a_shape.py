@@ -1,8 +1,9 @@
 """A-shape: the first tokens and a local window (MInference, Jiang et al., arXiv 2407.02490, §3).
 
 The attention of streaming decoders, read while the prompt is processed: the first columns of the
-attention matrix and its last diagonals. O(n · (global_tokens + local_window)). The defaults are the
-paper's (§4, implementation details).
+attention matrix and its last diagonals. O(n · (global_tokens + local_window)). The paper's numbers
+(§4, implementation details) are 1,024 and 4,096, for prompts of 128,000 tokens; the defaults are
+shares of the prompt in the same proportion, so that shorter prompts are read sparsely, too.
 """
 
 from __future__ import annotations
@@ -16,19 +17,19 @@ from torch import Tensor
 
 from methods.parts.block_sparse import BlockChoice
 from methods.parts.lines import lines
-from methods.parts.parameters import NonNegative, Positive
+from methods.parts.parameters import TokenCount, tokens_of
 from methods.parts.sparse_prefill import Read, SparsePrefill
 
 
 @dataclass(frozen=True)
 class AShape(SparsePrefill):
-    """global_tokens  first tokens, which every query reads
-    local_window   tokens up to its own that a query reads
+    """global_tokens  first tokens, which every query reads: a share of the prompt, or a number
+    local_window   tokens up to its own that a query reads, at least that: likewise
     """
 
     chooses_ahead: ClassVar[bool] = False
-    global_tokens: NonNegative = 1024
-    local_window: Positive = 4096
+    global_tokens: TokenCount = 0.05
+    local_window: TokenCount = 0.2
 
     def exact_limit(self) -> AShape:
         return replace(self, local_window=2048)
@@ -36,12 +37,16 @@ class AShape(SparsePrefill):
     def scaled_down(self) -> AShape:
         return replace(self, global_tokens=2, local_window=6)
 
-    def reads_all(self, n: int) -> bool:
-        return n <= self.global_tokens + self.local_window
+    def is_dense(self, n: int) -> bool:
+        return n <= sum(self._counts(n))
 
     def read(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Read:
-        shape = _shape(len(key), self.global_tokens, self.local_window, key.device)
+        shape = _shape(len(key), *self._counts(len(key)), key.device)
         return key[None], value[None], shape
+
+    def _counts(self, n: int) -> tuple[int, int]:
+        """Global tokens and the window's, of n."""
+        return tokens_of(self.global_tokens, n), max(1, tokens_of(self.local_window, n))
 
 
 @lru_cache(maxsize=1)

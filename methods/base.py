@@ -104,6 +104,12 @@ class Method:
         """Why this method can't run the workload, or None. Called before anything runs."""
         return None
 
+    def reads_all(self, workload: Workload, layer: int) -> bool:
+        """Whether this layer leaves nothing out of `workload.length` tokens, by the method's
+        parameters: where all layers do, the method is vanilla under another name, and its cell is
+        `unsupported`. False for methods that are exact, or that approximate without a choice."""
+        return False
+
     def state_bytes(self, workload: Workload) -> int | None:
         """The peak memory that theory predicts for `encode`, beyond the weights and the hidden
         states that go in and come out; None where there is no formula."""

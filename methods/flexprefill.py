@@ -59,8 +59,8 @@ class FlexPrefill(SparsePrefill):
     def scaled_down(self) -> FlexPrefill:
         return replace(self, block=4, min_budget=4, gamma=0.5)
 
-    def reads_all(self, n: int) -> bool:
-        return n <= max(2 * self.block, self.min_budget)
+    def is_dense(self, n: int) -> bool:
+        return n <= max(2 * self.block, self.min_budget) or self.gamma == 1
 
     def read(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Read:
         weights = last_weights(query, key, scale, self.block)

@@ -64,6 +64,9 @@ class KIVI(CacheMethod):
             return None
         return f"heads of {size} channels can't be cut into groups of {group} in {self.bits} bits"
 
+    def keeps_all(self, workload: Workload, layer: int) -> bool:
+        return workload.length < self.residual
+
     def exact_limit(self) -> Self:
         residual = self.group * (4096 // self.group + 1)
         return replace(self, residual=residual, prefill=None)

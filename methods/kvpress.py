@@ -60,6 +60,9 @@ class KVPress(CacheMethod):
     def kv_cache(self, workload: Workload) -> PressedCache:
         return PressedCache(self.build(), self.attend)
 
+    def keeps_all(self, workload: Workload, layer: int) -> bool:
+        return self.compression_ratio == 0
+
     def exact_limit(self) -> KVPress:
         return replace(self, compression_ratio=0.0, prefill=None)
 

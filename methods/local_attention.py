@@ -47,6 +47,9 @@ class LocalAttention(Method):
     def unsupported(self, workload: Workload) -> str | None:
         return CAUSAL if workload.causal else None
 
+    def reads_all(self, workload: Workload, layer: int) -> bool:
+        return workload.length <= self.b
+
     def exact_limit(self) -> Method | None:
         return replace(self, b=2048)
 

@@ -63,6 +63,10 @@ class MRA(Method):
     def unsupported(self, workload: Workload) -> str | None:
         return CAUSAL if workload.causal else BIAS if workload.position_bias else None
 
+    def reads_all(self, workload: Workload, layer: int) -> bool:
+        blocks = -(-workload.length // self.b)
+        return self._exact_pairs(blocks) == blocks**2
+
     def exact_limit(self) -> Method | None:
         return replace(self, per_row=2048)
 

@@ -66,6 +66,9 @@ class Nystromformer(Method):
     def unsupported(self, workload: Workload) -> str | None:
         return CAUSAL if workload.causal else BIAS if workload.position_bias else None
 
+    def reads_all(self, workload: Workload, layer: int) -> bool:
+        return workload.length <= self.m and not self.convolution
+
     def exact_limit(self) -> Method | None:
         return replace(self, m=2048, convolution=0)
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from methods.base import Workload
-from methods.parts.budget import Budget
 from methods.parts.observation_window import KernelSize, ObservationWindow
 from methods.parts.parameters import Positive
 
@@ -30,7 +29,6 @@ class PyramidKV(ObservationWindow):
     beta    how steep: the top layer keeps about 1/β of the mean
     """
 
-    budget: Budget = 512
     window: Positive = 8
     kernel_size: KernelSize = 7
     beta: Positive = 20

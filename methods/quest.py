@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from methods.base import AttentionCall, Workload
-from methods.parts.budget import Budget
+from methods.parts.budget import entries
 from methods.parts.kv_cache import BLOCK, Storage
 from methods.parts.parameters import NonNegative, Positive
 from methods.parts.sparse_reading import LayerEntries, Prompt, SparseReading, best
@@ -32,7 +32,8 @@ LEAST = 3
 
 @dataclass(frozen=True)
 class Quest(SparseReading):
-    """budget        entries that a new token reads in each KV head of a layer; all of them are kept
+    """budget        entries that a new token reads in each KV head of a layer (`parts.budget`; the
+                  paper's are 256 to 4,096 of up to 32,768 tokens); all of them are kept
     page          tokens in a page
     dense_layers  layers at the start that are read exactly
     share         query heads with the same keys choose pages together by their mean bound, "group",
@@ -41,7 +42,6 @@ class Quest(SparseReading):
                   official kernels
     """
 
-    budget: Budget = 1024
     page: Positive = 16
     dense_layers: NonNegative = 2
     share: Literal["group", "head"] = "group"
@@ -60,6 +60,10 @@ class Quest(SparseReading):
             f"dense_layers={self.dense_layers} leaves none of this model's {workload.layers} "
             "layers to be read sparsely: method.dense_layers=0 reads all of them so"
         )
+
+    def keeps_all(self, workload: Workload, layer: int) -> bool:
+        pages = max(LEAST, -(-entries(self.budget, workload, workload.length) // self.page))
+        return layer < self.dense_layers or pages * self.page >= workload.length
 
     def exact_limit(self) -> Quest:
         return replace(self, budget=4096, prefill=None)

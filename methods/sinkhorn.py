@@ -80,6 +80,9 @@ class Sinkhorn(Method):
             "b_B": OwnParameter((heads, n_blocks)),
         }
 
+    def reads_all(self, workload: Workload, layer: int) -> bool:
+        return workload.length <= self.b
+
     def exact_limit(self) -> Method:
         return replace(self, b=2048, n=2048)
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from methods.parts.budget import Budget
 from methods.parts.observation_window import KernelSize, ObservationWindow
 from methods.parts.parameters import Positive
 
@@ -23,9 +22,9 @@ from methods.parts.parameters import Positive
 class SnapKV(ObservationWindow):
     """Keeps what an observation window attends to.
 
-    budget  entries of the prompt in all, the window's included (`methods.parts.budget`)
+    budget  entries of the prompt in all, the window's included (`methods.parts.budget`); the
+            official code's default is 2,048
     """
 
-    budget: Budget = 2048
     window: Positive = 32
     kernel_size: KernelSize = 5

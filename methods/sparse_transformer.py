@@ -52,6 +52,9 @@ class SparseTransformer(Method):
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         return without_padding(self._unpadded, query, key, value, call)
 
+    def reads_all(self, workload: Workload, layer: int) -> bool:
+        return workload.length <= self.l
+
     def exact_limit(self) -> Method | None:
         return replace(self, l=2048)
 

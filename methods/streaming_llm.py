@@ -11,7 +11,8 @@ Differs from the official code (mit-han-lab/streaming-llm):
   window its true position gives the same distances. positions="true" doesn't renumber at all.
 - It evicts before it reads several tokens at once, so that the first of them see less of the window
   than the budget allows; here each sees all of it.
-- Its class keeps 4 + 512 entries, its example 4 + 2,000; the default here is Table 1's 4 + 1,020.
+- Its class keeps 4 + 512 entries, its example 4 + 2,000, and Table 1 has 4 + 1,020; the default
+  here is a quarter of the prompt.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ import torch
 from torch import Tensor
 
 from methods.base import AttentionCall, Feature, Workload
-from methods.parts.budget import Budget
 from methods.parts.eviction import Rolling
 from methods.parts.kept_entries import KeptEntries, Rows
 from methods.parts.parameters import NonNegative
@@ -45,7 +45,6 @@ class StreamingLLM(Rolling):
 
     # A model's own window would hide the sinks.
     honours: ClassVar[frozenset[Feature]] = frozenset({Feature.SOFTCAP, Feature.SINKS})
-    budget: Budget = 1024
     sinks: NonNegative = 4
     positions: Literal["cache", "true"] = "cache"
 

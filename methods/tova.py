@@ -17,7 +17,6 @@ from typing import Self
 from torch import Tensor
 
 from methods.base import AttentionCall
-from methods.parts.budget import Budget
 from methods.parts.eviction import Rolling
 from methods.parts.kept_entries import KeptEntries
 from methods.parts.key_weights import attention_received
@@ -29,8 +28,6 @@ class TOVA(Rolling):
 
     budget  entries in all (`methods.parts.budget`); the paper's multi-state sizes go up to 4,096
     """
-
-    budget: Budget = 512
 
     def scores(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         received = attention_received(query, key, call, 1)

@@ -5,7 +5,9 @@ head read the columns and diagonals with the largest sums. A head's choice follo
 the prompt: a query may read other keys, never later ones, because of what comes after it.
 
 MInference finds a pattern and its size offline, for each head of a model. With one size for all
-heads this is its dynamic part alone; the default is what its code takes for heads it can't place.
+heads this is its dynamic part alone. For heads that it can't place its code takes 1,000 columns and
+6,096 diagonals, which prompts of 128,000 tokens are meant for; the defaults are shares of the
+prompt, so that shorter prompts are read sparsely, too.
 As in that code, and not in the algorithm, the first columns and the nearest diagonals are always
 among the chosen; so is the own token.
 """
@@ -22,14 +24,14 @@ from torch.nn.functional import pad
 from methods.kernels import BLOCK
 from methods.parts.block_sparse import BlockChoice, words_of
 from methods.parts.lines import column_words, diagonal_words, tiles_of, visible_words
-from methods.parts.parameters import NonNegative, Positive
+from methods.parts.parameters import NonNegative, Positive, TokenCount, tokens_of
 from methods.parts.sparse_prefill import Read, SparsePrefill, last_weights, offset_sums
 
 
 @dataclass(frozen=True)
 class VerticalSlash(SparsePrefill):
-    """vertical        columns that a head reads
-    slash           diagonals that a head reads
+    """vertical        columns that a head reads: a share of the prompt's tokens, or a number
+    slash           diagonals that a head reads: likewise
     last_queries    queries at the end of the prompt whose weights choose
     first_columns   columns at the start that are among the chosen; 0: as in the algorithm
     near_diagonals  diagonals next to the own token that are
@@ -38,8 +40,8 @@ class VerticalSlash(SparsePrefill):
                     also rounds up neighbouring ones to whole blocks)
     """
 
-    vertical: Positive = 1000
-    slash: Positive = 6096
+    vertical: TokenCount = 0.1
+    slash: TokenCount = 0.25
     last_queries: Positive = 64
     first_columns: NonNegative = 30
     near_diagonals: NonNegative = 100
@@ -51,14 +53,19 @@ class VerticalSlash(SparsePrefill):
     def scaled_down(self) -> VerticalSlash:
         return replace(self, vertical=3, slash=5, last_queries=8, first_columns=1, near_diagonals=2)
 
-    def reads_all(self, n: int) -> bool:
-        return n <= max(self.vertical, self.slash)
+    def is_dense(self, n: int) -> bool:
+        return n <= max(*self._counts(n), self.first_columns, self.near_diagonals)
 
     def choose(self, query: Tensor, key: Tensor, scale: float) -> tuple[Tensor, Tensor]:
         """The columns [g, v] and the diagonals [g, s], in rising order."""
         weights = last_weights(query, key, scale, self.last_queries)
-        columns = _largest(weights.sum(1), self.vertical, self.first_columns)
-        return columns, _largest(offset_sums(weights), self.slash, self.near_diagonals)
+        vertical, slash = self._counts(len(key))
+        columns = _largest(weights.sum(1), vertical, self.first_columns)
+        return columns, _largest(offset_sums(weights), slash, self.near_diagonals)
+
+    def _counts(self, n: int) -> tuple[int, int]:
+        """Columns and diagonals of n tokens."""
+        return max(1, tokens_of(self.vertical, n)), max(1, tokens_of(self.slash, n))
 
     def read(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Read:
         """Diagonals in tiles of the keys as they are; columns outside these gathered behind them,

@@ -52,8 +52,8 @@ class XAttention(SparsePrefill):
     def scaled_down(self) -> XAttention:
         return replace(self, block=4, stride=2, threshold=0.5)
 
-    def reads_all(self, n: int) -> bool:
-        return n <= 2 * self.block
+    def is_dense(self, n: int) -> bool:
+        return n <= 2 * self.block or self.threshold > 1
 
     def read(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Read:
         weights = self.block_weights(query, key, scale)

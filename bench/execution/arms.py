@@ -245,6 +245,16 @@ def rows_without_references(cell: Cell) -> list[Row]:
     return [replace(row, references=(), support=()) for row in cell.rows().rows]
 
 
+def check_left_out(cell: Cell, family: Family, encoded: Sequence[Encoded]) -> None:
+    """Raises Unsupported for a method that leaves nothing out of the longest input: its row would
+    be vanilla's."""
+    rows = [*encoded, *(row.second for row in encoded if row.second is not None)]
+    workload = family.workload(max(len(row.ids) for row in rows), cell.batch)
+    layers = set(range(workload.layers)) - family.exact_layers
+    if all(family.method.reads_all(workload, layer) for layer in layers):
+        raise Unsupported(f"reads everything at {workload.length:,} tokens")
+
+
 def longest_inputs(cell: Cell, family: Family, count: int) -> list[tuple[Tensor, SequenceInfo]]:
     """`count` batches of the longest rows, to be timed; where the cell asks for it, filled."""
     task = cell.build_task()
@@ -254,6 +264,7 @@ def longest_inputs(cell: Cell, family: Family, count: int) -> list[tuple[Tensor,
     encoded.sort(key=lambda row: -len(row.ids))
     if cell.fill:
         encoded = [filled(row, cell.length) for row in encoded[:needed]]
+    check_left_out(cell, family, encoded)
     encoded = (encoded * -(-needed // len(encoded)))[:needed]
     return [collate(group, cell.device["kind"]) for group in batches(encoded, cell.batch)]
 

@@ -42,6 +42,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     task, family = cell.build_task(), arms.load(cell, arms.method_of(cell))
     arms.check_fit(cell, task, family)
     rows, encoded = arms.inputs(cell, task, family.tokenizer)
+    arms.check_left_out(cell, family, encoded)
     asked = [*arms.batches(rows, cell.turns)]
     later = [[prompts.question(row, family.tokenizer) for row in others] for _, *others in asked]
     hashes = [_input_hash(*each) for each in zip(encoded, later, strict=True)]

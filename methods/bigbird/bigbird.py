@@ -73,6 +73,9 @@ class BigBird(NativeMethod):
             raise Unsupported(CAUSAL)
         return without_padding(self._unpadded, query, key, value, call)
 
+    def reads_all(self, workload: Workload, layer: int) -> bool:
+        return self._dense(self._grid(workload.length, self._extra(None)))
+
     def exact_limit(self) -> Method | None:
         return replace(self, block_size=2048)
 

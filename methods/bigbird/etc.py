@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from methods.base import Layer, Method, SequenceInfo
+from methods.base import Layer, Method, SequenceInfo, Workload
 from methods.bigbird.bigbird import BigBird
 from methods.bigbird.block_pattern import BlockGrid
 from methods.parts.parameters import NonNegative, Positive
@@ -46,6 +46,9 @@ class BigBirdETC(BigBird):
 
     def exact_limit(self) -> None:
         return None  # the extra tokens are keys that vanilla has not
+
+    def reads_all(self, workload: Workload, layer: int) -> bool:
+        return False  # likewise
 
     def scaled_down(self) -> Method:
         return replace(self, block_size=4, g=4)

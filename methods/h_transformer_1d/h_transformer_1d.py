@@ -56,6 +56,9 @@ class HTransformer1D(Method):
     def unsupported(self, workload: Workload) -> str | None:
         return BIAS if workload.position_bias else None
 
+    def reads_all(self, workload: Workload, layer: int) -> bool:
+        return workload.length <= 2 * self.rank
+
     def exact_limit(self) -> Method | None:
         return replace(self, rank=1024)
 

@@ -99,6 +99,9 @@ class IceFormer(NativeMethod):
     def kv_cache(self, workload: Workload) -> KVCache | None:
         return IndexedCache(self) if self.decoding == "method" else None
 
+    def reads_all(self, workload: Workload, layer: int) -> bool:
+        return not self.is_sparse(layer) or self.k_for(workload.length) >= workload.length
+
     def exact_limit(self) -> Method:
         return replace(self, k=2048)
 

@@ -67,6 +67,9 @@ class Longformer(Method):
         biases = {f"{name}_bias": OwnParameter((inner,), copy_of=f"{name}.bias") for name in NAMES}
         return weights | biases
 
+    def reads_all(self, workload: Workload, layer: int) -> bool:
+        return workload.length <= self.window // 2
+
     def exact_limit(self) -> Method:
         return replace(self, window=4096)
 

@@ -48,6 +48,14 @@ class CacheMethod(Method):
             return exact_attention(query, key, value, call)
         return prefill.attend(query, key, value, call)
 
+    def reads_all(self, workload: Workload, layer: int) -> bool:
+        prefill = self.prefill is None or self.prefill.reads_all(workload, layer)
+        return prefill and self.keeps_all(workload, layer)
+
+    def keeps_all(self, workload: Workload, layer: int) -> bool:
+        """Whether a new token reads all of a prompt of `workload.length` tokens, as it was."""
+        return False
+
     def exact_twin(self) -> Method | None:
         return None if self.prefill is None else self.prefill.exact_twin()
 

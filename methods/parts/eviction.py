@@ -57,6 +57,9 @@ class Evicting(CacheMethod):
         """How many entries each KV head of a layer may keep of a row of n tokens."""
         return max(self.least(), entries(self.budget, workload, n))
 
+    def keeps_all(self, workload: Workload, layer: int) -> bool:
+        return self.capacity(workload, workload.length, layer) >= workload.length
+
     def kv_cache(self, workload: Workload) -> EvictingCache:
         return EvictingCache(self, workload)
 

@@ -64,11 +64,18 @@ class Text:
 
 Positive = Annotated[int, Range(least=1)]
 NonNegative = Annotated[int, Range(least=0)]
+TokenCount = Annotated[float, Range(above=0, most=1)] | NonNegative
+"""Tokens: a share of the input's (0.25; 1.0 is all of them) or a number (512)."""
 LayerRanges = (
     Annotated[str, Text(r"all|\d+(-\d+)?(,\d+(-\d+)?)*", "'all', or such as '16-31' or '0,2,8-11'")]
     | NonNegative
 )
 """Which layers: all, one by its index, or several."""
+
+
+def tokens_of(count: TokenCount, n: int) -> int:
+    """How many of n tokens."""
+    return round(count * n) if isinstance(count, float) else count
 
 
 def check_fields(method: object) -> None:

@@ -64,7 +64,10 @@ class SparsePrefill(NativeMethod):
         """The method reads the prompt alone, before any answer: new tokens attend to all keys."""
         return FullCache(self.attend)
 
-    def reads_all(self, n: int) -> bool:
+    def reads_all(self, workload: Workload, layer: int) -> bool:
+        return self.is_dense(workload.length)
+
+    def is_dense(self, n: int) -> bool:
         """Whether nothing is left out of n tokens."""
         return False
 
@@ -77,7 +80,7 @@ class SparsePrefill(NativeMethod):
         self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, valid: Tensor | None
     ) -> Tensor:
         """[B, H, n, d] → [B, H, n, d]: see `methods.parts.rows.Attend`."""
-        if self.reads_all(query.shape[2]):
+        if self.is_dense(query.shape[2]):
             return attend_exactly(self, query, key, value, call, self.kernel, self.products)
         rows = [
             self._attend(*heads, call.scale)

@@ -35,6 +35,9 @@ class SparseReading(CacheMethod):
         """The fewest entries that the method can do with."""
         return 1
 
+    def keeps_all(self, workload: Workload, layer: int) -> bool:
+        return entries(self.budget, workload, workload.length) >= workload.length
+
     def kv_cache(self, workload: Workload) -> SparselyReadCache:
         return SparselyReadCache(self, workload)
 
