@@ -250,7 +250,7 @@ class DecoderFamily(HubFamily):
     def _walk(self, layers: Sequence[LlamaLayer], ids: Tensor, sequence: SequenceInfo) -> Tensor:
         """The blocks of a Llama, as the method runs them."""
         stack = self.model.model
-        rotation.forget_lengths(stack)
+        self._forget_lengths()
         hidden = self.method.encode(layers, stack.embed_tokens(ids), sequence)
         output: Tensor = stack.norm(hidden)
         return output
@@ -268,9 +268,14 @@ class DecoderFamily(HubFamily):
         if self.table is not None and int(places.max()) >= self.table:
             kind = self.model.config.model_type
             raise Unsupported(f"this {kind} has learned positions for {self.table} tokens alone")
-        rotation.forget_lengths(self.model)
+        self._forget_lengths()
         with hung(self._routes(sequence, cached)):
             return module(ids, position_ids=places, use_cache=False, **more)
+
+    def _forget_lengths(self) -> None:
+        """See `bench.models.rotation.forget_lengths`."""
+        if self.changes_past is not None:
+            rotation.forget_lengths(self.model)
 
     @contextmanager
     def _watched_modules(self) -> Iterator[Mapping[int, ModuleCall]]:

@@ -64,8 +64,8 @@ class Text:
 
 Positive = Annotated[int, Range(least=1)]
 NonNegative = Annotated[int, Range(least=0)]
-TokenCount = Annotated[float, Range(above=0, most=1)] | NonNegative
-"""Tokens: a share of the input's (0.25; 1.0 is all of them) or a number (512)."""
+TokenCount = Annotated[float, Range(least=0, most=0.999)] | NonNegative
+"""Tokens: a share of the input's, below 1 (0.25), or a number (512)."""
 LayerRanges = (
     Annotated[str, Text(r"all|\d+(-\d+)?(,\d+(-\d+)?)*", "'all', or such as '16-31' or '0,2,8-11'")]
     | NonNegative
@@ -75,7 +75,7 @@ LayerRanges = (
 
 def tokens_of(count: TokenCount, n: int) -> int:
     """How many of n tokens."""
-    return round(count * n) if isinstance(count, float) else count
+    return round(count * n) if count < 1 else int(count)
 
 
 def check_fields(method: object) -> None:

@@ -165,3 +165,17 @@ def test_to_import_it_loads_no_torch():
     program = "import sys, longctx_bench; print({'torch', 'transformers'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT)
     assert done.stdout.strip() == "set()", done.stderr
+
+
+@torch.no_grad()
+def test_a_method_that_ignores_windows_runs_in_the_other_layers():
+    longctx_bench.register(a_shape=SMALL["a_shape"])
+    ids, _ = prompts()
+    family = tiny("gemma3_text", built("a_shape", SMALL["a_shape"]))
+    expected = family.logits(ids, SequenceInfo(), ids[:, :1])[:, 0]
+    family.model.set_attn_implementation("longctx:a_shape")
+    close(family.model(ids).logits[:, -1], expected)
+    mistral = tiny("mistral", Vanilla()).model
+    mistral.set_attn_implementation("longctx:a_shape")
+    with pytest.raises(Unsupported, match="sliding windows"):
+        mistral(ids)

@@ -59,7 +59,7 @@ def test_a_request_names_the_part_and_its_parameters():
     cell = bench.compose(*SNAPKV, "method.prefill={name:vertical_slash,vertical:200}")
     method = arms.method_of(cell)
     assert method.prefill == VerticalSlash(vertical=200)
-    assert plugins.method_label("snapkv", cell.method) == "vertical_slash+snapkv·2048"
+    assert plugins.method_label("snapkv", cell.method) == "vertical_slash+snapkv·0.25"
     assert len({plain.key, cell.key, bench.compose(*SNAPKV, "method.prefill=xattention").key}) == 3
     assert cell.code_sha256 != plain.code_sha256
     moved = {**cell.method["prefill"], "target": "elsewhere:VerticalSlash"}

@@ -151,6 +151,7 @@ def test_a_table_of_positions_ends():
         family.prefill(torch.ones(1, 129, dtype=torch.long), SequenceInfo())
 
 
+@torch.no_grad()
 def test_an_answer_that_leaves_the_window_is_refused_where_it_is_ignored():
     ids = torch.ones(1, 7, dtype=torch.long)
     decoding = tiny("mistral", Wrapped(SparQ(budget=4))).prefill(ids, SequenceInfo())
