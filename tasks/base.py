@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 ANSWERS = {
     "text": "text",
@@ -19,6 +19,8 @@ ANSWERS = {
     "span": "a span of the context",
 }
 """The kinds of answers that a task asks for and a model gives: see Task.answers."""
+PLAIN, CHAT = "plain", "chat"
+"""How a decoder is asked: by a text that it continues, or by a turn of its chat template."""
 COMMON = 16
 """How many of the most common right answers are tried as constant answers."""
 
@@ -124,6 +126,8 @@ class Tokenizer(Protocol):
 
     eos_token_id: int | None
 
+    def apply_chat_template(self, conversation: Any, **options: Any) -> Any: ...
+
     def __call__(
         self, text: str, *, add_special_tokens: bool = ..., return_offsets_mapping: bool = ...
     ) -> Any: ...
@@ -142,6 +146,8 @@ class Task:
     labels           number of classes of a classification task: a prediction is a class number as
                      text
     vocabulary       number of ids of a task that has its own ids and needs no tokenizer
+    decoder          how the model is asked, PLAIN or CHAT; None: it is no decoder. Set for each
+                     cell, not in a YAML
     """
 
     name: str
@@ -154,6 +160,15 @@ class Task:
     higher_is_better: bool = True
     labels: int | None = None
     vocabulary: int | None = None
+    decoder: str | None = None
+
+    # Whether `encode` knows CHAT.
+    can_chat: ClassVar[bool] = False
+
+    @property
+    def chats(self) -> bool:
+        """Whether a chat template belongs around the official prompts, where the model has one."""
+        return self.can_chat
 
     @property
     def answers(self) -> str:
@@ -211,7 +226,9 @@ class Task:
         raise NotImplementedError
 
     def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
-        """At most `length` ids: the query first and never truncated, end-of-sequence last."""
+        """At most `length` ids: the query first and never truncated, end-of-sequence last. With
+        `decoder`, a prompt that the answer follows: its ids and the new tokens are at most
+        `length`."""
         raise NotImplementedError
 
     def score(

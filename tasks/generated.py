@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from tasks.base import DataError, Encoded, Row, Tokenizer
 from tasks.generators import seeds
@@ -67,6 +67,10 @@ class Generated(Reader):
 
     default_split: str = "test"
 
+    can_chat: ClassVar = True
+    # Whether what follows the query is the beginning of the answer: see tasks.loading.prompts.
+    begins_answer: ClassVar[bool] = False
+
     def generate(self, rng: Random, split: str, length: int) -> Sample:
         """The sample of this random stream, which is the same for most lengths."""
         raise NotImplementedError
@@ -100,9 +104,15 @@ class Generated(Reader):
             document=document,
             references=sample.answers,
             ending=sample.ending,
+            begins_answer=self.begins_answer,
             further=tuple(
                 prompts.Prompt(
-                    f"{row.id}-turn-{turn}", q.query, document, q.answers, ending=q.ending
+                    f"{row.id}-turn-{turn}",
+                    q.query,
+                    document,
+                    q.answers,
+                    ending=q.ending,
+                    begins_answer=self.begins_answer,
                 )
                 for turn, q in enumerate(sample.further, start=2)
             ),
@@ -122,13 +132,13 @@ class Generated(Reader):
             document=text,
             references=self.right_answers(record, "outputs", where),
             ending=ending if not text.endswith(ending) else "",
+            begins_answer=self.begins_answer,
         )
 
     def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
         """The prompt and what is generated after it have at most `length` tokens, as in RULER. A
         generated one is written for that length; of an official one that is longer the middle is
         truncated, since it asks at its end. Raises DataError for a length that is too short."""
-        room = length - self.max_new_tokens
         if not isinstance(row, GeneratedRow):
             return self._shortened(row, tokenizer, length)
         room = min(length, row.length) - self.max_new_tokens
@@ -136,17 +146,17 @@ class Generated(Reader):
         tokenizer = _Remembering(tokenizer)
 
         document = functools.cache(sample.document)
+        written = functools.partial(replace, row)
 
         def tokens(units: int) -> int:
-            text = document(units) + sample.query + sample.ending
-            return len(tokenizer(text, add_special_tokens=True)["input_ids"])
+            return prompts.size(written(document=document(units)), tokenizer, self.decoder)
 
         if (shortest := tokens(sample.least)) > room:
             raise self.too_short(length, shortest)
         units = most_units(
             tokens, room, sample.least, sample.most, size=lambda units: len(document(units))
         )
-        return prompts.encode(replace(row, document=document(units)), tokenizer, room)
+        return prompts.encode(written(document=document(units)), tokenizer, room, self.decoder)
 
     def too_short(self, length: int, shortest: int) -> DataError:
         """The error for a length that doesn't hold a prompt of `shortest` tokens and the answer."""
@@ -158,14 +168,16 @@ class Generated(Reader):
     def _shortened(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
         """A row of the benchmark's files; one that is too long loses its middle. What stays has at
         least its question, or, where that isn't apart, a token of each half."""
+        assert isinstance(row, prompts.Prompt)
         room, text = length - self.max_new_tokens, row.text
-        if len(truncation.part(text, tokenizer, room).ids) <= room:
-            return prompts.encode(row, tokenizer, room)
+        is_short = len(truncation.part(text, tokenizer, room).ids) <= room
+        if is_short and prompts.size(row, tokenizer, self.decoder) <= room:
+            return prompts.encode(row, tokenizer, room, self.decoder)
         asked = text[len(row.document) :] if row.query else ""
         least = 2 * len(tokenizer(asked, add_special_tokens=False)["input_ids"]) or 2
         if room < least:
             raise self.too_short(length, least)
-        return prompts.encode_middle(row, tokenizer, room)
+        return prompts.encode_middle(row, tokenizer, room, self.decoder)
 
 
 @functools.lru_cache(maxsize=1)
@@ -187,6 +199,9 @@ class _Remembering:
             made = self._tokenizer(text, add_special_tokens=add_special_tokens, **options)
             self._made[key] = made
         return self._made[key]
+
+    def apply_chat_template(self, conversation: Any, **options: Any) -> Any:
+        return self._tokenizer.apply_chat_template(conversation, **options)
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
         return self._tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)

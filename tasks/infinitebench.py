@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from tasks.base import Row
 from tasks.generated import Generated, Sample
@@ -32,7 +32,11 @@ JSON = (
 
 @dataclass(frozen=True)
 class InfiniteBench(Generated):
-    """`member` is passkey, number_string or kv_retrieval."""
+    """`member` is passkey, number_string or kv_retrieval. In a chat the beginning of an answer,
+    which the official prompts have for a base model alone, follows the header of the assistant's
+    turn: the few new tokens are for what comes after it."""
+
+    begins_answer: ClassVar = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,6 +68,7 @@ class InfiniteBench(Generated):
             document=head + context,
             references=self.right_answers(record, "answer", where),
             ending=ENDING.get(self.member, ""),
+            begins_answer=True,
         )
 
 

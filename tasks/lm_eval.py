@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tasks.base import Data, DataError, Encoded, Loaded, NoEmbeddedRows, Row, Tokenizer
+from tasks.base import Data, DataError, Loaded, NoEmbeddedRows, Row
 from tasks.loading import lm_eval_package as package
-from tasks.loading import truncation
 from tasks.loading.lm_eval_package import Origin
 from tasks.loading.prompts import Prompt
 from tasks.loading.reader import Reader
@@ -139,25 +138,11 @@ class LmEval(Reader):
         package.load(self._origin(self.length), online=True)
         return Path(config.HF_DATASETS_CACHE)
 
-    # --- encoding and scores --------------------------------------------------------------------
+    @property
+    def cut(self) -> str:
+        return "start"
 
-    def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
-        """As lm_eval's model `hf`: the last `length` ids of the prompt with the tokenizer's special
-        tokens, a first one not twice. The VIP tokens are the query; rows of lm_eval have none."""
-        assert isinstance(row, Prompt)
-        text, asked = row.text, 0
-        start = getattr(tokenizer, "bos_token", None)
-        special = not (start and text.startswith(start))
-        part = truncation.part(text, tokenizer, length, special, end=True)
-        if row.query:
-            asked = len(tokenizer(row.query + row.ending, add_special_tokens=False)["input_ids"])
-        kept = part.ids[-length:]
-        vip = [at >= len(kept) - asked for at in range(len(kept))]
-        removed = None
-        if len(kept) < len(part.ids):
-            removed = truncation.removed(text, tokenizer, 0, length, special, part.chars)
-        tokens_in, estimated = part.tokens_in(text)
-        return Encoded(kept, vip, tokens_in, removed=removed, estimated=estimated)
+    # --- scores ---------------------------------------------------------------------------------
 
     @property
     def metric_version(self) -> int:

@@ -3,8 +3,8 @@ arXiv:2412.15204): the official rows with the official prompts.
 
 The prompts are read from the repository's files beside the rows: `config/dataset2prompt.json` of
 v1 and `prompts/0shot.txt` of v2; for the hub's rows `prompt_file` is the path of that file. A
-prompt that is too long loses its middle. Chat templates, which the official code adds for some
-models and tasks, are not.
+prompt that is too long loses its middle. In a chat the user's turn is the whole prompt; the
+official code adds no chat template to some data sets.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ PLACEHOLDERS = {
     "$C_C$": "{choice_C}", "$C_D$": "{choice_D}",
 }  # fmt: skip
 
+WITHOUT_CHAT = ("trec", "triviaqa", "samsum", "lsht", "lcc", "repobench-p")
+"""Members of v1 around whose prompts pred.py puts no chat template."""
+
 
 @dataclass(frozen=True)
 class LongBench(Prompted):
@@ -30,6 +33,10 @@ class LongBench(Prompted):
 
     truncate: str = "middle"
     prompt_file: str = ""
+
+    @property
+    def chats(self) -> bool:
+        return self.member not in WITHOUT_CHAT and super().chats
 
     def load(self, data: Data, n: int | None, length: int, seed: int) -> Loaded:
         if self.prompt or data.source == "embedded":

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tasks.base import Data, DataError, Encoded, Row, Tokenizer
+from tasks.base import Data, DataError, Row
 from tasks.generators import seeds
 from tasks.generators.line_names import STYLES, line_names
 from tasks.loading import prompts, reader, records, sources
@@ -112,8 +112,10 @@ class LongEval(reader.Reader):
         labels, predictions, _ = official_output(path)
         return predictions, [(label,) for label in labels]
 
-    def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
-        return prompts.encode(row, tokenizer, length)
+    @property
+    def chats(self) -> bool:
+        """`template` has a chat's turns itself."""
+        return self.template == "none" and super().chats
 
     def _prompt(
         self, where: str, row_id: str, text: str, over: str, answer: str, ending: str, **fields: str

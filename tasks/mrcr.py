@@ -4,11 +4,11 @@ conversation, was the n-th. The answer begins with a random text that the questi
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tasks.base import Data, DataError, Encoded, Row, Tokenizer
+from tasks.base import CHAT, Data, DataError, Row
 from tasks.loading import json_text, prompts, records
 from tasks.loading.reader import Reader
 from tasks.metrics.retrieval import References
@@ -57,8 +57,10 @@ class Mrcr(Reader):
             ending="\n\nassistant:",
         )
 
-    def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
-        return prompts.encode(row, tokenizer, length)
+    def prompt_of(self, row: Row) -> prompts.Prompt:
+        """In a chat the transcript is one turn, and its last line the assistant's header."""
+        prompt = super().prompt_of(row)
+        return replace(prompt, ending="") if self.decoder == CHAT else prompt
 
 
 def _turns(prompt: str, where: str) -> list[str]:

@@ -26,11 +26,17 @@ class MultiHop(Reader):
     form: str = "t5"
     embedded: str = "links"
 
+    can_chat: ClassVar = True
     kinds: ClassVar = ("links",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_choice("form", formats.FORMS)
+
+    @property
+    def layout(self) -> str:
+        """`form`, or plain text for a decoder."""
+        return "plain" if self.decoder else self.form
 
     @property
     def special_tokens(self) -> tuple[str, ...]:
@@ -67,6 +73,8 @@ class HotpotQA(MultiHop):
 
     vip_context: bool = False
 
+    can_chat: ClassVar = True
+
     @property
     def answers(self) -> str:
         return "span" if self.form in ("roberta", "squad") else "text"
@@ -75,7 +83,7 @@ class HotpotQA(MultiHop):
         row_id = records.text(record, "_id" if "_id" in record else "id", where)
         question = records.text(record, "question", where)
         answer = self.answer(record, "answer", where, split)
-        query, context = formats.hotpotqa(self.form, question, _paragraphs(record, where))
+        query, context = formats.hotpotqa(self.layout, question, _paragraphs(record, where))
         return Row(row_id, query, context, (answer,), support=_support(record, where))
 
     def target(self, row: Row, encoded: Encoded, tokenizer: Tokenizer) -> Sequence[int]:
@@ -83,7 +91,7 @@ class HotpotQA(MultiHop):
 
     def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
         encoded = super().encode(row, tokenizer, length)
-        if not self.vip_context:
+        if not self.vip_context or self.decoder:
             return encoded
         markers = {_marker_id(tokenizer, marker) for marker in ("[ts]", "[ss]")} - {None}
         vip = [vip or i in markers for i, vip in zip(encoded.ids, encoded.vip, strict=True)]
@@ -123,7 +131,7 @@ class WikiHop(MultiHop):
         return formats.choice_target(row)
 
     def options(self, rows: Sequence[Row]) -> list[Constant]:
-        return formats.by_position(partial(formats.wikihop_candidates, self.form), rows)
+        return formats.by_position(partial(formats.wikihop_candidates, self.layout), rows)
 
     def parse(self, record: dict[str, Any], where: str, split: str, at: int) -> Row:
         candidates, supports = (_texts(record, name, where) for name in ("candidates", "supports"))
@@ -131,7 +139,7 @@ class WikiHop(MultiHop):
         if answer not in candidates:
             raise DataError(f"{where}: answer '{answer}' is none of {len(candidates)} candidates")
         question = records.text(record, "query", where)
-        query, context = formats.wikihop(self.form, question, candidates, supports)
+        query, context = formats.wikihop(self.layout, question, candidates, supports)
         return Row(records.text(record, "id", where), query, context, (answer,))
 
     def record(self, links: Any) -> dict[str, Any]:

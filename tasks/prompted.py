@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from tasks.base import DataError, Encoded, Row, Tokenizer
+from tasks.base import DataError, Row
 from tasks.loading import prompts, records
 from tasks.loading.reader import Reader
 from tasks.metrics.retrieval import References
@@ -99,10 +99,9 @@ class Prompted(Reader):
     def template(self) -> str:
         return self.prompt
 
-    def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
-        if self.truncate == "middle":
-            return prompts.encode_middle(row, tokenizer, length)
-        return prompts.encode(row, tokenizer, length)
+    @property
+    def cut(self) -> str:
+        return self.truncate
 
     def _columns(self) -> list[str]:
         """The columns that the template names, in order. Raises ValueError for a broken one."""

@@ -3,8 +3,8 @@
 Prompts, parameters and metrics are the official repository's (commit of 2025-06: variable tracking
 with names drawn anew in its example). The official essays and question sets can't be shipped: the
 project's own prose stands in for them (`data=embedded`). `data=local` takes official rows, as
-prepare.py writes them, or generates from the official essays and question sets. Official prompts
-have a chat template's turns around them, these have none.
+prepare.py writes them, or generates from the official essays and question sets. In a chat the
+answer prefix follows the header of the assistant's turn, as in the official templates.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ class Ruler(Generated):
 
     turns: int = 1
 
+    begins_answer: ClassVar = True
     kinds: ClassVar = ()
 
     def __post_init__(self) -> None:

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tasks.base import Constant, Data, DataError, Encoded, Row, Tokenizer
+from tasks.base import CHAT, Constant, Data, DataError, Encoded, Row, Tokenizer
 from tasks.loading import formats, records
+from tasks.loading.prompts import Prompt, for_chat_model
 from tasks.loading.reader import Reader
 
 # Tokens reserved for an embedded row's query at first; a longer one makes the story shorter.
@@ -61,6 +62,18 @@ CHOICES = {"options": lambda query: OPTION.split(query)[1:], "entities": formats
 """The options in a query."""
 
 
+LETTER = re.compile(r"\b[A-D]\b")
+
+
+def _chosen(choices: Sequence[str], answer: str) -> str:
+    """The option of an answer's first letter from A to D, by which ZeroSCROLLS scores; the answer,
+    if it is an option or has no such letter."""
+    letter = LETTER.search(answer)
+    if letter is None or answer.strip() in choices:
+        return answer
+    return choices["ABCD".index(letter[0])]
+
+
 @dataclass(frozen=True)
 class Scrolls(Reader):
     """One task of SCROLLS: <member>.zip holds <member>/<split>.jsonl.
@@ -89,7 +102,18 @@ class Scrolls(Reader):
         return formats.SPECIAL["quality/roberta"] if self.query == "entities" else ()
 
     def spell(self, row: Row, answer: str) -> str:
-        return formats.query_choices(row.query)[int(answer)] if self.query == "entities" else answer
+        if self.query == "entities":
+            return formats.query_choices(row.query)[int(answer)]
+        if self.query == "options" and self.decoder:
+            return _chosen(CHOICES["options"](row.query), answer)
+        return answer
+
+    def prompt_of(self, row: Row) -> Prompt:
+        """In a chat ZeroSCROLLS' variant of its prompts."""
+        prompt = super().prompt_of(row)
+        if self.decoder != CHAT:
+            return prompt
+        return for_chat_model(prompt, may_explain=self.metric == "rouge_geo_mean")
 
     def target(self, row: Row, encoded: Encoded, tokenizer: Tokenizer) -> Sequence[int]:
         return formats.choice_target(row)

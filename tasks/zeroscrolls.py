@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tasks import scrolls
-from tasks.base import Constant, Data, DataError, Encoded, Row, Tokenizer
+from tasks.base import CHAT, Constant, Data, DataError, Row
 from tasks.generators import seeds
 from tasks.loading import prompts, reader, records
 
@@ -24,7 +24,6 @@ INDICES = (
 )  # fmt: skip
 # The benchmark's own spelling.
 SEPARATOR = "truncation_seperator"
-CHAT_REQUEST = "Do not provide any explanation."
 KINDS = (
     "summary", "recap", "recaps", "question", "checked", "hops", "options", "reviews", "chapters",
 )  # fmt: skip
@@ -35,8 +34,8 @@ LABELS = {"Entailment": "Yes", "Contradiction": "No", "Not mentioned": "unanswer
 class ZeroScrolls(reader.Reader):
     """One task of ZeroSCROLLS: <member>.zip holds <member>/<split>.jsonl.
 
-    chat         the variant for chat models: no answer header, and, except for summaries, a
-                 request not to explain (experiments/api/openai_api.py)
+    chat         the variant for chat models (tasks.loading.prompts.for_chat_model) also without a
+                 chat template
     instruction, document_header, query_header, answer_header   parts of the official prompt, for
                  embedded rows; the benchmark's rows contain their own
     embedded     the kind of embedded rows, one of KINDS
@@ -63,23 +62,22 @@ class ZeroScrolls(reader.Reader):
         head, query, ending = text[:start], text[start:stop], text[stop:]
         if not head.strip():
             raise DataError(f"{where}: column 'input' has nothing before query_start_index {start}")
-        if self.chat:
-            head, ending = self._with_chat_request(head), ""
-        return prompts.Prompt(
+        row = prompts.Prompt(
             id=records.text(record, "id", where),
             query=query,
             document=head,
             references=(self.answer(record, "output", where, split),),
             ending=ending,
             separator=records.text(record, SEPARATOR, where),
+            # The VIP tokens of a task without query, where VCC has the word "summarize".
+            instruction=head.partition("\n\n")[0],
         )
+        return self._for_chat(row) if self.chat else row
 
-    def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
-        """The official truncation: see tasks.loading.prompts.encode. The VIP tokens are the query
-        with its header, or the instruction of a task without query, where VCC has the word
-        "summarize"."""
-        instruction = row.document.partition("\n\n")[0]
-        return prompts.encode(row, tokenizer, length, instruction)
+    def prompt_of(self, row: Row) -> prompts.Prompt:
+        """In a chat the variant for chat models."""
+        prompt = super().prompt_of(row)
+        return self._for_chat(prompt) if self.decoder == CHAT and not self.chat else prompt
 
     def constants(self, rows: Sequence[Row]) -> list[Constant]:
         """For a task of ordering, the order of the input and its reverse."""
@@ -92,11 +90,8 @@ class ZeroScrolls(reader.Reader):
 
         return stories.count_tokens(record["input"]) + 2
 
-    def _with_chat_request(self, head: str) -> str:
-        if self.metric == "rouge_geo_mean":
-            return head
-        instruction, blank, rest = head.partition("\n\n")
-        return f"{instruction.strip()} {CHAT_REQUEST}{blank}{rest}"
+    def _for_chat(self, row: prompts.Prompt) -> prompts.Prompt:
+        return prompts.for_chat_model(row, may_explain=self.metric == "rouge_geo_mean")
 
     # --- embedded rows ------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ Derivation = Callable[[Row, Path], Mapping[str, Any]]
 LATER = (
     "lat_aa_verdict", "lat_n_processes", "lat_p99_ns", "engine_median_ns", "tpot_engine_median_ns",
     "train_n_processes", "train_process_sd_pct", "train_ratio_ci_method",
-    "answer_cut_frac", "quality_comparison", "quality_verdict", "value_diff_detectable",
+    "answer_cut_frac", "prompt", "quality_comparison", "quality_verdict", "value_diff_detectable",
 )  # fmt: skip
 """Derived columns that rows of older versions lack."""
 OUTSIDE = {

@@ -14,7 +14,7 @@ KEY = (
     "method", "method_params", "benchmark", "task", "task_version", "split", "data_source",
     "dataset_sha256", "n_samples_planned", "model", "weights_kind", "weights_sha256", "length",
     "batch", "dtype", "device", "threads", "seed", "measure", "new_tokens",
-    "question", "turns", "filled", "n_unanswerable",
+    "question", "turns", "prompt", "filled", "n_unanswerable",
 )  # fmt: skip
 """Columns in which rows of the same cell agree for any version of the code."""
 FOLLOWS = {

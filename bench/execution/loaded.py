@@ -43,7 +43,8 @@ def model_key(cell: Cell) -> str:
 
 def inputs_key(cell: Cell) -> str:
     """Equal for cells with equal encoded inputs."""
-    parts = [cell.task, cell.data, cell.n, cell.length, cell.turns, cell.skip_unanswerable]
+    parts = [cell.task, cell.data, cell.n, cell.length, cell.turns, cell.prompt,
+             cell.skip_unanswerable]  # fmt: skip
     return json.dumps([model_key(cell), *parts], sort_keys=True, default=dict)
 
 

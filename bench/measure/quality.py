@@ -44,7 +44,10 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     rows, encoded = arms.inputs(cell, task, family.tokenizer)
     arms.check_left_out(cell, family, encoded)
     asked = [*arms.batches(rows, cell.turns)]
-    later = [[prompts.question(row, family.tokenizer) for row in others] for _, *others in asked]
+    later = [
+        [prompts.question(row, family.tokenizer, task.decoder) for row in others]
+        for _, *others in asked
+    ]
     hashes = [_input_hash(*each) for each in zip(encoded, later, strict=True)]
     done = {tuple(each) for each in request["done"]}
     missing = [

@@ -138,6 +138,17 @@ def rotary_positions(folder: Path, config: Mapping[str, Any] | None = None) -> i
     return int(size) if is_decoder and isinstance(size, int) else None
 
 
+def has_chat_template(folder: Path) -> bool:
+    """Whether the tokenizer of a checkpoint has a chat template."""
+    if (Path(folder) / "chat_template.jinja").is_file():
+        return True
+    try:
+        given = json.loads((Path(folder) / "tokenizer_config.json").read_text())
+        return bool(given.get("chat_template"))
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
 def ignored_generation(folder: Path, family: str) -> str | None:
     """The settings of a checkpoint's generation_config.json that its family does not apply, such as
     "repetition_penalty=1.1"; None where there is none. All families decode greedily; decoders use

@@ -27,7 +27,7 @@ from bench.request.schema import (
 )
 from bench.request.weights import json_sha256, without_module
 from bench.status import WeightsProtocol
-from tasks.base import ANSWERS, Data, DataError, Loaded, Row, Task
+from tasks.base import ANSWERS, PLAIN, Data, DataError, Loaded, Row, Task
 from tasks.loading.prompts import Prompt
 
 METRICS = "tasks.metrics"
@@ -49,6 +49,7 @@ class Cell:
     new_tokens     tokens that are decoded after each prompt (None: decoding isn't measured)
     question       "after": a prompt's question is read once the KV cache of its text is made
     turns          questions on each text, one after the other
+    prompt         tasks.base.PLAIN or CHAT: how a decoder is asked that has a chat template
     fill           inputs whose cost is measured are filled up to `length` tokens
     time_s         seconds for the timed stages (None: those of the measure and the model's size)
     skip_unanswerable  rows without a right answer are left out; `data` has their number
@@ -73,6 +74,7 @@ class Cell:
     new_tokens: int | None = None
     question: str | None = None
     turns: int = 1
+    prompt: str | None = None
     fill: bool = False
     skip_unanswerable: bool = False
     time_s: float | None = None
@@ -101,6 +103,8 @@ class Cell:
         content["method"], content["task"] = map(without_module, (self.method, self.task))
         for name in FROM_REQUEST.keys() & content["task"].keys():
             del content["task"][name]
+        if not self.decoder:
+            content["task"].pop("decoder_prompt", None)
         content["model"] = {k: v for k, v in self.model.items() if k not in left_out}
         content["model"]["family"] = weights.class_name(self.model["family"])
         content["data"] = {k: v for k, v in self.data.items() if k != "dir"}
@@ -124,6 +128,8 @@ class Cell:
         }
         if self.question or self.turns > 1:
             content["asked"] = [self.question, self.turns]
+        if self.prompt:
+            content["prompt"] = self.prompt
         return json_sha256(content)
 
     @property
@@ -169,11 +175,18 @@ class Cell:
             "new_tokens": self.new_tokens,
             "question": self.question,
             "turns": self.turns if self.turns > 1 else None,
+            "prompt": self.decoder,
             "filled": self.fill or None,
         }
 
+    @property
+    def decoder(self) -> str | None:
+        """How the model is asked, tasks.base.PLAIN or CHAT; None: it is no decoder."""
+        return self.prompt or (PLAIN if self.model["family"] == auto.DECODER else None)
+
     def build_task(self) -> Task:
-        return asking(task_of(self.task), self.turns)
+        task = asking(task_of(self.task), self.turns)
+        return replace(task, decoder=self.decoder) if self.decoder else task
 
     def rows(self) -> Loaded:
         """The cell's rows, one for each question. Raises tasks.base.DataError when they are no
@@ -273,6 +286,7 @@ class Cell:
             answers, marks, _ = task.answers, list(task.special_tokens), task.metric_version
         model = weights.model_of(request, weights_protocol, answers)
         parameters.check_model(request, model)
+        prompt = parameters.prompt_form(request, model, task)
         scored = MEASURES[request["measure"]].quality and not request["probe"]
         if scored and model["weights"] != "random":
             answering.check_answers(model, task.name)
@@ -312,6 +326,7 @@ class Cell:
             recipe=recipe,
             new_tokens=new_tokens,
             time_s=parameters.seconds_of(request.get("time")),
+            prompt=prompt,
         )
         return cell.trained()
 

@@ -283,6 +283,8 @@ def command_of(cell: Cell, deadline_s: float | None = None) -> str:
               if (value := getattr(cell, name)) != implied[name]]  # fmt: skip
     if cell.time_s is not None:
         words.append(f"time={cell.time_s:g}s")
+    if cell.prompt != parameters.prompt_form(base, cell.model, task_of(cell.task)):
+        words.append(f"prompt={cell.decoder}")
     words.append(f"threads={cell.threads}")
     words += _differing_words("method", cell.method, base["method"])
     words += _differing_words("task", cell.task, base["task"])

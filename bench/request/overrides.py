@@ -263,7 +263,8 @@ def as_parameters(overrides: Sequence[str]) -> list[str]:
 
 # The words of a request that a shell may complete.
 
-VALUES = {"dtype": schema.DTYPES, "measure": schema.MEASURES, "probe": schema.PROBES}
+VALUES = {"dtype": schema.DTYPES, "measure": schema.MEASURES, "probe": schema.PROBES,
+          "prompt": schema.PROMPTS}  # fmt: skip
 
 
 def completions(given: Sequence[str], word: str) -> list[str]:

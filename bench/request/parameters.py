@@ -13,6 +13,7 @@ import functools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal
 
@@ -22,7 +23,7 @@ from bench.models import auto
 from bench.request import code_hash, plugins, schema, weights
 from bench.units import memory, span
 from methods.parts.parameters import TYPES, Range, Text, accepts, described
-from tasks.base import Row
+from tasks.base import CHAT, PLAIN, Row, Task
 from tasks.loading.prompts import Prompt
 
 NAMES = {kind.__name__: kind for kind in TYPES if kind is not NoneType}
@@ -193,6 +194,29 @@ def check_model(request: Mapping[str, Any], model: Mapping[str, Any]) -> None:
         )
 
 
+def prompt_form(request: Mapping[str, Any], model: Mapping[str, Any], task: Task) -> str | None:
+    """How the model of a cell is asked, where there is a choice: PLAIN or CHAT for a decoder with a
+    chat template. Without one it is asked plainly. A family of another package counts as a decoder
+    where the request gives one of the two. Raises RequestError."""
+    form, name = request.get("prompt", schema.AUTO_PROMPT), model["name"]
+    templated = auto.has_chat_template(Path(model["path"]))
+    if model["family"] in NOT_DECODERS and form == CHAT:
+        raise RequestError(no_decoder("prompt=chat", name))
+    if form == CHAT and not templated:
+        raise RequestError(
+            f"prompt=chat: model {name} has no chat template, in chat_template.jinja or in "
+            "tokenizer_config.json; prompt=plain takes any decoder"
+        )
+    if form == CHAT and not task.can_chat:
+        raise RequestError(f"prompt=chat: task {task.name} encodes its rows by itself, plainly")
+    by_package = model["family"] not in (*NOT_DECODERS, auto.DECODER)
+    if model["family"] in NOT_DECODERS or not (templated or by_package):
+        return None
+    if form != schema.AUTO_PROMPT:
+        return str(form)
+    return None if by_package else CHAT if task.chats else PLAIN
+
+
 def no_decoder(words: str, model: str) -> str:
     return (
         f"{words}: model {model} reads text and question together in its encoder; it takes a "
@@ -233,6 +257,8 @@ def check_values(request: Mapping[str, Any]) -> None:
         if request[name] not in accepted:
             raise unknown(name, request[name], filter(None, accepted))
     _check_new_tokens(request)
+    if request.get("prompt", schema.AUTO_PROMPT) not in schema.PROMPTS:
+        raise unknown("prompt", request["prompt"], schema.PROMPTS)
     turns = request.get("turns", 1)
     if request.get("question") not in (None, AFTER):
         raise unknown("question", request["question"], [AFTER, "null"])

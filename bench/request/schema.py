@@ -9,6 +9,7 @@ from typing import Any
 
 from bench.errors import RequestError
 from bench.status import WeightsProtocol
+from tasks.base import CHAT, PLAIN
 
 MISSING: Any = "???"
 """omegaconf.MISSING, without a tenth of a second of imports."""
@@ -19,6 +20,8 @@ VERDICT_TOKENS = 32
 """Fewer new tokens give no verdict on the time of each."""
 LARGE_PARAMETERS, LARGE_S = 50_000_000, 300.0
 """Models with more parameters have this time for their timed stages, where the measure has less."""
+AUTO_PROMPT = "auto"
+PROMPTS = (AUTO_PROMPT, PLAIN, CHAT)
 BASELINE = "vanilla"
 """The method that every other is compared with."""
 BY_TASK = ("n_by_task", "method_by_task", "task_by_answers")
@@ -179,6 +182,7 @@ class Config:
     new_tokens: int | None = MISSING
     question: str | None = MISSING
     turns: int = MISSING
+    prompt: str = MISSING
     fill: bool = MISSING
     probe: str | None = None
     results: str = MISSING

@@ -22,7 +22,7 @@ from reports.looks import VANILLA, Look, looks
 
 SETTING = (
     "benchmark", "task", "split", "data_source", "model", "weights_kind", "batch", "dtype",
-    "device", "threads", "question", "turns", "filled", "host_id",
+    "device", "threads", "question", "turns", "prompt", "filled", "host_id",
 )  # fmt: skip
 """What two cells must share to be drawn in one panel, whatever their method and length."""
 CELL = (*SETTING, "method", "method_params", "length", "seed", "n_samples_planned")

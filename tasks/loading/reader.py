@@ -34,7 +34,9 @@ EMBEDDED_ROWS = 128
 # Splits up to this size are read completely, to count and validate all rows.
 READ_WHOLE_BYTES = 200_000_000
 _WITHHELD = "the benchmark withholds the answers of its test split: use data.split=validation"
+OMITTED = "... [The rest of the text is omitted]"
 _LEFT_OUT = "skip_unanswerable=true leaves such rows out"
+CUTS = {"end": prompts.encode, "middle": prompts.encode_middle, "start": prompts.encode_end}
 Records = TypeVar("Records")
 
 
@@ -51,6 +53,8 @@ class Reader(Task):
     default_split  the split that is scored
     vip_after      tokens after the query that are VIP too. VCC's code for T5 has 1: it counts the
                    end-of-sequence token of a query that is encoded alone
+    decoder_prompt  how a decoder is asked, for rows that ask first: a text with {document} and,
+                   after it, {query}. Rows that are prompts (tasks.loading.prompts) need none
     """
 
     member: str = ""
@@ -61,13 +65,21 @@ class Reader(Task):
     licence: str = ""
     default_split: str = "validation"
     vip_after: int = 0
+    decoder_prompt: str = "{document}\n\n{query}\n\nAnswer:"
 
+    can_chat: ClassVar[bool] = True
     splits: ClassVar[tuple[str, ...]] = SPLITS
     # Whether `make` gives rows: else all rows are local or the hub's.
     has_embedded: ClassVar[bool] = True
     # Whether rows with the same id are several references of one row; otherwise they are an error.
     repeats: ClassVar[bool] = False
     kinds: ClassVar[Iterable[str]] = ()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """An `encode` of a subclass's own is not expected to know chat templates."""
+        super().__init_subclass__(**options)
+        if "encode" in vars(cls):
+            cls.can_chat = vars(cls).get("can_chat", False)
 
     def __post_init__(self) -> None:
         self.check_choice("truncation_side", ("left", "right"))
@@ -260,8 +272,30 @@ class Reader(Task):
 
     # --- encoding and scores ------------------------------------------------------------------
 
+    @property
+    def cut(self) -> str:
+        """What a prompt that is too long loses, one of CUTS."""
+        return "start" if self.truncation_side == "left" else "end"
+
+    def prompt_of(self, row: Row) -> prompts.Prompt:
+        """How a decoder is asked for a row."""
+        if isinstance(row, prompts.Prompt):
+            return row
+        return prompts.from_template(row, self.decoder_prompt, OMITTED)
+
     def encode(self, row: Row, tokenizer: Tokenizer, length: int) -> Encoded:
-        """See tasks.loading.prompts.encode_query_first."""
+        """A row that asks first: see tasks.loading.prompts.encode_query_first; a prompt, and any
+        row for a decoder: the function of CUTS. A decoder has room for the new tokens."""
+        if self.decoder:
+            encode, room = CUTS[self.cut], length - self.max_new_tokens
+            if room < 1:
+                raise DataError(
+                    f"length={length} is too short for {self.name}: {self.max_new_tokens} new "
+                    "tokens follow the prompt (task.max_new_tokens)"
+                )
+            return encode(self.prompt_of(row), tokenizer, room, self.decoder)
+        if isinstance(row, prompts.Prompt):
+            return CUTS[self.cut](row, tokenizer, length)
         return prompts.encode_query_first(
             row, tokenizer, length, self.truncation_side, self.vip_after
         )

@@ -76,9 +76,9 @@ def removed(
 
 
 def answer_removed(row: Row, removed: tuple[int, int]) -> bool | None:
-    """Whether a right answer stood in the row's text and doesn't where these characters are gone.
-    None where none stood there, such as a summary."""
-    whole = row.text.lower()
+    """Whether a right answer stood in the row's document and doesn't where these characters are
+    gone. None where none stood there, such as a summary, or an option that only the query has."""
+    whole = row.document.lower()
     kept = f"{whole[: removed[0]]}\0{whole[removed[1] :]}"
     there = [answer for each in row.references if (answer := each.lower()) in whole]
     return any(answer not in kept for answer in there) if there else None
