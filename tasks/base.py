@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -146,6 +146,7 @@ class Task:
     labels           number of classes of a classification task: a prediction is a class number as
                      text
     vocabulary       number of ids of a task that has its own ids and needs no tokenizer
+    stop             strings that end an answer, as in the official evaluator
     decoder          how the model is asked, PLAIN or CHAT; None: it is no decoder. Set for each
                      cell, not in a YAML
     """
@@ -160,6 +161,7 @@ class Task:
     higher_is_better: bool = True
     labels: int | None = None
     vocabulary: int | None = None
+    stop: Sequence[str] = field(default=(), hash=False)
     decoder: str | None = None
 
     # Whether `encode` knows CHAT.
@@ -184,6 +186,12 @@ class Task:
     def spell(self, row: Row, answer: str) -> str:
         """The prediction for a model's answer: for a choice its text."""
         return answer
+
+    def ended(self, text: str) -> str:
+        """A generated text up to the first of the strings in `stop`."""
+        for stop in filter(None, self.stop):
+            text = text.partition(stop)[0]
+        return text
 
     def target(self, row: Row, encoded: Encoded, tokenizer: Tokenizer) -> Sequence[int]:
         """The training target of a head for an encoded row, from its first reference:

@@ -78,6 +78,8 @@ class LmEval(Reader):
         if not self.max_new_tokens:
             limit = package.new_tokens(config.get("generation_kwargs") or {})
             object.__setattr__(self, "max_new_tokens", limit)
+        if config and not self.stop and "class" not in config:
+            object.__setattr__(self, "stop", tuple(package.until(config)))
         listed = {_name(one["metric"]): one for one in config.get("metric_list") or ()}
         if not self.metric:
             by_length = bool(listed) and all(name.isdigit() for name in listed)
@@ -125,10 +127,12 @@ class LmEval(Reader):
 
     def _row(self, at: int, instance: Any, task: Any, origin: Origin) -> Row:
         prompt, options = instance.args
-        until = options.get("until") or []
-        until = [until] if isinstance(until, str) else until
+        until = package.until({"generation_kwargs": options})
         answers = Answers(_answers(task, instance.doc), instance.doc, origin, until)
-        return Prompt(f"{at:05d}", "", prompt, answers)
+        prefix = task.doc_to_prefix(instance.doc) or ""
+        document = prompt.removesuffix(prefix)
+        ending = prompt[len(document) :]
+        return Prompt(f"{at:05d}", "", document, answers, ending=ending, begins_answer=True)
 
     def fetch(self, progress: Callable[[str], None] = print, split: str | None = None) -> Path:
         """Downloads the task's data into the cache of `datasets`, whose folder is returned."""

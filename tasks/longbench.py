@@ -38,6 +38,11 @@ class LongBench(Prompted):
     def chats(self) -> bool:
         return self.member not in WITHOUT_CHAT and super().chats
 
+    def ended(self, text: str) -> str:
+        """An answer doesn't end before its first token (pred.py: min_length)."""
+        start = len(text) - len(text.lstrip("\n"))
+        return text[:start] + super().ended(text[start:])
+
     def load(self, data: Data, n: int | None, length: int, seed: int) -> Loaded:
         if self.prompt or data.source == "embedded":
             return super().load(data, n, length, seed)

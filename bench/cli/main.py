@@ -38,6 +38,7 @@ COMMANDS = {
     },
     "look": {
         "ls": ("bench.cli.list_command:ls", "list methods, tasks, models, metrics, …"),
+        "show": ("bench.cli.show_command:show", "a row's prompt as a model gets it"),
         "results": ("bench.cli.row_commands:results", "list rows"),
         "results merge": ("bench.cli.row_commands:merge", "copy rows of several folders into one"),
         "results check": ("bench.cli.row_commands:check", "find files that can't be read"),

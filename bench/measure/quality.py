@@ -41,6 +41,8 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     arms.prepare(cell)
     task, family = cell.build_task(), arms.load(cell, arms.method_of(cell))
     arms.check_fit(cell, task, family)
+    if task.stop and isinstance(family, Conversing):
+        family.is_over = lambda text: task.ended(text) != text
     rows, encoded = arms.inputs(cell, task, family.tokenizer)
     arms.check_left_out(cell, family, encoded)
     asked = [*arms.batches(rows, cell.turns)]
@@ -86,7 +88,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
                 "id": row.id,
                 "input_sha256": hashes[i],
                 "tokens_in": encoded[i].tokens_in,
-                "prediction": task.spell(row, text),
+                "prediction": task.spell(row, task.ended(text)),
                 # The process that scores has the answers.
                 **({"removed": removed} if (removed := encoded[i].removed) else {}),
             }
@@ -109,6 +111,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         "quality_prefill_ns": sum(prefill_ns) or None,
         "quality_decode_ns": answer_ns - sum(prefill_ns),
         "window_layers_exact": len(family.exact_layers) or None,
+        "stop": json.dumps(list(task.stop)) if task.stop else None,
         "scored": scored,
     }
 

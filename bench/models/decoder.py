@@ -9,7 +9,7 @@ gets one head of keys and values a group (methods/parts/sequence.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,6 +46,8 @@ from methods.parts.kv_cache import FullCache, WindowsApart, decodes_exactly
 LLAMA_BLOCKS = ("llama", "mistral", "qwen2")
 """Types of models whose blocks are Llama's, so that a method may run them one by one."""
 
+STOP_EVERY = 4
+"""New tokens between two looks for stop strings."""
 CLOSED = "this model's blocks run as they are: a method replaces only their attention"
 
 
@@ -65,6 +67,7 @@ class DecoderFamily(HubFamily):
     }
 
     question_after = False
+    is_over: Callable[[str], bool] | None = None
 
     def __init__(self, model: nn.Module, tokenizer: Any, method: Method, seed: int = 0) -> None:
         """Raises ValueError for an architecture that can't be entered."""
@@ -73,6 +76,9 @@ class DecoderFamily(HubFamily):
         self.changes_past = rotation.changes_past(model)
         self.read_anew_past = rotation.read_anew_past(model)
         super().__init__(model, tokenizer, method, seed)
+        generation: Any = model.generation_config
+        if generation.eos_token_id is None:
+            generation.eos_token_id = getattr(tokenizer, "eos_token_id", None)
 
     @classmethod
     def architecture_of(cls, kind: str | None, folder: Path | str = "this request") -> Any:
@@ -193,9 +199,16 @@ class DecoderFamily(HubFamily):
             token = torch.where(ended, ends[0], token) if len(ends) else token
             tokens.append(token)
             ended |= torch.isin(token, ends)
-            if len(tokens) >= max_new_tokens or bool(ended.all()):
+            if len(tokens) >= max_new_tokens or bool(ended.all()) or self._are_over(tokens):
                 return torch.cat(tokens, 1)
             decoding.step(token)
+
+    def _are_over(self, tokens: Sequence[Tensor]) -> bool:
+        """Whether all rows have a stop string, at every STOP_EVERY-th token."""
+        if self.is_over is None or len(tokens) % STOP_EVERY:
+            return False
+        texts = self.tokenizer.batch_decode(torch.cat([*tokens], 1), skip_special_tokens=True)
+        return all(map(self.is_over, texts))
 
     @property
     def _walks(self) -> bool:

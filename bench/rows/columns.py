@@ -99,6 +99,7 @@ class GeneralColumns(TypedDict, total=False):
     truncated_frac: Annotated[float | None, "share of tokens that truncation removed, 0 to 1"]
     answer_cut_frac: Annotated[float | None, "share of samples whose answer was removed, 0 to 1"]
     prompt: Annotated[str | None, "of a decoder: plain, or chat: in a turn of its chat template"]
+    stop: Annotated[Json | None, "strings that ended an answer"]
     truncation_side: Annotated[str | None, "side that was cut"]
     tokens_per_word: Annotated[float | None, "tokens of a sample / words between spaces"]
     unknown_tokens_frac: Annotated[float | None, "share of tokens unknown to the tokenizer, 0 to 1"]

@@ -180,6 +180,14 @@ def new_tokens(options: Mapping[str, Any]) -> int:
     return int(next((options[name] for name in LIMITS if options.get(name)), NEW_TOKENS))
 
 
+def until(config: Mapping[str, Any]) -> Sequence[str]:
+    """The stop strings in a task's generation_kwargs; without any, what is between its examples."""
+    given = (config.get("generation_kwargs") or {}).get("until")
+    if given is None:
+        given = config.get("fewshot_delimiter", "\n\n")
+    return [given] if isinstance(given, str) else given
+
+
 def digest_of(task: Any, prompt: str) -> dict[str, Any]:
     """What tells the rows of a loaded task from others: its documents and its settings, the first
     prompt and the version of the package."""

@@ -101,3 +101,26 @@ def test_vanilla_answers_as_transformers_generates_from_the_same_ids(models, nam
             answer = family.generate(ids, sequence, 24)
         new = expected[0, ids.shape[1] :]
         assert answer == [family.tokenizer.decode(new, skip_special_tokens=True)]
+
+
+def test_a_decoder_stops_generating_after_a_stop_string(models):
+    cell = cell_of(models, "base")
+    family = arms.load(cell, arms.method_of(cell))
+    ids, sequence = arms.collate(
+        arms.inputs(cell, cell.build_task(), family.tokenizer).encoded, "cpu"
+    )
+    whole = family.generate_ids(ids, sequence, 24)
+    texts = family.tokenizer.batch_decode(whole[:, :6])
+    family.is_over = lambda text: any(text.startswith(one) for one in texts)
+    stopped = family.generate_ids(ids, sequence, 24)
+    assert stopped.shape[1] == 8 and torch.equal(stopped, whole[:, :8])
+    family.is_over = lambda text: text.startswith(texts[0]) and texts[0] != texts[1]
+    assert torch.equal(family.generate_ids(ids, sequence, 24), whole)
+
+
+def test_answers_end_with_the_tokenizer_s_last_token_where_the_model_names_none(tmp_path):
+    folder = checkpoint(tmp_path / "model", TEMPLATE)
+    (folder / "generation_config.json").write_text('{"pad_token_id": 0}')
+    cell = bench.compose(f"model={folder}", *WORDS)
+    family = arms.load(cell, arms.method_of(cell))
+    assert family.model.generation_config.eos_token_id == family.tokenizer.eos_token_id

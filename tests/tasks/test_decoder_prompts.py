@@ -300,6 +300,16 @@ def test_the_letter_of_an_option_is_its_text():
     assert task_of("quality", None).spell(row, "D") == "D"
 
 
+def test_an_answer_ends_before_a_stop_string():
+    task = task_of("longbench_samsum")
+    assert list(task.stop) == ["\n"] and not list(task_of("zeroscrolls_qmsum").stop)
+    assert task.ended("They meet.\nAnd more") == "They meet."
+    # pred.py: min_length
+    assert task.ended("\n\nThey meet.\nAnd more") == "\n\nThey meet."
+    either = replace(task_of("quality"), stop=("END", "", "\n\n"))
+    assert either.ended("a\nb\n\ncEND") == "a\nb" and either.ended("aEND\n\n") == "a"
+
+
 # --- which form ---------------------------------------------------------------------------------
 
 

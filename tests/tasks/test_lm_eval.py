@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 
 import pytest
 
@@ -155,6 +156,35 @@ def test_prompts_limit_and_metric_are_the_tasks_own(folder, installed):
     assert shots.rows[0].document.count("Which colour?") == 2 and shots.sha256 != loaded.sha256
     assert built("lamps", folder, num_fewshot=1).load(Data("local", folder), 3, 512, 0) == shots
     assert built("lamps", folder, max_new_tokens=3).max_new_tokens == 3
+
+
+def test_a_decoder_gets_the_ids_of_lm_eval_and_its_stop_strings(folder, installed):
+    from lm_eval.models.huggingface import HFLM
+
+    from tests.tasks.test_decoder_prompts import TOKENIZERS
+
+    task = replace(built("lamps", folder), decoder="plain")
+    assert task.stop == ("\n",) and package.until({}) == ["\n\n"]
+    for kind in ("bos", "no-bos"):
+        theirs = HFLM.__new__(HFLM)
+        theirs.custom_prefix_token_id = None
+        theirs.tokenizer, theirs.add_bos_token, theirs.backend = TOKENIZERS[kind][0], None, "causal"
+        for row in task.load(Data("local", folder), 3, 512, 0).rows:
+            assert list(task.encode(row, theirs.tokenizer, 512).ids) == theirs.tok_encode(row.text)
+
+
+def test_the_beginning_of_an_answer_is_in_the_assistant_s_turn(folder, installed):
+    from tests.tasks.test_decoder_prompts import ASSISTANT, TOKENIZERS
+
+    text = (folder / "lamps.yaml").read_text()
+    (folder / "prefixed.yaml").write_text(
+        text.replace("task: lamps", "task: prefixed") + '\ngen_prefix: "It is"\n'
+    )
+    task = replace(built("prefixed", folder), decoder="chat")
+    (row,) = task.load(Data("local", folder), 1, 512, 0).rows
+    tokens, _ = TOKENIZERS["chat"]
+    shown = tokens.decode(task.encode(row, tokens, 512).ids)
+    assert row.ending == "It is" and shown.endswith(f"{ASSISTANT}It is")
 
 
 def test_scores_are_those_of_lm_eval(folder, installed):
