@@ -46,7 +46,7 @@ COLUMNS = (
     *SETTING, "benchmark", "task", "method", "method_params", "length", "status", "status_detail",
     "n_scored", "value", "ci_lo", "ci_hi", "at_chance", "chance", "base_value", "base_ci_lo",
     "base_ci_hi", "value_diff", "value_diff_ci_lo", "value_diff_ci_hi", "higher_is_better",
-    "answer_cut_frac", "cpu_model", "gpu_name", "torch", "row_id", "cell_key", "attempt",
+    "answer_cut_frac", "prompt", "cpu_model", "gpu_name", "torch", "row_id", "cell_key", "attempt",
     "created_utc",
 )  # fmt: skip
 TITLE = "RULER, scores by length, their average over 13 tasks and the effective length"
@@ -357,8 +357,10 @@ def notes(found: Results, threshold: float) -> Iterator[str]:
     if threshold == LLAMA2_7B_AT_4K:
         yield "85.6 is RULER's threshold, the score of Llama-2-7B at 4,096 tokens."
     if found.row["data_source"] == "embedded":
+        in_chat = found.row["prompt"] == "chat"
+        form = "" if in_chat else " and prompts have no chat template"
         yield (
-            "Prose, questions and words are this project's and prompts have no chat template: "
+            f"Prose, questions and words are this project's{form}: "
             "averages aren't comparable with RULER's leaderboard (data=local takes its rows)."
         )
     for length in found.lengths:

@@ -116,3 +116,13 @@ def test_more_is_read_where_a_part_has_too_few_tokens(long_text):
     text = "x" * 100_000 + " y"
     part = truncation.part(text, words, 50)
     assert (part.chars, part.tokens_in(text)) == (len(text), (3, False))
+
+
+def test_an_option_of_the_query_is_no_answer_in_the_text():
+    row = Row(
+        "a", "Where?\n (A) the attic\n (B) the barn", "It was hidden. Nobody saw it.", ("the barn",)
+    )
+    assert truncation.answer_removed(row, (3, len(row.document))) is None
+    told = replace(row, document="It was in the barn. Nobody saw it.")
+    assert truncation.answer_removed(told, (3, 20)) is True
+    assert truncation.answer_removed(told, (20, 33)) is False
