@@ -41,7 +41,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     arms.prepare(cell)
     task, family = cell.build_task(), arms.load(cell, arms.method_of(cell))
     arms.check_fit(cell, task, family)
-    if task.stop and isinstance(family, Conversing):
+    if task.stop:
         family.is_over = lambda text: task.ended(text) != text
     rows, encoded = arms.inputs(cell, task, family.tokenizer)
     arms.check_left_out(cell, family, encoded)

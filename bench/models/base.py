@@ -69,10 +69,12 @@ class Family:
     drawn       names of the method's own parameters that were drawn at random, as the checkpoint
                 has none
     calls       attention calls of the method since this was last set to 0
+    is_over     whether a text has a stop string, so that a family may stop generating; decoders do
     """
 
     answers: ClassVar[str] = "text"
     drawn: Sequence[str] = ()
+    is_over: Callable[[str], bool] | None = None
 
     model: nn.Module
     tokenizer: Any

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from torch import Tensor
@@ -14,11 +14,9 @@ from methods.base import SequenceInfo
 class Conversing(Protocol):
     """question_after  the question of a prompt, from its first VIP token on, is read once the KV
     cache of the text before it is made; of batches of one row
-    is_over         whether a text has a stop string, so that no more of the answer is generated
     """
 
     question_after: bool
-    is_over: Callable[[str], bool] | None
 
     def converse(
         self, ids: Tensor, sequence: SequenceInfo, questions: Sequence[Tensor], max_new_tokens: int

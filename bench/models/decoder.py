@@ -9,7 +9,7 @@ gets one head of keys and values a group (methods/parts/sequence.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -67,7 +67,6 @@ class DecoderFamily(HubFamily):
     }
 
     question_after = False
-    is_over: Callable[[str], bool] | None = None
 
     def __init__(self, model: nn.Module, tokenizer: Any, method: Method, seed: int = 0) -> None:
         """Raises ValueError for an architecture that can't be entered."""

@@ -26,6 +26,8 @@ from bench.terminal.console import Console
 from bench.terminal.rows_table import times, verdict
 from bench.units import counted, score_digits, span
 from tasks.base import ANSWERS
+from bench.units import counted
+from tasks.base import ANSWERS, CHAT
 
 TRAININGS = ("training", "base_training")
 SOLO_DIFFERS = 0.1
@@ -331,6 +333,8 @@ def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield "positions", f"{rotary:,}", "", "later ones are beyond the model's configuration"
     if exact := r.get("window_layers_exact"):
         yield "window layers", f"{exact}", "", "exact: the method ignores windows"
+    if r.get("prompt") == CHAT:
+        yield "prompt", CHAT, "", "in the model's chat template"
     if ignored := r.get("generation_ignored"):
         yield "decoding", "greedy", "", escape(f"not applied: {ignored}")
     if longest := longest_input(r):

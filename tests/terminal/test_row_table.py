@@ -49,6 +49,7 @@ ROWS: dict[str, dict[str, Any]] = {
         "weights_kind": "random", "unknown_tokens_frac": 0.31, "tokens_in_estimated": True,
         "positions_rotary": 2048, "generation_ignored": "top_k=1", "n_unanswerable": 3,
         "window_layers_exact": 15,
+        "prompt": "chat",
     },
     "slight": SCORES | CUT | {
         "quality_ns": row_table.SHOWN_NS, "quality_load_ns": 10**9,
