@@ -198,7 +198,7 @@ def prompt_form(request: Mapping[str, Any], model: Mapping[str, Any], task: Task
     """How the model of a cell is asked, where there is a choice: PLAIN or CHAT for a decoder with a
     chat template. Without one it is asked plainly. A family of another package counts as a decoder
     where the request gives one of the two. Raises RequestError."""
-    form, name = request.get("prompt", schema.AUTO_PROMPT), model["name"]
+    form, name = request.get("prompt") or schema.AUTO_PROMPT, model["name"]
     templated = auto.has_chat_template(Path(model["path"]))
     if model["family"] in NOT_DECODERS and form == CHAT:
         raise RequestError(no_decoder("prompt=chat", name))
@@ -257,7 +257,7 @@ def check_values(request: Mapping[str, Any]) -> None:
         if request[name] not in accepted:
             raise unknown(name, request[name], filter(None, accepted))
     _check_new_tokens(request)
-    if request.get("prompt", schema.AUTO_PROMPT) not in schema.PROMPTS:
+    if (request.get("prompt") or schema.AUTO_PROMPT) not in schema.PROMPTS:
         raise unknown("prompt", request["prompt"], schema.PROMPTS)
     turns = request.get("turns", 1)
     if request.get("question") not in (None, AFTER):

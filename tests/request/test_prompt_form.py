@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
 import bench
+from bench.compare import verify
 from bench.errors import RequestError
 from bench.execution import arms
 from bench.request.cell import Cell
@@ -57,6 +59,8 @@ def test_a_model_with_a_chat_template_is_asked_in_a_chat(models):
     assert auto.baseline().prompt == "chat" and auto.build_task().decoder == "chat"
     assert Cell.from_json(auto.to_json()) == auto
     assert "prompt=" not in command_of(auto) and "prompt=plain" in command_of(plain)
+    assert [verify._request(json.loads(cell.to_json()), None)["prompt"]
+            for cell in (auto, plain)] == ["chat", "plain"]  # fmt: skip
     without = cell_of(models, "instructed", "task=longeval_lines", "task.template=vicuna")
     assert without.prompt == "plain"
 
