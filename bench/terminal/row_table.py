@@ -25,8 +25,6 @@ from bench.status import QualityComparison, QualityVerdict, Status
 from bench.terminal.console import Console
 from bench.terminal.rows_table import times, verdict
 from bench.units import counted, score_digits, span
-from tasks.base import ANSWERS
-from bench.units import counted
 from tasks.base import ANSWERS, CHAT
 
 TRAININGS = ("training", "base_training")
