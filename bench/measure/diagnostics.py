@@ -30,7 +30,7 @@ WALKS = 8
 variation."""
 SOLO_CALLS = 10
 ENOUGH_NS = 3_000_000_000
-ENOUGH_WALKS_NS = 15_000_000_000
+ENOUGH_WALKS_NS = 8_000_000_000
 WALKS_FRAC = 0.04
 """Of a cell's budget, which the walks may take where that is longer: with 20 s each, one told no
 interval of a cell that was timed for 45 minutes."""
@@ -162,7 +162,7 @@ def solo_time(arm: Callable[[int], int], device: str, most: int = SOLO_CALLS) ->
     calls: list[int] = []
     with garbage_collection_off() as elapsed_ns:
         before = meter() if meter else 0.0
-        while len(calls) < REPEATS or (len(calls) < most and elapsed_ns() < ENOUGH_NS):
+        while len(calls) < 2 or (len(calls) < most and elapsed_ns() < ENOUGH_NS):
             calls.append(arm(len(calls)))
         joules = meter() - before if meter else 0.0
     return int(statistics.median(calls)), {

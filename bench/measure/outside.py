@@ -26,8 +26,8 @@ SAMPLE_NS = 10_000_000
 SAMPLES, PAIRS_PER_SAMPLE = 4, 3
 """Samples of each arm in each process, at most one for every three pairs. One more before them
 warms the caches and is dropped."""
-LONG_NS, LONG_SAMPLES = 1_000_000_000, 2
-"""Calls from this length on have this number of samples."""
+LONG_NS, LONG_SAMPLES = 1_000_000_000, 1
+"""Samples of calls from this length on."""
 WARM_CALLS = 1
 """Warm-up calls of vanilla in its separate process, before the supervisor requests samples."""
 
@@ -48,11 +48,11 @@ def time_here(
     timed: Mapping[str, Any],
     scored: Input | None = None,
 ) -> None:
-    """Have the supervisor time this process's method, whose pairs are `timed`. On a GPU,
-    where vanilla's process has to load the model itself, the first process alone."""
-    if share.process and method.device == "cuda":
-        return
+    """Have the supervisor time this process's method, whose pairs are `timed`. Of long calls, and
+    on a GPU, where vanilla's process has to load the model itself, the first process alone."""
     fastest = min(*timed["samples_ns"], *timed["base_samples_ns"])
+    if share.process and (method.device == "cuda" or fastest >= LONG_NS):
+        return
     samples = max(1, min(_samples(fastest), len(timed["samples_ns"]) // PAIRS_PER_SAMPLE))
     calls = min(math.ceil(SAMPLE_NS / max(1, fastest)), method.most_calls // (samples + 1))
     if calls:

@@ -28,7 +28,7 @@ from bench.status import Status
 AA_EVERY = 4
 MIN_SAMPLE_NS = 2_000_000
 """Shorter calls are grouped into samples of this length, well above the clock's resolution."""
-WARM_CALLS, WARM_SECONDS, WARM_SETTLED = 20, 8.0, 0.03
+WARM_CALLS, WARM_SECONDS, WARM_SETTLED = 20, 5.0, 0.03
 WARM_METHOD, WARM_BASE = 2, 2
 """Calls of the method, and of what it is paired with, before the first sample of a further process;
 its checks have called the method before."""
@@ -105,8 +105,11 @@ def plan_pairs(
     inputs were loaded, as a further one will."""
     method_ns, base_ns, *twin_ns = (max(arm(0), 1) for arm in (method, base, twin) if arm)
     calls = max(1, math.ceil(MIN_SAMPLE_NS / min(method_ns, base_ns, *twin_ns)))
-    warm_ns = (CHECK_CALLS + WARM_METHOD) * method_ns + WARM_BASE * (base_ns + sum(twin_ns))
-    warm_ns += outside.cost_ns(method_ns, base_ns)
+    is_long = method_ns >= outside.LONG_NS
+    warm_ns = ((1 if is_long else CHECK_CALLS) + WARM_METHOD) * method_ns + WARM_BASE * (
+        base_ns + sum(twin_ns)
+    )
+    warm_ns += 0 if is_long else outside.cost_ns(method_ns, base_ns)
     cost = PairCost(
         pair_s=calls * (method_ns + base_ns + 2 * base_ns / (AA_EVERY - 1)) / 1e9,
         startup_s=(ready_ns + warm_ns) / 1e9,

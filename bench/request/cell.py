@@ -20,7 +20,6 @@ from bench.request.schema import (
     BASELINE,
     FROM_REQUEST,
     LARGE_PARAMETERS,
-    LARGE_S,
     MEASURES,
     MeasurePlan,
     uses_adapted,
@@ -137,9 +136,9 @@ class Cell:
         plan = MEASURES[self.measure]
         if self.time_s is not None:
             return plan.within(self.time_s)
-        large = not self.model.get("config") and plan.budget_s < LARGE_S / 2
-        if large and auto.n_parameters(Path(self.model["path"])) > LARGE_PARAMETERS:
-            return plan.within(LARGE_S)
+        has_weights = not self.model.get("config")
+        if has_weights and auto.n_parameters(Path(self.model["path"])) > LARGE_PARAMETERS:
+            return plan.for_large_model()
         return plan
 
     @property

@@ -18,8 +18,9 @@ PROBES = ("max_length",)
 SOURCES = ("embedded", "local", "hub")
 VERDICT_TOKENS = 32
 """Fewer new tokens give no verdict on the time of each."""
-LARGE_PARAMETERS, LARGE_S = 50_000_000, 300.0
-"""Models with more parameters have this time for their timed stages, where the measure has less."""
+LARGE_PARAMETERS, LARGE_S, LARGE_PAIRS = 50_000_000, 300.0, 12
+"""Models with more parameters have this time for their timed stages, where the measure has less,
+and pairs enough for an interval."""
 AUTO_PROMPT = "auto"
 PROMPTS = (AUTO_PROMPT, PLAIN, CHAT)
 BASELINE = "vanilla"
@@ -48,6 +49,12 @@ class MeasurePlan:
     def within(self, seconds: float) -> MeasurePlan:
         """The plan with these seconds for its timed stages: reading prompts, and decoding."""
         return replace(self, budget_s=seconds / 2)
+
+    def for_large_model(self) -> MeasurePlan:
+        """The plan itself where it has more time than large models need."""
+        if self.budget_s >= LARGE_S / 2:
+            return self
+        return replace(self.within(LARGE_S), pairs=min(self.pairs, LARGE_PAIRS))
 
 
 MEASURES = {

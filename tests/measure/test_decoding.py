@@ -197,7 +197,7 @@ def cell():
 def test_one_process_times_steps_and_a_further_one_its_share(cell):
     stages = []
 
-    def report(stage, done=0, total=0):
+    def report(stage, done=0, total=0, note=""):
         stages.append((stage, done, total))
 
     family = DecoderFamily.tiny(KNorm(budget=8))

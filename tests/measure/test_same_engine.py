@@ -85,7 +85,7 @@ def test_a_fast_engine_alone_is_never_a_faster_method(monkeypatch):
     arms = [arm(one) for one in (HasTwin(), Vanilla(), Twin())]
     reported: list[tuple[int, int]] = []
 
-    def report(stage: str, done: int, total: int) -> None:
+    def report(stage: str, done: int, total: int, note: str) -> None:
         reported.append((done, total))
 
     timed = same_engine.time_pairs(*arms, cell, report, share)
