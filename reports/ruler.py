@@ -38,15 +38,15 @@ TASKS = (
 LLAMA2_7B_AT_4K = 85.6
 """RULER's threshold: what Llama-2-7B scores at 4,096 tokens."""
 SETTING = (
-    "model", "weights_kind", "data_source", "split", "n_samples_planned", "seed", "batch", "dtype",
-    "device", "threads", "host_id",
+    "model", "weights_kind", "weights_format", "data_source", "split", "n_samples_planned",
+    "prompt", "seed", "batch", "dtype", "device", "threads", "host_id",
 )  # fmt: skip
 """What the scores of one table share."""
 COLUMNS = (
     *SETTING, "benchmark", "task", "method", "method_params", "length", "status", "status_detail",
     "n_scored", "value", "ci_lo", "ci_hi", "at_chance", "chance", "base_value", "base_ci_lo",
     "base_ci_hi", "value_diff", "value_diff_ci_lo", "value_diff_ci_hi", "higher_is_better",
-    "answer_cut_frac", "prompt", "cpu_model", "gpu_name", "torch", "row_id", "cell_key", "attempt",
+    "answer_cut_frac", "cpu_model", "gpu_name", "torch", "row_id", "cell_key", "attempt",
     "created_utc",
 )  # fmt: skip
 TITLE = "RULER, scores by length, their average over 13 tasks and the effective length"

@@ -13,8 +13,8 @@ from bench.status import Status
 SAME = (
     "method", "method_params", "task", "split", "data_source", "model", "weights_kind", "length",
     "batch", "dtype", "device", "threads", "n_samples_planned", "measure", "metric", "question",
-    "turns", "prompt", "method_version", "task_version", "metric_version", "recipe",
-    "recipe_params",
+    "turns", "prompt", "weights_format", "method_version", "task_version", "metric_version",
+    "recipe", "recipe_params",
 )  # fmt: skip
 """What rows of several seeds share. A seed draws the rows, the weights and their training."""
 COLUMNS = (*SAME, "seeds", "mean", "sd", "lowest", "highest", "seeds_at_chance")

@@ -23,8 +23,12 @@ def has_toy_weights(row: Mapping[str, Any]) -> bool:
 
 
 def labelled(name: Any, row: Mapping[str, Any]) -> str:
-    """A name that stands for a row's numbers, with the words "toy weights" where it has those."""
-    return f"{name} (toy weights)" if has_toy_weights(row) else str(name)
+    """A name that stands for a row's numbers, with the words "toy weights" where it has those, and
+    with the number format that others were dequantised from."""
+    if has_toy_weights(row):
+        return f"{name} (toy weights)"
+    written = row.get("weights_format")
+    return f"{name} ({written})" if isinstance(written, str) else str(name)
 
 
 def recommending(rows: Iterable[R]) -> list[R]:

@@ -14,8 +14,8 @@ from reports.rows import Row
 PROBE = "max_length_fit"
 BOARD = (
     "benchmark", "task", "split", "data_source", "dataset_sha256", "n_samples_planned", "model",
-    "weights_kind", "length", "batch", "dtype", "device", "threads", "seed", "measure", "question",
-    "turns", "prompt", "filled", "n_unanswerable", "host_id",
+    "weights_kind", "weights_format", "length", "batch", "dtype", "device", "threads", "seed",
+    "measure", "question", "turns", "prompt", "filled", "n_unanswerable", "host_id",
 )  # fmt: skip
 """What rows share that are ranked against each other: everything but the method, its weights
 (which may have been trained further with it) and the version of the code."""
