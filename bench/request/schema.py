@@ -9,7 +9,6 @@ from typing import Any
 
 from bench.errors import RequestError
 from bench.status import WeightsProtocol
-from tasks.base import CHAT, PLAIN
 
 MISSING: Any = "???"
 """omegaconf.MISSING, without a tenth of a second of imports."""
@@ -22,7 +21,7 @@ LARGE_PARAMETERS, LARGE_S, LARGE_PAIRS = 50_000_000, 300.0, 12
 """Models with more parameters have this time for their timed stages, where the measure has less,
 and pairs enough for an interval."""
 AUTO_PROMPT = "auto"
-PROMPTS = (AUTO_PROMPT, PLAIN, CHAT)
+PROMPTS = (AUTO_PROMPT, "plain", "chat")
 BASELINE = "vanilla"
 """The method that every other is compared with."""
 BY_TASK = ("n_by_task", "method_by_task", "task_by_answers")

@@ -15,6 +15,7 @@ from tasks.generators import stories
 from tasks.loading import prompts
 from tasks.loading.prompts import Prompt
 from tasks.loading.reader import Reader
+from tasks.perplexity import Perplexity
 from tests.conftest import ROOT
 
 BOS, TURN, END = "<s>", "<|im_start|>", "<|im_end|>"
@@ -63,7 +64,8 @@ def task_of(name: str, decoder: str | None = PLAIN) -> Task:
 def made(name: str) -> Task | None:
     """A task that a decoder answers, as it is before a cell sets `decoder`."""
     task = plugins.build(plugins.conf("task", name))
-    return task if task.answers == "text" and task.vocabulary is None else None
+    answered = task.answers == "text" and task.vocabulary is None
+    return task if answered and not isinstance(task, Perplexity) else None
 
 
 TASKS = [name for name in plugins.available("task") if made(name) is not None]
