@@ -28,6 +28,9 @@ SAMPLES, PAIRS_PER_SAMPLE = 4, 3
 warms the caches and is dropped."""
 LONG_NS, LONG_SAMPLES = 1_000_000_000, 1
 """Samples of calls from this length on."""
+ALONE_SAMPLES = 12
+"""Samples of short calls where one process times all pairs, at most one for every pair: no other
+process evens out what runs next to it."""
 WARM_CALLS = 1
 """Warm-up calls of vanilla in its separate process, before the supervisor requests samples."""
 
@@ -53,7 +56,10 @@ def time_here(
     fastest = min(*timed["samples_ns"], *timed["base_samples_ns"])
     if share.process and (method.device == "cuda" or fastest >= LONG_NS):
         return
-    samples = max(1, min(_samples(fastest), len(timed["samples_ns"]) // PAIRS_PER_SAMPLE))
+    pairs = len(timed["samples_ns"])
+    samples = max(1, min(_samples(fastest), pairs // PAIRS_PER_SAMPLE))
+    if share.pairs + share.twin_pairs == share.total and fastest < LONG_NS:
+        samples = max(1, min(ALONE_SAMPLES, pairs, method.most_calls - 1))
     calls = min(math.ceil(SAMPLE_NS / max(1, fastest)), method.most_calls // (samples + 1))
     if calls:
         report.send("outside", calls=calls, samples=samples, process=share.process)
