@@ -31,7 +31,7 @@ def show(words: Sequence[str], row: int, full: bool) -> int:
     cell = Cell.of({**compose(check_words(words)), "n": row + 1})
     task, rows = cell.build_task(), cell.rows().rows
     if task.vocabulary is not None:
-        raise RequestError(f"task {task.name} has token ids of its own, and no text to show")
+        raise RequestError(f"task {task.name} reads token ids, so it has no text to show")
     if len(rows) <= row:
         raise RequestError(f"row={row} is not accepted: 0 to {len(rows) - 1}")
     one = rows[row]

@@ -15,6 +15,8 @@ DECIDING_PAIRS = 10
 """Fewer pairs have no interval (bench.statistics.paired.paired_ratio)."""
 WORTH_SAYING_S = 60.0
 """Timing that takes longer is announced."""
+LONG_PAIR_S = 2.0
+"""A pair that takes more is a long one: see MeasurePlan."""
 LONG_PAIR = 0.25
 """Share of the budget. A pair that takes more leaves no time for another process."""
 
@@ -52,6 +54,8 @@ def plan_shares(plan: MeasurePlan, cost: PairCost, calls: int) -> list[PairShare
     leaves too few for several processes, each times one pair with the twin. Fewer processes are
     planned rather than fewer pairs than decide."""
     most, budget_s = plan.processes, plan.budget_s
+    if plan.long_pairs and cost.pair_s > LONG_PAIR_S:
+        plan = replace(plan, pairs=min(plan.pairs, plan.long_pairs))
     if most == 1:
         reason = "the measure asks for one process"
     elif cost.pair_s > LONG_PAIR * budget_s:

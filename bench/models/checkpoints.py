@@ -74,8 +74,8 @@ def load_weights(
     architecture: Any, spec: Spec, dtype: torch.dtype, may_lack: tuple[str, ...] = ()
 ) -> tuple[Any, Sequence[str]]:
     """The model, and the names of the weights that the checkpoint lacks. Only names that begin with
-    one of `may_lack` may be missing; these weights are drawn from the seed. Of a multimodal
-    container the text model is loaded."""
+    one of `may_lack` may be missing; these weights are drawn from the seed. A checkpoint
+    of a multimodal model gives its text model."""
     # What a method learned of its own is loaded by own_parameters.restore.
     ignored = {*(architecture._keys_to_ignore_on_load_unexpected or ()), rf"^{METHOD_PARAMETERS}\."}
     architecture._keys_to_ignore_on_load_unexpected = sorted(ignored)
@@ -116,9 +116,9 @@ def check_numbers(model: Any, path: Path) -> None:
 
 
 def merged_config(folder: Path, given: dict[str, Any] | None) -> dict[str, Any]:
-    """The folder's config.json, or the part of it that describes the text model of a multimodal
-    container, with the `given` fields in place of its own; of a model_type that isn't the folder's,
-    the given ones alone."""
+    """The folder's config.json; for a multimodal model, the part that describes its text model.
+    Fields in `given` replace those of the file; if they name another model_type, they are the
+    config."""
     config = _of_text(read_config(folder))
     if given is None:
         return config

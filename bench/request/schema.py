@@ -19,7 +19,7 @@ VERDICT_TOKENS = 32
 """Fewer new tokens give no verdict on the time of each."""
 LARGE_PARAMETERS, LARGE_S, LARGE_PAIRS = 50_000_000, 300.0, 12
 """Models with more parameters have this time for their timed stages, where the measure has less,
-and pairs enough for an interval."""
+and pairs enough for an interval where they take seconds."""
 AUTO_PROMPT = "auto"
 PROMPTS = (AUTO_PROMPT, "plain", "chat")
 BASELINE = "vanilla"
@@ -35,7 +35,8 @@ class MeasurePlan:
     """What a choice of `measure=` runs: the kinds of measurement, the number of latency pairs, the
     seconds that they may take (the number is reduced before any ratio is known), the processes
     that they are spread over where there is time for it, and the number of new tokens that are
-    decoded where the request gives none (None: decoding isn't measured)."""
+    decoded where the request gives none (None: decoding isn't measured). `long_pairs` is the number
+    of pairs where each takes seconds (None: the same)."""
 
     quality: bool = True
     speed: bool = True
@@ -44,6 +45,7 @@ class MeasurePlan:
     budget_s: float = 30.0
     processes: int = 4
     new_tokens: int | None = None
+    long_pairs: int | None = None
 
     def within(self, seconds: float) -> MeasurePlan:
         """The plan with these seconds for its timed stages: reading prompts, and decoding."""
@@ -53,7 +55,7 @@ class MeasurePlan:
         """The plan itself where it has more time than large models need."""
         if self.budget_s >= LARGE_S / 2:
             return self
-        return replace(self.within(LARGE_S), pairs=min(self.pairs, LARGE_PAIRS))
+        return replace(self.within(LARGE_S), long_pairs=LARGE_PAIRS)
 
 
 MEASURES = {

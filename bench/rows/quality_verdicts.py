@@ -23,8 +23,8 @@ def has_toy_weights(row: Mapping[str, Any]) -> bool:
 
 
 def labelled(name: Any, row: Mapping[str, Any]) -> str:
-    """A name that stands for a row's numbers, with the words "toy weights" where it has those, and
-    with the number format that others were dequantised from."""
+    """The name with a note on the row's weights: "toy weights", or the number format from which
+    they were dequantised."""
     if has_toy_weights(row):
         return f"{name} (toy weights)"
     written = row.get("weights_format")

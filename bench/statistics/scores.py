@@ -52,8 +52,8 @@ def mean(
     over documents. Where almost all have the same score, and resampling would return an interval
     without width, it is Gaffke's for bounded scores (2005, Universität Magdeburg, Preprint 05-14):
     random weights on the scores and on one more at the bound. For right and wrong that is Clopper
-    and Pearson's. Of a few documents without bounds it is Student's, as resampling never leaves
-    the range of their scores. Raises ValueError without a score.
+    and Pearson's. Unbounded scores of a few documents get Student's interval, because resampling
+    never leaves the range of their scores. Raises ValueError without a score.
     """
     return _estimate(np.asarray(scores, float), documents, (0.0, SCALE), seed, bounded)
 

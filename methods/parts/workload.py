@@ -22,8 +22,8 @@ class Workload:
     are the heads of keys and values; None: as many as of queries.
 
     features   of the attention in some of its layers
-    window_layers  layers with a window, whatever its length; where others have none, a method that
-               ignores windows runs in those alone
+    window_layers  number of layers with a window of any length; if other layers have none, a method
+               that ignores windows runs only in the other layers
     rotatable  keys can be turned to other positions, by `AttentionCall.rotate`, in all layers
     blocks     the method can run the layers (`encode`) and their sub-layers (`mix`); else it gets
                their attention alone

@@ -39,7 +39,7 @@ def test_an_encoder_s_input(said):
 
 
 @pytest.mark.parametrize(("words", "told"), [
-    (["task=lra_listops"], "task lra_listops has token ids of its own"),
+    (["task=lra_listops"], "task lra_listops reads token ids, so it has no text to show"),
     (["task=quality", "model=embedded-llama", "prompt=chat"], "has no chat template"),
     (["task=gov_report", "model=embedded-llama", "length=300"], "length=300 is too short for gov"),
     (["row=x"], "'x' is not a valid integer"),

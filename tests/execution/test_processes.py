@@ -65,6 +65,12 @@ def test_fewer_processes_come_before_fewer_pairs_than_decide():
     assert {one.note for one in shares} == {"11 pairs of 6.0 s in 3 processes, about 2 min"}
 
 
+@pytest.mark.parametrize(("pair_s", "pairs"), [(0.5, 40), (5.0, 12)])
+def test_a_large_model_has_all_short_pairs_and_enough_long_ones(pair_s, pairs):
+    shares = plan_shares(QUICK.for_large_model(), PairCost(pair_s, 1.0), 1)
+    assert sum(one.pairs for one in shares) == pairs
+
+
 def part(number: int, **more):
     timed = {name: [number] * 2 for name in stages.SIDES}
     timed |= {"pair_order": "MV", "waits_left_out": None}

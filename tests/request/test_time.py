@@ -19,7 +19,7 @@ def test_time_is_of_the_timed_stages_and_of_the_cell():
 def test_large_models_have_five_minutes(monkeypatch):
     cell = Cell.of(compose(["method=vcc", "task=narrativeqa", "n=1", "length=512"]))
     monkeypatch.setattr(auto, "n_parameters", lambda folder: 60_000_000)
-    assert (cell.plan.budget_s, cell.plan.pairs) == (150.0, 12)
+    assert (cell.plan.budget_s, cell.plan.pairs, cell.plan.long_pairs) == (150.0, 40, 12)
     assert replace(cell, measure="published").plan.budget_s == 1200.0
 
 
