@@ -2,7 +2,7 @@
 
     make gpu                                  # rows, log and summary in results/gpu
     make gpu DEVICE=h200 OUT=DIR FROM=DIR     # goes on from another folder's rows
-    make gpu PIECES='decoding frontier'       # these pieces, with all the time
+    make gpu PIECES='frontier decoding'       # these pieces, with all the time
     make gpu DRY=1                            # without a GPU: the plan, and each cell's CPU twin
     make gpu DRY=1 SHARE=40                   # the same of every fortieth cell
 
@@ -207,7 +207,8 @@ def watched(words: Sequence[str], out: Path, deadline: float, log: TextIO) -> in
     from benchmarks import gpu_summary
 
     print(f"$ python -m {' '.join(words)}", file=log, flush=True)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "PYTHONPATH": path}
     orphaned: Callable[[], None] = partial(linux.die_with_parent, os.getpid())
     process = subprocess.Popen(
         [sys.executable, "-m", *words], cwd=ROOT, stdout=log, stderr=log, env=environment,

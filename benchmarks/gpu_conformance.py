@@ -1,5 +1,6 @@
 """Every method in every family on a GPU, in each dtype: a line of JSON for each, as soon as it is
-known. A part of `make gpu`, which starts it again where CUDA didn't survive an error.
+known, of several cases at once. A part of `make gpu`, which starts it again where CUDA didn't
+survive an error.
 
     python -m benchmarks.gpu_conformance --device cuda --out results/gpu --seconds 120
 """
@@ -8,8 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import os
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +24,7 @@ import torch
 from bench.conformance import families
 from bench.conformance.on_device import DTYPES, check_on_device
 from bench.conformance.subject import LONG, MIXED
+from bench.host import linux
 from bench.request import code_hash, plugins
 from bench.request.schema import BASELINE
 from benchmarks.gpu_pieces import CHECKS, CUDA_LOST
@@ -27,6 +34,8 @@ from methods.base import Method, refusal
 FIRST = ("decoder", "t5")
 """The families whose checks differ most: causal with a KV cache, and with a position bias."""
 FAMILIES = families()
+MOST_JOBS = 8
+"""Processes at once, each on two cores and with a context of its own on the GPU."""
 
 
 class Case(NamedTuple):
@@ -46,22 +55,22 @@ def main() -> int:
     if options.device == "cuda" and not torch.cuda.is_available():
         print(f"gpu: torch {torch.__version__} sees no CUDA GPU", file=sys.stderr)
         return 2
-    torch.set_num_threads(1)  # tiny models
-    torch.backends.cudnn.allow_tf32 = False
     name = torch.cuda.get_device_name() if options.device == "cuda" else options.device
     known = {key(line) for line in checks(options.out)}
-    with open(options.out / CHECKS, "a") as file:
-        for case in cases()[:: options.share]:
-            line = {**case._asdict(), "device": name, "code": code_of(case)}
-            if key(line) in known:
-                continue
-            if time.monotonic() > end:
-                break
-            line |= checked(case, options.device)
-            print(json.dumps(line), file=file, flush=True)
-            print(*case, line["unsupported"] or line["failures"] or "ok", flush=True)
-            if any("CUDA error" in failure for failure in line["failures"]):
-                return CUDA_LOST
+    lines = [
+        line for case in cases()[:: options.share] if key(line := named(case, name)) not in known
+    ]
+    work = partial(checked, options.device, options.out / CHECKS, end)
+    try:
+        if (jobs := min(MOST_JOBS, len(linux.usable_cpus()) // 2)) < 2:
+            for line in lines:
+                work(line)
+        else:
+            spawned = multiprocessing.get_context("spawn")
+            with ProcessPoolExecutor(jobs, spawned) as pool:
+                list(pool.map(work, lines))
+    except BrokenProcessPool:
+        return CUDA_LOST
     return 0
 
 
@@ -78,19 +87,33 @@ def cases() -> list[Case]:
     ]
 
 
-def checked(case: Case, device: str) -> dict[str, Any]:
-    """The columns that the checks give: the method's own reason, or its failures."""
-    began = time.monotonic()
+def named(case: Case, device: str) -> dict[str, Any]:
+    """The columns by which a line is known."""
+    return {**case._asdict(), "device": device, "code": code_of(case)}
+
+
+def checked(device: str, path: Path, end: float, line: dict[str, Any]) -> None:
+    """Adds the columns that the checks give, the method's own reason or its failures, and appends
+    the line. Does nothing after `end`, and ends the process where CUDA didn't survive."""
+    if (began := time.monotonic()) > end:
+        return
+    torch.set_num_threads(1)  # tiny models
+    torch.backends.cudnn.allow_tf32 = False
     reason, failures = None, []
     try:
-        method: Method = plugins.build(plugins.conf("method", case.method))
-        family = FAMILIES[case.family].tiny(method)
+        method: Method = plugins.build(plugins.conf("method", line["method"]))
+        family = FAMILIES[line["family"]].tiny(method)
         reason = refusal(method, family.workload(LONG, len(MIXED)))
-        failures = [] if reason else check_on_device(method, family, device, case.dtype)
+        failures = [] if reason else check_on_device(method, family, device, line["dtype"])
     except Exception as error:
         failures = [f"{type(error).__name__}: {error}"]
     seconds = round(time.monotonic() - began, 3)
-    return {"unsupported": reason, "failures": failures, "seconds": seconds}
+    line = {**line, "unsupported": reason, "failures": failures, "seconds": seconds}
+    with open(path, "a") as file:
+        print(json.dumps(line), file=file, flush=True)
+    print(*(line[name] for name in Case._fields), reason or failures or "ok", flush=True)
+    if any("CUDA error" in failure for failure in failures):
+        os._exit(CUDA_LOST)
 
 
 def code_of(case: Case) -> str:

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-PAPERS = "vanilla,vanilla_eager,bigbird,vcc,iceformer,fourier"
-CACHES = "vanilla,streaming_llm,snapkv,h2o,tova,pyramidkv,knorm,expected_attention,kivi,quest,sparq"
+PAPERS = "vanilla,vcc,bigbird,fourier,vanilla_eager,iceformer"
+CACHES = "vanilla,snapkv,h2o,kivi,quest,streaming_llm,tova,pyramidkv,knorm,expected_attention,sparq"
 CONFORMANCE = "conformance"
 ROWS, CHECKS, SUMMARY = "rows", "conformance.jsonl", "summary.md"
 """What a run leaves in its folder: rows, a line of JSON for each check, the summary."""
@@ -34,24 +34,23 @@ class Piece:
 PIECES = (
     Piece(CONFORMANCE, 3, {}, {}),
     Piece(
-        "decoding",
-        3,
-        {
-            "experiment": "kv", "model": "random-llama-1b-like", "dtype": "bfloat16",
-            "measure": "glance", "new_tokens": "64", "length": "2048,8192", "method": CACHES,
-            "method.budget": "0.25,0.125", "method.bits": "2", "deadline_s": "120",
-        },
-        {"model": "embedded-llama", "length": "192,256", "new_tokens": "4", "n": "2"},
-    ),
-    Piece(
         "frontier",
-        3,
+        4,
         {
             "experiment": "frontier", "dtype": "bfloat16", "measure": "glance", "n": "1",
-            "method": PAPERS, "length": "4096,8192,16384,32768,65536,131072,262144",
-            "deadline_s": "120",
+            "method": PAPERS, "length": "16384,65536,4096,262144", "deadline_s": "60",
         },
         {"model": "embedded", "length": "192,256"},
+    ),
+    Piece(
+        "decoding",
+        4,
+        {
+            "experiment": "kv", "model": "random-llama-1b-like", "dtype": "bfloat16",
+            "measure": "glance", "new_tokens": "64", "length": "32768,8192", "method": CACHES,
+            "method.budget": "0.25", "method.bits": "2", "deadline_s": "60",
+        },
+        {"model": "embedded-llama", "length": "192,256", "new_tokens": "4", "n": "2"},
     ),
     Piece(
         "longest",
@@ -64,13 +63,13 @@ PIECES = (
     ),
     Piece(
         "quickstart",
-        3,
+        2,
         {"experiment": "quickstart"},
         {"length": "256", "n": "2"},
     ),
     Piece(
         "decoding_shipped",
-        2,
+        1,
         {
             "experiment": "kv", "measure": "decoding", "length": "2048,8192", "method": CACHES,
             "method.budget": "0.25", "method.bits": "2",

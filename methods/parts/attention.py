@@ -169,7 +169,7 @@ def _by_group(
         call.dropout,
         scale=call.scale,
     )
-    return output.view(*query.shape[:3], -1)
+    return output.reshape(*query.shape[:3], -1)
 
 
 def _chunked(

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from bench.conformance import checks, families, on_device
 from bench.conformance.on_device import check_on_device
 from bench.conformance.subject import LONG, MIXED
 from bench.request import plugins
 from methods.base import AttentionCall, Method, refusal
+from methods.parts import attention
 from methods.vanilla import Vanilla
 from tests.emulated_cuda import emulated
 
@@ -70,6 +72,18 @@ def test_a_tensor_that_stays_on_the_processor_is_found(quick):
     with emulated():
         lines = failures(Wrong(wrong="device"), "cuda", "float32")
     assert any("Expected all tensors to be on the same device" in line for line in lines)
+
+
+def test_an_output_may_lie_in_memory_by_tokens(monkeypatch):
+    """As a fused kernel of a GPU leaves it, where the processor's leaves it by heads."""
+
+    def by_tokens(*args, **kwargs):
+        out = scaled_dot_product_attention(*args, **kwargs)
+        return out.transpose(1, 2).contiguous().transpose(1, 2)
+
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", by_tokens)
+    method = plugins.build(plugins.conf("method", "knorm"))
+    assert check_on_device(method, FAMILIES["decoder"].tiny(method), "cpu", "float32") == []
 
 
 @pytest.mark.parametrize(
