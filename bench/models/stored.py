@@ -3,6 +3,7 @@ which are dequantised once. Imports no torch."""
 
 from __future__ import annotations
 
+import functools
 import shutil
 import subprocess
 import sys
@@ -145,10 +146,20 @@ def write_source(folder: Path, source: Mapping[str, Any]) -> None:
 
 def read_card(folder: Path) -> dict[str, dict[str, Any]]:
     """The fields of a model's card.yaml that are mappings; none where there is no such file."""
+    try:
+        found = (folder / CARD).stat()
+    except OSError:
+        return {}
+    return {**_card(folder / CARD, found.st_mtime_ns, found.st_size)}
+
+
+@functools.lru_cache(maxsize=64)
+def _card(file: Path, changed_ns: int, size: int) -> dict[str, dict[str, Any]]:
+    """As each cell of a sweep asks for its model's, a file is read again once it has changed."""
     import yaml
 
     try:
-        content = yaml.safe_load((folder / CARD).read_text())
+        content = yaml.load(file.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     except (OSError, ValueError, RecursionError, yaml.YAMLError):
         return {}
     fields = content.items() if isinstance(content, dict) else ()

@@ -118,10 +118,12 @@ def fill(rng: random.Random, template: str, **slots: list[str]) -> str:
 
 
 def _things(rng: random.Random, n: int) -> list[str]:
-    """n different things; about half of them share their noun with another."""
+    """n different things, or all but one of those there are, which a story then never names; about
+    half of them share their noun with another."""
     nouns = rng.sample(NOUNS, min(len(NOUNS), max(2, (2 * n) // 3)))
+    most = min(len(nouns) * len(ADJECTIVES), len(NOUNS) * len(ADJECTIVES) - 1)
     things: dict[str, None] = {}
-    while len(things) < min(n, len(nouns) * len(ADJECTIVES)):
+    while len(things) < min(n, most):
         things[f"{rng.choice(ADJECTIVES)} {rng.choice(nouns)}"] = None
     return list(things)
 

@@ -1,6 +1,7 @@
 """Stories: reproducible, of the requested length, consistent with their questions."""
 
 import hashlib
+import random
 import re
 from itertools import combinations
 
@@ -60,6 +61,11 @@ def test_the_last_and_the_first_place_of_a_thing(index):
         if found:
             places = [match[2] for match, fact in stays if found[2] in fact]
             assert question.answers == (f"the {places[-1 if found[1] == 'is' else 0]}",)
+
+
+def test_a_story_of_any_length_leaves_a_thing_unnamed():
+    every = len(stories.ADJECTIVES) * len(stories.NOUNS)
+    assert len(set(stories._things(random.Random(0), 10 * every))) == every - 1
 
 
 def test_claims_and_summary_are_true():
