@@ -21,7 +21,7 @@ WEIGHTS = {
     "pretrained-swap": "pretrained weights, swapped",
     "finetuned": "finetuned weights",
     "from-scratch": "trained from scratch",
-    "embedded": "embedded weights",
+    "embedded": "toy weights",
     "random": "random weights",
 }
 
