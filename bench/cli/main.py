@@ -95,7 +95,7 @@ class Bench(click.Group):
         n = 2 if " ".join(args[:2]) in TARGETS else 1
         name = " ".join(args[:n])
         if name not in TARGETS and not ctx.resilient_parsing:
-            raise unknown("command", name, TARGETS)
+            raise _no_command(name)
         return name, self.get_command(ctx, name), args[n:]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -107,6 +107,17 @@ class Bench(click.Group):
         found = click.Command.shell_complete(self, ctx, incomplete)
         names = (name for name in TARGETS if name.startswith(incomplete) and " " not in name)
         return [*found, *map(CompletionItem, names)]
+
+
+def _no_command(name: str) -> RequestError:
+    """The error for it, which tells how a method, a task, a model or an experiment is run."""
+    from bench.request import plugins
+
+    for group in ("experiment", "method", "task", "model"):
+        if name in plugins.available(group):
+            sweep = "-m " * (group == "experiment")
+            return RequestError(f"'{name}' is no command; bench run {sweep}{group}={name} runs it")
+    return unknown("command", name, TARGETS)
 
 
 @click.command(cls=Bench, context_settings={"help_option_names": ["-h", "--help"]})

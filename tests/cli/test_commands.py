@@ -59,6 +59,7 @@ def test_the_version(said):
             ["compare", "--format", "githb"],
             "unknown --format 'githb'. Did you mean github? Known: auto, ",
         ),
+        (["vcc"], "'vcc' is no command; bench run method=vcc runs it"),
         (["pln"], "unknown command 'pln'. Did you mean plan? Known: check, "),
         (["recall", "--keys", "0"], "Invalid value for '--keys': 0 is not in the range"),
         (["new", "methd", "x"], "unknown kind 'methd'. Did you mean method? Known: method, task"),
