@@ -9,17 +9,19 @@ import torch
 from torch import Tensor
 
 from methods.parts.attention import capped, mask_future, mask_past, softmax
+from methods.parts.partial import widened
 from methods.parts.sequence import AttentionCall
 
-WEIGHTS = 1 << 21
-"""Weights that are computed at a time."""
+WEIGHTS, CPU_WEIGHTS = 1 << 21, 1 << 19
+"""Weights that are computed at a time; on a CPU, fewer: they stay in its cache."""
 
 
 def logits(query: Tensor, key: Tensor, scale: float) -> Tensor:
     """q kᵀ · scale of query [B, H, t, d], key [B, G, m, d] → [B, H, t, m] in float32 or wider."""
-    scores = query.reshape(*key.shape[:2], -1, query.shape[3]) @ key.mT
-    scores = scores.to(torch.promote_types(key.dtype, torch.float32))
-    return scores.mul_(scale).view(*query.shape[:3], key.shape[2])
+    keys = key.flatten(0, 1)
+    queries = query.reshape(len(keys), -1, query.shape[3])
+    scores = torch.baddbmm(queries.new_empty(()), queries, keys.mT, beta=0, alpha=scale)
+    return widened(scores).view(*query.shape[:3], key.shape[2])
 
 
 def attention_received(query: Tensor, key: Tensor, call: AttentionCall, last: int) -> Tensor:
@@ -27,15 +29,16 @@ def attention_received(query: Tensor, key: Tensor, call: AttentionCall, last: in
     [B, H, n, d], key [B, G, n, d], causal, without padding → [B, H, n] in float32 or wider.
     Computed by blocks of queries, without an n×n tensor."""
     n = query.shape[2]
-    rows = max(1, WEIGHTS // (query.shape[0] * query.shape[1] * n))
-    total = query.new_zeros(
-        *query.shape[:2], n, dtype=torch.promote_types(query.dtype, torch.float32)
-    )
+    weights = CPU_WEIGHTS if query.device.type == "cpu" else WEIGHTS
+    rows = max(1, weights // (query.shape[0] * query.shape[1] * n))
+    total = widened(query.new_zeros(*query.shape[:2], n))
     for start in range(max(0, n - last), n, rows):
         end = min(start + rows, n)
-        scores = capped(logits(query[:, :, start:end], key[:, :, :end], call.scale), call)
-        scores = mask_past(mask_future(scores, start), start, call)
-        total[:, :, :end] += softmax(scores, call).sum(2)
+        first = 0 if call.window is None else max(0, start + 1 - call.window)
+        scores = capped(logits(query[:, :, start:end], key[:, :, first:end], call.scale), call)
+        scores[..., start - first :] = mask_future(scores[..., start - first :], 0)
+        scores = mask_past(scores, start - first, call)
+        total[:, :, first:end] += softmax(scores, call).sum(2)
     return total
 
 
