@@ -72,7 +72,7 @@ class KeptEntries(Entries):
         seen, place = self.seen + key.shape[2], self.place
         if place is None:
             token = torch.arange(self.seen, seen, device=key.device)
-            self.add(key, value, token, *[0] * (len(self._parts) - 3))
+            self.add(key, value, token, *(x.new_zeros(()) for x in self._parts[3:]))
         else:
             for part, new in zip(self._parts, (key, value), strict=False):
                 part.scatter_(2, _wide(place, part), new)

@@ -19,6 +19,8 @@ from methods.parts.sequence import AttentionCall
 
 BLOCK = 64
 """Entries that storage grows by: appending one token copies nothing in 63 of 64 steps."""
+SHARE = 32
+"""Large storage grows by a 32nd: a token then copies 32 entries, at any length."""
 
 Attention = Callable[[Tensor, Tensor, Tensor, AttentionCall], Tensor]
 
@@ -35,17 +37,19 @@ class Storage:
 
     def parts(self) -> list[Tensor]:
         """Each tensor without the room for more."""
-        return [part[:, :, : self.size] for part in self._parts]
+        return [part.narrow(2, 0, self.size) for part in self._parts]
 
-    def add(self, *new: Tensor | float) -> None:
-        """Adds t entries: [B, G, t, …] for each part, the first a tensor, or one number."""
-        assert isinstance(new[0], Tensor)
-        end = self.size + new[0].shape[2]
+    def add(self, *new: Tensor) -> None:
+        """Adds t entries: [B, G, t, …] for the first part, what broadcasts to it for the others."""
+        count = new[0].shape[2]
+        end = self.size + count
         if end > self._parts[0].shape[2]:
-            room = -(-end // self._block) * self._block
-            self._parts = [_grown(x, self.size, room) for x in self._parts]
+            step = max(self._block, end // SHARE // self._block * self._block)
+            room = -(-end // step) * step
+            for i, part in enumerate(self._parts):
+                self._parts[i] = _grown(part, self.size, room)
         for part, more in zip(self._parts, new, strict=True):
-            part[:, :, self.size : end] = more
+            part.narrow(2, self.size, count).copy_(more)
         self.size = end
 
     def keep_last(self, count: int) -> None:
@@ -74,15 +78,15 @@ class Entries(Storage):
 
     @property
     def key(self) -> Tensor:
-        return self._parts[0][:, :, : self.size]
+        return self._parts[0].narrow(2, 0, self.size)
 
     @property
     def value(self) -> Tensor:
-        return self._parts[1][:, :, : self.size]
+        return self._parts[1].narrow(2, 0, self.size)
 
     @property
     def token(self) -> Tensor:
-        return self._parts[2][:, :, : self.size]
+        return self._parts[2].narrow(2, 0, self.size)
 
     def append(self, key: Tensor, value: Tensor) -> None:
         """Adds the next tokens' keys and values [B, G, t, d]."""
