@@ -13,6 +13,7 @@ where they do.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -24,7 +25,7 @@ from methods.base import AttentionCall, Workload
 from methods.parts.budget import entries
 from methods.parts.kv_cache import BLOCK, Storage
 from methods.parts.parameters import NonNegative, Positive
-from methods.parts.sparse_reading import LayerEntries, Prompt, SparseReading, best
+from methods.parts.sparse_reading import LayerEntries, Prompt, SparseReading
 
 LEAST = 3
 """Pages that are read in any case, as in the official code."""
@@ -74,69 +75,68 @@ class Quest(SparseReading):
 
 class Paged(LayerEntries):
     """The entries of one layer and the bounds of their pages, [B, G, pages, 2d]: the largest
-    numbers and then the smallest."""
+    numbers of the keys and of the keys times -1; the dtype's lowest where a row has no page."""
 
     def __init__(self, method: Quest, prompt: Prompt) -> None:
-        self.method, size = method, method.page
-        firsts = prompt.first.tolist()
-        rows = [key[:, first:] for key, first in zip(prompt.key, firsts, strict=True)]
-        count = -(-max(row.shape[1] for row in rows) // size)
-        bounds = prompt.key.new_zeros(*prompt.key.shape[:2], count, 2 * prompt.key.shape[3])
-        for row, key in zip(bounds, rows, strict=True):
-            ends = (0, 0, 0, -key.shape[1] % size)
-            highest = pad(key, ends, value=-torch.inf).unflatten(1, (-1, size)).amax(2)
-            lowest = pad(key, ends, value=torch.inf).unflatten(1, (-1, size)).amin(2)
-            row[:, : highest.shape[1]] = torch.cat((highest, lowest), 2)
-        self.bounds = Storage([bounds], -(-BLOCK // size))
         super().__init__(prompt)
+        self.method, size = method, method.page
+        numbers, lowest = _both_ways(prompt.key), torch.finfo(prompt.key.dtype).min
+        count = -(-max(self.tokens()) // size)
+        bounds = numbers.new_full((*numbers.shape[:2], count, numbers.shape[3]), lowest)
+        for row, number, first in zip(bounds, numbers, self.first, strict=True):
+            whole = pad(number[:, first:], (0, 0, 0, (first - self.seen) % size), value=lowest)
+            highest = whole.unflatten(1, (-1, size)).amax(2)
+            row[:, : highest.shape[1]] = highest
+        self.bounds = Storage([bounds], -(-BLOCK // size))
 
     def held(self) -> list[Tensor]:
         return super().held() + self.bounds.held()
 
     def step(self, query: Tensor, call: AttentionCall) -> Tensor:
-        newest = self.seen - 1 - self.first  # numbers in the rows
-        self._bound(self.key[:, :, -1], newest)
-        size, last = self.method.page, newest // self.method.page
-        scores = self._scores(query, last)
-        needed = (-(-self.budget // size)).clamp(min=LEAST).minimum(last + 1)
-        pages, chosen = best(scores, needed)
-        place = pages[..., None] * size + torch.arange(size, device=pages.device)
-        exists = (place <= newest[:, None, None, None]) & chosen[..., None]
-        self._count(pages.where(chosen, pages[..., :1]), newest, last)
-        place = (place + self.first[:, None, None, None]).flatten(2)
-        grouped = query.view(*pages.shape[:2], -1, query.shape[3])
-        return self.attend_at(grouped, place, exists.flatten(2), call.scale).view_as(query)
+        size, tokens = self.method.page, self.tokens()
+        pages = [-(-n // size) for n in tokens]
+        self._bound(pages)
+        wanted = (max(LEAST, -(-budget // size)) for budget in self.budget)
+        page = self.best(self._scores(query, pages), [*map(min, wanted, pages)])
+        place = (page[..., None] * size + torch.arange(size, device=page.device)).flatten(2)
+        read = place < self.of_rows(tokens)
+        self._count(page, tokens)
+        grouped = query.view(*page.shape[:2], -1, query.shape[3])
+        place = place + self.of_rows(self.first)
+        return self.attend_at(grouped, place, read, call.scale).view_as(query)
 
-    def _bound(self, key: Tensor, newest: Tensor) -> None:
-        """Takes the newest key [B, G, d] into the bounds of its page."""
-        page, twice = newest // self.method.page, torch.cat((key, key), 2)
-        if int(page.max()) == self.bounds.size:
-            self.bounds.add(torch.zeros_like(twice)[:, :, None])
-        bounds, rows = self.bounds.parts()[0], torch.arange(len(page), device=page.device)
-        highest, lowest = bounds[rows, :, page].chunk(2, 2)
-        wider = torch.cat((highest.maximum(key), lowest.minimum(key)), 2)
-        opens = (newest % self.method.page == 0)[:, None, None]
-        bounds[rows, :, page] = twice.where(opens, wider)
-
-    def _scores(self, query: Tensor, last: Tensor) -> Tensor:
-        """[B, G or H, pages]: the bounds of the scores, -inf after each row's last page."""
-        query = query.unflatten(1, (self.key.shape[1], -1))[:, :, :, 0]
-        signs = torch.cat((query.clamp(min=0), query.clamp(max=0)), 3)
+    def _bound(self, pages: Sequence[int]) -> None:
+        """Takes the newest key into the bounds of each row's last page."""
+        numbers = _both_ways(self.key[:, :, -1:])
+        if max(pages) > self.bounds.size:
+            self.bounds.add(torch.full_like(numbers, torch.finfo(numbers.dtype).min))
+        last = torch.tensor(pages, device=numbers.device)[:, None, None, None] - 1
         (bounds,) = self.bounds.parts()
-        scores = signs @ bounds.mT
-        scores = scores.mean(2) if self.method.share == "group" else scores.flatten(1, 2)
-        page = torch.arange(bounds.shape[2], device=query.device)
-        if self.method.newest == "read":
-            scores = scores.masked_fill((page == last[:, None])[:, None], torch.inf)
-        return scores.masked_fill((page > last[:, None])[:, None], -torch.inf)
+        bounds.scatter_reduce_(2, last.expand_as(numbers), numbers, "amax")
 
-    def _count(self, pages: Tensor, newest: Tensor, last: Tensor) -> None:
-        """Counts the bounds of all pages, and the entries of those that any query head of a group
-        reads [B, G or H, k]."""
-        batch, heads, _, width = self.key.shape
-        page = torch.arange(self.bounds.size, device=pages.device)
-        entries = (newest[:, None] + 1 - page * self.method.page).clamp(0, self.method.page)
-        taken = torch.zeros(batch, heads, len(page), dtype=torch.bool, device=pages.device)
-        taken.scatter_(2, pages.reshape(batch, heads, -1), True)
-        numbers = int((taken * entries[:, None]).sum()) + heads * int((last + 1).sum())
-        self.read += 2 * width * numbers * self.key.element_size()
+    def _scores(self, query: Tensor, pages: Sequence[int]) -> Tensor:
+        """[B, G or H, pages]: the bounds of the scores; where a row has no page, none is lower."""
+        (bounds,) = self.bounds.parts()
+        query = query.view(*bounds.shape[:2], -1, query.shape[3])
+        scores = _both_ways(query).clamp_(min=0) @ bounds.mT
+        scores = scores.mean(2) if self.method.share == "group" else scores.flatten(1, 2)
+        if self.method.newest == "read":
+            page = torch.arange(1, bounds.shape[2] + 1, device=query.device)
+            scores = scores.masked_fill(page == self.of_rows(pages), torch.inf)
+        return scores
+
+    def _count(self, page: Tensor, tokens: Sequence[int]) -> None:
+        """Counts the bounds of all pages, and the entries of those [B, G or H, k] that any query
+        head of a group reads."""
+        (batch, heads, _, width), size = self.key.shape, self.method.page
+        entries = (self.of_rows(tokens) - page * size).clamp(0, size)
+        read = page.new_zeros(batch, heads, self.bounds.size + 1)
+        read.scatter_(2, page.view(batch, heads, -1), entries.view(batch, heads, -1))
+        bounds = sum(-(-n // size) for n in tokens)
+        numbers = 2 * width * (int(read.sum()) + heads * bounds)
+        self.read += numbers * self.key.element_size()
+
+
+def _both_ways(x: Tensor) -> Tensor:
+    """x [..., d] and -x → [..., 2d]."""
+    return torch.cat((x, -x), -1)

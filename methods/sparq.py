@@ -23,7 +23,7 @@ from methods.parts.budget import Budget
 from methods.parts.kv_cache import Storage
 from methods.parts.parameters import Positive, Range
 from methods.parts.partial import widened
-from methods.parts.sparse_reading import LayerEntries, Prompt, SparseReading, best
+from methods.parts.sparse_reading import LayerEntries, Prompt, SparseReading, rows_at
 
 
 @dataclass(frozen=True)
@@ -53,10 +53,9 @@ class ByChannel(LayerEntries):
 
     def __init__(self, method: SparQ, prompt: Prompt) -> None:
         super().__init__(prompt)
-        self.method, self.padded = method, bool((self.first > 0).any())
+        self.method = method
         self.by_channel = Storage([prompt.key.mT.flatten(1, 2).contiguous()])
-        padding = torch.arange(self.seen, device=self.first.device) < self.first[:, None]
-        self.total = widened(prompt.value).masked_fill(padding[:, None, :, None], 0).sum(2)
+        self.total = widened(prompt.value).masked_fill(self._padding()[..., None], 0).sum(2)
 
     def held(self) -> list[Tensor]:
         return [*super().held(), *self.by_channel.held(), self.total]
@@ -64,43 +63,42 @@ class ByChannel(LayerEntries):
     def step(self, query: Tensor, call: AttentionCall) -> Tensor:
         self.by_channel.add(self.key[:, :, -1:].mT.flatten(1, 2))
         self.total += widened(self.value[:, :, -1])
-        grouped = query.unflatten(1, (self.key.shape[1], -1))[:, :, :, 0]
-        scores = self._scores(grouped, call.scale)
-        most = self.budget.clamp(min=1).minimum(self.seen - self.first)
-        newest = (self.method.local * most).round().clamp(min=1)
-        token = torch.arange(self.seen, device=query.device)
-        local = token >= (self.seen - newest)[:, None]
-        worth = scores.sum(2).masked_fill(local[:, None], torch.inf)
-        place, read = best(worth, most)
-        shares = scores.softmax(-1).gather(3, place[:, :, None].expand(-1, -1, scores.shape[2], -1))
+        grouped = query.view(*self.total.shape[:2], -1, query.shape[3])
+        scores, tokens = self._scores(grouped, call.scale), self.tokens()
+        most = [max(1, min(pair)) for pair in zip(self.budget, tokens, strict=True)]
+        newest = [max(1, round(self.method.local * count)) for count in most]
+        older = torch.arange(self.seen, 0, -1, device=query.device) > self.of_rows(newest)
+        place = self.best(scores.sum(2).where(older, torch.inf), most)
+        read = place < self.seen
+        at = place.clamp(max=self.seen - 1)[:, :, None].expand(-1, -1, grouped.shape[2], -1)
+        shares = scores.softmax(-1).gather(3, at)
         share = (shares * read[:, :, None]).sum(-1, keepdim=True)
         output = widened(self.attend_at(grouped, place, read, call.scale))
-        mean = self.total / (self.seen - self.first)[:, None, None]
-        self._count(most)
-        return (share * output + (1 - share) * mean[:, :, None]).to(query.dtype).view_as(query)
+        mean = (self.total / self.of_rows(tokens))[:, :, None]
+        self._count(sum(tokens), sum(most))
+        return mean.lerp(output, share).to(query.dtype).view_as(query)
+
+    def _padding(self) -> Tensor:
+        """[B or 1, 1, n] bool: the padding of each row."""
+        token = torch.arange(self.seen, device=self.key.device)[None, None]
+        return token < self.of_rows(self.first)
 
     def _scores(self, query: Tensor, scale: float) -> Tensor:
         """[B, G, g, n]: approximate scores of queries [B, G, g, d], -inf at padding."""
-        batch, heads, groups, width = query.shape
+        heads, groups, width = query.shape[1:]
         sizes = query.abs()
-        channel = sizes.sum(2).topk(min(self.method.r, width)).indices
-        several = channel[:, :, None].expand(-1, -1, groups, -1)
-        part, size = query.gather(3, several), widened(sizes)
-        covered = size.gather(3, several).sum(3) / size.sum(3).clamp(min=1e-30)
-        rows = self.by_channel.parts()[0].unflatten(1, (heads, width)).flatten(0, 1)
-        pairs = zip(rows, channel.flatten(0, 1), part.flatten(0, 1), strict=True)
-        # Head by head, the channels that are copied stay in a cache.
-        scores = torch.stack([some @ row.index_select(0, one) for row, one, some in pairs])
-        scores = widened(scores).view(batch, heads, groups, -1)
+        channel = sizes.sum(2).topk(min(self.method.r, width), sorted=False).indices
+        part = query.gather(3, channel[:, :, None].expand(-1, -1, groups, -1))
+        covered = widened(part).abs().sum(3) / widened(sizes).sum(3).clamp(min=1e-30)
+        channels = self.by_channel.parts()[0].unflatten(1, (heads, width))
+        scores = widened(part @ rows_at(channels, channel))
         scores = scores * (scale / covered.clamp(min=1e-30).sqrt())[..., None]
-        if self.padded:
-            padding = torch.arange(self.seen, device=query.device) < self.first[:, None]
-            scores = scores.masked_fill(padding[:, None, None], -torch.inf)
+        if any(self.first):
+            scores = scores.masked_fill(self._padding()[:, :, None], -torch.inf)
         return scores
 
-    def _count(self, most: Tensor) -> None:
+    def _count(self, tokens: int, most: int) -> None:
         """Counts r channels of all keys, the entries read whole and the mean value."""
-        heads, width = self.key.shape[1], self.key.shape[3]
-        r, tokens = min(self.method.r, width), int((self.seen - self.first).sum())
-        numbers = r * tokens + 2 * width * int(most.sum()) + width * len(most)
+        batch, heads, _, width = self.key.shape
+        numbers = min(self.method.r, width) * tokens + 2 * width * most + width * batch
         self.read += heads * numbers * self.key.element_size()

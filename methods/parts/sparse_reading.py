@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention
 
 from methods.base import AttentionCall, Workload
 from methods.parts.budget import Budget, entries, shortage
 from methods.parts.cache_method import CacheMethod
 from methods.parts.kv_cache import Entries
-from methods.parts.partial import Partial
 
 
 @dataclass(frozen=True)
@@ -60,15 +60,26 @@ class Prompt:
 class LayerEntries(Entries):
     """All keys and values of one layer, read exactly.
 
-    read  bytes that new tokens have read so far
+    first   number of each row's first token
+    budget  entries that a new token of each row may read
+    read    bytes that new tokens have read so far
     """
 
     def __init__(self, prompt: Prompt) -> None:
         super().__init__(prompt.key, prompt.value)
-        self.first, self.budget, self.read = prompt.first, prompt.budget, 0
+        self.first: list[int] = prompt.first.tolist()
+        self.budget: list[int] = prompt.budget.tolist()
+        self.read = 0
 
-    def held(self) -> list[Tensor]:
-        return [*super().held(), self.first, self.budget]
+    def tokens(self) -> list[int]:
+        """Tokens of each row so far."""
+        return [self.seen - first for first in self.first]
+
+    def of_rows(self, numbers: Sequence[int]) -> Tensor | int:
+        """A number for each row, [B, 1, 1]; one where they are equal, which needs no tensor."""
+        if len(set(numbers)) == 1:
+            return numbers[0]
+        return torch.tensor(numbers, device=self.key.device)[:, None, None]
 
     def step(self, query: Tensor, call: AttentionCall) -> Tensor:
         """The attention of the newest token, whose entry has been added: query [B, H, 1, d] →
@@ -76,32 +87,32 @@ class LayerEntries(Entries):
         self.read += self.bytes()
         return self.attend(query, call)
 
+    def best(self, scores: Tensor, counts: Sequence[int]) -> Tensor:
+        """The places [B, S, k] of the largest scores [B, S, m], `counts` of them in each row: the
+        largest first, or in any order where all rows have k. Behind them, m."""
+        count, most = self.of_rows(counts), max(counts)
+        if isinstance(count, int):
+            return scores.topk(most, sorted=False).indices  # sorting takes most of the time
+        behind = torch.arange(most, device=scores.device) >= count
+        return scores.topk(most).indices.masked_fill(behind, scores.shape[2])
+
     def attend_at(self, query: Tensor, place: Tensor, read: Tensor, scale: float) -> Tensor:
         """Attention of the newest token to the entries at `place` that are `read`, [B, S, k], the
         first always: query [B, S, g, d] → [B, S, g, d]. S is the number of key heads, with g query
         heads each, or that of query heads."""
         place = place.where(read, place[..., :1])  # what isn't read isn't touched
-        times = place.shape[1] // self.key.shape[1]
-        heads = [
-            x for row in zip(self.key, self.value, strict=True) for x in zip(*row, strict=True)
-        ]
-        each = zip(*(x.flatten(0, 1) for x in (query, place, read)), strict=True)
-        outputs = []
-        # Head by head, the entries that are copied stay in a cache: a third of the time at 4,096.
-        for i, (one, at, some) in enumerate(each):
-            key, value = (x.index_select(0, at) for x in heads[i // times])
-            outputs.append(Partial.of(one, key, value, scale, visible=some).output)
-        return torch.stack(outputs).view_as(query)
+        key, value = (rows_at(part, place) for part in self._parts[:2])
+        return scaled_dot_product_attention(query, key, value, read[:, :, None], scale=scale)
 
 
-def best(scores: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """The places [B, S, k] of the largest scores [B, S, m], `counts` [B] of them in each row, and
-    which of these k are among them, the first always."""
-    most = int(counts.max())
-    alike = bool((counts == most).all())
-    places = scores.topk(most, sorted=not alike).indices  # sorting takes most of the time
-    among = torch.arange(most, device=scores.device) < counts[:, None]
-    return places, among[:, None].expand_as(places)
+def rows_at(x: Tensor, index: Tensor) -> Tensor:
+    """The rows of x [B, G, m, d] at `index` [B, S, k], for each of G heads or of S that share them
+    → [B, S, k, d]. A copy of whole rows: `gather` takes each number by its own index."""
+    batch, heads, m, _ = x.shape
+    first = torch.arange(0, batch * heads * m, m, device=x.device).view(batch, heads, 1)
+    if index.shape[1] > heads:
+        first = first.repeat_interleave(index.shape[1] // heads, 1)
+    return x.flatten(0, 2).index_select(0, (first + index).flatten()).view(*index.shape, -1)
 
 
 class SparselyReadCache:
