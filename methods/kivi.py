@@ -7,8 +7,8 @@ and so do several new tokens at once (a question after the prompt) among themsel
 dropped, so there is no budget.
 
 Codes are packed into bytes. Scales and minima take 16 bits, as in the paper, whose models do too:
-with 2 bits and groups of 32 that is 3 bits a number. Entries are read in blocks, restored and
-multiplied; the whole cache never stands in full precision.
+with 2 bits and groups of 32 that is 3 bits a number. Entries are unpacked in blocks; the
+whole cache is never in full precision.
 
 Differs from the official code (jy-yuan/KIVI): that divides by a scale of 0 where a group's numbers
 are equal; its scripts set a residual of 32 or 128.

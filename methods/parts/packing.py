@@ -27,13 +27,18 @@ def quantised(x: Tensor, bits: int, dim: int) -> tuple[Tensor, Tensor, Tensor]:
     return packed, scale, minimum
 
 
-def restored(
-    packed: Tensor, scale: Tensor, minimum: Tensor, bits: int, dtype: torch.dtype
-) -> Tensor:
-    """The inverse of `quantised`, up to rounding."""
+def unpacked(packed: Tensor, bits: int, dtype: torch.dtype) -> Tensor:
+    """The codes of `quantised` [..., m, c] as numbers."""
     kind, shifts, mask = SPREAD[bits]
     codes = packed.to(kind)
     for shift in shifts:
         codes |= codes << shift
-    x = codes.bitwise_and_(mask).view(torch.uint8).to(dtype)
+    return codes.bitwise_and_(mask).view(torch.uint8).to(dtype)
+
+
+def restored(
+    packed: Tensor, scale: Tensor, minimum: Tensor, bits: int, dtype: torch.dtype
+) -> Tensor:
+    """The inverse of `quantised`, up to rounding."""
+    x = unpacked(packed, bits, dtype)
     return torch.addcmul(minimum.to(dtype), x, scale.to(dtype), out=x)

@@ -12,10 +12,10 @@ from methods.base import AttentionCall
 from methods.parts.attention import capped, mask_future, mask_past, softmax
 from methods.parts.key_weights import logits
 from methods.parts.kv_cache import BLOCK, Storage
-from methods.parts.packing import quantised, restored
+from methods.parts.packing import quantised, restored, unpacked
 
 AT_ONCE = 1 << 19
-"""Numbers that are restored at a time: they stay in the cache of the CPU."""
+"""Numbers that are unpacked at a time: they stay in the cache of the CPU."""
 
 
 class QuantisedEntries:
@@ -63,33 +63,49 @@ class QuantisedEntries:
 
     def attend(self, query: Tensor, call: AttentionCall) -> Tensor:
         """The last t tokens, query [B, H, t, d], to all entries → [B, H, t, d]."""
-        self.read += sum(x.numel() * x.element_size() for x in self._used())
+        used = (*self.keys.parts(), *self.values.parts(), self.key, self.value)
+        self.read += sum(x.nbytes for x in used)
         t, last = query.shape[2], self.value.shape[2]
-        keys = (key.flatten(2, 3) for key in self._restored(self.keys))
+        keys = (key.flatten(2, 3) for key in self._restored_keys())
         parts = [logits(query, key, call.scale) for key in chain(keys, [self.key])]
         scores = capped(torch.cat(parts, 3), call)
         first = scores.shape[3] - t
         scores = mask_past(mask_future(scores, first) if t > 1 else scores, first, call)
-        weights = softmax(scores, call).to(query.dtype).view(*self.key.shape[:2], -1, first + t)
-        output, start = weights[..., -last:] @ self.value, 0
-        for value in self._restored(self.values):
-            output += weights[..., start : start + value.shape[2]] @ value.flatten(3, 4)
-            start += value.shape[2]
-        return output.view(*query.shape[:3], -1)
+        weights = softmax(scores, call).view(*self.key.shape[:2], -1, first + t)
+        newest = weights[..., -last:].to(query.dtype) @ self.value
+        output = self._weighted_sum(weights[..., :-last]) + newest
+        return output.to(query.dtype).view(*query.shape[:3], -1)
 
     def held(self) -> list[Tensor]:
         return [*self.keys.held(), *self.values.held(), self.key, self.value]
 
-    def _used(self) -> list[Tensor]:
-        return [*self.keys.parts(), *self.values.parts(), self.key, self.value]
+    def _restored_keys(self) -> Iterator[Tensor]:
+        """What was quantised of the keys, in full precision: some blocks at a time."""
+        parts = self.keys.parts()
+        split = (part.split(self._at_once(parts[0]), 2) for part in parts)
+        for packed, scale, minimum in zip(*split, strict=True):
+            yield restored(packed, scale, minimum, self.bits, self.key.dtype)
 
-    def _restored(self, storage: Storage) -> Iterator[Tensor]:
-        """What was quantised, in full precision: some entries at a time."""
-        parts, bits = storage.parts(), self.bits
-        size = max(1, AT_ONCE * bits // 8 // max(1, parts[0][:, :, :1].numel()))
-        for start in range(0, storage.size, size):
-            packed, scale, minimum = (part[:, :, start : start + size] for part in parts)
-            yield restored(packed, scale, minimum, bits, self.key.dtype)
+    def _weighted_sum(self, weights: Tensor) -> Tensor:
+        """Of the quantised values: weights [B, G, q, m] → [B, G, q, d]. The scales of a token
+        multiply its weights, once for each group of channels, and not its values."""
+        packed, scales, minima = self.values.parts()
+        groups, size, dtype = scales.shape[3], self._at_once(packed), weights.dtype
+        scales = scales.movedim(2, 4).contiguous().to(dtype)
+        scaled = (weights[:, :, None] * scales).flatten(2, 3).split(size, 3)
+        codes = (unpacked(x, self.bits, dtype).flatten(3) for x in packed.split(size, 2))
+        least = weights @ minima[..., 0].to(dtype)
+        every = weights.new_zeros(())
+        for part, x in zip(scaled, codes, strict=True):
+            every = every + part @ x
+        # of these sums over all channels, each group's own
+        every = every.unflatten(3, (groups, -1)).unflatten(2, (groups, -1))
+        output: Tensor = every.diagonal(0, 2, 4) + least[:, :, :, None]
+        return output.transpose(3, 4).flatten(3)
+
+    def _at_once(self, packed: Tensor) -> int:
+        """How many entries are unpacked at a time."""
+        return max(1, AT_ONCE * self.bits // 8 // max(1, packed[:, :, :1].numel()))
 
     def _quantised_keys(self, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return quantised(key.unflatten(2, (-1, self.group)), self.bits, -2)
