@@ -69,14 +69,15 @@ def _timed(
     scored: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     calls, samples = (max(1, min(int(message[name]), MOST)) for name in ("calls", "samples"))
+    dropped = int(bool(message["dropped"]))
     _ask(base, b"echo")  # once it is loaded and warm
     echo_ns = statistics.median(_ask(base, b"echo")[0] for _ in range(ECHOES))
-    drawn = [_ask(base, b"draw%d" % calls)[1] for _ in range(1 + samples)]
+    drawn = [_ask(base, b"draw%d" % calls)[1] for _ in range(dropped + samples)]
     base[0].send_signal(signal.SIGSTOP)
     for child in (base, method):
         _ask_alone(child, b"read" + drawn[0])
     turns = [[_ask_alone(child, b"call" + inputs) for child in (base, method)] for inputs in drawn]
-    base_answers, method_answers = zip(*turns[1:], strict=True)
+    base_answers, method_answers = zip(*turns[dropped:], strict=True)
     text = _ask_alone(method, b"text")[1] if scored else b""
     given, exact = ([answer for _, answer in arm] for arm in (method_answers, base_answers))
     result = run_in_fork(lambda: _compared(given, exact, text, scored))

@@ -99,7 +99,8 @@ def decoding(run: CellRun) -> tuple[Outcome, Columns]:
     outcome, found = _timed(run, "decoding")
     if outcome.status != Status.OK:
         return outcome, {}
-    also = {name: found[name] for name in ("notes", "large_memory_kept") if name in found}
+    names = ("notes", "large_memory_kept", "decode_ns_per_token", "tokens_out")
+    also = {name: found[name] for name in names if name in found}
     comparisons = {"tpot": found["timed"], "tpot_engine": found.get("engine")}
     return outcome, found.get("fidelity", {}) | also | comparisons
 
@@ -128,8 +129,7 @@ def _in_processes(run: CellRun, name: str, kept: Kept) -> tuple[Outcome, Columns
     handlers = {"outside": time_outside}
     first = run.child(module, handlers, kept=kept, scored=scored)
     columns = dict(first.result)
-    shares, tokens = columns.pop("shares", ()), columns.pop("tokens", None)
-    parts, wall_ns = [columns], first.wall_ns
+    shares, parts, wall_ns = columns.pop("shares", ()), [columns], first.wall_ns
 
     def report(stage: str, *position: Any) -> None:
         # A further process's loading and warm-up are not shown.
@@ -140,7 +140,7 @@ def _in_processes(run: CellRun, name: str, kept: Kept) -> tuple[Outcome, Columns
         # On a GPU only the first process is timed outside.
         again = scored if scored and run.on_cpu else None
         further = replace(run, progress=report).child(
-            module, handlers, kept=kept, share=share, tokens=tokens, scored=again
+            module, handlers, kept=kept, share=share, scored=again
         )
         wall_ns += further.wall_ns
         if further.status != Status.OK:

@@ -1,9 +1,9 @@
 """Time of each new token of a method against vanilla, and how far its predictions drift from
 vanilla's along an answer.
 
-Each arm reads a prompt untimed; then they decode the same forced tokens in turns. A sample is the
-mean over some consecutive steps, and the order of each pair is a coin flip. Pairs, statistics,
-processes and checks are those of latency.
+Each arm reads a prompt untimed; then they decode the same forced tokens in turns, answer by answer.
+A sample is the mean over some consecutive steps, and the order of each pair is a coin flip. Pairs,
+statistics, processes and checks are those of latency.
 """
 
 from __future__ import annotations
@@ -38,18 +38,16 @@ fewer steps where time is short, more where they would take less than MIN_SAMPLE
 
 def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]:
     """Samples of both arms in nanoseconds a step, and `fidelity`. In a further process the request
-    has its `share` of the pairs and the `tokens` of the answer. With `outside`, vanilla answers the
-    supervisor."""
+    has its `share` of the pairs. With `outside`, vanilla answers the supervisor."""
     cell, family, process, _ = latency.loaded(request, report)
-    assert cell.new_tokens is not None
     inputs = PerturbedInputs(arms.longest_inputs(cell, family, arms.INPUTS))
     if "outside" in request:
-        tokens = inputs.original[0][:, -cell.new_tokens :]  # any will do
-        return latency.serve_vanilla(report, _arms(family, cell, inputs, tokens, process)[1])
+        with torch.inference_mode():
+            outside.serve(report.link, _arms(family, cell, inputs, process)[1])
+        return {}
     if "share" in request:
         share = PairShare(**request["share"])
-        tokens = torch.tensor(request["tokens"], device=cell.device["kind"])
-        return time_share(family, cell, inputs, share, tokens, report, process)
+        return time_share(family, cell, inputs, share, report, process)
     return time_method(family, cell, inputs, report, process)
 
 
@@ -62,8 +60,8 @@ def time_method(
     process: Process,
 ) -> dict[str, Any]:
     """Samples of the family's method and of vanilla in its place, and its `fidelity` along
-    vanilla's greedy answer. `shares` are for further processes, `tokens` those to force. Raises
-    IntegrityError, Unsupported."""
+    vanilla's greedy answer. `shares` are for further processes. Raises IntegrityError,
+    Unsupported."""
     assert cell.new_tokens is not None
     ready_ns = int(linux.age_s() * 1e9)
     own, is_baseline = family.method, cell.method["name"] == BASELINE
@@ -71,33 +69,34 @@ def time_method(
     result: dict[str, Any] = {}
     exact: tuple[Tensor, Tensor] | None = None
     failure: dict[str, Any] = {}
-    with integrity.rechecked(family, inputs):
+    with integrity.rechecked(family):  # the timed calls are steps, each of which is compared
         if not is_baseline:
             exact, failure = _exact_answer(family, inputs, cell)
         if exact is None:
-            tokens, _ = greedy(family, inputs.restored(0), cell.new_tokens)
+            greedy(family, inputs.restored(0), cell.new_tokens)
         else:
             tokens, exact_logits = exact
             logits = forced(family, inputs.restored(0), tokens)
             result["fidelity"] = fidelity(exact_logits, logits)
-        method, base = _arms(family, cell, inputs, tokens, process)
+        method, base = _arms(family, cell, inputs, process)
+        method.check_copies()
         result |= warm_up(method)
         if is_baseline or failure:
             calls = math.ceil(method.answers.steps / SAMPLES_OF_ANSWER)
             result |= paired_timing.time_unpaired(method, cell, report, failure, calls, STAGE)
         else:
+            base.check_copies()
             warm_up(base)
             twin, fields = twin_arm(method)
             share, *others = plan_pairs(method, base, cell, ready_ns, twin)
             result |= same_engine.time_pairs(method, base, twin, cell, report, share, STAGE)
             result["engine"] = fields | result.get("engine", {})
             result["shares"] = [asdict(one) for one in others]
-            result["tokens"] = tokens.tolist()
             outside.time_here(report, method, share, result["timed"])
         family.method = own
         solo_ns, _ = diagnostics.solo_time(method, cell.device["kind"], method.answers.steps)
-        result["timed"]["solo_median_ns"] = solo_ns
-    return result
+        result["timed"]["solo_median_ns"] = result["decode_ns_per_token"] = solo_ns
+    return result | {"tokens_out": cell.new_tokens}
 
 
 @torch.inference_mode()
@@ -106,16 +105,15 @@ def time_share(
     cell: Cell,
     inputs: PerturbedInputs,
     share: PairShare,
-    tokens: Tensor,
     report: worker.Report,
     process: Process,
 ) -> dict[str, Any]:
     """A further process's share of the pairs, with checks. Raises IntegrityError."""
-    with integrity.rechecked(family, inputs):
-        method, base = _arms(family, cell, inputs, tokens, process)
-        warm_up(method, paired_timing.WARM_METHOD)
-        warm_up(base, paired_timing.WARM_BASE)
-        twin, _ = twin_arm(method, paired_timing.WARM_BASE)
+    with integrity.rechecked(family):
+        method, base = _arms(family, cell, inputs, process)
+        warm_up(method, paired_timing.WARM_CALLS_AGAIN)
+        warm_up(base, paired_timing.WARM_CALLS_AGAIN)
+        twin, _ = twin_arm(method, paired_timing.WARM_CALLS_AGAIN)
         result = same_engine.time_pairs(method, base, twin, cell, report, share, STAGE)
         outside.time_here(report, method, share, result["timed"])
     return result
@@ -144,8 +142,8 @@ def twin_arm(
 ) -> tuple[Arm | None, dict[str, Any]]:
     """As `same_engine.twin_arm`. A twin without its own cache reads new tokens as vanilla
     does, on torch."""
-    twin, tokens = method.method.exact_twin(), method.answers.prompt(0)[0]
-    if twin is None or twin.kv_cache(method.family.workload(tokens.shape[1], len(tokens))) is None:
+    twin, (ids, _) = method.method.exact_twin(), method.answers.prompt
+    if twin is None or twin.kv_cache(method.family.workload(ids.shape[1], len(ids))) is None:
         return None, {"kernel": FUSED_KERNEL}
     return same_engine.twin_arm(method, most_calls)
 
@@ -160,15 +158,15 @@ def plan_pairs(
     """The shares of the cell's processes. `ready_ns`: what this process took until its model and
     inputs were loaded, as a further one will."""
     steps, budget_s = method.answers.steps, cell.plan.budget_s
-    method_ns, base_ns = (max(min(arm(0) for _ in range(3)), 1) for arm in (method, base))
-    prefills_ns = method.prefill_ns + base.prefill_ns
+    method_ns, base_ns = method.usual_ns, base.usual_ns
+    prefills_ns, copies_ns = method.prefill_ns + base.prefill_ns, method.copy_ns + base.copy_ns
     # The method takes the steps of each vanilla/vanilla pair too.
     pair_steps = (AA_EVERY + 1) / (AA_EVERY - 1)
-    step_s = pair_steps * (method_ns + base_ns + prefills_ns / steps) / 1e9
+    step_s = pair_steps * (method_ns + base_ns + copies_ns / steps) / 1e9
     affordable = int(budget_s / (DECIDING_PAIRS * step_s))
     wanted = min(math.ceil(steps / SAMPLES_OF_ANSWER), affordable)
     calls = max(wanted, math.ceil(MIN_SAMPLE_NS / min(method_ns, base_ns)))
-    twin_s = calls * (method_ns + twin(0)) / 1e9 if twin else 0.0
+    twin_s = calls * (method_ns + twin.usual_ns) / 1e9 if twin else 0.0
     outside_ns = prefills_ns + calls * outside.cost_ns(method_ns, base_ns)
     cost = PairCost(calls * step_s, (ready_ns + prefills_ns + outside_ns) / 1e9, twin_s)
     return plan_shares(cell.plan, cost, calls)
@@ -194,10 +192,11 @@ def _exact_answer(
 
 
 def _arms(
-    family: Family, cell: Cell, inputs: PerturbedInputs, tokens: Tensor, process: Process
+    family: Family, cell: Cell, inputs: PerturbedInputs, process: Process
 ) -> tuple[DecodingArm, DecodingArm]:
     """The family's method and vanilla, on the same answers."""
-    answers, device = ForcedAnswers(inputs, tokens), cell.device["kind"]
+    assert cell.new_tokens is not None
+    answers, device = ForcedAnswers(inputs, cell.new_tokens - 1), cell.device["kind"]
     method, base = (
         DecodingArm(family, one, inputs, device, process, answers=answers)
         for one in (family.method, arms.vanilla())

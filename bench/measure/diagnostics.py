@@ -41,11 +41,12 @@ def fidelity(family: Family, exact: Method, batch: Input) -> dict[str, Any]:
     last hidden states and over the first logits; means over layers of `Method.diagnose`.
     The family's method is left as it was."""
     ids, sequence = batch
-    method = family.method
+    method, diagnosed = family.method, Diagnosed(family.method)
     outputs = []
-    for one in (exact, method):
-        family.method = one
+    for one, encoding in ((exact, exact), (method, diagnosed)):
+        family.method = encoding
         hidden = family.encode(ids, sequence).float()
+        family.method = one
         if sequence.valid is not None and hidden.shape[:2] == sequence.valid.shape:
             hidden = hidden[sequence.valid]
         logits = arms.first_token(family, ids, sequence).float()
@@ -54,9 +55,6 @@ def fidelity(family: Family, exact: Method, batch: Input) -> dict[str, Any]:
     if hidden.shape != exact_hidden.shape:
         return {"fid_reason": "the method's output has another length than its input"}
     error = hidden - exact_hidden
-    family.method = diagnosed = Diagnosed(method)
-    family.encode(ids, sequence)
-    family.method = method
     log_exact, log_p = exact_logits.log_softmax(-1), logits.log_softmax(-1)
     cosine = functional.cosine_similarity(hidden, exact_hidden, dim=-1)
     divergence = (log_exact.exp() * (log_exact - log_p)).sum(-1).mean().clamp_min(0)
@@ -83,9 +81,8 @@ class Diagnosed(Wrapped):
 
 
 def stage_times(family: Family, batch: Input, budget_s: float) -> Row:
-    """Nanoseconds inside the method's attention, in its walk over the layers, in the prefill, and
-    for each decoded token after the first (None where noise exceeds it). `budget_s` is the
-    cell's."""
+    """Nanoseconds inside the method's attention, and in its walk over the layers. `budget_s` is
+    the cell's."""
     ids, sequence = batch
     now = torch_host.clock(ids.device.type)
     attend: list[int] = []
@@ -100,27 +97,29 @@ def stage_times(family: Family, batch: Input, budget_s: float) -> Row:
     enough_ns = max(ENOUGH_WALKS_NS, int(WALKS_FRAC * budget_s * 1e9))
     with garbage_collection_off():
         walks = times_ns(encode, now, WALKS, enough_ns)[0]
-        prefill_ns, _ = median_ns(lambda: arms.first_token(family, ids, sequence), now)
-        generate = partial(family.generate_ids, ids, sequence, DECODED_TOKENS)
-        generate_ns, output = median_ns(generate, now)
-    tokens = output.shape[1] - 1
-    decode_ns = generate_ns - prefill_ns
-    decodes = decode_ns > 0 and tokens > 1
     return {
         "attend_ns": int(statistics.median(attend)),
         "encode_ns": int(statistics.median(walks)),
         "attend_samples_ns": attend,
         "encode_samples_ns": walks,
-        "prefill_ns": prefill_ns,
-        "decode_ns_per_token": decode_ns // (tokens - 1) if decodes else None,
-        "tokens_out": tokens,
     }
 
 
-def median_ns(call: Callable[[], Any], now: Callable[[], int]) -> tuple[int, Any]:
-    """The median nanoseconds of three calls, fewer when they are long, and the last result."""
-    times, result = times_ns(call, now, REPEATS, ENOUGH_NS)
-    return int(statistics.median(times)), result
+def decode_times(family: Family, batch: Input, prefill_ns: int) -> Row:
+    """Nanoseconds of each decoded token after the first, which takes `prefill_ns`; None where noise
+    exceeds it. The median of three answers, fewer when they are long."""
+    ids, sequence = batch
+    now = torch_host.clock(ids.device.type)
+    generate = partial(family.generate_ids, ids, sequence, DECODED_TOKENS)
+    with garbage_collection_off():
+        times, output = times_ns(generate, now, REPEATS, ENOUGH_NS)
+    tokens = output.shape[1] - 1
+    decode_ns = int(statistics.median(times)) - prefill_ns
+    decodes = decode_ns > 0 and tokens > 1
+    return {
+        "decode_ns_per_token": decode_ns // (tokens - 1) if decodes else None,
+        "tokens_out": tokens,
+    }
 
 
 def times_ns(

@@ -1,6 +1,8 @@
 """Decoding of a forced answer: every arm reads the same prompt and then the same tokens, one by
 one, so that all do equal work. An end token among them ends nothing.
 
+A prompt is read once in a process: each answer begins with a copy of what was kept of it.
+
 Shapes: B batch, N new tokens, V vocabulary.
 """
 
@@ -11,18 +13,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter_ns
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from bench.measure import finite, integrity
+from bench.measure.copied_state import Operations, copied
 from bench.measure.perturbed_inputs import Input, PerturbedInputs
+from bench.measure.side_effects import fail_check
 from bench.measure.timed_call import Arm, Drawn, Forward
 from bench.models.base import Decoding, Family
 from methods.base import Method
 
 SEED = 1
 """Seeds for each prompt and step, so that a method draws the same numbers in each answer."""
+CHECKED_STEPS = 4
+"""Steps after a prompt is read that are compared with those after a copy of its cache."""
 
 
 def greedy(family: Family, prompt: Input, new_tokens: int) -> tuple[Tensor, Tensor]:
@@ -47,48 +54,47 @@ def forced(family: Family, prompt: Input, tokens: Tensor) -> Tensor:
 
 
 class ForcedAnswers:
-    """Prompts that no method has read before, each followed by the same tokens [B, N]. The first
-    token is what a prompt's reading gives; the steps read it and those after it."""
+    """Answers of `steps` steps to one prompt that no method has read before. The tokens of each are
+    the prompt's at random, so that hardly a step repeats another's input."""
 
-    def __init__(self, inputs: PerturbedInputs, tokens: Tensor) -> None:
-        self.inputs, self.tokens = inputs, tokens
-        self.prompts: list[Input] = []
+    def __init__(self, inputs: PerturbedInputs, steps: int) -> None:
+        self.inputs, self.steps = inputs, steps
+        ids, sequence = inputs.perturbed(0)
+        self.prompt: Input = ids.clone(), sequence
+        self.answers: list[Tensor] = []
 
-    @property
-    def steps(self) -> int:
-        """Of one answer."""
-        return self.tokens.shape[1] - 1
-
-    def prompt(self, number: int) -> Input:
-        while len(self.prompts) <= number:
-            ids, sequence = self.inputs.perturbed(len(self.prompts))
-            self.prompts.append((ids.clone(), sequence))
-        return self.prompts[number]
-
-    def token(self, step: int) -> Tensor:
+    def token(self, number: int, step: int) -> Tensor:
         """[B, 1]"""
-        return self.tokens[:, step : step + 1]
+        while len(self.answers) <= number:
+            self.answers.append(self.drawn(self.steps))
+        return self.answers[number][:, step : step + 1]
+
+    def drawn(self, count: int) -> Tensor:
+        """[B, count] tokens of the prompt. No seed decides them."""
+        ids, _ = self.prompt
+        return ids[:, self.inputs.random.choices(range(ids.shape[1]), k=count)]
 
 
 @dataclass(eq=False)
 class DecodingArm(Arm):
     """One timed step of decoding with `method` in the model, independent of the number that it is
-    called with: an answer's steps follow one another after its prompt is read untimed, and then the
-    next answer begins. Arms of the same `answers` that make equally many calls since their last
-    `reset` read equal tokens after equally long prompts.
+    called with: an answer's steps follow one another after the prompt, whose cache is copied
+    untimed, and then the next answer begins. Arms of the same `answers` that make equally many
+    calls since their last `reset` read equal tokens.
 
+    kept          the prompt as it was read, before any step
     number, step  the answer in hand, and how many of its steps have been taken
+    prefill_ns    nanoseconds of reading the prompt
+    copy_ns       nanoseconds of the last copy
     """
 
     answers: ForcedAnswers = field(kw_only=True)
+    kept: Decoding | None = None
     decoding: Decoding | None = None
     number: int = 0
     step: int = 0
-
-    @property
-    def prefill_ns(self) -> int:
-        """Nanoseconds of the first prompt since the last reset."""
-        return self.between[0]
+    prefill_ns: int = 0
+    copy_ns: int = 0
 
     def of(self, method: Method) -> DecodingArm:
         return DecodingArm(
@@ -97,7 +103,7 @@ class DecodingArm(Arm):
 
     def reset(self) -> None:
         super().reset()
-        self.decoding, self.number = None, len(self.answers.prompts)
+        self.decoding, self.number = None, len(self.answers.answers)
 
     def draw(self, i: int, calls: int) -> Drawn | None:
         return None  # the tokens follow from how many calls an arm has made
@@ -113,20 +119,14 @@ class DecodingArm(Arm):
         return self.answers.steps
 
     def drawn(self, calls: int) -> dict[str, Tensor]:
-        """Tokens [B, calls] of this answer, at random, and its prompt for the first of them."""
-        tokens = self.answers.tokens
-        chosen = torch.randint(0, tokens.shape[1], (len(tokens), calls))
-        inputs = {"tokens": tokens.gather(1, chosen.to(tokens.device))}
-        if self.decoding is None:
-            inputs["prompt"] = self.answers.prompt(self.number)[0].clone()
-            inputs["batch"] = torch.tensor(self.number % len(self.inputs))
-        return inputs
+        """Tokens [B, calls] at random, and before the first of them a prompt."""
+        prompt = {} if self.decoding else {"prompt": self.answers.prompt[0]}
+        return {"tokens": self.answers.drawn(calls), **prompt}
 
     def read(self, inputs: Mapping[str, Tensor]) -> None:
         if "prompt" in inputs:
             self.family.method = self.method
-            prompt = self.inputs.put(int(inputs["batch"]), inputs["prompt"])
-            self.decoding = self._prefilled(prompt)
+            self.decoding = self._prefilled(self.inputs.put(0, inputs["prompt"]))
 
     def answered(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         assert self.decoding is not None
@@ -141,13 +141,35 @@ class DecodingArm(Arm):
             self._next()()
         self.between.append(perf_counter_ns() - started)
 
+    def check_copies(self) -> None:
+        """Raises IntegrityError when steps after a copy of the cache give other logits than after
+        the prompt, or compute something else: a part of the cache is then kept outside it. What a
+        method computes once in a process must have been computed before."""
+        self.family.method = self.method
+        fresh = self._prefilled(self.answers.prompt)
+        self.kept = copied(fresh)
+        tokens = self.answers.drawn(CHECKED_STEPS)
+        logits, operations = self._recorded(fresh, tokens)
+        again, others = self._recorded(copied(self.kept), tokens)
+        if operations != others:
+            fail_check("computes something else after its cache is copied: it keeps some outside")
+        if not (again - logits).norm() <= integrity.CHANGED_FRAC * logits.norm():
+            fail_check("answers otherwise after its cache is copied: it keeps some outside")
+
+    def _recorded(self, decoding: Decoding, tokens: Tensor) -> tuple[Tensor, list[Any]]:
+        """Logits [steps, B, V] before the end of the tokens [B, steps], and the operations that
+        gave them."""
+        with Operations() as operations:
+            steps = [self._step(decoding, token[:, None])() for token in tokens.unbind(1)]
+        return torch.stack(steps), operations.ran
+
     def _next(self) -> Forward:
         if self.decoding is None or self.step == self.answers.steps:
             self.number += self.decoding is not None
             self.decoding = self.last = None
             gc.collect()  # the last answer's cache, before the next one is filled
-            self.decoding, self.step = self._prefilled(self.answers.prompt(self.number)), 0
-        forward = self._step(self.decoding, self.step)
+            self.decoding, self.step = self._begun(), 0
+        forward = self._step(self.decoding, self.answers.token(self.number, self.step))
         self.step += 1
         return forward
 
@@ -157,13 +179,23 @@ class DecodingArm(Arm):
         if self.decoding is None or self.decoding.cache is not None:
             super().check_attended(before)
 
+    def _begun(self) -> Decoding:
+        """A copy of the prompt as it was read."""
+        if self.kept is None:
+            self.kept = self._prefilled(self.answers.prompt)
+        started = perf_counter_ns()
+        decoding = copied(self.kept)
+        self.copy_ns = perf_counter_ns() - started
+        return decoding
+
     def _prefilled(self, prompt: Input) -> Decoding:
         torch.manual_seed(SEED)
-        attended = self.family.calls
+        attended, started = self.family.calls, perf_counter_ns()
         decoding = self.family.prefill(*prompt)
+        self.prefill_ns = perf_counter_ns() - started
         integrity.check_attention_ran(self.family, attended)
         return decoding
 
-    def _step(self, decoding: Decoding, step: int) -> Forward:
+    def _step(self, decoding: Decoding, token: Tensor) -> Forward:
         torch.manual_seed(SEED)
-        return partial(decoding.step, self.answers.token(step))
+        return partial(decoding.step, token)

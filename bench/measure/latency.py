@@ -98,20 +98,20 @@ def time_method(
     ready_ns = int(linux.age_s() * 1e9)
     report("warmup")
     with integrity.rechecked(family, inputs):
-        result: dict[str, Any] = {"first_call_ns": method(0), "timed_tokens": inputs.tokens}
-        integrity.check_method(family, inputs)
         with integrity.counted() as dense:
-            arms.first_token(family, *inputs.restored(0))
+            result: dict[str, Any] = {"first_call_ns": method(0), "timed_tokens": inputs.tokens}
         result["dense_flops"] = dense.flops
+        integrity.check_method(family, inputs)
         is_baseline = cell.method["name"] == BASELINE
         failure = {} if is_baseline else paired_timing.vanilla_failure(base, cell.plan.budget_s)
-        result |= warm_up(method)
         if is_baseline or failure:
+            result |= warm_up(method)
             result |= paired_timing.time_unpaired(method, cell, report, failure)
         else:
             family.method = own
             result |= diagnostics.fidelity(family, arms.vanilla(), inputs.restored(0))
             result |= diagnostics.estimate(family, inputs.restored(0), cell.dtype)
+            result |= warm_up(method)
             warm_up(base)
             twin, fields = same_engine.twin_arm(method)
             share, *others = paired_timing.plan_pairs(method, base, cell, ready_ns, twin)
@@ -122,9 +122,11 @@ def time_method(
             outside.time_here(report, method, share, result["timed"], scored)
         family.method = own
         solo_ns, energy = diagnostics.solo_time(method, device)
-        result["timed"]["solo_median_ns"] = solo_ns
+        result["timed"]["solo_median_ns"] = result["prefill_ns"] = solo_ns
         result |= energy
         result |= diagnostics.stage_times(family, inputs.current(0), cell.plan.budget_s)
+        if not cell.new_tokens:
+            result |= diagnostics.decode_times(family, inputs.current(0), solo_ns)
     return result | {
         "kernel": same_engine.kernel_of(own),
         "window_layers_exact": len(family.exact_layers) or None,
@@ -143,11 +145,13 @@ def time_share(
     """A further process's share of the pairs, with checks. Raises IntegrityError."""
     method, base = arms_of(cell, family, process)
     with integrity.rechecked(family, method.inputs):
+        warm_calls = 1
         if method(0) < outside.LONG_NS:  # of longer calls the first process's check counts
             integrity.check_method(family, method.inputs)
-        warm_up(method, paired_timing.WARM_METHOD)
-        warm_up(base, paired_timing.WARM_BASE)
-        twin, _ = same_engine.twin_arm(method, paired_timing.WARM_BASE)
+            warm_calls = paired_timing.WARM_CALLS_AGAIN
+            warm_up(method, warm_calls)
+        warm_up(base, warm_calls)
+        twin, _ = same_engine.twin_arm(method, warm_calls)
         result = same_engine.time_pairs(method, base, twin, cell, report, share)
         scored = scored_texts(cell, family, request)
         outside.time_here(report, method, share, result["timed"], scored)

@@ -27,7 +27,7 @@ SAMPLES, PAIRS_PER_SAMPLE = 4, 3
 """Samples of each arm in each process, at most one for every three pairs. One more before them
 warms the caches and is dropped."""
 LONG_NS, LONG_SAMPLES = 1_000_000_000, 1
-"""Samples of calls from this length on."""
+"""Samples of calls from this length on, none of which is dropped."""
 ALONE_SAMPLES = 12
 """Samples of short calls where one process times all pairs, at most one for every pair: no other
 process evens out what runs next to it."""
@@ -62,7 +62,8 @@ def time_here(
         samples = max(1, min(ALONE_SAMPLES, pairs, method.most_calls - 1))
     calls = min(math.ceil(SAMPLE_NS / max(1, fastest)), method.most_calls // (samples + 1))
     if calls:
-        report.send("outside", calls=calls, samples=samples, process=share.process)
+        dropped = int(fastest < LONG_NS)
+        report.send("outside", calls=calls, samples=samples, dropped=dropped, process=share.process)
         serve(report.link, method, scored)
 
 

@@ -29,11 +29,11 @@ AA_EVERY = 4
 MIN_SAMPLE_NS = 2_000_000
 """Shorter calls are grouped into samples of this length, well above the clock's resolution."""
 WARM_CALLS, WARM_SECONDS, WARM_SETTLED = 20, 5.0, 0.03
-WARM_METHOD, WARM_BASE = 2, 2
-"""Calls of the method, and of what it is paired with, before the first sample of a further process;
-its checks have called the method before."""
-CHECK_CALLS = 5
-"""Calls of the method that the checks make."""
+WARM_CALLS_AGAIN = 2
+"""Calls of each arm before the first sample of a further process; where they are long, one."""
+CHECK_CALLS, LONG_CHECK_CALLS = 5, 2
+"""Calls of the method that the checks of a further process make; where they are long, after the
+pairs alone."""
 
 
 @contextlib.contextmanager
@@ -63,14 +63,15 @@ def garbage_collection_off() -> Iterator[Callable[[], int]]:
 
 
 def warm_up(arm: Arm, most: int = WARM_CALLS) -> Row:
-    """Calls until the median of three is within 3 % of the three before, they took WARM_SECONDS, or
-    `most`."""
+    """Calls until the median of three is within 3 % of the three before, another would take longer
+    than WARM_SECONDS, or `most`; an arm that was never called is called twice."""
     started = time.monotonic()
     calls: list[int] = []
     settled = False
     while not settled and len(calls) < most:
         calls.append(arm(len(calls)))
-        if time.monotonic() - started > WARM_SECONDS:
+        another_s = time.monotonic() - started + calls[-1] / 1e9
+        if another_s > WARM_SECONDS and len(arm.took) > 1:
             break
         if len(calls) >= 6:
             now, before = (statistics.median(part) for part in (calls[-3:], calls[-6:-3]))
@@ -101,15 +102,16 @@ def vanilla_failure(base: Callable[[int], int], budget_s: float = math.inf) -> d
 def plan_pairs(
     method: Arm, base: Arm, cell: Cell, ready_ns: int = 0, twin: Arm | None = None
 ) -> list[PairShare]:
-    """The shares of the cell's processes. `ready_ns`: what this process took until its model and
-    inputs were loaded, as a further one will."""
-    method_ns, base_ns, *twin_ns = (max(arm(0), 1) for arm in (method, base, twin) if arm)
+    """The shares of the cell's processes, by the last calls of the arms. `ready_ns`: what this
+    process took until its model and inputs were loaded, as a further one will."""
+    method_ns, base_ns, *twin_ns = (arm.usual_ns for arm in (method, base, twin) if arm)
     calls = max(1, math.ceil(MIN_SAMPLE_NS / min(method_ns, base_ns, *twin_ns)))
-    is_long = method_ns >= outside.LONG_NS
-    warm_ns = ((1 if is_long else CHECK_CALLS) + WARM_METHOD) * method_ns + WARM_BASE * (
-        base_ns + sum(twin_ns)
-    )
-    warm_ns += 0 if is_long else outside.cost_ns(method_ns, base_ns)
+    each_ns = method_ns + base_ns + sum(twin_ns)
+    if method_ns < outside.LONG_NS:
+        warm_ns = CHECK_CALLS * method_ns + WARM_CALLS_AGAIN * each_ns
+        warm_ns += outside.cost_ns(method_ns, base_ns)
+    else:
+        warm_ns = LONG_CHECK_CALLS * method_ns + each_ns
     cost = PairCost(
         pair_s=calls * (method_ns + base_ns + 2 * base_ns / (AA_EVERY - 1)) / 1e9,
         startup_s=(ready_ns + warm_ns) / 1e9,
@@ -291,7 +293,7 @@ def time_unpaired(
 ) -> dict[str, Any]:
     """As `time_pairs`, of the method alone: samples of at least `calls` calls. `failure`: why
     vanilla can't be timed, empty for vanilla itself."""
-    call_ns = max(method(0), 1)
+    call_ns = method.usual_ns
     calls = max(calls, math.ceil(MIN_SAMPLE_NS / call_ns))
     count = max(3, min(cell.plan.pairs, int(cell.plan.budget_s * 1e9 / (calls * call_ns))))
     samples = []

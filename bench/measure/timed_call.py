@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import resource
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -71,6 +72,7 @@ class Arm:
     on a GPU (bench.measure.gpu_call). Called with the number of an input, it returns nanoseconds.
 
     process  this process before the method was built
+    took     nanoseconds of each call
     between  nanoseconds of what the harness needs between timed calls
     waits    nanoseconds of each call in which its main thread waited for a processor
     left     on a GPU, nanoseconds from the end of each call until all streams were idle
@@ -84,6 +86,7 @@ class Arm:
     inputs: PerturbedInputs
     device: str
     process: Process = field(default_factory=Process)
+    took: list[int] = field(default_factory=list)
     between: list[int] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
@@ -97,6 +100,7 @@ class Arm:
         forward = self.prepared(i, drawn)
         attended, faults, waited = self.family.calls, page_faults(), linux.waited_ns()
         took, logits = self.timed(forward)
+        self.took.append(took)
         self.waits.append(linux.waited_ns() - waited)
         self.faults.append(page_faults() - faults)
         self.process.restore()
@@ -158,13 +162,18 @@ class Arm:
         spans = (self(i * calls + j, drawn[j] if drawn else None) for j in range(calls))
         return sum(spans) // calls
 
+    @property
+    def usual_ns(self) -> int:
+        """Nanoseconds of a call: the median of the last three."""
+        return max(1, int(statistics.median(self.took[-3:])))
+
     def check_streams(self, call_ns: int) -> None:
         """Raises IntegrityError when work of a call goes on after it."""
         check_streams(self.left, call_ns)
 
     def reset(self) -> None:
         """Forget what was recorded of the calls so far."""
-        for name in ("between", "waits", "left", "faults", "wall", "given"):
+        for name in ("took", "between", "waits", "left", "faults", "wall", "given"):
             getattr(self, name).clear()
 
     def walls(self, calls: int) -> list[int] | None:

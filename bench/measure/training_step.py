@@ -61,8 +61,8 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
         outside.serve(report.link, base)
         return {}
     if "share" in request:
-        warm_up(method, paired_timing.WARM_METHOD)
-        warm_up(base, paired_timing.WARM_BASE)
+        warm_up(method, paired_timing.WARM_CALLS_AGAIN)
+        warm_up(base, paired_timing.WARM_CALLS_AGAIN)
         return _timed(method, base, cell, report, PairShare(**request["share"]))
     result: dict[str, Any] = {"timed_tokens": inputs.tokens, **warm_up(method)}
     is_baseline = cell.method["name"] == BASELINE

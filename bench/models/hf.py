@@ -6,7 +6,8 @@ A family names its `model_type`s and its model class; its layer class, on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -180,18 +181,18 @@ class EncoderDecoder(HubFamily):
 
     def prefill(self, ids: Tensor, sequence: SequenceInfo) -> Decoding:
         """The encoder and the decoder's first step. The decoder's cache is transformers' own."""
-        given = self._encoded(ids, sequence)
         cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
-
-        def forward(tokens: Tensor, _: SequenceInfo) -> Tensor:
-            output = self.model(
-                **given, decoder_input_ids=tokens, past_key_values=cache, use_cache=True
-            )
-            logits: Tensor = output.logits[:, -1]
-            return logits
-
+        forward = partial(self._decoder_logits, cache, self._encoded(ids, sequence))
         start = ids.new_full((len(ids), 1), self.model.config.decoder_start_token_id)
         return Decoding(forward(start, sequence), SequenceInfo(), None, forward)
+
+    def _decoder_logits(
+        self, cache: EncoderDecoderCache, given: Mapping[str, Any], ids: Tensor, _: SequenceInfo
+    ) -> Tensor:
+        """[B, V] after the decoder's new tokens ids [B, t]."""
+        output = self.model(**given, decoder_input_ids=ids, past_key_values=cache, use_cache=True)
+        logits: Tensor = output.logits[:, -1]
+        return logits
 
     def _decode(self, ids: Tensor, sequence: SequenceInfo, target: Tensor) -> Any:
         return self.model(

@@ -35,7 +35,8 @@ CALL_S = 0.002
 WARM_CALLS = 12
 MEMORY_CALLS = 8
 WARM_ANSWERS, ANSWERS_A_PAIR = 6, 0.2
-"""Where decoding is timed: answers of an arm for warm-ups and checks, and for one pair."""
+"""Where decoding is timed: answers of an arm for warm-ups and checks, and for one pair, which reads
+no prompt."""
 PROCESS_BYTES = 450 << 20
 ROWS = 10_000
 """Assumed for a split of unknown size."""
@@ -132,8 +133,9 @@ def stages_s(cell: Cell) -> list[StageEstimate]:
         stages.append(StageEstimate("latency", together, warm_s + timed_s))
         answer_s = 0.0
         if cell.new_tokens:
-            answer_s = forward_s + cell.new_tokens * _token_s(cell)
-            timed_s = min(cell.plan.budget_s, ANSWERS_A_PAIR * cell.plan.pairs * arms * answer_s)
+            tokens_s = cell.new_tokens * _token_s(cell)
+            answer_s = forward_s + tokens_s
+            timed_s = min(cell.plan.budget_s, ANSWERS_A_PAIR * cell.plan.pairs * arms * tokens_s)
             warm_s = begin_s + WARM_ANSWERS * arms * answer_s
             stages.append(StageEstimate("decoding", together, warm_s + timed_s))
         memory_s = begin_s + MEMORY_CALLS * forward_s + answer_s

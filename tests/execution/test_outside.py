@@ -162,7 +162,7 @@ class Ends:
 def test_a_vanilla_that_can_not_answer_is_a_reason_and_the_method_goes_on(ends, reason):
     method, base = Ends(ends=False), Ends(ends)
     found = outside.time_both(
-        {"calls": 1, "samples": 1}, method, contextlib.nullcontext(base), None
+        {"calls": 1, "samples": 1, "dropped": 1}, method, contextlib.nullcontext(base), None
     )
     assert found == {"reason": f"vanilla in a process without the method: {reason}"}
     assert method.signals[0] == signal.SIGSTOP and method.signals[-1] == signal.SIGCONT

@@ -102,25 +102,25 @@ def test_the_samples_of_all_processes_come_into_one_row(latency):
         progress("load", 0, 0)
         progress("latency", 1, 4)
         if "share" not in request:
-            result = part(1, shares=shares, tokens=[1], load_ns=7, notes=["a"])
+            result = part(1, shares=shares, load_ns=7, notes=["a"])
             return Outcome(Status.OK, "latency", result=result)
         return Outcome(Status.OK, "latency", result=part(2, notes=["a"]))
 
     outcome, columns = latency(child, lambda *words: reported.append(words))
     assert outcome.status == "ok"
     first = {"kept": "all", "scored": None}
-    assert requests == [first, *({**first, "share": one, "tokens": [1]} for one in shares)]
+    assert requests == [first, *({**first, "share": one} for one in shares)]
     assert [stage for stage, *_ in reported] == ["load", "latency", "latency", "latency"]
     assert columns["lat"]["pair_process"] == [0, 0, 1, 1, 2, 2]
     assert columns["lat"]["pair_order"] == "MVMVMV" and columns["wall_samples_ns"] is None
     assert columns["lat"]["samples_ns"] == [1, 1, 2, 2, 2, 2]
     assert columns["load_ns"] == 7 and columns["lat_page_faults"] == 7
-    assert not {"shares", "tokens"} & columns.keys() and columns["notes"] == ["a"]
+    assert "shares" not in columns and columns["notes"] == ["a"]
 
 
 def test_samples_of_new_tokens_are_apart_from_fidelity(latency):
     def child(request, progress):
-        first = {"fidelity": {"decode_kl_mean": 0.5}, "shares": [{"process": 1}], "tokens": [3]}
+        first = {"fidelity": {"decode_kl_mean": 0.5}, "shares": [{"process": 1}]}
         result = part(1) if "share" in request else part(1, **first)
         return Outcome(Status.OK, "decoding", result=result)
 

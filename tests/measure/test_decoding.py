@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, deque
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 import torch
 
 from bench.measure import decoding, memory
+from bench.measure.copied_state import copied
 from bench.measure.forced_answer import DecodingArm, ForcedAnswers, forced, greedy
 from bench.measure.pair_shares import PairShare
 from bench.measure.paired_timing import sample_pairs
@@ -41,9 +44,7 @@ def inputs(batch: int = 1) -> PerturbedInputs:
 
 def pair(method: Method) -> tuple[DecodingArm, DecodingArm]:
     family, prompts = DecoderFamily.tiny(method), inputs()
-    with torch.inference_mode():
-        tokens, _ = greedy(family, prompts.restored(0), NEW)
-    answers, process = ForcedAnswers(prompts, tokens), Process()
+    answers, process = ForcedAnswers(prompts, NEW - 1), Process()
     own, base = (DecodingArm(family, one, prompts, "cpu", process, answers=answers)
                  for one in (method, Vanilla()))  # fmt: skip
     return own, base
@@ -65,11 +66,11 @@ def test_a_forced_greedy_answer_has_the_logits_that_chose_it():
 @torch.inference_mode()
 def test_both_arms_read_the_same_tokens_whatever_pairs_there_are():
     method, base = pair(KNorm(budget=8))
-    read: dict[str, list[tuple[int, int]]] = {"M": [], "V": []}
+    read: dict[str, list[tuple[int, int, int]]] = {"M": [], "V": []}
     for name, arm in (("M", method), ("V", base)):
         step = arm._step
-        arm._step = lambda d, i, name=name, arm=arm, step=step: (
-            read[name].append((arm.number, i)), step(d, i))[1]  # fmt: skip
+        arm._step = lambda d, token, name=name, arm=arm, step=step: (
+            read[name].append((arm.number, arm.step, int(token))), step(d, token))[1]  # fmt: skip
     share, coin = PairShare(pairs=10, total=10, calls=3), SimpleNamespace(random=iter(
         [0.1, 0.9] * 9).__next__)  # fmt: skip
     samples = sample_pairs(method, base, share, coin, lambda done: None, aa_every=4)
@@ -77,14 +78,16 @@ def test_both_arms_read_the_same_tokens_whatever_pairs_there_are():
     assert read["M"] == read["V"], "the steps of vanilla's own pairs, too"
     assert len(samples.rel_l2) == 30 and max(samples.rel_l2) > 0 and min(samples.top1) >= 0
     assert len(read["V"]) == 3 * (10 + 2 * 3)
-    assert {number for number, _ in read["V"]} == set(range(6)), "each of 8 steps"
+    assert {number for number, *_ in read["V"]} == set(range(6)), "each of 8 steps"
+    answers = {tuple(token for number, _, token in read["V"] if number == i) for i in range(5)}
+    assert len(answers) == 5, "no answer repeats another's tokens"
 
 
 @torch.inference_mode()
 def test_the_decoder_beside_an_encoder_is_timed_with_a_method_in_the_encoder():
     for kind in (T5Family, BartFamily):
         family, prompts = kind.tiny(Vanilla()), inputs()
-        answers = ForcedAnswers(prompts, torch.arange(NEW)[None] + 5)
+        answers = ForcedAnswers(prompts, NEW - 1)
         arm = DecodingArm(family, Vanilla(), prompts, "cpu", answers=answers)
         assert all(arm(i) > 0 for i in range(NEW + 1)) and arm.number == 1
         family.prefill = partial(silent, family, family.prefill)
@@ -103,7 +106,7 @@ def silent(family, prefill, *prompt):
 def test_a_step_that_ignores_its_token_is_a_cached_output(monkeypatch):
     family = DecoderFamily.tiny(Vanilla())
     prompts = inputs()
-    answers = ForcedAnswers(prompts, torch.full((1, NEW), 7))
+    answers = ForcedAnswers(prompts, NEW - 1)
     arm = DecodingArm(family, Vanilla(), prompts, "cpu", answers=answers)
     arm(0)
     logits = arm.decoding.logits
@@ -205,10 +208,10 @@ def test_one_process_times_steps_and_a_further_one_its_share(cell):
     assert len(result["timed"]["samples_ns"]) == len(result["timed"]["base_samples_ns"]) == 6
     assert result["fidelity"]["decode_kl_mean"] > 0 and result["timed"]["solo_median_ns"] > 0
     assert stages[0][0] == "warmup" and stages[-1] == ("decoding", 5, 6)
-    family, tokens = DecoderFamily.tiny(KNorm(budget=8)), torch.tensor(result["tokens"])
+    family = DecoderFamily.tiny(KNorm(budget=8))
     calls = result["timed"]["calls_per_sample"]
     share = PairShare(pairs=2, total=8, calls=calls, process=1, done=6)
-    further = decoding.time_share(family, cell, inputs(), share, tokens, report, Process())
+    further = decoding.time_share(family, cell, inputs(), share, report, Process())
     assert len(further["timed"]["samples_ns"]) == 2
 
 
@@ -241,3 +244,98 @@ def test_vanilla_has_times_and_no_ratio(cell):
     result = decoding.time_method(family, cell, inputs(), lambda *words: None, Process())
     assert result["timed"]["samples_ns"] and "base_samples_ns" not in result["timed"]
     assert "fidelity" not in result
+
+
+class Outside(FullCache):
+    """Counts its steps in a list that all caches share, and multiplies its output by the count."""
+
+    steps: ClassVar[list[int]] = []
+
+    def decode(self, query, key, value, call):
+        self.steps.append(call.layer)
+        output = super().decode(query, key, value, call)
+        return output * len(self.steps)
+
+
+class Deferred(FullCache):
+    """Ranks the prompt's entries in the first step, once for all copies of it."""
+
+    ranked: ClassVar[set[int]] = set()
+
+    def prefill(self, query, key, value, call):
+        self.ranked.discard(call.layer)
+        return super().prefill(query, key, value, call)
+
+    def decode(self, query, key, value, call):
+        if call.layer not in self.ranked:
+            self.ranked.add(call.layer)
+            self.layers[call.layer].key.norm(dim=-1).argsort()
+        return super().decode(query, key, value, call)
+
+
+class Ahead(FullCache):
+    """Computes while it is copied, if its code runs."""
+
+    def __deepcopy__(self, memo):
+        raise AssertionError("the code of a method ran")
+
+    __copy__ = __reduce_ex__ = __getstate__ = __setstate__ = __len__ = __deepcopy__
+
+
+@dataclass(frozen=True)
+class Kept(Method):
+    cache: type = FullCache
+
+    def kv_cache(self, workload):
+        return self.cache(self.attend)
+
+
+@pytest.mark.parametrize(
+    ("cache", "fault"),
+    [(Outside, "answers otherwise"), (Deferred, "computes something else"), (Ahead, None)],
+)
+@torch.inference_mode()
+def test_what_is_kept_outside_a_cache_shows_when_the_cache_is_copied(cache, fault):
+    method, _ = pair(Kept(cache))
+    forced(method.family, method.answers.prompt, torch.zeros(1, 2, dtype=torch.long))
+    if fault:
+        with pytest.raises(IntegrityError, match=f"{fault} after its cache is copied"):
+            method.check_copies()
+    else:
+        method.check_copies()
+
+
+@pytest.mark.parametrize("kind", [DecoderFamily, T5Family])
+@torch.inference_mode()
+def test_each_answer_begins_as_after_its_prompt(kind):
+    family, prompts, tokens = kind.tiny(Vanilla()), inputs(2), torch.arange(NEW).repeat(2, 1) + 5
+    answers = ForcedAnswers(prompts, NEW - 1)
+    arm = DecodingArm(family, Vanilla(), prompts, "cpu", answers=answers)
+    exact = forced(family, answers.prompt, tokens).unbind(1)
+    for _ in range(2):
+        for i in range(NEW):
+            arm(i)
+        decoding = arm._begun()
+        assert torch.equal(decoding.logits, exact[0])
+        for token, logits in zip(tokens.unbind(1), exact[1:], strict=False):
+            assert torch.equal(decoding.step(token[:, None]), logits)
+    assert len(answers.answers) > 1 and torch.equal(arm.kept.logits, exact[0])
+
+
+class State:
+    """Anything that a cache may be made of."""
+
+
+def test_a_copy_keeps_what_is_shared_and_shares_the_model():
+    family, block, state = DecoderFamily.tiny(Vanilla()), torch.arange(12.0), State()
+    state.views, state.named = [block[:4], block[2:].view(5, 2)], OrderedDict(a=(block, 1))
+    state.numbers, state.step = deque([{2}, block.numpy()]), partial(family.prefill, block)
+    state.itself, state.model = state, family.model
+    new = copied(state)
+    assert new.itself is new is not state and new.model is family.model
+    assert new.step.args[0] is new.named["a"][0] and new.step.func.__self__ is family
+    new.views[0].zero_()
+    assert new.views[1].tolist()[:2] == [[0, 0], [4, 5]]
+    new.numbers[0].add(3)
+    new.numbers[1].fill(7)
+    assert block.tolist() == list(range(12)) and state.numbers[0] == {2}
