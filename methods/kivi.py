@@ -91,6 +91,10 @@ class KIVICache:
         return sum(entries.read for layer in self.layers.values() for entries in layer)
 
     def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        self.take(query, key, value, call)
+        return self.method.attend(query, key, value, call)
+
+    def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
         method = self.method
         self.layers[call.layer] = [
             QuantisedEntries(k, v, method.bits, method.group, method.residual)
@@ -98,7 +102,6 @@ class KIVICache:
         ]
         for entries in self.layers[call.layer]:
             entries.leave_window(call.window)
-        return method.attend(query, key, value, call)
 
     def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         rows = self.layers[call.layer]

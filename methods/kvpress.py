@@ -121,10 +121,14 @@ class PressedCache:
     read_bytes: int = 0
 
     def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        output = self.attention(query, key, value, call)
+        self.take(query, key, value, call)
+        return output
+
+    def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
         """Raises Unsupported where the press can't read the model."""
         if not self.layers:
             self._post_init(call)
-        output = self.attention(query, key, value, call)
         self.layers[call.layer] = layer = []
         for rows, kept, (_, k, v), row_call in unpadded(query, key, value, call):
             pressed = self._pressed(k, v, _of_rows(row_call, rows, kept))
@@ -133,7 +137,6 @@ class PressedCache:
             entries = Entries(*pressed)
             entries.seen = k.shape[2]
             layer.append((rows, entries))
-        return output
 
     def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         call = replace(call, sequence=SequenceInfo(causal=True))  # padding isn't held

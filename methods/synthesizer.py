@@ -148,7 +148,11 @@ class Values(FullCache):
     """Keeps every token's value: keys of no channels."""
 
     def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-        return super().prefill(query, key[..., :0], value, call)
+        self.take(query, key, value, call)
+        return self.attention(query, key[..., :0], value, call)
+
+    def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
+        super().take(query, key[..., :0], value, call)
 
     def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         return super().decode(query, key[..., :0], value, call)

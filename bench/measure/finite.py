@@ -106,6 +106,9 @@ class _WatchedCache:
         self.watcher.check_attention(out, (query, key, value), call)
         return out
 
+    def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
+        self.cache.take(query, key, value, call)
+
     def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         out = self.cache.decode(query, key, value, call)
         self.watcher.check_attention(out, (query, key, value), call)

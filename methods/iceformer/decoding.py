@@ -42,7 +42,11 @@ class IndexedCache:
         self.read_bytes = 0
 
     def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-        """As `KVCache.prefill`. Raises Unsupported where scores have a bias."""
+        self.take(query, key, value, call)
+        return self.method.attend(query, key, value, call)
+
+    def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
+        """As `KVCache.take`. Raises Unsupported where scores have a bias."""
         if call.bias is not None or call.sequence.log_multiplicity is not None:
             raise Unsupported("iceformer's indices of a decoder take no bias on scores")
         layer, method = call.layer, self.method
@@ -52,7 +56,6 @@ class IndexedCache:
             index = method.new_index(key.shape[3], layer)
             index.add(_only(key[row], kept))
             self.indices[layer].append(index)
-        return method.attend(query, key, value, call)
 
     def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         entries, indices = self.layers[call.layer], self.indices[call.layer]

@@ -40,8 +40,8 @@ class Evicting(CacheMethod):
     budget: Budget = 0.25
 
     def scores(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-        """What each entry of the prompt is worth: query [B, H, n, d], key and value [B, G, n, d],
-        without padding → [B, G, n]."""
+        """What each entry of the prompt is worth, whatever the budget: query [B, H, n, d], key and
+        value [B, G, n, d], without padding → [B, G, n]."""
         raise NotImplementedError
 
     def protected(self, token: Tensor, rows: Rows) -> Tensor | None:
@@ -107,8 +107,11 @@ class EvictingCache:
 
     def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         output = self.method.attend(query, key, value, call)
-        self.layers[call.layer] = self._kept(query, key, value, call)
+        self.take(query, key, value, call)
         return output
+
+    def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
+        self.layers[call.layer] = self._kept(query, key, value, call)
 
     def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         entries = self.layers[call.layer]
@@ -134,7 +137,7 @@ class EvictingCache:
                 most[rows].clamp_(max=reach)
             counts[rows] = most[rows].clamp(max=m)
             if m:
-                score = method.scores(q, k, v, row_call).to(scores.dtype)
+                score = self._scores(rows.start, q, k, v, row_call).to(scores.dtype)
                 row = Rows(torch.zeros_like(most[rows]), m, most[rows])
                 scores[rows, :, tokens] = score
                 worth[rows, :, tokens] = method.worth(score, token.expand_as(score), row)
@@ -145,6 +148,17 @@ class EvictingCache:
         order = order.masked_fill(order == n, -1)
         more = [scores] if method.keeps_scores else []
         return KeptEntries(key, value, order, Rows(first, n, most), *more)
+
+    def _scores(
+        self, row: int, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall
+    ) -> Tensor:
+        """The method's `scores` from a row on, once for caches that differ in their budget."""
+        if call.memo is None:
+            return self.method.scores(query, key, value, call)
+        of = (replace(self.method, budget=1.0, prefill=None), row)
+        if of not in call.memo:
+            call.memo[of] = self.method.scores(query, key, value, call)
+        return call.memo[of]
 
 
 class RollingCache(EvictingCache):

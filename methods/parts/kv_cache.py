@@ -135,9 +135,12 @@ class FullCache:
     read_bytes: int = 0
 
     def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        self.take(query, key, value, call)
+        return self.attention(query, key, value, call)
+
+    def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
         self.layers[call.layer] = entries = Entries(key, value)
         self._leave_window(entries, call)
-        return self.attention(query, key, value, call)
 
     def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         entries = self.layers[call.layer]
@@ -176,6 +179,9 @@ class WindowsApart:
 
     def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         return self._of(call).prefill(query, key, value, call)
+
+    def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
+        self._of(call).take(query, key, value, call)
 
     def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         return self._of(call).decode(query, key, value, call)

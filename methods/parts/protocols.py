@@ -103,7 +103,13 @@ class KVCache(Protocol):
 
     def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         """The prompt in one layer: query [B, H, n, d], key and value [B, G, n, d] →
-        [B, H, n, d]."""
+        [B, H, n, d]. Keeps of it what `take` keeps."""
+        ...
+
+    def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
+        """Keeps of the prompt in one layer what the cache needs, without attending: query
+        [B, H, n, d], key and value [B, G, n, d], which stay unchanged. Caches of methods whose
+        prompt is read by the same attention may take the same prompt."""
         ...
 
     def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:

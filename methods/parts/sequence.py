@@ -106,6 +106,8 @@ class AttentionCall:
              model's rotary embedding would; None: the model has no such embedding
     module   the model's attention module and what it was called with, for a prompt and a method
              that reads it
+    memo     where several caches take the same prompt: values computed from this call's queries,
+             keys and values, by all else that they depend on; None: one cache takes it
 
     While a model decodes, `sequence` describes all tokens so far, and the queries are its last
     ones: see `methods.parts.protocols.KVCache`.
@@ -123,3 +125,4 @@ class AttentionCall:
     sinks: Tensor | None = None
     rotate: Callable[[Tensor, Tensor], Tensor] | None = None
     module: ModuleCall | None = None
+    memo: dict[Any, Tensor] | None = None

@@ -127,6 +127,10 @@ class SparselyReadCache:
         return sum(layer.read for layer in self.layers.values())
 
     def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        self.take(query, key, value, call)
+        return self.method.attend(query, key, value, call)
+
+    def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
         valid = call.sequence.valid
         lengths = [key.shape[2]] * len(key) if valid is None else valid.sum(1).tolist()
         budget = [entries(self.method.budget, self.workload, n) for n in lengths]
@@ -136,7 +140,6 @@ class SparselyReadCache:
         )
         prompt = Prompt(key, value, first, most)
         self.layers[call.layer] = self.method.layer(call.layer, prompt)
-        return self.method.attend(query, key, value, call)
 
     def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         layer, outputs = self.layers[call.layer], []

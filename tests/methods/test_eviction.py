@@ -84,6 +84,24 @@ def test_tokens_at_once_are_as_one_by_one(method):
 
 
 @pytest.mark.parametrize("method", EVICT, ids=named)
+def test_caches_that_take_one_prompt_score_it_once_for_all_budgets(method, monkeypatch):
+    scored, of = [], type(method).scores
+    monkeypatch.setattr(
+        type(method), "scores", lambda self, *given: scored.append(self) or of(self, *given)
+    )
+    parts, call = inputs(PROMPT, 3), call_of(PROMPT, VALID, memo={})
+    for budget in (0.3, 12):
+        several = replace(method.scaled_down(), budget=budget)
+        taken, alone = (several.kv_cache(workload(PROMPT, 3)) for _ in range(2))
+        taken.take(*parts, call)
+        assert len(scored) == 3, "once a row"
+        alone.prefill(*parts, call_of(PROMPT, VALID))
+        del scored[3:]
+        for one, other in zip(taken.held(), alone.held(), strict=True):
+            assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("method", EVICT, ids=named)
 def test_it_holds_what_its_budget_says_and_frees_the_rest(method):
     method, qkv = method.scaled_down(), inputs(N, 2)
     budgets = [method.capacity(workload(PROMPT, 2), PROMPT, layer) for layer in (0, 1)]
