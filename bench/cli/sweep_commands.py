@@ -20,7 +20,7 @@ from bench.terminal.options import command, format_option, request_words, result
 if TYPE_CHECKING:
     from bench.sweep.log import CellOutcome
 
-PLAN_COLUMNS = ("state", "overrides", "seconds", "memory_bytes", "reason", "row_id")
+PLAN_COLUMNS = ("state", "overrides", "seconds", "memory_bytes", "reason", "row_id", "group")
 STYLES = {"done": "green", "to do": "cyan", "unsupported": "yellow", "refused": "red",
           "over budget": "yellow", "ok": "green", "running": "cyan", "waits": "dim"}  # fmt: skip
 
@@ -108,6 +108,7 @@ def plan(words: Sequence[str], form: str) -> int:
                 "memory_bytes": p.bytes if p.runs else None,
                 "reason": p.reason,
                 "row_id": p.row_id,
+                "group": p.group,
             }
             for p in made.cells
         ]
@@ -123,6 +124,8 @@ def plan(words: Sequence[str], form: str) -> int:
     # Beside a program's table, the summary is no part of it.
     out = sys.stderr if text_table.tabular(form) else sys.stdout
     print(sweep_summary.heading(made), file=out)
+    for line in sweep_summary.sharing(made):
+        print(line, file=out)
     if made.open:
         print(f"up to {memory(max(p.bytes for p in made.open))} a process", file=out)
     if left := made.of(PlanState.OVER_BUDGET):

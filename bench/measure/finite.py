@@ -28,7 +28,7 @@ def watched(family: Family) -> Iterator[None]:
     method = family.method
     family.method = FiniteWatcher(method, len(family.layers))
     head = getattr(family.model, "lm_head", None)
-    hook = head.register_forward_hook(_check_logits) if head is not None else None
+    hook = head.register_forward_hook(_check_output) if head is not None else None
     try:
         yield
     finally:
@@ -130,6 +130,11 @@ def not_finite(x: Tensor, valid: Tensor | None = None) -> str | None:
     return "infinity" if bool(x.isinf().any()) else None
 
 
-def _check_logits(_module: Any, _inputs: Any, logits: Tensor) -> None:
+def check_logits(logits: Tensor) -> None:
+    """Raises NotFiniteError for logits of the next token that aren't finite."""
     if found := not_finite(logits):
         raise NotFiniteError(f"the model gave {found} as logits of the next token")
+
+
+def _check_output(_module: Any, _inputs: Any, logits: Tensor) -> None:
+    check_logits(logits)

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any, cast
 
@@ -43,26 +44,15 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     arms.check_fit(cell, task, family)
     if task.stop:
         family.is_over = lambda text: task.ended(text) != text
-    rows, encoded = arms.inputs(cell, task, family.tokenizer)
+    asked = Asked.of(cell, task, family)
+    encoded, texts = asked.encoded, len(asked.rows)
     arms.check_left_out(cell, family, encoded)
-    asked = [*arms.batches(rows, cell.turns)]
-    later = [
-        [prompts.question(row, family.tokenizer, task.decoder) for row in others]
-        for _, *others in asked
-    ]
-    hashes = [_input_hash(*each) for each in zip(encoded, later, strict=True)]
-    done = {tuple(each) for each in request["done"]}
-    missing = [
-        i for i, turns in enumerate(asked) if any((row.id, hashes[i]) not in done for row in turns)
-    ]
-    # Rows of similar length share a batch, to keep padding small.
-    missing.sort(key=lambda i: len(encoded[i].ids))
+    missing = asked.missing(request["done"])
     load_ns, answer_ns, prefill_ns = int(linux.age_s() * 1e9), 0, list[int]()
-    stage, answered = request["stage"], len(asked) - len(missing)
-    report(stage, answered, len(asked))
+    stage, answered = request["stage"], texts - len(missing)
+    report(stage, answered, texts)
     scored: dict[str, Any] | None = None
-    groups = [*arms.batches(missing, cell.batch)]
-    for group in groups:
+    for group in arms.batches(missing, cell.batch):
         family.calls = 0
         batch = arms.collate([encoded[i] for i in group], cell.device["kind"])
         began = perf_counter_ns()
@@ -75,37 +65,28 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
             elif cell.turns == 1:
                 answers = [[text] for text in family.generate(*batch, task.max_new_tokens)]
             else:
-                answers = [_converse(family, batch, later[group[0]], task.max_new_tokens)]
+                answers = [_converse(family, batch, asked.later[group[0]], task.max_new_tokens)]
         answer_ns += perf_counter_ns() - began
-        if group is groups[-1] and request["keeps_first"]:
-            with torch.inference_mode(), finite.watched(family):
-                # Twice: by how much they differ is the method's own randomness.
-                first = [integrity.projected(arms.first_token(family, *batch)) for _ in range(2)]
-                scored = {"texts": group, "answers": first}
         integrity.check_attention_ran(family)
-        records = [
-            {
-                "id": row.id,
-                "input_sha256": hashes[i],
-                "tokens_in": encoded[i].tokens_in,
-                "prediction": task.spell(row, task.ended(text)),
-                # The process that scores has the answers.
-                **({"removed": removed} if (removed := encoded[i].removed) else {}),
-            }
-            for i, texts in zip(group, answers, strict=True)
-            for row, text in zip(asked[i], texts, strict=True)
-        ]
+        pairs = zip(group, answers, strict=True)
+        records = [record for i, said in pairs for record in asked.records(task, i, said)]
         report.send("predictions", records=records)
         answered += len(group)
-        report(stage, answered, len(asked))
+        report(stage, answered, texts)
+    if request["keeps_first"]:
+        group = [*arms.batches(asked.by_length(range(texts)), cell.batch)][-1]
+        batch = arms.collate([encoded[i] for i in group], cell.device["kind"])
+        with torch.inference_mode(), finite.watched(family):
+            # Twice: by how much they differ is the method's own randomness.
+            first = [integrity.projected(arms.first_token(family, *batch)) for _ in range(2)]
+            scored = {"texts": group, "answers": first}
     tokens_in = sum(row.tokens_in for row in encoded)
     tokens_seen = sum(len(row.ids) for row in encoded)
-    texts = [first for first, *_ in asked]
-    words = known_words(task, texts, encoded, family.tokenizer)
+    words = known_words(task, [first for first, *_ in asked.rows], encoded, family.tokenizer)
     return dict(words) | {
-        "tokens_in_mean": tokens_in / len(asked),
+        "tokens_in_mean": tokens_in / texts,
         "tokens_in_estimated": any(row.estimated for row in encoded) or None,
-        "tokens_seen_mean": tokens_seen / len(asked),
+        "tokens_seen_mean": tokens_seen / texts,
         "truncated_frac": 1 - tokens_seen / tokens_in,
         "quality_load_ns": load_ns,
         "quality_prefill_ns": sum(prefill_ns) or None,
@@ -114,6 +95,64 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         "stop": json.dumps(list(task.stop)) if task.stop else None,
         "scored": scored,
     }
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a cell asks of its model.
+
+    rows     of each text, one for each question on it
+    encoded  the texts, with their first questions
+    later    token ids of the further questions on each text
+    hashes   of all ids that are read for a text
+    """
+
+    rows: Sequence[Sequence[Row]]
+    encoded: Sequence[Encoded]
+    later: Sequence[Sequence[Sequence[int]]]
+    hashes: Sequence[str]
+
+    @classmethod
+    def of(cls, cell: Cell, task: Task, family: Family) -> Asked:
+        rows, encoded = arms.inputs(cell, task, family.tokenizer)
+        asked = [*arms.batches(rows, cell.turns)]
+        later = [
+            [prompts.question(row, family.tokenizer, task.decoder) for row in others]
+            for _, *others in asked
+        ]
+        hashes = [_input_hash(*each) for each in zip(encoded, later, strict=True)]
+        return cls(asked, encoded, later, hashes)
+
+    def missing(self, done: Iterable[Sequence[Any]]) -> list[int]:
+        """Numbers of the texts with a row that isn't `done`, by length."""
+        found = {tuple(each) for each in done}
+        return self.by_length(
+            i
+            for i, turns in enumerate(self.rows)
+            if any((row.id, self.hashes[i]) not in found for row in turns)
+        )
+
+    def by_length(self, texts: Iterable[int]) -> list[int]:
+        """The shortest first: texts of similar length share a batch, to keep padding small."""
+        return sorted(texts, key=lambda i: len(self.encoded[i].ids))
+
+    def records(
+        self, task: Task, text: int, answers: Sequence[str], **more: Any
+    ) -> list[dict[str, Any]]:
+        """The predictions of one text, an answer to each of its questions."""
+        encoded = self.encoded[text]
+        return [
+            {
+                "id": row.id,
+                "input_sha256": self.hashes[text],
+                "tokens_in": encoded.tokens_in,
+                "prediction": task.spell(row, task.ended(answer)),
+                # The process that scores has the answers.
+                **({"removed": removed} if (removed := encoded.removed) else {}),
+                **more,
+            }
+            for row, answer in zip(self.rows[text], answers, strict=True)
+        ]
 
 
 @contextmanager

@@ -9,22 +9,23 @@ gets one head of keys and values a group (methods/parts/sequence.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from transformers import CONFIG_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING
 
-from bench.models import rotation
+from bench.models import batched_rows, rotation
 from bench.models.attention import Attend, BlockLayer, Projections, Route, hung
 from bench.models.attention_sites import attention_sites, table_of_positions
 from bench.models.base import Decoding
+from bench.models.batched_rows import Row
 from bench.models.hf import HubFamily, counted
 from bench.models.llama import LlamaLayer
 from bench.models.wrappers import unwrapped
@@ -46,8 +47,10 @@ from methods.parts.kv_cache import FullCache, WindowsApart, decodes_exactly
 LLAMA_BLOCKS = ("llama", "mistral", "qwen2")
 """Types of models whose blocks are Llama's, so that a method may run them one by one."""
 
+T = TypeVar("T")
 STOP_EVERY = 4
 """New tokens between two looks for stop strings."""
+LENGTHS = "its rotary frequencies depend on the input's length, which differs by row"
 CLOSED = "this model's blocks run as they are: a method replaces only their attention"
 
 
@@ -142,33 +145,84 @@ class DecoderFamily(HubFamily):
             return decoding
         return self._prefilled(ids, sequence)
 
+    def prefill_each(
+        self, ids: Tensor, sequence: SequenceInfo, methods: Sequence[Method]
+    ) -> list[Row]:
+        """A prompt ids [1, n] that is read once, by the attention of the first method, which must
+        be that of all: for each method a row that goes on by `step` or, together with others, by
+        `step_each`. Raises Unsupported for a model whose rows can't go on together."""
+        if self.changes_past is not None:
+            raise Unsupported(LENGTHS)
+        start = self.question_after and _question_start(sequence)
+        text, read = (ids[:, :start], SequenceInfo()) if start else (ids, sequence)
+        text, read = padded_left(text, read)
+        own, rows = self.method, list[Row]()
+        try:
+            for method in methods:
+                self.method = method
+                cache = self.new_cache(text.shape[1], 1)
+                reach = self.reach(cache)
+                forward = partial(self._next_logits, cache, reach)
+                rows.append(Row(torch.empty(0), read, cache, forward, reach))
+            self.method = methods[0]
+            logits, read = self._filled(text, read, batched_rows.taking(methods[0], rows))
+        finally:
+            self.method = own
+        for row in rows:
+            row.logits, row.sequence = logits, read
+            if start:
+                row.attempt(partial(row.step, ids[:, start:]))
+        return rows
+
+    def step_each(self, rows: Sequence[Row], ids: Tensor) -> None:
+        """Reads the next token ids [R, 1] of each row, as `Row.step` does, in one batch."""
+        for row in rows:
+            row.sequence = row.sequence.followed_by(1)
+            row.attempt(partial(self._check_place, row.reach, row.sequence))
+        going = [i for i, row in enumerate(rows) if row.error is None]
+        rows = [rows[i] for i in going]
+        if rows:
+            ids, sequence = batched_rows.batch(rows, ids[going])
+            attend = batched_rows.decoding(rows)
+            logits = self._run(self.model, ids, sequence, attend, logits_to_keep=1).logits
+            for row, own in zip(rows, logits[:, -1:], strict=False):
+                row.logits = own
+
     def _prefilled(self, ids: Tensor, sequence: SequenceInfo) -> Decoding:
         """All of the ids [B, n] in the cache."""
         ids, sequence = padded_left(ids, sequence)
         cache = self.new_cache(ids.shape[1], ids.shape[0])
+        logits, sequence = self._filled(ids, sequence, cache.prefill)
+        forward = partial(self._next_logits, cache, self.reach(cache))
+        if self.read_anew_past is None:
+            return Decoding(logits, sequence, cache, forward)
+        return ReadAnew(logits, sequence, cache, forward, ids, self)
+
+    def _filled(
+        self, ids: Tensor, sequence: SequenceInfo, attend: Attend
+    ) -> tuple[Tensor, SequenceInfo]:
+        """The logits [B, V] after a prompt ids [B, n] of which `attend` keeps every layer's keys
+        and values, and its sequence with positions."""
         given: dict[int, int] = {}
 
         def fill(query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
             given[call.layer] = key.shape[2]
             if inputs:
                 call = replace(call, module=inputs[call.layer])
-            return cache.prefill(query, key, value, call)
+            return attend(query, key, value, call)
 
         with self._watched_modules() as inputs:
             logits = self._logits(ids, sequence, 1, fill)[:, 0]
         if given != dict.fromkeys(range(len(self.sites)), ids.shape[1]):
             raise Unsupported("decoding needs every layer's keys of every token of the prompt")
-        sequence = sequence.replace(positions=counted(sequence, ids), causal=True)
-        forward = partial(self._next_logits, cache, self.reach(cache))
-        if self.read_anew_past is None:
-            return Decoding(logits, sequence, cache, forward)
-        return ReadAnew(logits, sequence, cache, forward, ids, self)
+        return logits, sequence.replace(positions=counted(sequence, ids), causal=True)
 
     @torch.no_grad()
     def generate_ids(self, ids: Tensor, sequence: SequenceInfo, max_new_tokens: int) -> Tensor:
         """Only the new tokens, greedy, [B, ≤ max_new_tokens]; a row that has ended is padded.
         Raises Unsupported for a method that runs the layers on other tokens than the prompt's."""
-        return self._answer(self.prefill(ids, sequence), max_new_tokens)
+        decoding = self.prefill(ids, sequence)
+        return _driven(decoding, self._answer(decoding, max_new_tokens))
 
     @torch.no_grad()
     def converse(
@@ -180,16 +234,24 @@ class DecoderFamily(HubFamily):
     ) -> list[str]:
         """See `bench.models.conversing`."""
         decoding = self.prefill(ids, sequence)
-        answers = [self._answer(decoding, max_new_tokens)]
+        return _driven(decoding, self.conversation(decoding, questions, max_new_tokens))
+
+    def conversation(
+        self, decoding: Decoding, questions: Sequence[Tensor], max_new_tokens: int
+    ) -> Generator[Tensor, None, list[str]]:
+        """Yields the tokens [1, t] for `decoding` to read next, and returns the greedy answers to
+        its prompt and to each of the questions [1, t] after it."""
+        answers = [(yield from self._answer(decoding, max_new_tokens))]
         for question in questions:
             unread = answers[-1][:, -1:]
             unread = unread[:, : 0 if bool(torch.isin(unread, self._ends()).all()) else 1]
-            decoding.step(torch.cat((unread, question), 1))
-            answers.append(self._answer(decoding, max_new_tokens))
+            yield torch.cat((unread, question), 1)
+            answers.append((yield from self._answer(decoding, max_new_tokens)))
         return [self.tokenizer.decode(tokens[0], skip_special_tokens=True) for tokens in answers]
 
-    def _answer(self, decoding: Decoding, max_new_tokens: int) -> Tensor:
-        """The new tokens [B, ≤ max_new_tokens], of which the last has not been read."""
+    def _answer(self, decoding: Decoding, max_new_tokens: int) -> Generator[Tensor, None, Tensor]:
+        """Yields the tokens [B, 1] for `decoding` to read next, and returns the new tokens
+        [B, ≤ max_new_tokens], of which the last has not been read."""
         ends = self._ends()
         ended = torch.zeros_like(decoding.logits[:, :1], dtype=torch.bool)
         tokens: list[Tensor] = []
@@ -200,7 +262,7 @@ class DecoderFamily(HubFamily):
             ended |= torch.isin(token, ends)
             if len(tokens) >= max_new_tokens or bool(ended.all()) or self._are_over(tokens):
                 return torch.cat(tokens, 1)
-            decoding.step(token)
+            yield token
 
     def _are_over(self, tokens: Sequence[Tensor]) -> bool:
         """Whether all rows have a stop string, at every STOP_EVERY-th token."""
@@ -252,12 +314,24 @@ class DecoderFamily(HubFamily):
         self, cache: KVCache, reach: int | None, ids: Tensor, sequence: SequenceInfo
     ) -> Tensor:
         """[B, V] after new tokens ids [B, t], the last ones of the sequence."""
-        assert sequence.positions is not None
-        if reach is not None and sequence.positions.shape[1] > reach:
-            raise Unsupported(f"the method ignores a window of {reach} tokens, which ends here")
+        self._check_place(reach, sequence)
         output = self._run(self.model, ids, sequence, cache.decode, logits_to_keep=1)
         logits: Tensor = output.logits[:, -1]
         return logits
+
+    def _check_place(self, reach: int | None, sequence: SequenceInfo) -> None:
+        """Raises Unsupported where the last tokens of a sequence can't be decoded."""
+        places = sequence.positions
+        assert places is not None
+        if reach is not None and places.shape[1] > reach:
+            raise Unsupported(f"the method ignores a window of {reach} tokens, which ends here")
+        self._check_table(places[:, -1])
+
+    def _check_table(self, places: Tensor) -> None:
+        """Raises Unsupported for positions that the model has no embedding for."""
+        if self.table is not None and int(places.max()) >= self.table:
+            kind = self.model.config.model_type
+            raise Unsupported(f"this {kind} has learned positions for {self.table} tokens alone")
 
     def _walk(self, layers: Sequence[LlamaLayer], ids: Tensor, sequence: SequenceInfo) -> Tensor:
         """The blocks of a Llama, as the method runs them."""
@@ -277,9 +351,7 @@ class DecoderFamily(HubFamily):
     ) -> Any:
         """The model's own forward of the last tokens of a sequence, ids [B, t]."""
         places = counted(sequence, ids)[:, -ids.shape[1] :].expand(ids.shape)
-        if self.table is not None and int(places.max()) >= self.table:
-            kind = self.model.config.model_type
-            raise Unsupported(f"this {kind} has learned positions for {self.table} tokens alone")
+        self._check_table(places)
         self._forget_lengths()
         with hung(self._routes(sequence, cached)):
             return module(ids, position_ids=places, use_cache=False, **more)
@@ -339,6 +411,17 @@ class DecoderFamily(HubFamily):
         ends = self.model.generation_config.eos_token_id
         tokens = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
         return torch.tensor(tokens, dtype=torch.long, device=self.model.device)
+
+
+def _driven(decoding: Decoding, wanted: Generator[Tensor, None, T]) -> T:
+    """What a generator returns once all tokens that it wants have been read."""
+    while True:
+        try:
+            ids = next(wanted)
+        except StopIteration as end:
+            answer: T = end.value
+            return answer
+        decoding.step(ids)
 
 
 @dataclass

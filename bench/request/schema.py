@@ -198,6 +198,7 @@ class Config:
     force: bool = MISSING
     deadline_s: int = MISSING
     n_jobs: int = MISSING
+    share_prefill: bool = MISSING
     shard: str | None = MISSING
     time: str | None = MISSING
 

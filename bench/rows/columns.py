@@ -143,6 +143,9 @@ class GeneralColumns(TypedDict, total=False):
     chance: Annotated[float | None, "score of the best constant answer, or a guess among options"]
     chance_reason: Annotated[str | None, "why it isn't known"]
     at_chance: Annotated[bool | None, "the interval of `value`, if any, doesn't lie above chance"]
+    batched_answers: Annotated[
+        int | None, "answers decoded in a batch with other methods', after one prefill for all"
+    ]
     quality_ns: Annotated[int | None, "time of answering, both arms' processes; not of scoring"]
     base_quality_ns: Annotated[int | None, "the part of it in vanilla's process"]
     quality_load_ns: Annotated[int | None, "time until model and inputs were loaded, first to last"]

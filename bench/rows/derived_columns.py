@@ -103,6 +103,7 @@ class _Scored(NamedTuple):
     by_length: str | None
     sha256: str
     answer_cut_frac: float | None
+    batched: int
 
 
 def _scored(cell: Cell, task: Task, rows: Sequence[Any], predictions: Predictions) -> _Scored:
@@ -123,6 +124,7 @@ def _scored(cell: Cell, task: Task, rows: Sequence[Any], predictions: Prediction
         by_length=by_length,
         sha256=predictions.sha256([row.id for row in rows]),
         answer_cut_frac=_answer_cut_frac(rows, records, cell.length),
+        batched=sum("batched" in records[row.id] for row in rows),
     )
 
 
@@ -163,6 +165,7 @@ def quality(cell: Cell, results: Path, paired: bool) -> Row:
         "metrics": json.dumps(method.figures),
         "score_by_length": method.by_length,
         "answer_cut_frac": method.answer_cut_frac,
+        "batched_answers": method.batched or None,
         "n_scored": len(rows),
         "n_failed": 0,
         "predictions_path": str(Path("predictions") / cell.prediction_key),

@@ -12,7 +12,7 @@ import functools
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,6 +37,9 @@ MEMORY_CALLS = 8
 WARM_ANSWERS, ANSWERS_A_PAIR = 6, 0.2
 """Where decoding is timed: answers of an arm for warm-ups and checks, and for one pair, which reads
 no prompt."""
+TAKEN, STEPPED, ANSWERED_S = 0.02, 0.35, 1.0
+"""Where cells answer together: for each of them, the time to score and keep a prompt, in forward
+passes, that of a row in a batch, in generated tokens, and seconds to find its answers stored."""
 PROCESS_BYTES = 450 << 20
 ROWS = 10_000
 """Assumed for a split of unknown size."""
@@ -57,6 +60,8 @@ class Size(NamedTuple):
     inner: int
     decoder_layers: int
     weights_bytes: int
+    key_width: int = 0
+    """Numbers of a token's key in one layer of a decoder; 0: unknown."""
 
 
 @functools.cache
@@ -80,7 +85,10 @@ def _read_size(folder: str, config: str | None) -> Size:
         weights = 4 * (vocabulary * width + (layers + 2 * decoders) * per_layer)
     else:
         weights = sum(path.stat().st_size for path in Path(folder).glob("*.safetensors"))
-    return Size(layers, width, inner, decoders, weights)
+    heads = first("num_attention_heads", default=0)
+    head_size = first("head_dim", default=width // max(1, heads))
+    key_width = head_size * first("num_key_value_heads", default=heads)
+    return Size(layers, width, inner, decoders, weights, key_width)
 
 
 def size(model: Mapping[str, Any]) -> Size:
@@ -119,10 +127,7 @@ def stages_s(cell: Cell) -> list[StageEstimate]:
     arms, together = len(names), " and ".join(names)
     stages: list[StageEstimate] = []
     if cell.plan.quality and cell.model["weights"] != "random":
-        rows = cell.n or cell.task.get("n", {}).get(cell.data["split"]) or 128
-        # Few answers reach the generation limit.
-        tokens = min(64, cell.task.get("max_new_tokens") or 1) / 2
-        tokens = cell.task.get("continuation") or tokens
+        rows, tokens = _answers(cell)
         answers_s = rows / cell.batch * (forward_s + tokens * _token_s(cell))
         stages.append(StageEstimate("quality", method, begin_s + answers_s))
         if arms > 1:
@@ -148,6 +153,22 @@ def stages_s(cell: Cell) -> list[StageEstimate]:
         peak_s = begin_s + 2 * step_s
         stages += [StageEstimate("memory of training", name, peak_s) for name in names]
     return stages
+
+
+def together_s(cell: Cell, count: int) -> float:
+    """Seconds in which `count` cells that differ from this one in their method answer together, in
+    one process: each prompt is read once."""
+    rows, tokens = _answers(cell)
+    read_s = (1 + TAKEN * count) * _forward_s(cell)
+    return start_s(cell) + rows * (read_s + (1 + STEPPED * count) * tokens * _token_s(cell))
+
+
+def _answers(cell: Cell) -> tuple[int, float]:
+    """The rows of a cell, and the tokens that each answer is assumed to have."""
+    rows = cell.n or cell.task.get("n", {}).get(cell.data["split"]) or 128
+    # Few answers reach the generation limit.
+    tokens = min(64, cell.task.get("max_new_tokens") or 1) / 2
+    return rows, cell.task.get("continuation") or tokens
 
 
 def training_s(cell: Cell) -> float:
@@ -219,6 +240,18 @@ class Estimates:
                   if row.seconds and row.cell.measure == cell.measure]  # fmt: skip
         return formula_s(cell) * _corrected(ratios)
 
+    def together(self, cells: Sequence[Cell]) -> list[float]:
+        """Seconds of cells that answer together: of each one's own processes, and for the first
+        one also of answering."""
+        scales = [self.seconds(cell) / formula_s(cell) for cell in cells]
+        own = [
+            scale * sum(ANSWERED_S if "quality" in stage.name else stage.seconds
+                        for stage in stages_s(cell))
+            for cell, scale in zip(cells, scales, strict=True)
+        ]  # fmt: skip
+        own[0] += statistics.median(scales) * together_s(cells[0], len(cells) + 1)
+        return own
+
     def stages(self, cell: Cell) -> list[StageEstimate]:
         """The cell's stages, in the proportion that the formula gives them."""
         scale = self.seconds(cell) / max(formula_s(cell), 1e-9)
@@ -241,6 +274,14 @@ class Estimates:
             base = max(bases)
         of_method = [row for row in same if row.cell.method == cell.method]
         return base + (_extrapolated(of_method, cell) or int(extra * _corrected(ratios)))
+
+    def bytes_together(self, cells: Sequence[Cell]) -> int:
+        """The greatest memory of a process in which cells answer together: with two thirds of all
+        keys and values for each."""
+        cell = cells[0]
+        own = size(cell.model)
+        kept = 2 * own.layers * own.key_width * cell.length * BYTES[cell.dtype]
+        return max(map(self.bytes, cells)) + len(cells) * kept * 2 // 3
 
     def _near(self, cell: Cell) -> list[_Measured]:
         """The rows of the most similar cells, nearest in length first."""
@@ -273,8 +314,9 @@ def _measured(cell: Cell, row: Row) -> _Measured:
     peaks = [row.get(peak), row.get(f"base_{peak}")]
     base = row.get("weights_bytes") if on_gpu else row.get("rss_base_bytes")
     trained = row.get("train_wall_ns")
-    # A row's time includes a training that it started; a longer training was done before.
-    if wall and trained and wall > trained:
+    # A row's time includes a training that it started; a longer training was done before. It leaves
+    # out what another process answered for it.
+    if (wall and trained and wall > trained) or row.get("batched_answers"):
         wall = None
     extra = max(filter(None, peaks), default=None)
     return _Measured(cell, wall / 1e9 if wall else None, extra, base, trained and trained / 1e9)

@@ -19,7 +19,8 @@ from bench.sweep import launchers
 
 NODES = {"method", "task", "model", "device", "data"}
 """Groups whose choice is the part of the request of the same name."""
-SINGLE = ("launcher", "experiment", "scale", "results", "events", "shard", "time", "n_jobs")
+SINGLE = ("launcher", "experiment", "scale", "results", "events", "shard", "time", "n_jobs",
+          "share_prefill")  # fmt: skip
 
 
 @dataclass(frozen=True)

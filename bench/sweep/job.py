@@ -13,6 +13,7 @@ from typing import Any
 
 from bench.errors import RequestError
 from bench.host.job import JobPreempted, Origin
+from bench.request.cell import Cell
 from bench.rows.engine import engine_only, longest_input
 from bench.rows.shards import StoreError
 from bench.status import Status
@@ -37,7 +38,9 @@ class CellJob:
     folder: Path
     listener: Listener | None = None
 
-    def __call__(self, index: int, request: dict[str, Any]) -> int:
+    def __call__(self, index: int, request: dict[str, Any], together: Sequence[int] = ()) -> int:
+        """`together`: further cells whose prompts are answered at once with this cell's, before it
+        runs."""
         record = Record(self.folder)
         content = record.content()
         origin = Origin(record.id, content["launcher"], content["workers"])
@@ -58,7 +61,8 @@ class CellJob:
         progress("starts", 0, 0)
         began = time.monotonic()
         try:
-            outcome = _run(request, progress, origin)
+            others = [Cell.from_json(content["cells"][i]["cell"]) for i in together]
+            outcome = _run(request, progress, origin, others)
         except JobPreempted:
             progress("is ended", 0, 0)
             # A job that returns would tell Slurm that nothing is left to do.
@@ -145,14 +149,39 @@ def one_cell(events: EventStream, overrides: Sequence[str], **content: Any) -> I
             raise
 
 
-def _run(request: dict[str, Any], progress: Callable[..., None], origin: Origin) -> CellOutcome:
-    """Runs one request. All errors become outcomes, so that the other cells of the sweep run."""
-    from bench.execution import runner
-    from bench.request.cell import Cell
+def run_together(
+    folder: Path,
+    numbers: Sequence[int],
+    requests: Mapping[int, dict[str, Any]] | Sequence[dict[str, Any]],
+    listener: Listener | None = None,
+) -> None:
+    """Runs cells of the sweep with this folder one after the other; several have their prompts
+    answered at once."""
+    record, run_cell = Record(folder), CellJob(folder, listener)
+    for place, i in enumerate(numbers):
+        # Where the sweep's folder is removed or turns read-only, none of the rest begins.
+        if problem := record.problem():
+            end(record, i, CellOutcome(1, Status.ERROR, problem), {}, listener)
+        else:
+            run_cell(i, requests[i], numbers[1:] if not place else ())
+
+
+def _run(
+    request: dict[str, Any], progress: Callable[..., None], origin: Origin, others: Sequence[Cell]
+) -> CellOutcome:
+    """Runs one request, once the prompts of it and of `others` are answered. All errors become
+    outcomes, so that the other cells of the sweep run."""
+    from bench.execution import runner, shared_prefill
 
     results = Path(request["results"]).expanduser().resolve()
     try:
         cell = Cell.of(request)
+        if others:
+            cells = [
+                cell,
+                *(replace(cell, method=o.method, code_sha256=o.code_sha256) for o in others),
+            ]
+            shared_prefill.answer(cells, results, request["deadline_s"], progress)
         row = runner.run(
             cell, results, force=request["force"], deadline_s=request["deadline_s"],
             progress=progress, experiment=request["experiment"], origin=origin,

@@ -22,14 +22,16 @@ from bench.request.cell import Cell, load_rows, task_of
 from bench.request.parameters import check_device, check_values
 from bench.request.schema import MEASURES
 from bench.status import Status
-from bench.sweep import launchers
+from bench.sweep import groups, launchers
 from bench.sweep.estimate import Estimates
 from bench.sweep.grid import Point, SweepGrid
 
 COLUMNS = ["cell_key", "cell", "status", "status_detail", "row_id", "wall_total_ns",
-           "train_wall_ns", "rss_base_bytes", "rss_peak_delta_bytes", "base_rss_peak_delta_bytes",
-           "weights_bytes", "gpu_alloc_delta_bytes", "base_gpu_alloc_delta_bytes"]  # fmt: skip
-
+           "train_wall_ns", "batched_answers", "rss_base_bytes", "rss_peak_delta_bytes",
+           "base_rss_peak_delta_bytes", "weights_bytes", "gpu_alloc_delta_bytes",
+           "base_gpu_alloc_delta_bytes"]  # fmt: skip
+SMALLEST = 4
+"""Cells of a part of a group; in smaller parts hardly less would be read than alone."""
 
 Row = Mapping[str, Any]
 
@@ -47,7 +49,11 @@ class PlanState(StrEnum):
 @dataclass(frozen=True)
 class Planned:
     """One cell of a sweep. `overrides` tell it from the others, `reason` says why it is refused,
-    unsupported or failed; `seconds` and `bytes` are estimates, `row_id` the row it has already."""
+    unsupported or failed; `seconds` and `bytes` are estimates, `row_id` the row it has already.
+
+    Cells of one `group` answer together (`bench.sweep.groups`), within the time of the first one;
+    each alone would take `alone_s`.
+    """
 
     overrides: tuple[str, ...]
     request: Mapping[str, Any]
@@ -57,6 +63,8 @@ class Planned:
     seconds: float = 0.0
     bytes: int = 0
     row_id: str | None = None
+    group: int | None = None
+    alone_s: float = 0.0
 
     @property
     def title(self) -> str:
@@ -106,6 +114,28 @@ class Plan:
         return 1
 
     @property
+    def groups(self) -> list[list[Planned]]:
+        """The cells that answer together."""
+        found: dict[int, list[Planned]] = {}
+        for planned in self.cells:
+            if planned.group is not None:
+                found.setdefault(planned.group, []).append(planned)
+        return list(found.values())
+
+    @property
+    def jobs(self) -> list[list[int]]:
+        """Numbers of the open cells that run one after the other in one process: a group, or a part
+        of it where there would be fewer jobs than processes, or a single cell."""
+        groups: dict[tuple[int | None, int], list[int]] = {}
+        for i, planned in enumerate(self.open):
+            groups.setdefault((planned.group, i if planned.group is None else 0), []).append(i)
+        wanted, jobs = -(-self.n_parallel // max(1, len(groups))), list[list[int]]()
+        for group in groups.values():
+            parts = max(1, min(wanted, len(group) // SMALLEST))
+            jobs += [group[part::parts] for part in range(parts)]
+        return jobs
+
+    @property
     def workers(self) -> str | None:
         """The workers of this machine that run cells at the same time; None for one at a time."""
         several = self.engine == launchers.JOBLIB and self.n_parallel != 1
@@ -150,6 +180,8 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
     if engine != launchers.SLURM and not elsewhere:
         for threads in {point.request["threads"] for point in points}:
             parameters.check_threads(threads)
+    if base["share_prefill"] and engine != launchers.SLURM and time_s is None:
+        cells = _grouped(cells, planner.estimates)
     cells = _ordered(cells, time_s)
     n_timed = sum(1 for p in cells if p.runs and p.cell and (p.cell.plan.speed or p.cell.probe))
     warning = launchers.check_timed(engine, launcher, n_timed)
@@ -270,6 +302,23 @@ def _of_shard(points: list[Point], shard: str | None) -> list[Point]:
     )
     mine = {point.overrides for point in shuffled[int(match[1]) - 1 :: int(match[2])]}
     return [point for point in points if point.overrides in mine]
+
+
+def _grouped(cells: list[Planned], estimates: Estimates) -> list[Planned]:
+    """The cells with the groups that answer together; those of a group follow one another."""
+    found: dict[str, list[int]] = {}
+    for i, planned in enumerate(cells):
+        if planned.runs and planned.cell and (key := groups.key(planned.cell)):
+            found.setdefault(key, []).append(i)
+    place = list(range(len(cells)))
+    for number, members in enumerate(each for each in found.values() if len(each) > 1):
+        together = [cell for i in members if (cell := cells[i].cell)]
+        for i, seconds in zip(members, estimates.together(together), strict=True):
+            alone_s, place[i] = cells[i].seconds, members[0]
+            cells[i] = replace(cells[i], seconds=seconds, group=number, alone_s=alone_s)
+        most = estimates.bytes_together(together)
+        cells[members[0]] = replace(cells[members[0]], bytes=most)
+    return [cells[i] for i in sorted(range(len(cells)), key=place.__getitem__)]
 
 
 def _ordered(cells: list[Planned], time_s: float | None) -> list[Planned]:

@@ -159,14 +159,8 @@ def _launch(sweep: _Sweep) -> None:
         if planned.cell
     ]
     if sweep.plan.engine == launchers.BASIC:
-        run_cell = job.CellJob(sweep.record.folder, sweep.update)
-        for i, request in enumerate(requests):
-            # Where the sweep's folder is removed or turns read-only, none of the rest begins.
-            if problem := sweep.record.problem():
-                outcome = CellOutcome(1, Status.ERROR, problem)
-                job.end(sweep.record, i, outcome, {}, sweep.update)
-            else:
-                run_cell(i, request)
+        for numbers in sweep.plan.jobs:
+            job.run_together(sweep.record.folder, numbers, requests, sweep.update)
         return
     with _watched(sweep, WATCH_S[sweep.plan.engine]):
         if sweep.plan.engine == launchers.JOBLIB:
@@ -209,12 +203,15 @@ def _run_pool(requests: Sequence[dict[str, Any]], sweep: _Sweep) -> None:
     from joblib import Parallel, delayed
 
     record = sweep.record
-    run_cell = delayed(job.CellJob(record.folder))
+    run_together = delayed(job.run_together)
     left = list(range(len(requests)))
     while left:
         reason = "its worker exited without a result"
         try:
-            Parallel(sweep.plan.n_parallel, batch_size=1)(run_cell(i, requests[i]) for i in left)
+            Parallel(sweep.plan.n_parallel, batch_size=1)(
+                run_together(record.folder, numbers, {i: requests[i] for i in numbers})
+                for each in sweep.plan.jobs if (numbers := [i for i in each if i in left])
+            )  # fmt: skip
         except Exception as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
         for i in left:

@@ -90,6 +90,9 @@ def show(row: Mapping[str, Any], results: Path) -> None:
     if (r.get("truncated_frac") or 0) > MOST_CUT_FRAC:
         cut = f"{_about(r)}{r['truncated_frac']:.1%} of the inputs' tokens were cut"
         console.print(f"[yellow]truncated[/]: {cut} to fit in {r['length']:,}", highlight=False)
+    if batched := r.get("batched_answers"):
+        answers = counted(batched, "answer")
+        console.print(f"{answers} decoded in a batch with other methods'", highlight=False)
     if (r.get("quality_ns") or 0) > SHOWN_NS:
         console.print(f"quality: {_stage_times(r)}", highlight=False)
     if left_out := r.get("n_unanswerable"):

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from bench.execution import shared_prefill
 from bench.sweep.log import Note
 from bench.terminal.console import Console
 from bench.terminal.rows_table import STATUS_STYLE
@@ -74,13 +75,15 @@ class SweepProgress:
         estimated = sum(self.seconds[i] for i in timed)
         slowdown = sum(ended[i]["seconds"] for i in timed) / estimated if estimated else 1.0
         left = slowdown * sum(s for i, s in enumerate(self.seconds) if i not in ended)
-        # A cell that exceeds its estimate is expected to end soon.
-        gone = sum(
-            min(time.time() - note["since"], 0.9 * slowdown * self.seconds[i])
-            for i, note in self.notes.items()
-            if note["state"] == "running"
-        )
-        return max(0.0, float(left - gone)) / max(1, self.n_parallel)
+        for i, note in self.notes.items():
+            if note["state"] == "running":
+                estimate, elapsed = slowdown * self.seconds[i], time.time() - note["since"]
+                stage, done, total = note.get("stage") or ("starts", 0, 0)
+                if stage == shared_prefill.STAGE and done:
+                    left += elapsed * (total - done) / done - estimate
+                else:  # a cell that exceeds its estimate is expected to end soon
+                    left -= min(elapsed, 0.9 * estimate)
+        return max(0.0, float(left)) / max(1, self.n_parallel)
 
     def table(self) -> Group:
         ended = self._ended()
@@ -109,11 +112,13 @@ class SweepProgress:
         for i, note in running[:N_RUNNING]:
             stage, done, total = note.get("stage") or ("starts", 0, 0)
             node = f" on {note['node']}" if note.get("node") else ""
+            bar = ProgressBar(total=total, completed=done, width=20) if total else ""
             table.add_row(
                 "[cyan]running[/]",
                 escape(self.titles[i]),
                 f"{stage}{f' {done}/{total}' if total else ''}{node}",
                 span(time.time() - note["since"]),
+                bar,
             )
         return Group(head, table)
 

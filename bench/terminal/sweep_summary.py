@@ -24,6 +24,15 @@ def heading(plan: Plan) -> str:
     return " · ".join(parts)
 
 
+def sharing(plan: Plan) -> list[str]:
+    """A line for each group of cells that answer together."""
+    return [
+        f"{counted(len(group), 'cell')} from {group[0].title} on read each prompt once: about "
+        f"{span(sum(p.seconds for p in group))}, alone {span(sum(p.alone_s for p in group))}"
+        for group in plan.groups
+    ]
+
+
 def show(plan: Plan, outcomes: Sequence[CellOutcome]) -> None:
     """Prints the rows of a sweep that has ended, at a terminal, and its summary."""
     ids = [outcome.row_id for outcome in outcomes if outcome.row_id]

@@ -1,0 +1,229 @@
+"""Predictions of several methods that differ in their KV cache: each prompt is read once for all of
+them, and their answers are decoded as one batch (bench.models.batched_rows).
+
+A pool holds the rows of some prompts. Most answers are short and a few are long: the next prompt is
+read once few rows are left, so that the batch stays full.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from bench.errors import RunError
+from bench.execution import arms, worker
+from bench.host import linux
+from bench.measure import finite
+from bench.measure.quality import Asked
+from bench.models.batched_rows import Row
+from bench.models.decoder import DecoderFamily
+from bench.request.cell import Cell
+from methods.base import Method, Unsupported, refusal
+
+ROOM = 2
+"""Bytes of a row as multiples of its keys and values in full: a second layout of them, and copies
+while a cache grows."""
+
+
+def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
+    """Answers for each of `cells`, equal in all but their method, the texts that aren't `done`:
+    for each cell, pairs of a row's id and the hash of its input. Returns the number of each cell
+    whose method failed, with the reason: it has no prediction for some texts."""
+    cells = [Cell.from_json(text) for text in request["cells"]]
+    cell = cells[0]
+    arms.prepare(cell)
+    task, family = cell.build_task(), arms.load(cell, arms.vanilla())
+    arms.check_fit(cell, task, family)
+    if not isinstance(family, DecoderFamily):
+        raise RunError(f"{cell.model['name']} is no decoder, whose prefill could be shared")
+    if task.stop:
+        family.is_over = lambda text: task.ended(text) != text
+    asked = Asked.of(cell, task, family)
+    missing = [asked.missing(done) for done in request["done"]]
+    total, stored = len(cells) * len(asked.rows), sum(map(len, missing))
+    report(request["stage"], total - stored, total)
+
+    def send(setting: int, text: int, answers: Sequence[str]) -> None:
+        nonlocal stored
+        records = asked.records(task, text, answers, batched=True)
+        report.send("predictions", setting=setting, records=records)
+        stored -= 1
+        report(request["stage"], total - stored, total)
+
+    most = _rows_that_fit(request["memory_bytes"], family, asked, task.max_new_tokens)
+    most = min(most, 2 * len(cells))
+    pool = Pool(family, asked, cell.device["kind"], task.max_new_tokens, send, most)
+    for setting, each in enumerate(cells):
+        try:
+            pool.methods[setting] = _method(each, family, asked)
+        except Exception as error:
+            pool.drop(setting, error)
+    pool.queue = [
+        (text, setting)
+        for text in asked.by_length(set().union(*missing))
+        for setting in pool.methods
+        if text in missing[setting]
+    ]
+    with torch.inference_mode():
+        pool.run()
+    return {"dropped": pool.dropped}
+
+
+def _method(cell: Cell, family: DecoderFamily, asked: Asked) -> Method:
+    """The cell's method, watched. Raises Unsupported."""
+    method = arms.method_of(cell)
+    if reason := refusal(method, family.workload(cell.length, cell.batch)):
+        raise Unsupported(reason)
+    own, family.method = family.method, method
+    try:
+        arms.check_left_out(cell, family, asked.encoded)
+    finally:
+        family.method = own
+    return finite.FiniteWatcher(method, len(family.layers))
+
+
+def _rows_that_fit(limit: int | None, family: DecoderFamily, asked: Asked, new: int) -> int:
+    """The rows whose caches fit in half of the memory that this process may still allocate; the
+    other half is left to a prompt that is read."""
+    if limit is None:
+        return sys.maxsize
+    later = max(sum(len(ids) + new for ids in texts) for texts in asked.later)
+    longest = max(len(row.ids) for row in asked.encoded) + new + later
+    row_bytes = ROOM * longest * family.workload(longest, 1).bytes_per_entry()
+    used = linux.first_int(linux.line(Path("/proc/self/status"), "VmData:").split()) or 0
+    return max(1, (limit - 1024 * used) // 2 // row_bytes)
+
+
+@dataclass
+class _Answering:
+    """A row that answers a text for a setting: `wanted` [1, t] are the tokens that it reads next,
+    `answers` what `conversation` returned at its end."""
+
+    setting: int
+    text: int
+    row: Row
+    conversation: Generator[Tensor, None, list[str]]
+    wanted: Tensor | None = None
+    answers: list[str] | None = None
+
+    def advance(self) -> None:
+        """Raises NotFiniteError for logits of the next token that aren't finite."""
+        finite.check_logits(self.row.logits)
+        try:
+            self.wanted = next(self.conversation)
+        except StopIteration as end:
+            self.answers = end.value
+
+
+@dataclass
+class Pool:
+    """Rows that decode together.
+
+    send     called with the numbers of a setting and a text, and the answers
+    most     rows at a time; halved where memory runs out
+    methods  of the settings, by number
+    dropped  settings whose method failed, with the reason
+    queue    texts to read, each with a setting; those of a text follow one another
+    active   the rows
+    """
+
+    family: DecoderFamily
+    asked: Asked
+    device: str
+    max_new_tokens: int
+    send: Callable[[int, int, Sequence[str]], None]
+    most: int
+    methods: dict[int, Method] = field(default_factory=dict)
+    dropped: dict[int, str] = field(default_factory=dict)
+    queue: list[tuple[int, int]] = field(default_factory=list)
+    active: list[_Answering] = field(default_factory=list)
+
+    def run(self) -> None:
+        while self.queue or self.active:
+            failed = None
+            try:
+                self._read_texts()
+                self._step()
+            except Exception as error:
+                if worker.memory_status(error) is None:
+                    raise
+                failed = error.with_traceback(None)  # which would keep what the failed call holds
+            if failed:
+                self._split(failed)
+
+    def drop(self, setting: int, error: Exception) -> None:
+        """Leaves a setting out from now on."""
+        self.dropped[setting] = f"{type(error).__name__}: {error}"
+        self.methods.pop(setting, None)
+        self.active = [each for each in self.active if each.setting != setting]
+        self.queue = [pair for pair in self.queue if pair[1] != setting]
+
+    def _split(self, error: Exception) -> None:
+        """Reads the texts of all rows again, for half as many rows at a time; a single row that
+        doesn't fit drops its setting."""
+        text = self.queue[0][0] if self.queue else None
+        count = len(self.active) or sum(pair[0] == text for pair in self.queue)
+        pairs = sorted((each.text, each.setting) for each in self.active)
+        self.active, self.queue = [], pairs + self.queue
+        if min(count, self.most) == 1:
+            self.drop(self.queue[0][1], error)
+        self.most = max(1, min(count, self.most) // 2)
+
+    def _read_texts(self) -> None:
+        """Reads texts until there are enough rows."""
+        while self.queue:
+            text, pairs = next(itertools.groupby(self.queue, key=itemgetter(0)))
+            settings = [setting for _, setting in pairs][: self.most]
+            enough = 2 * len(self.active) >= len(self.methods)
+            if self.active and (enough or len(self.active) + len(settings) > self.most):
+                return
+            read = self._read(text, settings)
+            del self.queue[: len(settings)]
+            self.active += read
+            self._advance(read)
+
+    def _read(self, text: int, settings: Sequence[int]) -> list[_Answering]:
+        ids, sequence = arms.collate([self.asked.encoded[text]], self.device)
+        later = [torch.tensor([each], device=ids.device) for each in self.asked.later[text]]
+        rows = self.family.prefill_each(ids, sequence, [self.methods[i] for i in settings])
+        return [
+            _Answering(i, text, row, self.family.conversation(row, later, self.max_new_tokens))
+            for i, row in zip(settings, rows, strict=True)
+        ]
+
+    def _step(self) -> None:
+        """Reads the next token of each row, all together, or the next question."""
+        tokens: dict[int, Tensor] = {}
+        for i, each in enumerate(self.active):
+            assert each.wanted is not None
+            if each.wanted.shape[1] == 1:
+                tokens[i] = each.wanted
+            else:
+                each.row.attempt(partial(each.row.step, each.wanted))
+        if tokens:
+            ids = torch.cat(list(tokens.values()))
+            self.family.step_each([self.active[i].row for i in tokens], ids)
+        self._advance(self.active)
+
+    def _advance(self, rows: Sequence[_Answering]) -> None:
+        """Chooses the next tokens of rows. Those that have ended leave the pool; one that has
+        failed drops its setting. Raises the error of one that ran out of memory."""
+        for each in rows:
+            each.row.attempt(each.advance)
+            if each.answers is not None:
+                self.send(each.setting, each.text, each.answers)
+        self.active = [each for each in self.active if each.answers is None]
+        for each in rows:
+            if each.row.error is not None:
+                if worker.memory_status(each.row.error):
+                    raise each.row.error
+                self.drop(each.setting, each.row.error)

@@ -1,0 +1,88 @@
+"""Rows of one batch that have caches of different methods, filled by one reading of a prompt.
+
+Eviction, quantisation and sparse reading change a cache and not how the prompt is read, so each
+layer's output is computed once and its queries, keys and values go to the caches of all methods.
+While the rows decode, the model's linear layers run on all of them and read their weights once;
+attention goes row by row to the row's own cache, with its own sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from bench.models.attention import Attend
+from bench.models.base import Decoding
+from methods.base import AttentionCall, Method, SequenceInfo
+
+T = TypeVar("T")
+LEAST_ROWS = 4
+"""Rows of a step, with copies of the first one: torch's CPU kernels for fewer rows round otherwise,
+and an answer would depend on how many neighbours it has."""
+
+
+@dataclass
+class Row(Decoding):
+    """A batch of one row. A row that fails leaves the others as they are.
+
+    reach   the tokens that its cache may decode over; None: any number
+    error   why it can't go on; None: it can
+    """
+
+    reach: int | None = None
+    error: Exception | None = None
+
+    def attempt(self, work: Callable[[], T]) -> T | None:
+        """What `work` returns; None where it raises, or the row has failed before."""
+        if self.error is None:
+            try:
+                return work()
+            except Exception as error:
+                self.error = error.with_traceback(None)  # which would keep the row's tensors
+        return None
+
+
+def taking(reader: Method, rows: Sequence[Row]) -> Attend:
+    """Attention to a prompt [1, H, n, d] by `reader`, of which each row's cache takes its part."""
+
+    def attend(query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        output = reader.attend(query, key, value, call)
+        call = replace(call, memo={})
+        for row in rows:
+            cache = row.cache
+            assert cache is not None
+            row.attempt(lambda cache=cache: cache.take(query, key, value, call))  # type: ignore[misc]
+        return output
+
+    return attend
+
+
+def decoding(rows: Sequence[Row]) -> Attend:
+    """Attention of the next token of each row, [R or more, H, 1, d], by the rows' caches; zeros for
+    rows that have failed, and after the last one."""
+
+    def attend(query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        output = torch.zeros_like(query)
+        for i, row in enumerate(rows):
+            parts = [x[i : i + 1] for x in (query, key, value)]
+            own, cache = replace(call, sequence=row.sequence), row.cache
+            assert cache is not None
+            read = row.attempt(lambda c=cache, p=parts, o=own: c.decode(*p, o))  # type: ignore[misc]
+            if read is not None:
+                output[i] = read[0]
+        return output
+
+    return attend
+
+
+def batch(rows: Sequence[Row], ids: Tensor) -> tuple[Tensor, SequenceInfo]:
+    """The next tokens ids [R, 1] of the rows and their positions, [LEAST_ROWS or more, 1] each."""
+    places = [row.sequence.positions for row in rows]
+    last = torch.cat([place[:, -1:] for place in places if place is not None])
+    more = [x[:1].expand(max(0, LEAST_ROWS - len(rows)), -1) for x in (ids, last)]
+    ids, last = (torch.cat(pair) for pair in zip((ids, last), more, strict=True))
+    return ids, SequenceInfo(positions=last, causal=True)
