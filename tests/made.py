@@ -112,3 +112,8 @@ def predict(results: Path, cell: Cell, right: Sequence[bool]) -> None:
 def task(name: str, /, **given: Any) -> Any:
     """A task of the configuration, with other values of its fields."""
     return plugins.build({**plugins.conf("task", name), **given})
+
+
+def method(name: str, /, **given: Any) -> Any:
+    """A method of the configuration, with other values of its fields."""
+    return plugins.build({**plugins.undescribed(plugins.conf("method", name)), **given})
