@@ -134,6 +134,7 @@ class Pool:
     dropped  settings whose method failed, with the reason
     queue    texts to read, each with a setting; those of a text follow one another
     active   the rows
+    reading  number of rows whose text is being read
     """
 
     family: DecoderFamily
@@ -146,6 +147,7 @@ class Pool:
     dropped: dict[int, str] = field(default_factory=dict)
     queue: list[tuple[int, int]] = field(default_factory=list)
     active: list[_Answering] = field(default_factory=list)
+    reading: int = 0
 
     def run(self) -> None:
         while self.queue or self.active:
@@ -170,13 +172,12 @@ class Pool:
     def _split(self, error: Exception) -> None:
         """Reads the texts of all rows again, for half as many rows at a time; a single row that
         doesn't fit drops its setting."""
-        text = self.queue[0][0] if self.queue else None
-        count = len(self.active) or sum(pair[0] == text for pair in self.queue)
+        count = len(self.active) + self.reading
         pairs = sorted((each.text, each.setting) for each in self.active)
         self.active, self.queue = [], pairs + self.queue
-        if min(count, self.most) == 1:
+        if count == 1:
             self.drop(self.queue[0][1], error)
-        self.most = max(1, min(count, self.most) // 2)
+        self.most, self.reading = max(1, count // 2), 0
 
     def _read_texts(self) -> None:
         """Reads texts until there are enough rows."""
@@ -186,7 +187,9 @@ class Pool:
             enough = 2 * len(self.active) >= len(self.methods)
             if self.active and (enough or len(self.active) + len(settings) > self.most):
                 return
+            self.reading = len(settings)
             read = self._read(text, settings)
+            self.reading = 0
             del self.queue[: len(settings)]
             self.active += read
             self._advance(read)
