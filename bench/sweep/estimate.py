@@ -40,6 +40,7 @@ no prompt."""
 TAKEN, STEPPED, ANSWERED_S = 0.02, 0.35, 1.0
 """Where cells answer together: for each of them, the time to score and keep a prompt, in forward
 passes, that of a row in a batch, in generated tokens, and seconds to find its answers stored."""
+QUALITY_OF_BASELINE = f"quality of {BASELINE}"
 PROCESS_BYTES = 450 << 20
 ROWS = 10_000
 """Assumed for a split of unknown size."""
@@ -131,7 +132,7 @@ def stages_s(cell: Cell) -> list[StageEstimate]:
         answers_s = rows / cell.batch * (forward_s + tokens * _token_s(cell))
         stages.append(StageEstimate("quality", method, begin_s + answers_s))
         if arms > 1:
-            stages.append(StageEstimate(f"quality of {BASELINE}", BASELINE, answers_s))
+            stages.append(StageEstimate(QUALITY_OF_BASELINE, BASELINE, answers_s))
     if cell.plan.speed:
         timed_s = min(cell.plan.budget_s, 4 / 3 * arms * cell.plan.pairs * forward_s)
         warm_s = begin_s + arms * WARM_CALLS * min(forward_s, 1.0) + 6 * forward_s
@@ -251,6 +252,14 @@ class Estimates:
         ]  # fmt: skip
         own[0] += statistics.median(scales) * together_s(cells[0], len(cells) + 1)
         return own
+
+    def alone(self, cells: Sequence[Cell]) -> list[float]:
+        """Seconds of the same cells, each answering alone: after the first one, vanilla's answers
+        are stored."""
+        return [
+            sum(x.seconds for x in self.stages(cell) if not i or x.name != QUALITY_OF_BASELINE)
+            for i, cell in enumerate(cells)
+        ]
 
     def stages(self, cell: Cell) -> list[StageEstimate]:
         """The cell's stages, in the proportion that the formula gives them."""

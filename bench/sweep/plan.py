@@ -52,7 +52,7 @@ class Planned:
     unsupported or failed; `seconds` and `bytes` are estimates, `row_id` the row it has already.
 
     Cells of one `group` answer together (`bench.sweep.groups`), within the time of the first one;
-    each alone would take `alone_s`.
+    answering alone, it would take `alone_s`.
     """
 
     overrides: tuple[str, ...]
@@ -313,9 +313,10 @@ def _grouped(cells: list[Planned], estimates: Estimates) -> list[Planned]:
     place = list(range(len(cells)))
     for number, members in enumerate(each for each in found.values() if len(each) > 1):
         together = [cell for i in members if (cell := cells[i].cell)]
-        for i, seconds in zip(members, estimates.together(together), strict=True):
-            alone_s, place[i] = cells[i].seconds, members[0]
+        times = estimates.together(together), estimates.alone(together)
+        for i, seconds, alone_s in zip(members, *times, strict=True):
             cells[i] = replace(cells[i], seconds=seconds, group=number, alone_s=alone_s)
+            place[i] = members[0]
         most = estimates.bytes_together(together)
         cells[members[0]] = replace(cells[members[0]], bytes=most)
     return [cells[i] for i in sorted(range(len(cells)), key=place.__getitem__)]
