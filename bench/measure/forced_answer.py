@@ -166,12 +166,16 @@ class DecodingArm(Arm):
     def _next(self) -> Forward:
         if self.decoding is None or self.step == self.answers.steps:
             self.number += self.decoding is not None
-            self.decoding = self.last = None
+            self.decoding = None
+            self.last.clear()
             gc.collect()  # the last answer's cache, before the next one is filled
             self.decoding, self.step = self._begun(), 0
         forward = self._step(self.decoding, self.answers.token(self.number, self.step))
         self.step += 1
         return forward
+
+    def shape_of(self, i: int) -> torch.Size:
+        return torch.Size((len(self.answers.prompt[0]), 1))
 
     def check_attended(self, before: int) -> None:
         # The decoder of an encoder-decoder is the model's own in both arms; the encoder was

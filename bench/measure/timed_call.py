@@ -79,6 +79,7 @@ class Arm:
     faults   page faults of each call
     wall     on a GPU, nanoseconds of each call by the host's clock, kernel launches included
     given    the answer of each call
+    last     the last answer to an input of each shape
     """
 
     family: Family
@@ -93,7 +94,7 @@ class Arm:
     faults: list[int] = field(default_factory=list)
     wall: list[int] = field(default_factory=list)
     given: list[Answer] = field(default_factory=list)
-    last: Tensor | None = None
+    last: dict[torch.Size, Tensor] = field(default_factory=dict)
 
     def __call__(self, i: int, drawn: Mapping[str, Tensor] | None = None) -> int:
         self.family.method = self.method
@@ -104,18 +105,23 @@ class Arm:
         self.waits.append(linux.waited_ns() - waited)
         self.faults.append(page_faults() - faults)
         self.process.restore()
-        self.check(logits, attended)
+        self.check(i, logits, attended)
         return took
 
-    def check(self, logits: Tensor, attended: int) -> None:
-        """Keep the answer of a call. Raises IntegrityError for one that is no plain tensor, that
-        is the last one's, or that was given without a call of the method."""
+    def check(self, i: int, logits: Tensor, attended: int) -> None:
+        """Keep the answer of call i. Raises IntegrityError for one that is no plain tensor, that is
+        the last one to an input of this shape, or that was given without a call of the method."""
         integrity.check_plain_tensor(logits)
-        if self.last is not None and torch.equal(logits, self.last):
+        shape = self.shape_of(i)
+        if shape in self.last and torch.equal(logits, self.last[shape]):
             fail_check("returns a cached output: another input gave the same")
         self.check_attended(attended)
         self.given.append(Answer.of(logits))
-        self.last = logits
+        self.last[shape] = logits
+
+    def shape_of(self, i: int) -> torch.Size:
+        """Of the input of call i."""
+        return self.inputs.current(i)[0].shape
 
     def check_attended(self, before: int) -> None:
         """Raises IntegrityError when the timed call, before which the method had attended so often,

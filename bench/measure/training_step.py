@@ -134,7 +134,7 @@ class StepArm(Arm):
         loss = forward()
         return self.now() - started, loss
 
-    def check(self, logits: Tensor, attended: int) -> None:
+    def check(self, i: int, logits: Tensor, attended: int) -> None:
         integrity.check_attention_ran(self.family, attended)
 
 

@@ -19,11 +19,13 @@ from tasks.base import Row
 
 
 def callers_rows() -> list[Row]:
-    """The first variable `rows` of a caller."""
+    """The first variable `rows` of a caller, or what it has `asked`."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if "rows" in frame.f_locals:
             return list(frame.f_locals["rows"])
+        if "asked" in frame.f_locals:
+            return [row for text in frame.f_locals["asked"].rows for row in text]
         frame = frame.f_back
     return []
 
