@@ -10,9 +10,9 @@ from torch.nn.functional import dropout, scaled_dot_product_attention
 from methods.parts.sequence import AttentionCall, SequenceInfo
 
 GAPS = "a position bias, and gaps among the positions"
-ROWS = 64
-"""Queries whose bias is computed at once: larger masks fall out of the cache; 256 take twice the
-time."""
+ROWS, GPU_WEIGHTS = 64, 1 << 25
+"""Queries whose bias is computed at once: larger masks fall out of a CPU's cache, and 256 take
+twice the time. On a GPU, where each chunk costs launches, as many as have so many weights."""
 
 
 def exact_attention(query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
@@ -47,7 +47,7 @@ def exact_attention(query: Tensor, key: Tensor, value: Tensor, call: AttentionCa
         return attend_masked(query, key, value, bias, call).flip(2)
     outputs = [
         attend_masked(query[:, :, rows], key, value, add_key_bias(bias[:, :, rows], key_bias), call)
-        for rows in _chunks(n)
+        for rows in _chunks(query)
     ]
     return torch.cat(outputs, 2).flip(2)
 
@@ -179,7 +179,7 @@ def _chunked(
     n = query.shape[2]
     positions, _ = positions_of(call.sequence, n, query.device)
     outputs = []
-    for rows in _chunks(n):
+    for rows in _chunks(query):
         keys = slice(0, n)
         if call.window is not None and call.sequence.causal:
             keys = slice(max(0, rows.start - call.window + 1), rows.stop)
@@ -199,5 +199,10 @@ def _chunked(
     return torch.cat(outputs, 2)
 
 
-def _chunks(n: int) -> list[slice]:
-    return [slice(start, min(start + ROWS, n)) for start in range(0, n, ROWS)]
+def _chunks(query: Tensor) -> list[slice]:
+    """Of the queries [B, H, n, d]."""
+    batch, heads, n, _ = query.shape
+    rows = ROWS
+    if query.device.type != "cpu":
+        rows = max(ROWS, GPU_WEIGHTS // max(1, batch * heads * n))
+    return [slice(start, min(start + rows, n)) for start in range(0, n, rows)]
