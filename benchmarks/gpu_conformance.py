@@ -35,7 +35,7 @@ FIRST = ("decoder", "t5")
 """The families whose checks differ most: causal with a KV cache, and with a position bias."""
 FAMILIES = families()
 MOST_JOBS = 8
-"""Processes at once, each on two cores and with a context of its own on the GPU."""
+"""Processes at the same time. Each uses two cores and has its own CUDA context."""
 
 
 class Case(NamedTuple):

@@ -170,8 +170,8 @@ class Pool:
         self.queue = [pair for pair in self.queue if pair[1] != setting]
 
     def _split(self, error: Exception) -> None:
-        """Reads the texts of all rows again, for half as many rows at a time; a single row that
-        doesn't fit drops its setting."""
+        """Empties the pool and halves the number of rows at a time. The texts are read again. A
+        setting of which a single row doesn't fit is dropped."""
         count = len(self.active) + self.reading
         pairs = sorted((each.text, each.setting) for each in self.active)
         self.active, self.queue = [], pairs + self.queue

@@ -11,8 +11,9 @@ from methods.parts.sequence import AttentionCall, SequenceInfo
 
 GAPS = "a position bias, and gaps among the positions"
 ROWS, GPU_WEIGHTS = 64, 1 << 25
-"""Queries whose bias is computed at once: larger masks fall out of a CPU's cache, and 256 take
-twice the time. On a GPU, where each chunk costs launches, as many as have so many weights."""
+"""Size of a chunk whose bias is computed at once. On a CPU, queries: larger masks don't fit in its
+cache, and 256 queries take twice the time. On a GPU, attention weights: fewer chunks need fewer
+kernel launches."""
 
 
 def exact_attention(query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:

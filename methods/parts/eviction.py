@@ -40,8 +40,8 @@ class Evicting(CacheMethod):
     budget: Budget = 0.25
 
     def scores(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-        """What each entry of the prompt is worth, whatever the budget: query [B, H, n, d], key and
-        value [B, G, n, d], without padding → [B, G, n]."""
+        """The score of each entry of the prompt, which doesn't depend on the budget: query
+        [B, H, n, d], key and value [B, G, n, d], without padding → [B, G, n]."""
         raise NotImplementedError
 
     def protected(self, token: Tensor, rows: Rows) -> Tensor | None:
