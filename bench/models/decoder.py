@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -28,6 +28,8 @@ from bench.models.base import Decoding
 from bench.models.batched_rows import Row
 from bench.models.hf import HubFamily, counted
 from bench.models.llama import LlamaLayer
+from bench.models.padded_rows import causal, padded_left, question_start
+from bench.models.read_anew import ReadAnew
 from bench.models.wrappers import unwrapped
 from methods.base import (
     AttentionCall,
@@ -112,7 +114,7 @@ class DecoderFamily(HubFamily):
 
     def encode(self, ids: Tensor, sequence: SequenceInfo) -> Tensor:
         """ids [B, n] → [B, n, D] after the last norm; always causal."""
-        sequence = _causal(ids, sequence)
+        sequence = causal(ids, sequence)
         if self._walks:
             return self._walk(self._layers(), ids, sequence)
         hidden: Tensor = self._run(self.model.base_model, ids, sequence).last_hidden_state
@@ -139,7 +141,7 @@ class DecoderFamily(HubFamily):
         return cross_entropy(self.logits(ids, sequence, target).flatten(0, 1), target.flatten())
 
     def prefill(self, ids: Tensor, sequence: SequenceInfo) -> Decoding:
-        if self.question_after and (start := _question_start(sequence)):
+        if self.question_after and (start := question_start(sequence)):
             decoding = self._prefilled(ids[:, :start], SequenceInfo())
             decoding.step(ids[:, start:])
             return decoding
@@ -153,7 +155,7 @@ class DecoderFamily(HubFamily):
         `step_each`. Raises Unsupported for a model whose rows can't go on together."""
         if self.changes_past is not None:
             raise Unsupported(LENGTHS)
-        start = self.question_after and _question_start(sequence)
+        start = self.question_after and question_start(sequence)
         text, read = (ids[:, :start], SequenceInfo()) if start else (ids, sequence)
         text, read = padded_left(text, read)
         own, rows = self.method, list[Row]()
@@ -302,7 +304,7 @@ class DecoderFamily(HubFamily):
         self, ids: Tensor, sequence: SequenceInfo, last: int, cached: Attend | None = None
     ) -> Tensor:
         """[B, last, V]: after each of the last tokens of ids [B, n]."""
-        sequence = _causal(ids, sequence)
+        sequence = causal(ids, sequence)
         if self._walks:
             hidden = self._walk(self._layers(cached), ids, sequence)
             logits: Tensor = self.model.lm_head(hidden[:, -last:])
@@ -424,31 +426,6 @@ def _driven(decoding: Decoding, wanted: Generator[Tensor, None, T]) -> T:
         decoding.step(ids)
 
 
-@dataclass
-class ReadAnew(Decoding):
-    """A batch of a model for which transformers' `generate` reads all tokens again once there are
-    more than `family.read_anew_past`: the cache is made anew from all of them.
-
-    ids  [B, n] all tokens so far
-    """
-
-    ids: Tensor
-    family: DecoderFamily
-
-    def step(self, ids: Tensor) -> Tensor:
-        """Raises Unsupported where the question would be read before the cache is made."""
-        past, seen = self.family.read_anew_past, self.ids.shape[1]
-        self.ids = torch.cat((self.ids, ids), 1)
-        if past is None or not seen <= past < self.ids.shape[1]:
-            return super().step(ids)
-        if self.family.question_after and not decodes_exactly(self.cache):
-            raise Unsupported(f"past {past} tokens this model reads text and question anew")
-        sequence = self.sequence.followed_by(ids.shape[1])
-        self.cache = None  # frees it
-        vars(self).update(vars(self.family._prefilled(self.ids, sequence)))
-        return self.logits
-
-
 class ClosedLayer(BlockLayer):
     """A block that only the model's own forward runs."""
 
@@ -457,34 +434,3 @@ class ClosedLayer(BlockLayer):
 
     def projections(self) -> Projections:
         raise Unsupported(CLOSED)
-
-
-def _causal(ids: Tensor, sequence: SequenceInfo) -> SequenceInfo:
-    """With the positions of tokens after padding."""
-    padded = sequence.valid is not None
-    return sequence.replace(
-        causal=True, positions=counted(sequence, ids) if padded else sequence.positions
-    )
-
-
-def _question_start(sequence: SequenceInfo) -> int:
-    """The number of the first VIP token of a batch of one row; 0: there is none."""
-    if sequence.vip is None:
-        return 0
-    if len(sequence.vip) != 1:
-        raise Unsupported("a question that is read after the cache is made takes one row at a time")
-    return int(sequence.vip[0].int().argmax())
-
-
-def padded_left(ids: Tensor, sequence: SequenceInfo) -> tuple[Tensor, SequenceInfo]:
-    """The same rows with padding on the left, so that new tokens follow the last one."""
-    valid = sequence.valid
-    if valid is None or bool((valid[:, 1:] >= valid[:, :-1]).all()):
-        return ids, sequence
-    order = valid.long().argsort(dim=1, stable=True)
-    moved = {
-        name: value.gather(1, order)
-        for name in ("positions", "valid", "vip", "log_multiplicity")
-        if (value := getattr(sequence, name)) is not None
-    }
-    return ids.gather(1, order), sequence.replace(**moved)
