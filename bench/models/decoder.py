@@ -196,9 +196,11 @@ class DecoderFamily(HubFamily):
         cache = self.new_cache(ids.shape[1], ids.shape[0])
         logits, sequence = self._filled(ids, sequence, cache.prefill)
         forward = partial(self._next_logits, cache, self.reach(cache))
-        if self.read_anew_past is None:
+        past = self.read_anew_past
+        if past is None:
             return Decoding(logits, sequence, cache, forward)
-        return ReadAnew(logits, sequence, cache, forward, ids, self)
+        after = self.question_after
+        return ReadAnew(logits, sequence, cache, forward, ids, past, self._prefilled, after)
 
     def _filled(
         self, ids: Tensor, sequence: SequenceInfo, attend: Attend
