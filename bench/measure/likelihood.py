@@ -6,31 +6,62 @@ Shapes: B batch, N tokens after the prompt, V vocabulary.
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
 
+import torch
 from torch import Tensor
 
 from bench.execution import arms
-from bench.measure import integrity
-from bench.measure.forced_answer import forced
+from bench.measure import finite, integrity
 from bench.measure.perturbed_inputs import Input
-from bench.models.base import Family
+from bench.models.base import Decoding, Family
+from bench.models.decoder import DecoderFamily
 
 
 def predictions(family: Family, prompts: Input, tokens: Tensor, is_vanilla: bool) -> list[str]:
     """For each prompt the likelihood of its tokens [B, N], as tasks.metrics.likelihood has it. A
-    method reads the prompt at once and the tokens one by one; vanilla reads all in one pass, also
-    for what a method's predictions are compared with: about the cost of one more prefill for each
-    row. Raises NotFiniteError, IntegrityError."""
-    own, family.method = family.method, family.method if is_vanilla else arms.vanilla()
-    try:
-        exact = family.logits(*prompts, tokens).float().log_softmax(-1)
-    finally:
-        family.method = own
+    method reads the prompt and then the tokens through its cache; vanilla reads all in one pass,
+    also for what a method's predictions are compared with: about the cost of one more prefill for
+    each row. Raises NotFiniteError, IntegrityError."""
+    exact = exactly(family, prompts, tokens)
     if is_vanilla:
         return _json(nll=_nll(exact, tokens))
-    attended = family.calls
-    log_p = forced(family, prompts, tokens).float().log_softmax(-1)
+    attended, decoding = family.calls, family.prefill(*prompts)
+    found = decoding.driven(reading(family, decoding, tokens, exact))
     integrity.check_attention_ran(family, attended)
+    return found
+
+
+def exactly(family: Family, prompts: Input, tokens: Tensor) -> Tensor:
+    """[B, N, V]: vanilla's log-probabilities for each of the tokens [B, N]."""
+    own, family.method = family.method, arms.vanilla()
+    try:
+        return family.logits(*prompts, tokens).float().log_softmax(-1)
+    finally:
+        family.method = own
+
+
+def reading(
+    family: Family, decoding: Decoding, tokens: Tensor, exact: Tensor, *, is_vanilla: bool = False
+) -> Generator[Tensor, None, list[str]]:
+    """Has a prompt that was read followed by tokens [B, N]: in one pass where the method's cache
+    reads them as single ones, else by yielding the next [B, 1] to read. Returns the predictions,
+    compared with `exactly`'s, which are vanilla's. Raises NotFiniteError."""
+    if is_vanilla:
+        return _json(nll=_nll(exact, tokens))
+    first, at_once = decoding.logits[:, None], None
+    if isinstance(family, DecoderFamily):
+        at_once = family.read_at_once(decoding, tokens[:, :-1])
+    if at_once is not None:
+        logits = torch.cat((first, at_once), 1)
+    else:
+        steps = [first]
+        for token in tokens[:, :-1].split(1, 1):
+            yield token
+            steps.append(decoding.logits[:, None])
+        logits = torch.cat(steps, 1)
+    finite.check_logits(logits)
+    log_p = logits.float().log_softmax(-1)
     kl = (exact.exp() * (exact - log_p)).sum(-1).clamp_min(0)
     equal = (exact.argmax(-1) == log_p.argmax(-1)).int()
     return _json(nll=_nll(log_p, tokens), kl=kl, equal=equal)

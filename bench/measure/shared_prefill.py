@@ -22,12 +22,15 @@ from torch import Tensor
 from bench.errors import RunError
 from bench.execution import arms, worker
 from bench.host import linux
-from bench.measure import finite
+from bench.measure import finite, likelihood
+from bench.measure.perturbed_inputs import Input
 from bench.measure.quality import Asked
 from bench.models.batched_rows import Row
 from bench.models.decoder import DecoderFamily
 from bench.request.cell import Cell
+from bench.request.schema import BASELINE
 from methods.base import Method, Unsupported, refusal
+from tasks.loading.continuation import Continued
 
 ROOM = 2
 """Bytes of a row as multiples of its keys and values in full: a second layout of them, and copies
@@ -62,6 +65,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     most = _rows_that_fit(request["memory_bytes"], family, asked, task.max_new_tokens)
     most = min(most, 2 * len(cells))
     pool = Pool(family, asked, cell.device["kind"], task.max_new_tokens, send, most)
+    pool.vanilla = {i for i, each in enumerate(cells) if each.method["name"] == BASELINE}
     for setting, each in enumerate(cells):
         try:
             pool.methods[setting] = _method(each, family, asked)
@@ -97,7 +101,8 @@ def _rows_that_fit(limit: int | None, family: DecoderFamily, asked: Asked, new: 
     if limit is None:
         return sys.maxsize
     later = max(sum(len(ids) + new for ids in texts) for texts in asked.later)
-    longest = max(len(row.ids) for row in asked.encoded) + new + later
+    read = (len(row.continuation) for row in asked.encoded if isinstance(row, Continued))
+    longest = max(len(row.ids) for row in asked.encoded) + max(read, default=new) + later
     row_bytes = ROOM * longest * family.workload(longest, 1).bytes_per_entry()
     used = linux.first_int(linux.line(Path("/proc/self/status"), "VmData:").split()) or 0
     return max(1, (limit - 1024 * used) // 2 // row_bytes)
@@ -131,6 +136,7 @@ class Pool:
     send     called with the numbers of a setting and a text, and the answers
     most     rows at a time; halved where memory runs out
     methods  of the settings, by number
+    vanilla  settings that are vanilla
     dropped  settings whose method failed, with the reason
     queue    texts to read, each with a setting; those of a text follow one another
     active   the rows
@@ -144,6 +150,7 @@ class Pool:
     send: Callable[[int, int, Sequence[str]], None]
     most: int
     methods: dict[int, Method] = field(default_factory=dict)
+    vanilla: set[int] = field(default_factory=set)
     dropped: dict[int, str] = field(default_factory=dict)
     queue: list[tuple[int, int]] = field(default_factory=list)
     active: list[_Answering] = field(default_factory=list)
@@ -195,13 +202,27 @@ class Pool:
             self._advance(read)
 
     def _read(self, text: int, settings: Sequence[int]) -> list[_Answering]:
-        ids, sequence = arms.collate([self.asked.encoded[text]], self.device)
-        later = [torch.tensor([each], device=ids.device) for each in self.asked.later[text]]
-        rows = self.family.prefill_each(ids, sequence, [self.methods[i] for i in settings])
+        prompt = arms.collate([self.asked.encoded[text]], self.device)
+        rows = self.family.prefill_each(*prompt, [self.methods[i] for i in settings])
+        answering = self._answering(text, prompt)
         return [
-            _Answering(i, text, row, self.family.conversation(row, later, self.max_new_tokens))
+            _Answering(i, text, row, answering(i, row))
             for i, row in zip(settings, rows, strict=True)
         ]
+
+    def _answering(
+        self, text: int, prompt: Input
+    ) -> Callable[[int, Row], Generator[Tensor, None, list[str]]]:
+        """What has the row of a setting answer a text."""
+        family, encoded = self.family, self.asked.encoded[text]
+        if isinstance(encoded, Continued):
+            tokens = torch.tensor([encoded.continuation], device=self.device)
+            exact = likelihood.exactly(family, prompt, tokens)
+            return lambda setting, row: likelihood.reading(
+                family, row, tokens, exact, is_vanilla=setting in self.vanilla
+            )
+        later = [torch.tensor([each], device=self.device) for each in self.asked.later[text]]
+        return lambda _, row: family.conversation(row, later, self.max_new_tokens)
 
     def _step(self) -> None:
         """Reads the next token of each row, all together, or the next question."""

@@ -7,16 +7,18 @@ ran is an error and not fast.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypeVar
 
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from bench.errors import RequestError
 from methods.base import KVCache, Layer, Method, SequenceInfo, Workload
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,16 @@ class Decoding:
         self.sequence = self.sequence.followed_by(ids.shape[1])
         self.logits = self.forward(ids, self.sequence)
         return self.logits
+
+    def driven(self, wanted: Generator[Tensor, None, T]) -> T:
+        """Reads the tokens [B, t] that a generator yields, and returns what it returns."""
+        while True:
+            try:
+                ids = next(wanted)
+            except StopIteration as end:
+                answer: T = end.value
+                return answer
+            self.step(ids)
 
 
 class Family:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -44,12 +44,11 @@ from methods.base import (
     leaves_windows,
 )
 from methods.parts.attention import exact_attention
-from methods.parts.kv_cache import FullCache, WindowsApart, decodes_exactly
+from methods.parts.kv_cache import FullCache, WindowsApart, decodes_exactly, reads_at_once
 
 LLAMA_BLOCKS = ("llama", "mistral", "qwen2")
 """Types of models whose blocks are Llama's, so that a method may run them one by one."""
 
-T = TypeVar("T")
 STOP_EVERY = 4
 """New tokens between two looks for stop strings."""
 LENGTHS = "its rotary frequencies depend on the input's length, which differs by row"
@@ -190,6 +189,21 @@ class DecoderFamily(HubFamily):
             for row, own in zip(rows, logits[:, -1:], strict=False):
                 row.logits = own
 
+    def read_at_once(self, decoding: Decoding, ids: Tensor) -> Tensor | None:
+        """Reads the next tokens ids [B, t] in one pass → the logits [B, t, V] after each of them.
+        None, and nothing is read, where they would differ from those of single steps."""
+        cache = decoding.cache
+        if self.changes_past is not None or cache is None or not reads_at_once(cache):
+            return None
+        decoding.sequence = decoding.sequence.followed_by(ids.shape[1])
+        self._check_place(self.reach(cache), decoding.sequence)
+        attend, last = cache.decode, ids.shape[1]
+        logits: Tensor = self._run(
+            self.model, ids, decoding.sequence, attend, logits_to_keep=last
+        ).logits
+        decoding.logits = logits[:, -1]
+        return logits
+
     def _prefilled(self, ids: Tensor, sequence: SequenceInfo) -> Decoding:
         """All of the ids [B, n] in the cache."""
         ids, sequence = padded_left(ids, sequence)
@@ -226,7 +240,7 @@ class DecoderFamily(HubFamily):
         """Only the new tokens, greedy, [B, ≤ max_new_tokens]; a row that has ended is padded.
         Raises Unsupported for a method that runs the layers on other tokens than the prompt's."""
         decoding = self.prefill(ids, sequence)
-        return _driven(decoding, self._answer(decoding, max_new_tokens))
+        return decoding.driven(self._answer(decoding, max_new_tokens))
 
     @torch.no_grad()
     def converse(
@@ -238,7 +252,7 @@ class DecoderFamily(HubFamily):
     ) -> list[str]:
         """See `bench.models.conversing`."""
         decoding = self.prefill(ids, sequence)
-        return _driven(decoding, self.conversation(decoding, questions, max_new_tokens))
+        return decoding.driven(self.conversation(decoding, questions, max_new_tokens))
 
     def conversation(
         self, decoding: Decoding, questions: Sequence[Tensor], max_new_tokens: int
@@ -415,17 +429,6 @@ class DecoderFamily(HubFamily):
         ends = self.model.generation_config.eos_token_id
         tokens = [] if ends is None else [ends] if isinstance(ends, int) else list(ends)
         return torch.tensor(tokens, dtype=torch.long, device=self.model.device)
-
-
-def _driven(decoding: Decoding, wanted: Generator[Tensor, None, T]) -> T:
-    """What a generator returns once all tokens that it wants have been read."""
-    while True:
-        try:
-            ids = next(wanted)
-        except StopIteration as end:
-            answer: T = end.value
-            return answer
-        decoding.step(ids)
 
 
 class ClosedLayer(BlockLayer):

@@ -128,8 +128,7 @@ def stages_s(cell: Cell) -> list[StageEstimate]:
     arms, together = len(names), " and ".join(names)
     stages: list[StageEstimate] = []
     if cell.plan.quality and cell.model["weights"] != "random":
-        rows, tokens = _answers(cell)
-        answers_s = rows / cell.batch * (forward_s + tokens * _token_s(cell))
+        answers_s = _rows(cell) / cell.batch * (_read_s(cell) + _answer_s(cell))
         stages.append(StageEstimate("quality", method, begin_s + answers_s))
         if arms > 1:
             stages.append(StageEstimate(QUALITY_OF_BASELINE, BASELINE, answers_s))
@@ -159,17 +158,27 @@ def stages_s(cell: Cell) -> list[StageEstimate]:
 def together_s(cell: Cell, count: int) -> float:
     """Seconds in which `count` cells that differ from this one in their method answer together, in
     one process: each prompt is read once."""
-    rows, tokens = _answers(cell)
-    read_s = (1 + TAKEN * count) * _forward_s(cell)
-    return start_s(cell) + rows * (read_s + (1 + STEPPED * count) * tokens * _token_s(cell))
+    read_s = _read_s(cell) + TAKEN * count * _forward_s(cell)
+    # Single tokens are read in a batch of the cells.
+    answers = count if cell.task.get("continuation") else 1 + STEPPED * count
+    return start_s(cell) + _rows(cell) * (read_s + answers * _answer_s(cell))
 
 
-def _answers(cell: Cell) -> tuple[int, float]:
-    """The rows of a cell, and the tokens that each answer is assumed to have."""
-    rows = cell.n or cell.task.get("n", {}).get(cell.data["split"]) or 128
+def _rows(cell: Cell) -> int:
+    return cell.n or cell.task.get("n", {}).get(cell.data["split"]) or 128
+
+
+def _read_s(cell: Cell) -> float:
+    """Seconds in which a batch of prompts is read. A continuation takes one more, of vanilla."""
+    return (2 if cell.task.get("continuation") else 1) * _forward_s(cell)
+
+
+def _answer_s(cell: Cell) -> float:
+    """Seconds of a batch's tokens after the prompts. A continuation is read in one pass."""
+    if continuation := cell.task.get("continuation"):
+        return float(continuation) / cell.length * _forward_s(cell)
     # Few answers reach the generation limit.
-    tokens = min(64, cell.task.get("max_new_tokens") or 1) / 2
-    return rows, cell.task.get("continuation") or tokens
+    return min(64, cell.task.get("max_new_tokens") or 1) / 2 * _token_s(cell)
 
 
 def training_s(cell: Cell) -> float:

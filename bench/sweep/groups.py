@@ -22,10 +22,9 @@ def key(cell: Cell) -> str | None:
     methods that read the prompt with the same attention and differ in their KV cache. None: the
     cell answers alone."""
     answers = cell.plan.quality and cell.model["weights"] != "random" and not cell.probe
-    continues = cell.task.get("continuation")
     if not (answers and cell.decoder and cell.batch == 1 and cell.device["kind"] == "cpu"):
         return None
-    if continues or cell.recipe or not _shares(cell.method):
+    if cell.recipe or not _shares(cell.method):
         return None
     content = asdict(cell) | {"method": cell.method.get(PART), "code_sha256": None}
     return json.dumps(content, sort_keys=True, default=dict)

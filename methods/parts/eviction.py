@@ -97,6 +97,8 @@ class Rolling(Evicting):
 class EvictingCache:
     """The cache of an `Evicting` method."""
 
+    at_once: ClassVar[bool] = True
+
     def __init__(self, method: Evicting, workload: Workload) -> None:
         self.method, self.workload = method, workload
         self.layers: dict[int, KeptEntries] = {}

@@ -198,3 +198,11 @@ def decodes_exactly(cache: KVCache | None) -> bool:
     that a method without one gets."""
     inner = cache.cache if isinstance(cache, WindowsApart) else cache
     return inner is None or (isinstance(inner, FullCache) and inner.decoding is None)
+
+
+def reads_at_once(cache: KVCache) -> bool:
+    """Whether new tokens that are decoded together are read as if they came one by one. Only a
+    cache of this package is believed: another could let a token read those after it."""
+    inner = cache.cache if isinstance(cache, WindowsApart) else cache
+    own = type(inner).__module__.partition(".")[0] == __name__.partition(".")[0]
+    return own and (decodes_exactly(inner) or getattr(inner, "at_once", False))

@@ -19,7 +19,7 @@ from bench.rows import rescore
 from bench.rows.query import Selection
 from bench.rows.store import Store
 from methods.base import Method, SequenceInfo
-from methods.parts.kv_cache import FullCache
+from methods.parts.kv_cache import FullCache, reads_at_once
 from methods.streaming_llm import StreamingLLM
 from methods.vanilla import Vanilla
 from tasks.generators import stories
@@ -101,6 +101,35 @@ def test_each_method_of_decoders_reads_a_continuation(name):
     for one in measured(plugins.build(plugins.conf("method", name)), texts()):
         assert len(one["nll"]) == len(one["kl"]) == len(one["equal"]) == AFTER
         assert min(one["nll"]) > 0 and min(one["kl"]) >= 0 and {*one["equal"]} <= {0, 1}
+
+
+@torch.inference_mode()
+def test_a_cache_reads_several_tokens_as_single_ones_or_refuses():
+    ids = texts(1)
+    stepped = set()
+    for name in OF_DECODERS:
+        family = DecoderFamily.tiny(plugins.build(plugins.conf("method", name)))
+        one, other = (family.prefill(ids[:, :-AFTER], SequenceInfo()) for _ in range(2))
+        logits = family.read_at_once(one, ids[:, -AFTER:])
+        if logits is None:
+            stepped.add(name)
+            continue
+        steps = [other.step(token) for token in ids[:, -AFTER:].split(1, 1)]
+        assert torch.allclose(logits, torch.stack(steps, 1), atol=1e-4), name
+        assert torch.equal(one.logits, logits[:, -1])
+        assert one.sequence.positions.shape == other.sequence.positions.shape
+    changes_cache = {name for name in OF_DECODERS if "prefill" in plugins.conf("method", name)}
+    assert stepped & changes_cache == {"kivi"} and "vanilla_eager" not in stepped
+
+
+class Peeking(FullCache):
+    """Could have a token read the next ones where several come together."""
+
+    at_once = True
+
+
+def test_a_cache_from_elsewhere_gets_one_token_at_a_time():
+    assert reads_at_once(FullCache()) and not reads_at_once(Peeking())
 
 
 @pytest.fixture(scope="module")

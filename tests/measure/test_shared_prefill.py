@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 
 import bench
 from bench.execution import arms
+from bench.measure import likelihood
 from bench.measure.quality import Asked
 from bench.measure.shared_prefill import Pool
 from bench.models.wrappers import Wrapped
@@ -45,12 +47,12 @@ class Together:
         self.family.is_over = lambda text: self.task.ended(text) != text
         self.asked = Asked.of(cell, self.task, self.family)
 
-    def answered(self, methods, texts=(0, 1), most=99):
+    def answered(self, methods, texts=(0, 1), most=99, vanilla=()):
         answers = {}
         pool = Pool(
             self.family, self.asked, "cpu", MOST_TOKENS,
             lambda setting, text, said: answers.update({(setting, text): said}), most,
-            dict(enumerate(methods)),
+            dict(enumerate(methods)), vanilla=set(vanilla),
             queue=[(text, i) for text in texts for i in range(len(methods))],
         )  # fmt: skip
         with torch.inference_mode():
@@ -96,6 +98,24 @@ def test_turns_and_a_question_after_the_cache_are_answered_as_alone():
     for (setting, text), said in answers.items():
         assert len(said) == 3 and said == together.alone(several[setting], text)
     assert len(answers) == len(several)
+
+
+def test_a_continuation_has_the_likelihood_that_it_has_alone():
+    words = ("task=perplexity", "task.continuation=32", "length=128", "n=2")
+    together = Together(*words)
+    several = methods()
+    pool, answers = together.answered(several, vanilla={0})
+    assert not pool.dropped and len(answers) == 2 * len(several)
+    for (setting, text), (said,) in answers.items():
+        encoded = together.asked.encoded[text]
+        prompt = arms.collate([encoded], "cpu")
+        tokens = torch.tensor([encoded.continuation])
+        together.family.method = several[setting]
+        with torch.inference_mode():
+            (alone,) = likelihood.predictions(together.family, prompt, tokens, setting == 0)
+        assert setting or said == alone
+        for name, values in json.loads(alone).items():
+            assert json.loads(said)[name] == pytest.approx(values, abs=1e-3)
 
 
 @dataclass(frozen=True)

@@ -47,13 +47,18 @@ def test_cells_that_differ_in_their_cache_answer_together():
         [METHODS, "measure=speed"],
         ["method=vanilla,kvpress,vertical_slash"],
         ["method=snapkv", "seed=0,1"],
-        [METHODS, "task=perplexity"],
         ["method=vanilla,bigbird", "model=embedded", "task=narrativeqa"],
     ],
     ids=" ".join,
 )
 def test_others_answer_alone(words):
     assert grouped(*QUALITY, *words) == []
+
+
+def test_a_continuation_is_read_for_cells_together():
+    made = plan([*QUALITY, METHODS, "task=perplexity", "length=512"])
+    assert made.groups == [list(made.cells)]
+    assert made.seconds < 0.8 * sum(planned.alone_s for planned in made.cells)
 
 
 def test_a_group_has_one_prefill_and_its_cells_follow_each_other():
