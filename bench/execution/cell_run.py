@@ -91,34 +91,53 @@ class CellRun:
 
 
 def load_parent(run: CellRun) -> Outcome | None:
-    """Have a process load the cell's weights and inputs, from which children are forked, unless one
-    of an earlier cell has them. Returns how it failed, or None."""
-    cell, key = run.cell, _parent_key(run.cell)
+    """Have a process load the cell's weights, and a fork of it the cell's inputs, from which
+    children are forked, unless those of an earlier cell have them. Returns how it failed, or
+    None."""
+    cell = run.cell
     if not run.on_cpu or cell.probe or (cell.plan.training and cell.recipe):
         return None
-    if (server := spawn.fork_servers.get(key)) and server.usable:
-        return None
-    imports = spawn.fork_server(run.variables, PRELOAD)
-    for other in [other for other in spawn.fork_servers if other[0] == PARENT]:
-        spawn.fork_servers.pop(other).close()
     answers = cell.plan.quality and cell.model["weights"] != "random"
-    request = {"cell": cell.to_json(), "encodes": "all" if answers else "timed"}
+    server = spawn.fork_server(run.variables, PRELOAD)
+    for key, encodes in (
+        (_model_key(cell), None),
+        (_parent_key(cell), "all" if answers else "timed"),
+    ):
+        loaded_one = spawn.fork_servers.get(key)
+        if loaded_one is None or not loaded_one.usable:
+            for other in [other for other in spawn.fork_servers if other[0] in (PARENT, key[0])]:
+                spawn.fork_servers.pop(other).close()
+            if failed := _load(run, server, key, encodes):
+                return failed
+        server = spawn.fork_servers[key]
+    return None
+
+
+def _load(
+    run: CellRun, server: ForkServer, key: tuple[object, ...], encodes: str | None
+) -> Outcome | None:
+    """Have a fork of a server load the cell, and be a server by this key."""
+    request = {"cell": run.cell.to_json(), "encodes": encodes}
     with ExitStack() as opened:
         running = opened.enter_context(
             started(
-                "bench.execution.parent", request, run.limits(imports), imports, run.progress,
+                "bench.execution.parent", request, run.limits(server), server, run.progress,
                 {"loaded": _raise_loaded}, socket.SOCK_SEQPACKET,
             )
         )  # fmt: skip
         try:
             return running.outcome()
         except _ParentLoaded:
-            server = ForkServer(running.link, running.child, opened.pop_all())
-            spawn.fork_servers[key] = server
+            fork = ForkServer(running.link, running.child, opened.pop_all())
+            spawn.fork_servers[key] = fork
     return None
 
 
-PARENT = "parent"
+MODEL, PARENT = "model", "parent"
+
+
+def _model_key(cell: Cell) -> tuple[object, ...]:
+    return (MODEL, loaded.model_key(cell), cell.threads)
 
 
 def _parent_key(cell: Cell) -> tuple[object, ...]:

@@ -1,7 +1,8 @@
-"""The process that those of a cell are forked from: it loads the model and encodes the inputs once.
+"""The processes that those of a cell are forked from: one loads the model, and a fork of it encodes
+the inputs.
 
-It never imports a method, and computes with one thread, as libgomp's threads don't survive a fork.
-Its malloc gives freed memory back from the start, as processes that measure peak memory need it.
+They never import a method, and compute with one thread, as libgomp's threads don't survive a fork.
+Their malloc gives freed memory back from the start, as processes that measure peak memory need it.
 """
 
 from __future__ import annotations

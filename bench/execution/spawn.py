@@ -164,8 +164,8 @@ def _run_python(
 
 
 fork_servers: dict[tuple[object, ...], ForkServer] = {}
-"""The running fork servers, by their environment and modules or by what they have loaded. Of either
-kind there is at most one: each holds 300 MiB and more."""
+"""The running fork servers, by their environment and modules or by what they have loaded. Of each
+kind there is at most one: it holds 300 MiB and more."""
 
 
 def start(

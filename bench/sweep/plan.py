@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError
-from bench.execution import stages
+from bench.execution import loaded, stages
 from bench.execution.runner import FINISHED
 from bench.request import parameters, weights
 from bench.request.cell import Cell, load_rows, task_of
@@ -305,18 +305,22 @@ def _of_shard(points: list[Point], shard: str | None) -> list[Point]:
 
 
 def _grouped(cells: list[Planned], estimates: Estimates) -> list[Planned]:
-    """The cells with the groups that answer together; those of a group follow one another."""
+    """The cells with the groups that answer together. Those of a group follow one another, and so
+    do those with the same inputs, which are then encoded once."""
     found: dict[str, list[int]] = {}
+    first: dict[str, int] = {}
+    place = [(i, i) for i in range(len(cells))]
     for i, planned in enumerate(cells):
-        if planned.runs and planned.cell and (key := groups.key(planned.cell)):
-            found.setdefault(key, []).append(i)
-    place = list(range(len(cells)))
+        if planned.runs and planned.cell:
+            place[i] = first.setdefault(loaded.inputs_key(planned.cell), i), i
+            if key := groups.key(planned.cell):
+                found.setdefault(key, []).append(i)
     for number, members in enumerate(each for each in found.values() if len(each) > 1):
         together = [cell for i in members if (cell := cells[i].cell)]
         times = estimates.together(together), estimates.alone(together)
         for i, seconds, alone_s in zip(members, *times, strict=True):
             cells[i] = replace(cells[i], seconds=seconds, group=number, alone_s=alone_s)
-            place[i] = members[0]
+            place[i] = place[i][0], members[0]
         most = estimates.bytes_together(together)
         cells[members[0]] = replace(cells[members[0]], bytes=most)
     return [cells[i] for i in sorted(range(len(cells)), key=place.__getitem__)]

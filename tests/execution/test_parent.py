@@ -46,11 +46,13 @@ def test_model_and_inputs_are_loaded_once_for_all_cells_that_have_them_in_common
     other = run_of("method=bigbird", tmp_path=tmp_path)
     assert cell_run.load_parent(other) is None
     assert seen(other) == {**iceformer, "method": "BigBird"}, "by the same parent"
+    [model] = (server for key, server in spawn.fork_servers.items() if key[0] == cell_run.MODEL)
     longer = run_of("method=bigbird", "length=300", tmp_path=tmp_path)
     assert not seen(longer)["inputs"] and seen(longer)["shared"] is False
     assert cell_run.load_parent(longer) is None
     found = seen(longer)
     assert found["inputs"] and found["parent"] != iceformer["parent"]
+    assert model in spawn.fork_servers.values() and model.usable, "the weights are not loaded again"
     parents = [key for key in spawn.fork_servers if key[0] == cell_run.PARENT]
     assert len(parents) == 1
 
@@ -59,6 +61,11 @@ def test_a_killed_parent_is_replaced_and_until_then_children_load_by_themselves(
     run = run_of("method=vanilla", tmp_path=tmp_path)
     cell_run.load_parent(run)
     os.kill(seen(run)["parent"], signal.SIGKILL)
+    assert not seen(run)["shared"]
+    assert cell_run.load_parent(run) is None and seen(run)["shared"]
+    [model] = (server for key, server in spawn.fork_servers.items() if key[0] == cell_run.MODEL)
+    os.kill(model.child.pid, signal.SIGKILL)
+    model.child.wait()
     assert not seen(run)["shared"]
     assert cell_run.load_parent(run) is None and seen(run)["shared"]
 
