@@ -44,7 +44,7 @@ from methods.base import (
     leaves_windows,
 )
 from methods.parts.attention import exact_attention
-from methods.parts.kv_cache import FullCache, WindowsApart, decodes_exactly, reads_at_once
+from methods.parts.kv_cache import FullCache, WindowsApart, decodes_exactly, decoding_singly
 
 LLAMA_BLOCKS = ("llama", "mistral", "qwen2")
 """Types of models whose blocks are Llama's, so that a method may run them one by one."""
@@ -190,17 +190,16 @@ class DecoderFamily(HubFamily):
                 row.logits = own
 
     def read_at_once(self, decoding: Decoding, ids: Tensor) -> Tensor | None:
-        """Reads the next tokens ids [B, t] in one pass → the logits [B, t, V] after each of them.
-        None, and nothing is read, where they would differ from those of single steps."""
+        """Reads the next tokens ids [B, t] in one pass → the logits [B, t, V] after each of them,
+        equal to those of single steps. None where there is no such pass, and nothing is read."""
         cache = decoding.cache
-        if self.changes_past is not None or cache is None or not reads_at_once(cache):
+        decode = None if cache is None else decoding_singly(cache)
+        if cache is None or decode is None or self.changes_past is not None:
             return None
-        decoding.sequence = decoding.sequence.followed_by(ids.shape[1])
-        self._check_place(self.reach(cache), decoding.sequence)
-        attend, last = cache.decode, ids.shape[1]
-        logits: Tensor = self._run(
-            self.model, ids, decoding.sequence, attend, logits_to_keep=last
-        ).logits
+        decoding.sequence = sequence = decoding.sequence.followed_by(ids.shape[1])
+        self._check_place(self.reach(cache), sequence)
+        output = self._run(self.model, ids, sequence, decode, logits_to_keep=ids.shape[1])
+        logits: Tensor = output.logits
         decoding.logits = logits[:, -1]
         return logits
 

@@ -95,7 +95,10 @@ class Rolling(Evicting):
 
 
 class EvictingCache:
-    """The cache of an `Evicting` method."""
+    """The cache of an `Evicting` method.
+
+    at_once  new tokens that come together are read as if each came alone
+    """
 
     at_once: ClassVar[bool] = True
 

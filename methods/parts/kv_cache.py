@@ -200,9 +200,17 @@ def decodes_exactly(cache: KVCache | None) -> bool:
     return inner is None or (isinstance(inner, FullCache) and inner.decoding is None)
 
 
-def reads_at_once(cache: KVCache) -> bool:
-    """Whether new tokens that are decoded together are read as if they came one by one. Only a
-    cache of this package is believed: another could let a token read those after it."""
+def decoding_singly(cache: KVCache) -> Attention | None:
+    """`cache.decode` for new tokens that come together, each of which is read as if it came alone.
+    None for a cache from elsewhere, which could let a token read those after it."""
     inner = cache.cache if isinstance(cache, WindowsApart) else cache
-    own = type(inner).__module__.partition(".")[0] == __name__.partition(".")[0]
-    return own and (decodes_exactly(inner) or getattr(inner, "at_once", False))
+    if type(inner).__module__.partition(".")[0] != __name__.partition(".")[0]:
+        return None
+    if decodes_exactly(inner) or getattr(inner, "at_once", False):
+        return cache.decode
+
+    def decode(query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        each = zip(query.split(1, 2), key.split(1, 2), value.split(1, 2), strict=True)
+        return torch.cat([cache.decode(q, k, v, call) for q, k, v in each], 2)
+
+    return decode

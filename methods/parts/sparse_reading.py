@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -118,8 +117,6 @@ def rows_at(x: Tensor, index: Tensor) -> Tensor:
 
 class SparselyReadCache:
     """The cache of such a method; several new tokens are taken one by one."""
-
-    at_once: ClassVar[bool] = True
 
     def __init__(self, method: SparseReading, workload: Workload) -> None:
         self.method, self.workload = method, workload
