@@ -65,6 +65,7 @@ def run(words: Sequence[str], multirun: bool) -> int:
                 deadline_s=request["deadline_s"],
                 progress=stream.following(0, progress),
                 experiment=request["experiment"],
+                share_prefill=request["share_prefill"],
             )
         outcome = replace(job.outcome_of(row), seconds=time.monotonic() - began)
         job.write_end(stream, 0, outcome)

@@ -61,14 +61,15 @@ def run(
     progress: Progress | None = None,
     experiment: str | None = None,
     origin: job.Origin | None = None,
+    share_prefill: bool = True,
 ) -> ReturnedRow:
     """Run one cell and store its row; a finished cell's row is returned unchanged. While another
     process runs the cell into the same folder, wait for its row.
 
     There is a row even if a child fails; its `status` is how the child ended. `experiment` is the
-    name of the experiment that requested the cell, `origin` what started it. Raises RequestError
-    for a usage error, StoreError when the row can't be written, JobPreempted when Slurm ends the
-    cell's job."""
+    name of the experiment that requested the cell, `origin` what started it. `share_prefill`: see
+    `bench.execution.shared_prefill`. Raises RequestError for a usage error, StoreError when the row
+    can't be written, JobPreempted when Slurm ends the cell's job."""
     results = Path(results).expanduser().resolve()
     shards = Store(results).shards()
     finished, attempts = _stored(results, cell, force)
@@ -87,7 +88,7 @@ def run(
             finished, attempts = _stored(results, cell, force)
         if finished:
             return finished
-        run = CellRun(cell, results, deadline_s, progress)
+        run = CellRun(cell, results, deadline_s, progress, share_prefill=share_prefill)
         return _run(run, attempts, experiment, origin or job.Origin())
 
 

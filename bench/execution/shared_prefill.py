@@ -7,7 +7,9 @@ missing, or answers the rest in its own process.
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,40 @@ from bench.errors import RequestError, RunError
 from bench.execution import cell_lock, cell_run
 from bench.execution.cell_run import CellRun
 from bench.execution.supervisor import Progress, Running
+from bench.request import plugins
 from bench.request.cell import Cell
+from bench.request.parameters import PART
+from bench.request.schema import BASELINE
 from bench.rows.predictions import Predictions
 from bench.rows.shards import remove_leftovers
 from bench.rows.store import PREDICTIONS
 from bench.status import Status
 
 STAGE = "shared prefill"
+OWN = "methods."
+"""The project's own methods: another's code could read a neighbour's cache in the same process."""
+
+
+def key(cell: Cell) -> str | None:
+    """Equal for cells that may answer together: answers of a decoder, one text at a time, by
+    methods that read the prompt with the same attention and differ in their KV cache. None: the
+    cell answers alone."""
+    answers = cell.plan.quality and cell.model["weights"] != "random" and not cell.probe
+    if not (answers and cell.decoder and cell.batch == 1 and cell.device["kind"] == "cpu"):
+        return None
+    if cell.recipe or not _shares(cell.method):
+        return None
+    content = asdict(cell) | {"method": cell.method.get(PART), "code_sha256": None}
+    return json.dumps(content, sort_keys=True, default=dict)
+
+
+def _shares(method: Mapping[str, Any]) -> bool:
+    """Whether a method is vanilla or changes a KV cache, by code of this project alone."""
+    written = plugins.conf("method", method["name"])
+    if method["name"] == BASELINE:
+        return method == plugins.undescribed(written)
+    own = all(target.startswith(OWN) for target in plugins.targets(method))
+    return PART in written and own and not written.get("facts", {}).get("needs")
 
 
 def answer(cells: Sequence[Cell], results: Path, deadline_s: float, progress: Progress) -> None:
@@ -32,11 +61,22 @@ def answer(cells: Sequence[Cell], results: Path, deadline_s: float, progress: Pr
         progress(line, 0, 0)
 
     with contextlib.ExitStack() as locks, contextlib.suppress(RequestError, RunError):
-        for key in sorted(cell.key for cell in cells):
-            locks.enter_context(cell_lock.held(results / f".{key}.lock", report))
+        for name in sorted(cell.key for cell in cells):
+            locks.enter_context(cell_lock.held(results / f".{name}.lock", report))
         run = CellRun(cells[0], results, deadline_s * len(cells), progress)
         if cell_run.load_parent(run) is None:
             _answer(run, [*cells, *_vanilla(cells[0])])
+
+
+def answer_with_vanilla(run: CellRun) -> int:
+    """Answers the texts of one cell and of vanilla together, where they may and vanilla has not
+    answered before. Returns the nanoseconds that it took."""
+    cell, base = run.cell, _vanilla(run.cell)
+    if key(cell) is None or not base or base[0].prediction_key == cell.prediction_key:
+        return 0
+    if Predictions(run.results / PREDICTIONS, base[0].prediction_key).done():
+        return 0
+    return _answer(run, [cell, *base])
 
 
 def _vanilla(cell: Cell) -> list[Cell]:
@@ -45,7 +85,8 @@ def _vanilla(cell: Cell) -> list[Cell]:
     return [base] if same else []
 
 
-def _answer(run: CellRun, cells: Sequence[Cell]) -> None:
+def _answer(run: CellRun, cells: Sequence[Cell]) -> int:
+    """The nanoseconds of the child processes."""
     cells = list({cell.prediction_key: cell for cell in cells}.values())
     folder = run.results / PREDICTIONS
     for cell in cells:
@@ -65,5 +106,5 @@ def _answer(run: CellRun, cells: Sequence[Cell]) -> None:
     )  # fmt: skip
     if outcome.status in (Status.OOM_HOST, Status.OOM_DEVICE) and len(cells) > 1:
         half = len(cells) // 2
-        _answer(run, cells[:half])
-        _answer(run, cells[half:])
+        return outcome.wall_ns + _answer(run, cells[:half]) + _answer(run, cells[half:])
+    return outcome.wall_ns

@@ -185,6 +185,7 @@ def _run(
         row = runner.run(
             cell, results, force=request["force"], deadline_s=request["deadline_s"],
             progress=progress, experiment=request["experiment"], origin=origin,
+            share_prefill=request["share_prefill"],
         )  # fmt: skip
     except RequestError as error:
         return CellOutcome(2, PlanState.REFUSED, str(error))

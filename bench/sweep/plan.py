@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError
-from bench.execution import loaded, stages
+from bench.execution import loaded, shared_prefill, stages
 from bench.execution.runner import FINISHED
 from bench.request import parameters, weights
 from bench.request.cell import Cell, load_rows, task_of
 from bench.request.parameters import check_device, check_values
 from bench.request.schema import MEASURES
 from bench.status import Status
-from bench.sweep import groups, launchers
+from bench.sweep import launchers
 from bench.sweep.estimate import Estimates
 from bench.sweep.grid import Point, SweepGrid
 
@@ -51,8 +51,8 @@ class Planned:
     """One cell of a sweep. `overrides` tell it from the others, `reason` says why it is refused,
     unsupported or failed; `seconds` and `bytes` are estimates, `row_id` the row it has already.
 
-    Cells of one `group` answer together (`bench.sweep.groups`), within the time of the first one;
-    answering alone, it would take `alone_s`.
+    Cells of one `group` answer together (`bench.execution.shared_prefill`), within the time of the
+    first one; answering alone, it would take `alone_s`.
     """
 
     overrides: tuple[str, ...]
@@ -313,7 +313,7 @@ def _grouped(cells: list[Planned], estimates: Estimates) -> list[Planned]:
     for i, planned in enumerate(cells):
         if planned.runs and planned.cell:
             place[i] = first.setdefault(loaded.inputs_key(planned.cell), i), i
-            if key := groups.key(planned.cell):
+            if key := shared_prefill.key(planned.cell):
                 found.setdefault(key, []).append(i)
     for number, members in enumerate(each for each in found.values() if len(each) > 1):
         together = [cell for i in members if (cell := cells[i].cell)]

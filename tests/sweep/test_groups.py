@@ -11,7 +11,9 @@ import time
 
 import pytest
 
+import bench
 from bench.cli.main import dispatch
+from bench.execution import runner
 from bench.rows.predictions import Predictions
 from bench.rows.store import Store
 from bench.sweep.estimate import Estimates
@@ -110,3 +112,13 @@ def test_a_killed_group_goes_on_at_the_next_sample(tmp_path, capsys):
     row_table.show(rows[0], tmp_path)
     assert "6 answers decoded in a batch with other methods'" in capsys.readouterr().out
     assert all(one.seconds is None for one in Estimates(measured(tmp_path)).rows)
+
+
+def test_a_cell_by_itself_answers_together_with_vanilla(tmp_path):
+    words = [*QUALITY, "n=2", "method=snapkv"]
+    row = bench.run(bench.compose(*words), tmp_path)
+    assert row["batched_answers"] == 2 and row["base_value"] is not None
+    assert row["quality_ns"] > row["base_quality_ns"] and row["quality_decode_ns"] == 0
+    assert sorted(map(len, stored(tmp_path).values())) == [2, 2]
+    alone = runner.run(bench.compose(*words), tmp_path / "alone", share_prefill=False)
+    assert alone["batched_answers"] is None and alone["value"] == row["value"]
