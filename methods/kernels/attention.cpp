@@ -1,6 +1,6 @@
 // Attention on CPUs with vectors of any width (vector.h): dense and block-sparse (dense.h), and over
 // the best k keys, found by a scan in 8 bits of all (topk.h) or of those in some blocks
-// (topk_blocks.h), or by projections (dci.h). Called from methods/kernels/__init__.py.
+// (topk_blocks.h), or by projections (dci.h); and over keys in codes of 4 bits (lookups.h). Called from methods/kernels/__init__.py.
 
 #include <algorithm>
 #include <cfloat>
@@ -12,6 +12,7 @@
 
 #include "dci.h"
 #include "dense.h"
+#include "lookups.h"
 #include "topk.h"
 #include "topk_blocks.h"
 

@@ -75,6 +75,15 @@ class TopK(ctypes.Structure):
     ]
 
 
+class Lookups(ctypes.Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("query", "centroids", "codes", "value", "output")),
+        *((name, c_int64) for name in ("codes_apart", "values_apart", "heads", "rows", "groups")),
+        *((name, c_int64) for name in ("channels", "keys", "dv", "threads")),
+        ("scale", c_float),
+    ]
+
+
 class Tensors:
     """Query, key, value and output as the kernels take them: d and e padded to vectors of 16, the
     last dimension contiguous. Owns the memory that the views point to."""

@@ -15,6 +15,7 @@
 //   dot (sum, row, column)          adds the four products of 8-bit numbers in each lane, exactly
 //   dot_halves (sum, row, column)   the same for the two products of bfloat16 numbers
 //   halves (a)                      bfloat16 in the low half of each lane, rounded to the nearest
+//   lookup (table, index)           in each 16 bytes, the table's bytes of these numbers, 0 to 15
 //
 // With PORTABLE_BYTES no instruction is named: vectors of any width on any CPU, slowly, for tests.
 
@@ -50,6 +51,7 @@ constexpr int ROWS = 6, COLUMNS = BYTES == 32 ? 2 : 4;
 typedef float Floats __attribute__((vector_size(BYTES)));
 typedef int32_t Ints __attribute__((vector_size(BYTES)));
 typedef uint8_t Bytes __attribute__((vector_size(BYTES)));
+typedef uint16_t Shorts __attribute__((vector_size(BYTES)));
 typedef float Four __attribute__((vector_size(16)));
 
 template <class V> INLINE V load(const void* from) {
@@ -127,6 +129,7 @@ INLINE uint32_t above(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP
 INLINE uint32_t same(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 INLINE uint32_t nonzero(Ints a) { return _mm512_test_epi32_mask((__m512i)a, (__m512i)a); }
 INLINE uint64_t up_to(Bytes a, Bytes b) { return _mm512_cmple_epu8_mask((__m512i)a, (__m512i)b); }
+INLINE Bytes lookup(Bytes table, Bytes index) { return (Bytes)_mm512_shuffle_epi8((__m512i)table, (__m512i)index); }
 INLINE void compress(void* to, Ints a, uint32_t bits) {
   store(to, _mm512_maskz_compress_epi32(bits, (__m512i)a));
 }
@@ -173,6 +176,7 @@ INLINE uint32_t above(Floats a, Floats b) { return _mm256_movemask_ps(_mm256_cmp
 INLINE uint32_t same(Floats a, Floats b) { return _mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_EQ_OQ)); }
 INLINE uint32_t nonzero(Ints a) { return 255 ^ _mm256_movemask_ps((__m256)(a == 0)); }
 INLINE uint32_t up_to(Bytes a, Bytes b) { return _mm256_movemask_epi8((__m256i)(lowest(a, b) == a)); }
+INLINE Bytes lookup(Bytes table, Bytes index) { return (Bytes)_mm256_shuffle_epi8((__m256i)table, (__m256i)index); }
 // order[bits]: the numbers of the set bits.
 struct Orders {
   uint8_t order[256][8];
@@ -215,6 +219,7 @@ INLINE uint32_t bits(Ints mask) { return vaddvq_u32((uint32x4_t)(mask & Ints{1, 
 INLINE uint32_t above(Floats a, Floats b) { return bits(a > b); }
 INLINE uint32_t same(Floats a, Floats b) { return bits(a == b); }
 INLINE uint32_t nonzero(Ints a) { return bits(a != 0); }
+INLINE Bytes lookup(Bytes table, Bytes index) { return vqtbl1q_u8(table, index); }
 INLINE uint32_t up_to(Bytes a, Bytes b) {
   const Bytes some = (Bytes)(a <= b) & Bytes{1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
   return vaddv_u8(vget_low_u8(some)) | vaddv_u8(vget_high_u8(some)) << 8;
@@ -264,6 +269,10 @@ INLINE uint32_t above(Floats a, Floats b) { return bits(a > b); }
 INLINE uint32_t same(Floats a, Floats b) { return bits(a == b); }
 INLINE uint32_t nonzero(Ints a) { return bits(a); }
 INLINE uint64_t up_to(Bytes a, Bytes b) { return bits(a <= b); }
+INLINE Bytes lookup(Bytes table, Bytes index) {
+  for (int byte = 0; byte < BYTES; byte++) index[byte] = table[byte / 16 * 16 + index[byte]];
+  return index;
+}
 INLINE void compress(void* to, Ints a, uint32_t bits) {
   int32_t some[LANES] = {};
   for (int lane = 0, kept = 0; lane < LANES; lane++)

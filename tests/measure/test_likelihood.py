@@ -114,7 +114,8 @@ def test_a_continuation_is_read_in_one_pass_as_in_single_steps():
             assert "prefill" not in plugins.conf("method", name), "it changes no cache"
             continue
         steps = [other.step(token) for token in ids[:, -AFTER:].split(1, 1)]
-        assert torch.allclose(logits, torch.stack(steps, 1), atol=1e-4), name
+        near = 1e-2 if name == "nomad" else 1e-4  # it rounds products to 8 bits
+        assert torch.allclose(logits, torch.stack(steps, 1), atol=near), name
         assert torch.equal(one.logits, logits[:, -1])
         assert one.sequence.positions.shape == other.sequence.positions.shape
 

@@ -13,8 +13,10 @@ from torch.nn.functional import scaled_dot_product_attention
 from methods import kernels
 from methods.base import AttentionCall, SequenceInfo
 from methods.kernels import build
+from methods.nomad import NoMAD
 from methods.parts import widths
 from methods.vanilla import Vanilla, VanillaEager
+from tests.methods.decoder import call_of, workload
 from tests.methods.emulated import Emulated
 from tests.methods.native import TOLERANCE, Buckets, check_best_keys, error, inputs, select
 
@@ -104,3 +106,17 @@ def test_8_bit_products_without_their_instruction(width):
     query, key, value = inputs(1, 200, 16, heads=1)
     call = AttentionCall(SequenceInfo(causal=True), 0.2, 0)
     check_best_keys("quantized", query, key, value, call, step=5)
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+def test_lookups_equal_torch(width, channels):
+    query, key, value = inputs(1, 70, 48, heads=6, key_heads=2)
+    steps = []
+    for kernel in ("native", "torch"):
+        method = NoMAD(channels, kernel)
+        cache = method.kv_cache(workload(69))
+        cache.take(*(x[:, :, :69] for x in (query, key, value)), call_of(69))
+        steps.append(cache.decode(*(x[:, :, 69:] for x in (query, key, value)), call_of(70)))
+        used = f"native {width.name} int8" if kernel == "native" else "torch"
+        assert method.kernel_used == used
+    torch.testing.assert_close(*steps, atol=5e-3, rtol=0)

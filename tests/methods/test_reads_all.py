@@ -44,7 +44,9 @@ CACHES = {
     "streaming_llm": {"budget": 16},
     "tova": {"budget": 16},
 }
-NEVER = ["fnet", "fourier", "hf", "linear_transformer", "performer", "vanilla", "vanilla_eager"]
+NEVER = [
+    "fnet", "fourier", "hf", "linear_transformer", "nomad", "performer", "vanilla", "vanilla_eager",
+]  # fmt: skip
 
 
 def reads_all(method, family, n):
