@@ -8,7 +8,7 @@ import torch
 from methods.base import AttentionCall, SequenceInfo
 from methods.parts.sparse_prefill import fewest_covering
 from methods.vanilla import Vanilla
-from methods.xattention import XAttention
+from methods.xattention import XAttention, first_chunk
 from tests.methods.native import native
 from tests.methods.prefill import check_kernels, check_twin, inputs
 
@@ -34,10 +34,22 @@ def block_weights(method, query, key, scale):
     return weights
 
 
-def chosen(method, query, key, scale):
-    """[blocks, blocks]"""
+def chosen(method, query, key, scale, quirk=False):
+    """[blocks, blocks]. `quirk`: as the official `find_blocks_chunked` has it in its first chunk,
+    whose sums start a place too late, and whose other places all name the first block."""
     weights = block_weights(method, query, key, scale)
     result = torch.eye(len(weights), dtype=torch.bool)
+    if quirk:
+        result[:, 0] = True
+        for i, row in enumerate(weights):
+            others = [j for j in row.argsort(descending=True).tolist() if j != i]
+            sums = [0.0, 0.0, float(row[i])]
+            for j in others:
+                sums.append(sums[-1] + float(row[j]))
+            for j, before in zip([i, *others], sums, strict=False):
+                if before < method.threshold * float(row.sum()) and j <= i:
+                    result[i, j] = True
+        return result
     result[:, 0] = True
     for i, row in enumerate(weights):
         for j in row.argsort(descending=True).tolist():
@@ -54,6 +66,27 @@ def test_equals_its_twin(method):
         return tokens[: len(key), : len(key)].tril()
 
     check_twin(method, seen, lengths=(1, 2, 53, 64))
+
+
+@pytest.mark.parametrize("start", [16, 2048])
+def test_the_official_first_chunk_reads_one_block_more(start, monkeypatch):
+    """As the official code, written out; the queries after the first chunk read what they would."""
+    monkeypatch.setattr("methods.xattention.first_chunk", lambda n: start)
+
+    def seen(query, key, scale):
+        if len(key) <= 16:
+            return torch.ones(len(key), len(key)).tril() > 0
+        blocks = chosen(SMALL, query, key, scale, quirk=True)
+        blocks[start // 8 :] = chosen(SMALL, query, key, scale)[start // 8 :]
+        tokens = blocks.repeat_interleave(8, 0).repeat_interleave(8, 1)
+        return tokens[: len(key), : len(key)].tril()
+
+    check_twin(replace(SMALL, chunk_quirk=True), seen, lengths=(2, 53, 64))
+
+
+def test_a_first_chunk_has_all_of_16_384_tokens():
+    chunks = [first_chunk(n) for n in (100, 2500, 16384, 16385, 1 << 17)]
+    assert chunks == [2048, 4096, 16384, 8192, 2048]
 
 
 def test_estimates_some_rows_at_a_time(monkeypatch):
