@@ -5,9 +5,11 @@ All entries are kept, the keys in a second layout, by channel, so that r of the 
 alone (held: half as much again). A query's r largest numbers give approximate scores; the best
 entries and the newest ones are read whole, and the weight estimated for the rest goes to the mean
 of all values (algorithm 1). Query heads with the same keys choose together: by the sum of their
-numbers' sizes, and of their scores. The prompt is read exactly.
+numbers' sizes, and of their scores. The prompt is read exactly, and so are several new tokens at
+once, such as a question after the prompt (`several`).
 
-Differs from the official code: the budget includes the new token (there one more).
+Differs from the official code (graphcore-research/llm-inference-research, MIT): the budget includes
+the new token (there one more).
 """
 
 from __future__ import annotations
@@ -60,9 +62,12 @@ class ByChannel(LayerEntries):
     def held(self) -> list[Tensor]:
         return [*super().held(), *self.by_channel.held(), self.total]
 
+    def take(self, key: Tensor, value: Tensor) -> None:
+        super().take(key, value)
+        self.by_channel.add(key.mT.flatten(1, 2))
+        self.total += widened(value).sum(2)
+
     def step(self, query: Tensor, call: AttentionCall) -> Tensor:
-        self.by_channel.add(self.key[:, :, -1:].mT.flatten(1, 2))
-        self.total += widened(self.value[:, :, -1])
         grouped = query.view(*self.total.shape[:2], -1, query.shape[3])
         scores, tokens = self._scores(grouped, call.scale), self.tokens()
         most = [max(1, min(pair)) for pair in zip(self.budget, tokens, strict=True)]

@@ -138,12 +138,18 @@ def _limit(call: Any) -> Range | Text | None:
 # parameters.
 
 PART = "prefill"
+LATER = ("several",)
+"""Parameters that are younger than stored rows: where they are null, no cell's key has them."""
 
 
 def resolved(method: Mapping[str, Any]) -> dict[str, Any]:
     """A method's configuration with that of its part, as `plugins.build` takes it; without the
-    name of a part that isn't there. Raises RequestError."""
-    others = {key: value for key, value in method.items() if key != PART}
+    name of a part that isn't there, and without LATER ones that are null. Raises RequestError."""
+    others = {
+        key: value
+        for key, value in method.items()
+        if key != PART and (key not in LATER or value is not None)
+    }
     given = method.get(PART)
     if given is None:
         return others

@@ -7,7 +7,8 @@ token's number; a row's padding comes first.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -21,11 +22,14 @@ from methods.parts.kv_cache import Entries
 
 @dataclass(frozen=True)
 class SparseReading(CacheMethod):
-    """budget  entries that a new token reads in each KV head of a layer (`parts.budget`; a share
-    is one of the prompt); all entries are kept
+    """budget   entries that a new token reads in each KV head of a layer (`parts.budget`; a share
+             is one of the prompt); all entries are kept
+    several  "sparse": several new tokens at once, such as a question after the prompt, are read
+             sparsely, one by one. None: exactly, as in the methods' official code
     """
 
     budget: Budget = 0.25
+    several: Literal["sparse"] | None = field(default=None, kw_only=True)
 
     def layer(self, index: int, prompt: Prompt) -> LayerEntries:
         """What is kept of one layer, and read by its new tokens."""
@@ -81,11 +85,20 @@ class LayerEntries(Entries):
             return numbers[0]
         return torch.tensor(numbers, device=self.key.device)[:, None, None]
 
-    def step(self, query: Tensor, call: AttentionCall) -> Tensor:
-        """The attention of the newest token, whose entry has been added: query [B, H, 1, d] →
-        [B, H, 1, d]."""
-        self.read += self.bytes()
+    def take(self, key: Tensor, value: Tensor) -> None:
+        """Adds the next tokens' keys and values [B, G, t, d], and to what chooses among them."""
+        self.append(key, value)
+
+    def exactly(self, query: Tensor, call: AttentionCall) -> Tensor:
+        """The exact attention of the newest t tokens, which have been added: query [B, H, t, d] →
+        [B, H, t, d]."""
+        self.read += self.bytes() // (self.seen * len(self.first)) * sum(self.tokens())
         return self.attend(query, call)
+
+    def step(self, query: Tensor, call: AttentionCall) -> Tensor:
+        """The attention of the newest token, which has been added: query [B, H, 1, d] →
+        [B, H, 1, d]."""
+        return self.exactly(query, call)
 
     def best(self, scores: Tensor, counts: Sequence[int]) -> Tensor:
         """The places [B, S, k] of the largest scores [B, S, m], `counts` of them in each row: the
@@ -116,7 +129,7 @@ def rows_at(x: Tensor, index: Tensor) -> Tensor:
 
 
 class SparselyReadCache:
-    """The cache of such a method; several new tokens are taken one by one."""
+    """The cache of such a method."""
 
     def __init__(self, method: SparseReading, workload: Workload) -> None:
         self.method, self.workload = method, workload
@@ -143,8 +156,11 @@ class SparselyReadCache:
 
     def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         layer, outputs = self.layers[call.layer], []
+        if query.shape[2] > 1 and self.method.several is None:
+            layer.take(key, value)
+            return layer.exactly(query, call)
         for q, k, v in zip(*(x.split(1, 2) for x in (query, key, value)), strict=True):
-            layer.append(k, v)
+            layer.take(k, v)
             outputs.append(layer.step(q, call))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 2)
 

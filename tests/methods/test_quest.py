@@ -51,18 +51,22 @@ def test_first_layers_are_exact():
     assert cache.read_bytes == sum(2 * 2 * 8 * n * 8 for n in range(31, 41))
 
 
-def test_by_hand():
+@pytest.mark.parametrize(
+    ("newest", "read"), [("ranked", [0, 1, 2, 3, 6, 7]), ("read", [2, 3, 6, 7, 8])]
+)
+def test_by_hand(newest, read):
     """Keys (1, -2) and (3, -1) bound the scores of query (2, -1) by 6 + 2 = 8, over 4 and 7: their
-    page is read, and not the one whose keys have 7.5."""
+    page is read, and not the one whose keys have 7.5. The page of the new token, whose score is 0,
+    is ranked away, or read in place of theirs."""
     page = [(1.0, -2.0), (3.0, -1.0)]
     key = heads(*page, (4.5, 0), (4.5, 0), (3.75, 0), (3.75, 0), (4.0, 0), (4.25, 0), (0.0, 0))
     query, value = heads(*[(2.0, -1.0)] * 9), heads(*range(9)).expand(-1, -1, -1, 2)
-    method = Quest(budget=6, page=2, dense_layers=0)
+    method = Quest(budget=6, page=2, dense_layers=0, newest=newest)
     cache, outputs = decoded(method, query, key, value, 8, scale=0.1)
-    scores = torch.tensor([4, 7, 9, 9, 8, 8.5], dtype=torch.float64)
-    expected = (0.1 * scores).softmax(0) @ torch.tensor([0, 1, 2, 3, 6, 7.0]).double()
+    scores = torch.tensor([4, 7, 9, 9, 7.5, 7.5, 8, 8.5, 0], dtype=torch.float64)[read]
+    expected = (0.1 * scores).softmax(0) @ torch.tensor(read).double()
     torch.testing.assert_close(outputs[0, 0, -1, 0], expected)
-    assert cache.read_bytes == 8 * (5 * 4 + 6 * 4)
+    assert cache.read_bytes == 8 * (5 * 4 + len(read) * 4)
 
 
 def test_a_model_of_dense_layers_alone_is_refused():

@@ -10,9 +10,10 @@ import torch
 from methods.parts.sparse_reading import LayerEntries
 from methods.quest import Quest
 from methods.sparq import SparQ
+from methods.vanilla import Vanilla
 from tests.methods.decoder import KEY_HEADS, SIZE, call_of, decoded, inputs, stored, workload
 
-METHODS = [Quest(), Quest(share="head"), Quest(newest="read"), SparQ()]
+METHODS = [Quest(), Quest(share="head"), Quest(newest="ranked"), SparQ()]
 N, PROMPT = 60, 50
 VALID = torch.arange(N) >= torch.tensor([[0], [21], [49]])
 """Rows of 50, 29 and 1 tokens in the prompt."""
@@ -27,18 +28,32 @@ def named(method):
 
 
 @pytest.mark.parametrize("budget", [12, 0.5])
-@pytest.mark.parametrize("chunk", [1, 4])
+@pytest.mark.parametrize(("chunk", "several"), [(1, None), (4, None), (4, "sparse")])
 @pytest.mark.parametrize("method", METHODS, ids=named)
-def test_a_padded_row_is_as_if_alone(method, chunk, budget):
-    method, qkv = replace(small(method), budget=budget), inputs(N, 3)
+def test_a_padded_row_is_as_if_alone(method, chunk, several, budget):
+    method, qkv = replace(small(method), budget=budget, several=several), inputs(N, 3)
     cache, outputs = decoded(method, *qkv, PROMPT, chunk, valid=VALID)
     reads = 0
     for row, valid in enumerate(VALID):
         alone = [x[row : row + 1, :, valid] for x in qkv]
-        own, expected = decoded(method, *alone, int(valid[:PROMPT].sum()))
+        own, expected = decoded(method, *alone, int(valid[:PROMPT].sum()), 1 if several else chunk)
         torch.testing.assert_close(outputs[row : row + 1, :, valid], expected)
         reads += own.read_bytes
     assert cache.read_bytes == reads
+
+
+@pytest.mark.parametrize("method", METHODS, ids=named)
+def test_several_new_tokens_are_read_exactly_and_then_one_sparsely(method):
+    """The last token chooses among all of them, as where they came one by one."""
+    method, (query, key, value) = small(method), inputs(N)
+    _, outputs = decoded(method, query, key, value, PROMPT, N - PROMPT - 1)
+    exact = Vanilla().attend(query, key, value, call_of(N))
+    torch.testing.assert_close(outputs[:, :, :-1], exact[:, :, :-1])
+    _, expected = decoded(replace(method, several="sparse"), query, key, value, PROMPT, N - PROMPT)
+    torch.testing.assert_close(outputs[:, :, -1:], expected[:, :, -1:])
+    assert (expected - exact)[:, :, PROMPT:-1].abs().amax() > 0.01
+    several, _ = decoded(method, query, key, value, PROMPT, N - PROMPT)
+    assert several.read_bytes == 8 * KEY_HEADS * 2 * SIZE * N
 
 
 @pytest.mark.parametrize("method", METHODS, ids=named)
