@@ -54,6 +54,7 @@ class H2O(Rolling):
         entries.append(key, value)
         output, weights = entries.attend_by(entries.logits(query, call), call)
         entries.score.add_(per_key_head(weights, entries.key)[:, :, 0])
+        entries.read += entries.score.nbytes
         entries.displace(self.worth(entries.score, entries.token, entries.rows), spare=1, call=call)
         return output
 

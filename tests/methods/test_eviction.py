@@ -12,7 +12,7 @@ from methods.h2o import H2O
 from methods.kivi import KIVI
 from methods.knorm import KNorm
 from methods.parts.eviction import Rolling
-from methods.parts.kv_cache import BLOCK
+from methods.parts.kv_cache import BLOCK, FullCache
 from methods.pyramidkv import PyramidKV
 from methods.snapkv import SnapKV
 from methods.streaming_llm import StreamingLLM
@@ -36,6 +36,13 @@ ALL = [*EVICT, KIVI()]
 N, PROMPT = 60, 50
 VALID = torch.arange(N) >= torch.tensor([[0], [21], [49]])
 """Rows of 50, 29 and 1 tokens in the prompt."""
+
+
+class Cached(Vanilla):
+    """Vanilla with the cache that the model gives it."""
+
+    def kv_cache(self, workload):
+        return FullCache()
 
 
 def named(method):
@@ -146,6 +153,19 @@ def test_a_model_without_rotary_positions_is_refused():
     for method in (StreamingLLM(), ExpectedAttention()):
         assert "rotary embedding" in method.unsupported(fixed)
     assert StreamingLLM(positions="true").unsupported(fixed) is None
+
+
+@pytest.mark.parametrize("method", EVICT, ids=named)
+def test_a_window_layer_holds_no_more_than_vanillas(method):
+    """300 tokens after a prompt of 200, with a window of 128 and a budget of 64."""
+    if Feature.WINDOW not in method.honours:
+        return
+    qkv, window = inputs(500), {"window": 128}
+    full, _ = decoded(Cached(), *qkv, 200, **window)
+    cache, _ = decoded(replace(method, budget=64), *qkv, 200, **window)
+    assert stored(cache) < 1.001 * stored(full)
+    if isinstance(method, Rolling):
+        assert cache.layers[0].size == 65 and bool((cache.layers[0].token > 499 - 128).all())
 
 
 FEATURES = {"window": 20, "softcap": 1.5, "sinks": torch.tensor([0.5, -1, 2, 0])}
