@@ -22,12 +22,13 @@ def test_by_hand():
     torch.testing.assert_close(longer, 3 * (scores + 0.5))
 
 
-def test_equals_its_twin():
+@pytest.mark.parametrize("epsilon", [0.0, 0.01])
+def test_equals_its_twin(epsilon):
     n, sinks, future = 40, 4, 100
     query, key, value = inputs(n)
     true = torch.arange(n)[None]
     rotated, keys = rotate(query, true), rotate(key, true)
-    method = ExpectedAttention(0.5, future, sinks)
+    method = ExpectedAttention(0.5, future, sinks, epsilon)
     cache, _ = decoded(method, rotated, keys, value, n)
     mean_turn = sum(
         rotate(torch.eye(8, dtype=torch.float64)[None, None], torch.full((1, 8), n + i))[0, 0]
@@ -43,6 +44,6 @@ def test_equals_its_twin():
             k = keys[0, head, sinks:]
             logit = k @ mean * SCALE + torch.stack([x @ spread @ x for x in k]) * SCALE**2 / 2
             weights.append(logit.softmax(0))
-        scores = torch.stack(weights).mean(0) * value[0, head, sinks:].norm(dim=-1)
+        scores = (torch.stack(weights).mean(0) + epsilon) * value[0, head, sinks:].norm(dim=-1)
         best = scores.topk(n // 2 - sinks).indices + sinks
         assert tokens(cache)[0][head] == sorted([0, 1, 2, 3, *best.tolist()])
