@@ -5,10 +5,12 @@ share of the budget falls linearly with its depth. Of L layers with a mean of C 
 are the window, layer l keeps max - l · ⌊(max - min) / (L - 1)⌋ entries before the window, with
 min = ⌊(C - W) / β⌋ and max = 2 (C - W) - min.
 
-As in the official code (Zefan-Cai/KVCache-Factory), the first layer takes no more than the prompt
-has, and the last one gets the rest; prompts of fewer than 2 (C - W) tokens get C in each layer.
-Steps are rounded down, so the sum over the layers is up to L (L - 1) / 2 entries above L · C.
-Query heads of a KV head are averaged, where the official code repeats keys and values for each.
+As in the official code (Zefan-Cai/KVCache-Factory, MIT), the first layer takes no more than the
+prompt has, and the last one gets the rest; prompts of fewer than 2 (C - W) tokens get C in each
+layer. Steps are rounded down, so the sum over the layers is up to L (L - 1) / 2 above L · C.
+The scores of a KV head's query heads are averaged and then pooled, where the official code repeats
+keys and values for each. The pool is that of its runs on LongBench, the maximum over 7 tokens;
+where a run gives none, its code takes the mean over 5.
 """
 
 from __future__ import annotations

@@ -147,7 +147,8 @@ class EvictingCache:
                 scores[rows, :, tokens] = score
                 worth[rows, :, tokens] = method.worth(score, token.expand_as(score), row)
         worth[:, :, : max(0, n - reach)] = -inf
-        best = worth.topk(int(counts.max())).indices
+        # Stable: a pooled maximum has ties, of which the first are kept, wherever a row begins.
+        best = worth.sort(descending=True, stable=True).indices[..., : int(counts.max())]
         none = torch.arange(best.shape[2], device=key.device) >= counts
         order = best.masked_fill(none, n).sort().values
         order = order.masked_fill(order == n, -1)

@@ -20,23 +20,23 @@ KernelSize = Annotated[int, Range(least=1, step=2)]
 @dataclass(frozen=True)
 class ObservationWindow(Evicting):
     """An entry's score is the softmax weight that it receives from the last queries, summed over
-    them, pooled along the tokens (zeros outside), and averaged over the query heads of a KV head.
+    them, averaged over the query heads of a KV head, and pooled along the tokens (zeros outside).
     The window itself stays.
 
     window   last queries of the prompt that observe
     kernel_size  tokens that a score is pooled over
-    pooling  "avg" | "max"
+    pooling  "max" | "avg"
     """
 
     window: Positive = 32
-    kernel_size: KernelSize = 5
-    pooling: Literal["avg", "max"] = "avg"
+    kernel_size: KernelSize = 7
+    pooling: Literal["max", "avg"] = "max"
 
     def scores(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-        received = attention_received(query, key, call, self.window)
+        received = per_key_head(attention_received(query, key, call, self.window), key)
         received[:, :, -self.window :] = 0
-        pool = avg_pool1d if self.pooling == "avg" else max_pool1d
-        return per_key_head(pool(received, self.kernel_size, 1, self.kernel_size // 2), key)
+        pool = max_pool1d if self.pooling == "max" else avg_pool1d
+        return pool(received, self.kernel_size, 1, self.kernel_size // 2)
 
     def protected(self, token: Tensor, rows: Rows) -> Tensor:
         return token >= rows.seen - self.window

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from methods.pyramidkv import PyramidKV
 from methods.snapkv import SnapKV
 from tests.methods.decoder import decoded, inputs, one_hot, tokens, weights
 
@@ -15,8 +16,23 @@ def test_by_hand(kernel, kept):
     """Pooled .167 .200 .173 .040 .207 .203 .270 .070; without, a key without weight goes."""
     half = [x / 2 for x in SUMS]
     query, key = one_hot(*[[1]] * 8, [*half, 0.285], [*half, 0.2, 0.085])
-    cache, _ = decoded(SnapKV(5, 2, kernel), query, key, key, 10, scale=1.0)
+    cache, _ = decoded(SnapKV(5, 2, kernel, "avg"), query, key, key, 10, scale=1.0)
     assert tokens(cache) == [[[*kept, 8, 9]]]
+
+
+def test_heads_that_share_keys_are_averaged_and_then_pooled():
+    """Means .25 0 .25 .3 0, of which three neighbours have at most .25 .25 .3 .3 .3. Each head by
+    itself would have .5 .5 .3 .3 .3 and 0 .5 .5 .5 .3, and both together most at 1, 2 and 3."""
+    first, key = one_hot(*[[1]] * 5, [0.5, 0, 0, 0.3, 0, 0.2])
+    second, _ = one_hot(*[[1]] * 5, [0, 0, 0.5, 0.3, 0, 0.2])
+    query = torch.cat((first, second), 1)
+    cache, _ = decoded(SnapKV(4, 1, 3, "max"), query, key, key, 6, scale=1.0)
+    assert tokens(cache) == [[[2, 3, 4, 5]]]
+
+
+def test_the_defaults_are_those_of_the_official_runs():
+    for method in (SnapKV(), PyramidKV()):
+        assert (method.kernel_size, method.pooling) == (7, "max")
 
 
 @pytest.mark.parametrize("pooling", ["avg", "max"])
@@ -27,14 +43,13 @@ def test_equals_its_twin(pooling):
     cache, outputs = decoded(method, query, key, value, prompt)
     prefix = prompt - window
     for head in range(2):
-        scores = torch.zeros(prefix, dtype=torch.float64)
+        scores, total = (torch.zeros(prefix, dtype=torch.float64) for _ in range(2))
         for one in (2 * head, 2 * head + 1):
-            total = torch.zeros(prefix, dtype=torch.float64)
             for at in range(prefix, prompt):
-                total += weights(query[0, one, at], key[0, head], range(at + 1))[:prefix]
-            for i in range(prefix):
-                near = total[max(0, i - kernel // 2) : i + kernel // 2 + 1]
-                scores[i] += near.sum() / kernel if pooling == "avg" else near.max()
+                total += weights(query[0, one, at], key[0, head], range(at + 1))[:prefix] / 2
+        for i in range(prefix):
+            near = total[max(0, i - kernel // 2) : i + kernel // 2 + 1]
+            scores[i] = near.sum() / kernel if pooling == "avg" else near.max()
         kept = tokens(cache)[0][head]
         best = scores[kept[: budget - window]].sort(descending=True).values
         torch.testing.assert_close(best, scores.topk(budget - window).values)  # a maximum has ties
