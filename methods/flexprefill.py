@@ -9,9 +9,14 @@ and the own block are always read.
 A head's choice follows from the end of the prompt: a query may read other keys, never later ones,
 because of what comes after it.
 
+As in the official code (ByteDance-Seed/FlexPrefill, Apache-2.0), where the paper is silent: the
+columns and diagonals that cover gamma are counted in tokens, and the whole blocks with the largest
+sums are read; blocks of diagonals begin at the farthest one, so that the nearest block has fewer
+where `block` doesn't divide the prompt.
+
 Differs from the official code: numbers that reach gamma exactly are enough (there one more, and one
-block fewer in a query-aware head); rows of a batch each choose their own. As there, the columns and
-diagonals that cover gamma are counted in tokens, and the whole blocks with the largest sums read.
+block fewer in a query-aware head); tokens are counted in blocks of `block` (there in blocks of 128,
+whatever the block's size); rows of a batch each choose their own.
 """
 
 from __future__ import annotations
@@ -68,8 +73,10 @@ class FlexPrefill(SparsePrefill):
         pooled_key = self._means(key[None])
         last = widened(query[:, -self.block :]).mean(1)
         estimate = (last * scale @ pooled_key[0].T).softmax(-1)
-        aware = distance(estimate, self._sums(columns)) < self.tau
-        vertical, slash = (self._largest(x, aware) for x in (columns, diagonals))
+        sums = self._sums(columns)
+        aware = distance(estimate, sums) < self.tau
+        vertical = self._largest(columns, sums, aware)
+        slash = self._largest(diagonals, self._sums(diagonals.flip(1)).flip(1), aware)
         causal = past(vertical.shape[1], key.device)
         block = torch.arange(len(causal), device=key.device)
         chosen = vertical[:, None] | slash[:, (block[:, None] - block).clamp(min=0)]
@@ -79,13 +86,12 @@ class FlexPrefill(SparsePrefill):
             chosen[aware] |= covering.view_as(scores)
         return key[None], value[None], BlockChoice(chosen & causal, self.block)
 
-    def _largest(self, sums: Tensor, aware: Tensor) -> Tensor:
-        """[g, Q] bool: the blocks of columns or diagonals with the largest of sums [g, n], the
-        first among them; the least number of them in heads that are query-aware."""
+    def _largest(self, weights: Tensor, blocks: Tensor, aware: Tensor) -> Tensor:
+        """[g, Q] bool: the blocks with the largest sums [g, Q] of the weights [g, n] of columns or
+        diagonals, the first among them; the least number of them in heads that are query-aware."""
         least = max(1, -(-self.min_budget // self.block))
-        count = fewest_covering(sums, self.gamma).sum(1) // self.block + 1
+        count = fewest_covering(weights, self.gamma).sum(1) // self.block + 1
         count = count.clamp(min=least).masked_fill(aware, least)
-        blocks = self._sums(sums)
         blocks[:, 0] = torch.inf
         rank = blocks.argsort(1, descending=True).argsort(1)
         return rank < count[:, None]

@@ -23,7 +23,8 @@ def blocks_of(method, query, key, scale):
     diagonals = torch.stack([last.diagonal(n - b - o).sum() for o in range(n)]) / b
     means = [torch.stack([part.mean(0) for part in x.split(b)]) for x in (query, key)]
     estimate = (query[-b:].mean(0) * scale @ means[1].T).softmax(-1)
-    sums = [torch.stack([part.sum() for part in x.split(b)]) for x in (columns, diagonals)]
+    sums = [torch.stack([part.sum() for part in x.split(b)]) for x in (columns, diagonals.flip(0))]
+    sums[1] = sums[1].flip(0)  # the farthest diagonals fill the last block
     middle = (estimate + sums[0]) / 2
     divergence = sum(float((p * (p / middle).log()).sum()) / 2 for p in (estimate, sums[0]))
     aware, kept = divergence**0.5 < method.tau, []
@@ -70,6 +71,17 @@ def test_equals_its_twin(tau):
 @pytest.mark.parametrize("tau", [0.0, 1.0])
 def test_native_kernel_agrees(tau):
     check_kernels(FlexPrefill(gamma=0.3, tau=tau, block=64, min_budget=64), n=500)
+
+
+def test_blocks_of_diagonals_begin_at_the_farthest():
+    """Of ten offsets in blocks of 4, the nearest two are a block with .2, the next four have .2 and
+    the others .6. Seven offsets hold .9, so two blocks are read. From offset 0 on, sums would be
+    .4, .3 and .3."""
+    method = FlexPrefill(gamma=0.9, tau=0, block=4, min_budget=4)
+    diagonals = torch.tensor([[*[0.1] * 4, 0.0, 0.0, *[0.15] * 4]])
+    sums = method._sums(diagonals.flip(1)).flip(1)
+    torch.testing.assert_close(sums, torch.tensor([[0.2, 0.2, 0.6]]))
+    assert method._largest(diagonals, sums, torch.tensor([False])).tolist() == [[True, False, True]]
 
 
 def test_by_hand():
