@@ -20,7 +20,7 @@ def lines(columns: Tensor, offsets: Tensor) -> BlockChoice:
     words, diagonal = column_words(columns), diagonal_words(offsets)
     chosen = tiles_of(diagonal) | (words != 0)[:, None]
     chosen &= past(chosen.shape[1], chosen.device)
-    return BlockChoice(chosen, visible=visible_words(chosen, words, diagonal))
+    return BlockChoice(chosen, visible=visible_words(chosen, words, in_tiles(diagonal, chosen)))
 
 
 def column_words(columns: Tensor) -> Tensor:
@@ -28,21 +28,36 @@ def column_words(columns: Tensor) -> Tensor:
     return words_of(pad(columns, (0, -columns.shape[1] % BLOCK)).unflatten(1, (-1, BLOCK)))
 
 
-def diagonal_words(offsets: Tensor, whole: bool = False) -> Tensor:
+def diagonal_words(offsets: Tensor) -> Tensor:
     """[H, Q, 64] int64: at [D, i] what query i of a block reads along the diagonals, of the block
-    of keys that is D blocks before its own. `whole`: a diagonal is widened, for each block of
-    queries, to the 64 consecutive keys that hold it."""
+    of keys that is D blocks before its own."""
     size = -(-offsets.shape[1] // BLOCK) * BLOCK
     # In reverse, the offsets of the keys of a block are consecutive: bit x is offset size - x.
     reverse = pad(offsets, (0, size + 1 - offsets.shape[1])).flip(1)
-    reverse = pad(reverse, (0, BLOCK - 1))
-    if whole:
-        reverse = _windows(pad(reverse, (BLOCK - 1, 0))) != 0
-    words: Tensor = _windows(reverse)[:, 1:].flip(1).unflatten(1, (-1, BLOCK))
-    if whole:
-        words = words[..., :1].repeat(1, 1, BLOCK)
-        words[:, 0] &= _up_to_own(words.device)
+    words: Tensor = _windows(pad(reverse, (0, BLOCK - 1)))[:, 1:].flip(1).unflatten(1, (-1, BLOCK))
     return words
+
+
+def run_words(offsets: Tensor) -> Tensor:
+    """[H, Q, Q] int64: the keys that all queries of a block read, in runs of 64 consecutive ones. A
+    run holds a block's keys on one diagonal. From the farthest diagonal on, the next run is that of
+    the next diagonal outside the last run; it follows that one at once where it would touch it."""
+    blocks = -(-offsets.shape[1] // BLOCK)
+    block, place = (torch.arange(x, device=offsets.device) for x in (blocks, blocks * BLOCK))
+    there = pad(offsets, (0, len(place) - offsets.shape[1]))
+    # The farthest diagonal before each offset, 0 to 64 Q; -1: there is none.
+    before = pad(place.where(there, -1).cummax(1).values, (1, 0), value=-1)
+    words = before.new_zeros(len(offsets), blocks, blocks + 2)
+    # Runs by their offset. -64 is beyond the block's own keys, where a block is done.
+    run = before[:, BLOCK::BLOCK].minimum(block * BLOCK)
+    while bool((run > -BLOCK).any()):
+        bits = -1 << -run % BLOCK
+        tile = block + -run // BLOCK
+        words.scatter_add_(2, tile[..., None], bits[..., None])
+        words.scatter_add_(2, tile[..., None] + 1, ~bits[..., None])
+        nearer = before.gather(1, run.clamp(min=0))
+        run = nearer.minimum(run - BLOCK).masked_fill(nearer < 0, -BLOCK)
+    return words[..., :blocks].masked_fill(~past(blocks, words.device), 0)
 
 
 def tiles_of(diagonal: Tensor) -> Tensor:
@@ -52,12 +67,18 @@ def tiles_of(diagonal: Tensor) -> Tensor:
     return (diagonal != 0).any(-1)[:, before.clamp(min=0)] & (before >= 0)
 
 
-def visible_words(chosen: Tensor, columns: Tensor, diagonal: Tensor) -> Tensor:
-    """`BlockChoice.visible` of the columns and diagonals in chosen tiles [H, Q, Q]."""
+def in_tiles(diagonal: Tensor, chosen: Tensor) -> Tensor:
+    """[chosen tiles, 64] int64: the words of `diagonal_words` in chosen tiles [H, Q, Q]."""
     head, query, key = chosen.nonzero().T
-    count, own = chosen.shape[1], _up_to_own(chosen.device)
-    words = columns[head, key][:, None] & own.where((query == key)[:, None], -1)
-    return words | diagonal.flatten(0, 1).index_select(0, head * count + query - key)
+    return diagonal.flatten(0, 1).index_select(0, head * chosen.shape[1] + query - key)
+
+
+def visible_words(chosen: Tensor, columns: Tensor, others: Tensor) -> Tensor:
+    """`BlockChoice.visible` of columns [H, Q], and of the other keys [chosen tiles, 64 or 1] that
+    queries read, in chosen tiles [H, Q, Q]."""
+    head, query, key = chosen.nonzero().T
+    own = _up_to_own(chosen.device).where((query == key)[:, None], -1)
+    return (columns[head, key][:, None] | others) & own
 
 
 def _windows(bits: Tensor) -> Tensor:

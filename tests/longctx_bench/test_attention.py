@@ -32,7 +32,7 @@ GREEDY = GenerationConfig(max_new_tokens=NEW, do_sample=False, pad_token_id=2)
 SMALL = {
     "iceformer": {"k": 4, "kernel": "torch"},
     "vertical_slash": {"vertical": 1, "slash": 2, "first_columns": 1, "near_diagonals": 1,
-                       "kernel": "torch"},
+                       "granularity": "token", "kernel": "torch"},
     "a_shape": {"global_tokens": 2, "local_window": 4, "kernel": "torch"},
     "bigbird": {"block_size": 2, "window": 1, "random": 1, "kernel": "torch"},
 }  # fmt: skip

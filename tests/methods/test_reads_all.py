@@ -29,7 +29,13 @@ ENCODERS = {
 PROMPTS = {
     "a_shape": {"global_tokens": 8, "local_window": 8},
     "flexprefill": {"block": 4, "min_budget": 16, "gamma": 0.5},
-    "vertical_slash": {"vertical": 4, "slash": 16, "first_columns": 1, "near_diagonals": 2},
+    "vertical_slash": {
+        "vertical": 4,
+        "slash": 16,
+        "first_columns": 1,
+        "near_diagonals": 2,
+        "granularity": "token",
+    },
     "xattention": {"block": 8, "stride": 2, "threshold": 0.3},
 }
 CACHES = {

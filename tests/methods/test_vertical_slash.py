@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from methods.parts.lines import run_words
 from methods.parts.sparse_prefill import last_weights, offset_sums
 from methods.vertical_slash import VerticalSlash
 from tests.methods.native import native
@@ -33,6 +34,21 @@ def lines(method, query, key, scale):
     return chosen
 
 
+def runs(diagonals, n):
+    """[n, n]: the keys on diagonals and around them, as the official kernel takes them for each
+    block of queries: by the end of the run of a diagonal, the farthest first."""
+    mask = torch.zeros(n, n + 64, dtype=torch.bool)
+    for start in range(0, n, 64):
+        end = None
+        for offset in sorted((x for x in diagonals if x < start + 64), reverse=True):
+            own = max(start + 64 - offset, 64)
+            if end is not None and own <= end:
+                continue
+            end = own if end is None or own > end + 64 else end + 64
+            mask[start : start + 64, end - 64 : end] = True
+    return mask[:, :n]
+
+
 @pytest.mark.parametrize("first", [0, 2])
 @pytest.mark.parametrize("granularity", ["token", "block"])
 def test_equals_its_twin(granularity, first):
@@ -42,15 +58,34 @@ def test_equals_its_twin(granularity, first):
         columns, diagonals = lines(method, query, key, scale)
         i, j = torch.arange(len(key))[:, None], torch.arange(len(key))
         mask = (i == j) | torch.isin(j, torch.tensor([*columns]))
-        for offset in diagonals:
-            if granularity == "token":
-                mask |= i - j == offset
-            else:  # some query of the block of 64 reads its diagonal within 64 keys
-                near = i // 64 * 64 - j
-                mask |= (near <= offset) & (offset < near + 64)
+        if granularity == "token":
+            mask |= torch.isin(i - j, torch.tensor([*diagonals]))
+        else:
+            mask |= runs({0, *diagonals}, len(key))
         return mask & (j <= i)
 
-    check_twin(method, seen, lengths=(1, 53, 131))
+    check_twin(method, seen, lengths=(1, 53, 131, 400))
+
+
+def test_runs_by_hand():
+    """The third block of queries, 128 to 191. Its diagonal 150 is partly before the first key: the
+    run is 0 to 63. That of diagonal 120, 8 to 71, would touch it, so the next run is 64 to 127, in
+    which diagonal 70 is. Diagonal 0 has the block's own keys."""
+    offsets = torch.zeros(1, 192, dtype=torch.bool)
+    offsets[0, [150, 120, 70, 0]] = True
+    assert (run_words(offsets) != 0)[0].tolist() == [
+        [True, False, False], [True, True, False], [True, True, True],
+    ]  # fmt: skip
+    offsets[0, [150, 120]] = False  # keys 58 to 121, and the block's own, which don't touch these
+    assert run_words(offsets)[0, 2].tolist() == [-1 << 58, (1 << 58) - 1, -1]
+    offsets[0, 20] = True  # its run is 122 to 185, and the last one follows that
+    assert run_words(offsets)[0, 2].tolist() == [-1 << 58, -1, -1]
+
+
+def test_a_block_of_64_is_read_whole():
+    few = VerticalSlash(1, 2, first_columns=0, near_diagonals=0)
+    assert few.is_dense(64) and not few.is_dense(65)
+    assert not replace(few, granularity="token").is_dense(64)
 
 
 @native
