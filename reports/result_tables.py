@@ -257,13 +257,16 @@ KV = Listing(
             "lat_ratio", "lat_median_ns", 1e6, "{:,.0f} ms", "lat_verdict"
         ),
         "KV held ÷ vanilla's": _cost("kv_held_ratio", "kv_bytes_held", 1 << 20, "{:.1f} MiB"),
+        "KV held ÷ 16 bits": lambda row: (
+            number(row["kv_ratio_16bit"], 2, "×") if row["status"] == Status.OK else ""
+        ),
         "KV read ÷ vanilla's": _cost(
             "kv_read_ratio", "kv_bytes_read_per_token", 1 << 20, "{:.1f} MiB"
         ),
         "first choice equal": _first_choice,
     },
     order=("length",),
-    numbers=frozenset({0, 2, 5, 6, 7}),
+    numbers=frozenset({0, 2, 5, 6, 7, 8}),
 )
 
 

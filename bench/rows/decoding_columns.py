@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypedDict
 
 KV_AGREE, KV_SLACK_BYTES, READ_AGREE_PCT = 1.05, 1 << 20, 5
+HALVES = {"float64": 4, "float32": 2, "bfloat16": 1, "float16": 1}
+"""Number format → its size in 16 bits."""
 
 
 class DecodingColumns(TypedDict, total=False):
@@ -30,6 +32,7 @@ class DecodingColumns(TypedDict, total=False):
     base_kv_bytes_read_per_token: Annotated[int | None, "bytes that vanilla read"]
     kv_held_ratio: Annotated[float | None, "bytes held, method / vanilla"]
     kv_read_ratio: Annotated[float | None, "bytes read for a new token, method / vanilla"]
+    kv_ratio_16bit: Annotated[float | None, "bytes held / keys and values of all tokens in 16 bits"]
     kv_reason: Annotated[str | None, "why there is no figure of the cache"]
     # fidelity along vanilla's greedy answer
     decode_kl_mean: Annotated[float | None, "KL divergence from vanilla, mean over N tokens"]
@@ -46,6 +49,13 @@ def input_words(row: Mapping[str, Any]) -> list[str]:
     filled = ["inputs filled to the length"] if row.get("filled") else []
     after = ["question after the cache is made"] if row.get("question") else []
     return [*filled, *after, *([f"{row['turns']:.0f} turns"] if row.get("turns") else [])]
+
+
+def kv_ratio_16bit(columns: Mapping[str, Any]) -> float | None:
+    """The bytes that a cache holds / those of the keys and values of all tokens in 16 bits, in
+    which most models run: against float32 numbers a quantised cache looks half as large."""
+    held, full = columns.get("kv_bytes_held"), columns.get("kv_bytes_full")
+    return HALVES[columns["dtype"]] * held / full if held is not None and full else None
 
 
 def kv_agrees(columns: Mapping[str, Any]) -> bool | None:

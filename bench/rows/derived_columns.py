@@ -16,7 +16,7 @@ from bench.request.weights import training_of
 from bench.rows import chance_level, quality_verdicts
 from bench.rows.columns import Row
 from bench.rows.comparison import ENGINE_OF, TIMED, TO_VANILLA, Comparison, Name
-from bench.rows.decoding_columns import kv_agrees, kv_read_agrees
+from bench.rows.decoding_columns import kv_agrees, kv_ratio_16bit, kv_read_agrees
 from bench.rows.derived_comparisons import of_answer, of_few_tokens, to_engine, to_vanilla
 from bench.rows.predictions import Predictions
 from bench.rows.quality_verdicts import quality_verdict
@@ -64,6 +64,7 @@ def derive(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
         if value is not None or name not in columns:  # a stage may have given a reason
             columns[name] = value  # type: ignore[literal-required]
     columns["mem_agree"] = mem_agree(columns)
+    columns["kv_ratio_16bit"] = kv_ratio_16bit(columns)
     return columns
 
 

@@ -27,6 +27,8 @@ LEFTOVER = re.compile(r"\.([0-9a-f]{64}\.lock|(rows|part)-.*\.tmp)")
 ROW_GROUP = 5_000
 """Rows that are read together: few enough that one row is cheap, many enough that all are."""
 
+RATIO_16BIT = "kv_ratio_16bit"
+RATIO_16BIT_OF = ("kv_bytes_held", "kv_bytes_full", "dtype")
 MIGRATIONS: dict[int, Mapping[str, str]] = {1: RENAMED}
 """Version → old names of columns → names in the next version. New columns need no entry: they are
 null."""
@@ -235,9 +237,11 @@ def read_shard(path: Path, names: Collection[str], row: int | None = None) -> An
             stored = file.schema_arrow
             version = _version(path, stored.metadata)
             today = {name: current_name(name, version) for name in stored.names}
-            present = [name for name, now in today.items() if now in names]
-            table = _read(file, present, row)
-        return _complete(table.rename_columns([today[n] for n in table.column_names]), names)
+            follows = RATIO_16BIT in names and RATIO_16BIT not in stored.names
+            needed = {*names, *(RATIO_16BIT_OF if follows else ())}
+            table = _read(file, [name for name, now in today.items() if now in needed], row)
+        table = table.rename_columns([today[n] for n in table.column_names])
+        return _complete(_with_ratio(table) if follows else table, names)
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
         raise ShardError(_damage(path, error)) from error
 
@@ -267,6 +271,18 @@ def _read(file: Any, names: list[str] | None, row: int | None) -> Any:
     while row >= (size := file.metadata.row_group(group).num_rows):
         row, group = row - size, group + 1
     return file.read_row_group(group, columns=names, use_threads=False).slice(row, 1)
+
+
+def _with_ratio(table: Any) -> Any:
+    """A table of an older version with `decoding_columns.kv_ratio_16bit`, where it was decoded."""
+    import pyarrow.compute as pc
+
+    if not set(RATIO_16BIT_OF) <= set(table.column_names):
+        return table
+    held, full, dtype = (table[name] for name in RATIO_16BIT_OF)
+    halves = pc.if_else(pc.equal(dtype, "float64"), 4.0, 1.0)
+    halves = pc.if_else(pc.equal(dtype, "float32"), 2.0, halves)
+    return table.append_column(RATIO_16BIT, pc.divide(pc.multiply(held, halves), full))
 
 
 def _complete(table: Any, names: Collection[str]) -> Any:

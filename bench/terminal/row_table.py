@@ -247,6 +247,8 @@ def _decoding(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     if r.get("kv_bytes_held") is not None:
         own, base = (_mib(r.get(name)) for name in ("kv_bytes_held", "base_kv_bytes_held"))
         yield "KV cache, MiB", own, base, times(r.get("kv_held_ratio"))
+        if (ratio := r.get("kv_ratio_16bit")) is not None and r["dtype"] in ("float32", "float64"):
+            yield "  against 16-bit numbers", "", "", times(ratio)
         if decoding_columns.kv_agrees(r) is False:
             more, word = f"{_mib(r['kv_bytes_resident'])} resident", "[yellow]disagrees[/]"
             yield "  measured", more, _mib(r.get("base_kv_bytes_resident")), word

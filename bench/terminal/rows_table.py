@@ -27,8 +27,8 @@ COLUMNS = (
     "engine_verdict", "mem_ratio", "rss_peak_delta_bytes", "gpu_alloc_delta_bytes", "new_tokens",
     "question", "turns", "tpot_median_ns", "tpot_base_median_ns", "tpot_ratio", "tpot_ratio_ci_lo",
     "tpot_ratio_ci_hi", "tpot_verdict", "answer_median_ns", "answer_ratio", "kv_bytes_held",
-    "kv_held_ratio", "kv_bytes_read_per_token", "kv_read_ratio", "decode_kl_mean", "noisy",
-    "host_id", "cell_key", "weights_format",
+    "kv_held_ratio", "kv_ratio_16bit", "kv_bytes_read_per_token", "kv_read_ratio",
+    "decode_kl_mean", "noisy", "host_id", "cell_key", "weights_format",
 )  # fmt: skip
 """What a tab-separated listing has of a row."""
 

@@ -202,6 +202,7 @@ def _decoding(row: Row) -> dict[str, Any]:
         figures[name] = _round(row[f"kv_{name}_ratio"], 3)
         figures[f"{name}Mib"] = _per(row[column], MIB)
         figures[f"{name}BaseMib"] = _per(row[f"base_{column}"], MIB)
+    figures["held16"] = _round(row["kv_ratio_16bit"], 3)
     return figures | {"tokens": row["new_tokens"], "tpotPairs": token.n_pairs,
                       "decodeTop1": _round(row["decode_top1_agree"], 3)}  # fmt: skip
 

@@ -27,8 +27,8 @@ DECODING = (
     "tpot_ratio_ci_hi", "tpot_verdict", "tpot_reason", "tpot_n_pairs", "answer_median_ns",
     "answer_base_median_ns", "answer_ratio", "answer_ratio_ci_lo", "answer_ratio_ci_hi",
     "answer_verdict", "kv_bytes_held", "base_kv_bytes_held", "kv_bytes_read_per_token",
-    "base_kv_bytes_read_per_token", "kv_held_ratio", "kv_read_ratio", "kv_reason",
-    "decode_top1_agree", "decode_kl_mean",
+    "base_kv_bytes_read_per_token", "kv_held_ratio", "kv_ratio_16bit", "kv_read_ratio",
+    "kv_reason", "decode_top1_agree", "decode_kl_mean",
 )  # fmt: skip
 SHOWN = (
     *CELL, *ORDER, "cell", "command", "code_sha", "code_dirty", "run_id", "launcher",

@@ -58,7 +58,7 @@ def test_a_table_is_of_the_host_that_measured_most_of_its_rows():
 def cell(method, **columns):
     given = {"value": 100.0, "base_value": 100.0, "tpot_ratio": 0.8, "tpot_verdict": Verdict.FASTER,
              "lat_ratio": 1.1, "lat_verdict": Verdict.SLOWER, "kv_held_ratio": 0.25,
-             "kv_read_ratio": 0.2,
+             "kv_ratio_16bit": 0.52, "kv_read_ratio": 0.2,
              "decode_top1_agree": 0.5, "length": 2048, "experiment": "kv"}  # fmt: skip
     return bench_made.full(method=method, **given | columns)
 
@@ -79,11 +79,11 @@ def test_each_cache_has_a_line():
     assert grid.lines[0][1] == "vanilla (toy weights)" and len(grid.lines) == 4
     assert all(line[1].endswith(" (toy weights)") for line in grid.lines)
     lines = {line[1].partition(" ")[0]: line[2:] for line in grid.lines}
-    assert lines["vanilla"] == ["100.0", "2.00 ms", "50 ms", "3.0 MiB", "1.0 MiB", ""]
+    assert lines["vanilla"] == ["100.0", "2.00 ms", "50 ms", "3.0 MiB", "×0.52", "1.0 MiB", ""]
     assert lines["snapkv·0.25"] == [
-        "100.0", "×0.80 faster", "×1.10 slower", "×0.25", "×0.20", "50 %"
+        "100.0", "×0.80 faster", "×1.10 slower", "×0.25", "×0.52", "×0.20", "50 %"
     ]  # fmt: skip
-    assert lines["kivi·2"][1] == lines["kivi·2"][5] == "–"
+    assert lines["kivi·2"][1] == lines["kivi·2"][6] == "–"
     assert lines["h2o·0.25"][0] == "failed"
     assert {line[0] for line in grid.lines} == {"2,048", "1,297 of 2,048"}
     assert result_tables.KV.tables([]) == []

@@ -65,7 +65,8 @@ def test_a_row_is_checked_against_its_samples():
 
 def test_a_row_that_was_decoded_shows_it(capsys, snapshot):
     kv = {"kv_bytes_held": 2 << 20, "base_kv_bytes_held": 8 << 20, "kv_held_ratio": 0.25,
-          "kv_bytes_read_per_token": 1 << 20, "base_kv_bytes_read_per_token": 8 << 20,
+          "kv_ratio_16bit": 0.52, "kv_bytes_read_per_token": 1 << 20,
+          "base_kv_bytes_read_per_token": 8 << 20,
           "kv_read_ratio": 0.125, "kv_entries": 512.0, "kv_read_reported_pct": 100.0}  # fmt: skip
     drift = {"decode_kl_mean": 0.2, "decode_kl_first_quarter": 0.1, "decode_kl_last_quarter": 0.4,
              "decode_top1_agree": 0.9, "decode_top1_first_quarter": 1.0,

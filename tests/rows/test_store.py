@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.rows import columns, query, shards
+from bench.rows.decoding_columns import kv_ratio_16bit
 from bench.rows.predictions import Predictions
 from bench.rows.store import Store, check
 from tests.rows.conftest import ids, row
@@ -206,6 +207,22 @@ def test_columns_of_older_schemas_are_read_under_their_names_of_today(
     table = Store(V1).rows(["score", "value_unit", "lat_base_median_ns"])
     assert table["score"].to_pylist() == [None, 0.375e2, 0.36e2]
     assert table["value_unit"].null_count == 3
+
+
+def test_an_older_row_has_its_ratio_to_a_cache_in_16_bits(store: Store) -> None:
+    held = {"kv_bytes_held": 30, "kv_bytes_full": 120}
+    path = store.append(
+        [row(dtype="float32", **held), row(dtype="bfloat16", **held), row(dtype="float32")]
+    )
+    assert path is not None
+    assert store.rows(["kv_ratio_16bit"])["kv_ratio_16bit"].null_count == 3  # as it was stored
+    table = pq.read_table(path)
+    pq.write_table(table.drop_columns(["kv_ratio_16bit"]), path)
+    assert store.rows(["kv_ratio_16bit"])["kv_ratio_16bit"].to_pylist() == [0.5, 0.25, None]
+    found = store.rows(where={"dtype": "bfloat16"}).to_pylist()
+    assert found[0]["kv_ratio_16bit"] == kv_ratio_16bit(found[0]) == 0.25
+    pq.write_table(table.select(["row_id", "cell_key", "status"]), path)
+    assert store.rows(["kv_ratio_16bit"])["kv_ratio_16bit"].null_count == 3
 
 
 def test_import_is_light() -> None:

@@ -100,6 +100,8 @@ def plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
     )
     if any(map(constant, drawn)):
         legend.append((sheet.dashed(looks.GREY, ":"), "best constant answer"))
+    if cost is KV_HELD and any(in_16_bits(p) is not None for p in drawn):
+        legend.append((sheet.dashed(looks.GREY, "-."), "all tokens in 16 bits"))
     return sheet.Plot(panels, 2, 2.1, legend, note, len(some) - most)
 
 
@@ -168,8 +170,11 @@ def paint(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list
     axes.plot(*zip(*front, strict=True), color=style.PALE, linewidth=2.2, zorder=1)
     if ratio:
         sheet.parity(axes, "x")
-    low = min(d.cost.value for d in points)
-    high = max(d.cost.value for d in points)
+    costs = [dot.cost.value for dot in points]
+    if ratio and cost is KV_HELD and (whole := in_16_bits(panel)) is not None:
+        axes.axvline(whole, color=looks.GREY, linewidth=0.8, linestyle="-.", zorder=1)
+        costs.append(whole)
+    low, high = min(costs), max(costs)
     room = (high / low) ** 0.12 * 1.15
     limits = (low / room, high * room * (1.25 if len(failures(panel, cost.absolute)) else 1))
     for dot in points:
@@ -186,6 +191,15 @@ def paint(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list
     ticks.score_axis(axes, captions.percent(panel))
     _failures(rows, panel, cost, axes)
     return [(dot.label, dot.cost.value, dot.quality.value) for dot in points if dot.label]
+
+
+def in_16_bits(panel: pd.DataFrame) -> float | None:
+    """What keys and values of all tokens take in 16 bits / vanilla's bytes, where these have more:
+    quantised caches are smaller against the former."""
+    wide = panel[panel["dtype"].isin(("float32", "float64"))]
+    held, of_16 = (pd.to_numeric(wide[name]) for name in ("kv_held_ratio", "kv_ratio_16bit"))
+    places = (held / of_16).dropna()
+    return float(places.median()) if len(places) else None
 
 
 OPEN: dict[str, Any] = {"linestyle": (0, (1, 3)), "linewidth": 0.6}

@@ -8,7 +8,7 @@ const CSV = {
   metric: (r) => r.metric, value: (r) => r.value, ci_lo: (r) => r.lo, ci_hi: (r) => r.hi, at_chance: (r) => r.atChance, vanilla_value: (r) => r.base, n_scored: (r) => r.n,
   lat_ms: (r) => r.ms, lat_ratio: (r) => r.ratio, lat_ratio_ci_lo: (r) => r.ratioLo, lat_ratio_ci_hi: (r) => r.ratioHi, lat_n_pairs: (r) => r.pairs, lat_verdict: (r) => r.verdict,
   peak_mib: (r) => r.mib, mem_ratio: (r) => r.memory, tpot_ms: (r) => r.tpotMs, tpot_ratio: (r) => r.tpot, tpot_verdict: (r) => r.tpotVerdict, answer_ms: (r) => r.answerMs,
-  answer_ratio: (r) => r.answer, answer_verdict: (r) => r.answerVerdict, kv_held_mib: (r) => r.heldMib, kv_held_ratio: (r) => r.held, kv_read_mib: (r) => r.readMib,
+  answer_ratio: (r) => r.answer, answer_verdict: (r) => r.answerVerdict, kv_held_mib: (r) => r.heldMib, kv_held_ratio: (r) => r.held, kv_ratio_16bit: (r) => r.held16, kv_read_mib: (r) => r.readMib,
   kv_read_ratio: (r) => r.read, fid_rel_l2: (r) => r.error, kernel: (r) => r.kernel, code: (r) => r.code, created_utc: (r) => r.created, row_id: (r) => r.id,
 };
 

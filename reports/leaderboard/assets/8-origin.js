@@ -71,6 +71,7 @@ function openOrigin(row, asked) {
     facts('Decoding', 'tpot', ['tpot', 'answer', 'held', 'read'].includes(asked) ? 'tpot' : '', [
       ...['tpot', 'answer'].map((cost) => [COSTS[cost].name, decoded(row, cost)]),
       ...['held', 'read'].map((cost) => [`${COSTS[cost].name}${cost === 'read' ? ' for each token' : ''}`, kept(row, cost)]),
+      ['KV held of all tokens in 16 bits', row.held16 == null ? null : times(row.held16)],
       ['No ratio', row.tpot == null || row.tpotVerdict === 'undecided' ? more.tpot_reason : null], ['No bytes', more.kv_reason],
       ['New tokens', row.tokens], ['First choice equal', row.decodeTop1 == null ? null : `${(row.decodeTop1 * 100).toFixed(1)} % of them`],
     ]),

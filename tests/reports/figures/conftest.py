@@ -25,6 +25,7 @@ def made(tmp_path_factory):
         kv |= {"tpot_median_ns": 10**6, "tpot_base_median_ns": 2 * 10**6}
         ends = {"tpot_ratio_ci_lo": 0.45, "tpot_ratio_ci_hi": 0.55}
         ratios = dict.fromkeys(("kv_held_ratio", "kv_read_ratio", "tpot_ratio"), 0.5)
+        ratios["kv_ratio_16bit"] = 1.25
         rows.append(measured("vanilla", length, **where))
         for model in ("embedded", "larger"):
             costs = {**kv, **base, **ends, **ratios, "model": model}

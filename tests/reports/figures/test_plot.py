@@ -247,3 +247,15 @@ def test_no_two_methods_have_the_same_colour_and_line():
     many = looks([f"method{i}" for i in range(40)])
     lines = [(look.color, style.line(look.line)) for look in many.values()]
     assert len(set(lines)) == len(lines)
+
+
+def test_bytes_held_have_a_line_for_all_tokens_in_16_bits(made):
+    rows = load(made)
+    drawn = pareto.plot(rows, 4, pareto.KV_HELD)
+    assert "all tokens in 16 bits" in [text for _, text in drawn.legend]
+    panel = rows.settings("length", having=rows.cells["kv_bytes_held"].notna())[0]
+    assert pareto.in_16_bits(panel) == 0.5 / 1.25
+    assert pareto.in_16_bits(panel.assign(dtype="bfloat16")) is None
+    assert "all tokens in 16 bits" not in [
+        text for _, text in pareto.plot(rows, 4, pareto.KV_READ).legend
+    ]
