@@ -40,8 +40,9 @@ class MRA(Method):
 
     b         tokens in a block
     per_row   exact pairs of blocks, for each block of queries on average: m = per_row · n/b
-    first     blocks at the front that every block of queries reads exactly, before any other
-    diagonal  and this many around its own
+    first     blocks at the front: all pairs with a block of queries or of keys among them come
+              before any other pair
+    diagonal  and so do this many blocks of keys around each block of queries
     sparse    MRA-2-s: the pairs that aren't exact are dropped
     ranking   "global", or "rows" as in the official code
 
@@ -107,9 +108,10 @@ class MRA(Method):
         if self.ranking == "rows":
             coarse = coarse - coarse.masked_fill(~exists, lowest).amax(-1, keepdim=True)
         place = torch.arange(blocks, device=coarse.device)
-        prior = place[None, :] < self.first
+        front = (place < self.first).int()
+        prior = front[:, None] + front[None, :]
         if self.diagonal:
-            prior = prior | ((place[:, None] - place[None, :]).abs() <= self.diagonal // 2)
+            prior = prior + ((place[:, None] - place[None, :]).abs() <= self.diagonal // 2)
         # Those before any other are ranked among themselves too: there may be more than m.
         largest = coarse.masked_fill(~exists, 0).abs().amax((-1, -2), keepdim=True)
         ranked = coarse.double() + prior * (2 * largest.double() + 1)
