@@ -144,10 +144,15 @@ FULL_linformer = method.k=16 method.sharing=key-value
 FULL_sparse_transformer = method.l=50 method.c=10
 FULL_synthesizer = method.k=32
 FULL_sinkhorn = method.b=50
+# Where the method has weights of its own, and not in vanilla's: as the papers' LRA code has them.
+OWN_nystromformer = method.convolution=35
+OWN_linformer = method.init=lra
+OWN_synthesizer = method.init=lra
+OWN_luna = method.init=lra
 # Of recipes, method, kind (SMALL, FULL), more words: a cell that fails doesn't stop the rest.
 lra_cell = $(BENCH) run -m seed=$(SEEDS) recipe=$(1)_$$task method=$(2) $($(3)_$(2)) $(4) $(LRA_ARGS) \
   || { code=$$?; test $$code = 130 && exit 130; failed=$$code; };
-lra_cells = $(foreach m,$(lra_trained),$(call lra_cell,$(1),$(m),$(2),$(3))) \
+lra_cells = $(foreach m,$(lra_trained),$(call lra_cell,$(1),$(m),$(2),$(OWN_$(m)) $(3))) \
   $(foreach m,$(lra_swapped),$(call lra_cell,$(1),$(m),$(2),$(3) protocol=swap))
 
 lra-small: $(READY)  ## small LRA encoders, trained for each method and swapped into (three seeds: 8 to 14 h of one core; goes on after a stop) [METHODS='vanilla luna …' SEEDS=0 LRA_ARGS=]

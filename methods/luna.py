@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from torch import Tensor
 from torch.nn.functional import layer_norm, linear, scaled_dot_product_attention
@@ -44,16 +45,19 @@ class LunaInfo(SequenceInfo):
 
 @dataclass(frozen=True)
 class Luna(Method):
-    """P and the projections p are initially normal with standard deviation 1/√D.
+    """P and the projections p are initially normal, P with standard deviation 1/√D.
 
     l     tokens of P (the paper's 16, 128 and 256)
     tied  official: one projection for keys and values, in both attentions (the layer's of keys)
+    init  standard deviation of p: "paper", 1/√D, for the paper names none; "lra", 1/√(2D), the
+          variance of the official (Glorot's uniform, times 1/√2) values, with which LRA was run
 
     Raises Unsupported for a causal sequence and a position bias.
     """
 
     l: Positive = 16  # noqa: E741 (the paper's name)
     tied: bool = False
+    init: Literal["paper", "lra"] = "paper"
 
     def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:
         sequence = LunaInfo(**vars(sequence))
@@ -89,11 +93,12 @@ class Luna(Method):
 
     def own_parameters(self, workload: Workload, layer: int) -> Mapping[str, OwnParameter]:
         size = workload.hidden_size
+        std = (size if self.init == "paper" else 2 * size) ** -0.5
         own = {"P": OwnParameter((self.l, size), std=size**-0.5)}
         if layer:
             own = {"gain": OwnParameter((size,), mean=1.0), "bias": OwnParameter((size,))}
         for name in ("query", "key") if self.tied else ("query", "key", "value"):
-            own[f"p_{name}"] = OwnParameter((size, size), std=size**-0.5)
+            own[f"p_{name}"] = OwnParameter((size, size), std=std)
             own[f"p_{name}_bias"] = OwnParameter((size,))
         return own
 

@@ -8,7 +8,8 @@ O(n²) in time, as attention; no product of queries and keys. For inputs of at m
 token's row and column are its number among its row's valid tokens.
 
 Differs from the official code (LRA's): padding is masked in every form (there only where products
-of queries and keys are added), and scores are R alone (there R + q kᵀ by default).
+of queries and keys are added), scores are R alone (there R + q kᵀ by default), and each head has a
+W₂ (there one serves for all).
 """
 
 from __future__ import annotations
@@ -45,11 +46,14 @@ DECODING = "a dense Synthesizer's weights need the hidden states, which a KV cac
 
 @dataclass(frozen=True)
 class Synthesizer(Method):
-    """R is initially normal with standard deviation 1, its factors k^-¼, W₁ and W₂ 1/√(inputs).
+    """All of R is initially normal.
 
     form  random, factorised or dense
     k     rank of the factorised R (the paper's)
     n     the longest input
+    init  standard deviation: "paper", of R 1 (its factors k^-¼), of W₁ and W₂ 1/√(inputs), for the
+          paper names none; "lra", the variances of LRA's (Glorot's uniform) values, whose fans are
+          those of all heads together: R and its softmax begin nearly uniform
 
     A decoder's new token has the last row of R. Raises Unsupported for more than n tokens.
     """
@@ -57,6 +61,7 @@ class Synthesizer(Method):
     form: Literal["random", "factorised", "dense"] = "factorised"
     k: Positive = 8
     n: Positive = 4096
+    init: Literal["paper", "lra"] = "paper"
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         """Of the last tokens, as many as there are queries."""
@@ -83,15 +88,21 @@ class Synthesizer(Method):
 
     def own_parameters(self, workload: Workload, layer: int) -> Mapping[str, OwnParameter]:
         heads, size, n = workload.heads, workload.hidden_size, self.n
+
+        def std(paper: float, fans: int) -> float:
+            """`fans`: inputs and outputs of all heads."""
+            return paper if self.init == "paper" else (2 / fans) ** 0.5
+
         if self.form == "random":
-            return {"R": OwnParameter((heads, n, n), std=1.0)}
+            return {"R": OwnParameter((heads, n, n), std=std(1.0, 2 * heads * n))}
         if self.form == "factorised":
-            return {r: OwnParameter((heads, n, self.k), std=self.k**-0.25) for r in ("R1", "R2")}
+            one = OwnParameter((heads, n, self.k), std=std(self.k**-0.25, heads * (n + self.k)))
+            return {"R1": one, "R2": one}
         inner = workload.head_size
         return {
-            "W1": OwnParameter((heads, inner, size), std=size**-0.5),
+            "W1": OwnParameter((heads, inner, size), std=std(size**-0.5, size + heads * inner)),
             "b1": OwnParameter((heads, inner)),
-            "W2": OwnParameter((heads, n, inner), std=inner**-0.5),
+            "W2": OwnParameter((heads, n, inner), std=std(inner**-0.5, inner + n)),
             "b2": OwnParameter((heads, n)),
         }
 

@@ -62,6 +62,8 @@ def test_lra_small_trains_every_method_that_can_be_trained():
     expected = {m["target"] for m in methods if m["facts"]["trains"]}
     elsewhere = {"methods.vanilla:VanillaEager", "methods.bigbird.etc:BigBirdETC", "methods.hf:HF"}
     assert trained == expected - elsewhere and len(names) == len(trained)
+    convolved = {cell for cell in cells if "method.convolution=35" in cell}
+    assert len(convolved) == 1 and "method=nystromformer" in min(convolved - swapped)
     assert {re.search("method=([a-z0-9_]+)", cell)[1] for cell in swapped} == {
         "bigbird", "fourier", "vcc", "iceformer", "nystromformer", "h_transformer_1d", "lara", "mra"
     }  # fmt: skip

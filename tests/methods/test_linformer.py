@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from methods.base import SequenceInfo
+from methods.base import SequenceInfo, Workload
 from methods.linformer import Linformer
 from tests.methods.input_a import A, call, close, drawn, inputs
 
@@ -21,6 +21,13 @@ def test_equals_its_formula(sharing):
     e, f = own["E"][..., :11], own.get("F", own["E"])[..., :11]
     expected = (q @ (e @ k).mT * 0.5).softmax(-1) @ (f @ v)
     torch.testing.assert_close(method.attend(q, k, v, call(own, scale=0.5)), expected)
+
+
+@pytest.mark.parametrize(("init", "std"), [("paper", 0.25), ("lra", 0.0315)])
+def test_initial_values(init, std):
+    """LRA's have the variance of Glorot's: 2 / (2000 + 16)."""
+    own = Linformer(k=16, n=2000, init=init).own_parameters(Workload(2000, 1, 2, 32, 2, 64), 0)
+    assert [one.std for one in own.values()] == pytest.approx([std, std], rel=1e-3)
 
 
 def test_a_token_counts_as_many_times_as_its_multiplicity_says():

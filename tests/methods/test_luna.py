@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 from torch.nn.functional import layer_norm
 
+from methods.base import Workload
 from methods.luna import Luna, LunaInfo
 from tests.methods.input_a import Identity, call, close, drawn
 
@@ -41,3 +43,11 @@ def test_the_packed_sequence_belongs_to_the_first_layer():
     assert "P" in names and "gain" not in names
     assert "P" not in drawn(Luna(), 1, 8, layer=1)
     assert "p_value" not in drawn(Luna(tied=True), 1, 8)
+
+
+@pytest.mark.parametrize(("init", "std"), [("paper", 0.25), ("lra", 0.25 / 2**0.5)])
+def test_initial_values(init, std):
+    own = Luna(init=init).own_parameters(Workload(64, 1, 2, 8, 2, 16), 0)
+    assert own["P"].std == 0.25
+    drawn = [own[f"p_{name}"].std for name in ("query", "key", "value")]
+    assert drawn == pytest.approx([std] * 3)

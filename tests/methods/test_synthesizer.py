@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from methods.base import SequenceInfo
+from methods.base import SequenceInfo, Workload
 from methods.parts.attention import exact_attention
 from methods.synthesizer import Synthesizer
 from tests.methods.hand import slope
@@ -53,3 +53,21 @@ def test_a_position_bias_is_added_to_either_form():
         for form in ("random", "factorised")
     )
     torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    ("form", "paper", "lra"),
+    [
+        ("random", {"R": 1.0}, {"R": (1 / 200) ** 0.5}),
+        ("factorised", dict.fromkeys(("R1", "R2"), 0.5), dict.fromkeys(("R1", "R2"), 0.0932505)),
+        ("dense", {"W1": 0.25, "W2": 0.5}, {"W1": (1 / 12) ** 0.5, "W2": (1 / 52) ** 0.5}),
+    ],
+)
+def test_initial_values(form, paper, lra):
+    """LRA's have the variance of Glorot's: of n = 100 tokens, k = 15 or 16, two heads of size 4 and
+    16 hidden features."""
+    for init, k, expected in (("paper", 16, paper), ("lra", 15, lra)):
+        method = Synthesizer(form, k=k, n=100, init=init)
+        own = method.own_parameters(Workload(100, 1, 2, 4, 2, 16), 0)
+        drawn = {name: one.std for name, one in own.items() if one.std}
+        assert drawn == pytest.approx(expected, rel=1e-5)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench.request import compose, overrides, weights
+from bench.request import compose, overrides, plugins, weights
 from bench.request.cell import Cell
 from bench.request.overrides import check_overrides
 from bench.request.plugins import ROOT
@@ -32,12 +32,19 @@ def shipped() -> list[dict[str, Any]]:
 
 def key_of(request: dict[str, Any], stored: Cell) -> str:
     """The key of a request's cell, by the code of the stored row: weights and rows that a recipe
-    trains on count by the code that trained them."""
+    trains on count by the code that trained them, and a parameter that this code didn't have not at
+    all, which must have its default."""
     cell = Cell.with_rows(request, stored.data["split"], stored.data["sha256"])
+    fields = plugins.load(cell.method["target"]).__dataclass_fields__
+    method = {
+        name: value
+        for name, value in cell.method.items()
+        if name in stored.method or value != fields[name].default
+    }
     model = {**cell.model}
     if "training" in model:
         model["training"] = stored.model["training"]
-    return replace(cell, code_sha256=stored.code_sha256, model=model).key
+    return replace(cell, code_sha256=stored.code_sha256, model=model, method=method).key
 
 
 @functools.cache
