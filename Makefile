@@ -139,7 +139,7 @@ SMALL_luna = method.l=$$block
 FULL_fourier = method.upsample=false
 FULL_vcc = method.h=16
 FULL_longformer = method.global_tokens=none
-FULL_performer = method.features=relu method.m=null
+FULL_performer = method.features=relu method.m=null method.scaled=false
 FULL_linformer = method.k=16 method.sharing=key-value
 FULL_sparse_transformer = method.l=50 method.c=10
 FULL_synthesizer = method.k=32
