@@ -6,11 +6,12 @@ m directions, orthogonal within each d (§2.4), makes attention linear in n (§2
 and denominator are unbiased, with an error of order m^(-1/2).
 
 Differs from official code:
-- Nothing is added to the features unless `epsilon` is given. Google's code adds 10⁻⁴, LRA's 10⁻⁶, to
-  features that are divided by the largest: of a query its own, of keys that of all positions. So a
-  causal model would see keys to come, and refuses it. With random normal queries and keys (2,048
+- Nothing is added to the features unless `epsilon` is given. Google's code adds 10⁻⁴, LRA's 10⁻⁶,
+  to features that are divided by the largest: of a query its own, of keys that of all positions. So
+  a causal model would see keys to come, and refuses it. With random normal queries and keys (2,048
   tokens of size 64, m = 256) the output's relative error is about 5 without, 2.8 with 10⁻⁶ and 0.8
-  with 10⁻⁴, which makes the weights nearly equal. LRA's also adds 2·10⁻⁶ to denominators below 10⁻⁶.
+  with 10⁻⁴, which makes the weights nearly equal. LRA's code also adds 2·10⁻⁶ to denominators below
+  10⁻⁶.
 - Directions are fixed by the seed and the layer; there they are drawn anew in training.
 - LRA's default is features="relu" with m=null and scaled=false; its softmax one, on ListOps only,
   has 2 features.

@@ -43,6 +43,14 @@ class Chunks:
             return cls(queries, queries)
         return cls(queries, torch.cat((queries.roll(1, 2), queries), 3))
 
+    def after(self, other: Chunks) -> Chunks:
+        """The same, but that the first chunk reads the last one of `other` in place of its own."""
+        if self.count == 1:
+            return self
+        keys = self.keys.clone()
+        keys[:, :, 0, : other.queries.shape[3]] = other.queries[:, :, -1]
+        return Chunks(self.queries, keys)
+
     @property
     def count(self) -> int:
         return self.queries.shape[2]

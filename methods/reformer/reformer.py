@@ -9,8 +9,9 @@ x is the mean of query and key: for weights trained with W_q = W_k it is both; o
 such a model with (W_q + W_k)/2, and need training. Scores have no scale, as in the official code.
 
 Differs from official codes:
-- transformers' reads other buckets in the two chunks (`own_bucket`), and counts a pair in each
-  round that shows it (`multiplicity`); its hashes change with every forward pass.
+- transformers' reads other buckets in the two chunks (`own_bucket`), counts a pair in each round
+  that shows it (`multiplicity`), and chains the rounds, so that the first chunk of each reads the
+  last one of the round before (`before_first`); its hashes change with every forward pass.
 - LRA's multiplies scores by √d, keeps keys' lengths, masks neither padding nor the token itself,
   and always has 10 chunks, so that it is quadratic.
 - A causal sequence is refused: chunks move with later tokens, so their masks alone let an output
@@ -48,6 +49,9 @@ class Reformer(Method):
     buckets       an even number; None: 2 · ⌈n / chunk⌉, so that a chunk holds two (§2)
     own_bucket    whether tokens of other buckets in the two chunks are not read
     multiplicity  a pair that several rounds show counts "once" (the paper's), or is "counted"
+    before_first  the chunk before the first one of a round: the last one of the "same" round, or of
+                  the "previous" one, the first round's being the last. Buckets of two rounds can't
+                  be compared: "previous" needs own_bucket=false and multiplicity=counted
     seed          of the hashes, drawn for each layer, head and round
 
     No attention dropout. Raises Unsupported for a causal sequence.
@@ -58,7 +62,15 @@ class Reformer(Method):
     buckets: Annotated[int, Range(least=2, step=2)] | None = None
     own_bucket: bool = True
     multiplicity: Literal["once", "counted"] = "once"
+    before_first: Literal["same", "previous"] = "same"
     seed: NonNegative = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.before_first == "previous" and (self.own_bucket or self.multiplicity == "once"):
+            raise ValueError(
+                "before_first=previous needs own_bucket=false and multiplicity=counted"
+            )
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         if call.sequence.causal:
@@ -92,8 +104,10 @@ class Reformer(Method):
         orders = (buckets * n + torch.arange(n, device=x.device)).argsort(-1)
         ranks = orders.argsort(-1)  # of each token in that order
         merged: Partial | None = None
-        for index, order in enumerate(orders):
-            chunks = Chunks.of(order, chunk)
+        rounds = [Chunks.of(order, chunk) for order in orders]
+        if self.before_first == "previous":
+            rounds = [chunks.after(rounds[i - 1]) for i, chunks in enumerate(rounds)]
+        for index, chunks in enumerate(rounds):
             keys = chunks.of_keys(normalize(x, dim=-1))
             scores = chunks.of_queries(x) @ keys.transpose(3, 4) + chunks.bias(call, x)
             visible = (chunks.keys >= 0)[..., None, :]

@@ -24,6 +24,23 @@ def shown(method, buckets):
     return seen
 
 
+def previous(method, rounds):
+    """`shown` of all rounds [rounds, n] in a chain: a first chunk reads the last one before it."""
+    n, chunk, seen = len(rounds[0]), method.chunk, []
+    orders = [sorted(range(n), key=lambda i: (r[i], i)) for r in rounds]
+    for number, order in enumerate(orders):
+        pairs = torch.zeros(n, n, dtype=torch.float64)
+        before = orders[number - 1][(n - 1) // chunk * chunk :]
+        for start in range(0, n, chunk):
+            own = order[start : start + chunk]
+            for i in own:
+                for j in before + own:
+                    pairs[i, j] += 1
+            before = own
+        seen.append(pairs)
+    return seen
+
+
 def twin(method):
     def attend(query, key, value, call):
         x, n = (query + key) / 2, query.shape[2]
@@ -34,7 +51,12 @@ def twin(method):
             scores = scores + call.sequence.log_multiplicity[:, None, None]
         scores = scores.masked_fill(torch.eye(n, dtype=torch.bool), reformer.SELF)
         rounds = method.hashes(x, call.layer)[:, 0].transpose(0, 1)
-        times = torch.stack([sum(shown(method, row.tolist()) for row in head) for head in rounds])
+        if method.before_first == "previous":
+            times = torch.stack([sum(previous(method, head.tolist())) for head in rounds])
+        else:
+            times = torch.stack(
+                [sum(shown(method, row.tolist()) for row in head) for head in rounds]
+            )
         if method.multiplicity == "once":
             times = times.clamp(max=1)
         return (scores + times.log()).softmax(-1) @ value
@@ -46,7 +68,7 @@ def twin(method):
     "method",
     [
         Reformer(8), Reformer(8, 3), Reformer(8, 3, 4, False), Reformer(8, 3, 4, True, "counted"),
-        Reformer(99, 2, own_bucket=False),
+        Reformer(99, 2, own_bucket=False), Reformer(8, 3, 4, False, "counted", "previous"),
     ],
     ids=str,
 )  # fmt: skip
@@ -77,3 +99,9 @@ def test_hashes_follow_seed_layer_head_and_round():
     assert one.equal(Reformer(4, 2).hashes(x, 0)) and one.unique().numel() > 8
     others = Reformer(4, 2).hashes(x, 1), Reformer(4, 2, seed=1).hashes(x, 0), one.flip(0)
     assert not any(one.equal(other) for other in (*others, one.flip(2)))
+
+
+def test_a_chain_of_rounds_compares_no_buckets():
+    for own_bucket, multiplicity in ((True, "counted"), (False, "once")):
+        with pytest.raises(ValueError, match="own_bucket=false and multiplicity=counted"):
+            Reformer(8, 2, 4, own_bucket, multiplicity, "previous")

@@ -126,20 +126,24 @@ def test_nystromformer():
     close(merged(Nystromformer(m, convolution=5).attend(*read, call)), module(hidden)[0])
 
 
+@pytest.mark.parametrize("rounds", [1, 3])
 @torch.no_grad()
-def test_reformer():
-    """One round, whose chunks are cyclic in both; other buckets are read there."""
+def test_reformer(rounds):
+    """Other buckets are read there, pairs counted, and each round's first chunk reads the last one
+    of the round before."""
     n, chunk, buckets = 40, 8, 4
     config = ReformerConfig(
-        hidden_size=HIDDEN, num_attention_heads=HEADS, attention_head_size=SIZE, num_hashes=1,
+        hidden_size=HIDDEN, num_attention_heads=HEADS, attention_head_size=SIZE, num_hashes=rounds,
         lsh_attn_chunk_length=chunk, num_buckets=buckets, lsh_num_chunks_after=0,
         is_decoder=False,
     )  # fmt: skip
     module = made(LSHSelfAttention(config, layer_idx=0))
-    method, hidden = Reformer(chunk, 1, buckets, own_bucket=False), hidden_states(n)
+    method = Reformer(chunk, rounds, buckets, False, "counted", "previous")
+    hidden = hidden_states(n)
     module.query = module.key = module.query_key
     x = heads(module.query(hidden))
-    expected = module(hidden, buckets=method.hashes(x, 0)[0]).hidden_states
+    hashes = [one + i * buckets for i, one in enumerate(method.hashes(x, 0))]
+    expected = module(hidden, buckets=torch.cat(hashes, -1)).hidden_states
     close(attended(method, module, hidden), expected, 1e-5)  # ε there in the length of a key
 
 
