@@ -9,19 +9,24 @@ the c-th stretch of tokens, a query reads
 over all queries of mean query c · q. O(n·c).
 
 Differs from the official code: stretches are of valid tokens, as even as can be, and empty ones are
-left out (there padding is averaged in as zeros; the default pools squares of pictures, and may have
-weights of its own, whose form wasn't found in the paper's text). ω = μ always; the paper adds noise
-to it in training. No dropout.
+left out (there padding is averaged in as zeros). There a linear layer and a norm come before the
+means of a sequence, as here with pooling="layers", and after those of a picture, which are of
+squares. By its authors' note the form without them, the default here, is meant for weights trained
+with softmax, and is weaker where weights are trained from scratch. ω = μ always; the paper adds
+noise to it in training. No dropout.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn.functional import layer_norm, linear
 
-from methods.base import AttentionCall, Method, Unsupported, Workload
+from methods.base import AttentionCall, Method, OwnParameter, Unsupported, Workload
 from methods.parts.attention import per_head
 from methods.parts.parameters import Positive
 from methods.parts.pooling import segment_weights
@@ -29,26 +34,40 @@ from methods.parts.pooling import segment_weights
 CAUSAL = "LARA is here for encoders: its proposals are means over all tokens"
 BIAS = "LARA computes no score that a position bias could be added to"
 LEAST = 1e-8
+PARTS = "weight", "bias", "gain", "shift"
+"""Of a linear layer and the norm after it."""
 
 
 @dataclass(frozen=True)
 class LARA(Method):
-    """c  proposals (official: 49)
+    """c        proposals (official: 49)
+    pooling  "means" of queries and keys, or "layers": of them after a learned linear layer and a
+             norm for each, which all heads share, as in the official code for sequences
 
     Raises Unsupported for a causal sequence and a position bias.
     """
 
     c: Positive = 49
+    pooling: Literal["means", "layers"] = "means"
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         if call.sequence.causal or call.bias is not None:
             raise Unsupported(CAUSAL if call.sequence.causal else BIAS)
         dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
         queries, keys, values = (x.to(dtype) for x in (query, *per_head(query, key, value)))
-        pooling = segment_weights(call.sequence, queries, self.c)[:, None]  # [B or 1, 1, c, n]
-        filled = pooling.sum(-1) > 0
-        means = pooling @ queries
-        centre = means + pooling @ keys  # μ = ω
+        stretches = segment_weights(call.sequence, queries, self.c)[:, None]  # [B or 1, 1, c, n]
+        filled = stretches.sum(-1) > 0
+
+        def pooled(x: Tensor, name: str) -> Tensor:
+            if self.pooling == "layers":
+                weight, bias, gain, shift = (
+                    call.parameters[f"{name}_{part}"].to(dtype) for part in PARTS
+                )
+                x = layer_norm(linear(x, weight, bias), x.shape[-1:], gain, shift)
+            return stretches @ x
+
+        means = pooled(queries, "query")
+        centre = means + pooled(keys, "key")  # μ = ω
         bias = call.sequence.key_bias(dtype)
 
         def log_xi(omega: Tensor, x: Tensor) -> Tensor:
@@ -70,6 +89,23 @@ class LARA(Method):
         read = weights.mT @ (of_keys.softmax(-1) @ values)
         return read.to(query.dtype)
 
+    def own_parameters(self, workload: Workload, layer: int) -> Mapping[str, OwnParameter]:
+        """Initially as in the official code."""
+        if self.pooling == "means":
+            return {}
+        size = workload.head_size
+        parts = (
+            OwnParameter((size, size), std=0.02),
+            OwnParameter((size,)),
+            OwnParameter((size,), mean=1.0),
+            OwnParameter((size,)),
+        )
+        return {
+            f"{name}_{part}": one
+            for name in ("query", "key")
+            for part, one in zip(PARTS, parts, strict=True)
+        }
+
     def scaled_down(self) -> Method:
         return replace(self, c=4)
 
@@ -77,6 +113,8 @@ class LARA(Method):
         return CAUSAL if workload.causal else BIAS if workload.position_bias else None
 
     def state_bytes(self, workload: Workload) -> int:
-        """Scores of the proposals with all keys and with all queries, t and α of one layer."""
-        scores = workload.batch * workload.heads * workload.length * self.c
-        return 4 * max(4, workload.bytes_per_element) * scores
+        """Scores of the proposals with all keys and with all queries, t and α of one layer; with
+        layers also their outputs for queries and keys."""
+        layers = 2 * workload.head_size if self.pooling == "layers" else 0
+        numbers = workload.batch * workload.heads * workload.length * (4 * self.c + layers)
+        return max(4, workload.bytes_per_element) * numbers
