@@ -143,7 +143,7 @@ FULL_performer = method.features=relu method.m=null method.scaled=false
 FULL_linformer = method.k=16 method.sharing=key-value
 FULL_sparse_transformer = method.l=50 method.c=10
 FULL_synthesizer = method.k=32
-FULL_sinkhorn = method.b=50
+FULL_sinkhorn = method.b=50 method.form=lra
 # Where the method has weights of its own, and not in vanilla's: as the papers' LRA code has them.
 OWN_nystromformer = method.convolution=35
 OWN_linformer = method.init=lra

@@ -6,28 +6,33 @@ b_B) of the sum x_i of the block's hidden states. Sinkhorn balancing makes P of 
 columns are normalised in turn. Block i attends to its own keys and to (P K)_i, values likewise,
 under one softmax. O(n·b + N²·b).
 
-Differs from the official code (LRA's): P multiplies the keys (there its einsum sums both apart, so
-that every sorted block is the sum of all), and one softmax is over both blocks (there two are
-added). Differs from the paper: no Gumbel noise on R in training, and no causal form. That masks
-later blocks while P is balanced, but a column's sum still has the logits of the later blocks that
-read it, so that an output would depend on later tokens; how the paper keeps them out wasn't found.
+Differs from the official code (LRA's): P multiplies the keys, and one softmax is over both blocks.
+There (form="lra") P is a softmax and its einsum sums keys and P apart, so that each sorted block is
+the sum of all blocks and the sorting network never acts; two softmaxes are added, so that a value
+which all tokens have is read 1 + N times; and a block has each N-th token. Its mask of padding is
+of contiguous blocks; here rows are cut without their padding. Differs from the paper: no Gumbel
+noise on R in training, and no causal form. That masks later blocks while P is balanced, but a
+column's sum still has the logits of the later blocks that read it, so that an output would depend
+on later tokens; how the paper keeps them out wasn't found.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear, relu, scaled_dot_product_attention
+from torch.nn.functional import linear, pad, relu, scaled_dot_product_attention
 
 from methods.base import AttentionCall, Method, OwnParameter, Sublayer, Unsupported, Workload
 from methods.parts.attention import per_head
 from methods.parts.blocks import Blocks
 from methods.parts.parameters import Positive, Range
 from methods.parts.partial import widened
+from methods.parts.pooling import counts_of, log_of
+from methods.parts.rows import without_padding
 
 CAUSAL = (
     "Sinkhorn balancing divides a column by what later blocks put there, so a causal model would "
@@ -44,6 +49,7 @@ class Sinkhorn(Method):
     n           the longest input
     iterations  of Sinkhorn balancing
     tau         temperature of R
+    form        "paper", or "lra", which has neither parameters nor a longest input
 
     A row is cut into blocks without its padding. Raises Unsupported for a causal sequence, a
     position bias and more than n tokens.
@@ -53,6 +59,7 @@ class Sinkhorn(Method):
     n: Positive = 4096
     iterations: Positive = 8
     tau: Annotated[float, Range(above=0)] = 0.75
+    form: Literal["paper", "lra"] = "paper"
 
     def mix(self, hidden: Tensor, sublayer: Sublayer, call: AttentionCall) -> Tensor:
         reason = self._reason(call.sequence.causal, call.bias is not None, hidden.shape[1])
@@ -61,6 +68,8 @@ class Sinkhorn(Method):
         query, key, value = (
             each(hidden) for each in (sublayer.query, sublayer.key, sublayer.value)
         )
+        if self.form == "lra":
+            return sublayer.output(without_padding(self._lra, query, key, value, call))
         blocks, own = Blocks.of(call.sequence, hidden, self.b), call.parameters
         split = blocks.split(hidden)
         inner = relu(linear((blocks.count[..., None] * split).sum(2), own["W_P"], own["b_P"]))
@@ -72,6 +81,8 @@ class Sinkhorn(Method):
         return sublayer.output(sorted_attention(query, key, value, sorting, blocks, call))
 
     def own_parameters(self, workload: Workload, layer: int) -> Mapping[str, OwnParameter]:
+        if self.form == "lra":
+            return {}
         size, heads, n_blocks = workload.hidden_size, workload.heads, -(-self.n // self.b)
         return {
             "W_P": OwnParameter((size, size), std=size**-0.5),
@@ -81,10 +92,10 @@ class Sinkhorn(Method):
         }
 
     def reads_all(self, workload: Workload, layer: int) -> bool:
-        return workload.length <= self.b
+        return self.form == "paper" and workload.length <= self.b
 
-    def exact_limit(self) -> Method:
-        return replace(self, b=2048, n=2048)
+    def exact_limit(self) -> Method | None:
+        return replace(self, b=2048, n=2048) if self.form == "paper" else None
 
     def scaled_down(self) -> Method:
         return replace(self, b=4, n=128)
@@ -93,14 +104,49 @@ class Sinkhorn(Method):
         return self._reason(workload.causal, workload.position_bias, workload.length)
 
     def state_bytes(self, workload: Workload) -> int:
-        """Sorted keys and values, those beside a block's own, and P of one layer."""
+        """Sorted keys and values, those beside a block's own, and P of one layer; of "lra" queries,
+        keys and values in blocks, and the sums."""
         n_blocks = -(-workload.length // self.b)
         numbers = 6 * workload.length * workload.head_size + n_blocks**2
+        if self.form == "lra":
+            numbers = (3 * workload.length + 2 * self.b) * workload.head_size
         return workload.bytes_per_element * workload.batch * workload.heads * numbers
 
     def _reason(self, causal: bool, biased: bool, n: int) -> str | None:
         longer = f"Sinkhorn's sorting network is for at most n={self.n} tokens, not {n}"
-        return CAUSAL if causal else BIAS if biased else longer if n > self.n else None
+        too_long = n > self.n and self.form == "paper"
+        return CAUSAL if causal else BIAS if biased else longer if too_long else None
+
+    def _lra(
+        self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall, valid: Tensor | None
+    ) -> Tensor:
+        """LRA's form, for rows without padding: attention to the own block, of each N-th token, and
+        to the sums of N neighbours, the tokens of all blocks that have one place in theirs."""
+        key, value = per_head(query, key, value)
+        n, counts = query.shape[2], counts_of(call.sequence, query)
+        size = min(self.b, n)
+        n_blocks = -(-n // size)
+
+        def in_places(x: Tensor) -> Tensor:
+            """[B, H, n, d] → [B, H, places, N, d]"""
+            x = pad(x, (0, 0, 0, n_blocks * size - n))
+            return x.view(*x.shape[:2], size, n_blocks, x.shape[3])
+
+        counts = in_places(counts)
+        queries, keys, values = map(in_places, (query, key, value))
+        key_bias = log_of(counts).transpose(2, 3).mT
+        query_blocks, key_blocks, value_blocks = (
+            x.transpose(2, 3) for x in (queries, keys, values)
+        )
+        own = scaled_dot_product_attention(
+            query_blocks, key_blocks, value_blocks, key_bias, call.dropout, scale=call.scale
+        )
+        key_sums, value_sums = ((x * counts).sum(3) for x in (keys, values))
+        filled = log_of((counts.sum(3) > 0).to(query.dtype)).mT
+        summed = scaled_dot_product_attention(
+            query, key_sums, value_sums, filled, call.dropout, scale=call.scale
+        )
+        return own.transpose(2, 3).flatten(2, 3)[:, :, :n] + summed
 
 
 def balanced(logits: Tensor, filled: Tensor, iterations: int) -> Tensor:
