@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
-from bench.rows.over_seeds import over_seeds
-from bench.rows.quality_verdicts import training_amount
+from bench.rows.over_seeds import difference_sds, over_seeds
+from bench.rows.quality_verdicts import stated_verdict, training_amount
 from bench.status import Status
 from reports.grids import NONE, Grid, Listing, chosen, tokens
 from reports.intervals import Measured, interval
@@ -66,7 +66,9 @@ def at_published_length(rows: Iterable[Row]) -> list[Row]:
     found.sort(key=lambda row: row["created_utc"] or "")
     names = ("task", "length", "weights_kind", "method", "seed")
     newest = {tuple(row[name] for name in names): row for row in found}
-    return sorted(newest.values(), key=lambda row: [row[name] for name in names])
+    sds = difference_sds(newest.values())
+    rows = [{**row, "seed_sd": sds.get(row["row_id"])} for row in newest.values()]
+    return sorted(rows, key=lambda row: [row[name] for name in names])
 
 
 def _difference(row: Row) -> str:
@@ -74,7 +76,7 @@ def _difference(row: Row) -> str:
     if row["method"] == VANILLA or row["value_diff"] is None:
         return NONE
     points = signed(row["value_diff"], row["value_diff_ci_lo"], row["value_diff_ci_hi"])
-    return f"{points} {row['quality_verdict']}"
+    return f"{points} {stated_verdict(row, row['seed_sd'])}"
 
 
 @cache

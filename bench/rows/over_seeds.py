@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from statistics import fmean, stdev
 from typing import Any
 
-from bench.rows.columns import Row, value_of
-from bench.rows.query import counting
+from bench.rows.columns import Row
+from bench.rows.query import AnyRow, counting
 from bench.status import Status
 
 SAME = (
@@ -23,12 +23,27 @@ COLUMNS = (*SAME, "seeds", "mean", "sd", "lowest", "highest", "seeds_at_chance")
 def over_seeds(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """A record with COLUMNS for each score, of the newest row of each seed. `sd` is the standard
     deviation of one seed's score, None where there is one seed."""
-    groups: dict[tuple[Any, ...], dict[int, Row]] = {}
+    return [_record(key, by_seed) for key, by_seed in _by_seed(rows, "value").items()]
+
+
+def difference_sds(rows: Iterable[Mapping[str, Any]]) -> dict[Any, float]:
+    """row_id → the standard deviation over seeds of its difference from vanilla of the same seed,
+    for rows that have several seeds."""
+    return {
+        row["row_id"]: stdev(one["value_diff"] for one in by_seed.values())
+        for by_seed in _by_seed(rows, "value_diff").values()
+        for row in by_seed.values()
+        if len(by_seed) > 1
+    }
+
+
+def _by_seed(rows: Iterable[AnyRow], name: str) -> dict[tuple[Any, ...], dict[int, AnyRow]]:
+    groups: dict[tuple[Any, ...], dict[int, AnyRow]] = {}
     for row in counting(rows):
-        if row["status"] == Status.OK and row["value"] is not None:
-            key = tuple(value_of(row, name) for name in SAME)
+        if row["status"] == Status.OK and row.get(name) is not None:
+            key = tuple(row.get(column) for column in SAME)
             groups.setdefault(key, {})[row["seed"]] = row
-    return [_record(key, by_seed) for key, by_seed in groups.items()]
+    return groups
 
 
 def _record(key: tuple[Any, ...], by_seed: dict[int, Row]) -> dict[str, Any]:

@@ -93,6 +93,8 @@ def _amount(record: Mapping[str, Any]) -> str:
 KEPT_SHARE = 0.99
 """Share of vanilla's score that MLPerf Inference requires in its closed division."""
 CEILING_POINTS = 1.0
+SEED_SDS = 2
+SEEDS_UNKNOWN = "seed spread unknown"
 
 
 def quality_verdict(row: Mapping[str, Any]) -> QualityVerdict | None:
@@ -116,6 +118,19 @@ def quality_verdict(row: Mapping[str, Any]) -> QualityVerdict | None:
     if kept:
         return QualityVerdict.HIGHER if lo > 0 else QualityVerdict.KEPT
     return QualityVerdict.UNDECIDED
+
+
+def stated_verdict(row: Mapping[str, Any], seed_sd: float | None = None) -> str | None:
+    """The verdict as text. Where each arm was trained for itself, the interval is of one seed's
+    weights: it is widened by SEED_SDS standard deviations of the difference between seeds, and
+    without them no verdict is stated."""
+    if quality_verdict(row) is None or comparison(row) != QualityComparison.TRAINED_EACH:
+        return quality_verdict(row)
+    if seed_sd is None:
+        return SEEDS_UNKNOWN
+    ends = {"value_diff_ci_lo": -SEED_SDS, "value_diff_ci_hi": SEED_SDS}
+    wider = {name: row[name] + sds * seed_sd for name, sds in ends.items()}
+    return f"{quality_verdict({**row, **wider})}, seeds ± {seed_sd:.1f}"
 
 
 def keeps_quality(row: Mapping[str, Any]) -> bool:

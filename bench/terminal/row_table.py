@@ -19,7 +19,6 @@ from bench.rows import engine as engines
 from bench.rows.columns import FUSED_KERNEL, WIDENED_TO_ALONE
 from bench.rows.comparison import Comparison
 from bench.rows.engine import longest_input
-from bench.rows.quality_verdicts import quality_verdict
 from bench.statistics.paired import ASSUMED_SD_PCT
 from bench.status import QualityComparison, QualityVerdict, Status
 from bench.terminal.console import Console
@@ -42,6 +41,7 @@ QUALITY_STYLE: dict[str, str] = {
     QualityVerdict.LOWER: "[red]{}[/]",
     QualityVerdict.UNTELLABLE: f"[yellow]{{}} at {BASELINE}'s score[/]",
     QualityVerdict.UNDECIDED: "[yellow]{}[/]",
+    quality_verdicts.SEEDS_UNKNOWN: "[yellow]{}[/]",
 }
 DIRECTIONS = (QualityVerdict.HIGHER, QualityVerdict.LOWER)
 
@@ -128,7 +128,7 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield "  training", *amounts, compared
     elif r.get("base_value") is not None:
         yield "  weights", "", "", quality_verdicts.comparison_text(r)
-    if found := quality_verdict(r):
+    if found := quality_verdicts.stated_verdict(r):
         of_loss = " quality" if is_loss and found in DIRECTIONS else ""
         yield "  verdict", "", "", QUALITY_STYLE[found].format(f"{found}{of_loss}")
     if r.get("value_diff_detectable") is not None:

@@ -19,7 +19,7 @@ from bench.rows.quality_verdicts import (
     comparison_text,
     faster_as_good,
     keeps_quality,
-    quality_verdict,
+    stated_verdict,
     training_text,
 )
 from bench.status import QualityComparison
@@ -159,7 +159,7 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
         "verdict": latency.verdict,
         "engineOnly": engine_only(row) or None,
         "asGood": faster_as_good(row) or None,
-        "kept": quality_verdict(row),
+        "kept": stated_verdict(row),
         "keeps": keeps_quality(row) or None,
         "detectable": _round(row["value_diff_detectable"], digits),
         **_same_engine(row),

@@ -162,22 +162,39 @@ def test_scores_at_the_published_length_stand_beside_the_printed_ones():
     own |= {"data_source": "embedded", "training": '{"steps": 5000, "hours": 2}'}
     own |= {"value": 36.0, "ci_lo": 34.0, "ci_hi": 38.0}
     less = {"value_diff": -1.5, "value_diff_ci_lo": -2.5, "value_diff_ci_hi": -0.5}
-    less |= {"quality_verdict": "lower", "cell_key": "linformer"}
+    less |= {"base_value": 37.5, "quality_comparison": "each trained for itself"}
     swapped = less | {"weights_kind": "pretrained-swap", "method": "bigbird", "cell_key": "swap"}
+    swapped |= {"quality_comparison": "same weights"}
     rows = [
         row_of(**own, **swapped),
-        row_of(**own, **less, method="linformer"),
+        row_of(**own, **less, method="linformer", cell_key="linformer"),
         row_of(**own, cell_key="vanilla"),
         row_of(**own | {"recipe": "lra_small_listops"}, method="luna", cell_key="small"),
     ]
     grid = the_table(lra_tables.PUBLISHED, lra_tables.at_published_length(rows))
     assert grid.caption == "lra_listops at 2,000 tokens"
-    score, difference = "36.0 (34.0 … 38.0)", "−1.5 (−2.5 … −0.5) lower"
+    score, difference = "36.0 (34.0 … 38.0)", "−1.5 (−2.5 … −0.5)"
+    unknown = f"{difference} seed spread unknown"
     assert grid.lines == [
         ["vanilla", "its own", "0", score, "–", "36.37", "5,000 steps, 2.0 h"],
-        ["linformer", "its own", "0", score, difference, "35.70", "5,000 steps, 2.0 h"],
-        ["bigbird", "vanilla's", "0", score, difference, "–", "–"],
+        ["linformer", "its own", "0", score, unknown, "35.70", "5,000 steps, 2.0 h"],
+        ["bigbird", "vanilla's", "0", score, f"{difference} lower", "–", "–"],
     ]
+
+
+def test_several_seeds_widen_the_verdict_on_what_was_trained_for_itself():
+    own = {"task": "lra_listops", "recipe": "lra_listops", "length": 2000, "method": "linformer"}
+    own |= {"data_source": "embedded", "value": 36.0, "base_value": 39.0}
+    own |= {"quality_comparison": "each trained for itself", "training": None}
+    own |= {"ci_lo": 34.0, "ci_hi": 38.0}
+    own |= {"value_diff_ci_lo": -4.0, "value_diff_ci_hi": -2.0}
+    rows = [
+        row_of(**own, seed=seed, cell_key=str(seed), row_id=str(seed), value_diff=difference)
+        for seed, difference in enumerate((-3.0, -2.0, -4.0))
+    ]
+    grid = the_table(lra_tables.PUBLISHED, lra_tables.at_published_length(rows))
+    column = grid.head.index("difference from vanilla")
+    assert {line[column].split(") ")[1] for line in grid.lines} == {"undecided, seeds ± 1.0"}
 
 
 @pytest.mark.parametrize(

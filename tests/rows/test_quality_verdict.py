@@ -2,7 +2,14 @@
 
 import pytest
 
-from bench.rows.quality_verdicts import faster_as_good, keeps_quality, quality_verdict
+from bench.rows.over_seeds import difference_sds
+from bench.rows.quality_verdicts import (
+    faster_as_good,
+    keeps_quality,
+    quality_verdict,
+    stated_verdict,
+)
+from tests import made
 
 
 def row(base, value, lo, hi, **more):
@@ -32,6 +39,22 @@ def test_verdicts(figures, verdict, keeps):
     assert keeps_quality(found) == keeps and faster_as_good(found) == keeps
 
 
+@pytest.mark.parametrize(
+    ("seed_sd", "verdict"),
+    [
+        (None, "seed spread unknown"),
+        (0.2, "lower, seeds ± 0.2"),
+        (4.0, "undecided, seeds ± 4.0"),  # −14 … −6 is −22 … +2
+    ],
+)
+def test_one_seed_of_each_method_s_weights_gives_no_verdict(seed_sd, verdict):
+    each = row(80, 70, -14, -6, quality_comparison="each trained for itself")
+    assert stated_verdict(each, seed_sd) == verdict
+    same = {**each, "quality_comparison": "same weights"}
+    assert stated_verdict(same, seed_sd) == stated_verdict(row(80, 70, -14, -6)) == "lower"
+    assert stated_verdict({**each, "value_diff_ci_lo": None}) is None
+
+
 def test_lower_is_better_turns_it_round():
     assert quality_verdict(row(80, 70, -14, -6, higher_is_better=False)) == "higher"
     assert not keeps_quality(row(80, 82, -1, 5, higher_is_better=False))
@@ -42,3 +65,12 @@ def test_without_scores_there_is_no_verdict_and_no_emphasis():
     assert quality_verdict(nothing) is None and keeps_quality(nothing)
     assert not faster_as_good({"lat_verdict": "faster"})
     assert not faster_as_good(row(80, 80, -0.5, 0.5, lat_verdict="undecided"))
+
+
+def test_the_spread_over_seeds_is_of_the_difference_from_vanilla_of_the_same_seed():
+    rows = [
+        made.row(row_id=f"r{seed}", cell_key=f"k{seed}", seed=seed, value_diff=difference)
+        for seed, difference in enumerate((1.0, 2.0, 3.0))
+    ]
+    rows.append(made.row(row_id="alone", cell_key="k9", seed=0, value_diff=9.0, length=1024))
+    assert difference_sds(rows) == {"r0": 1.0, "r1": 1.0, "r2": 1.0}
