@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -150,3 +151,20 @@ def test_every_recipe_loads_and_says_what_it_costs(name):
     for needed in (f"bench train recipe={name}", "cost:", "expected:"):
         assert needed in header, f"the header doesn't say {needed}"
     assert plugins.about(ROOT / f"conf/recipe/{name}.yaml")
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in RECIPES if re.fullmatch("lra_(?!small).*", name)]
+)
+def test_an_lra_recipe_is_its_harness_s_or_names_the_difference(name):
+    """Both harnesses use AdamW with ε = 1e-6 and do not clip gradients; the one of Fourier
+    Transformer has as much dropout of attention as of anything else, as the model's default."""
+    request = compose.compose([f"recipe={name}"])
+    assert (request["recipe"]["eps"], request["recipe"]["clip"]) == (1e-6, 0)
+    about = (ROOT / f"conf/recipe/{name}.yaml").read_text()
+    if "shorter task's recipe" in about.replace("\n# ", " "):
+        return
+    assert "OneCycle" in about and "β₁" in about
+    named = "model.config.attention_dropout=0.1" in about
+    assert named == (request["model"]["config"].get("attention_dropout") == 0)
+    assert ("length=1000" in about) == (name == "lra_text")
