@@ -3,6 +3,8 @@
 The sub-layer is Re(FFT over the tokens and over the D features), unnormalised; there are no
 queries, keys or values. O(n·D·(log n + log D)).
 
+Official code: f_net of google-research/google-research (Apache-2.0).
+
 Differs from the official code: each row is transformed without its padding, so that its length is
 its own; there padding is transformed like any token.
 """

@@ -7,6 +7,8 @@ through it, and all keys and values are kept. Families that compute attention ot
 the interface hand over no module: there the function gets a `StandIn`.
 
 Nothing is downloaded: kernels of the hub (ORG/NAME) are refused.
+
+The functions' code: huggingface/transformers (Apache-2.0), or the package that registers them.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ the c-th stretch of tokens, a query reads
 α_c = ξ(μ_c, ω_c) / Σ_c' ξ(μ_c', ω_c) + t_c - mean_c t, at least 1e-8, where t_c(q) is the softmax
 over all queries of mean query c · q. O(n·c).
 
+Official code: HKUNLP/efficient-attention (Apache-2.0).
+
 Differs from the official code: stretches are of valid tokens, as even as can be, and empty ones are
 left out (there padding is averaged in as zeros). There a linear layer and a norm come before the
 means of a sequence, as here with pooling="layers", and after those of a picture, which are of

@@ -4,6 +4,9 @@ output_i = φ(q_i)ᵀ Σ_j φ(k_j) v_jᵀ / φ(q_i)ᵀ Σ_j φ(k_j) (§3.2, eqs.
 causal model a state of d (d + 1) numbers (§3.3). It is no approximation of softmax: weights must be
 trained with it. The scores' scale is not used.
 
+Official codes: idiap/fast-transformers (MIT), google-research/long-range-arena and
+mlpen/Nystromformer (both Apache-2.0).
+
 Differs from official codes:
 - LRA's has no padding mask, and adds 10⁻⁶ to the denominator.
 - Nyströmformer's harness has no denominator and divides by √n.

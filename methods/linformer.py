@@ -2,6 +2,9 @@
 
 softmax(q (E K)ᵀ · scale) (F V) with learned E, F [k, n]: O(n·k), for inputs of at most n tokens.
 
+Official codes: google-research/long-range-arena and mlpen/Nystromformer, which has LRA in PyTorch
+(both Apache-2.0).
+
 Differs from the official codes: projections are a head's own by default, as in the paper's
 equation (LRA's code shares one over all heads). A token's column is its number among its row's
 valid tokens, and padding has none (LRA's code ignores its masks). LRA's initial values are much

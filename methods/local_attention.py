@@ -2,6 +2,8 @@
 
 The baseline of LRA's tables that sees least: a token reads its own block alone. Linear in n.
 
+Official code: google-research/long-range-arena (Apache-2.0).
+
 Differs from LRA's code:
 - Its reshape puts every (n/b)-th token into one "block" (layout="strided"), while its padding mask
   is of contiguous blocks.

@@ -8,6 +8,8 @@ The second attention has the layer's own projections, the first ones of its own 
 the official code: keys and values have projections of their own, as in the paper's equations (there
 one serves for both by default: `tied`), and P's norm stands after the residual in a pre-norm model
 too. No dropout on Y_P.
+
+Official code: XuezheMax/fairseq-apollo (MIT by the headers of its files).
 """
 
 from __future__ import annotations

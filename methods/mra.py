@@ -5,6 +5,8 @@ Queries and keys are averaged in blocks of b; μ = exp(q̄ k̄ᵀ) stands for ev
 (§4.1), and the m pairs of blocks with the largest μ are replaced by their own exponentials (§4.3);
 all are normalised together (§4.4). MRA-2-s drops the others. O(m b² d + (n/b)² d).
 
+Official codes: mlpen/mra-attention (no licence found) and transformers' (Apache-2.0).
+
 Differs from official code:
 - Pairs of blocks are ranked by μ over the whole sequence, as in the paper; there after each row's
   largest was taken away (`ranking`), so that every row's best tie.

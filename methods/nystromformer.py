@@ -5,6 +5,8 @@ A = softmax(q̃ k̃ᵀ) and B = softmax(q̃ kᵀ) (§3.2, eq. 13). The pseudoinv
 Z ← ¼ Z (13 I - A Z (15 I - A Z (7 I - A Z))) from Z₀ = Aᵀ / (‖A‖₁ ‖A‖∞) (§3.3, eq. 14). O(n m d).
 Weights may be negative, and sum to 1 only where A is invertible and Z has converged.
 
+Official codes: mlpen/Nystromformer and transformers' (both Apache-2.0).
+
 Differs from official codes:
 - Z₀ is scaled by each A's own norms; by default there, and in transformers, by the largest of the
   batch, so that a row's output depends on the others.

@@ -5,6 +5,9 @@ With w of a standard normal distribution, exp(x·y) = E[φ_w(x) φ_w(y)] for the
 m directions, orthogonal within each d (§2.4), makes attention linear in n (§2.2); its numerator
 and denominator are unbiased, with an error of order m^(-1/2).
 
+Official codes: google-research/google-research and google-research/long-range-arena (both
+Apache-2.0).
+
 Differs from official code:
 - Nothing is added to the features unless `epsilon` is given. Google's code adds 10⁻⁴, LRA's 10⁻⁶,
   to features that are divided by the largest: of a query its own, of keys that of all positions. So

@@ -6,6 +6,8 @@ b_B) of the sum x_i of the block's hidden states. Sinkhorn balancing makes P of 
 columns are normalised in turn. Block i attends to its own keys and to (P K)_i, values likewise,
 under one softmax. O(n·b + N²·b).
 
+Official code: google-research/long-range-arena (Apache-2.0).
+
 Differs from the official code (LRA's): P multiplies the keys, and one softmax is over both blocks.
 There (form="lra") P is a softmax and its einsum sums keys and P apart, so that each sorted block is
 the sum of all blocks and the sorting network never acts; two softmaxes are added, so that a value

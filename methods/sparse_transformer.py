@@ -8,6 +8,9 @@ The paper's models are causal. In an encoder the sets here have no order: stride
 tokens on each side and the multiples of l in both directions, fixed the whole own block and the
 last c tokens of all blocks.
 
+Official codes: openai/sparse_attention (no licence found) and google-research/long-range-arena
+(Apache-2.0).
+
 Differs from official codes:
 - LRA's encoder reads only earlier tokens, and each block's first token too: at the paper's example
   of 4 tokens that is exact causal attention.

@@ -7,6 +7,8 @@ dense        row i of R is W₂ relu(W₁ xᵢ + b₁) + b₂, of length n, for 
 O(n²) in time, as attention; no product of queries and keys. For inputs of at most n tokens; a
 token's row and column are its number among its row's valid tokens.
 
+Official code: google-research/long-range-arena (Apache-2.0).
+
 Differs from the official code (LRA's): padding is masked in every form (there only where products
 of queries and keys are added), scores are R alone (there R + q kᵀ by default), and each head has a
 W₂ (there one serves for all).

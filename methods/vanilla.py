@@ -4,6 +4,8 @@ The two baselines of every comparison. `Vanilla` is what a user has today: torch
 with position biases and padding that never become an n×n tensor. `VanillaEager` is what papers
 usually compare with: scores, softmax and product as three steps over n×n tensors.
 
+Official code: tensorflow/tensor2tensor (Apache-2.0).
+
 Differs from the official codes, whose attention is unfused, only in rounding: VCC's divides query
 and key each by d^¼, and padded keys get -1000 (VCC), -10⁴ (BigBird) or -10⁶ (LRA) added to their
 scores, where here their weight is exactly 0.

@@ -3,6 +3,8 @@
 A block of queries attends to its window of neighbouring blocks, to r random blocks and to the
 global blocks; global blocks attend to everything (§2, appendix D). Linear in n.
 
+Official code: google-research/bigbird (Apache-2.0).
+
 Differs from the official code:
 - Random blocks come from the whole sequence; there from its front (`random_region`).
 - A random block that is also global counts once; there twice (`multiplicity`).

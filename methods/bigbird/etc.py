@@ -1,5 +1,7 @@
 """BigBird-ETC (Zaheer et al., arXiv 2007.14062, §2): extra tokens are global.
 
+Official code: etcmodel of google-research/google-research (Apache-2.0).
+
 Differs from the official code (ETC's):
 - Extra tokens start as means of stretches of the sequence; there they are a second input with
   embeddings of its own.

@@ -4,6 +4,8 @@ Before some layers a spectral filter takes the DCT of the hidden states along th
 the lowest ⌈rN⌉ frequencies and transforms those back, to ⌈rN⌉ states (§4.1). The layers after it
 are the ordinary ones, on fewer tokens.
 
+Official code: LUMIA-Group/FourierTransformer (no licence found; its copy of fairseq is MIT).
+
 Differs from the official code:
 - Padding is no part of the spectrum and stays masked; there it is filtered and read.
 - LRA: a filter is between layers (§4.1); there after the layer's first norm (`residual`).

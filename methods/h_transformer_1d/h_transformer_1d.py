@@ -8,8 +8,8 @@ rank d): its coarse blocks have rank/2 averages each.
 In a causal model queries are never averaged: an average would hold later queries, and so give an
 output that they change.
 
-The official code wasn't found. lucidrains' h-transformer-1d 0.1.9 departs from the paper: each
-level's maximum is taken away and never restored; only sibling blocks read each other, not all
+The official code wasn't found. lucidrains' h-transformer-1d 0.1.9 (MIT) departs from the paper:
+each level's maximum is taken away and never restored; only sibling blocks read each other, not all
 neighbours; the coarsest level is missing, or in a causal model has holes.
 """
 

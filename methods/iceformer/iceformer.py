@@ -16,6 +16,8 @@ The search decides which keys are scored:
                defaults as in the official README; with k0=0.8 nearly all keys are scored too
     exact      all keys: recall 1, the reference of the others
 
+Official code: yuzhenmao/IceFormer (MIT; its index MDCI is MPL-2.0).
+
 Differs from the official code, where the search is `dci`:
 
 - keys are divided by c (eq. 3); officially they stay at radius c, the queries at radius 1

@@ -4,6 +4,9 @@ A token reads those within window/2 of it and the global tokens, under one softm
 reads all, through second projections of queries, keys and values. A causal model has the window
 alone. O(n·window).
 
+Official codes: allenai/longformer, google-research/long-range-arena and transformers' (all
+Apache-2.0).
+
 Differs from the official codes: distances are counted in valid tokens; padding in the input is left
 out (transformers gives zeros there). No dilation. The LRA code's window is one token shorter on
 the left, and is computed n×n.

@@ -8,6 +8,8 @@ alone. Several rounds of hashing are merged in one softmax. O(n · rounds · chu
 x is the mean of query and key: for weights trained with W_q = W_k it is both; other weights become
 such a model with (W_q + W_k)/2, and need training. Scores have no scale, as in the official code.
 
+Official codes: google/trax, google-research/long-range-arena and transformers' (all Apache-2.0).
+
 Differs from official codes:
 - transformers' reads other buckets in the two chunks (`own_bucket`), counts a pair in each round
   that shows it (`multiplicity`), and chains the rounds, so that the first chunk of each reads the

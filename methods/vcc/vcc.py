@@ -5,6 +5,8 @@ VIP tokens attend to most token by token (fine), and every other block as its me
 counts as often as the block has tokens. The layer itself is the ordinary one, on r ≪ n tokens.
 What a layer adds to a mean it adds to all tokens of the block (eq. 17), so a tree of means and
 offsets holds the whole sequence, and a layer touches only r of its nodes (§3.4).
+
+Official code: mlpen/VCC (Apache-2.0).
 """
 
 from __future__ import annotations
