@@ -15,7 +15,8 @@ trains    whether it can be trained; causal: whether it runs in a causal model
 
 A YAML may also say which package a method `needs`.
 """
-KINDS = ("exact", "sparse", "low-rank", "kernel", "pooling", "recurrent", "eviction", "quantised")
+KINDS = ("exact", "sparse", "low-rank", "kernel", "pooling", "recurrent", "eviction", "quantised",
+         "oracle")  # fmt: skip
 NAMES = ("method", *COLUMNS)
 
 

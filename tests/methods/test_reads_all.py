@@ -29,6 +29,7 @@ ENCODERS = {
 PROMPTS = {
     "a_shape": {"global_tokens": 8, "local_window": 8},
     "flexprefill": {"block": 4, "min_budget": 16, "gamma": 0.5},
+    "oracle_blocks": {"block": 16, "budget": 0.3},
     "vertical_slash": {
         "vertical": 4,
         "slash": 16,
@@ -43,6 +44,7 @@ CACHES = {
     "h2o": {"budget": 16},
     "kivi": {"group": 8, "residual": 16},
     "knorm": {"budget": 16},
+    "oracle_topk": {"budget": 16},
     "pyramidkv": {"budget": 16},
     "quest": {"budget": 48, "page": 4, "dense_layers": 1},
     "snapkv": {"budget": 16, "window": 4},
@@ -51,7 +53,8 @@ CACHES = {
     "tova": {"budget": 16},
 }
 NEVER = [
-    "fnet", "fourier", "hf", "linear_transformer", "nomad", "performer", "vanilla", "vanilla_eager",
+    "fnet", "fourier", "hf", "linear_transformer", "nomad", "oracle_topp", "performer", "vanilla",
+    "vanilla_eager",
 ]  # fmt: skip
 
 

@@ -1,0 +1,59 @@
+"""The cache of a method that keeps every token by `Entries` of its own: in another format, or read
+in part."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from torch import Tensor
+
+from methods.base import AttentionCall, Workload
+from methods.parts.kv_cache import BLOCK, Entries
+
+
+class HasEntries(Protocol):
+    """What the cache needs of a method."""
+
+    def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor: ...
+
+    def entries(
+        self, key: Tensor, value: Tensor, call: AttentionCall, workload: Workload
+    ) -> Entries:
+        """What is kept of one layer of a prompt, keys and values [B, G, n, d]."""
+        ...
+
+
+@dataclass
+class EntriesCache:
+    """Keeps every token; in a layer with a window, those in reach."""
+
+    method: HasEntries
+    workload: Workload
+    layers: dict[int, Entries] = field(default_factory=dict)
+    read_bytes: int = 0
+
+    def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        self.take(query, key, value, call)
+        return self.method.attend(query, key, value, call)
+
+    def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
+        self.layers[call.layer] = self.method.entries(key, value, call, self.workload)
+        self._leave_window(call)
+
+    def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        self._leave_window(call)
+        entries = self.layers[call.layer]
+        entries.append(key, value)
+        self.read_bytes += entries.bytes()
+        return entries.attend(query, call)
+
+    def held(self) -> Sequence[Tensor]:
+        return [part for entries in self.layers.values() for part in entries.held()]
+
+    def _leave_window(self, call: AttentionCall) -> None:
+        """Frees what no query from now on reaches, a block at a time."""
+        entries = self.layers[call.layer]
+        if call.window is not None and entries.size >= call.window + BLOCK:
+            entries.keep_last(call.window)
