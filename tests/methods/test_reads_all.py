@@ -53,8 +53,8 @@ CACHES = {
     "tova": {"budget": 16},
 }
 NEVER = [
-    "fnet", "fourier", "hf", "linear_transformer", "nomad", "oracle_topp", "performer", "vanilla",
-    "vanilla_eager",
+    "fnet", "fourier", "hf", "linear_transformer", "nomad", "oracle_topp", "performer", "q4_0",
+    "q8_0", "vanilla", "vanilla_eager",
 ]  # fmt: skip
 
 
