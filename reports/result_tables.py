@@ -23,6 +23,7 @@ from reports import ratios
 from reports.grids import NONE, Grid, Listing, chosen, tokens
 from reports.intervals import Measured, interval
 from reports.looks import VANILLA, looks
+from reports.oracles import marked
 from reports.rendering import TextGrid
 from reports.rows import Row
 from reports.wording import AT_CHANCE, ENDED, signed, tokens_read
@@ -53,7 +54,7 @@ def text_of(name: str) -> Callable[[Row], str]:
 
 
 def _method(row: Row) -> str:
-    return labelled(row["method"], row)
+    return labelled(marked(row["method"], row), row)
 
 
 def number(value: float | None, digits: int, before: str = "") -> str:
@@ -105,8 +106,8 @@ QUICKSTART = Listing(
 
 
 def findings(rows: Sequence[Row]) -> list[str]:
-    """For each method, its verdicts and the range of its ratios and scores."""
-    rows = recommending(rows)
+    """For each method but oracles, its verdicts and the range of its ratios and scores."""
+    rows = recommending(row for row in rows if not row.get("oracle"))
     methods = looks(str(row["method"]) for row in rows)
     return [_finding(name, [row for row in rows if row["method"] == name]) for name in methods]
 
@@ -271,11 +272,12 @@ KV = Listing(
 
 
 def kv_findings(rows: Iterable[Row]) -> Iterator[str]:
-    """For each length, which caches keep vanilla's score, hold less, and decode faster. Rows for
-    which vanilla's score is at chance are left out."""
+    """For each length, which caches keep vanilla's score, hold less, and decode faster. Rows of
+    oracles, and those for which vanilla's score is at chance, are left out."""
     done = recommending(
         row for row in rows
-        if row["status"] == Status.OK and row["method"] != VANILLA and not vanilla_at_chance(row)
+        if row["status"] == Status.OK and row["method"] != VANILLA and not row.get("oracle")
+        and not vanilla_at_chance(row)
     )  # fmt: skip
     for length in sorted({row["length"] for row in done}):
         kept = [

@@ -20,6 +20,7 @@ from bench.rows.store import Store
 from bench.terminal import row_table
 from reports import lra_tables, result_tables, ruler
 from reports.grids import chosen, of_one_host
+from reports.oracles import is_oracle
 from reports.papers.command import claims_text, paper_tables, papers_grid
 from reports.rendering import markdown, render
 from reports.rows import Row
@@ -33,9 +34,7 @@ README = ROOT / "README.md"
 
 def results_page(folder: Path = REFERENCE) -> str:
     """The page as Markdown; an experiment without rows is left out."""
-    rows = counting(Store(folder).rows().to_pylist())
-    for row in rows:
-        row["method"] = plugins.method_label(row["method"], row["method_params"])
+    rows = [as_shown(row) for row in counting(Store(folder).rows().to_pylist())]
     of_ruler = of_one_host([*chosen(rows, {"experiment": "ruler"})])
     small = [*chosen(rows, {"recipe": lra_tables.SMALL})]
     published = lra_tables.at_published_length(rows)
@@ -58,6 +57,12 @@ def results_page(folder: Path = REFERENCE) -> str:
         hosts=_hosts,
         chance_sign=AT_CHANCE,
     )
+
+
+def as_shown(row: Row) -> Row:
+    """The row with its method's label, and whether it is of an oracle."""
+    own = row["method"], row["method_params"]
+    return row | {"method": plugins.method_label(*own), "oracle": is_oracle(*own)}
 
 
 SHOWCASE = ("method=vcc", "task=narrativeqa", "length=4096", "measure=quick", "model=embedded",

@@ -25,6 +25,7 @@ from bench.units import counted
 from reports.grids import NONE, text_grid, tokens
 from reports.intervals import Measured, interval, mean
 from reports.looks import VANILLA, looks
+from reports.oracles import is_oracle, marked
 from reports.rendering import Page, Section, TextGrid, csv_text, report
 from reports.rows import Row
 from reports.wording import AT_CHANCE, ENDED, signed
@@ -101,6 +102,12 @@ class Results:
     def methods(self) -> list[str]:
         """In the order of legends, vanilla first."""
         return list(looks(method for method, _, _ in self.scores))
+
+    @cached_property
+    def oracles(self) -> frozenset[str]:
+        """Those that show a ceiling."""
+        known = ((method, score.row) for (method, _, _), score in self.scores.items())
+        return frozenset(method for method, row in known if row and row["oracle"])
 
     @cached_property
     def lengths(self) -> list[int]:
@@ -182,7 +189,8 @@ def _scores(rows: Sequence[Row]) -> dict[tuple[str, int, str], Score]:
     scores: dict[tuple[str, int, str], Score] = {}
     bases: dict[tuple[str, int, str], Score] = {}
     for row in rows:
-        method = plugins.method_label(row["method"], row["method_params"]) or ""
+        row = {"oracle": is_oracle(row["method"], row["method_params"]), **row}
+        method = marked(plugins.method_label(row["method"], row["method_params"]) or "", row)
         task = short(row["task"])
         score = _score(row)
         before = scores.get((method, row["length"], task))
@@ -295,17 +303,19 @@ def _length(found: Results, length: int) -> str:
 
 def against_vanilla(found: Results) -> TextGrid | None:
     """The mean difference from vanilla on the tasks that tell methods apart: least loss first,
-    methods that lack a task last. None without another method."""
+    methods that lack a task last, and oracles, which aren't ranked, behind them. None without
+    another method."""
     methods = [method for method in found.methods if method != VANILLA]
     counts = {length: len(found.comparable(length)) for length in found.lengths}
     if not methods or not any(counts.values()):
         return None
 
-    def place(method: str) -> tuple[bool, float, str]:
+    def place(method: str) -> tuple[bool, bool, float, str]:
         differences = [found.difference(method, length) for length in found.lengths]
         known = [one for one in differences if one]
         whole = [len(one.tasks) for one in known] == [n for n in counts.values() if n]
-        return not whole, -sum(one.measured.value for one in known), method
+        loss = -sum(one.measured.value for one in known)
+        return method in found.oracles, not whole, loss, method
 
     columns = {
         f"{tokens(length)}, {count} tasks": partial(_difference, found, length, count)

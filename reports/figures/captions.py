@@ -95,7 +95,7 @@ def percent(panel: pd.DataFrame) -> bool:
     return not low and bool(1.5 < panel["value"].abs().max() <= 100.5)
 
 
-def legend(rows: FigureRows, panels: list[pd.DataFrame]) -> list[sheet.LegendEntry]:
+def legend(rows: FigureRows, panels: Iterable[pd.DataFrame]) -> list[sheet.LegendEntry]:
     """The methods of the panels, in their order."""
     names = {name for panel in panels for name in panel["method"]}
     ranked = sorted(names, key=lambda name: (rows.looks[name].rank, name))

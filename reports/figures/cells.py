@@ -18,7 +18,8 @@ from bench.rows.query import named, select
 from bench.rows.store import Store
 from reports.figures.code_versions import of_newest_code
 from reports.figures.statistics import Interval
-from reports.looks import VANILLA, Look, looks
+from reports.looks import GREY, VANILLA, Look, looks
+from reports.oracles import is_oracle
 
 SETTING = (
     "benchmark", "task", "split", "data_source", "model", "weights_kind", "batch", "dtype",
@@ -66,16 +67,19 @@ Panel = pd.DataFrame
 class FigureRows:
     """The cells of a folder, each once: `cells` has a line for each, newest first, with the
     columns of CELL and FIGURES, `peak_bytes`, `status`, and `failed` (how the cell ended that has
-    no figure). `names` are all methods of the folder, also those that a filter left out."""
+    no figure). `names` are all methods of the folder, also those that a filter left out; `oracles`
+    are those among them that show a ceiling and compete with none."""
 
     folder: Path
     cells: pd.DataFrame
     names: tuple[str, ...]
     warnings: tuple[str, ...] = ()
+    oracles: frozenset[str] = frozenset()
 
     @cached_property
     def looks(self) -> dict[str, Look]:
-        return looks(self.names)
+        found = looks(self.names)
+        return found | {name: found[name]._replace(color=GREY) for name in self.oracles}
 
     def where(self, **wanted: Any) -> FigureRows:
         """The cells whose columns have these values (or one of a list of them)."""
@@ -201,8 +205,10 @@ def load(folder: Path, words: Sequence[str] = ()) -> FigureRows:
         aside = f" ({'; '.join(store.warnings)})" if store.warnings else ""
         raise RequestError(f"no rows in {folder}{aside}; {how}")
     frame, older = of_newest_code(frame, SETTING)
-    labels = map(plugins.method_label, frame["method"], frame["method_params"])
-    frame = frame.assign(method=pd.Series(list(labels), frame.index, object))
+    labels = list(map(plugins.method_label, frame["method"], frame["method_params"]))
+    known = zip(labels, frame["method"], frame["method_params"], strict=True)
+    oracles = frozenset(label for label, *own in known if label and is_oracle(*own))
+    frame = frame.assign(method=pd.Series(labels, frame.index, object))
     names = tuple(sorted({VANILLA, *frame["method"].dropna()}))
     if wanted:
         read = [*READ, *(name for name in wanted if name in COLUMNS)]
@@ -215,6 +221,7 @@ def load(folder: Path, words: Sequence[str] = ()) -> FigureRows:
         cells(frame),
         names,
         (*(f"set aside {warning}" for warning in store.warnings), *older),
+        oracles,
     )
 
 

@@ -21,6 +21,7 @@ from bench.units import counted
 from reports.leaderboard import ranks
 from reports.leaderboard.pick import BOARD, CELL, board_of
 from reports.looks import VANILLA, looks
+from reports.oracles import is_oracle, marked
 from reports.rows import Row
 
 KINDS = {
@@ -60,12 +61,13 @@ FIGURES = (
 class BoardEntry:
     """One row on a board: `label` names its method, `rank` is its first and last possible rank.
     `beaten`, for latency and for memory: another row is significantly better in both quality and
-    that cost."""
+    that cost. An `oracle` is a ceiling: it has no rank, and beats no row."""
 
     row: Row
     label: str
     rank: tuple[int, int] | None
     beaten: tuple[bool, bool]
+    oracle: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,11 @@ def _board(group: list[Row], several: Collection[str]) -> Board:
     kind = _kind(group)
     lacks = "" if kind == "random" else _lacks(group)
     at_chance = any(map(vanilla_at_chance, group))
-    measured = [row for row in group if finite(row["value"]) is not None and kind != "random"]
+    oracles = [is_oracle(row["method"], row["method_params"]) for row in group]
+    measured = [
+        row for row, oracle in zip(group, oracles, strict=True)
+        if finite(row["value"]) is not None and kind != "random" and not oracle
+    ]  # fmt: skip
     if at_chance:
         measured = []
     ranking = ranks.rank(measured, [_scores(row) for row in measured]) if measured else None
@@ -155,10 +161,11 @@ def _board(group: list[Row], several: Collection[str]) -> Board:
                 behind.setdefault(row["row_id"], []).append(hit)
     labels = _labels(group)
     entries = []
-    for row, label in zip(group, labels, strict=True):
+    for row, label, oracle in zip(group, labels, oracles, strict=True):
         latency, memory = behind.get(row["row_id"], (False, False))
         rank = place.get(row["row_id"]) if len(measured) > 1 else None
-        entries.append(BoardEntry(row, label, rank, (latency, memory)))
+        label = marked(label, {"oracle": oracle})
+        entries.append(BoardEntry(row, label, rank, (latency, memory), oracle))
     key = {name: group[0][name] for name in BOARD}
     how = ranking.how if ranking else ""
     vanilla = baseline(group)

@@ -58,6 +58,16 @@ def test_a_listing_has_every_method_and_fits():
     assert max(map(len, lines)) <= 120
 
 
+def test_a_listing_shows_which_methods_are_oracles():
+    records = [
+        {"name": name, "problem": None, **method_table.facts(plugins.conf("method", name))}
+        for name in METHODS
+    ]
+    words = [line.split() for line in method_table.table(records).splitlines()]
+    oracles = {name for name, kind, *_ in words if kind == "oracle"}
+    assert oracles == {"oracle_blocks", "oracle_topk", "oracle_topp"}
+
+
 def test_a_method_without_facts_and_one_that_is_broken_are_listed():
     records = [
         {"name": "bare", "problem": None, **method_table.facts({})},

@@ -191,7 +191,9 @@ def read(rows: FigureRows, most: int) -> sheet.Plot | None:
 def _models(rows: FigureRows, most: int, across: Across) -> sheet.Plot | None:
     """Panels of each task and length that two models or more have, where one of them has another
     cache than vanilla's."""
-    groups = _known(rows, across).groupby([*TASK, "length"], dropna=False, sort=True, observed=True)
+    known = _known(rows, across)
+    known = known[~known["method"].isin(rows.oracles)]  # they hold and read everything
+    groups = known.groupby([*TASK, "length"], dropna=False, sort=True, observed=True)
     several = [group for _, group in groups if group["model"].nunique() > 1]
     some = [group for group in several if (group["method"] != VANILLA).any()]
     if not some:

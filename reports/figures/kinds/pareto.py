@@ -1,8 +1,10 @@
 """Quality against latency, against memory and against what a cache of keys and values costs, with
-the Pareto front and its uncertainty."""
+the Pareto front and its uncertainty. Oracles are on no front: a dashed grey line shows their
+quality at their budget, or across the panel where the axis has no place for a budget."""
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
 from functools import partial
@@ -42,6 +44,11 @@ class Cost(NamedTuple):
     def is_time(self) -> bool:
         return self.unit == "ms"
 
+    @property
+    def is_of_entries(self) -> bool:
+        """Whether a cache that keeps or reads a share of the entries costs this share."""
+        return self.ratio in ("kv_held_ratio", "kv_read_ratio")
+
 
 MIB = 1 / (1 << 20)
 LATENCY = Cost("latency", "latency", "latency", "lat_ratio", "lat_median_ns", "latency", "ms", 1e-6)
@@ -74,12 +81,14 @@ def plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
     scored = rows.cells[rows.cells["value"].notna() | rows.cells["failed"].notna()]
     # Methods (and variants) that have both figures.
     both = scored["value"].notna() & scored[cost.absolute].notna()
+    both &= ~scored["method"].isin(rows.oracles)
     some = replace(rows, cells=scored).settings("length", having=both)
     if not some:
         return None
     drawn = spread(some, most)
     panels = [captions.panel(p, partial(paint, rows, p, cost), "length", "scores") for p in drawn]
-    legend = captions.legend(rows, drawn)
+    competing, oracles = zip(*(_apart(rows, panel) for panel in drawn), strict=True)
+    legend = captions.legend(rows, competing)
     legend += [
         (sheet.mark(None, kind), text)
         for kind, text in (
@@ -88,7 +97,8 @@ def plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
             ("hollow", "significantly dominated"),
         )
     ]
-    legend += captions.failures(how for p in drawn for how in failures(p, cost.absolute)["failed"])
+    failed = (how for p in competing for how in failures(p, cost.absolute)["failed"])
+    legend += captions.failures(failed)
     bars = (
         "Bars: 95 % intervals, dotted where they have no bound."
         if cost.is_time
@@ -102,6 +112,8 @@ def plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
         legend.append((sheet.dashed(looks.GREY, ":"), "best constant answer"))
     if cost is KV_HELD and any(in_16_bits(p) is not None for p in drawn):
         legend.append((sheet.dashed(looks.GREY, "-."), "all tokens in 16 bits"))
+    if any(map(len, oracles)):
+        legend.append((sheet.dashed(looks.GREY), "oracle: the ceiling of a budget"))
     return sheet.Plot(panels, 2, 2.1, legend, note, len(some) - most)
 
 
@@ -111,6 +123,12 @@ for _cost in (LATENCY, MEMORY, TPOT, KV_HELD, KV_READ):
         f"quality against {_cost.text}, with the Pareto front",
         f"two methods with quality and {_cost.needs} at one length, in one setting",
     )(partial(plot, cost=_cost))
+
+
+def _apart(rows: FigureRows, panel: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The cells of a panel that compete, and those of oracles with a score."""
+    oracles = panel["method"].isin(rows.oracles)
+    return panel[~oracles], panel[oracles & panel["value"].notna()]
 
 
 def dots(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> tuple[list[Dot], bool]:
@@ -164,13 +182,16 @@ def _oriented(one: Interval, better: int) -> Interval:
 
 
 def paint(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list[sheet.Label]:
+    panel, oracles = _apart(rows, panel)
     points, ratio = dots(rows, panel, cost)
     axes.set_xscale("log")
     front = sorted((d.cost.value, d.quality.value) for d in points if d.standing == "front")
     axes.plot(*zip(*front, strict=True), color=style.PALE, linewidth=2.2, zorder=1)
     if ratio:
         sheet.parity(axes, "x")
+    ceilings = _ceilings(oracles, cost.is_of_entries and ratio)
     costs = [dot.cost.value for dot in points]
+    costs += [share for _, share, _ in ceilings if share]
     if ratio and cost is KV_HELD and (whole := in_16_bits(panel)) is not None:
         axes.axvline(whole, color=looks.GREY, linewidth=0.8, linestyle="-.", zorder=1)
         costs.append(whole)
@@ -188,9 +209,43 @@ def paint(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list
     axes.set_ylabel(captions.quality(panel))
     if level := constant(panel):
         axes.axhline(level, color=looks.GREY, linewidth=0.8, linestyle=":", zorder=1)
+    labels = [(dot.label, dot.cost.value, dot.quality.value) for dot in points if dot.label]
+    labels += _draw_ceilings(axes, ceilings, limits[0])
     ticks.score_axis(axes, captions.percent(panel))
     _failures(rows, panel, cost, axes)
-    return [(dot.label, dot.cost.value, dot.quality.value) for dot in points if dot.label]
+    return labels
+
+
+Ceiling = tuple[str, float | None, float]
+"""An oracle's name, the share of the entries that is its budget, and its score."""
+
+
+def _ceilings(oracles: pd.DataFrame, by_budget: bool) -> list[Ceiling]:
+    """Of the cells of oracles, those with a place on the axis first; seeds are averaged."""
+    found: list[Ceiling] = []
+    for (name, params), cells in oracles.groupby(["method", "method_params"]):
+        budget = json.loads(str(params)).get("budget")
+        share = budget if by_budget and isinstance(budget, float | int) and budget <= 1 else None
+        found.append((str(name), share, float(cells["value"].mean())))
+    return sorted(found, key=lambda one: (one[1] is None, one[1] or 0.0))
+
+
+def _draw_ceilings(axes: Axes, ceilings: list[Ceiling], edge: float) -> list[sheet.Label]:
+    """A curve over the budgets of each oracle, with open marks; a line across where there is none.
+    Gives the names."""
+    kind: dict[str, Any] = {"color": looks.GREY, "linewidth": 0.8, "linestyle": "--", "zorder": 2}
+    curves: dict[str, list[tuple[float, float]]] = {}
+    labels: list[sheet.Label] = []
+    for name, share, score in ceilings:
+        if share is None:
+            axes.axhline(score, **kind)
+            labels.append((name, edge, score))
+        else:
+            curves.setdefault(name.partition("·")[0], []).append((share, score))
+    for name, places in curves.items():
+        axes.plot(*zip(*places, strict=True), **sheet.marks(looks.GREY, "o", "hollow") | kind)
+        labels.append((name, *places[0]))
+    return labels
 
 
 def in_16_bits(panel: pd.DataFrame) -> float | None:

@@ -53,7 +53,9 @@ function completed(row) {
 }
 const baseOf = (board) => board.rows.find((row) => row.isBase && !failed(row));
 // Faster at vanilla's quality: of the latency Python says it.
-const asGood = (row, cost) => (cost === 'ratio' ? row.asGood : row.keeps && row[COSTS[cost].verdict] === 'faster');
+const asGood = (row, cost) => (cost === 'ratio' ? row.asGood : row.keeps && !row.oracle && row[COSTS[cost].verdict] === 'faster');
+// An oracle shows a ceiling: nobody runs it, so it is no choice.
+const competing = (board) => board.rows.filter((row) => !row.oracle);
 
 const grouped = (value) => value.toLocaleString('en-US');
 // Three significant figures; of few pairs two, and their number.

@@ -49,7 +49,7 @@ const underCap = (row, aim) => !state.cap || row[memoryOf(row.board, aim)] <= +s
 
 function best(board, loss, aim, hidden) {
   const cost = aimOf(board, aim);
-  const fits = board.rows.filter((row) => !row.isBase && !hidden.has(row.method) && good(row, loss) && cheaper(row, cost) && underCap(row, aim));
+  const fits = competing(board).filter((row) => !row.isBase && !hidden.has(row.method) && good(row, loss) && cheaper(row, cost) && underCap(row, aim));
   fits.sort((a, b) => a[cost] - b[cost] || (share(b) || 0) - (share(a) || 0));
   const [winner] = fits;
   const { lo, hi } = COSTS[cost];
@@ -60,7 +60,7 @@ function best(board, loss, aim, hidden) {
 // The setting of a method that stands for it: see “How to read it”.
 function setting(board, method, aim) {
   const cost = aimOf(board, aim);
-  const its = board.rows.filter((row) => row.method === method);
+  const its = competing(board).filter((row) => row.method === method);
   const cheap = (list) => list.filter((row) => row[cost] != null).sort((a, b) => a[cost] - b[cost])[0];
   for (const loss of LOSSES) {
     const fits = its.filter((one) => good(one, loss) && underCap(one, aim));
@@ -75,7 +75,7 @@ function drawMatrix() {
   $('choice').hidden = !boards.length;
   if (!boards.length) return;
   drawChoice(chosen);
-  const methods = [...new Set(boards.flatMap((board) => board.rows.map((row) => row.method)))].filter((name) => name === 'vanilla' || !hidden.has(name));
+  const methods = [...new Set(boards.flatMap((board) => competing(board).map((row) => row.method)))].filter((name) => name === 'vanilla' || !hidden.has(name));
   // No recommendation rests on toy weights where there are others.
   const real = boards.filter((board) => !toy(board));
   const telling = real.length ? real : boards;

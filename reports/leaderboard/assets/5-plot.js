@@ -13,7 +13,8 @@ const SHAPES = {
 function shape(row) {
   const [colour, name] = data.looks[row.method] || ['', 'o'];
   // Black follows the colour scheme.
-  return svg('path', { d: SHAPES[name], fill: colour === '#000000' ? 'currentColor' : colour, class: 'shape', 'fill-rule': 'evenodd' });
+  const fill = row.oracle ? 'none' : colour === '#000000' ? 'currentColor' : colour;
+  return svg('path', { d: SHAPES[row.oracle ? 'o' : name], fill, class: `shape${row.oracle ? ' oracle' : ''}`, 'fill-rule': 'evenodd' });
 }
 const marker = (row) => svg('svg', { viewBox: '-8 -8 16 16', class: 'marker', 'aria-hidden': 'true' }, shape(row));
 
@@ -115,7 +116,7 @@ function picture(board, xAxis, yAxis, scored) {
   const at = new Map(drawn.map((row) => [row, [x(xAxis.of(row)[0]), y(yAxis.of(row)[0])]]));
   const front = new Set();
   let best = Infinity, path = '';
-  for (const row of [...drawn].sort((a, b) => at.get(a)[0] - at.get(b)[0] || up * (at.get(a)[1] - at.get(b)[1]))) {
+  for (const row of drawn.filter((one) => !one.oracle).sort((a, b) => at.get(a)[0] - at.get(b)[0] || up * (at.get(a)[1] - at.get(b)[1]))) {
     const [px, py] = at.get(row);
     if (up * py >= best) continue;
     path += path ? `H${px}V${py}` : `M${px} ${py}`;
@@ -123,6 +124,7 @@ function picture(board, xAxis, yAxis, scored) {
     front.add(row);
   }
   root.append(svg('path', { class: 'front', d: path }));
+  for (const row of scored ? drawn.filter((one) => one.oracle) : []) root.append(line(L, at.get(row)[1], W - R, at.get(row)[1], 'ceiling'));
   const roomy = drawn.length <= MOST_NAMED;
   for (const [row, [px, py]] of roomy ? at : []) {
     const [, xl, xh] = xAxis.of(row), [, yl, yh] = yAxis.of(row);
@@ -173,5 +175,5 @@ function light(row) {
   if (row) document.querySelectorAll(`[data-row="${row.i}"]`).forEach((element) => element.classList.add('lit'));
   $('plot-note').textContent = row && row.board === shownBoard && drawable(shownBoard).includes(row)
     ? `${row.label}: ${summary(row)}`
-    : `Bars are 95 % intervals, the line is the front.${shownBoard && axesOf(shownBoard)[2] ? ' Pale: another is significantly better in one and no worse in the other.' : ''}`;
+    : `Bars are 95 % intervals, the line is the front.${drawable(shownBoard).some((one) => one.oracle) ? ' Dashed: oracles, the ceiling of their budgets.' : ''}${shownBoard && axesOf(shownBoard)[2] ? ' Pale: another is significantly better in one and no worse in the other.' : ''}`;
 }

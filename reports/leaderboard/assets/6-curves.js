@@ -30,7 +30,7 @@ function curves(points, lengths, name) {
   for (const label of [...new Set(points.map((row) => row.label))]) {
     const its = points.filter((row) => row.label === label).sort((a, b) => a.board.length - b.board.length);
     const at = its.map((row) => [x(row.board.length), y(valueOf(row, name))]);
-    root.append(svg('path', { class: 'front', d: at.map(([px, py], i) => `${i ? 'L' : 'M'}${px} ${py}`).join('') }));
+    root.append(svg('path', { class: its[0].oracle ? 'ceiling' : 'front', d: at.map(([px, py], i) => `${i ? 'L' : 'M'}${px} ${py}`).join('') }));
     its.forEach((row, i) => {
       const words = name === 'quality' ? summary(row) : `${COSTS[name].name} ${times(row[name], row[COSTS[name].pairs])}`;
       root.append(svg('g', { class: 'point', 'data-row': row.i, tabindex: 0, role: 'button', 'aria-label': `${label} at ${tokens(row.board.length)}: ${words}. Opens its origin.`,

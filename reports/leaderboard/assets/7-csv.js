@@ -4,7 +4,7 @@ const CSV = {
   board: (r) => r.board.title, benchmark: (r) => r.board.benchmark, task: (r) => r.board.task, length: (r) => r.board.length, model: (r) => r.board.model,
   weights_kind: (r) => r.board.weights, data_source: (r) => r.board.source, device: (r) => r.board.device, dtype: (r) => r.board.dtype, threads: (r) => r.board.threads,
   batch: (r) => r.board.batch, seed: (r) => r.board.seed, measure: (r) => r.board.measure, host: (r) => r.board.host, machine: (r) => data.host[r.board.machine].machine,
-  method: (r) => r.method, label: (r) => r.label, paper_arxiv: (r) => data.papers[r.method]?.paper, status: (r) => r.status, rank_first: (r) => r.first, rank_last: (r) => r.last,
+  method: (r) => r.method, label: (r) => r.label, oracle: (r) => r.oracle, paper_arxiv: (r) => data.papers[r.method]?.paper, status: (r) => r.status, rank_first: (r) => r.first, rank_last: (r) => r.last,
   metric: (r) => r.metric, value: (r) => r.value, ci_lo: (r) => r.lo, ci_hi: (r) => r.hi, at_chance: (r) => r.atChance, vanilla_value: (r) => r.base, n_scored: (r) => r.n,
   lat_ms: (r) => r.ms, lat_ratio: (r) => r.ratio, lat_ratio_ci_lo: (r) => r.ratioLo, lat_ratio_ci_hi: (r) => r.ratioHi, lat_n_pairs: (r) => r.pairs, lat_verdict: (r) => r.verdict,
   peak_mib: (r) => r.mib, mem_ratio: (r) => r.memory, tpot_ms: (r) => r.tpotMs, tpot_ratio: (r) => r.tpot, tpot_verdict: (r) => r.tpotVerdict, answer_ms: (r) => r.answerMs,

@@ -46,7 +46,7 @@ function openOrigin(row, asked) {
       ['Vanilla’s quality', row.kept && `${row.kept}${row.detectable == null ? '' : `; these samples show differences from ${row.detectable}${unit} on`}`],
       ['§ Training', row.ownWeights ? more.training : null],
       ['§ Vanilla’s training', row.ownWeights ? more.base_training : null],
-      ['Rank', row.first == null ? null : `${rank(row)} of ${board.rows.filter((other) => other.first != null).length}; pairs told apart ${board.how}`],
+      ['Rank', row.oracle ? 'none: an oracle, which shows a ceiling' : row.first == null ? null : `${rank(row)} of ${board.rows.filter((other) => other.first != null).length}; pairs told apart ${board.how}`],
       ['Input cut', row.cut ? `${(row.cut * 100).toFixed(1)} % of tokens` : null],
     ]),
     facts('Latency', 'latency', asked, [

@@ -59,6 +59,37 @@ def test_a_task_with_vanilla_at_chance_names_no_best_method(opened, tmp_path):
     assert "not ranked: vanilla at chance" in page.locator("#boards .title").inner_text()
 
 
+def test_an_oracle_is_a_dashed_line_and_no_choice(opened, tmp_path):
+    """Better and smaller than the method next to it, with a faster answer but a slower prompt: it
+    would extend the front."""
+    cache = next(decoded_rows())
+    better = {"value": 90.0, "tpot_ratio": 0.5, "tpot_ratio_ci_lo": 0.49, "tpot_ratio_ci_hi": 0.51,
+              "answer_ratio": 0.5, "answer_ratio_ci_lo": 0.49, "answer_ratio_ci_hi": 0.51,
+              "kv_held_ratio": 0.1, "lat_ratio": 3.0}  # fmt: skip
+    oracle = cache | better | {"method": "oracle_topk", "row_id": "oracle"}
+    found = []
+    for name, more in (("with", [oracle]), ("without", [])):
+        page = opened(url=page_of(tmp_path / name, [*decoded_rows(), *more]))
+        plot = page.locator("#plot-svg")
+        found.append({
+            "answer": page.locator("#answer").inner_text(),
+            "matrix": page.locator("#matrix").inner_text(),
+            "front": plot.locator(".front").get_attribute("d").count("H"),
+            "ceilings": (plot.locator(".ceiling").count(), plot.locator(".shape.oracle").count()),
+            "methods": " ".join(page.locator("#boards tbody").all_inner_texts()),
+            "ranks": sorted(page.locator("#boards td.rank").all_inner_texts()),
+        })  # fmt: skip
+    shown, plain = found
+    for name in ("answer", "matrix", "front"):
+        assert shown[name] == plain[name], name
+    assert shown["ceilings"] == (1, 1) and plain["ceilings"] == (0, 0)
+    assert sorted(["–", *plain["ranks"]]) == shown["ranks"]
+    assert "oracle_topk·0.5 (oracle)" in shown["methods"]
+    page = opened(url=page_of(tmp_path / "origin", [*decoded_rows(), oracle]))
+    page.locator("#boards button", has_text="(oracle)").first.click()
+    assert "an oracle, which shows a ceiling" in page.locator("#origin-body").inner_text()
+
+
 def test_vanilla_is_on_every_board_whatever_is_searched_for(opened):
     page = opened()
     page.fill("#search", "vcc 1,024")
