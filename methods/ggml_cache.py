@@ -146,12 +146,11 @@ def restored(parts: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     if len(parts) == 1:
         return parts[0]
     codes, scale = parts[0], widened(parts[1])
-    numbers = (
-        codes * scale
-        if codes.dtype == torch.int8
-        else (unpacked(codes, 4, scale.dtype) - 8) * scale
-    )
-    return numbers.flatten(3).to(dtype)
+    if codes.dtype == torch.int8:
+        numbers = codes.to(scale.dtype)
+    else:
+        numbers = unpacked(codes, 4, scale.dtype).sub_(8)
+    return numbers.mul_(scale).flatten(3).to(dtype)
 
 
 @cache
