@@ -3,8 +3,9 @@
 For each query of each head, the softmax weights of all keys are computed exactly. Top-k keeps the k
 largest, top-p the fewest that hold the share p of the weight; the weights of the entries that are
 kept add up to 1 again. No choice of k entries holds more of the weight, so a row of top-k is the
-ceiling of the methods that read k entries, or keep k. An oracle is no method to use: it holds and
-reads all keys and values. The prompt is read exactly.
+ceiling of the methods that read k entries, or keep k, and add nothing for the others (SparQ adds
+their estimated mean). An oracle is no method to use: it holds and reads all keys and values. The
+prompt is read exactly.
 
 There is no paper. The research hub of SkyLight (skylight-org/sparse-attention-hub, Apache-2.0) has
 both as reference rows.
