@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from torch import Tensor
 
@@ -27,8 +27,12 @@ class HasEntries(Protocol):
 
 @dataclass
 class EntriesCache:
-    """Keeps every token; in a layer with a window, those in reach."""
+    """Keeps every token; in a layer with a window, those in reach.
 
+    at_once  new tokens that come together are read as if each came alone
+    """
+
+    at_once: ClassVar[bool] = True
     method: HasEntries
     workload: Workload
     layers: dict[int, Entries] = field(default_factory=dict)
