@@ -165,7 +165,7 @@ class DecoderFamily(HubFamily):
                 reach = self.reach(cache)
                 forward = partial(self._next_logits, cache, reach)
                 rows.append(Row(torch.empty(0), read, cache, forward, reach))
-            self.method = methods[0]
+            self.method = next((one for one in methods if one.reads_modules), methods[0])
             logits, read = self._filled(text, read, batched_rows.taking(methods[0], rows))
         finally:
             self.method = own
