@@ -70,6 +70,18 @@ def tokens(cache, layer=0):
     return [[sorted(x for x in head if x >= 0) for head in row] for row in held.tolist()]
 
 
+def chosen(cache, key, layer=0):
+    """The tokens whose keys [B, G, n, d] a `RaggedCache` holds, in the order in which it has them,
+    for each row and KV head."""
+    runs = cache.layers[layer].runs
+    heads = [head for run in runs for head in run.parts[0][0, :, : run.size]]
+    found = [
+        (held[:, None] == own).all(-1).long().argmax(1).tolist()
+        for held, own in zip(heads, key.flatten(0, 1), strict=True)
+    ]
+    return [found[i : i + key.shape[1]] for i in range(0, len(found), key.shape[1])]
+
+
 def stored(cache):
     """Bytes of all storage that is held."""
     storages = {x.untyped_storage().data_ptr(): x.untyped_storage() for x in cache.held()}

@@ -40,6 +40,8 @@ PROMPTS = {
     "xattention": {"block": 8, "stride": 2, "threshold": 0.3},
 }
 CACHES = {
+    "adakv": {"budget": 16, "window": 4},
+    "duo_attention": {"sinks": 4, "recent": 12},
     "expected_attention": {"budget": 16},
     "h2o": {"budget": 16},
     "kivi": {"group": 8, "residual": 16},

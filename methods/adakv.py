@@ -1,0 +1,119 @@
+"""Ada-KV (Feng et al., arXiv 2407.11550, §4): SnapKV's budget, shared unequally by the KV heads of
+a layer.
+
+With B entries a head before the observation window, the best B · G entries of the G heads of a
+layer, ranked together, give each head a count c. A head then keeps its own best
+c (1 - α) + ⌊α B⌋ entries, rounded half to even, and the window: attention that gathers on few
+tokens gives entries to attention that spreads. By rounding, a layer's sum may miss B · G. All
+later tokens stay, in every head.
+
+CriticalKV (Feng et al., arXiv 2502.03805, §3.3), `critical`: half of what a head keeps is chosen by
+score, the rest by (score + 0.0001) · ‖W v‖₁, W the part of the output projection that reads the
+head's value v; averaged over the query heads of a KV head. Counts are Ada-KV's.
+
+Differs from the official code (FFY0/AdaKV, MIT):
+- It repeats keys and values for each query head; here query heads of a KV head are averaged, as in
+  its later versions.
+- Its README has α = 0.5, its scripts 0.2. `normalize` is an option of its code that the paper
+  doesn't have: in the common ranking, a head's scores are multiplied by its share of the score
+  that lies in its own best B.
+- It runs one row at a time and copies the flat cache at each step; here heads of equal length are
+  stored together, and storage grows in blocks.
+kvpress (NVIDIA) guarantees each head its own best 20 % instead, and masks what it drops: it frees
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from methods.base import AttentionCall, Feature, Unsupported, Workload
+from methods.parts.key_weights import per_key_head
+from methods.parts.observation_window import KernelSize, ObservationWindow
+from methods.parts.parameters import Range
+from methods.parts.ragged_entries import Choice, RaggedCache, once
+
+NO_PROJECTION = (
+    "critical=true reads the output projection o_proj, which this model's attention lacks"
+)
+EPSILON = 1e-4
+
+
+@dataclass(frozen=True)
+class AdaKV(ObservationWindow):
+    """Keeps what an observation window attends to, more of it in heads that attend widely.
+
+    budget     entries of the prompt in all, the window's included, the mean over the KV heads of a
+               layer (`methods.parts.budget`)
+    alpha      the share of the budget that every head keeps in any case
+    normalize  ranks heads as the official code does on request
+    critical   CriticalKV's second stage
+    """
+
+    # A model's own window would need the tokens of what each head holds.
+    honours: ClassVar[frozenset[Feature]] = frozenset({Feature.SOFTCAP, Feature.SINKS})
+    kernel_size: KernelSize = 7
+    pooling: Literal["avg", "max"] = "max"
+    alpha: Annotated[float, Range(least=0, most=1)] = 0.5
+    normalize: bool = False
+    critical: bool = False
+
+    @property
+    def reads_modules(self) -> bool:  # type: ignore[override]
+        return self.critical
+
+    def kv_cache(self, workload: Workload) -> RaggedCache:  # type: ignore[override]
+        return RaggedCache(self, workload)
+
+    def choice(
+        self, row: int, prompt: Sequence[Tensor], call: AttentionCall, workload: Workload
+    ) -> Choice:
+        query, key, value = prompt
+        kept, before = key.new_ones(key.shape[:3], dtype=torch.bool), key.shape[2] - self.window
+        budget = self.capacity(workload, key.shape[2], call.layer) - self.window
+        if budget < before:
+            scorer = ObservationWindow(1.0, self.window, self.kernel_size, self.pooling)
+            scores = once(call, (scorer, row), lambda: scorer.scores(query, key, value, call))
+            scores = scores[:, :, :before]
+            counts = self.counts(scores, budget)
+            if self.critical:
+                first = best(scores, counts // 2)
+                effect = (scores + EPSILON) * _projected_length(value[:, :, :before], call)
+                scores = effect.masked_fill(first, torch.inf)
+            kept[:, :, :before] = best(scores, counts)
+        return Choice.of(kept)
+
+    def counts(self, scores: Tensor, budget: int) -> Tensor:
+        """How many entries each head keeps before the window, [B, G], of the scores [B, G, m]."""
+        if self.normalize:
+            own = scores.topk(budget).values.sum(-1, keepdim=True)
+            scores = scores * own / scores.sum(-1, keepdim=True)
+        heads, m = scores.shape[1:]
+        head = scores.flatten(1).topk(heads * budget).indices // m
+        won = torch.zeros_like(scores[:, :, 0], dtype=torch.float64)
+        won.scatter_add_(1, head, torch.ones_like(head, dtype=won.dtype))
+        return (won * (1 - self.alpha) + int(self.alpha * budget)).round().long()
+
+
+def best(scores: Tensor, counts: Tensor) -> Tensor:
+    """Which of the scores [B, G, m] are the largest `counts` [B, G] of their head, bool."""
+    most = scores.topk(int(counts.max())).indices
+    chosen = torch.arange(most.shape[2], device=scores.device) < counts[:, :, None]
+    return torch.zeros_like(scores, dtype=torch.bool).scatter_(2, most, chosen)
+
+
+def _projected_length(value: Tensor, call: AttentionCall) -> Tensor:
+    """[B, G, m] of values [B, G, m, d]: the sum of the absolute numbers that a value adds to the
+    output of its sub-layer, by the mean of its query heads. Raises Unsupported."""
+    projection = getattr(call.module and call.module.module, "o_proj", None)
+    if projection is None:
+        raise Unsupported(NO_PROJECTION)
+    weights = projection.weight.unflatten(1, (-1, value.shape[3])).unbind(1)  # H of [D, d]
+    group = len(weights) // value.shape[1]
+    lengths = [(value[:, i // group] @ w.T).abs().sum(-1) for i, w in enumerate(weights)]
+    return per_key_head(torch.stack(lengths, 1), value)

@@ -1,0 +1,132 @@
+"""Ada-KV and CriticalKV against loops over tokens and heads, and by hand."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from methods.adakv import AdaKV, best
+from methods.base import ModuleCall, SequenceInfo, Unsupported
+from methods.snapkv import SnapKV
+from tests.methods.decoder import chosen, decoded, inputs, one_hot, tokens, weights, workload
+from tests.models.decoders import tiny
+
+
+def scores_of(*heads):
+    return torch.tensor([heads], dtype=torch.float64)
+
+
+def test_counts_by_hand():
+    """B = 4: of the best 8 scores 6 and 2 are the heads', who keep 6 / 2 + 2 and 2 / 2 + 2. B = 2:
+    3 and 1 come to 2.5 and 1.5, which both round to 2."""
+    scores = scores_of([9, 8, 7, 6, 5, 4, 0, 0], [1, 9, 0, 8, 1, 0, 1, 1])
+    assert AdaKV().counts(scores, 4).tolist() == [[5, 3]]
+    assert AdaKV(alpha=0.0).counts(scores, 4).tolist() == [[6, 2]]
+    assert AdaKV(alpha=1.0).counts(scores, 4).tolist() == [[4, 4]]
+    scores = scores_of([9, 8, 7, 1], [1, 6, 0, 0])
+    assert AdaKV().counts(scores, 2).tolist() == [[2, 2]]
+    assert AdaKV(alpha=0.2).counts(scores, 3).tolist() == [[3, 2]]  # 4 · .8 + 0 and 2 · .8 + 0
+
+
+def test_normalized_counts_by_hand():
+    """Two of eight equal scores are a quarter of a head's, which outranks nothing of the other."""
+    scores = scores_of([0.4] * 4, [0.9, 0.3, 0.0, 0.0])
+    assert AdaKV(alpha=0.0).counts(scores, 2).tolist() == [[3, 1]]
+    assert AdaKV(alpha=0.0, normalize=True).counts(scores, 2).tolist() == [[2, 2]]
+
+
+def test_by_hand():
+    """Two queries give eight keys before them weight, in one head to two of them."""
+    wide, narrow = [0.1, 0.11, 0.12, 0.13, 0.14, 0.15, 0.0, 0.0], [0, 0.4, 0, 0, 0, 0.35, 0, 0]
+    pairs = [one_hot(*[[1]] * 8, [*x, 0.25], [*x, 0.15, 0.1]) for x in (wide, narrow)]
+    query, key = (torch.cat(pair, 1) for pair in zip(*pairs, strict=True))
+    cache, _ = decoded(AdaKV(6, 2, 1), query, key, key, 10, scale=1.0)
+    assert chosen(cache, key) == [[[1, 2, 3, 4, 5, 8, 9], [*chosen(cache, key)[0][1]]]]
+    second = chosen(cache, key)[0][1]
+    assert {1, 5} < {*second} and len(second) == 5  # 2 / 2 + 2, and the window
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+@pytest.mark.parametrize("critical", [False, True])
+def test_equals_its_twin(alpha, critical):
+    n, prompt, budget, window, kernel = 34, 30, 12, 4, 5
+    query, key, value = inputs(n)
+    projection = torch.randn(
+        32, 32, dtype=torch.float64, generator=torch.Generator().manual_seed(3)
+    )
+    attention = SimpleNamespace(o_proj=SimpleNamespace(weight=projection))
+    method = AdaKV(budget, window, kernel, "max", alpha, critical=critical)
+    module = ModuleCall(None, attention, torch.empty(0), {})
+    cache, outputs = decoded(method, query, key, value, prompt, module=module)
+    before, mean = prompt - window, budget - window
+    scores, effects = torch.zeros(2, 2, before, dtype=torch.float64)
+    for one in range(4):
+        total = torch.zeros(before, dtype=torch.float64)
+        for at in range(before, prompt):
+            total += weights(query[0, one, at], key[0, one // 2], range(at + 1))[:before]
+        for i in range(before):
+            scores[one // 2, i] += total[max(0, i - kernel // 2) : i + kernel // 2 + 1].max() / 2
+            read = projection[:, 8 * one : 8 * one + 8] @ value[0, one // 2, i]
+            effects[one // 2, i] += read.abs().sum() / 2
+    ranked = sorted((-float(scores[h, i]), h, i) for h in range(2) for i in range(before))
+    counts = [sum(h == head for _, h, _ in ranked[: 2 * mean]) for head in range(2)]
+    for head, held in enumerate(chosen(cache, key)[0]):
+        count = round(counts[head] * (1 - alpha) + int(alpha * mean))
+        assert held[count:] == list(range(before, n))
+        own = scores[head].clone()
+        if critical:
+            first = scores[head].topk(count // 2).indices
+            own = (own + 1e-4) * effects[head]
+            own[first] += 1e6
+        found = own[held[:count]].sort(descending=True).values
+        torch.testing.assert_close(found, own.topk(count).values)  # a maximum has ties
+        for one in (2 * head, 2 * head + 1):
+            weight = weights(query[0, one, n - 1], key[0, head], held)
+            torch.testing.assert_close(outputs[0, one, n - 1], weight @ value[0, head, held])
+
+
+def test_with_all_of_the_budget_guaranteed_it_is_snapkv():
+    qkv = inputs(40, 2)
+    cache, outputs = decoded(AdaKV(12, 4, 5, "avg", alpha=1.0), *qkv, 36)
+    other, expected = decoded(SnapKV(12, 4, 5, "avg"), *qkv, 36)
+    assert chosen(cache, qkv[1]) == tokens(other)
+    torch.testing.assert_close(outputs, expected)
+    assert [run.heads for run in cache.layers[0].runs] == [4]
+
+
+def test_a_layer_keeps_about_its_budget():
+    """Rounding moves a head's count by half an entry at most."""
+    for seed in range(5):
+        qkv = inputs(120, 2, seed)
+        cache, _ = decoded(AdaKV(0.25, 8), *qkv, 120)
+        for row in chosen(cache, qkv[1]):
+            assert abs(sum(map(len, row)) - 2 * 30) <= 1
+            assert min(map(len, row)) >= 8 + 11  # the window, and half of the rest
+
+
+def test_the_best_of_each_head():
+    scores = scores_of([1, 5, 3, 4], [9, 7, 8, 6])
+    assert best(scores, torch.tensor([[1, 3]])).nonzero()[:, 1:].tolist() == [
+        [0, 1], [1, 0], [1, 1], [1, 2],
+    ]  # fmt: skip
+
+
+@torch.no_grad()
+def test_critical_reads_the_output_projection_of_a_model():
+    ids = torch.arange(3, 63)[None]
+    kept = {}
+    for critical in (False, True):
+        family = tiny("qwen3", AdaKV(20, 4, critical=critical))
+        decoding = family.prefill(ids, SequenceInfo())
+        decoding.step(ids[:, :1])
+        kept[critical] = [run.parts[0].clone() for run in decoding.cache.layers[1].runs]
+        together = family.prefill_each(ids, SequenceInfo(), [AdaKV(20, 4), family.method])
+        assert [row.error for row in together] == [None, None]
+    assert any(not torch.equal(*pair) for pair in zip(*kept.values(), strict=True))
+    family = tiny("gpt_neox", AdaKV(20, 4, critical=True))
+    with pytest.raises(Unsupported, match="o_proj"):
+        family.prefill(ids, SequenceInfo())
+
+
+def test_a_budget_below_the_window_is_refused():
+    assert AdaKV().unsupported(workload(100)).endswith("it needs at least 33")
