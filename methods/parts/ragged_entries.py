@@ -89,7 +89,7 @@ class RaggedEntries:
         heads = zip(
             *(x.flatten().tolist() for x in (choice.kept.sum(-1), choice.rolling)), strict=True
         )
-        self.runs, self.read = list[Run](), 0
+        self.runs, self.read, self._room = list[Run](), 0, 0
         for (size, rolls), run in groupby(heads):
             ring = choice.ring if rolls else range(0)
             place = ring.start if ring and size == ring.stop else size
@@ -104,8 +104,9 @@ class RaggedEntries:
     def append(self, key: Tensor, value: Tensor) -> None:
         """Adds the next tokens' keys and values [B, G, t, d] to every head."""
         count, wraps = key.shape[2], False
-        if any(run.slots_for(count) > run.parts[0].shape[2] for run in self.runs):
+        if count > self._room:
             self._grow(count)
+        self._room -= count
         slots = self._next
         if count > 1:
             slots = (slots[:, None] + torch.arange(count, device=key.device)).flatten()
@@ -116,7 +117,7 @@ class RaggedEntries:
             run.size = max(run.size, run.place)
             if run.ring and run.place == run.ring.stop:
                 run.place, wraps = run.ring.start, True
-        self._next = self._slots() if wraps else self._next + count
+        self._next = self._slots() if wraps else self._next.add_(count)
 
     def attend(self, query: Tensor, call: AttentionCall) -> Tensor:
         """Attention of the last t tokens, query [B, H, t, d], to what their heads hold, of which
@@ -146,8 +147,8 @@ class RaggedEntries:
     def _grow(self, count: int) -> None:
         """Makes room for `count` new tokens and some more, the same in each head that grows."""
         longest, old = max(run.size for run in self.runs), [run.parts for run in self.runs]
-        more = max(BLOCK, longest // SHARE // BLOCK * BLOCK, count)
-        rooms = [run.slots_for(more) for run in self.runs]
+        self._room = max(BLOCK, longest // SHARE // BLOCK * BLOCK, count)
+        rooms = [run.slots_for(self._room) for run in self.runs]
         slots = sum(run.heads * room for run, room in zip(self.runs, rooms, strict=True))
         self._divide([part.new_empty(slots, part.shape[1]) for part in self._parts], rooms)
         for run, parts in zip(self.runs, old, strict=True):
