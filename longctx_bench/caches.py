@@ -8,6 +8,7 @@ attention function that is called right after it reads and fills the method's ow
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from typing import Any, NoReturn
 
@@ -18,7 +19,7 @@ from transformers.cache_utils import CacheLayerMixin
 from bench.measure.memory import held_bytes
 from bench.models.attention import Route, attend
 from bench.models.decoder import DecoderFamily
-from longctx_bench.attention import PREFIX, Offered, described, left_out, offer
+from longctx_bench.attention import PREFIX, SAMPLE, Offered, described, left_out, offer
 from methods.base import KVCache, Method, Unsupported, refusal
 from methods.parts.cache_method import CacheMethod
 from methods.vanilla import Vanilla
@@ -99,6 +100,8 @@ def _refused(name: str, method: Method) -> str | None:
         return reason
     if type(method).kv_cache is Method.kv_cache:
         return f"it keeps all keys and values: attn_implementation='{PREFIX}{name}' is enough"
+    if hasattr(method.kv_cache(replace(SAMPLE, causal=True)), "rereads"):
+        return "it has the model read the prompt again, which transformers doesn't"
     return None
 
 

@@ -171,6 +171,7 @@ class DecoderFamily(HubFamily):
             self.method = own
         for row in rows:
             row.logits, row.sequence = logits, read
+            row.attempt(partial(self._reread, row.cache, text))
             if start:
                 row.attempt(partial(row.step, ids[:, start:]))
         return rows
@@ -208,6 +209,7 @@ class DecoderFamily(HubFamily):
         ids, sequence = padded_left(ids, sequence)
         cache = self.new_cache(ids.shape[1], ids.shape[0])
         logits, sequence = self._filled(ids, sequence, cache.prefill)
+        self._reread(cache, ids)
         forward = partial(self._next_logits, cache, self.reach(cache))
         past = self.read_anew_past
         if past is None:
@@ -233,6 +235,16 @@ class DecoderFamily(HubFamily):
         if given != dict.fromkeys(range(len(self.sites)), ids.shape[1]):
             raise Unsupported("decoding needs every layer's keys of every token of the prompt")
         return logits, sequence.replace(positions=counted(sequence, ids), causal=True)
+
+    def _reread(self, cache: KVCache | None, ids: Tensor) -> None:
+        """Reads what the cache of a prompt ids [B, n] wants to be read after it (`KVCache`)."""
+        if (rereads := getattr(cache, "rereads", None)) is None:
+            return
+        if self.changes_past is not None:
+            raise Unsupported(LENGTHS)
+        tokenizer = self.tokenizer and partial(self.tokenizer, add_special_tokens=False)
+        for more, sequence, attend in rereads(ids, tokenizer):
+            self._run(self.model.base_model, more, sequence, attend)
 
     @torch.no_grad()
     def generate_ids(self, ids: Tensor, sequence: SequenceInfo, max_new_tokens: int) -> Tensor:

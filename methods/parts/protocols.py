@@ -93,6 +93,10 @@ class KVCache(Protocol):
     Keys come as the model caches them, with their rotary positions; G key heads serve H query
     heads. `call.sequence` describes all tokens so far, kept or not, padding on the left; it is
     causal, and the queries are its last tokens.
+
+    A cache may have `rereads(ids, tokenizer)`, which is called once after the prompt with its
+    tokens [B, n] and a tokenizer or None. For each (ids [1, t], sequence of all tokens up to these,
+    attend) that it yields, the model reads the ids by this attention, called as `Method.attend`.
     """
 
     @property

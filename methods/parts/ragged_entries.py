@@ -174,16 +174,34 @@ class RaggedEntries:
         return torch.tensor(slots, device=self._parts[0].device)
 
 
-class RaggedCache:
-    """The cache of a method that chooses by head."""
+class RaggedLayers:
+    """The entries of all layers while a model decodes."""
 
-    def __init__(self, method: ChoosesByHead, workload: Workload) -> None:
-        self.method, self.workload = method, workload
+    def __init__(self) -> None:
         self.layers: dict[int, RaggedEntries] = {}
 
     @property
     def read_bytes(self) -> int:
         return sum(entries.read for entries in self.layers.values())
+
+    def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        entries, outputs = self.layers[call.layer], []
+        at_once = 1 if entries.rolls else query.shape[2]
+        for q, k, v in zip(*(x.split(at_once, 2) for x in (query, key, value)), strict=True):
+            entries.append(k, v)
+            outputs.append(entries.attend(q, call))
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 2)
+
+    def held(self) -> Sequence[Tensor]:
+        return [part for entries in self.layers.values() for part in entries.held()]
+
+
+class RaggedCache(RaggedLayers):
+    """The cache of a method that chooses by head, in each layer as soon as it has been read."""
+
+    def __init__(self, method: ChoosesByHead, workload: Workload) -> None:
+        super().__init__()
+        self.method, self.workload = method, workload
 
     def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         output = self.method.attend(query, key, value, call)
@@ -198,17 +216,6 @@ class RaggedCache:
             choice.rolling[rows] = of_rows.rolling
             choice = choice._replace(ring=of_rows.ring)
         self.layers[call.layer] = RaggedEntries(key, value, choice)
-
-    def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-        entries, outputs = self.layers[call.layer], []
-        at_once = 1 if entries.rolls else query.shape[2]
-        for q, k, v in zip(*(x.split(at_once, 2) for x in (query, key, value)), strict=True):
-            entries.append(k, v)
-            outputs.append(entries.attend(q, call))
-        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 2)
-
-    def held(self) -> Sequence[Tensor]:
-        return [part for entries in self.layers.values() for part in entries.held()]
 
 
 def once(call: AttentionCall, of: Any, compute: Callable[[], Tensor]) -> Tensor:
