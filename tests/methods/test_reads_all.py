@@ -47,6 +47,7 @@ CACHES = {
     "kivi": {"group": 8, "residual": 16},
     "knorm": {"budget": 16},
     "oracle_topk": {"budget": 16},
+    "kvzip": {"budget": 16},
     "pyramidkv": {"budget": 16},
     "quest": {"budget": 48, "page": 4, "dense_layers": 1},
     "snapkv": {"budget": 16, "window": 4},

@@ -1,0 +1,188 @@
+"""KVzip (Kim et al., arXiv 2505.23416, §3): the entries that the model needs to repeat its prompt.
+
+After the prompt, the model reads it once more, `chunk` tokens at a time, behind a request to repeat
+it: a request, from the second chunk on the last `overlap` tokens of the chunk before, the chunk. An
+entry of the chunk scores the largest softmax weight that it gets from any of these queries, of all
+query heads that share its key; the softmax is over the first `sinks` tokens, the chunk and what is
+read now. Of all entries of all layers and KV heads together those with the highest scores stay, so
+that heads and layers hold different numbers, and the sinks. No question is needed for it. The
+second reading takes longer than the first, and is a part of the time to the first token.
+
+Differs from the official code (snu-mllab/KVzip, MIT):
+- The sinks are the prompt's first tokens; there, they are the system prompt.
+- The request has no template of a chat around it. A model without a tokenizer gets none.
+- Exactly the budget is kept; there, entries as low as the lowest that fits go.
+- Rows of a batch are read again one by one; there is one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from methods.base import AttentionCall, Feature, SequenceInfo, Workload
+from methods.parts.attention import attend_masked, capped, mask_future, softmax
+from methods.parts.budget import Budget, entries, shortage
+from methods.parts.cache_method import CacheMethod
+from methods.parts.key_weights import CPU_WEIGHTS, WEIGHTS, logits
+from methods.parts.parameters import NonNegative, Positive
+from methods.parts.ragged_entries import Choice, RaggedEntries, RaggedLayers
+
+WINDOWS = "it reads the prompt again, over layers that keep all of it, and this model has windows"
+REPEAT = "\n\nRepeat the previous context exactly."
+REPEAT_PART = "\n\nRepeat the part of the previous context exactly, starting with "
+Reread = tuple[Tensor, SequenceInfo, Callable[[Tensor, Tensor, Tensor, AttentionCall], Tensor]]
+
+
+@dataclass(frozen=True)
+class KVzip(CacheMethod):
+    """Keeps what repeating the prompt takes.
+
+    budget   entries of the prompt, the mean over layers and KV heads (`methods.parts.budget`)
+    chunk    tokens that are repeated at a time
+    overlap  tokens of the chunk before that introduce a later one
+    sinks    first tokens that stay
+    """
+
+    honours: ClassVar[frozenset[Feature]] = frozenset({Feature.SOFTCAP, Feature.SINKS})
+    budget: Budget = 0.3
+    chunk: Positive = 2048
+    overlap: NonNegative = 8
+    sinks: NonNegative = 4
+
+    def kv_cache(self, workload: Workload) -> ZippedCache:
+        return ZippedCache(self, workload)
+
+    def kept(self, scores: Tensor, workload: Workload) -> Tensor:
+        """Which entries of a row stay, of their scores [L, G, n] in all layers, bool."""
+        scores = scores.clone()
+        scores[:, :, : self.sinks] = torch.inf
+        layers, heads, n = scores.shape
+        count = min(n, max(self.sinks, entries(self.budget, workload, n))) * layers * heads
+        kept = torch.zeros_like(scores, dtype=torch.bool)
+        kept.view(-1)[scores.flatten().topk(count).indices] = True
+        return kept
+
+    def keeps_all(self, workload: Workload, layer: int) -> bool:
+        return entries(self.budget, workload, workload.length) >= workload.length
+
+    def unsupported(self, workload: Workload) -> str | None:
+        if workload.window_layers:
+            return WINDOWS
+        reason = super().unsupported(workload)
+        return reason or shortage(self.budget, workload, self.sinks + 1)
+
+    def exact_limit(self) -> Self:
+        return replace(self, budget=4096, prefill=None)
+
+    def scaled_down(self) -> Self:
+        return replace(self, budget=12, chunk=16, sinks=2)
+
+
+class ZippedCache(RaggedLayers):
+    """Holds all of a prompt until it has been read again.
+
+    prompt  of each layer, until then, its keys and values [B, G, n, d] and the rows' valid tokens
+            [B, n]
+    """
+
+    def __init__(self, method: KVzip, workload: Workload) -> None:
+        super().__init__()
+        self.method, self.workload = method, workload
+        self.prompt: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
+
+    def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        output = self.method.attend(query, key, value, call)
+        self.take(query, key, value, call)
+        return output
+
+    def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
+        valid = call.sequence.valid
+        if valid is None:
+            valid = torch.ones_like(key[:, 0, :, 0], dtype=torch.bool)
+        self.prompt[call.layer] = (key.clone(), value.clone(), valid.clone())
+
+    def rereads(self, ids: Tensor, tokenizer: Any) -> Iterator[Reread]:
+        """See `KVCache`; then keeps the best entries of each row."""
+        (_, _, valid), *_ = self.prompt.values()
+        kept, scores = {}, {}
+        for layer, (key, *_) in self.prompt.items():
+            scores[layer] = torch.zeros(key.shape[:3], device=key.device)
+            kept[layer] = torch.zeros_like(scores[layer], dtype=torch.bool)
+        for row, tokens in enumerate(ids):
+            first = int((~valid[row]).sum())
+            for start in range(first + self.method.sinks, len(tokens), self.method.chunk):
+                chunk = slice(start, min(start + self.method.chunk, len(tokens)))
+                more = self._request(tokens, chunk, first, tokenizer)
+                places = torch.arange(len(tokens) - first + more.shape[1], device=ids.device)
+                attend = partial(self._reread, row, first, chunk, scores)
+                yield more, SequenceInfo(places[None], causal=True), attend
+            of_row = torch.stack([x[row, :, first:] for x in scores.values()])
+            best = self.method.kept(of_row, self.workload)
+            for layer, chosen in zip(kept, best, strict=True):
+                kept[layer][row, :, first:] = chosen
+        self._keep(kept)
+
+    def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        if self.prompt:  # no model has read it again
+            everything = self.prompt.items()
+            self._keep({layer: v[:, None].expand(k.shape[:3]) for layer, (k, _, v) in everything})
+        return super().decode(query, key, value, call)
+
+    def held(self) -> Sequence[Tensor]:
+        return [*super().held(), *(part for parts in self.prompt.values() for part in parts)]
+
+    def _keep(self, kept: dict[int, Tensor]) -> None:
+        for layer, chosen in kept.items():
+            key, value, _ = self.prompt.pop(layer)
+            self.layers[layer] = RaggedEntries(key, value, Choice.of(chosen))
+
+    def _request(self, tokens: Tensor, chunk: slice, first: int, tokenizer: Any) -> Tensor:
+        """[1, t]: the request to repeat a chunk of the tokens [n], and the chunk."""
+        begins = chunk.start == first + self.method.sinks
+        words = tokenizer(REPEAT if begins else REPEAT_PART).input_ids if tokenizer else []
+        before = chunk.start if begins else max(first, chunk.start - self.method.overlap)
+        return torch.cat((tokens.new_tensor(words), tokens[before : chunk.stop]))[None]
+
+    def _reread(
+        self,
+        row: int,
+        first: int,
+        chunk: slice,
+        scores: dict[int, Tensor],
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        call: AttentionCall,
+    ) -> Tensor:
+        """The exact attention of what is read now, query [1, H, t, d], to a row's prompt, whose
+        tokens begin at `first`, and to itself; notes the scores of the chunk."""
+        old_key, old_value = (x[row : row + 1] for x in self.prompt[call.layer][:2])
+        sinks = old_key[:, :, first : first + self.method.sinks]
+        keys = torch.cat((sinks, old_key[:, :, chunk], key), 2)
+        weights = _largest_weights(query, keys, call)[:, :, sinks.shape[2] : -key.shape[2]]
+        scores[call.layer][row, :, chunk] = weights.unflatten(1, (key.shape[1], -1)).amax((0, 2))
+        keys = torch.cat((old_key[:, :, first:], key), 2)
+        values = torch.cat((old_value[:, :, first:], value), 2)
+        t, n = query.shape[2], keys.shape[2]
+        visible = torch.ones(t, n, dtype=torch.bool, device=query.device).tril(n - t)
+        return attend_masked(query, keys, values, visible[None, None], call)
+
+
+def _largest_weights(query: Tensor, keys: Tensor, call: AttentionCall) -> Tensor:
+    """[B, H, m]: the largest softmax weight that each of the keys [B, G, m, d] gets of any query
+    [B, H, t, d]; the last t keys are the queries' own."""
+    (batch, heads, t, _), m = query.shape, keys.shape[2]
+    at_once = CPU_WEIGHTS if query.device.type == "cpu" else WEIGHTS
+    rows = max(1, at_once // (batch * heads * m))
+    largest = query.new_zeros(batch, heads, m, dtype=torch.float32)
+    for start in range(0, t, rows):
+        scores = capped(logits(query[:, :, start : start + rows], keys, call.scale), call)
+        scores[..., m - t :] = mask_future(scores[..., m - t :], start)
+        largest = torch.maximum(largest, softmax(scores, call).amax(2))
+    return largest

@@ -1,0 +1,130 @@
+"""KVzip against a model that reads prompt and request at once, and by hand."""
+
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import longctx_bench
+from methods.base import Method, SequenceInfo, Unsupported
+from methods.kvzip import REPEAT, REPEAT_PART, KVzip
+from methods.vanilla import Vanilla
+from tests.methods.decoder import call_of, stored, workload
+from tests.models.decoders import tiny
+
+IDS = torch.randint(3, 64, (1, 45), generator=torch.Generator().manual_seed(5))
+
+
+def sizes(cache):
+    return [
+        run.size for layer in cache.layers.values() for run in layer.runs for _ in range(run.heads)
+    ]
+
+
+def test_scores_and_budget_by_hand():
+    """Two queries give .2 .1 .6 and .05 .7 .1 to three tokens, and the rest to themselves."""
+    key = torch.eye(5)[None, None]
+    rows = torch.tensor([[0.2, 0.1, 0.6, 0.1, 1], [0.05, 0.7, 0.1, 0.1, 0.05]])
+    method = KVzip(budget=2, sinks=0)
+    cache = method.kv_cache(workload(3, layers=1, key_heads=1))
+    cache.prefill(*[key[:, :, :3]] * 3, call_of(3))
+    rereads = cache.rereads(torch.tensor([[7, 8, 9]]), None)
+    more, sequence, attend = next(rereads)
+    assert more.tolist() == [[7, 8, 9]] and sequence.positions.tolist() == [[*range(6)]]
+    call = call_of(5, scale=1.0)
+    output = attend(rows.log()[None, None], key[:, :, 3:], key[:, :, 3:], call)
+    weights = torch.tensor([[0.2, 0.1, 0.6, 0.1, 0], [0.05, 0.7, 0.1, 0.1, 0.05]])
+    torch.testing.assert_close(output[0, 0], weights)
+    assert [*rereads] == []
+    (run,) = cache.layers[0].runs
+    assert torch.equal(run.parts[0][0, 0], torch.eye(5)[1:3])
+
+
+def test_all_layers_and_heads_share_one_budget():
+    scores = torch.tensor([[[0.0, 9, 8, 7], [0, 1, 1, 2]], [[0, 6, 5, 0], [0, 0, 4, 3]]])
+    kept = KVzip(budget=0.5, sinks=1).kept(scores, workload(4))
+    assert kept.sum(-1).tolist() == [[4, 1], [2, 1]]
+    assert kept[:, :, 0].all()
+    assert KVzip(budget=1.0).kept(scores, workload(4)).all()
+
+
+@dataclass(frozen=True)
+class Recorder(Method):
+    """Exact attention that notes queries and keys by layer."""
+
+    seen: dict = field(default_factory=dict)
+
+    def attend(self, query, key, value, call):
+        self.seen[call.layer] = (query, key)
+        return super().attend(query, key, value, call)
+
+
+@torch.no_grad()
+def test_equals_its_twin():
+    """A model that reads the prompt and each request in one forward pass."""
+
+    def tokenizer(text, **_):
+        return SimpleNamespace(input_ids={REPEAT: [4, 5], REPEAT_PART: [6]}[text])
+
+    method = KVzip(budget=0.4, chunk=20, overlap=3, sinks=2)
+    family = tiny("qwen3", method)
+    family.tokenizer = tokenizer
+    cache = family.prefill(IDS, SequenceInfo()).cache
+    recorder, n, tokens = Recorder(), 45, IDS[0].tolist()
+    family.method, scores = recorder, torch.zeros(2, 2, n)
+    for chunk in (range(2, 22), range(22, 42), range(42, 45)):
+        request = [4, 5] if chunk[0] == 2 else [6, *tokens[chunk[0] - 3 : chunk[0]]]
+        whole = torch.tensor([tokens + request + tokens[chunk[0] : chunk[-1] + 1]])
+        family.encode(whole, SequenceInfo())
+        for layer, (query, key) in recorder.seen.items():
+            for head in range(4):
+                for at in range(n, whole.shape[1]):
+                    read = [0, 1, *chunk, *range(n, at + 1)]
+                    weights = (key[0, head // 2, read] @ query[0, head, at] / 4).softmax(0)
+                    own = scores[layer, head // 2, [*chunk]]
+                    scores[layer, head // 2, [*chunk]] = torch.maximum(
+                        own, weights[2 : 2 + len(chunk)]
+                    )
+    scores[:, :, :2] = torch.inf
+    best = scores.flatten().topk(4 * 18).indices
+    kept = torch.zeros(4 * n, dtype=torch.bool).index_fill(0, best, True).view(2, 2, n)
+    assert sizes(cache) == kept.sum(-1).flatten().tolist() and len({*sizes(cache)}) > 1
+    for layer, (_, key) in recorder.seen.items():
+        held = torch.cat([run.parts[0].flatten(0, 2) for run in cache.layers[layer].runs])
+        torch.testing.assert_close(held, key[0, :, :n][kept[layer]])
+
+
+@torch.no_grad()
+def test_a_padded_row_and_a_shared_prefill_are_as_alone():
+    method = KVzip().scaled_down()
+    family, ids = tiny("qwen3", method), IDS.repeat(3, 1)
+    valid = torch.arange(45) >= torch.tensor([[0], [19], [44]])
+    together = family.prefill(ids, SequenceInfo(valid=valid))
+    after = together.step(ids[:, :1])
+    for row in range(3):
+        alone = family.prefill(ids[row : row + 1, valid[row]], SequenceInfo())
+        torch.testing.assert_close(alone.step(ids[:1, :1])[0], after[row])
+    shared = family.prefill_each(
+        IDS, SequenceInfo(), [Vanilla(), method, replace(method, budget=0.5)]
+    )
+    assert sizes(shared[1].cache) == sizes(family.prefill(IDS, SequenceInfo()).cache)
+    assert sum(sizes(shared[2].cache)) == 4 * 22
+
+
+@torch.no_grad()
+def test_its_second_reading_is_a_part_of_the_prefill(monkeypatch):
+    """The tokens after the sinks are read twice, before the first token is there."""
+    family, read = tiny("qwen3", KVzip(budget=12, chunk=16, sinks=2)), []
+    run = family._run
+    monkeypatch.setattr(family, "_run", lambda *a, **k: read.append(a[1].shape[1]) or run(*a, **k))
+    cache = family.prefill(IDS, SequenceInfo()).cache
+    assert read == [45, 16, 16 + 8, 11 + 8] and sum(sizes(cache)) == 4 * 12
+    assert stored(cache) == sum(sizes(cache)) * 2 * 16 * 4 + 2 * 2 * 8
+
+
+def test_what_it_cannot_run_is_refused():
+    assert "windows" in KVzip().unsupported(replace(workload(100), window_layers=1))
+    assert KVzip(budget=3).unsupported(workload(100)).endswith("it needs at least 5")
+    with pytest.raises(Unsupported, match="read the prompt again"):
+        longctx_bench.cache("kvzip", tiny("qwen3", Vanilla()).model)
