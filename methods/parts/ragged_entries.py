@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -175,7 +175,12 @@ class RaggedEntries:
 
 
 class RaggedLayers:
-    """The entries of all layers while a model decodes."""
+    """The entries of all layers while a model decodes.
+
+    at_once  new tokens that come together are read as if each came alone
+    """
+
+    at_once: ClassVar[bool] = True
 
     def __init__(self) -> None:
         self.layers: dict[int, RaggedEntries] = {}
@@ -186,8 +191,8 @@ class RaggedLayers:
 
     def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         entries, outputs = self.layers[call.layer], []
-        at_once = 1 if entries.rolls else query.shape[2]
-        for q, k, v in zip(*(x.split(at_once, 2) for x in (query, key, value)), strict=True):
+        count = 1 if entries.rolls else query.shape[2]
+        for q, k, v in zip(*(x.split(count, 2) for x in (query, key, value)), strict=True):
             entries.append(k, v)
             outputs.append(entries.attend(q, call))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 2)
