@@ -18,6 +18,8 @@ from tests.models.test_decoders import NEW, N, close, prompts
 GREEDY = GenerationConfig(max_new_tokens=NEW, do_sample=False, pad_token_id=2)
 CACHES = {
     "snapkv": {"budget": 0.4, "window": 2, "kernel_size": 1},
+    "adakv": {"budget": 0.4, "window": 2, "kernel_size": 1},
+    "duo_attention": {"sinks": 2, "recent": 5},
     "h2o": {"budget": 0.4},
     "kivi": {"group": 4, "residual": 4},
     "streaming_llm": {"budget": 8, "sinks": 2},
