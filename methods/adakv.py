@@ -1,4 +1,4 @@
-"""Ada-KV (Feng et al., arXiv 2407.11550, §4): SnapKV's budget, shared unequally by the KV heads of
+"""Ada-KV (Feng et al., arXiv 2407.11550): SnapKV's budget, shared unequally by the KV heads of
 a layer.
 
 With B entries a head before the observation window, the best B · G entries of the G heads of a
@@ -7,18 +7,16 @@ c (1 - α) + ⌊α B⌋ entries, rounded half to even, and the window: attention
 tokens gives entries to attention that spreads. By rounding, a layer's sum may miss B · G. All
 later tokens stay, in every head.
 
-CriticalKV (Feng et al., arXiv 2502.03805, §3.3), `critical`: half of what a head keeps is chosen by
+CriticalKV (Feng et al., arXiv 2502.03805), `critical`: half of what a head keeps is chosen by
 score, the rest by (score + 0.0001) · ‖W v‖₁, W the part of the output projection that reads the
 head's value v; averaged over the query heads of a KV head. Counts are Ada-KV's.
 
 Differs from the official code (FFY0/AdaKV, MIT):
-- It repeats keys and values for each query head; here query heads of a KV head are averaged, as in
-  its later versions.
-- Its README has α = 0.5, its scripts 0.2. `normalize` is an option of its code that the paper
-  doesn't have: in the common ranking, a head's scores are multiplied by its share of the score
-  that lies in its own best B.
-- It runs one row at a time and copies the flat cache at each step; here heads of equal length are
-  stored together, and storage grows in blocks.
+- It repeats keys and values for each query head unless it is asked for `gqa_support`, for which it
+  suggests α = 0.2; here query heads of a KV head are averaged, as in `parts.observation_window`.
+- `normalize` is an option of its code that the paper doesn't have: in the common ranking, a head's
+  scores are multiplied by its share of the score that lies in its own best B.
+- It runs one row at a time and copies the flat cache at each step; here storage grows in blocks.
 kvpress (NVIDIA) guarantees each head its own best 20 % instead, and masks what it drops: it frees
 nothing.
 """

@@ -1,4 +1,4 @@
-"""DuoAttention (Xiao et al., arXiv 2410.10819, §3): some KV heads keep all entries, others stream.
+"""DuoAttention (Xiao et al., arXiv 2410.10819): some KV heads keep all entries, others stream.
 
 A streaming head keeps the first `sinks` tokens and the last `recent` ones, each new token in the
 place of the oldest of these. With a share s of such heads and n tokens, the cache holds

@@ -1,4 +1,4 @@
-"""KVzip (Kim et al., arXiv 2505.23416, §3): the entries that the model needs to repeat its prompt.
+"""KVzip (Kim et al., arXiv 2505.23416): the entries that the model needs to repeat its prompt.
 
 After the prompt, the model reads it once more, `chunk` tokens at a time, behind a request to repeat
 it: a request, from the second chunk on the last `overlap` tokens of the chunk before, the chunk. An

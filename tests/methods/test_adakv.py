@@ -1,4 +1,4 @@
-"""Ada-KV and CriticalKV against loops over tokens and heads, and by hand."""
+"""Ada-KV and CriticalKV against loops over entries and heads, and by hand."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,16 @@ import torch
 from methods.adakv import AdaKV, best
 from methods.base import ModuleCall, SequenceInfo, Unsupported
 from methods.snapkv import SnapKV
-from tests.methods.decoder import chosen, decoded, inputs, one_hot, tokens, weights, workload
+from tests.methods.decoder import (
+    call_of,
+    chosen,
+    decoded,
+    inputs,
+    one_hot,
+    tokens,
+    weights,
+    workload,
+)
 from tests.models.decoders import tiny
 
 
@@ -59,15 +68,13 @@ def test_equals_its_twin(alpha, critical):
     module = ModuleCall(None, attention, torch.empty(0), {})
     cache, outputs = decoded(method, query, key, value, prompt, module=module)
     before, mean = prompt - window, budget - window
-    scores, effects = torch.zeros(2, 2, before, dtype=torch.float64)
+    read = [x[:, :, :prompt] for x in (query, key, value)]
+    scores = method.scores(*read, call_of(prompt))[0, :, :before]  # SnapKV's tests have their twin
+    effects = torch.zeros_like(scores)
     for one in range(4):
-        total = torch.zeros(before, dtype=torch.float64)
-        for at in range(before, prompt):
-            total += weights(query[0, one, at], key[0, one // 2], range(at + 1))[:before]
         for i in range(before):
-            scores[one // 2, i] += total[max(0, i - kernel // 2) : i + kernel // 2 + 1].max() / 2
-            read = projection[:, 8 * one : 8 * one + 8] @ value[0, one // 2, i]
-            effects[one // 2, i] += read.abs().sum() / 2
+            added = projection[:, 8 * one : 8 * one + 8] @ value[0, one // 2, i]
+            effects[one // 2, i] += added.abs().sum() / 2
     ranked = sorted((-float(scores[h, i]), h, i) for h in range(2) for i in range(before))
     counts = [sum(h == head for _, h, _ in ranked[: 2 * mean]) for head in range(2)]
     for head, held in enumerate(chosen(cache, key)[0]):
