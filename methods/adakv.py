@@ -25,14 +25,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 
 from methods.base import AttentionCall, Feature, Unsupported, Workload
 from methods.parts.key_weights import per_key_head
-from methods.parts.observation_window import KernelSize, ObservationWindow
+from methods.parts.observation_window import ObservationWindow
 from methods.parts.parameters import Range
 from methods.parts.ragged_entries import Choice, RaggedCache, once
 
@@ -55,8 +55,6 @@ class AdaKV(ObservationWindow):
 
     # A model's own window would need the tokens of what each head holds.
     honours: ClassVar[frozenset[Feature]] = frozenset({Feature.SOFTCAP, Feature.SINKS})
-    kernel_size: KernelSize = 7
-    pooling: Literal["avg", "max"] = "max"
     alpha: Annotated[float, Range(least=0, most=1)] = 0.5
     normalize: bool = False
     critical: bool = False

@@ -27,7 +27,7 @@ from tests.methods.decoder import (
 from tests.models.decoders import tiny
 
 METHODS = [
-    AdaKV(),
+    AdaKV(kernel_size=1),
     AdaKV(alpha=0.0, normalize=True),
     DuoAttention(),
     DuoAttention(pattern="1 0; 0 1"),
