@@ -57,7 +57,7 @@ CACHES = {
 }
 NEVER = [
     "fnet", "fourier", "hf", "linear_transformer", "nomad", "oracle_topp", "performer", "q4_0",
-    "q8_0", "vanilla", "vanilla_eager",
+    "q8_0", "turboquant", "vanilla", "vanilla_eager",
 ]  # fmt: skip
 
 

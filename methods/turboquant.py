@@ -1,0 +1,203 @@
+"""TurboQuant (Zandieh et al., arXiv 2504.19874, §3.1, Algorithm 1): a KV cache in 1 to 4 bits after
+a random rotation.
+
+A vector x of d channels is kept as its norm, in 16 bits, and the rotated direction √d·Πx/‖x‖, whose
+numbers are nearly normal for any x. Each number becomes the nearest of 2^bits centroids, which
+minimise the mean squared error of a normal number. A number takes bits + 16/d bits. The newest keys
+and values are quantised too, as in the paper. Nothing is dropped, so there is no budget. The prompt
+attends unquantised.
+
+Keys and values are not rotated back: the query is rotated once, and so is the sum of the values.
+Entries are unpacked in blocks; the whole cache is never in full precision. Attention is computed in
+float32, or in float64.
+
+There is no official code. Differs from the paper:
+- Centroids are those of the normal distribution, to which a channel of a random direction tends
+  with more channels, instead of those of the distribution for d channels.
+- It has no 2.5 and 3.5 bits, where some channels have a bit more, and no form for inner products
+  without bias, which spends a bit on the sign of what is left (Algorithm 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from itertools import pairwise
+from math import inf, sqrt
+from statistics import NormalDist
+from typing import ClassVar, Literal, Self
+
+import torch
+from torch import Tensor
+
+from methods.base import AttentionCall, Feature, Workload
+from methods.parts.attention import capped, mask_future, mask_past, softmax
+from methods.parts.cache_method import CacheMethod
+from methods.parts.key_weights import logits
+from methods.parts.kv_cache import BLOCK, Storage
+from methods.parts.packing import packed, unpacked
+from methods.parts.parameters import NonNegative
+from methods.parts.partial import widened
+from methods.parts.quantised_entries import AT_ONCE
+
+ROUNDS = 1000
+"""Of Lloyd's algorithm; after these the centroids of 4 bits move by less than 1e-9."""
+
+
+@dataclass(frozen=True)
+class TurboQuant(CacheMethod):
+    """Keys and values rotated, in few bits.
+
+    bits  of each number; None: rotated alone, in full precision, which is exact
+    seed  of the rotation, the same for all layers and heads
+    """
+
+    honours: ClassVar[frozenset[Feature]] = frozenset(Feature)
+    bits: Literal[1, 2, 3, 4] | None = 3
+    seed: NonNegative = 0
+
+    def unsupported(self, workload: Workload) -> str | None:
+        if reason := super().unsupported(workload):
+            return reason
+        if self.bits is None or workload.head_size % 8 == 0:
+            return None
+        return f"heads of {workload.head_size} channels don't fill whole bytes: it takes 8, 16, …"
+
+    def keeps_all(self, workload: Workload, layer: int) -> bool:
+        return self.bits is None
+
+    def exact_limit(self) -> Self:
+        return replace(self, bits=None, prefill=None)
+
+    def rotation(self, size: int) -> Tensor:
+        """A random rotation or reflection [size, size], float64."""
+        draw = torch.Generator().manual_seed(self.seed)
+        normal = torch.randn(size, size, generator=draw, dtype=torch.float64)
+        rotation, upper = torch.linalg.qr(normal)
+        haar: Tensor = rotation * upper.diagonal().sign()
+        return haar
+
+    def kv_cache(self, workload: Workload) -> TurboQuantCache:
+        return TurboQuantCache(self, self.rotation(workload.head_size))
+
+
+@cache
+def centroids(bits: int) -> tuple[float, ...]:
+    """The 2^bits numbers that minimise the mean squared error of a standard normal number when it
+    becomes the nearest of them, in ascending order (Lloyd 1982, Max 1960)."""
+    normal, count = NormalDist(), 1 << bits
+    numbers = [normal.inv_cdf((i + 0.5) / count) for i in range(count)]
+    for _ in range(ROUNDS):
+        edges = [-inf, *((a + b) / 2 for a, b in pairwise(numbers)), inf]
+        numbers = [
+            (normal.pdf(a) - normal.pdf(b)) / (normal.cdf(b) - normal.cdf(a))
+            for a, b in pairwise(edges)
+        ]
+    return tuple(numbers)
+
+
+class Rotated(Storage):
+    """The keys and values of one layer: codes [B, G, E, d · bits / 8] and scales [B, G, E, 1] of
+    the keys, and those of the values. A vector is its scale, ‖x‖/√d, times its centroids.
+
+    rotation  [d, d]
+    read      bytes that new tokens have read so far
+    """
+
+    def __init__(self, bits: int | None, rotation: Tensor, key: Tensor, value: Tensor) -> None:
+        self.bits, self.rotation, self.read = bits, rotation, 0
+        super().__init__([*self._coded(key), *self._coded(value)])
+
+    def append(self, key: Tensor, value: Tensor) -> None:
+        """New tokens [B, G, t, d]."""
+        self.add(*self._coded(key), *self._coded(value))
+
+    def leave_window(self, window: int | None) -> None:
+        """Frees what no query from now on reaches, a block at a time."""
+        if window is not None and self.size >= window + BLOCK:
+            self.keep_last(window)
+
+    def attend(self, query: Tensor, call: AttentionCall) -> Tensor:
+        """The last t tokens, query [B, H, t, d], to all entries → [B, H, t, d]."""
+        keys, key_scale, values, value_scale = self.parts()
+        self.read += sum(x.nbytes for x in (*self.parts(), self.rotation))
+        t, first = query.shape[2], self.size - query.shape[2]
+        rotated = widened(query) @ self.rotation.mT
+        parts = [logits(rotated, key, call.scale) for key in self._directions(keys)]
+        scores = torch.cat(parts, 3).view(*keys.shape[:2], -1, self.size) * key_scale.mT
+        scores = capped(scores.view(*query.shape[:3], self.size), call)
+        scores = mask_past(mask_future(scores, first) if t > 1 else scores, first, call)
+        if call.sequence.valid is not None:
+            padding = ~call.sequence.valid[:, None, None, -self.size :]
+            scores = scores.masked_fill(padding, torch.finfo(scores.dtype).min)
+        weights = softmax(scores, call).view(*keys.shape[:2], -1, self.size) * value_scale.mT
+        output = torch.zeros_like(rotated).view(*keys.shape[:2], -1, query.shape[3])
+        for part, value in zip(self._split(weights, 3), self._directions(values), strict=True):
+            output += part @ value
+        return (output.view_as(rotated) @ self.rotation).to(query.dtype)
+
+    def _coded(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x [B, G, t, d] → codes and scales, 1 where numbers stay as they are."""
+        half = torch.bfloat16 if x.dtype == torch.bfloat16 else torch.float16
+        rotated = widened(x) @ self.rotation.mT
+        if self.bits is None:
+            return rotated, torch.ones_like(rotated[..., :1], dtype=half)
+        scale = rotated.norm(dim=-1, keepdim=True) / sqrt(x.shape[3])
+        numbers = torch.tensor(centroids(self.bits), dtype=scale.dtype, device=x.device)
+        edges = (numbers[1:] + numbers[:-1]) / 2
+        nearest = torch.bucketize(rotated / torch.where(scale == 0, 1, scale), edges)
+        return packed(nearest.to(torch.uint8), self.bits), scale.to(half)
+
+    def _directions(self, codes: Tensor) -> Iterator[Tensor]:
+        """The centroids [B, G, some, d] of codes [B, G, E, …], some entries at a time."""
+        dtype, device = self.rotation.dtype, codes.device
+        for some in self._split(codes, 2):
+            if self.bits is None:
+                yield some
+                continue
+            numbers = torch.tensor(centroids(self.bits), dtype=dtype, device=device)
+            which = unpacked(some, self.bits, torch.int32)
+            yield numbers.index_select(0, which.flatten()).view_as(which)
+
+    def _split(self, x: Tensor, dim: int) -> Sequence[Tensor]:
+        """x, whose dimension `dim` is that of the entries, by entries that are unpacked at once."""
+        numbers = x.shape[0] * x.shape[1] * len(self.rotation)
+        parts: Sequence[Tensor] = x.split(max(1, AT_ONCE // numbers), dim)
+        return parts
+
+
+@dataclass
+class TurboQuantCache:
+    """The cache of `TurboQuant`.
+
+    at_once  new tokens that come together are read as if each came alone
+    """
+
+    at_once: ClassVar[bool] = True
+    method: TurboQuant
+    rotation: Tensor
+    layers: dict[int, Rotated] = field(default_factory=dict)
+
+    @property
+    def read_bytes(self) -> int:
+        return sum(entries.read for entries in self.layers.values())
+
+    def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        self.take(query, key, value, call)
+        return self.method.attend(query, key, value, call)
+
+    def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
+        self.rotation = self.rotation.to(key.device, torch.promote_types(key.dtype, torch.float32))
+        entries = Rotated(self.method.bits, self.rotation, key, value)
+        entries.leave_window(call.window)
+        self.layers[call.layer] = entries
+
+    def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+        entries = self.layers[call.layer]
+        entries.leave_window(call.window)
+        entries.append(key, value)
+        return entries.attend(query, call)
+
+    def held(self) -> Sequence[Tensor]:
+        return [self.rotation, *(x for entries in self.layers.values() for x in entries.held())]
