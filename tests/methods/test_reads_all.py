@@ -50,6 +50,7 @@ CACHES = {
     "kvzip": {"budget": 16},
     "pyramidkv": {"budget": 16},
     "quest": {"budget": 48, "page": 4, "dense_layers": 1},
+    "rkv": {"budget": 16},
     "snapkv": {"budget": 16, "window": 4},
     "sparq": {"budget": 16, "r": 8},
     "streaming_llm": {"budget": 16},
