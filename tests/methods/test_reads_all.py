@@ -55,6 +55,7 @@ CACHES = {
     "sparq": {"budget": 16, "r": 8},
     "streaming_llm": {"budget": 16},
     "tova": {"budget": 16},
+    "vattention": {"budget": 16, "sinks": 4, "window": 4},
 }
 NEVER = [
     "fnet", "fourier", "hf", "linear_transformer", "nomad", "oracle_topp", "performer", "q4_0",

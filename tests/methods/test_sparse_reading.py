@@ -11,9 +11,11 @@ from methods.parts.sparse_reading import LayerEntries
 from methods.quest import Quest
 from methods.sparq import SparQ
 from methods.vanilla import Vanilla
+from methods.vattention import VAttention
 from tests.methods.decoder import KEY_HEADS, SIZE, call_of, decoded, inputs, stored, workload
 
-METHODS = [Quest(), Quest(share="head"), Quest(newest="ranked"), SparQ()]
+RANKING = [Quest(), Quest(share="head"), Quest(newest="ranked"), SparQ()]
+METHODS = [*RANKING, VAttention()]
 N, PROMPT = 60, 50
 VALID = torch.arange(N) >= torch.tensor([[0], [21], [49]])
 """Rows of 50, 29 and 1 tokens in the prompt."""
@@ -56,7 +58,7 @@ def test_several_new_tokens_are_read_exactly_and_then_one_sparsely(method):
     assert several.read_bytes == 8 * KEY_HEADS * 2 * SIZE * N
 
 
-@pytest.mark.parametrize("method", METHODS, ids=named)
+@pytest.mark.parametrize("method", RANKING, ids=named)
 def test_reads_what_it_counts(method, monkeypatch):
     """Entries, and channels of keys, that aren't counted may be NaN."""
     cache, _ = decoded(small(method), *inputs(PROMPT), PROMPT)
@@ -89,9 +91,11 @@ def test_reads_what_it_counts(method, monkeypatch):
 
 def test_holds_everything_and_what_chooses():
     """Beside the entries, with their tokens and room to grow: the bounds of 13 pages of 4; the keys
-    again, and the sum of values."""
+    again, and the sum of values; nothing."""
     entries = 64 * (2 * SIZE + 1)
-    for method, more in ((Quest(), 13 * 2 * SIZE), (SparQ(), 52 * SIZE + SIZE)):
+    for method, more in (
+        (Quest(), 13 * 2 * SIZE), (SparQ(), 52 * SIZE + SIZE), (VAttention(), 0),
+    ):  # fmt: skip
         cache, _ = decoded(small(method), *inputs(52), 52)
         assert stored(cache) == 8 * KEY_HEADS * (entries + more)
 
