@@ -1,5 +1,5 @@
-"""Native attention kernels: exact (dense or block-sparse), and over the best k keys; and over keys
-in codes of 4 bits.
+"""Native attention kernels: exact (dense or block-sparse), over the tiles that matter, over the
+best k keys, and over keys in codes of 4 bits.
 
 C++ for CPUs with AVX-512, AVX2 or NEON, forward only, float32 in and out. It is compiled at its
 first use, for the widest vectors that the CPU has (BENCH_KERNELS=avx2 forces others), and cached
@@ -20,6 +20,7 @@ queries) → [B, H, q, e]. Any sizes and strides; d and e that are multiples of 
 from __future__ import annotations
 
 import ctypes
+from math import inf, log2
 from typing import Literal
 
 import torch
@@ -34,8 +35,8 @@ from methods.kernels.used import ASKED, name, note, ran_natively
 
 __all__ = [
     "ASKED", "AXES", "BLOCK", "MAX_K", "Blocks", "Kernel", "Points", "Products", "available",
-    "block_sparse", "dci", "dense", "encode", "lookups", "name", "note", "ran_natively", "topk",
-    "topk_blocks", "width",
+    "block_sparse", "dci", "dense", "encode", "lookups", "name", "note", "ran_natively",
+    "skipping", "topk", "topk_blocks", "width",
 ]  # fmt: skip
 
 PACKED_BYTES = 8 << 20  # of packed keys and values at a time, unless one head needs more
@@ -80,6 +81,20 @@ def block_sparse(
     return _attend(query, key, value, scale, blocks, key_bias, products, causal, bias)
 
 
+def skipping(
+    query: Tensor, key: Tensor, value: Tensor, scale: float, threshold: float,
+    products: str = "float32",
+) -> tuple[Tensor, Tensor] | str:  # fmt: skip
+    """Causal `dense` attention that leaves out tiles of 64 queries and 128 keys, from the diagonal
+    back to the first key: those in which no weight of any query, relative to the largest weight of
+    that query so far, reaches `threshold` (0 to 1; 0: none) → the output, and [2] int64: how many
+    tiles were left out, and how many there are."""
+    tiles = torch.zeros(2, dtype=torch.long)
+    skip = log2(threshold) if threshold else -inf
+    output = _attend(query, key, value, scale, None, None, products, True, None, skip, tiles)
+    return output if isinstance(output, str) else (output, tiles)
+
+
 def _attend(
     query: Tensor,
     key: Tensor,
@@ -90,6 +105,8 @@ def _attend(
     products: str,
     causal: bool,
     bias: Tensor | None,
+    skip: float = 0,
+    tiles: Tensor | None = None,
 ) -> Tensor | str:
     reason = available(products) or cannot_take(query, key, value, bias)
     if reason:
@@ -120,6 +137,7 @@ def _attend(
         sizes=sizes,
         **call.views(),
         scale=scale,
+        skip=skip,
         bias=table,
         list_heads=1 if starts is None else starts.shape[0],
         causal=causal,
@@ -134,6 +152,7 @@ def _attend(
                 ("starts", starts),
                 ("columns", columns),
                 ("visible", visible),
+                ("tiles", tiles),
             )
         },
     )

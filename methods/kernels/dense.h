@@ -1,4 +1,5 @@
-// Exact attention, dense or over lists of key blocks.
+// Exact attention, dense or over lists of key blocks, and dense attention that skips tiles whose
+// scores are far below the largest so far.
 
 #pragma once
 #include "common.h"
@@ -26,6 +27,7 @@ struct Dense {
   Shape shape;
   View query, key, value, output;
   float scale;
+  float skip;               // log2 of the weight, relative to the largest so far, below which tiles are skipped
   const float* key_bias;    // [B, keys] or null
   Bias bias;                // of query i and key j at distance j - i
   const int32_t* starts;    // [list heads, query blocks + 1] or null: all blocks
@@ -36,56 +38,70 @@ struct Dense {
   int64_t threads;
   int64_t together;         // heads of keys, of B·G, that are packed and used at a time
   char *keys, *values;      // buffers for their packed keys, and in bfloat16 for their packed values
+  int64_t* tiles;           // how many were skipped, and how many there are; or null: none is skipped
 };
 
 // The running state of the queries of a task.
 struct Reading {
   char* rows;               // [queries + 6][steps] units
-  float *sums, *scores;     // [queries + 6][dv]; [6][width]
+  float *sums, *scores;     // [queries + 6][dv]; [6][width], of all queries where tiles may be skipped
   uint16_t* halves;         // [6][width]: weights in bfloat16
   float* largest;           // [queries + 6]
   Floats* total;            // [queries + 6]
 };
 
-// The next tile of key blocks, for R rows from row r on.
-template <class Kind, int R>
-INLINE void read_tile(const Dense& o, const Reading& to, int64_t h, int64_t first, int r, int some, const int64_t* block,
+// All of the work on a tile; or the scores of its rows, which tell whether it is skipped, and later,
+// where it isn't, the rest.
+enum Part { WHOLE, SCORES, REST };
+
+// The next tile of key blocks, for R rows from row r on. Returns, of SCORES, whether all are far below
+// the largest so far.
+template <class Kind, Part PART, int R>
+INLINE bool read_tile(const Dense& o, const Reading& to, int64_t h, int64_t first, int r, int some, const int64_t* block,
                       const Piece* keys, const Piece* values, int tiles, const float* key_bias, const uint64_t* visible) {
   constexpr bool HALF = Kind::unit == 2;
   constexpr int64_t width = TILE * BLOCK;
   const Shape& s = o.shape;
   const int64_t steps = s.d / Kind::unit;
   const int vectors = tiles * BLOCK / LANES;
-  for (int u = 0; u < tiles; u++)
+  float* scores = to.scores + (PART == WHOLE ? 0 : r * width);
+  bool far = true;
+  for (int u = 0; PART != REST && u < tiles; u++)
     for (int64_t part = 0; part < BLOCK; part += PANEL) {
       const Piece panel = {(const float*)keys[u].columns + part * steps, steps};
       product<Kind, R, COLUMNS>(to.rows + r * steps * 4, steps * 4, &panel, 1, 0, PANEL * 4,
-                                to.scores + u * BLOCK + part, width * 4);
+                                scores + u * BLOCK + part, width * 4);
     }
   for (int i = 0; i < some; i++) {
-    float* row = to.scores + i * width;
+    float* row = scores + i * width;
     auto score = [&](int v) { return load<Floats>(row + v * LANES); };
-    if (key_bias)
-      for (int v = 0; v < vectors; v++) store(row + v * LANES, score(v) + load<Floats>(key_bias + v * LANES));
-    if (o.bias.table)
-      for (int u = 0; u < tiles; u++) {
-        const float* bias = o.bias.from(h, block[u] * BLOCK - (first + r + i));
-        UNROLL for (int c = 0; c < PARTS; c++) {
-          const int v = u * PARTS + c;
-          store(row + v * LANES, load<Floats>(bias + c * LANES) * LOG2E + score(v));
+    if (PART != REST) {
+      if (key_bias)
+        for (int v = 0; v < vectors; v++) store(row + v * LANES, score(v) + load<Floats>(key_bias + v * LANES));
+      if (o.bias.table)
+        for (int u = 0; u < tiles; u++) {
+          const float* bias = o.bias.from(h, block[u] * BLOCK - (first + r + i));
+          UNROLL for (int c = 0; c < PARTS; c++) {
+            const int v = u * PARTS + c;
+            store(row + v * LANES, load<Floats>(bias + c * LANES) * LOG2E + score(v));
+          }
         }
-      }
-    const int64_t seen = o.causal ? min(s.keys, first + r + i + 1) : s.keys;
-    for (int u = 0; u < tiles; u++)
-      for (int64_t j = max<int64_t>(0, seen - block[u] * BLOCK); j < BLOCK; j++) row[u * BLOCK + j] = NONE;
-    if (visible)
-      for (int v = 0; v < vectors; v++) {
-        const uint64_t word = visible[v / PARTS * BLOCK + r + i] >> v % PARTS * LANES;
-        store(row + v * LANES, (fill(int32_t(word)) & fill(1) << iota()) != 0 ? score(v) : fill(NONE));
-      }
+      const int64_t seen = o.causal ? min(s.keys, first + r + i + 1) : s.keys;
+      for (int u = 0; u < tiles; u++)
+        for (int64_t j = max<int64_t>(0, seen - block[u] * BLOCK); j < BLOCK; j++) row[u * BLOCK + j] = NONE;
+      if (visible)
+        for (int v = 0; v < vectors; v++) {
+          const uint64_t word = visible[v / PARTS * BLOCK + r + i] >> v % PARTS * LANES;
+          store(row + v * LANES, (fill(int32_t(word)) & fill(1) << iota()) != 0 ? score(v) : fill(NONE));
+        }
+    }
     Floats most = score(0);
     for (int v = 1; v < vectors; v++) most = highest(most, score(v));
     const float largest = top(most), before = to.largest[r + i];
+    if (PART == SCORES) {
+      far &= largest - before < o.skip;
+      continue;
+    }
     Floats added = to.total[r + i];
     if (largest > before) {
       const float shrink = ::exp2f(before - largest);
@@ -103,14 +119,25 @@ INLINE void read_tile(const Dense& o, const Reading& to, int64_t h, int64_t firs
     }
     to.total[r + i] = added;
   }
+  if (PART == SCORES) return far;
   const int64_t apart = HALF ? s.dv * 4 : o.value.row * 4;
-  const void* weights = HALF ? (void*)to.halves : (void*)to.scores;
+  const void* weights = HALF ? (void*)to.halves : (void*)scores;
   for (int64_t j = 0; j < s.dv; j += PANEL) {
     Piece part[TILE];
     for (int u = 0; u < tiles; u++) part[u] = {(const char*)values[u].columns + j * 4, values[u].steps};
     products<Kind, R, true>((s.dv - j) / LANES, weights, width * 4 / Kind::unit, part, tiles, BLOCK * 4 / Kind::unit, apart,
                             to.sums + r * s.dv + j, s.dv * 4);
   }
+  return false;
+}
+
+// The same for rows from r on, `count` in all.
+template <class Kind, Part PART, class... Rest>
+INLINE bool read_rows(const Dense& o, const Reading& to, int64_t h, int64_t first, int r, int count, Rest... rest) {
+  bool far = true;
+  for (; r + 4 < count; r += ROWS) far &= read_tile<Kind, PART, ROWS>(o, to, h, first, r, min(ROWS, count - r), rest...);
+  if (r < count) far &= read_tile<Kind, PART, 4>(o, to, h, first, r, count - r, rest...);
+  return far;
 }
 
 template <class Kind> static void dense(const Dense& o) {
@@ -119,7 +146,7 @@ template <class Kind> static void dense(const Dense& o) {
   const int64_t blocks = (s.keys + BLOCK - 1) / BLOCK;
   // With lists each query block reads tiles of its own; few queries are rather shared among threads.
   const bool many = s.batch * s.heads * s.queries >= 4 * QUERY_BLOCKS * BLOCK * o.threads;
-  const int64_t rows_of_task = (!o.starts && many ? QUERY_BLOCKS : 1) * BLOCK;
+  const int64_t rows_of_task = (!o.starts && !o.tiles && many ? QUERY_BLOCKS : 1) * BLOCK;
   const int64_t tasks = (s.queries + rows_of_task - 1) / rows_of_task;
   const int64_t steps = s.d / Kind::unit, width = TILE * BLOCK;
   const int64_t key_bytes = steps * BLOCK * 4, value_bytes = HALF ? BLOCK * s.dv * 2 : 0;
@@ -128,9 +155,10 @@ template <class Kind> static void dense(const Dense& o) {
   {
     const int64_t most = rows_of_task + ROWS;
     Buffer rows(most * steps * 4), sums(most * s.dv * 4), total(most * LANES * 4), largest(most * 4);
-    Buffer scores(ROWS * width * 4), halves(ROWS * width * 2), bias_room(width * 4);
+    Buffer scores((o.tiles ? most : ROWS) * width * 4), halves(ROWS * width * 2), bias_room(width * 4);
     Buffer halved(HALF ? BLOCK * s.d * 2 : 0);  // keys of a block
     const Reading to = {rows, sums, scores, halves, largest, total};
+    int64_t skipped = 0, read = 0;
     for (int64_t start = 0; start < heads; start += o.together) {
       const int64_t stop = min(heads, start + o.together);
 #pragma omp for collapse(2) schedule(static)
@@ -170,7 +198,10 @@ template <class Kind> static void dense(const Dense& o) {
             const int32_t* list = o.starts + (o.list_heads > 1 ? h : 0) * (tasks + 1) + part;
             next = list[0], end = list[1];
           }
-          for (; next < end; next += TILE) {
+          const int64_t begin = next, steps_of_task = (end - next + TILE - 1) / TILE;
+          for (int64_t step = 0; step < steps_of_task; step++) {
+            // With skips the diagonal comes first, so that more is skipped.
+            next = begin + (o.tiles ? steps_of_task - 1 - step : step) * TILE;
             const int tiles = min<int64_t>(TILE, end - next);
             int64_t block[TILE];
             Piece keys[TILE], values[TILE];
@@ -190,10 +221,12 @@ template <class Kind> static void dense(const Dense& o) {
             }
             const uint64_t* visible = o.visible ? o.visible + next * BLOCK : nullptr;
             // The first row that reads a key of this tile.
-            int r = o.causal && !o.columns ? max<int64_t>(0, next * BLOCK - first) / ROWS * ROWS : 0;
-            for (; r + 4 < count; r += ROWS)
-              read_tile<Kind, ROWS>(o, to, h, first, r, min(ROWS, count - r), block, keys, values, tiles, key_bias, visible);
-            if (r < count) read_tile<Kind, 4>(o, to, h, first, r, count - r, block, keys, values, tiles, key_bias, visible);
+            const int r = o.causal && !o.columns ? max<int64_t>(0, next * BLOCK - first) / ROWS * ROWS : 0;
+#define READ(part) read_rows<Kind, part>(o, to, h, first, r, count, block, keys, values, tiles, key_bias, visible)
+            if (!o.tiles) READ(WHOLE);
+            else if (READ(SCORES)) skipped++;
+            else READ(REST), read++;
+#undef READ
           }
           for (int i = 0; i < count; i++) {
             const float* sum = to.sums + i * s.dv;
@@ -202,6 +235,12 @@ template <class Kind> static void dense(const Dense& o) {
             for (int64_t j = 0; j < s.dv; j += LANES) store(out + j, load<Floats>(sum + j) * share);
           }
         }
+    }
+    if (o.tiles) {
+#pragma omp atomic
+      o.tiles[0] += skipped;
+#pragma omp atomic
+      o.tiles[1] += skipped + read;
     }
   }
 }

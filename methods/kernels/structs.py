@@ -45,11 +45,12 @@ class Dense(ctypes.Structure):
         ("sizes", Sizes),
         *((name, TensorView) for name in ("query", "key", "value", "output")),
         ("scale", c_float),
+        ("skip", c_float),
         ("key_bias", c_void_p),
         ("bias", BiasTable),
         *((name, c_void_p) for name in ("starts", "columns", "visible")),
         *((name, c_int64) for name in ("list_heads", "causal", "threads", "together")),
-        *((name, c_void_p) for name in ("keys", "values")),
+        *((name, c_void_p) for name in ("keys", "values", "tiles")),
     ]
 
 

@@ -24,6 +24,16 @@ def inputs(n, batch=1, heads=4, groups=2, d=16, dtype=torch.float64):
     return [x.to(dtype) for x in (query, key, value)]
 
 
+def turning(n, batch=1, dtype=torch.float32):
+    """Such inputs, whose scores fall with the distance of query and key."""
+    query, key, value = inputs(n, batch, dtype=torch.float64)
+    angle = torch.arange(n, dtype=torch.float64) / 150
+    for x in (query, key):
+        x *= 0.2
+        x[..., 0], x[..., 1] = 4 * angle.cos(), 4 * angle.sin()
+    return [x.to(dtype) for x in (query, key, value)]
+
+
 def twin(seen, query, key, value):
     """Dense attention of one row, [H, n, d], to the pairs that `seen(query, key, scale)` [n, n]
     names for a head."""

@@ -12,6 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from methods import kernels
 from methods.base import AttentionCall, SequenceInfo
+from methods.blasst import BLASST
 from methods.kernels import build
 from methods.nomad import NoMAD
 from methods.parts import widths
@@ -19,6 +20,7 @@ from methods.vanilla import Vanilla, VanillaEager
 from tests.methods.decoder import call_of, workload
 from tests.methods.emulated import Emulated
 from tests.methods.native import TOLERANCE, Buckets, check_best_keys, error, inputs, select
+from tests.methods.prefill import turning
 
 CROSS, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 BY_NAME = {width.name: width for width in widths.WIDTHS}
@@ -69,6 +71,18 @@ def test_dense_equals_torch(width, causal, products, monkeypatch):
     method = Vanilla("native", products)
     got, expected = (m.attend(query, key, value, call) for m in (method, VanillaEager()))
     assert error(got[:, :, 20:], expected[:, :, 20:]) < TOLERANCE[products]
+    assert method.kernel_used == f"native {width.name} {products}"
+
+
+@pytest.mark.parametrize("products", ["float32", "bfloat16"])
+def test_skipping_leaves_out_the_tiles_that_torch_does(width, products, monkeypatch):
+    monkeypatch.setattr(kernels, "available", lambda products="": None)
+    parts, call = turning(500), AttentionCall(SequenceInfo(causal=True), 0.4, 0)
+    method, plain = BLASST(kernel="native", products=products), BLASST(kernel="torch")
+    got = method.attend(*parts, call)
+    expected = plain.attend(*(x.double() for x in parts), call)
+    assert method.tiles == plain.tiles and 0.2 < method.skipped < 1
+    assert error(got, expected) < TOLERANCE[products]
     assert method.kernel_used == f"native {width.name} {products}"
 
 

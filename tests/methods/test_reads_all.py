@@ -28,6 +28,7 @@ ENCODERS = {
 }
 PROMPTS = {
     "a_shape": {"global_tokens": 8, "local_window": 8},
+    "blasst": {"block_q": 4, "block_k": 16, "scale": 100.0},
     "flexprefill": {"block": 4, "min_budget": 16, "gamma": 0.5},
     "oracle_blocks": {"block": 16, "budget": 0.3},
     "vertical_slash": {
