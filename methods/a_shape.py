@@ -3,7 +3,8 @@
 The attention of streaming decoders, read while the prompt is processed: the first columns of the
 attention matrix and its last diagonals. O(n · (global_tokens + local_window)). The paper's numbers
 (§4, implementation details) are 1,024 and 4,096, for prompts of 128,000 tokens; the defaults are
-shares of the prompt in the same proportion, so that shorter prompts are read sparsely, too.
+shares of the prompt in the same proportion, so that shorter prompts are read sparsely, too. The
+official code is microsoft/MInference (MIT).
 """
 
 from __future__ import annotations

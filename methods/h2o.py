@@ -5,7 +5,7 @@ Each entry counts the softmax weight that it has received from all queries since
 the prompt's included: a second pass over the prompt's weights, in blocks. After each step the entry
 with the smallest sum outside the window of recent ones goes, in each KV head.
 
-Differs from the official code (FMInference/H2O):
+Differs from the official code (FMInference/H2O, no licence found):
 - Its simulation (utils_lm_eval) frees nothing, masks, and sums over future queries too; this is the
   one that drops (utils_real_drop), whose positions are true as here unless tokens are streamed.
 - It sums over the rows of a batch too. Here they are independent.

@@ -10,8 +10,8 @@ Codes are packed into bytes. Scales and minima take 16 bits, as in the paper, wh
 with 2 bits and groups of 32 that is 3 bits a number. Entries are unpacked in blocks; the
 whole cache is never in full precision.
 
-Differs from the official code (jy-yuan/KIVI): that divides by a scale of 0 where a group's numbers
-are equal; its scripts set a residual of 32 or 128.
+Differs from the official code (jy-yuan/KIVI, MIT): that divides by a scale of 0 where a group's
+numbers are equal; its scripts set a residual of 32 or 128.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@ Cache Compression", §3): the entries whose keys are shortest, which attention t
 
 Needs no attention weights. All tokens after the prompt stay.
 
-Differs from the official code (alessiodevoto/l2compress): that rounds the share up, and leaves
-prompts below `prune_after` tokens whole; its own runs leave the first two layers whole as well,
-which is skip_layers="0-1" here, on top of the budget.
+Differs from the official code (alessiodevoto/l2compress, no licence found): that rounds the share
+up, and leaves prompts below `prune_after` tokens whole; its own runs leave the first two layers
+whole as well, which is skip_layers="0-1" here, on top of the budget.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ While a model decodes, each new token attends to the first `sinks` entries and t
 last ones as the budget leaves, itself included. The prompt is read exactly; the paper's streams
 never read more than the window.
 
-Differs from the official code (mit-han-lab/streaming-llm):
+Differs from the official code (mit-han-lab/streaming-llm, MIT):
 - It caches unrotated keys and rotates all of them at each step to their index in the cache. Here
   keys come rotated, and the query is moved back to its own index where it meets the sinks; for the
   window its true position gives the same distances. positions="true" doesn't renumber at all.

@@ -5,8 +5,9 @@ After the prompt and after each step the entries with the largest softmax weight
 stay, the weights averaged over all heads of the layer: each head keeps the same tokens. The newest
 token may go at once (kvpress protects it).
 
-Differs from the official code (schwartz-lab-NLP/TOVA): as an option, that narrows the gaps between
-the positions of what is kept, for texts longer than those of training; positions are true here.
+Differs from the official code (schwartz-lab-NLP/TOVA, Apache-2.0): as an option, that narrows the
+gaps between the positions of what is kept, for texts longer than those of training; positions are
+true here.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ weight of each block (algorithm 1). A block of queries reads the fewest blocks t
 scores; the queries of a block choose together, so that a query may read other keys, never later
 ones, because of those after it in its block.
 
-Differs from the official code (mit-han-lab/x-attention, no licence file):
+Differs from the official code (mit-han-lab/x-attention, no licence found):
 - Heads may share keys, and a row's length needs no multiple of 2,048.
 - In the first chunk of queries, which is all of a prompt of up to 16,384 tokens, the choice of the
   first block is overwritten by that of the own blocks in the official `find_blocks_chunked`. The
