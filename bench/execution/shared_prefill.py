@@ -76,7 +76,7 @@ def answer_with_vanilla(run: CellRun) -> int:
         return 0
     if Predictions(run.results / PREDICTIONS, base[0].prediction_key).done():
         return 0
-    return _answer(run, [cell, *base])
+    return _answer(run, [cell, *base], "quality")
 
 
 def _vanilla(cell: Cell) -> list[Cell]:
@@ -85,7 +85,7 @@ def _vanilla(cell: Cell) -> list[Cell]:
     return [base] if same else []
 
 
-def _answer(run: CellRun, cells: Sequence[Cell]) -> int:
+def _answer(run: CellRun, cells: Sequence[Cell], stage: str = STAGE) -> int:
     """The nanoseconds of the child processes."""
     cells = list({cell.prediction_key: cell for cell in cells}.values())
     folder = run.results / PREDICTIONS
@@ -101,7 +101,7 @@ def _answer(run: CellRun, cells: Sequence[Cell]) -> int:
         stored[message["setting"]].append(message["records"])
 
     outcome = run.child(
-        "measure.shared_prefill", {"predictions": store}, stage=STAGE, done=done,
+        "measure.shared_prefill", {"predictions": store}, stage=stage, done=done,
         cells=[cell.to_json() for cell in cells],
     )  # fmt: skip
     if outcome.status in (Status.OOM_HOST, Status.OOM_DEVICE) and len(cells) > 1:

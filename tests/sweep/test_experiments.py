@@ -37,8 +37,10 @@ QUICKSTART = [*TEXTS, "lra_listops", "lra_text_easy", "lra_image", "lra_pathfind
 
 @functools.cache
 def plan_of(name: str, scale: str | None = None) -> Plan:
+    """Without the weights that its header has a user fetch, on those of the shipped decoder."""
     overlay = [f"experiment={name}", *([f"scale={scale}"] if scale else [])]
-    return plan([*overlay, "results=nowhere", "threads=2"])
+    shipped = ["model=embedded-llama"] if "bench fetch --model" in header_of(name) else []
+    return plan([*overlay, "results=nowhere", "threads=2", *shipped])
 
 
 def at_both_scales(name: str) -> list[Plan]:
