@@ -78,11 +78,12 @@ class Shares(Method):
 
 @dataclass(frozen=True)
 class Orphans(Method):
-    """Kills the supervisor, which started the fork server that its cell's parent is a fork of."""
+    """Kills the supervisor: the parent of the fork server, of which the process with the model is a
+    fork, and of that the one with the inputs."""
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
         pid = os.getppid()
-        for _ in range(2):
+        for _ in range(3):
             pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         os.kill(pid, signal.SIGKILL)
         time.sleep(3600)
