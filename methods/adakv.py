@@ -31,10 +31,11 @@ import torch
 from torch import Tensor
 
 from methods.base import AttentionCall, Feature, Unsupported, Workload
+from methods.parts.cache_method import once
 from methods.parts.key_weights import per_key_head
 from methods.parts.observation_window import ObservationWindow
 from methods.parts.parameters import Range
-from methods.parts.ragged_entries import Choice, RaggedCache, once
+from methods.parts.ragged_entries import Choice, RaggedCache
 
 NO_PROJECTION = (
     "critical=true reads the output projection o_proj, which this model's attention lacks"

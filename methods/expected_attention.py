@@ -8,8 +8,8 @@ after the sinks, and its score is that times the length of its value. All tokens
 stay.
 
 As the authors' code (NVIDIA/kvpress, Apache-2.0) and not the paper: a value counts by its own
-length, without the output projection, which a cache has not; each KV head keeps as many entries as
-the others; the sinks are left out of μ and Σ, and stay. The class of that code has ε = 0, the
+length, without the output projection, which a cache does not see; all KV heads keep the same number
+of entries; the sinks are left out of μ and Σ, and stay. The class of that code has ε = 0, the
 default here. The entry of kvpress's leaderboard has ε = 0.01 (`epsilon=0.01`) and budgets that
 differ by head (AdaKV), which this method does not have.
 """

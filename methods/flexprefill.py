@@ -16,7 +16,7 @@ where `block` doesn't divide the prompt.
 
 Differs from the official code: numbers that reach gamma exactly are enough (there one more, and one
 block fewer in a query-aware head); tokens are counted in blocks of `block` (there in blocks of 128,
-whatever the block's size); rows of a batch each choose their own.
+for any size of `block`); each row of a batch chooses its own blocks.
 """
 
 from __future__ import annotations

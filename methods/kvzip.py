@@ -1,12 +1,12 @@
 """KVzip (Kim et al., arXiv 2505.23416): the entries that the model needs to repeat its prompt.
 
 After the prompt, the model reads it once more, `chunk` tokens at a time, behind a request to repeat
-it: a request, from the second chunk on the last `overlap` tokens of the chunk before, the chunk. An
+it. From the second chunk on, the last `overlap` tokens of the chunk before follow the request. An
 entry of the chunk scores the largest softmax weight that it gets from any of these queries, of all
 query heads that share its key; the softmax is over the first `sinks` tokens, the chunk and what is
-read now. Of all entries of all layers and KV heads together those with the highest scores stay, so
-that heads and layers hold different numbers, and the sinks. No question is needed for it. The
-second reading takes longer than the first, and is a part of the time to the first token.
+read now. The entries of all layers and KV heads are ranked together. Those with the highest scores
+stay, and the sinks, so that heads and layers hold different numbers. No question is needed for it.
+The second reading takes longer than the first, and is a part of the time to the first token.
 
 Differs from the official code (snu-mllab/KVzip, MIT):
 - The sinks are the prompt's first tokens; there, they are the system prompt.

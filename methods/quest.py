@@ -11,11 +11,11 @@ official evaluation code rank it as any other (`newest="ranked"`), and may leave
 text, at a quarter of 1,024 tokens, that raised the loss by .49 where reading it raised it by .22
 (SmolLM2-135M, 255 tokens of one text).
 
-Differs from the official code (mit-han-lab/Quest, MIT): as many pages as hold the budget (there a
-page that the budget fills in part is left out, so that no budget reads all); a row's pages begin at
-its first token. Official pages are chosen by each query head: the kernels run models whose heads
-share no keys, and the evaluation code, which also patches Mistral, repeats shared keys for each
-query head (`repeat_kv`). That is share="head"; by default the heads of a group choose together.
+Differs from the official code (mit-han-lab/Quest, MIT): a page that the budget fills in part is
+read (there it is left out, so that no budget reads all); a row's pages begin at its first token.
+Official pages are chosen by each query head: the kernels run models whose heads share no keys, and
+the evaluation code, which also patches Mistral, repeats shared keys for each query head
+(`repeat_kv`). That is share="head"; by default the heads of a group choose together.
 """
 
 from __future__ import annotations

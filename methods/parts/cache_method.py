@@ -3,7 +3,9 @@ may read the prompt."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -73,3 +75,13 @@ class CacheMethod(Method):
             return f"{name} can't read the prompt for another cache: it is no attention alone"
         reason = refusal(prefill, workload)
         return f"{name}, which reads the prompt: {reason}" if reason else None
+
+
+def once(call: AttentionCall, of: Any, compute: Callable[[], Tensor]) -> Tensor:
+    """What `compute` returns, computed once for all caches that take the same prompt: `of` is what
+    it depends on besides the prompt."""
+    if call.memo is None:
+        return compute()
+    if of not in call.memo:
+        call.memo[of] = compute()
+    return call.memo[of]

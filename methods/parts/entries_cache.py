@@ -1,5 +1,5 @@
-"""The cache of a method that keeps every token by `Entries` of its own: in another format, or read
-in part."""
+"""The cache of a method that keeps every token in its own kind of `Entries`, which store them in
+another format or read a part of them."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from methods.base import AttentionCall, Feature, Workload
 from methods.parts.budget import Budget, entries, shortage
-from methods.parts.cache_method import CacheMethod
+from methods.parts.cache_method import CacheMethod, once
 from methods.parts.kept_entries import KeptEntries, Rows
 from methods.parts.rows import unpadded
 
@@ -159,12 +159,8 @@ class EvictingCache:
         self, row: int, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall
     ) -> Tensor:
         """The method's `scores` from a row on, once for caches that differ in their budget."""
-        if call.memo is None:
-            return self.method.scores(query, key, value, call)
         of = (replace(self.method, budget=1.0, prefill=None), row)
-        if of not in call.memo:
-            call.memo[of] = self.method.scores(query, key, value, call)
-        return call.memo[of]
+        return once(call, of, lambda: self.method.scores(query, key, value, call))
 
 
 class RollingCache(EvictingCache):

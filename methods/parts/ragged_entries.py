@@ -10,10 +10,10 @@ Shapes: B batch, G key heads, H query heads, n tokens, d head size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -221,13 +221,3 @@ class RaggedCache(RaggedLayers):
             choice.rolling[rows] = of_rows.rolling
             choice = choice._replace(ring=of_rows.ring)
         self.layers[call.layer] = RaggedEntries(key, value, choice)
-
-
-def once(call: AttentionCall, of: Any, compute: Callable[[], Tensor]) -> Tensor:
-    """What `compute` returns, computed once for all caches that take the same prompt: `of` is what
-    it depends on besides the prompt."""
-    if call.memo is None:
-        return compute()
-    if of not in call.memo:
-        call.memo[of] = compute()
-    return call.memo[of]
