@@ -211,6 +211,39 @@ FRONTIER = _Frontier(
     cell=_frontier_cell,
 )
 
+# --- KV caches of a pretrained decoder, their quality alone -------------------------------------
+
+
+def _board_title(row: Row) -> str:
+    after = ", the question read after the cache was compressed" if row["question"] else ""
+    rows = counted(row["n_scored"] or 0, "row")
+    return f"{labelled(row['model'], row)}, {row['length']:,} tokens, {rows} a task{after}"
+
+
+def _board_cell(row: Row) -> str:
+    """A score, with its verdict against vanilla's; of vanilla with its interval."""
+    if row["status"] != Status.OK:
+        return ENDED.get(str(row["status"]), str(row["status"]))
+    if row["method"] == VANILLA:
+        return f"{number(row['value'], 1)} ({number(row['ci_lo'], 1)} … {number(row['ci_hi'], 1)})"
+    return f"{number(row['value'], 1)} {row['quality_verdict'] or ''}".strip()
+
+
+class _Board(Grid):
+    """Oracles are marked."""
+
+    def table(self, rows: Sequence[Row]) -> TextGrid:
+        return super().table([{**row, "method": marked(row["method"], row)} for row in rows])
+
+
+BOARD = _Board(
+    title=_board_title,
+    where={"experiment": "kv_board", "status": NOT_SKIPPED},
+    each=("model", "length", "question"),
+    column="task",
+    cell=_board_cell,
+)
+
 # --- KV caches of a decoder --------------------------------------------------------------------
 
 KEPT_POINTS = 5.0

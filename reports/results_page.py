@@ -44,6 +44,7 @@ def results_page(folder: Path = REFERENCE) -> str:
         papers=papers_grid(paper_tables([folder])),
         quickstart=result_tables.QUICKSTART.tables(rows),
         frontier=result_tables.FRONTIER.tables(rows),
+        board=result_tables.BOARD.tables(rows),
         kv=result_tables.KV.tables(rows),
         ruler=[ruler.page(one) for one in ruler.results(of_ruler)],
         lra_scores=lra_tables.SCORES.tables(lra_tables.seeds(small)),
@@ -71,16 +72,19 @@ SHOWCASE = ("method=vcc", "task=narrativeqa", "length=4096", "measure=quick", "m
 
 
 def readme(text: str, page: str, folder: Path = REFERENCE) -> str:
-    """The text of README.md with the claims of the page, and what `make bench` prints of the
+    """The text of README.md with the board of the page, and what `make bench` prints of the
     showcase's row. Raises RequestError where there is no such row."""
-    for name, content in (("claims", _between("claims", page)), ("make bench", _showcase(folder))):
-        text = text.replace(_between(name, text), content)
+    board = page[_block("board", page)]
+    for name, content in (("board", board), ("make bench", _showcase(folder))):
+        block = _block(name, text)
+        text = text[: block.start] + content + text[block.stop :]
     return text
 
 
-def _between(name: str, text: str) -> str:
-    start, end = f"<!-- {name} -->\n", f"<!-- end of {name} -->"
-    return text[text.index(start) + len(start) : text.index(end)]
+def _block(name: str, text: str) -> slice:
+    """The text between two comments."""
+    start = f"<!-- {name} -->\n"
+    return slice(text.index(start) + len(start), text.index(f"<!-- end of {name} -->"))
 
 
 def _showcase(folder: Path) -> str:

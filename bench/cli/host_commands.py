@@ -115,7 +115,7 @@ def examine(results: Path) -> list[Finding]:
     """All findings, with rows to be stored in the folder `results`. Takes less than a second."""
     checks: tuple[Callable[[], Finding], ...] = (
         _torch, _bytecode, _cpu, _kernel, _compiler, _gpu, _memory,
-        lambda: _disk(results), _load, _steadiness, _models,
+        lambda: _disk(results), _load, _steadiness, _models, _engines,
     )  # fmt: skip
     python = f"{platform.python_version()}, {sys.executable}"
     return [Finding("Python", State.OK, python), *(check() for check in checks)]
@@ -186,6 +186,17 @@ def _compiler() -> Finding:
             "compiler", State.LOOK, found, "without it methods run on torch: apt install g++"
         )
     return Finding("compiler", State.OK, shutil.which(found[0]) or found[0])
+
+
+def _engines() -> Finding:
+    found, missing = [], []
+    for package, extra in (("xllamacpp", "llama-cpp"), ("openvino-genai", "openvino")):
+        try:
+            found.append(f"{package} {importlib.metadata.version(package)}")
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(extra)
+    advice = f"pip install 'longctx-bench[{','.join(missing)}]'" if missing else ""
+    return Finding("engines", State.OK, ", ".join(found) or "none", advice)
 
 
 def _gpu() -> Finding:

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.utils import deterministic
 from transformers import CONFIG_MAPPING, AutoConfig
 
+from bench.engines.base import Engine
 from bench.errors import RequestError, described, raised_at
 from bench.execution import loaded
 from bench.execution.loaded import Inputs
@@ -89,8 +90,10 @@ def load_from(
     on_cpu = cell.device["kind"] == "cpu"
     found = loaded.family_of(cell, folder, dtype)
     try:
-        if found is not None:
-            family: Family = found
+        if isinstance(method, Engine):
+            family: Family = engine_of(cell, spec, method)
+        elif found is not None:
+            family = found
             _put(method, family, folder if config is None else None)
         else:
             if config is None:
@@ -122,6 +125,14 @@ def load_from(
     if reason:
         raise Unsupported(reason)
     return family
+
+
+def engine_of(cell: Cell, spec: Spec, engine: Engine) -> Family:
+    """The cell's model, run by an engine for the cell's prompts and answers."""
+    from bench.engines.family import EngineFamily
+
+    answer = max(cell.new_tokens or 1, cell.build_task().max_new_tokens or 1)
+    return EngineFamily.started(spec, engine, cell.length + answer, cell.threads)
 
 
 def _put(method: Method, family: Family, checkpoint: Path | None) -> None:

@@ -53,7 +53,9 @@ def planned(cell: Cell) -> Sequence[Stage]:
     stages: list[Stage] = []
     if cell.plan.quality and cell.model["weights"] != "random":
         stages.append(quality)
-    if cell.plan.speed:
+    if cell.plan.speed and cell.is_engine:
+        stages.append(engine)
+    elif cell.plan.speed:
         stages += [latency, decoding, memory] if cell.new_tokens else [latency, memory]
     if cell.plan.training:
         stages.append(training_step)
@@ -65,7 +67,8 @@ def quality(run: CellRun) -> tuple[Outcome, Columns]:
     answer after the same prefill."""
     shared_ns = shared_prefill.answer_with_vanilla(run) if run.share_prefill else 0
     is_baseline = run.cell.method["name"] == BASELINE
-    outcome = predicted(run, "quality", keeps_first=run.cell.plan.speed and not is_baseline)
+    timed_in_process = run.cell.plan.speed and not is_baseline and not run.cell.is_engine
+    outcome = predicted(run, "quality", keeps_first=timed_in_process)
     times = {"quality_ns": shared_ns + outcome.wall_ns}
     if outcome.status == Status.OK and not is_baseline:
         base = predicted(replace(run, cell=run.cell.baseline()), "quality of vanilla")
@@ -105,6 +108,28 @@ def decoding(run: CellRun) -> tuple[Outcome, Columns]:
     also = {name: found[name] for name in names if name in found}
     comparisons = {"tpot": found["timed"], "tpot_engine": found.get("engine")}
     return outcome, found.get("fidelity", {}) | also | comparisons
+
+
+def engine(run: CellRun) -> tuple[Outcome, Columns]:
+    """Times of an engine's tokens, and the peak memory of its process and of vanilla's."""
+    outcome, columns = _in_processes(run, "engine", Kept.ALL)
+    if outcome.status != Status.OK:
+        return outcome, {}
+    columns["lat"] = columns.pop("timed")
+    base = run.child("measure.memory", arm=BASELINE)
+    peaks = run.child("measure.engine", peak=True)
+    columns["mem_reason"] = "an engine takes memory before it reads: see whole_peak_bytes"
+    if peaks.status == Status.OK:
+        columns |= peaks.result
+    if base.status == Status.OK:
+        columns |= _of_base(base.result)
+    return outcome, columns
+
+
+def _of_base(columns: Columns) -> Columns:
+    """The columns of a row that are vanilla's."""
+    found = {f"base_{name}": value for name, value in columns.items()}
+    return {name: value for name, value in found.items() if name in COLUMNS}
 
 
 def _timed(run: CellRun, name: str) -> tuple[Outcome, Columns]:
@@ -182,9 +207,12 @@ def _answers(parts: Sequence[Columns]) -> Columns:
 def _pooled(parts: Sequence[Columns]) -> Columns:
     """The columns of the first process with the samples of all, and the process of each pair."""
     columns = dict(parts[0])
-    walls = [part["wall_samples_ns"] for part in parts]
-    columns["wall_samples_ns"] = None if None in walls else list(chain.from_iterable(walls))
-    for arm in filter(columns.get, ("timed", "engine")):
+    walls = [part.get("wall_samples_ns") for part in parts]
+    on_two_clocks = [each for each in walls if each is not None]
+    if len(on_two_clocks) < len(parts):
+        on_two_clocks = []
+    columns["wall_samples_ns"] = list(chain.from_iterable(on_two_clocks)) or None
+    for arm in filter(columns.get, ("timed", "engine", "tpot")):
         timed = [part[arm] for part in parts if part.get(arm, {}).get("samples_ns")]
         if len(timed) < len(parts):
             columns[arm] = {field: x for field, x in columns[arm].items() if field not in SIDES}
@@ -196,8 +224,9 @@ def _pooled(parts: Sequence[Columns]) -> Columns:
             "pair_order": "".join(one["pair_order"] for one in timed),
             "pair_process": [i for i, one in enumerate(timed) for _ in one["samples_ns"]],
         }
-    columns["timed"]["waits_left_out"] = any(p["timed"]["waits_left_out"] for p in parts) or None
-    for name in PAGE_FAULTS:
+    left_out = any(part["timed"].get("waits_left_out") for part in parts)
+    columns["timed"]["waits_left_out"] = left_out or None
+    for name in filter(columns.__contains__, PAGE_FAULTS):
         columns[name] = round(statistics.mean(part[name] for part in parts))
     if columns.get("gpu_throttle_reasons"):
         columns["gpu_throttle_reasons"] = gpu.union(p["gpu_throttle_reasons"] for p in parts)
@@ -218,8 +247,7 @@ def memory(run: CellRun) -> tuple[Outcome, Columns]:
     if base.status != Status.OK:
         reason = f"vanilla ended with {base.status}"
         return outcome, columns | {"mem_reason": reason, "baseline_status": base.status}
-    base_columns = {f"base_{name}": value for name, value in base.result.items()}
-    columns |= {name: value for name, value in base_columns.items() if name in COLUMNS}
+    columns |= _of_base(base.result)
     on_gpu = run.cell.device["kind"] == "cuda"
     peak = "gpu_alloc_delta_bytes" if on_gpu else "rss_peak_delta_bytes"
     if columns.get(peak) is not None and base.result.get(peak):

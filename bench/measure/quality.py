@@ -43,7 +43,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     task, family = cell.build_task(), arms.load(cell, arms.method_of(cell))
     arms.check_fit(cell, task, family)
     if task.stop:
-        family.is_over = lambda text: task.ended(text) != text
+        family.is_over, family.stop = lambda text: task.ended(text) != text, task.stop
     asked = Asked.of(cell, task, family)
     encoded, texts = asked.encoded, len(asked.rows)
     arms.check_left_out(cell, family, encoded)

@@ -82,11 +82,13 @@ class Family:
                 has none
     calls       attention calls of the method since this was last set to 0
     is_over     whether a text has a stop string, so that a family may stop generating; decoders do
+    stop        these strings, which an engine gets
     """
 
     answers: ClassVar[str] = "text"
     drawn: Sequence[str] = ()
     is_over: Callable[[str], bool] | None = None
+    stop: Sequence[str] = ()
 
     model: nn.Module
     tokenizer: Any

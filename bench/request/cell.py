@@ -147,6 +147,11 @@ class Cell:
         return f"{method} × {self.task['name']} × {self.model['name']}"
 
     @property
+    def is_engine(self) -> bool:
+        """Whether an engine takes the place of the method (bench.engines)."""
+        return plugins.is_engine(self.method["name"])
+
+    @property
     def columns(self) -> dict[str, Any]:
         """The columns of a row that say what was requested."""
         parameters = {k: v for k, v in self.method.items() if k not in plugins.NOT_PARAMETERS}

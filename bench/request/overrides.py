@@ -229,7 +229,10 @@ BUDGET_ACCEPTED = (
     "head and layer) or 64MiB (of the whole model); the time of a sweep is time=30m"
 )
 BUDGET_VALUE = re.compile(r"(\d+\.?\d*|\.\d+)(e-?\d+)?([KMG]iB)?")
+ENGINE = "engine"
+"""`engine=NAME` is `method=NAME` of an engine (bench.engines)."""
 PARAMETERS = {
+    "base_url": "base_url",
     "press": "press",
     "press.compression_ratio": "compression_ratio",
     "attn": "attn",
@@ -250,6 +253,11 @@ def as_parameters(overrides: Sequence[str]) -> list[str]:
             if not all(BUDGET_VALUE.fullmatch(each.strip(" '\"")) for each in value.split(",")):
                 raise RequestError(f"{override} is not accepted: {BUDGET_ACCEPTED}")
             others.append(f"method.{BUDGET}={value}")
+        elif key == ENGINE:
+            _check_engines(value)
+            others.append(f"method={value}")
+        elif key.startswith(f"{ENGINE}."):
+            others.append(f"method.{key.partition('.')[2]}={value}")
         elif key in PARAMETERS:
             others.append(f"method.{PARAMETERS[key]}{equals}{value}")
         elif key.startswith(OPTIONS):
@@ -259,6 +267,14 @@ def as_parameters(overrides: Sequence[str]) -> list[str]:
         else:
             others.append(override)
     return [*others, *([f"method.options='{', '.join(options)}'"] if options else [])]
+
+
+def _check_engines(value: str) -> None:
+    """Raises RequestError for a name in a list that is no engine's."""
+    engines = [name for name in plugins.available("method") if plugins.is_engine(name)]
+    for name in value.split(","):
+        if name not in engines:
+            raise unknown(ENGINE, name, engines)
 
 
 # The words of a request that a shell may complete.

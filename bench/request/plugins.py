@@ -220,6 +220,13 @@ def _label(method: str) -> str | None:
     return conf("method", method).get("label") if method in available("method") else None
 
 
+@functools.cache
+def is_engine(method: str) -> bool:
+    """Whether a method's YAML describes an engine (bench.engines)."""
+    known = method in available("method")
+    return bool(known and (conf("method", method).get("facts") or {}).get("kind") == "engine")
+
+
 def load(target: str) -> Any:
     """The object behind 'package.module:Name'. Raises RequestError."""
     module, _, name = target.partition(":")

@@ -203,8 +203,8 @@ class Config:
     time: str | None = MISSING
 
 
-NAMES = frozenset({*Config.__dataclass_fields__, "budget"})
-"""Names of a request: those of Config, and the short name of method.budget."""
+NAMES = frozenset({*Config.__dataclass_fields__, "budget", "engine", "base_url"})
+"""Names of a request: those of Config, and short names (`overrides.as_parameters`)."""
 OTHER_NAMES = {
     "tasks": "task", "limit": "n", "num_samples": "n", "models": "model", "model_args": "model",
     "model_name_or_path": "model", "pretrained": "model", "methods": "method",

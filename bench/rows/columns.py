@@ -189,6 +189,9 @@ class GeneralColumns(TypedDict, total=False):
     base_gpu_reserved_bytes: Annotated[int | None, "vanilla's peak of reserved GPU memory"]
     base_gpu_nvml_bytes: Annotated[int | None, "vanilla's GPU memory as the driver sees it"]
     mem_ratio: Annotated[float | None, "peak memory, method / vanilla"]
+    whole_peak_bytes: Annotated[int | None, "peak of the whole process, weights and libraries too"]
+    base_whole_peak_bytes: Annotated[int | None, "vanilla's"]
+    whole_peak_ratio: Annotated[float | None, "peak of the whole process, method / vanilla"]
     mem_agree: Annotated[bool | None, "measured and theoretical memory agree"]
     # fidelity
     fid_rel_l2: Annotated[float | None, "relative error of the output against exact attention"]

@@ -65,6 +65,7 @@ def derive(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
             columns[name] = value  # type: ignore[literal-required]
     columns["mem_agree"] = mem_agree(columns)
     columns["kv_ratio_16bit"] = kv_ratio_16bit(columns)
+    columns |= whole_peaks(columns)
     return columns
 
 
@@ -209,6 +210,21 @@ def mem_agree(columns: Mapping[str, Any]) -> bool | None:
     checks = (_peaks_agree, kv_agrees, kv_read_agrees)
     known = [agree for check in checks if (agree := check(columns)) is not None]
     return all(known) if known else None
+
+
+def whole_peaks(columns: Row) -> Row:
+    """The peak memory of whole processes: what they had before a forward and its peak above that,
+    unless an engine's own was read; and their ratio."""
+
+    def whole(peak: int | None, base: int | None, delta: int | None) -> int | None:
+        return base + delta if peak is None and base is not None and delta is not None else peak
+
+    own = whole(columns.get("whole_peak_bytes"), columns.get("rss_base_bytes"),
+                columns.get("rss_peak_delta_bytes"))  # fmt: skip
+    base = whole(None, columns.get("base_rss_base_bytes"),
+                 columns.get("base_rss_peak_delta_bytes"))  # fmt: skip
+    ratio = own / base if own and base else None
+    return {"whole_peak_bytes": own, "base_whole_peak_bytes": base, "whole_peak_ratio": ratio}
 
 
 def _peaks_agree(columns: Mapping[str, Any]) -> bool | None:

@@ -15,7 +15,7 @@ def after_row(row: Mapping[str, Any], overrides: Sequence[str]) -> str:
     failed, whose reason is what to see to."""
     if row["status"] != Status.OK:
         return ""
-    left_out = ("method=", "length=", "force=", "experiment=")
+    left_out = ("method=", "engine=", "length=", "force=", "experiment=")
     words = [word for word in overrides if not word.startswith(left_out)]
     if row["method"] == BASELINE:
         other = shlex.join(["bench", "run", "method=NAME", f"length={row['length']}", *words])

@@ -298,6 +298,9 @@ def _memory(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     ):
         if r.get(column) is not None:
             yield label, _mib(r[column]), _mib(r.get(f"base_{column}")), times(r.get("mem_ratio"))
+    if r.get("rss_peak_delta_bytes") is None and r.get("whole_peak_bytes") is not None:
+        own, base = (_mib(r.get(name)) for name in ("whole_peak_bytes", "base_whole_peak_bytes"))
+        yield "peak of the process, MiB", own, base, times(r.get("whole_peak_ratio"))
 
 
 def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

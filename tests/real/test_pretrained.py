@@ -10,6 +10,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import bench
+from bench.engines.base import Start
+from bench.errors import RequestError
+from bench.request import plugins
 from bench.request.weights import find_checkpoint
 from bench.rows.predictions import Predictions
 from bench.rows.store import PREDICTIONS
@@ -71,3 +74,32 @@ def test_an_encoder_is_timed(model, tmp_path):
     assert done.returncode == 0, done.stderr
     shown = bench_command("results", f"--results={tmp_path}", "--json")
     assert json.loads(shown.stdout)[0]["status"] == "ok"
+
+
+ENGINES = [
+    ("llama_cpp", {}), ("llama_cpp", {"cache": "q8_0"}), ("llama_cpp", {"weights": "f16"}),
+    ("openvino", {}), ("openvino", {"attention": "xattention"}),
+    ("openvino", {"attention": "tri_shape"}), ("openvino", {"eviction": "h2o"}),
+    ("openvino", {"eviction": "snapkv", "kvcrush": 0.3}), ("openvino", {"cache_precision": "u8"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "settings"), ENGINES)
+def test_an_engine_answers_a_short_question(name, settings):
+    package = {"llama_cpp": "xllamacpp", "openvino": "openvino_genai"}[name]
+    pytest.importorskip(package, reason=f"pip install 'longctx-bench[{name.replace('_', '-')}]'")
+    folder = find_checkpoint(plugins.conf("model", "smollm2-135m")["path"])
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer("The sky is blue. " * 60 + "The capital of France is")["input_ids"]
+    words = [f"method={name}", *(f"method.{key}={value}" for key, value in settings.items())]
+    engine = plugins.build(dict(bench.compose(*words).method))
+    try:
+        session = engine.start(Start(folder, tokenizer, 512, 1))
+    except RequestError as error:
+        if "has no GGUF file" in str(error):
+            pytest.skip(str(error))
+        raise
+    try:
+        assert session.generate(ids, 4, exactly=True).text.startswith(" Paris")
+    finally:
+        session.close()

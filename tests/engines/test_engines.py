@@ -1,0 +1,139 @@
+"""Engines with a tiny model, against the same weights in this project's decoder."""
+
+import signal
+
+import pytest
+import torch
+
+import bench
+from bench.engines.base import Start
+from bench.engines.gguf_weights import file_of
+from bench.errors import RequestError, RunError
+from bench.models import stored
+from bench.models.base import Spec
+from bench.models.checkpoints import load_tokenizer
+from bench.models.decoder import DecoderFamily
+from bench.request.compose import compose
+from methods.base import SequenceInfo
+from methods.vanilla import Vanilla
+
+pytest.importorskip("gguf", reason="GGUF files are written by the package gguf")
+
+from tests import tiny_gguf
+
+IDS = [6, 0, 1, 2, 3, 5, 0, 1]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("engines")
+    patch = pytest.MonkeyPatch()
+    patch.setenv("XDG_CACHE_HOME", str(path / "cache"))
+    yield stored.from_gguf(tiny_gguf.write(path / "tiny.gguf", tiny_gguf.weights(), 2048))
+    patch.undo()
+
+
+def llama_cpp(**settings):
+    pytest.importorskip("xllamacpp", reason="pip install 'longctx-bench[llama-cpp]'")
+    from bench.engines.llama_cpp import LlamaCpp
+
+    return LlamaCpp(**{"weights": "f32", "cache": "f32", "flash": False, **settings})
+
+
+@pytest.fixture
+def start(folder):
+    """Starts an engine; closes it after the test."""
+    sessions = []
+
+    def started(engine):
+        sessions.append(engine.start(Start(folder, load_tokenizer(folder), 256, 1)))
+        return sessions[-1]
+
+    yield started
+    for session in sessions:
+        session.close()
+
+
+@pytest.fixture(scope="module")
+def own_text(folder):
+    """The decoder's greedy answer of 12 tokens."""
+    family = DecoderFamily.load(Spec("tiny", folder), Vanilla(), "float32", "cpu")
+    [text] = family.generate(torch.tensor([IDS]), SequenceInfo(), 12)
+    return text
+
+
+def test_llama_cpp_gives_the_decoder_s_text(start, own_text):
+    session = start(llama_cpp())
+    answer = session.generate(IDS, 12)
+    assert answer.text == own_text
+    assert 0 < answer.first_ns <= answer.last_ns
+    assert session.version.startswith("xllamacpp ") and session.peak_bytes() > 1 << 20
+
+
+def test_an_answer_of_a_number_of_tokens(start):
+    session = start(llama_cpp())
+    assert [session.generate(IDS, n, exactly=True).tokens for n in (1, 9)] == [1, 9]
+    assert session.generate(IDS, 1, exactly=True).token_ns is None
+
+
+def test_quantised_caches_and_weights_run(start):
+    session = start(llama_cpp(weights="file", cache="q8_0", flash=True))
+    assert session.generate(IDS, 4, exactly=True).tokens == 4
+
+
+def test_a_prompt_beyond_the_context_is_an_error(start):
+    with pytest.raises(RunError, match="exceeds the available context size"):
+        start(llama_cpp()).generate([0] * 5000, 4)
+
+
+def test_a_killed_server_is_an_error(start):
+    session = start(llama_cpp())
+    session.client.deadline_s = 0.1
+    session.process.process.send_signal(signal.SIGKILL)
+    session.process.process.wait()
+    with pytest.raises(RunError):
+        session.generate(IDS, 4)
+
+
+def test_a_quantised_cache_needs_flash_attention():
+    with pytest.raises(ValueError, match="needs flash=true"):
+        llama_cpp(cache="q4_0")
+
+
+def test_a_checkpoint_without_gguf_is_refused(tmp_path):
+    with pytest.raises(RequestError, match="has no GGUF file"):
+        llama_cpp().start(Start(tmp_path, None, 64, 1))
+
+
+def test_a_file_is_converted_once(folder):
+    made = file_of(folder, "f16")
+    stamp = made.stat().st_mtime_ns
+    assert file_of(folder, "f16") == made and made.stat().st_mtime_ns == stamp
+    assert file_of(folder, "file").name == stored.KEPT_GGUF
+
+
+def test_a_row_compares_an_engine_with_vanilla(folder, tmp_path):
+    llama_cpp()
+    words = ["engine=llama_cpp", f"model={folder}", "task=longeval_lines", "length=256", "n=2",
+             "measure=decoding", "new_tokens=4", "time=4s", "threads=1", "fill=true",
+             "engine.weights=f16", "model.weights=pretrained"]  # fmt: skip
+    row = bench.run(bench.compose(*words), results=tmp_path)
+    assert row["status"] == "ok", row["status_detail"]
+    assert row["method"] == "llama_cpp" and row["kernel"].startswith("xllamacpp ")
+    assert row["lat_samples_ns"] and row["lat_base_samples_ns"] and row["tpot_ratio"] > 0
+    assert row["whole_peak_ratio"] == row["whole_peak_bytes"] / row["base_whole_peak_bytes"]
+    assert row["value"] is not None and row.get("kv_bytes_held") is None
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["engine=snapkv"], "unknown engine 'snapkv'"),
+        (["engine=llama_cpp", "engine.cash=f16"], "unknown parameter of llama_cpp 'cash'"),
+        (["engine=llama_cpp", "engine.cache=f17"], "f17"),
+        (["engine=llama_cpp", "base_url=http://a/v1"], "base_url"),
+    ],
+)
+def test_wrong_words_are_refused(words, wrong):
+    with pytest.raises(RequestError, match=wrong):
+        compose(words)
