@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 from bench.errors import RequestError
@@ -59,25 +60,34 @@ class Matched(NamedTuple):
 def match(a: Selection, b: Selection, on: Collection[str] = ()) -> Matched:
     """Each cell of A with its counterpart in B: equal in all of KEY but the columns compared on,
     which are those that the two filters give differently, and `on`. A counterpart measured on the
-    same host is preferred.
+    same host is preferred. Of settings of methods, those that `_agree` are paired.
 
     Raises RequestError when nothing matches, or when a filter leaves several cells to choose from.
     """
     names = {n for n in {*a.named, *b.named} if a.named.get(n) != b.named.get(n)} | set(on)
-    free = {"method_params" if name.startswith("method.") else name for name in names}
-    for name in tuple(free):
-        free |= {name, *FOLLOWS.get(name, ())}
+    free = names | {"method_params" for name in names if name.startswith("method.")}
+    for name in names:
+        free |= {*FOLLOWS.get(name, ())}
+    settings = sorted({"method_params"} & free)
     pairs, left, right = [], counting(a.rows), counting(b.rows)
     if a.one and b.one:
         pairs, left, right = [Pair(best(left), best(right))], [], []
     for where in (("host_id",), ()):
         fixed = [name for name in (*KEY, *where) if name not in free]
         ours, theirs = _grouped(left, fixed), _grouped(right, fixed)
-        for cell in ours:
-            if cell in theirs:
-                pairs.append(Pair(_only(ours[cell], a, free), _only(theirs[cell], b, free)))
-        left = [row for cell, group in ours.items() if cell not in theirs for row in group]
-        right = [row for cell, group in theirs.items() if cell not in ours for row in group]
+        for cell in [cell for cell in ours if cell in theirs]:
+            sides = (ours[cell], a), (theirs[cell], b)
+            mine, other = (
+                [_only(rows, side, free) for rows in _grouped(group, settings).values()]
+                for group, side in sides
+            )
+            found = [Pair(*pair) for pair in product(mine, other) if _agree(*pair, names)]
+            pairs += found
+            paired = {row["row_id"] for pair in found for row in pair}
+            ours[cell], theirs[cell] = (
+                [row for row in rows if row["row_id"] not in paired] for rows in (mine, other)
+            )
+        left, right = (list(chain(*groups.values())) for groups in (ours, theirs))
     if not pairs:
         raise RequestError(_no_match(left, right, a, b, free))
     if all(pair.a["row_id"] == pair.b["row_id"] for pair in pairs):
@@ -101,9 +111,19 @@ def _only(rows: list[Row], selection: Selection, free: Collection[str]) -> Row:
             some = ", ".join(sorted(values)[:4])
             raise RequestError(
                 f"'{selection.text}' leaves several cells to choose from: {name} is {some}; "
-                f"name one ({'method.NAME' if name == 'method_params' else name}=…)"
+                f"name one ({name}=…)"
             )
     return best(rows)
+
+
+def _agree(a: Row, b: Row, compared: Collection[str]) -> bool:
+    """Whether two settings are paired: of different methods those with the same budget, where both
+    have one; of one method those with the same parameters, except for the ones compared on."""
+    ours, theirs = (json.loads(row["method_params"] or "{}") for row in (a, b))
+    shared = ours.keys() & theirs.keys() - {name.removeprefix("method.") for name in compared}
+    if a["method"] != b["method"]:
+        shared &= {"budget"}
+    return "method_params" in compared or all(ours[name] == theirs[name] for name in shared)
 
 
 def _no_match(
@@ -116,7 +136,7 @@ def _no_match(
             short = (", ".join(sorted(v[:12] for v in values)[:3]) for values in (ours, theirs))
             reasons.append(f"{name} ({' / '.join(short)})")
     differ = f"they differ in {'; '.join(reasons)}"
-    why = differ if reasons else "no two rows agree in all other columns of the key"
+    why = differ if reasons else "no two rows agree in all other columns of the key and in the budget"
     return (
         f"no cell of '{a.text}' has a counterpart in '{b.text}': {why}. "
         "--on NAME compares cells that differ in NAME"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from bench.rows.shards import column_named, schema_version, write_whole
 from bench.rows.store import LIGHT, PREDICTIONS, Store
 from bench.status import Status
 
+_Reader = Callable[[Path], tuple[list[Row], list[str]]]
 AnyRow = TypeVar("AnyRow", bound=Mapping[str, Any])
 """A Row, or one with more than the stored columns."""
 
@@ -39,18 +41,26 @@ class Selection:
     one: bool = False
 
 
-def side(text: str, results: Path) -> Selection:
-    """What an argument of `bench compare` stands for: a folder (or file) of rows, a filter over
-    `results`, or a row's id, also as FOLDER/ID. Raises RequestError when it stands for nothing."""
+def sides(texts: Iterable[str], results: Path, words: Sequence[str] = ()) -> list[Selection]:
+    """The rows that arguments of `bench compare` name: a folder (or file) of rows, a filter over
+    `results`, or a row's id, also as FOLDER/ID; `words` filter each. A folder is read once. Raises
+    RequestError for one without rows."""
+    read = functools.cache(_read)
+    return [_side(text, results, words, read) for text in texts]
+
+
+def _side(text: str, results: Path, words: Sequence[str], read: _Reader) -> Selection:
     path = Path(text).expanduser()
     if path.exists():
-        selection = Selection(text, path, *select([], path))
+        selection = Selection(text, path, *_fitting(words, path, *read(path)))
     elif "=" in text:
-        selection = Selection(text, results, *select([text], results), named([text]))
+        found = _fitting([text, *words], results, *read(results))
+        selection = Selection(text, results, *found, named([text]))
     else:
         inside = path.parent.name and path.parent.is_dir()
         folder, start = (path.parent, path.name) if inside else (results, text)
-        selection = Selection(text, folder, *select([start], folder), one=True)
+        found = _fitting([start, *words], folder, *read(folder))
+        selection = Selection(text, folder, *found, one=True)
         if len(ids := {row["row_id"] for row in selection.rows}) > 1:
             some = ", ".join(sorted(ids)[:4])
             raise RequestError(f"'{start}' begins the ids of {len(ids)} rows: {some}; give more")
@@ -73,11 +83,20 @@ def select(
     of a row's id. Raises RequestError for a folder that isn't there, an unknown name, and a value
     that no row has.
     """
+    return _fitting(words, folder, *_read(folder, tuple(columns)))
+
+
+def _read(folder: Path, columns: Sequence[str] = LIGHT) -> tuple[list[Row], list[str]]:
     if not folder.exists():
         raise RequestError(f"no folder {folder}; rows are made by bench run")
     store = Store(folder)
-    stored: list[Row] = store.rows(columns).to_pylist()
-    rows = oldest_first(stored)
+    return oldest_first(store.rows(columns).to_pylist()), store.warnings
+
+
+def _fitting(
+    words: Iterable[str], folder: Path, stored: list[Row], warnings: list[str]
+) -> tuple[list[Row], list[str]]:
+    rows = stored
     for name, values in named(words).items():
         fits = _test(name, values)
         rows = [row for row in rows if fits(row)]
@@ -85,7 +104,7 @@ def select(
             present = {str(value_of(row, name)) for row in stored}
             if len(present) <= MOST_NAMED and not any(map(fits, stored)):
                 raise unknown(f"{name} in {folder}", ",".join(values), present)
-    return rows, store.warnings
+    return rows, warnings
 
 
 def named(words: Iterable[str]) -> dict[str, list[str]]:

@@ -17,7 +17,7 @@ from bench.rows.quality_verdicts import UNKNOWN_WEIGHTS
 from bench.terminal import text_table
 from bench.terminal.console import Console
 from bench.terminal.rows_table import VERDICT_STYLE
-from bench.units import score_digits
+from bench.units import counted, score_digits
 
 STYLE: dict[str, str] = {
     **VERDICT_STYLE, ChangeVerdict.BETTER: "green", ChangeVerdict.WORSE: "red"
@@ -33,7 +33,7 @@ def show_cells(title: str, cells: Sequence[CellComparison], form: str) -> None:
         text_table.write(form, COLUMNS, [_record(cell, each) for cell in cells for each in cell[2]])
         return
     lines: list[list[str]] = []
-    notes: list[str] = []
+    notes: dict[str, list[str]] = {}
     for cell in cells:
         lines.append([f"[bold]{escape(cell.shown)}[/]"])
         for each in cell.differences:
@@ -43,11 +43,14 @@ def show_cells(title: str, cells: Sequence[CellComparison], form: str) -> None:
             lines.append([name, *values, change_text(each), verdict])
             if each.figure == "quality" and each.change is not None:
                 lines.append([f"    {each.comparison or UNKNOWN_WEIGHTS}"])
-            notes += [f"{cell.label}, {each.figure}: {each.note}"] if each.note else []
+            if each.note:
+                notes.setdefault(f"{each.figure}: {each.note}", []).append(cell.label)
     names = ("", "A", "B", "change (95 %)", "verdict")
     text_table.draw(escape(title), names, lines, ("", "verdict"))
-    for text in notes:
-        Console(highlight=False).print(text, markup=False, style="dim", soft_wrap=True)
+    for text, labels in notes.items():
+        where = labels[0] if len(labels) == 1 else counted(len(labels), "cell")
+        line = f"{where}, {text}"
+        Console(highlight=False).print(line, markup=False, style="dim", soft_wrap=True)
 
 
 def _record(cell: CellComparison, difference: Difference) -> dict[str, Any]:

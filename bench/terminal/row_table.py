@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -39,75 +41,112 @@ QUALITY_STYLE: dict[str, str] = {
     QualityVerdict.KEPT: "[green]{}[/]",
     QualityVerdict.HIGHER: "[green]{}[/]",
     QualityVerdict.LOWER: "[red]{}[/]",
-    QualityVerdict.UNTELLABLE: f"[yellow]{{}} at {BASELINE}'s score[/]",
+    QualityVerdict.UNTELLABLE: f"[yellow]not comparable at {BASELINE}'s score[/]",
     QualityVerdict.UNDECIDED: "[yellow]{}[/]",
-    quality_verdicts.SEEDS_UNKNOWN: "[yellow]{}[/]",
+    quality_verdicts.SEEDS_UNKNOWN: "[yellow]undecided, {}[/]",
 }
-DIRECTIONS = (QualityVerdict.HIGHER, QualityVerdict.LOWER)
+MOST_NOTES = 4
+"""Lines of notes under a row's table that is shown without details."""
+WARNED = re.compile(r".*\[yellow\](?!undecided)")
+"""A line of the table that is a note where the table is shown without it."""
 
 
-def show(row: Mapping[str, Any], results: Path) -> None:
-    """The table of one row."""
+def show(row: Mapping[str, Any], results: Path, details: bool = False) -> None:
+    """The table of one row, its verdict and at most MOST_NOTES lines of notes; with `details` each
+    figure and each note."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
     r = dict(row)
-    origin = [r.get(f"weights_{name}") for name in ("format", "source", "licence")]
-    known = f" ({', '.join(filter(None, origin))})" if any(origin) else ""
-    weights = f"{r['weights_kind']} weights{known}, {r['data_source']} rows"
-    caption = "\n".join([weights, *_trainings(r), *_own_data(r)])
     method = str(plugins.method_label(r["method"], r["method_params"]))
     title = (
         f"{method} × {r['task']} × {quality_verdicts.labelled(r['model'], r)} · "
         f"{r['length']:,} tokens · "
         f"{r['device']} {r['dtype']} · {counted(r['threads'], 'thread')}"
     )
-    title = " · ".join([title, *decoding_columns.input_words(r)])
-    table = Table(caption=escape(caption), caption_justify="left", show_edge=False, pad_edge=False)
+    console.print()
+    console.print(" · ".join([escape(title), *decoding_columns.input_words(r)]), style="italic")
+    lines = [line for part in PARTS for line in part(r)]
+    brief = [line for part in MAIN for line in part(r) if not line[0].startswith(" ")] or lines
+    notes, hidden = [*_notes(r)], 0
+    if not details:
+        warnings = [line for line in lines if line not in brief and WARNED.match("".join(line[1:]))]
+        notes = [f"{line[0].strip()}: {' '.join(filter(None, line[1:]))}" for line in warnings] + notes
+        heights = accumulate(len(console.render_lines(note, pad=False)) for note in notes)
+        hidden = len(lines) - len(brief) - len(warnings) + len(notes)
+        notes = [note for note, n in zip(notes, heights, strict=True) if n <= MOST_NOTES]
+        lines, hidden = brief, hidden - len(notes)
+    console.print(_table(r, method, lines) if lines else "nothing was measured")
+    if found := [*_verdicts(r)]:
+        console.print(f"verdict: {' · '.join(found)}")
+    if r["status"] != Status.OK:
+        stage = str(r["status_stage"])
+        first, *rest = (r.get("status_detail") or "no reason given").splitlines()
+        console.print(f"[red]{r['status']}[/] in stage {escape(stage)}: {escape(first)}")
+        for text in rest:
+            console.print(f"  {text}", markup=False, style="dim")
+    for note in notes:
+        console.print(note)
+    folder = results.relative_to(here) if results.is_relative_to(here := Path.cwd()) else results
+    more = f" · --details adds {counted(hidden, 'line')}" if hidden else ""
+    ids = f"row {r['row_id'][:12]} · cell {r['cell_key'][:12]}"
+    console.print(f"{ids} · in {folder}{more}", markup=False, style="dim")
+
+
+def _table(r: Mapping[str, Any], method: str, lines: Iterable[tuple[str, ...]]) -> Table:
+    table = Table(show_edge=False, pad_edge=False)
     alone = r["method"] == BASELINE
     for name in ("", method) if alone else ("", method, BASELINE, f"against {BASELINE}"):
         table.add_column(escape(name), justify="left" if not name else "right")
-    parts = (_quality, _latency, _decoding, _memory, _fidelity, _training, _rest)
-    for label, mine, base, against in (line for part in parts for line in part(r)):
+    for label, mine, base, against in lines:
         beside = " · ".join(text for text in (mine, against) if text not in ("", "–"))
         table.add_row(*((label, beside) if alone else (label, mine, base, against)))
-    console.print()
-    console.print(escape(title), style="italic")
-    if table.row_count:
-        console.print(table)
-    else:
-        console.print(f"{weights}: nothing was measured", highlight=False)
-        if r["weights_kind"] == "random":
-            console.print("random weights have no accuracy: measure=speed, or a recipe, gives rows")
-    if kind := json.loads(r["cell"] or "{}").get("model", {}).get("untrained"):
-        console.print(f"not scored: this checkpoint has no trained head for {ANSWERS[kind]}")
-    if r["status"] != Status.OK:
-        stage = str(r["status_stage"])
-        first, *lines = (r.get("status_detail") or "no reason given").splitlines()
-        console.print(f"[red]{r['status']}[/] in stage {escape(stage)}: {escape(first)}")
-        for text in lines:
-            console.print(f"  {text}", markup=False, style="dim")
+    return table
+
+
+def _verdicts(r: Mapping[str, Any]) -> Iterator[str]:
+    """What the row decides: time, quality, bytes."""
+    latency, token = Comparison.of(r, "lat"), Comparison.of(r, "tpot")
+    if latency.verdict:
+        name = "first token" if token.verdict else "time"
+        only = engines.engine_only(r)
+        word = f"[yellow]{latency.verdict} {only}[/]" if only else verdict(latency.verdict)
+        yield f"{name} {times(latency.ratio)} {word}"
+    if token.verdict:
+        yield f"each token {times(token.ratio)} {verdict(token.verdict)}"
+    if found := quality_verdicts.stated_verdict(r):
+        styled = QUALITY_STYLE[found].format(found)
+        yield f"quality {styled} ({quality_verdicts.comparison_text(r)})"
+    for name, column in (("KV cache", "kv_held_ratio"), ("memory", "mem_ratio")):
+        if r.get(column) is not None:
+            yield f"{name} {times(r[column])}"
+
+
+def _notes(r: Mapping[str, Any]) -> Iterator[str]:
+    """Remarks on the row in rich markup, those that matter most first."""
     if r.get("noisy"):
-        console.print(f"[yellow]noisy host[/]: {escape(r.get('noise_reason') or '')}")
+        yield f"[yellow]noisy host[/]: {escape(r.get('noise_reason') or '')}"
     if (r.get("truncated_frac") or 0) > MOST_CUT_FRAC:
         cut = f"{_about(r)}{r['truncated_frac']:.1%} of the inputs' tokens were cut"
-        console.print(f"[yellow]truncated[/]: {cut} to fit in {r['length']:,}", highlight=False)
-    if batched := r.get("batched_answers"):
-        answers = counted(batched, "answer")
-        console.print(f"{answers} decoded in a batch with other methods'", highlight=False)
-    if (r.get("quality_ns") or 0) > SHOWN_NS:
-        console.print(f"quality: {_stage_times(r)}", highlight=False)
+        yield f"[yellow]truncated[/]: {cut} to fit in {r['length']:,}"
     if left_out := r.get("n_unanswerable"):
-        rows = counted(left_out, "row")
-        console.print(f"[yellow]left out[/]: {rows} without a right answer", highlight=False)
+        yield f"[yellow]left out[/]: {counted(left_out, 'row')} without a right answer"
+    if kind := json.loads(r["cell"] or "{}").get("model", {}).get("untrained"):
+        yield f"not scored: this checkpoint has no trained head for {ANSWERS[kind]}"
+    elif r["weights_kind"] == "random" and r.get("value") is None:
+        yield "random weights have no score: measure=speed needs none, and a recipe trains weights"
     if r["status"] == "ok" and r.get("large_memory_kept") is False:
         what = "blocks of 32 MiB and more, which malloc could not keep in this machine's memory"
-        console.print(f"[yellow]page faults[/] are in the times, of {what}", highlight=False)
+        yield f"[yellow]page faults[/] are in the times, of {what}"
+    yield from map(escape, (*_trainings(r), *_own_data(r)))
     for name, reason in engines.kernels(r.get("kernel")):
         if reason and r["device"] == "cpu":
-            faster = "native kernels are faster on long inputs"
-            console.print(f"kernel {name} ({reason}): {faster}", markup=False)
-    folder = results.relative_to(here) if results.is_relative_to(here := Path.cwd()) else results
-    ids = f"row {r['row_id'][:12]} · cell {r['cell_key'][:12]}"
-    console.print(f"{ids} · in {folder}", markup=False, style="dim")
+            yield escape(f"kernel {name} ({reason}): native kernels are faster on long inputs")
+    origin = [r.get(f"weights_{name}") for name in ("format", "source", "licence")]
+    known = f" ({', '.join(filter(None, origin))})" if any(origin) else ""
+    yield escape(f"{r['weights_kind']} weights{known}, {r['data_source']} rows")
+    if batched := r.get("batched_answers"):
+        yield f"{counted(batched, 'answer')} decoded in a batch with other methods'"
+    if (r.get("quality_ns") or 0) > SHOWN_NS:
+        yield f"quality: {_stage_times(r)}"
 
 
 def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -128,9 +167,6 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield "  training", *amounts, compared
     elif r.get("base_value") is not None:
         yield "  weights", "", "", quality_verdicts.comparison_text(r)
-    if found := quality_verdicts.stated_verdict(r):
-        of_loss = " quality" if is_loss and found in DIRECTIONS else ""
-        yield "  verdict", "", "", QUALITY_STYLE[found].format(f"{found}{of_loss}")
     if r.get("value_diff_detectable") is not None:
         yield "  detectable difference", "", "", f"±{r['value_diff_detectable']:{style}}"
     yield from _likelihood(json.loads(r.get("metrics") or "{}"), r.get("base_value"))
@@ -141,12 +177,10 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             base = f"{vanilla[bucket][1]:{style}}" if bucket in vanilla else ""
             yield f"  of ≤ {int(bucket[1:]):,} tokens (n={n})", f"{value:{style}}", base, ""
     if r.get("chance") is not None:
-        base_lo = r.get("base_ci_lo")
-        low = {r["method"]: r["ci_lo"], "vanilla": r["ci_lo"] if base_lo is None else base_lo}
-        near = (name for name, lo in low.items() if lo is not None and lo <= r["chance"])
-        names = " and ".join(near)
+        low = {r["method"]: r["ci_lo"], BASELINE: r.get("base_ci_lo")}
+        base = "–" if low[BASELINE] is None else f"{r['chance']:.1f}"
+        names = " and ".join(n for n, lo in low.items() if lo is not None and lo <= r["chance"])
         note = f"[yellow]{escape(names)} at chance[/]" if names else ""
-        base = "–" if base_lo is None else f"{r['chance']:.1f}"
         yield "  best constant answer", f"{r['chance']:.1f}", base, note
     elif r.get("chance_reason"):
         yield "  best constant answer", "not known", "", ""
@@ -213,7 +247,7 @@ def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             "  kernel",
             escape(engines.kernel_names(r["kernel"])),
             base,
-            only and f"[yellow]faster {only}[/]",
+            only and f"faster {only}",
         )
     if latency.aa_noise_pct is not None:
         noise = f"±{latency.aa_noise_pct:.1f} % ({latency.n_pairs} pairs)"
@@ -243,7 +277,7 @@ def _decoding(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield "  tokens a second", own, base, ""
         answer = Comparison.of(r, "answer")
         own, base = (_ms(ns) for ns in (answer.median_ns, answer.base_median_ns))
-        yield f"answer of {r['new_tokens']} tokens, ms", own, base, _against(answer)
+        yield f"  answer of {r['new_tokens']} tokens, ms", own, base, _against(answer)
     if r.get("kv_bytes_held") is not None:
         own, base = (_mib(r.get(name)) for name in ("kv_bytes_held", "base_kv_bytes_held"))
         yield "KV cache, MiB", own, base, times(r.get("kv_held_ratio"))
@@ -258,17 +292,17 @@ def _decoding(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         own, base = (_mib(r.get(name)) for name in (read, f"base_{read}"))
         reported = r.get("kv_read_reported_pct")
         told = " as told by the method" if reported is None else ""
-        yield "KV read for each token, MiB", own, base, times(r.get("kv_read_ratio")) + told
+        yield "  read for each token, MiB", own, base, times(r.get("kv_read_ratio")) + told
         if decoding_columns.kv_read_agrees(r) is False:
             more = f"{reported:.0f}% of the bytes counted"
-            yield "  reported", more, "", "[yellow]disagrees[/]"
+            yield "    read as reported", more, "", "[yellow]disagrees[/]"
     if r.get("decode_kl_mean") is not None:
         first, last = (r[f"decode_kl_{part}_quarter"] for part in ("first", "last"))
         drift = f"first quarter {first:.3g}, last {last:.3g}"
-        yield "KL along the answer", f"{r['decode_kl_mean']:.3g}", "0", drift
+        yield "  KL along the answer", f"{r['decode_kl_mean']:.3g}", "0", drift
         first, last = (r[f"decode_top1_{part}_quarter"] for part in ("first", "last"))
         drift = f"first quarter {first:.0%}, last {last:.0%}"
-        yield "  first choice equal", f"{r['decode_top1_agree']:.0%}", "", drift
+        yield "    first choice equal", f"{r['decode_top1_agree']:.0%}", "", drift
 
 
 def _outside(one: Comparison, style: str) -> Iterator[tuple[str, ...]]:
@@ -399,3 +433,7 @@ def _within(value: float | None, lo: float | None, hi: float | None, style: str 
         return f"{value:{style}}"
     top = "∞" if math.isinf(hi) else f"{hi:{style}}"
     return f"{value:{style}} [dim]({lo:{style}} … {top})[/]"
+
+
+MAIN = (_quality, _latency, _decoding, _memory, _training)
+PARTS = (_quality, _latency, _decoding, _memory, _fidelity, _training, _rest)
