@@ -36,9 +36,9 @@ REFERENCE = Path("results/reference")
     "bench compare method=snapkv method=tova task=quality length=8192\n"
     "bench compare results/before results/after --fail-if 'latency > 5%'\n"
     "bench compare before after --fail-if 'latency > 5%' --format github > comment.md\n\n"
-    "A and B: a row's id, a folder of rows, or a filter over --results; NAME=VALUE after them filters\n"
-    "both. Cells are matched on everything that A and B do not give differently; methods with a\n"
-    "budget at the same budget. Changes: B against A.\n"
+    "A and B: a row's id, a folder of rows, or a filter over --results; more words filter both.\n"
+    "Cells are matched on everything that A and B do not give differently, methods with a budget\n"
+    "at the same budget. Changes: B against A.\n"
     "Exit code: 1 beyond a limit of --fail-if, 2 for a wrong request, otherwise 0.\n"
     "--format github: a comment for a pull request, docs/ci.md.",
 )

@@ -34,7 +34,7 @@ _folder = click.argument("folder", type=PATH, default=DEFAULT, metavar="[DIR]")
 @command(
     "List rows, newest last. The words are a filter, or a row's id. For the files of rows, see "
     "bench results merge, check and migrate.",
-    "bench results method=vcc length=1024,4096\nbench results 3f2a --details\nbench results --seeds",
+    "bench results method=vcc length=1024,4096\nbench results 3f2a --details",
 )
 @request_words()
 @click.option("--seeds", is_flag=True, help="Scores: mean and spread over seeds.")

@@ -43,7 +43,7 @@ def run(words: Sequence[str], multirun: bool, details: bool) -> int:
     from bench.request.parameters import check_values
     from bench.sweep import job, log, plan
     from bench.sweep.estimate import Estimates
-    from bench.terminal import next_steps, row_table, run_progress
+    from bench.terminal import row_table, run_progress, sweep_summary
     from bench.units import span
 
     request = compose(overrides)
@@ -74,7 +74,7 @@ def run(words: Sequence[str], multirun: bool, details: bool) -> int:
     if row["reused"]:
         print(f"done on {row['created_utc']}; FORCE=1 (force=true) runs it again")
     row_table.show(row, results, details)
-    if line := next_steps.after_row(row, overrides):
+    if line := sweep_summary.after_row(row, overrides):
         print(line)
     return Status(row["status"]).exit_code
 

@@ -15,7 +15,6 @@ from bench.rows.shards import column_named, schema_version, write_whole
 from bench.rows.store import LIGHT, PREDICTIONS, Store
 from bench.status import Status
 
-_Reader = Callable[[Path], tuple[list[Row], list[str]]]
 AnyRow = TypeVar("AnyRow", bound=Mapping[str, Any])
 """A Row, or one with more than the stored columns."""
 
@@ -49,21 +48,17 @@ def sides(texts: Iterable[str], results: Path, words: Sequence[str] = ()) -> lis
     return [_side(text, results, words, read) for text in texts]
 
 
-def _side(text: str, results: Path, words: Sequence[str], read: _Reader) -> Selection:
+def _side(text: str, results: Path, words: Sequence[str], read: Any) -> Selection:
     path = Path(text).expanduser()
-    if path.exists():
-        selection = Selection(text, path, *_fitting(words, path, *read(path)))
-    elif "=" in text:
-        found = _fitting([text, *words], results, *read(results))
-        selection = Selection(text, results, *found, named([text]))
-    else:
-        inside = path.parent.name and path.parent.is_dir()
-        folder, start = (path.parent, path.name) if inside else (results, text)
-        found = _fitting([start, *words], folder, *read(folder))
-        selection = Selection(text, folder, *found, one=True)
-        if len(ids := {row["row_id"] for row in selection.rows}) > 1:
-            some = ", ".join(sorted(ids)[:4])
-            raise RequestError(f"'{start}' begins the ids of {len(ids)} rows: {some}; give more")
+    one = not path.exists() and "=" not in text
+    folder, chosen = (path, []) if path.exists() else (results, [text])
+    if one and path.parent.name and path.parent.is_dir():
+        folder, chosen = path.parent, [path.name]
+    rows, warnings = select([*chosen, *words], folder, read=read)
+    selection = Selection(text, folder, rows, warnings, {} if one else named(chosen), one)
+    if one and len(ids := {row["row_id"] for row in rows}) > 1:
+        some = ", ".join(sorted(ids)[:4])
+        raise RequestError(f"'{chosen[0]}' begins the ids of {len(ids)} rows: {some}; give more")
     if selection.rows:
         return selection
     if selection.one:
@@ -74,8 +69,15 @@ def _side(text: str, results: Path, words: Sequence[str], read: _Reader) -> Sele
     raise RequestError(f"no row in {selection.folder} fits '{text}'; bench results lists rows")
 
 
+def _read(folder: Path, columns: Sequence[str]) -> tuple[list[Row], list[str]]:
+    if not folder.exists():
+        raise RequestError(f"no folder {folder}; rows are made by bench run")
+    store = Store(folder)
+    return oldest_first(store.rows(columns).to_pylist()), store.warnings
+
+
 def select(
-    words: Iterable[str], folder: Path, columns: Sequence[str] = LIGHT
+    words: Iterable[str], folder: Path, columns: Sequence[str] = LIGHT, read: Any = _read
 ) -> tuple[list[Row], list[str]]:
     """Rows of a folder that fit the words, oldest first, and a line for each file set aside.
 
@@ -83,19 +85,7 @@ def select(
     of a row's id. Raises RequestError for a folder that isn't there, an unknown name, and a value
     that no row has.
     """
-    return _fitting(words, folder, *_read(folder, tuple(columns)))
-
-
-def _read(folder: Path, columns: Sequence[str] = LIGHT) -> tuple[list[Row], list[str]]:
-    if not folder.exists():
-        raise RequestError(f"no folder {folder}; rows are made by bench run")
-    store = Store(folder)
-    return oldest_first(store.rows(columns).to_pylist()), store.warnings
-
-
-def _fitting(
-    words: Iterable[str], folder: Path, stored: list[Row], warnings: list[str]
-) -> tuple[list[Row], list[str]]:
+    stored, warnings = read(folder, tuple(columns))
     rows = stored
     for name, values in named(words).items():
         fits = _test(name, values)

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -24,17 +24,21 @@ from bench.rows.engine import longest_input
 from bench.statistics.paired import ASSUMED_SD_PCT
 from bench.status import QualityComparison, QualityVerdict, Status
 from bench.terminal.console import Console
-from bench.terminal.rows_table import times, verdict
-from bench.units import counted, score_digits, span
+from bench.terminal.rows_table import latency_text, verdict
+from bench.units import counted, mib, ms, score_digits, span, times, within
 from tasks.base import ANSWERS, CHAT
 
 TRAININGS = ("training", "base_training")
 SOLO_DIFFERS = 0.1
-MOST_UNKNOWN_FRAC = 0.05
 SHORT = 0.95
 """Of the length: timed inputs that are shorter are told of."""
 MOST_CUT_FRAC = 0.05
-"""Of the inputs' tokens: more than this share removed by truncation gets a line."""
+"""Of the inputs' tokens: more than this share cut, or unknown to the tokenizer, gets a line."""
+STAGES = {
+    "load": "quality_load_ns", "prefill": "quality_prefill_ns", "decode": "quality_decode_ns",
+    BASELINE: "base_quality_ns", "scoring": "scoring_ns",
+}  # fmt: skip
+"""Stage of quality → the column of its time."""
 SHOWN_NS = 10 * 10**9
 """Of quality: more time than this is listed by stage."""
 QUALITY_STYLE: dict[str, str] = {
@@ -43,7 +47,7 @@ QUALITY_STYLE: dict[str, str] = {
     QualityVerdict.LOWER: "[red]{}[/]",
     QualityVerdict.UNTELLABLE: f"[yellow]not comparable at {BASELINE}'s score[/]",
     QualityVerdict.UNDECIDED: "[yellow]{}[/]",
-    quality_verdicts.SEEDS_UNKNOWN: "[yellow]undecided, {}[/]",
+    quality_verdicts.SEEDS_UNKNOWN: "[yellow]undecided[/]",
 }
 MOST_NOTES = 4
 """Lines of notes under a row's table that is shown without details."""
@@ -57,30 +61,37 @@ def show(row: Mapping[str, Any], results: Path, details: bool = False) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
     r = dict(row)
     method = str(plugins.method_label(r["method"], r["method_params"]))
-    title = (
-        f"{method} × {r['task']} × {quality_verdicts.labelled(r['model'], r)} · "
-        f"{r['length']:,} tokens · "
-        f"{r['device']} {r['dtype']} · {counted(r['threads'], 'thread')}"
-    )
-    console.print()
-    console.print(" · ".join([escape(title), *decoding_columns.input_words(r)]), style="italic")
+    model = quality_verdicts.labelled(r["model"], r)
+    title = [f"{method} × {r['task']} × {model}", f"{r['length']:,} tokens"]
+    title += [f"{r['device']} {r['dtype']}", counted(r["threads"], "thread")]
+    title += decoding_columns.input_words(r)
+    console.print("\n" + escape(" · ".join(title)), style="italic")
     lines = [line for part in PARTS for line in part(r)]
     brief = [line for part in MAIN for line in part(r) if not line[0].startswith(" ")] or lines
     notes, hidden = [*_notes(r)], 0
     if not details:
-        warnings = [line for line in lines if line not in brief and WARNED.match("".join(line[1:]))]
-        notes = [f"{line[0].strip()}: {' '.join(filter(None, line[1:]))}" for line in warnings] + notes
-        heights = accumulate(len(console.render_lines(note, pad=False)) for note in notes)
-        hidden = len(lines) - len(brief) - len(warnings) + len(notes)
-        notes = [note for note, n in zip(notes, heights, strict=True) if n <= MOST_NOTES]
-        lines, hidden = brief, hidden - len(notes)
-    console.print(_table(r, method, lines) if lines else "nothing was measured")
+        others = [line for line in lines if line not in brief]
+        warned = [line for line in others if WARNED.match("".join(line[1:]))]
+        every = [
+            f"{name.strip()}: {' '.join(filter(None, rest))}" for name, *rest in warned
+        ] + notes
+        heights = accumulate(len(console.render_lines(note, pad=False)) for note in every)
+        notes = [note for note, n in zip(every, heights, strict=True) if n <= MOST_NOTES]
+        lines, hidden = brief, len(others) - len(warned) + len(every) - len(notes)
+    table = Table(show_edge=False, pad_edge=False)
+    alone = r["method"] == BASELINE
+    for name in ("", method) if alone else ("", method, BASELINE, f"against {BASELINE}"):
+        table.add_column(escape(name), justify="left" if not name else "right")
+    for label, mine, base, against in lines:
+        beside = " · ".join(text for text in (mine, against) if text not in ("", "–"))
+        table.add_row(*((label, beside) if alone else (label, mine, base, against)))
+    console.print(table if lines else "nothing was measured")
     if found := [*_verdicts(r)]:
         console.print(f"verdict: {' · '.join(found)}")
     if r["status"] != Status.OK:
-        stage = str(r["status_stage"])
         first, *rest = (r.get("status_detail") or "no reason given").splitlines()
-        console.print(f"[red]{r['status']}[/] in stage {escape(stage)}: {escape(first)}")
+        where = escape(f"in stage {r['status_stage']}: {first}")
+        console.print(f"[red]{r['status']}[/] {where}")
         for text in rest:
             console.print(f"  {text}", markup=False, style="dim")
     for note in notes:
@@ -91,25 +102,12 @@ def show(row: Mapping[str, Any], results: Path, details: bool = False) -> None:
     console.print(f"{ids} · in {folder}{more}", markup=False, style="dim")
 
 
-def _table(r: Mapping[str, Any], method: str, lines: Iterable[tuple[str, ...]]) -> Table:
-    table = Table(show_edge=False, pad_edge=False)
-    alone = r["method"] == BASELINE
-    for name in ("", method) if alone else ("", method, BASELINE, f"against {BASELINE}"):
-        table.add_column(escape(name), justify="left" if not name else "right")
-    for label, mine, base, against in lines:
-        beside = " · ".join(text for text in (mine, against) if text not in ("", "–"))
-        table.add_row(*((label, beside) if alone else (label, mine, base, against)))
-    return table
-
-
 def _verdicts(r: Mapping[str, Any]) -> Iterator[str]:
     """What the row decides: time, quality, bytes."""
     latency, token = Comparison.of(r, "lat"), Comparison.of(r, "tpot")
     if latency.verdict:
         name = "first token" if token.verdict else "time"
-        only = engines.engine_only(r)
-        word = f"[yellow]{latency.verdict} {only}[/]" if only else verdict(latency.verdict)
-        yield f"{name} {times(latency.ratio)} {word}"
+        yield f"{name} {latency_text(r, latency)}"
     if token.verdict:
         yield f"each token {times(token.ratio)} {verdict(token.verdict)}"
     if found := quality_verdicts.stated_verdict(r):
@@ -136,7 +134,20 @@ def _notes(r: Mapping[str, Any]) -> Iterator[str]:
     if r["status"] == "ok" and r.get("large_memory_kept") is False:
         what = "blocks of 32 MiB and more, which malloc could not keep in this machine's memory"
         yield f"[yellow]page faults[/] are in the times, of {what}"
-    yield from map(escape, (*_trainings(r), *_own_data(r)))
+    if quality_verdicts.comparison(r) == QualityComparison.TRAINED_EACH:
+        for name, arm in zip((r["method"], BASELINE), TRAININGS, strict=True):
+            yield escape(f"{name}'s training: {quality_verdicts.training_text(r.get(arm))}")
+        if r.get("lat_median_ns") is not None:
+            yield f"latency, memory and output error: both on {r['method']}'s weights"
+    unknown = r.get("unknown_tokens_frac") or 0
+    if r["weights_kind"] == "embedded" != r["data_source"] and r.get("tokens_per_word"):
+        share = f", {unknown:.1%} of them unknown" if unknown else ""
+        known = "the shipped weights know only the words of this project's own rows"
+        yield f"{r['tokens_per_word']:.1f} tokens a word{share}: {known}"
+    elif unknown > MOST_CUT_FRAC:
+        yield f"{unknown:.1%} of the tokens are unknown to the tokenizer: it has too few words"
+    if r.get("chance_reason"):
+        yield escape(f"best constant answer not known: {r['chance_reason']}")
     for name, reason in engines.kernels(r.get("kernel")):
         if reason and r["device"] == "cpu":
             yield escape(f"kernel {name} ({reason}): native kernels are faster on long inputs")
@@ -146,7 +157,9 @@ def _notes(r: Mapping[str, Any]) -> Iterator[str]:
     if batched := r.get("batched_answers"):
         yield f"{counted(batched, 'answer')} decoded in a batch with other methods'"
     if (r.get("quality_ns") or 0) > SHOWN_NS:
-        yield f"quality: {_stage_times(r)}"
+        times_of = {name: r.get(column) for name, column in STAGES.items()}
+        parts = (f"{name} {span(ns / 1e9)}" for name, ns in times_of.items() if ns is not None)
+        yield f"quality: {' · '.join(parts)}"
 
 
 def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -155,16 +168,16 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     is_loss = r.get("higher_is_better") is False
     style = f".{score_digits(not is_loss)}f"
     name = escape(f"{r['metric']} (n={r['n_scored']})")
-    base = _within(r.get("base_value"), r.get("base_ci_lo"), r.get("base_ci_hi"), style)
+    base = within(r.get("base_value"), r.get("base_ci_lo"), r.get("base_ci_hi"), style)
     ends = (r.get("value_diff_ci_lo"), r.get("value_diff_ci_hi"))
-    difference = _within(r.get("value_diff"), *ends, f"+{style}")
-    yield name, _within(r["value"], r["ci_lo"], r["ci_hi"], style), base, difference
+    difference = within(r.get("value_diff"), *ends, f"+{style}")
+    yield name, within(r["value"], r["ci_lo"], r["ci_hi"], style), base, difference
     if is_loss:
         yield "  less is better", "", "", ""
     compared = quality_verdicts.comparison(r)
     if compared == QualityComparison.TRAINED_EACH:
         amounts = (quality_verdicts.training_amount(r.get(arm)) for arm in TRAININGS)
-        yield "  training", *amounts, compared
+        yield "  training", *amounts, f"{compared}, {quality_verdicts.SEEDS_UNKNOWN}"
     elif r.get("base_value") is not None:
         yield "  weights", "", "", quality_verdicts.comparison_text(r)
     if r.get("value_diff_detectable") is not None:
@@ -177,8 +190,8 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             base = f"{vanilla[bucket][1]:{style}}" if bucket in vanilla else ""
             yield f"  of ≤ {int(bucket[1:]):,} tokens (n={n})", f"{value:{style}}", base, ""
     if r.get("chance") is not None:
-        low = {r["method"]: r["ci_lo"], BASELINE: r.get("base_ci_lo")}
-        base = "–" if low[BASELINE] is None else f"{r['chance']:.1f}"
+        low = {BASELINE: r.get("base_ci_lo"), r["method"]: r["ci_lo"]}
+        base = "–" if r.get("base_ci_lo") is None else f"{r['chance']:.1f}"
         names = " and ".join(n for n, lo in low.items() if lo is not None and lo <= r["chance"])
         note = f"[yellow]{escape(names)} at chance[/]" if names else ""
         yield "  best constant answer", f"{r['chance']:.1f}", base, note
@@ -201,33 +214,6 @@ def _likelihood(figures: Mapping[str, Any], base: float | None) -> Iterator[tupl
         yield "  first choice equal", f"{figures['top1_agree']:.1%}", "", ""
 
 
-def _trainings(r: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each arm whose weights were trained for it: what its training was."""
-    if quality_verdicts.comparison(r) == QualityComparison.TRAINED_EACH:
-        for name, arm in zip((r["method"], BASELINE), TRAININGS, strict=True):
-            yield f"{name}'s training: {quality_verdicts.training_text(r.get(arm))}"
-        if r.get("lat_median_ns") is not None:
-            yield f"Latency, memory and output error: both on {r['method']}'s weights."
-
-
-def _own_data(r: Mapping[str, Any]) -> Iterator[str]:
-    """Why a score may mean little: other text than the shipped weights know, no chance level."""
-    if r["weights_kind"] == "embedded" != r["data_source"] and r.get("tokens_per_word"):
-        unknown = r.get("unknown_tokens_frac")
-        share = "" if unknown is None else f" and {unknown:.1%} unknown tokens"
-        yield (
-            f"These rows have {r['tokens_per_word']:.1f} tokens a word{share}: the shipped weights "
-            "know only the words of this project's own rows."
-        )
-    elif (r.get("unknown_tokens_frac") or 0) > MOST_UNKNOWN_FRAC:
-        yield (
-            f"{r['unknown_tokens_frac']:.1%} of the tokens are unknown to the tokenizer: it is too "
-            "small for the words of these rows."
-        )
-    if r.get("chance_reason"):
-        yield f"Best constant answer not known: {r['chance_reason']}."
-
-
 def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     latency, engine = Comparison.of(r, "lat"), Comparison.of(r, "engine")
     if latency.median_ns is None:
@@ -237,18 +223,14 @@ def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         few = f"undecided: {latency.n_pairs} pairs are too few, measure=standard takes more"
         against = f"×{latency.ratio:.3f} [yellow]{few}[/]"
     label = "time to first token, ms" if r.get("new_tokens") else "latency, ms"
-    yield label, _ms(latency.median_ns), _ms(latency.base_median_ns), against
+    yield label, ms(latency.median_ns), ms(latency.base_median_ns), against
     if engine.kernel or engine.reason:
-        yield "  exact, same engine", "", _ms(engine.base_median_ns), _against(engine)
+        yield "  exact, same engine", "", ms(engine.base_median_ns), _against(engine)
     if r.get("kernel"):
         base = "torch" if latency.ratio is not None else ""
         only = engines.engine_only(r)
-        yield (
-            "  kernel",
-            escape(engines.kernel_names(r["kernel"])),
-            base,
-            only and f"faster {only}",
-        )
+        names = escape(engines.kernel_names(r["kernel"]))
+        yield "  kernel", names, base, only and f"faster {only}"
     if latency.aa_noise_pct is not None:
         noise = f"±{latency.aa_noise_pct:.1f} % ({latency.n_pairs} pairs)"
         yield "  this host's noise", "", "", noise
@@ -259,40 +241,38 @@ def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     yield from _outside(latency, ".1f")
     solo, to_alone = latency.solo_median_ns, WIDENED_TO_ALONE in (latency.ratio_ci_method or "")
     if solo and (to_alone or abs(solo / latency.median_ns - 1) > SOLO_DIFFERS):
-        yield "  without vanilla", _ms(solo), "", "interval widened" if to_alone else ""
+        yield "  without vanilla", ms(solo), "", "interval widened" if to_alone else ""
 
 
 def _decoding(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Of each new token and of the whole answer; what the cache costs, and how far it drifts."""
     token, engine = Comparison.of(r, "tpot"), Comparison.of(r, "tpot_engine")
     if token.median_ns is not None:
-        own, base = (_ms(ns, ".2f") for ns in (token.median_ns, token.base_median_ns))
+        own, base = (ms(ns, ".2f") for ns in (token.median_ns, token.base_median_ns))
         yield "time per output token, ms", own, base, _against(token)
         if token.ratio is not None and token.reason:
             yield "  verdict", "", "", f"[yellow]{escape(token.reason)}[/]"
         if engine.kernel not in (None, FUSED_KERNEL):
-            yield "  exact, same engine", "", _ms(engine.base_median_ns, ".2f"), _against(engine)
+            yield "  exact, same engine", "", ms(engine.base_median_ns, ".2f"), _against(engine)
         yield from _outside(token, ".2f")
-        own, base = (_number(r.get(name)) for name in ("tokens_per_s", "base_tokens_per_s"))
+        own, base = (within(r.get(n), None, None) for n in ("tokens_per_s", "base_tokens_per_s"))
         yield "  tokens a second", own, base, ""
         answer = Comparison.of(r, "answer")
-        own, base = (_ms(ns) for ns in (answer.median_ns, answer.base_median_ns))
+        own, base = (ms(ns) for ns in (answer.median_ns, answer.base_median_ns))
         yield f"  answer of {r['new_tokens']} tokens, ms", own, base, _against(answer)
     if r.get("kv_bytes_held") is not None:
-        own, base = (_mib(r.get(name)) for name in ("kv_bytes_held", "base_kv_bytes_held"))
-        yield "KV cache, MiB", own, base, times(r.get("kv_held_ratio"))
+        yield _bytes(r, "KV cache, MiB", "kv_bytes_held", "kv_held_ratio")
         if (ratio := r.get("kv_ratio_16bit")) is not None and r["dtype"] in ("float32", "float64"):
             yield "  against 16-bit numbers", "", "", times(ratio)
         if decoding_columns.kv_agrees(r) is False:
-            more, word = f"{_mib(r['kv_bytes_resident'])} resident", "[yellow]disagrees[/]"
-            yield "  measured", more, _mib(r.get("base_kv_bytes_resident")), word
+            more, word = f"{mib(r['kv_bytes_resident'])} resident", "[yellow]disagrees[/]"
+            yield "  measured", more, mib(r.get("base_kv_bytes_resident")), word
         if r.get("kv_entries") is not None:
             yield "  entries of a KV head", f"{r['kv_entries']:,.0f}", "", ""
-        read = "kv_bytes_read_per_token"
-        own, base = (_mib(r.get(name)) for name in (read, f"base_{read}"))
+        read = _bytes(r, "  read for each token, MiB", "kv_bytes_read_per_token", "kv_read_ratio")
         reported = r.get("kv_read_reported_pct")
         told = " as told by the method" if reported is None else ""
-        yield "  read for each token, MiB", own, base, times(r.get("kv_read_ratio")) + told
+        yield *read[:-1], read[-1] + told
         if decoding_columns.kv_read_agrees(r) is False:
             more = f"{reported:.0f}% of the bytes counted"
             yield "    read as reported", more, "", "[yellow]disagrees[/]"
@@ -309,8 +289,8 @@ def _outside(one: Comparison, style: str) -> Iterator[tuple[str, ...]]:
     """The times by the supervisor's clock, and why they replaced those inside."""
     if one.outside_ratio is not None:
         ends = (one.outside_ratio_ci_lo, one.outside_ratio_ci_hi)
-        against = f"×{_within(one.outside_ratio, *ends, '.3f')}"
-        yield "  timed from outside", "", _ms(one.base_outside_ns, style), against
+        against = f"×{within(one.outside_ratio, *ends, '.3f')}"
+        yield "  timed from outside", "", ms(one.base_outside_ns, style), against
     if one.note:
         yield "  times outside count", "", "", f"[yellow]{escape(one.note)}[/]"
     if one.outside_reason:
@@ -325,13 +305,17 @@ def between(one: Comparison) -> str:
     return f"{assumed}: {one.process_reason or 'an older row, of one process'}"
 
 
+def _bytes(r: Mapping[str, Any], label: str, column: str, ratio: str) -> tuple[str, ...]:
+    return label, mib(r.get(column)), mib(r.get(f"base_{column}")), times(r.get(ratio))
+
+
 def _memory(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     for label, column in (
         ("peak memory, MiB", "rss_peak_delta_bytes"),
         ("peak GPU memory, MiB", "gpu_alloc_delta_bytes"),
     ):
         if r.get(column) is not None:
-            yield label, _mib(r[column]), _mib(r.get(f"base_{column}")), times(r.get("mem_ratio"))
+            yield _bytes(r, label, column, "mem_ratio")
 
 
 def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -355,11 +339,10 @@ def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 def _training(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     step = Comparison.of(r, "train")
     if step.median_ns is not None:
-        yield "training step, ms", _ms(step.median_ns), _ms(step.base_median_ns), _against(step)
+        yield "training step, ms", ms(step.median_ns), ms(step.base_median_ns), _against(step)
         yield from _outside(step, ".1f")
     if r.get("train_peak_bytes") is not None:
-        mine, base = _mib(r["train_peak_bytes"]), _mib(r.get("base_train_peak_bytes"))
-        yield "its peak memory, MiB", mine, base, times(r.get("train_mem_ratio"))
+        yield _bytes(r, "its peak memory, MiB", "train_peak_bytes", "train_mem_ratio")
 
 
 def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -396,43 +379,12 @@ def _about(r: Mapping[str, Any]) -> str:
     return "≈ " if r.get("tokens_in_estimated") else ""
 
 
-def _ms(ns: float | None, style: str = ",.1f") -> str:
-    return f"{ns / 1e6:{style}}" if ns else "–"
-
-
-def _stage_times(r: Mapping[str, Any]) -> str:
-    """Such as load 3 s · prefill 40 s · decode 25 s · vanilla 60 s · scoring 1 s."""
-    columns = {
-        "load": "quality_load_ns", "prefill": "quality_prefill_ns", "decode": "quality_decode_ns",
-        BASELINE: "base_quality_ns", "scoring": "scoring_ns",
-    }  # fmt: skip
-    times = ((name, r.get(column)) for name, column in columns.items())
-    return " · ".join(f"{name} {span(ns / 1e9)}" for name, ns in times if ns is not None)
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.1f}"
-
-
-def _mib(size: int | None) -> str:
-    return "–" if size is None else f"{size / 2**20:,.1f}"
-
-
 def _against(one: Comparison) -> str:
     """A ratio with its interval and verdict, or why there is none."""
     if one.ratio is None:
         return escape(one.reason or "–")
-    interval = _within(one.ratio, one.ratio_ci_lo, one.ratio_ci_hi, ".3f")
+    interval = within(one.ratio, one.ratio_ci_lo, one.ratio_ci_hi, ".3f")
     return f"×{interval} {verdict(one.verdict)}"
-
-
-def _within(value: float | None, lo: float | None, hi: float | None, style: str = ".1f") -> str:
-    if value is None:
-        return "–"
-    if lo is None or hi is None:
-        return f"{value:{style}}"
-    top = "∞" if math.isinf(hi) else f"{hi:{style}}"
-    return f"{value:{style}} [dim]({lo:{style}} … {top})[/]"
 
 
 MAIN = (_quality, _latency, _decoding, _memory, _training)

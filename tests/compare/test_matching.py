@@ -85,7 +85,9 @@ def test_methods_are_compared_at_the_same_budget():
 def test_words_that_leave_a_choice_are_refused():
     rows = [made.full(method=m, dtype=d) for m in ("vanilla", "vcc") for d in ("float32", "x")]
     with pytest.raises(RequestError, match=r"dtype is float32, x; name one \(dtype=…\)"):
-        matching.match(selection(*rows[:2], method="v"), selection(*rows[2:], method="w"), ["dtype"])
+        matching.match(
+            selection(*rows[:2], method="v"), selection(*rows[2:], method="w"), ["dtype"]
+        )
 
 
 def test_on_compares_cells_that_differ_in_more():
