@@ -11,7 +11,7 @@ import csv
 import hashlib
 import io
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).with_name("templates")
 MARKDOWN = re.compile(r"[\\`*_{}\[\]|#~]")
 HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+SUPERSCRIPTS = dict(zip("ᵃᵇᶜᵈᵉᶠᵍʰʲᵏᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ", "abcdefghjkmnoprstuvwxyz", strict=True))
+"""Marks of notes under a table, and the letters that LaTeX raises for them."""
 TEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
-    "%": r"\%", "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
+    "%": r"\%", "_": r"\_\allowbreak{}", "/": r"/\allowbreak{}", "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}",
     "[": "{[}", "]": "{]}", "-": "{-}", "*": "{*}", "`": r"\textasciigrave{}",
     "'": r"\textquotesingle{}",
@@ -35,6 +38,7 @@ TEX = {
     "→": r"$\to$", "≤": r"$\leq$", "≥": r"$\geq$", "∞": r"$\infty$", "…": r"\ldots{}",
     "–": "--", "·": r"$\cdot$", "‡": r"$\ddagger$",
     "“": "``", "”": "''", "’": "'",
+    **{mark: rf"\textsuperscript{{{letter}}}" for mark, letter in SUPERSCRIPTS.items()},
 }  # fmt: skip
 FORMULA = ("=", "+", "-", "@")
 """A spreadsheet evaluates text that begins so."""
@@ -118,6 +122,7 @@ def _environment(form: str) -> Environment:
     environment.filters |= {
         "code": markdown_code,
         "breakable": tex_breakable,
+        "floats": tex_floats,
         "aligned": aligned,
         "listed": listed,
     }
@@ -190,6 +195,12 @@ def tex(text: str) -> Markup:
 def tex_breakable(text: str) -> Markup:
     """A command, which may be broken at its spaces."""
     return Markup(str(tex(text)).replace(" ", r" \allowbreak{}"))
+
+
+def tex_floats(grid: TextGrid) -> Iterator[Markup]:
+    from reports.tex import grid_floats
+
+    return grid_floats(grid)
 
 
 def csv_text(columns: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str:

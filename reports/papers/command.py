@@ -18,7 +18,7 @@ from bench.terminal import text_table
 from bench.terminal.options import PATH, command, request_words
 from reports import ruler
 from reports.command_line import formats, progress, warn_set_aside
-from reports.papers import claims
+from reports.papers import claims, tex
 from reports.papers.build import build_table
 from reports.papers.definitions import CLAIMS, Definition, load_definitions
 from reports.papers.measured import StoredRows
@@ -36,7 +36,7 @@ ALL = "all"
 
 FORMATS: dict[str, Callable[[PaperTable], str]] = {
     "md": lambda table: as_text([page(table)], "md"),
-    "tex": lambda table: as_text([page(table)], "tex"),
+    "tex": lambda table: tex.tables([table]),
     "csv": lambda table: cells_csv([table]),
     "html": lambda table: as_text([page(table)], "html"),
 }
