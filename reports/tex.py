@@ -8,9 +8,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from reports.rendering import SUPERSCRIPTS, TextGrid, render
-
-__all__ = ["SUPERSCRIPTS", "Group", "floats", "grid_floats"]
+from reports.rendering import Page, TextGrid, render
 
 TEXT_PT = 345.0
 """`\\textwidth` of LaTeX's article in one column; that in two columns is wider."""
@@ -64,6 +62,11 @@ def grid_floats(grid: TextGrid) -> Iterator[Markup]:
         numbers = {n for n, i in enumerate(chosen) if i in grid.numbers}
         note = [grid.note] if grid.note else []
         yield from floats(grid.caption, head, [Group("", lines)], note, numbers)
+
+
+def report(pages: Sequence[Page]) -> str:
+    """Pages as one file, for an article to include."""
+    return render("report.tex.j2", pages=pages, floats=grid_floats)
 
 
 def _pages(groups: Iterable[Group], widths: Sequence[float]) -> Iterator[list[Group]]:

@@ -17,9 +17,9 @@ from reports.papers.view import (
     metric_label,
     published_text,
 )
-from reports.rendering import render
+from reports.rendering import SUPERSCRIPTS, render
 from reports.rows import Row
-from reports.tex import SUPERSCRIPTS, Group, floats
+from reports.tex import Group, floats
 
 HEAD = ("method", "published", "measured", "verdict")
 LEGEND = (
