@@ -167,3 +167,11 @@ def test_an_argument_is_a_folder_a_filter_or_an_id(folder):
         query.sides(["zz"], folder)[0]
     with pytest.raises(RequestError, match=r"no row in .* fits 'method.k=9'"):
         query.sides(["method.k=9"], folder)[0]
+
+
+def test_details_show_each_row_as_its_run_did(folder, capsys):
+    code, out, _ = bench(
+        capsys, "results", "aa11", "--details", "--results", folder, "--format", "table"
+    )
+    assert code == 0 and any(line.startswith("row aa11 ") for line in out)
+    assert sum(line.startswith("row ") for line in out) == 1
