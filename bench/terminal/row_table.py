@@ -22,9 +22,9 @@ from bench.rows.columns import FUSED_KERNEL, WIDENED_TO_ALONE
 from bench.rows.comparison import Comparison
 from bench.rows.engine import longest_input
 from bench.statistics.paired import ASSUMED_SD_PCT
-from bench.status import QualityComparison, QualityVerdict, Status
+from bench.status import QualityComparison, QualityVerdict, Status, Verdict
 from bench.terminal.console import Console
-from bench.terminal.rows_table import latency_text, verdict
+from bench.terminal.rows_table import verdict
 from bench.units import counted, mib, ms, score_digits, span, times, within
 from tasks.base import ANSWERS, CHAT
 
@@ -38,14 +38,13 @@ STAGES = {
     "load": "quality_load_ns", "prefill": "quality_prefill_ns", "decode": "quality_decode_ns",
     BASELINE: "base_quality_ns", "scoring": "scoring_ns",
 }  # fmt: skip
-"""Stage of quality → the column of its time."""
 SHOWN_NS = 10 * 10**9
 """Of quality: more time than this is listed by stage."""
 QUALITY_STYLE: dict[str, str] = {
     QualityVerdict.KEPT: "[green]{}[/]",
     QualityVerdict.HIGHER: "[green]{}[/]",
     QualityVerdict.LOWER: "[red]{}[/]",
-    QualityVerdict.UNTELLABLE: f"[yellow]not comparable at {BASELINE}'s score[/]",
+    QualityVerdict.UNTELLABLE: "[yellow]not comparable[/]",
     QualityVerdict.UNDECIDED: "[yellow]{}[/]",
     quality_verdicts.SEEDS_UNKNOWN: "[yellow]undecided[/]",
 }
@@ -68,16 +67,18 @@ def show(row: Mapping[str, Any], results: Path, details: bool = False) -> None:
     console.print("\n" + escape(" · ".join(title)), style="italic")
     lines = [line for part in PARTS for line in part(r)]
     brief = [line for part in MAIN for line in part(r) if not line[0].startswith(" ")] or lines
-    notes, hidden = [*_notes(r)], 0
+    notes = [*_notes(r)]
+    first, *trace = (r.get("status_detail") or "no reason given").splitlines()
+    n_lines = len(lines) + len(notes) + len(trace)
     if not details:
-        others = [line for line in lines if line not in brief]
+        others = (line for line in lines if line not in brief)
         warned = [line for line in others if WARNED.match("".join(line[1:]))]
-        every = [
-            f"{name.strip()}: {' '.join(filter(None, rest))}" for name, *rest in warned
-        ] + notes
+        n_lines -= len(brief) + len(warned)
+        every = [f"{name.strip()}: {' '.join(filter(None, text))}" for name, *text in warned]
+        every += notes
         heights = accumulate(len(console.render_lines(note, pad=False)) for note in every)
         notes = [note for note, n in zip(every, heights, strict=True) if n <= MOST_NOTES]
-        lines, hidden = brief, len(others) - len(warned) + len(every) - len(notes)
+        lines, trace, n_lines = brief, [], n_lines + len(warned) - len(notes)
     table = Table(show_edge=False, pad_edge=False)
     alone = r["method"] == BASELINE
     for name in ("", method) if alone else ("", method, BASELINE, f"against {BASELINE}"):
@@ -89,33 +90,36 @@ def show(row: Mapping[str, Any], results: Path, details: bool = False) -> None:
     if found := [*_verdicts(r)]:
         console.print(f"verdict: {' · '.join(found)}")
     if r["status"] != Status.OK:
-        first, *rest = (r.get("status_detail") or "no reason given").splitlines()
-        where = escape(f"in stage {r['status_stage']}: {first}")
-        console.print(f"[red]{r['status']}[/] {where}")
-        for text in rest:
-            console.print(f"  {text}", markup=False, style="dim")
-    for note in notes:
+        console.print(f"[red]{r['status']}[/]", escape(f"in stage {r['status_stage']}: {first}"))
+    for note in (*notes, *(f"[dim]  {escape(line)}[/]" for line in trace)):
         console.print(note)
     folder = results.relative_to(here) if results.is_relative_to(here := Path.cwd()) else results
-    more = f" · --details adds {counted(hidden, 'line')}" if hidden else ""
+    more = "" if details or not n_lines else f" · --details adds {counted(n_lines, 'line')}"
     ids = f"row {r['row_id'][:12]} · cell {r['cell_key'][:12]}"
     console.print(f"{ids} · in {folder}{more}", markup=False, style="dim")
 
 
 def _verdicts(r: Mapping[str, Any]) -> Iterator[str]:
-    """What the row decides: time, quality, bytes."""
+    """What the row decides, in one line: time, quality, bytes."""
     latency, token = Comparison.of(r, "lat"), Comparison.of(r, "tpot")
     if latency.verdict:
         name = "first token" if token.verdict else "time"
-        yield f"{name} {latency_text(r, latency)}"
+        yield f"{name} {_short(latency)} {engines.engine_only(r)}".rstrip()
     if token.verdict:
-        yield f"each token {times(token.ratio)} {verdict(token.verdict)}"
+        yield f"each token {_short(token)}"
     if found := quality_verdicts.stated_verdict(r):
-        styled = QUALITY_STYLE[found].format(found)
-        yield f"quality {styled} ({quality_verdicts.comparison_text(r)})"
-    for name, column in (("KV cache", "kv_held_ratio"), ("memory", "mem_ratio")):
-        if r.get(column) is not None:
-            yield f"{name} {times(r[column])}"
+        weights = quality_verdicts.comparison_text(r)
+        beside = "" if weights == QualityComparison.SAME_WEIGHTS else f" ({weights})"
+        yield f"quality {QUALITY_STYLE[found].format(found)}{beside}"
+    held = r.get("kv_held_ratio")
+    if (ratio := r.get("mem_ratio") if held is None else held) is not None:
+        yield f"{'memory' if held is None else 'KV cache'} ×{ratio:.2f}"
+
+
+def _short(one: Comparison) -> str:
+    """The verdict on a ratio, and the ratio where it is decided."""
+    decided = "" if one.verdict == Verdict.UNDECIDED else f"×{one.ratio:.2f} "
+    return f"{decided}{verdict(one.verdict)}"
 
 
 def _notes(r: Mapping[str, Any]) -> Iterator[str]:
@@ -129,8 +133,10 @@ def _notes(r: Mapping[str, Any]) -> Iterator[str]:
         yield f"[yellow]left out[/]: {counted(left_out, 'row')} without a right answer"
     if kind := json.loads(r["cell"] or "{}").get("model", {}).get("untrained"):
         yield f"not scored: this checkpoint has no trained head for {ANSWERS[kind]}"
-    elif r["weights_kind"] == "random" and r.get("value") is None:
-        yield "random weights have no score: measure=speed needs none, and a recipe trains weights"
+    elif r["weights_kind"] == "random" and r["status"] == Status.OK and r.get("value") is None:
+        yield "random weights have no score"
+    if quality_verdicts.quality_verdict(r) == QualityVerdict.UNTELLABLE:
+        yield f"these rows do not tell methods apart: {BASELINE} is at chance or scores all points"
     if r["status"] == "ok" and r.get("large_memory_kept") is False:
         what = "blocks of 32 MiB and more, which malloc could not keep in this machine's memory"
         yield f"[yellow]page faults[/] are in the times, of {what}"
@@ -157,8 +163,7 @@ def _notes(r: Mapping[str, Any]) -> Iterator[str]:
     if batched := r.get("batched_answers"):
         yield f"{counted(batched, 'answer')} decoded in a batch with other methods'"
     if (r.get("quality_ns") or 0) > SHOWN_NS:
-        times_of = {name: r.get(column) for name, column in STAGES.items()}
-        parts = (f"{name} {span(ns / 1e9)}" for name, ns in times_of.items() if ns is not None)
+        parts = (f"{n} {span(r[c] / 1e9)}" for n, c in STAGES.items() if r.get(c) is not None)
         yield f"quality: {' · '.join(parts)}"
 
 
@@ -228,9 +233,8 @@ def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield "  exact, same engine", "", ms(engine.base_median_ns), _against(engine)
     if r.get("kernel"):
         base = "torch" if latency.ratio is not None else ""
-        only = engines.engine_only(r)
         names = escape(engines.kernel_names(r["kernel"]))
-        yield "  kernel", names, base, only and f"faster {only}"
+        yield "  kernel", names, base, engines.engine_only(r)
     if latency.aa_noise_pct is not None:
         noise = f"±{latency.aa_noise_pct:.1f} % ({latency.n_pairs} pairs)"
         yield "  this host's noise", "", "", noise

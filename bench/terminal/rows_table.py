@@ -95,7 +95,7 @@ def _line(row: Row) -> dict[str, str]:
         "status": f"[{STATUS_STYLE.get(row['status'], 'red')}]{row['status']}[/]",
         "score": _number(row["value"], f".{score_digits(row['higher_is_better'])}f"),
         f"{BASELINE}, ms": ms(vanilla_ns),
-        "latency": latency_text(row, latency),
+        "latency": _latency(row, latency),
         "same engine": f"{times(engine.ratio)} {verdict(engine.verdict)}".rstrip(),
         "kernel": escape(kernel_names(row["kernel"], words=1) or "–"),
         "memory": times(row["mem_ratio"]),
@@ -105,7 +105,7 @@ def _line(row: Row) -> dict[str, str]:
     }
 
 
-def latency_text(row: Mapping[str, Any], latency: Comparison) -> str:
+def _latency(row: Row, latency: Comparison) -> str:
     """The ratio to vanilla and its verdict; bold where it is a speed-up at vanilla's quality."""
     ratio, only = times(latency.ratio), engine_only(row)
     if faster_as_good(row):
