@@ -100,7 +100,7 @@ def show(row: Mapping[str, Any], results: Path, details: bool = False) -> None:
 
 
 def _verdicts(r: Mapping[str, Any]) -> Iterator[str]:
-    """What the row decides, in one line: time, quality, bytes."""
+    """The verdicts on time, quality and bytes: together one line."""
     latency, token = Comparison.of(r, "lat"), Comparison.of(r, "tpot")
     if latency.verdict:
         name = "first token" if token.verdict else "time"
