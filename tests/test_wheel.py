@@ -59,7 +59,7 @@ def test_a_cell_runs_from_any_directory(wheel, tmp_path):
     done = bench(wheel, tmp_path, "run", *words)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith(str(wheel))
-    assert "embedded weights, embedded rows" in done.stdout
+    assert "embedded (toy weights)" in done.stdout and "f1 (n=1)" in done.stdout
     assert len(list((tmp_path / "results" / "runs").glob("*.parquet"))) == 1
 
 

@@ -16,6 +16,7 @@ from bench.terminal.options import (
     command,
     complete_words,
     format_option,
+    request_words,
     results_option,
     warn_set_aside,
 )
@@ -32,15 +33,18 @@ REFERENCE = Path("results/reference")
     "Is B better than A? Quality, latency (ratio of ratios to vanilla) and memory.",
     "bench compare method=vanilla method=vcc\n"
     "bench compare method=vcc,method.k=8 method=vcc,method.k=16\n"
+    "bench compare method=snapkv method=tova task=quality length=8192\n"
     "bench compare results/before results/after --fail-if 'latency > 5%'\n"
     "bench compare before after --fail-if 'latency > 5%' --format github > comment.md\n\n"
-    "A and B: a row's id, a folder of rows, or a filter over --results. Cells are matched on\n"
-    "everything that the two filters don't give differently. Changes: B against A.\n"
+    "A and B: a row's id, a folder of rows, or a filter over --results; more words filter both.\n"
+    "Cells are matched on everything that A and B do not give differently, methods with a budget\n"
+    "at the same budget. Changes: B against A.\n"
     "Exit code: 1 beyond a limit of --fail-if, 2 for a wrong request, otherwise 0.\n"
     "--format github: a comment for a pull request, docs/ci.md.",
 )
 @click.argument("first", metavar="A", shell_complete=complete_words)
 @click.argument("second", metavar="B", shell_complete=complete_words)
+@request_words()
 @results_option()
 @click.option("--on", multiple=True, metavar="NAME", help="Match cells that differ in NAME.")
 @click.option(
@@ -56,7 +60,7 @@ REFERENCE = Path("results/reference")
 )
 @format_option("github")
 def compare(
-    first: str, second: str, results: Path, on: Sequence[str], margin: float,
+    first: str, second: str, words: Sequence[str], results: Path, on: Sequence[str], margin: float,
     fail_if: Sequence[str], form: str
 ) -> int:  # fmt: skip
     """Exit code 1 when a change exceeds a limit of --fail-if, 0 without limits."""
@@ -66,7 +70,7 @@ def compare(
     from bench.terminal import comparison_markdown, comparison_table
 
     limits = [parse_limit(text) for text in fail_if]
-    a, b = (query.side(text, results) for text in (first, second))
+    a, b = query.sides((first, second), results, words)
     warn_set_aside([*a.warnings, *b.warnings])
     cells, matched = compare_report.compare_selections(a, b, on, margin)
     lines = [line for limit in limits for line in compare_report.exceeded(limit, cells)]
@@ -98,7 +102,7 @@ def explain(row1: str, row2: str, results: Path, form: str) -> int:
     from bench.rows import query
     from bench.terminal import comparison_table
 
-    sides = [query.side(text, results) for text in (row1, row2)]
+    sides = query.sides((row1, row2), results)
     for side in sides:
         if not side.one and len(side.rows) > 1:
             raise RequestError(f"'{side.text}' names {len(side.rows)} rows; explain takes one")
@@ -130,7 +134,7 @@ def verify(row_id: str, results: Path, data_dir: Path | None, deadline_s: float,
     from bench.rows import query
     from bench.terminal import comparison_table
 
-    selection = query.side(row_id, results)
+    [selection] = query.sides([row_id], results)
     if not selection.one:
         raise RequestError(f"'{row_id}' is no row's id; bench results lists rows")
     row = query.best(selection.rows)

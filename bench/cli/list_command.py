@@ -82,14 +82,14 @@ def _record(group: str, name: str, path: Path, with_facts: bool) -> dict[str, An
 def _print(records: Sequence[dict[str, Any]], titled: bool) -> None:
     """A line for each name; the names of a group are aligned."""
     for group in dict.fromkeys(record["group"] for record in records):
-        lines = [record for record in records if record["group"] == group]
         if titled:
             print(f"{group}:")
-        width = max(len(record["name"]) for record in lines)
-        for record in lines:
-            problem = record["problem"]
-            about = f"can't be used: {problem}" if problem else record["about"]
-            print(f"  {record['name']:<{width}}  {about}")
+        lines = [
+            (f"  {r['name']}", f"can't be used: {r['problem']}" if r["problem"] else r["about"])
+            for r in records
+            if r["group"] == group
+        ]
+        print("\n".join(text_table.aligned(lines)))
 
 
 def _metrics() -> list[dict[str, Any]]:

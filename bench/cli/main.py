@@ -197,9 +197,8 @@ def _usage(error: click.UsageError) -> str:
     from bench.request.schema import our_name
 
     text = " ".join(error.format_message().split())
-    if isinstance(error, click.NoSuchOption) and not error.possibilities:
-        name = our_name(error.option_name)
-        text += f" Write {name}=… instead." if name else ""
+    if isinstance(error, click.NoSuchOption) and (name := our_name(error.option_name)):
+        text = f"No such option '{error.option_name}'. Write {name}=… instead."
     text += "" if text.endswith((".", "?")) else "."
     return f"{text} See {error.ctx.command_path if error.ctx else 'bench'} --help"
 

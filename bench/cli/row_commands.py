@@ -34,17 +34,19 @@ _folder = click.argument("folder", type=PATH, default=DEFAULT, metavar="[DIR]")
 @command(
     "List rows, newest last. The words are a filter, or a row's id. For the files of rows, see "
     "bench results merge, check and migrate.",
-    "bench results method=vcc length=1024,4096\nbench results 3f2a\nbench results --seeds",
+    "bench results method=vcc length=1024,4096\nbench results 3f2a --details",
 )
 @request_words()
 @click.option("--seeds", is_flag=True, help="Scores: mean and spread over seeds.")
+@click.option("--details", is_flag=True, help="Each figure of each row, as its run showed it.")
 @results_option("folder")
 @format_option()
-def results(words: Sequence[str], seeds: bool, folder: Path, form: str) -> int:
+def results(words: Sequence[str], seeds: bool, details: bool, folder: Path, form: str) -> int:
     from bench.rows import over_seeds, query
-    from bench.terminal import rows_table
+    from bench.rows.store import LIGHT
+    from bench.terminal import row_table, rows_table
 
-    rows, warnings = query.select(words, folder)
+    rows, warnings = query.select(words, folder, [*COLUMNS] if details else LIGHT)
     warn_set_aside(warnings)
     ids = [word for word in words if "=" not in word]
     if ids and not rows:
@@ -57,6 +59,9 @@ def results(words: Sequence[str], seeds: bool, folder: Path, form: str) -> int:
         text_table.write(form, over_seeds.COLUMNS, records)
     elif seeds:
         rows_table.show_seeds(records)
+    elif details:
+        for row in rows:
+            row_table.show(row, folder, details)
     elif text_table.tabular(form):
         text_table.write(form, rows_table.COLUMNS, rows)
     else:

@@ -27,8 +27,9 @@ WORTH_SAYING_S = 10.0
 
 @command(as_written(Path(__file__).with_name("templates").joinpath("run_help.txt").read_text()))
 @click.option("-m", "--multirun", is_flag=True, help="Run every combination of the values.")
+@click.option("--details", is_flag=True, help="Show each figure of the row and each note.")
 @request_words()
-def run(words: Sequence[str], multirun: bool) -> int:
+def run(words: Sequence[str], multirun: bool, details: bool) -> int:
     overrides = check_words(words)
     if multirun or any(word.startswith("launcher=") for word in words):
         from bench.cli.sweep_commands import run_sweep
@@ -42,7 +43,7 @@ def run(words: Sequence[str], multirun: bool) -> int:
     from bench.request.parameters import check_values
     from bench.sweep import job, log, plan
     from bench.sweep.estimate import Estimates
-    from bench.terminal import next_steps, row_table, run_progress
+    from bench.terminal import row_table, run_progress, sweep_summary
     from bench.units import span
 
     request = compose(overrides)
@@ -72,8 +73,8 @@ def run(words: Sequence[str], multirun: bool) -> int:
         stream.exit_code = outcome.code
     if row["reused"]:
         print(f"done on {row['created_utc']}; FORCE=1 (force=true) runs it again")
-    row_table.show(row, results)
-    if line := next_steps.after_row(row, overrides):
+    row_table.show(row, results, details)
+    if line := sweep_summary.after_row(row, overrides):
         print(line)
     return Status(row["status"]).exit_code
 

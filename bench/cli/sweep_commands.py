@@ -32,8 +32,8 @@ def run_sweep(overrides: Sequence[str]) -> int:
     from bench.sweep import launchers, log, slurm, sweep
     from bench.sweep import plan as planning
     from bench.sweep.plan import PlanState
-    from bench.terminal import next_steps, sweep_summary
-    from bench.terminal.sweep_progress import SweepProgress
+    from bench.terminal import sweep_summary
+    from bench.terminal.run_progress import SweepProgress
 
     plan = planning.plan(overrides)
     if plan.engine == launchers.SLURM and plan.open and slurm.settle(plan.results):
@@ -71,7 +71,7 @@ def run_sweep(overrides: Sequence[str]) -> int:
     methods = [p.cell.method["name"] for p in plan.cells if p.cell and p.row_id]
     measured = zip(plan.open, outcomes, strict=False)
     methods += [p.cell.method["name"] for p, outcome in measured if p.cell and not outcome.code]
-    if line := next_steps.after_sweep(methods, overrides):
+    if line := sweep_summary.after_sweep(methods, overrides):
         print(line)
     return sweep.exit_code(plan, outcomes)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bench.compare import compare, matching
 from bench.compare.compare import Difference, Limit
@@ -99,8 +99,8 @@ def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:
 
 
 def _labels(pairs: Sequence[Pair]) -> list[str]:
-    """What tells the pairs apart: task and length, and every other part that isn't the same; of a
-    method's parameters those that differ between its pairs."""
+    """What tells the pairs apart: task and length, and every other part that isn't the same; of the
+    methods' parameters those that differ between pairs."""
     names = [
         name
         for name in KEY
@@ -120,19 +120,21 @@ def _labels(pairs: Sequence[Pair]) -> list[str]:
 
 
 def _parameters(pairs: Sequence[Pair]) -> Iterator[list[str]]:
-    """For each pair whose sides share them, the parameters that tell it from those of the same
-    method: ['method.k=8']."""
-    given = [
-        json.loads(a["method_params"] or "{}") if a["method_params"] == b["method_params"] else {}
-        for a, b in pairs
-    ]
-    values: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for pair, parameters in zip(pairs, given, strict=True):
-        for name, value in parameters.items():
-            values[pair.a["method"], name].add(str(value))
-    for pair, parameters in zip(pairs, given, strict=True):
-        varying = (n for n in parameters if len(values[pair.a["method"], n]) > 1)
-        yield [f"method.{name}={parameters[name]}" for name in varying]
+    """For each pair the parameters that tell it from those of the same methods: method.k=8 where
+    both sides have it, else A.k=8."""
+    given = [[json.loads(row["method_params"] or "{}") for row in pair] for pair in pairs]
+    settings: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for pair, sides in zip(pairs, given, strict=True):
+        for row, parameters in zip(pair, sides, strict=True):
+            settings[row["method"]].append(parameters)
+    for pair, sides in zip(pairs, given, strict=True):
+        shown: dict[str, Any] = {}
+        for letter, row, own, other in zip("AB", pair, sides, sides[::-1], strict=True):
+            for name, value in own.items():
+                if len({str(one.get(name)) for one in settings[row["method"]]}) > 1:
+                    side = "method" if other.get(name) == value else letter
+                    shown[f"{side}.{name}"] = value["name"] if isinstance(value, dict) else value
+        yield [f"{name}={value}" for name, value in shown.items()]
 
 
 def exceeded(limit: Limit, cells: Sequence[CellComparison]) -> Iterator[str]:

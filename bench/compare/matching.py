@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 from bench.errors import RequestError
@@ -59,25 +60,28 @@ class Matched(NamedTuple):
 def match(a: Selection, b: Selection, on: Collection[str] = ()) -> Matched:
     """Each cell of A with its counterpart in B: equal in all of KEY but the columns compared on,
     which are those that the two filters give differently, and `on`. A counterpart measured on the
-    same host is preferred.
+    same host is preferred. Of settings of methods, those that `_agree` are paired.
 
     Raises RequestError when nothing matches, or when a filter leaves several cells to choose from.
     """
     names = {n for n in {*a.named, *b.named} if a.named.get(n) != b.named.get(n)} | set(on)
-    free = {"method_params" if name.startswith("method.") else name for name in names}
-    for name in tuple(free):
-        free |= {name, *FOLLOWS.get(name, ())}
+    free = names | {"method_params" for name in names if name.startswith("method.")}
+    for name in names:
+        free |= {*FOLLOWS.get(name, ())}
     pairs, left, right = [], counting(a.rows), counting(b.rows)
     if a.one and b.one:
         pairs, left, right = [Pair(best(left), best(right))], [], []
     for where in (("host_id",), ()):
         fixed = [name for name in (*KEY, *where) if name not in free]
         ours, theirs = _grouped(left, fixed), _grouped(right, fixed)
-        for cell in ours:
-            if cell in theirs:
-                pairs.append(Pair(_only(ours[cell], a, free), _only(theirs[cell], b, free)))
-        left = [row for cell, group in ours.items() if cell not in theirs for row in group]
-        right = [row for cell, group in theirs.items() if cell not in ours for row in group]
+        for cell in [cell for cell in ours if cell in theirs]:
+            mine, other = _settings(ours[cell], a, free), _settings(theirs[cell], b, free)
+            found = [Pair(*pair) for pair in product(mine, other) if _agree(*pair, names)]
+            pairs += found
+            paired = {row["row_id"] for pair in found for row in pair}
+            ours[cell] = [row for row in mine if row["row_id"] not in paired]
+            theirs[cell] = [row for row in other if row["row_id"] not in paired]
+        left, right = (list(chain(*groups.values())) for groups in (ours, theirs))
     if not pairs:
         raise RequestError(_no_match(left, right, a, b, free))
     if all(pair.a["row_id"] == pair.b["row_id"] for pair in pairs):
@@ -93,17 +97,28 @@ def _grouped(rows: Iterable[Row], names: Sequence[str]) -> dict[tuple[Any, ...],
     return groups
 
 
-def _only(rows: list[Row], selection: Selection, free: Collection[str]) -> Row:
-    """The newest row of a group: its rows may differ in code and hashes, in nothing else."""
-    for name in sorted({*free} & {*KEY}):
+def _settings(rows: list[Row], selection: Selection, free: set[str]) -> list[Row]:
+    """The newest row of each setting of a group's method: its rows may differ in code and hashes,
+    in nothing else."""
+    for name in sorted(free & {*KEY} - {"method_params"}):
         values = {str(value_of(row, name)) for row in rows}
         if len(values) > 1 and not name.endswith(("sha256", "version")):
             some = ", ".join(sorted(values)[:4])
             raise RequestError(
                 f"'{selection.text}' leaves several cells to choose from: {name} is {some}; "
-                f"name one ({'method.NAME' if name == 'method_params' else name}=…)"
+                f"name one ({name}=…)"
             )
-    return best(rows)
+    return [best(group) for group in _grouped(rows, sorted({"method_params"} & free)).values()]
+
+
+def _agree(a: Row, b: Row, compared: Collection[str]) -> bool:
+    """Whether two settings are paired: of different methods those with the same budget, where both
+    have one; of one method those with the same parameters, except for the ones compared on."""
+    ours, theirs = (json.loads(row["method_params"] or "{}") for row in (a, b))
+    shared = ours.keys() & theirs.keys() - {name.removeprefix("method.") for name in compared}
+    if a["method"] != b["method"]:
+        shared &= {"budget"}
+    return "method_params" in compared or all(ours[name] == theirs[name] for name in shared)
 
 
 def _no_match(
@@ -116,7 +131,7 @@ def _no_match(
             short = (", ".join(sorted(v[:12] for v in values)[:3]) for values in (ours, theirs))
             reasons.append(f"{name} ({' / '.join(short)})")
     differ = f"they differ in {'; '.join(reasons)}"
-    why = differ if reasons else "no two rows agree in all other columns of the key"
+    why = differ if reasons else "no two rows agree in all else of the key and the budget"
     return (
         f"no cell of '{a.text}' has a counterpart in '{b.text}': {why}. "
         "--on NAME compares cells that differ in NAME"
@@ -125,8 +140,11 @@ def _no_match(
 
 def key_differences(a: Row, b: Row) -> list[tuple[str, Any, Any]]:
     """What differs between the cells of two rows, as (name, in A, in B); the names of nested parts
-    are joined with a dot."""
-    first, second = (flat(_cell(row)) for row in (a, b))
+    are joined with a dot. An older row without a cell has the columns of its key."""
+    cells = (
+        json.loads(row["cell"] or "{}") or {n: value_of(row, n) for n in KEY} for row in (a, b)
+    )
+    first, second = map(flat, cells)
     names = dict.fromkeys([*first, *second])
     return [(n, first.get(n), second.get(n)) for n in names if first.get(n) != second.get(n)]
 
@@ -135,12 +153,6 @@ def other_differences(a: Row, b: Row) -> list[tuple[str, Any, Any]]:
     """What else may explain that two rows differ, as (name, in A, in B)."""
     values = [(name, value_of(a, name), value_of(b, name)) for name in BESIDE]
     return [line for line in values if line[1] != line[2]]
-
-
-def _cell(row: Row) -> dict[str, Any]:
-    """A row's cell, or, of an older row without one, the columns of its key."""
-    cell: dict[str, Any] = json.loads(row["cell"] or "{}")
-    return cell or {name: value_of(row, name) for name in KEY}
 
 
 def flat(content: Mapping[str, Any], above: str = "") -> dict[str, Any]:

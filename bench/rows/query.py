@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,21 +40,25 @@ class Selection:
     one: bool = False
 
 
-def side(text: str, results: Path) -> Selection:
-    """What an argument of `bench compare` stands for: a folder (or file) of rows, a filter over
-    `results`, or a row's id, also as FOLDER/ID. Raises RequestError when it stands for nothing."""
+def sides(texts: Iterable[str], results: Path, words: Sequence[str] = ()) -> list[Selection]:
+    """The rows that arguments of `bench compare` name: a folder (or file) of rows, a filter over
+    `results`, or a row's id, also as FOLDER/ID; `words` filter each. A folder is read once. Raises
+    RequestError for one without rows."""
+    read = functools.cache(_read)
+    return [_side(text, results, words, read) for text in texts]
+
+
+def _side(text: str, results: Path, words: Sequence[str], read: Any) -> Selection:
     path = Path(text).expanduser()
-    if path.exists():
-        selection = Selection(text, path, *select([], path))
-    elif "=" in text:
-        selection = Selection(text, results, *select([text], results), named([text]))
-    else:
-        inside = path.parent.name and path.parent.is_dir()
-        folder, start = (path.parent, path.name) if inside else (results, text)
-        selection = Selection(text, folder, *select([start], folder), one=True)
-        if len(ids := {row["row_id"] for row in selection.rows}) > 1:
-            some = ", ".join(sorted(ids)[:4])
-            raise RequestError(f"'{start}' begins the ids of {len(ids)} rows: {some}; give more")
+    one = not path.exists() and "=" not in text
+    folder, chosen = (path, []) if path.exists() else (results, [text])
+    if one and path.parent.name and path.parent.is_dir():
+        folder, chosen = path.parent, [path.name]
+    rows, warnings = select([*chosen, *words], folder, read=read)
+    selection = Selection(text, folder, rows, warnings, {} if one else named(chosen), one)
+    if one and len(ids := {row["row_id"] for row in rows}) > 1:
+        some = ", ".join(sorted(ids)[:4])
+        raise RequestError(f"'{chosen[0]}' begins the ids of {len(ids)} rows: {some}; give more")
     if selection.rows:
         return selection
     if selection.one:
@@ -64,8 +69,15 @@ def side(text: str, results: Path) -> Selection:
     raise RequestError(f"no row in {selection.folder} fits '{text}'; bench results lists rows")
 
 
+def _read(folder: Path, columns: Sequence[str]) -> tuple[list[Row], list[str]]:
+    if not folder.exists():
+        raise RequestError(f"no folder {folder}; rows are made by bench run")
+    store = Store(folder)
+    return oldest_first(store.rows(columns).to_pylist()), store.warnings
+
+
 def select(
-    words: Iterable[str], folder: Path, columns: Sequence[str] = LIGHT
+    words: Iterable[str], folder: Path, columns: Sequence[str] = LIGHT, read: Any = _read
 ) -> tuple[list[Row], list[str]]:
     """Rows of a folder that fit the words, oldest first, and a line for each file set aside.
 
@@ -73,11 +85,8 @@ def select(
     of a row's id. Raises RequestError for a folder that isn't there, an unknown name, and a value
     that no row has.
     """
-    if not folder.exists():
-        raise RequestError(f"no folder {folder}; rows are made by bench run")
-    store = Store(folder)
-    stored: list[Row] = store.rows(columns).to_pylist()
-    rows = oldest_first(stored)
+    stored, warnings = read(folder, tuple(columns))
+    rows = stored
     for name, values in named(words).items():
         fits = _test(name, values)
         rows = [row for row in rows if fits(row)]
@@ -85,7 +94,7 @@ def select(
             present = {str(value_of(row, name)) for row in stored}
             if len(present) <= MOST_NAMED and not any(map(fits, stored)):
                 raise unknown(f"{name} in {folder}", ",".join(values), present)
-    return rows, store.warnings
+    return rows, warnings
 
 
 def named(words: Iterable[str]) -> dict[str, list[str]]:

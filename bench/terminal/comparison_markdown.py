@@ -49,46 +49,33 @@ def comment(
     found = [(cell, each) for cell in cells for each in cell.differences]
     changes = [pair for pair in found if _rank(*pair) < len(FIRST)]
     changes.sort(key=lambda pair: _rank(*pair))
+    headline = "comparison"
+    if limits:
+        ended = f"failed, {len(exceeded)} beyond" if exceeded else "passed, no sure change beyond"
+        headline = f"{ended} {', '.join(map(_code, limits))}"
+    verdicts = Counter(each.verdict for _, each in found)
+    counts = [f"{verdicts[each]} {each}" for each in ORDER if verdicts[each]]
+    counts += [f"{verdicts[None]} without a verdict"] if verdicts[None] else []
+    failed = sum(map(_failed, cells))
+    counts += [f"{failed} of B's cells failed"] if failed else []
+    rows = [row for cell in cells for row in cell.pair]
+    values = [{row.get(name) for row in rows} for name in SHARED]
+    shared = [_code(str(each.pop())) for each in values if len(each) == 1 and each != {None}]
+    alone = {"A": len(matched.only_a), "B": len(matched.only_b)}
     parts = [
         MARK,
-        f"### {_headline(limits, exceeded)}",
-        f"{_counts(cells)}. B is {_code(sides[1])}, A is {_code(sides[0])}; changes are those of B "
-        "against A, better or worse only if significant after Holm's correction (memory, which is "
-        "read once, from 2 % and 1 MiB).",
-        _shared(cells),
-        *_missing(matched),
+        f"### longctx-bench: {headline}",
+        f"{len(cells)} cells, {len(found)} figures: {', '.join(counts)}. B is {_code(sides[1])}, A "
+        f"is {_code(sides[0])}; changes are those of B against A, better or worse only if "
+        "significant after Holm's correction (memory, which is read once, from 2 % and 1 MiB).",
+        f"All cells: {', '.join(shared)}." if shared else "",
+        *(f"**{n} cells of {side} have no counterpart.**" for side, n in alone.items() if n),
         "\n".join(f"- {line}" for line in _fitting(map(_code, exceeded), LIST_LIMIT)),
         _table(changes) if changes else "",
         _folded(f"All {len(found)} figures", _table(found)),
         _notes(found),
     ]
     return "\n\n".join(filter(None, parts))
-
-
-def _headline(limits: Sequence[str], exceeded: Sequence[str]) -> str:
-    if not limits:
-        return "longctx-bench: comparison"
-    names = ", ".join(_code(limit) for limit in limits)
-    if not exceeded:
-        return f"longctx-bench: passed, no sure change beyond {names}"
-    return f"longctx-bench: failed, {len(exceeded)} beyond {names}"
-
-
-def _counts(cells: Sequence[CellComparison]) -> str:
-    verdicts = Counter(each.verdict for cell in cells for each in cell.differences)
-    counts = [f"{verdicts[each]} {each}" for each in ORDER if verdicts[each]]
-    counts += [f"{verdicts[None]} without a verdict"] if verdicts[None] else []
-    failed = sum(map(_failed, cells))
-    counts += [f"{failed} of B's cells failed"] if failed else []
-    return f"{len(cells)} cells, {sum(verdicts.values())} figures: {', '.join(counts)}"
-
-
-def _shared(cells: Sequence[CellComparison]) -> str:
-    """Method, model and machine of all rows."""
-    rows = [row for cell in cells for row in cell.pair]
-    values = [{row.get(name) for row in rows} for name in SHARED]
-    shared = [_code(str(each.pop())) for each in values if len(each) == 1 and each != {None}]
-    return f"All cells: {', '.join(shared)}." if shared else ""
 
 
 def _failed(cell: CellComparison) -> bool:

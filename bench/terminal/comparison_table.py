@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from bench.rows.quality_verdicts import UNKNOWN_WEIGHTS
 from bench.terminal import text_table
 from bench.terminal.console import Console
 from bench.terminal.rows_table import VERDICT_STYLE
-from bench.units import score_digits
+from bench.units import counted, mib, score_digits, times, within
 
 STYLE: dict[str, str] = {
     **VERDICT_STYLE, ChangeVerdict.BETTER: "green", ChangeVerdict.WORSE: "red"
@@ -30,10 +29,15 @@ def show_cells(title: str, cells: Sequence[CellComparison], form: str) -> None:
     """A line for each figure of a cell under its name, and below quality's with which weights both
     sides were scored; at the end, why a figure has no verdict."""
     if text_table.tabular(form):
-        text_table.write(form, COLUMNS, [_record(cell, each) for cell in cells for each in cell[2]])
+        records = [
+            {"cell": cell.label, "row_a": cell.pair.a["row_id"], "row_b": cell.pair.b["row_id"],
+             "p_holm": each.p, **each._asdict()}
+            for cell in cells for each in cell.differences
+        ]  # fmt: skip
+        text_table.write(form, COLUMNS, records)
         return
     lines: list[list[str]] = []
-    notes: list[str] = []
+    notes: dict[str, list[str]] = {}
     for cell in cells:
         lines.append([f"[bold]{escape(cell.shown)}[/]"])
         for each in cell.differences:
@@ -43,34 +47,27 @@ def show_cells(title: str, cells: Sequence[CellComparison], form: str) -> None:
             lines.append([name, *values, change_text(each), verdict])
             if each.figure == "quality" and each.change is not None:
                 lines.append([f"    {each.comparison or UNKNOWN_WEIGHTS}"])
-            notes += [f"{cell.label}, {each.figure}: {each.note}"] if each.note else []
+            if each.note:
+                notes.setdefault(f"{each.figure}: {each.note}", []).append(cell.label)
     names = ("", "A", "B", "change (95 %)", "verdict")
     text_table.draw(escape(title), names, lines, ("", "verdict"))
-    for text in notes:
-        Console(highlight=False).print(text, markup=False, style="dim", soft_wrap=True)
-
-
-def _record(cell: CellComparison, difference: Difference) -> dict[str, Any]:
-    ids = {"row_a": cell.pair.a["row_id"], "row_b": cell.pair.b["row_id"]}
-    return {"cell": cell.label, **ids, "p_holm": difference.p, **difference._asdict()}
+    for text, labels in notes.items():
+        line = f"{labels[0] if len(labels) == 1 else counted(len(labels), 'cell')}, {text}"
+        Console(highlight=False).print(line, markup=False, style="dim", soft_wrap=True)
 
 
 def value_text(difference: Difference, value: float | None) -> str:
     if value is None:
         return "–"
-    styles = {"quality": f"{value:.{_digits(difference)}f}", "latency": f"×{value:.3f}"}
-    return styles.get(difference.figure) or f"{value / (1 << 20):,.1f} MiB"
+    styles = {"quality": f"{value:.{_digits(difference)}f}", "latency": times(value)}
+    return styles.get(difference.figure) or f"{mib(int(value))} MiB"
 
 
 def change_text(difference: Difference) -> str:
-    if difference.change is None:
-        return "–"
     style = f"+.{_digits(difference)}f"
-    change = f"{difference.change:{style}}{' %' if difference.unit == '%' else ''}"
-    if difference.lo is None or difference.hi is None:
-        return change
-    top = "∞" if math.isinf(difference.hi) else f"{difference.hi:{style}}"
-    return f"{change} ({difference.lo:{style}} … {top})"
+    text = within(difference.change, difference.lo, difference.hi, style)
+    value, space, interval = text.partition(" ")
+    return f"{value}{' %' if difference.unit == '%' and value != '–' else ''}{space}{interval}"
 
 
 def _digits(difference: Difference) -> int:

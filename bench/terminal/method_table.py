@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench.terminal import text_table
+
 COLUMNS = ("kind", "hooks", "families", "trains", "causal", "paper", "year")
 """What a listing has of a method.
 
 kind      one of KINDS
-hooks     which parts of a model it replaces: attend, mix, encode, or a decoder's kv_cache
+hooks     which parts of a model it replaces: attend, mix, encode, a decoder's kv_cache; engine: all
 families  the model families that it runs in, or all
 trains    whether it can be trained; causal: whether it runs in a causal model
 
 A YAML may also say which package a method `needs`.
 """
 KINDS = ("exact", "sparse", "low-rank", "kernel", "pooling", "recurrent", "eviction", "quantised",
-         "oracle")  # fmt: skip
+         "oracle", "engine")  # fmt: skip
 NAMES = ("method", *COLUMNS)
 
 
@@ -31,10 +33,8 @@ def table(records: Sequence[Mapping[str, Any]]) -> str:
     """A line for each method; those that can't be used last, with the reason."""
     usable = [record for record in records if not record["problem"]]
     lines = [NAMES, *((record["name"], *(record[c] or "–" for c in COLUMNS)) for record in usable)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    text = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
-    broken = [record for record in records if record["problem"]]
-    return "\n".join([*text, *(f"{r['name']}  can't be used: {r['problem']}" for r in broken)])
+    broken = [f"{r['name']}  can't be used: {r['problem']}" for r in records if r["problem"]]
+    return "\n".join([*text_table.aligned(lines), *broken])
 
 
 def _text(value: Any) -> str:

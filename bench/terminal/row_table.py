@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -20,94 +22,149 @@ from bench.rows.columns import FUSED_KERNEL, WIDENED_TO_ALONE
 from bench.rows.comparison import Comparison
 from bench.rows.engine import longest_input
 from bench.statistics.paired import ASSUMED_SD_PCT
-from bench.status import QualityComparison, QualityVerdict, Status
+from bench.status import QualityComparison, QualityVerdict, Status, Verdict
 from bench.terminal.console import Console
-from bench.terminal.rows_table import times, verdict
-from bench.units import counted, score_digits, span
+from bench.terminal.rows_table import verdict
+from bench.units import counted, mib, ms, score_digits, span, times, within
 from tasks.base import ANSWERS, CHAT
 
 TRAININGS = ("training", "base_training")
 SOLO_DIFFERS = 0.1
-MOST_UNKNOWN_FRAC = 0.05
 SHORT = 0.95
 """Of the length: timed inputs that are shorter are told of."""
 MOST_CUT_FRAC = 0.05
-"""Of the inputs' tokens: more than this share removed by truncation gets a line."""
+"""Of the inputs' tokens: more than this share cut, or unknown to the tokenizer, gets a line."""
+STAGES = {
+    "load": "quality_load_ns", "prefill": "quality_prefill_ns", "decode": "quality_decode_ns",
+    BASELINE: "base_quality_ns", "scoring": "scoring_ns",
+}  # fmt: skip
 SHOWN_NS = 10 * 10**9
 """Of quality: more time than this is listed by stage."""
 QUALITY_STYLE: dict[str, str] = {
     QualityVerdict.KEPT: "[green]{}[/]",
     QualityVerdict.HIGHER: "[green]{}[/]",
     QualityVerdict.LOWER: "[red]{}[/]",
-    QualityVerdict.UNTELLABLE: f"[yellow]{{}} at {BASELINE}'s score[/]",
+    QualityVerdict.UNTELLABLE: "[yellow]not comparable[/]",
     QualityVerdict.UNDECIDED: "[yellow]{}[/]",
-    quality_verdicts.SEEDS_UNKNOWN: "[yellow]{}[/]",
+    quality_verdicts.SEEDS_UNKNOWN: "[yellow]undecided[/]",
 }
-DIRECTIONS = (QualityVerdict.HIGHER, QualityVerdict.LOWER)
+MOST_NOTES = 4
+"""Lines of notes under a row's table that is shown without details."""
+WARNED = re.compile(r".*\[yellow\](?!undecided)")
+"""A line of the table that is a note where the table is shown without it."""
 
 
-def show(row: Mapping[str, Any], results: Path) -> None:
-    """The table of one row."""
+def show(row: Mapping[str, Any], results: Path, details: bool = False) -> None:
+    """The table of one row, its verdict and at most MOST_NOTES lines of notes; with `details` each
+    figure and each note."""
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
     r = dict(row)
-    origin = [r.get(f"weights_{name}") for name in ("format", "source", "licence")]
-    known = f" ({', '.join(filter(None, origin))})" if any(origin) else ""
-    weights = f"{r['weights_kind']} weights{known}, {r['data_source']} rows"
-    caption = "\n".join([weights, *_trainings(r), *_own_data(r)])
     method = str(plugins.method_label(r["method"], r["method_params"]))
-    title = (
-        f"{method} × {r['task']} × {quality_verdicts.labelled(r['model'], r)} · "
-        f"{r['length']:,} tokens · "
-        f"{r['device']} {r['dtype']} · {counted(r['threads'], 'thread')}"
-    )
-    title = " · ".join([title, *decoding_columns.input_words(r)])
-    table = Table(caption=escape(caption), caption_justify="left", show_edge=False, pad_edge=False)
+    model = quality_verdicts.labelled(r["model"], r)
+    title = [f"{method} × {r['task']} × {model}", f"{r['length']:,} tokens"]
+    title += [f"{r['device']} {r['dtype']}", counted(r["threads"], "thread")]
+    title += decoding_columns.input_words(r)
+    console.print("\n" + escape(" · ".join(title)), style="italic")
+    lines = [line for part in PARTS for line in part(r)]
+    brief = [line for part in MAIN for line in part(r) if not line[0].startswith(" ")] or lines
+    notes = [*_notes(r)]
+    first, *trace = (r.get("status_detail") or "no reason given").splitlines()
+    n_lines = len(lines) + len(notes) + len(trace)
+    if not details:
+        others = (line for line in lines if line not in brief)
+        warned = [line for line in others if WARNED.match("".join(line[1:]))]
+        n_lines -= len(brief) + len(warned)
+        every = [f"{name.strip()}: {' '.join(filter(None, text))}" for name, *text in warned]
+        every += notes
+        heights = accumulate(len(console.render_lines(note, pad=False)) for note in every)
+        notes = [note for note, n in zip(every, heights, strict=True) if n <= MOST_NOTES]
+        lines, trace, n_lines = brief, [], n_lines + len(warned) - len(notes)
+    table = Table(show_edge=False, pad_edge=False)
     alone = r["method"] == BASELINE
     for name in ("", method) if alone else ("", method, BASELINE, f"against {BASELINE}"):
         table.add_column(escape(name), justify="left" if not name else "right")
-    parts = (_quality, _latency, _decoding, _memory, _fidelity, _training, _rest)
-    for label, mine, base, against in (line for part in parts for line in part(r)):
+    for label, mine, base, against in lines:
         beside = " · ".join(text for text in (mine, against) if text not in ("", "–"))
         table.add_row(*((label, beside) if alone else (label, mine, base, against)))
-    console.print()
-    console.print(escape(title), style="italic")
-    if table.row_count:
-        console.print(table)
-    else:
-        console.print(f"{weights}: nothing was measured", highlight=False)
-        if r["weights_kind"] == "random":
-            console.print("random weights have no accuracy: measure=speed, or a recipe, gives rows")
-    if kind := json.loads(r["cell"] or "{}").get("model", {}).get("untrained"):
-        console.print(f"not scored: this checkpoint has no trained head for {ANSWERS[kind]}")
+    console.print(table if lines else "nothing was measured")
+    if found := [*_verdicts(r)]:
+        console.print(f"verdict: {' · '.join(found)}")
     if r["status"] != Status.OK:
-        stage = str(r["status_stage"])
-        first, *lines = (r.get("status_detail") or "no reason given").splitlines()
-        console.print(f"[red]{r['status']}[/] in stage {escape(stage)}: {escape(first)}")
-        for text in lines:
-            console.print(f"  {text}", markup=False, style="dim")
+        console.print(f"[red]{r['status']}[/]", escape(f"in stage {r['status_stage']}: {first}"))
+    for note in (*notes, *(f"[dim]  {escape(line)}[/]" for line in trace)):
+        console.print(note)
+    folder = results.relative_to(here) if results.is_relative_to(here := Path.cwd()) else results
+    more = "" if details or not n_lines else f" · --details adds {counted(n_lines, 'line')}"
+    ids = f"row {r['row_id'][:12]} · cell {r['cell_key'][:12]}"
+    console.print(f"{ids} · in {folder}{more}", markup=False, style="dim")
+
+
+def _verdicts(r: Mapping[str, Any]) -> Iterator[str]:
+    """The verdicts on time, quality and bytes: together one line."""
+    latency, token = Comparison.of(r, "lat"), Comparison.of(r, "tpot")
+    if latency.verdict:
+        name = "first token" if token.verdict else "time"
+        yield f"{name} {_short(latency)} {engines.engine_only(r)}".rstrip()
+    if token.verdict:
+        yield f"each token {_short(token)}"
+    if found := quality_verdicts.stated_verdict(r):
+        weights = quality_verdicts.comparison_text(r)
+        beside = "" if weights == QualityComparison.SAME_WEIGHTS else f" ({weights})"
+        yield f"quality {QUALITY_STYLE[found].format(found)}{beside}"
+    held = r.get("kv_held_ratio")
+    if (ratio := r.get("mem_ratio") if held is None else held) is not None:
+        yield f"{'memory' if held is None else 'KV cache'} ×{ratio:.2f}"
+
+
+def _short(one: Comparison) -> str:
+    """The verdict on a ratio, and the ratio where it is decided."""
+    decided = "" if one.verdict == Verdict.UNDECIDED else f"×{one.ratio:.2f} "
+    return f"{decided}{verdict(one.verdict)}"
+
+
+def _notes(r: Mapping[str, Any]) -> Iterator[str]:
+    """Remarks on the row in rich markup, those that matter most first."""
     if r.get("noisy"):
-        console.print(f"[yellow]noisy host[/]: {escape(r.get('noise_reason') or '')}")
+        yield f"[yellow]noisy host[/]: {escape(r.get('noise_reason') or '')}"
     if (r.get("truncated_frac") or 0) > MOST_CUT_FRAC:
         cut = f"{_about(r)}{r['truncated_frac']:.1%} of the inputs' tokens were cut"
-        console.print(f"[yellow]truncated[/]: {cut} to fit in {r['length']:,}", highlight=False)
-    if batched := r.get("batched_answers"):
-        answers = counted(batched, "answer")
-        console.print(f"{answers} decoded in a batch with other methods'", highlight=False)
-    if (r.get("quality_ns") or 0) > SHOWN_NS:
-        console.print(f"quality: {_stage_times(r)}", highlight=False)
+        yield f"[yellow]truncated[/]: {cut} to fit in {r['length']:,}"
     if left_out := r.get("n_unanswerable"):
-        rows = counted(left_out, "row")
-        console.print(f"[yellow]left out[/]: {rows} without a right answer", highlight=False)
+        yield f"[yellow]left out[/]: {counted(left_out, 'row')} without a right answer"
+    if kind := json.loads(r["cell"] or "{}").get("model", {}).get("untrained"):
+        yield f"not scored: this checkpoint has no trained head for {ANSWERS[kind]}"
+    elif r["weights_kind"] == "random" and r["status"] == Status.OK and r.get("value") is None:
+        yield "random weights have no score"
+    if quality_verdicts.quality_verdict(r) == QualityVerdict.UNTELLABLE:
+        yield f"these rows do not tell methods apart: {BASELINE} is at chance or scores all points"
     if r["status"] == "ok" and r.get("large_memory_kept") is False:
         what = "blocks of 32 MiB and more, which malloc could not keep in this machine's memory"
-        console.print(f"[yellow]page faults[/] are in the times, of {what}", highlight=False)
+        yield f"[yellow]page faults[/] are in the times, of {what}"
+    if quality_verdicts.comparison(r) == QualityComparison.TRAINED_EACH:
+        for name, arm in zip((r["method"], BASELINE), TRAININGS, strict=True):
+            yield escape(f"{name}'s training: {quality_verdicts.training_text(r.get(arm))}")
+        if r.get("lat_median_ns") is not None:
+            yield f"latency, memory and output error: both on {r['method']}'s weights"
+    unknown = r.get("unknown_tokens_frac") or 0
+    if r["weights_kind"] == "embedded" != r["data_source"] and r.get("tokens_per_word"):
+        share = f", {unknown:.1%} of them unknown" if unknown else ""
+        known = "the shipped weights know only the words of this project's own rows"
+        yield f"{r['tokens_per_word']:.1f} tokens a word{share}: {known}"
+    elif unknown > MOST_CUT_FRAC:
+        yield f"{unknown:.1%} of the tokens are unknown to the tokenizer: it has too few words"
+    if r.get("chance_reason"):
+        yield escape(f"best constant answer not known: {r['chance_reason']}")
     for name, reason in engines.kernels(r.get("kernel")):
         if reason and r["device"] == "cpu":
-            faster = "native kernels are faster on long inputs"
-            console.print(f"kernel {name} ({reason}): {faster}", markup=False)
-    folder = results.relative_to(here) if results.is_relative_to(here := Path.cwd()) else results
-    ids = f"row {r['row_id'][:12]} · cell {r['cell_key'][:12]}"
-    console.print(f"{ids} · in {folder}", markup=False, style="dim")
+            yield escape(f"kernel {name} ({reason}): native kernels are faster on long inputs")
+    origin = [r.get(f"weights_{name}") for name in ("format", "source", "licence")]
+    known = f" ({', '.join(filter(None, origin))})" if any(origin) else ""
+    yield escape(f"{r['weights_kind']} weights{known}, {r['data_source']} rows")
+    if batched := r.get("batched_answers"):
+        yield f"{counted(batched, 'answer')} decoded in a batch with other methods'"
+    if (r.get("quality_ns") or 0) > SHOWN_NS:
+        parts = (f"{n} {span(r[c] / 1e9)}" for n, c in STAGES.items() if r.get(c) is not None)
+        yield f"quality: {' · '.join(parts)}"
 
 
 def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -116,21 +173,18 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     is_loss = r.get("higher_is_better") is False
     style = f".{score_digits(not is_loss)}f"
     name = escape(f"{r['metric']} (n={r['n_scored']})")
-    base = _within(r.get("base_value"), r.get("base_ci_lo"), r.get("base_ci_hi"), style)
+    base = within(r.get("base_value"), r.get("base_ci_lo"), r.get("base_ci_hi"), style)
     ends = (r.get("value_diff_ci_lo"), r.get("value_diff_ci_hi"))
-    difference = _within(r.get("value_diff"), *ends, f"+{style}")
-    yield name, _within(r["value"], r["ci_lo"], r["ci_hi"], style), base, difference
+    difference = within(r.get("value_diff"), *ends, f"+{style}")
+    yield name, within(r["value"], r["ci_lo"], r["ci_hi"], style), base, difference
     if is_loss:
         yield "  less is better", "", "", ""
     compared = quality_verdicts.comparison(r)
     if compared == QualityComparison.TRAINED_EACH:
         amounts = (quality_verdicts.training_amount(r.get(arm)) for arm in TRAININGS)
-        yield "  training", *amounts, compared
+        yield "  training", *amounts, f"{compared}, {quality_verdicts.SEEDS_UNKNOWN}"
     elif r.get("base_value") is not None:
         yield "  weights", "", "", quality_verdicts.comparison_text(r)
-    if found := quality_verdicts.stated_verdict(r):
-        of_loss = " quality" if is_loss and found in DIRECTIONS else ""
-        yield "  verdict", "", "", QUALITY_STYLE[found].format(f"{found}{of_loss}")
     if r.get("value_diff_detectable") is not None:
         yield "  detectable difference", "", "", f"±{r['value_diff_detectable']:{style}}"
     yield from _likelihood(json.loads(r.get("metrics") or "{}"), r.get("base_value"))
@@ -141,12 +195,10 @@ def _quality(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
             base = f"{vanilla[bucket][1]:{style}}" if bucket in vanilla else ""
             yield f"  of ≤ {int(bucket[1:]):,} tokens (n={n})", f"{value:{style}}", base, ""
     if r.get("chance") is not None:
-        base_lo = r.get("base_ci_lo")
-        low = {r["method"]: r["ci_lo"], "vanilla": r["ci_lo"] if base_lo is None else base_lo}
-        near = (name for name, lo in low.items() if lo is not None and lo <= r["chance"])
-        names = " and ".join(near)
+        low = {BASELINE: r.get("base_ci_lo"), r["method"]: r["ci_lo"]}
+        base = "–" if r.get("base_ci_lo") is None else f"{r['chance']:.1f}"
+        names = " and ".join(n for n, lo in low.items() if lo is not None and lo <= r["chance"])
         note = f"[yellow]{escape(names)} at chance[/]" if names else ""
-        base = "–" if base_lo is None else f"{r['chance']:.1f}"
         yield "  best constant answer", f"{r['chance']:.1f}", base, note
     elif r.get("chance_reason"):
         yield "  best constant answer", "not known", "", ""
@@ -167,33 +219,6 @@ def _likelihood(figures: Mapping[str, Any], base: float | None) -> Iterator[tupl
         yield "  first choice equal", f"{figures['top1_agree']:.1%}", "", ""
 
 
-def _trainings(r: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each arm whose weights were trained for it: what its training was."""
-    if quality_verdicts.comparison(r) == QualityComparison.TRAINED_EACH:
-        for name, arm in zip((r["method"], BASELINE), TRAININGS, strict=True):
-            yield f"{name}'s training: {quality_verdicts.training_text(r.get(arm))}"
-        if r.get("lat_median_ns") is not None:
-            yield f"Latency, memory and output error: both on {r['method']}'s weights."
-
-
-def _own_data(r: Mapping[str, Any]) -> Iterator[str]:
-    """Why a score may mean little: other text than the shipped weights know, no chance level."""
-    if r["weights_kind"] == "embedded" != r["data_source"] and r.get("tokens_per_word"):
-        unknown = r.get("unknown_tokens_frac")
-        share = "" if unknown is None else f" and {unknown:.1%} unknown tokens"
-        yield (
-            f"These rows have {r['tokens_per_word']:.1f} tokens a word{share}: the shipped weights "
-            "know only the words of this project's own rows."
-        )
-    elif (r.get("unknown_tokens_frac") or 0) > MOST_UNKNOWN_FRAC:
-        yield (
-            f"{r['unknown_tokens_frac']:.1%} of the tokens are unknown to the tokenizer: it is too "
-            "small for the words of these rows."
-        )
-    if r.get("chance_reason"):
-        yield f"Best constant answer not known: {r['chance_reason']}."
-
-
 def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     latency, engine = Comparison.of(r, "lat"), Comparison.of(r, "engine")
     if latency.median_ns is None:
@@ -203,18 +228,13 @@ def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         few = f"undecided: {latency.n_pairs} pairs are too few, measure=standard takes more"
         against = f"×{latency.ratio:.3f} [yellow]{few}[/]"
     label = "time to first token, ms" if r.get("new_tokens") else "latency, ms"
-    yield label, _ms(latency.median_ns), _ms(latency.base_median_ns), against
+    yield label, ms(latency.median_ns), ms(latency.base_median_ns), against
     if engine.kernel or engine.reason:
-        yield "  exact, same engine", "", _ms(engine.base_median_ns), _against(engine)
+        yield "  exact, same engine", "", ms(engine.base_median_ns), _against(engine)
     if r.get("kernel"):
         base = "torch" if latency.ratio is not None else ""
-        only = engines.engine_only(r)
-        yield (
-            "  kernel",
-            escape(engines.kernel_names(r["kernel"])),
-            base,
-            only and f"[yellow]faster {only}[/]",
-        )
+        names = escape(engines.kernel_names(r["kernel"]))
+        yield "  kernel", names, base, engines.engine_only(r)
     if latency.aa_noise_pct is not None:
         noise = f"±{latency.aa_noise_pct:.1f} % ({latency.n_pairs} pairs)"
         yield "  this host's noise", "", "", noise
@@ -225,58 +245,56 @@ def _latency(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     yield from _outside(latency, ".1f")
     solo, to_alone = latency.solo_median_ns, WIDENED_TO_ALONE in (latency.ratio_ci_method or "")
     if solo and (to_alone or abs(solo / latency.median_ns - 1) > SOLO_DIFFERS):
-        yield "  without vanilla", _ms(solo), "", "interval widened" if to_alone else ""
+        yield "  without vanilla", ms(solo), "", "interval widened" if to_alone else ""
 
 
 def _decoding(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Of each new token and of the whole answer; what the cache costs, and how far it drifts."""
     token, engine = Comparison.of(r, "tpot"), Comparison.of(r, "tpot_engine")
     if token.median_ns is not None:
-        own, base = (_ms(ns, ".2f") for ns in (token.median_ns, token.base_median_ns))
+        own, base = (ms(ns, ".2f") for ns in (token.median_ns, token.base_median_ns))
         yield "time per output token, ms", own, base, _against(token)
         if token.ratio is not None and token.reason:
             yield "  verdict", "", "", f"[yellow]{escape(token.reason)}[/]"
         if engine.kernel not in (None, FUSED_KERNEL):
-            yield "  exact, same engine", "", _ms(engine.base_median_ns, ".2f"), _against(engine)
+            yield "  exact, same engine", "", ms(engine.base_median_ns, ".2f"), _against(engine)
         yield from _outside(token, ".2f")
-        own, base = (_number(r.get(name)) for name in ("tokens_per_s", "base_tokens_per_s"))
+        own, base = (within(r.get(n), None, None) for n in ("tokens_per_s", "base_tokens_per_s"))
         yield "  tokens a second", own, base, ""
         answer = Comparison.of(r, "answer")
-        own, base = (_ms(ns) for ns in (answer.median_ns, answer.base_median_ns))
-        yield f"answer of {r['new_tokens']} tokens, ms", own, base, _against(answer)
+        own, base = (ms(ns) for ns in (answer.median_ns, answer.base_median_ns))
+        yield f"  answer of {r['new_tokens']} tokens, ms", own, base, _against(answer)
     if r.get("kv_bytes_held") is not None:
-        own, base = (_mib(r.get(name)) for name in ("kv_bytes_held", "base_kv_bytes_held"))
-        yield "KV cache, MiB", own, base, times(r.get("kv_held_ratio"))
+        yield _bytes(r, "KV cache, MiB", "kv_bytes_held", "kv_held_ratio")
         if (ratio := r.get("kv_ratio_16bit")) is not None and r["dtype"] in ("float32", "float64"):
             yield "  against 16-bit numbers", "", "", times(ratio)
         if decoding_columns.kv_agrees(r) is False:
-            more, word = f"{_mib(r['kv_bytes_resident'])} resident", "[yellow]disagrees[/]"
-            yield "  measured", more, _mib(r.get("base_kv_bytes_resident")), word
+            more, word = f"{mib(r['kv_bytes_resident'])} resident", "[yellow]disagrees[/]"
+            yield "  measured", more, mib(r.get("base_kv_bytes_resident")), word
         if r.get("kv_entries") is not None:
             yield "  entries of a KV head", f"{r['kv_entries']:,.0f}", "", ""
-        read = "kv_bytes_read_per_token"
-        own, base = (_mib(r.get(name)) for name in (read, f"base_{read}"))
+        read = _bytes(r, "  read for each token, MiB", "kv_bytes_read_per_token", "kv_read_ratio")
         reported = r.get("kv_read_reported_pct")
         told = " as told by the method" if reported is None else ""
-        yield "KV read for each token, MiB", own, base, times(r.get("kv_read_ratio")) + told
+        yield *read[:-1], read[-1] + told
         if decoding_columns.kv_read_agrees(r) is False:
             more = f"{reported:.0f}% of the bytes counted"
-            yield "  reported", more, "", "[yellow]disagrees[/]"
+            yield "    read as reported", more, "", "[yellow]disagrees[/]"
     if r.get("decode_kl_mean") is not None:
         first, last = (r[f"decode_kl_{part}_quarter"] for part in ("first", "last"))
         drift = f"first quarter {first:.3g}, last {last:.3g}"
-        yield "KL along the answer", f"{r['decode_kl_mean']:.3g}", "0", drift
+        yield "  KL along the answer", f"{r['decode_kl_mean']:.3g}", "0", drift
         first, last = (r[f"decode_top1_{part}_quarter"] for part in ("first", "last"))
         drift = f"first quarter {first:.0%}, last {last:.0%}"
-        yield "  first choice equal", f"{r['decode_top1_agree']:.0%}", "", drift
+        yield "    first choice equal", f"{r['decode_top1_agree']:.0%}", "", drift
 
 
 def _outside(one: Comparison, style: str) -> Iterator[tuple[str, ...]]:
     """The times by the supervisor's clock, and why they replaced those inside."""
     if one.outside_ratio is not None:
         ends = (one.outside_ratio_ci_lo, one.outside_ratio_ci_hi)
-        against = f"×{_within(one.outside_ratio, *ends, '.3f')}"
-        yield "  timed from outside", "", _ms(one.base_outside_ns, style), against
+        against = f"×{within(one.outside_ratio, *ends, '.3f')}"
+        yield "  timed from outside", "", ms(one.base_outside_ns, style), against
     if one.note:
         yield "  times outside count", "", "", f"[yellow]{escape(one.note)}[/]"
     if one.outside_reason:
@@ -291,16 +309,19 @@ def between(one: Comparison) -> str:
     return f"{assumed}: {one.process_reason or 'an older row, of one process'}"
 
 
+def _bytes(r: Mapping[str, Any], label: str, column: str, ratio: str) -> tuple[str, ...]:
+    return label, mib(r.get(column)), mib(r.get(f"base_{column}")), times(r.get(ratio))
+
+
 def _memory(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     for label, column in (
         ("peak memory, MiB", "rss_peak_delta_bytes"),
         ("peak GPU memory, MiB", "gpu_alloc_delta_bytes"),
     ):
         if r.get(column) is not None:
-            yield label, _mib(r[column]), _mib(r.get(f"base_{column}")), times(r.get("mem_ratio"))
+            yield _bytes(r, label, column, "mem_ratio")
     if r.get("rss_peak_delta_bytes") is None and r.get("whole_peak_bytes") is not None:
-        own, base = (_mib(r.get(name)) for name in ("whole_peak_bytes", "base_whole_peak_bytes"))
-        yield "peak of the process, MiB", own, base, times(r.get("whole_peak_ratio"))
+        yield _bytes(r, "peak of the process, MiB", "whole_peak_bytes", "whole_peak_ratio")
 
 
 def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -324,11 +345,10 @@ def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 def _training(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     step = Comparison.of(r, "train")
     if step.median_ns is not None:
-        yield "training step, ms", _ms(step.median_ns), _ms(step.base_median_ns), _against(step)
+        yield "training step, ms", ms(step.median_ns), ms(step.base_median_ns), _against(step)
         yield from _outside(step, ".1f")
     if r.get("train_peak_bytes") is not None:
-        mine, base = _mib(r["train_peak_bytes"]), _mib(r.get("base_train_peak_bytes"))
-        yield "its peak memory, MiB", mine, base, times(r.get("train_mem_ratio"))
+        yield _bytes(r, "its peak memory, MiB", "train_peak_bytes", "train_mem_ratio")
 
 
 def _rest(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
@@ -365,40 +385,13 @@ def _about(r: Mapping[str, Any]) -> str:
     return "≈ " if r.get("tokens_in_estimated") else ""
 
 
-def _ms(ns: float | None, style: str = ",.1f") -> str:
-    return f"{ns / 1e6:{style}}" if ns else "–"
-
-
-def _stage_times(r: Mapping[str, Any]) -> str:
-    """Such as load 3 s · prefill 40 s · decode 25 s · vanilla 60 s · scoring 1 s."""
-    columns = {
-        "load": "quality_load_ns", "prefill": "quality_prefill_ns", "decode": "quality_decode_ns",
-        BASELINE: "base_quality_ns", "scoring": "scoring_ns",
-    }  # fmt: skip
-    times = ((name, r.get(column)) for name, column in columns.items())
-    return " · ".join(f"{name} {span(ns / 1e9)}" for name, ns in times if ns is not None)
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:,.1f}"
-
-
-def _mib(size: int | None) -> str:
-    return "–" if size is None else f"{size / 2**20:,.1f}"
-
-
 def _against(one: Comparison) -> str:
     """A ratio with its interval and verdict, or why there is none."""
     if one.ratio is None:
         return escape(one.reason or "–")
-    interval = _within(one.ratio, one.ratio_ci_lo, one.ratio_ci_hi, ".3f")
+    interval = within(one.ratio, one.ratio_ci_lo, one.ratio_ci_hi, ".3f")
     return f"×{interval} {verdict(one.verdict)}"
 
 
-def _within(value: float | None, lo: float | None, hi: float | None, style: str = ".1f") -> str:
-    if value is None:
-        return "–"
-    if lo is None or hi is None:
-        return f"{value:{style}}"
-    top = "∞" if math.isinf(hi) else f"{hi:{style}}"
-    return f"{value:{style}} [dim]({lo:{style}} … {top})[/]"
+MAIN = (_quality, _latency, _decoding, _memory, _training)
+PARTS = (_quality, _latency, _decoding, _memory, _fidelity, _training, _rest)

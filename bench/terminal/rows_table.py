@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from bench.rows.engine import engine_only, kernel_names
 from bench.rows.quality_verdicts import faster_as_good, labelled
 from bench.status import Status, Verdict
 from bench.terminal import text_table
-from bench.units import score_digits
+from bench.units import mib, ms, score_digits, times, within
 
 COLUMNS = (
     "row_id", "created_utc", "status", "method", "method_params", "task", "model", "weights_kind",
@@ -57,7 +56,8 @@ def show(rows: Sequence[Row]) -> None:
     hidden |= set() if any(row["new_tokens"] for row in rows) else DECODING
     names = [name for name in lines[0] if name not in hidden]
     left = ("row", "UTC", "method", "task", "model", "device", "status", "same engine", "kernel")
-    title = " · ".join(_titled(name, lines[0][name]) for name in shared)
+    titled = {"kernel": "kernel "}
+    title = " · ".join(titled.get(name, "") + lines[0][name] for name in shared)
     text_table.draw(title, names, ([line[name] for name in names] for line in lines), left)
 
 
@@ -94,7 +94,7 @@ def _line(row: Row) -> dict[str, str]:
         "device": escape(row["device"] or "–"),
         "status": f"[{STATUS_STYLE.get(row['status'], 'red')}]{row['status']}[/]",
         "score": _number(row["value"], f".{score_digits(row['higher_is_better'])}f"),
-        f"{BASELINE}, ms": _ms(vanilla_ns),
+        f"{BASELINE}, ms": ms(vanilla_ns),
         "latency": _latency(row, latency),
         "same engine": f"{times(engine.ratio)} {verdict(engine.verdict)}".rstrip(),
         "kernel": escape(kernel_names(row["kernel"], words=1) or "–"),
@@ -103,10 +103,6 @@ def _line(row: Row) -> dict[str, str]:
         "KV cache": _kv(row["kv_bytes_held"], row["kv_held_ratio"]),
         "KV read": _kv(row["kv_bytes_read_per_token"], row["kv_read_ratio"]),
     }
-
-
-def _titled(name: str, text: str) -> str:
-    return f"kernel {text}" if name == "kernel" else text
 
 
 def _latency(row: Row, latency: Comparison) -> str:
@@ -121,28 +117,19 @@ def _latency(row: Row, latency: Comparison) -> str:
 def _tpot(token: Comparison) -> str:
     """The ratio to vanilla of the time of a new token, with its interval and verdict."""
     if token.ratio is None:
-        return "–" if token.median_ns is None else f"{token.median_ns / 1e6:.2f} ms"
-    ends = (token.ratio_ci_lo, token.ratio_ci_hi)
-    interval = " … ".join("∞" if end == math.inf else _number(end, ".2f") for end in ends)
-    return f"{times(token.ratio)} ({interval}) {verdict(token.verdict)}"
+        return "–" if token.median_ns is None else f"{ms(token.median_ns, '.2f')} ms"
+    ratio = within(token.ratio, token.ratio_ci_lo, token.ratio_ci_hi, ".3f")
+    return f"×{ratio} {verdict(token.verdict)}"
 
 
 def _kv(size: int | None, ratio: float | None) -> str:
     if size is None:
         return "–"
-    return f"{size / 2**20:,.1f} MiB" + ("" if ratio is None else f" {times(ratio)}")
-
-
-def times(ratio: float | None) -> str:
-    return "–" if ratio is None else f"×{ratio:.3f}"
+    return f"{mib(size)} MiB" + ("" if ratio is None else f" {times(ratio)}")
 
 
 def verdict(name: Verdict | None) -> str:
     return f"[{VERDICT_STYLE[name]}]{name}[/]" if name else ""
-
-
-def _ms(ns: float | None) -> str:
-    return "–" if ns is None else f"{ns / 1e6:,.1f}"
 
 
 def _number(value: Any, style: str) -> str:

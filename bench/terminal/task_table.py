@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from bench.errors import RequestError
 from bench.request import answering
 from bench.request.answering import Reads, models_for
 from bench.request.cell import task_of
+from bench.terminal import text_table
 from tasks.base import ANSWERS, Task
 
 COLUMNS = (
@@ -81,14 +83,13 @@ def table(records: Sequence[Mapping[str, Any]]) -> str:
     found: dict[str, list[tuple[str, ...]]] = {}
     usable = [record for record in records if not record.get("problem")]
     for record in usable:
-        benchmark = record["benchmark"]
-        alone = benchmark == record["name"]
-        found.setdefault(ALONE if alone else benchmark, []).append(_line(record))
-    lines = [line for group in found.values() for line in group]
-    widths = [max(map(len, column)) for column in zip(HEAD, *lines, strict=True)]
-    text = [_joined(HEAD, widths)]
-    for benchmark, group in sorted(found.items(), key=lambda one: (one[0] == ALONE, one[0])):
-        text += ["", benchmark, *(_joined(line, widths) for line in group)]
+        alone = record["benchmark"] == record["name"]
+        found.setdefault(ALONE if alone else record["benchmark"], []).append(_line(record))
+    groups = sorted(found.items(), key=lambda one: (one[0] == ALONE, one[0]))
+    lines = iter(text_table.aligned([HEAD, *chain(*(group for _, group in groups))], RIGHT))
+    text = [next(lines)]
+    for benchmark, group in groups:
+        text += ["", benchmark, *islice(lines, len(group))]
     if broken := [record for record in records if record.get("problem")]:
         text += ["", BROKEN, *(f"  {record['name']}  {record['problem']}" for record in broken)]
     kinds: dict[str, dict[str, None]] = {}
@@ -118,11 +119,3 @@ def _line(record: Mapping[str, Any]) -> tuple[str, ...]:
 def _number(value: Any) -> str:
     """A plugin's YAML may hold anything there."""
     return f"{value:,}" if isinstance(value, int) else "–" if value is None else str(value)
-
-
-def _joined(line: tuple[str, ...], widths: list[int]) -> str:
-    cells = zip(line, widths, strict=True)
-    return "  ".join(
-        f"{cell:>{width}}" if at in RIGHT else f"{cell:<{width}}"
-        for at, (cell, width) in enumerate(cells)
-    ).rstrip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 FORMATS = ("auto", "table", "tsv", "json")
@@ -88,3 +88,10 @@ def _print_stacked(console: Any, names: Sequence[str], lines: Iterable[Sequence[
         for name, cell in zip(names, line, strict=False):
             if cell:
                 console.print(f"[bold]{name:<{width}}[/]  {cell}", soft_wrap=True)
+
+
+def aligned(lines: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
+    """Plain lines whose columns are as wide as their widest cell; `right` are flush right."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    form = "  ".join(f"{{:{'>' if i in right else '<'}{n}}}" for i, n in enumerate(widths))
+    return [form.format(*line).rstrip() for line in lines]

@@ -15,10 +15,10 @@ from bench.files import check_own, write_own
 from bench.rows.store import Store
 from bench.statistics.paired import SCALE
 from bench.terminal import text_table
-from bench.terminal.options import PATH, command
+from bench.terminal.options import PATH, command, request_words
 from reports import ruler
 from reports.command_line import formats, progress, warn_set_aside
-from reports.papers import claims
+from reports.papers import claims, tex
 from reports.papers.build import build_table
 from reports.papers.definitions import CLAIMS, Definition, load_definitions
 from reports.papers.measured import StoredRows
@@ -36,7 +36,7 @@ ALL = "all"
 
 FORMATS: dict[str, Callable[[PaperTable], str]] = {
     "md": lambda table: as_text([page(table)], "md"),
-    "tex": lambda table: as_text([page(table)], "tex"),
+    "tex": lambda table: tex.tables([table]),
     "csv": lambda table: cells_csv([table]),
     "html": lambda table: as_text([page(table)], "html"),
 }
@@ -44,15 +44,17 @@ FORMATS: dict[str, Callable[[PaperTable], str]] = {
 
 @command(
     "The tables of the papers: published beside measured, with a verdict for each cell and the "
-    "command that measures it. TABLE is a table, or a paper's name.",
+    "command that measures it. TABLE is a table, or a paper's name; NAME=VALUE filters rows as in "
+    "bench results.",
     "bench report                          list the tables and how much of each is measured\n"
     "bench report vcc_table1               print one table\n"
+    "bench report vcc_table1 task=hotpotqa from rows of one task\n"
     "bench report claims                   the papers' claims and what was measured\n"
     "bench report vcc --out tables         all of VCC's, as md, tex, csv and html\n"
     "bench report fourier_table2 --format csv\n"
     "bench report ruler --threshold 70     RULER's averages and effective lengths",
 )
-@click.argument("names", nargs=-1, metavar="[TABLE]...")
+@request_words("TABLE|NAME=VALUE")
 @click.option("--results", "folders", type=PATH, multiple=True, metavar="DIR",
               help=f"Folder of rows, may be repeated ({DEFAULT} and its subfolders).")  # fmt: skip
 @click.option("--format", "form", metavar="md,tex,csv,html", help="md; with --out all four.")
@@ -65,13 +67,17 @@ FORMATS: dict[str, Callable[[PaperTable], str]] = {
     help=f"Of ruler: average above which a length counts as effective ({LLAMA2_7B_AT_4K:g}).",
 )
 def report(
-    names: Sequence[str], folders: Sequence[Path], form: str | None, out: Path | None, json: bool,
+    words: Sequence[str], folders: Sequence[Path], form: str | None, out: Path | None, json: bool,
     threshold: float | None
 ) -> int:  # fmt: skip
+    names = [word for word in words if "=" not in word]
+    filters = [word for word in words if "=" in word]
     for folder in folders:
         if not folder.exists():
             raise RequestError(f"no folder {folder}; rows are made by bench run")
     folders = folders or [DEFAULT]
+    if filters and (CLAIMS in names or ruler.BENCHMARK in names):
+        raise RequestError(f"{names[0]} is a report of all rows and takes no filter: {filters[0]}")
     if CLAIMS in names:
         if [*names] != [CLAIMS] or form not in (None, "md") or out:
             raise RequestError(
@@ -93,7 +99,7 @@ def report(
     definitions = load_definitions(names, others=(ruler.BENCHMARK,))
     if not out and forms == ["html"] and len(definitions) > 1:
         raise RequestError(f"{len(definitions)} HTML pages need a folder: --out DIR")
-    tables = _built(definitions, _rows(folders, definitions))
+    tables = _built(definitions, _rows(folders, definitions, filters))
     if json:
         records = [table.record() for table in tables]
         text_table.write("json", list(records[0]), records)
@@ -183,10 +189,12 @@ def _formats(text: str | None, out: Path | None) -> list[str]:
     return names
 
 
-def _rows(folders: Sequence[Path], definitions: Iterable[Definition]) -> StoredRows:
+def _rows(
+    folders: Sequence[Path], definitions: Iterable[Definition], filters: Sequence[str] = ()
+) -> StoredRows:
     names = [definition.measured_names() for definition in definitions]
     methods, tasks = (set().union(*parts) for parts in zip(*names, strict=True))
-    rows = StoredRows(folders, methods, tasks)
+    rows = StoredRows(folders, methods, tasks, filters)
     warn_set_aside(rows.warnings)
     if not rows.rows:
         where = ", ".join(map(str, folders))

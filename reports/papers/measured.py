@@ -13,7 +13,7 @@ from bench.request import plugins
 from bench.request.schema import MEASURES
 from bench.rows.comparison import Comparison
 from bench.rows.quality_verdicts import comparison_text
-from bench.rows.query import counting
+from bench.rows.query import counting, select
 from bench.rows.store import Store
 from bench.status import Status
 from reports.intervals import Measured, bounded_mean
@@ -59,17 +59,29 @@ FRACTIONS = ("rougel_f1", "rouge_pkg_stemmed")
 
 
 class StoredRows:
-    """The rows of the given methods and tasks in some folders, one row for each cell and host."""
+    """The rows of the given methods and tasks in some folders, one row for each cell and host.
+    `words` filter them as in bench results; a filter of methods leaves both baselines in."""
 
-    def __init__(self, folders: Iterable[Path], methods: set[str], tasks: set[str]) -> None:
+    def __init__(
+        self, folders: Iterable[Path], methods: set[str], tasks: set[str], words: Sequence[str] = ()
+    ) -> None:
         names = {name for method in methods | {UNFUSED, FUSED} for name in same_class(method)}
         where = {"method": sorted(names), "task": sorted(tasks)}
         rows: list[Row] = []
         self.warnings: list[str] = []
         for folder in folders:
             store = Store(folder)
-            rows += store.rows(list(WANTED), where).to_pylist()
+            found: list[Row] = store.rows(list(WANTED), where).to_pylist()
             self.warnings += store.warnings
+            if words:
+                others = [word for word in words if not word.startswith("method")]
+                both = ({row["row_id"] for row in select(w, folder)[0]} for w in (words, others))
+                own, base = both
+                found = [
+                    row for row in found
+                    if row["row_id"] in (base if row["method"] in (UNFUSED, FUSED) else own)
+                ]  # fmt: skip
+            rows += found
         self.rows = counting(rows)
         self._by_cell: dict[tuple[str, str], list[Row]] = {}
         self._unfused: dict[tuple[Any, ...], Row] = {}

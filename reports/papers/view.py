@@ -48,7 +48,7 @@ CHANCE_NOTE = (
 def page(table: PaperTable) -> Page:
     """Everything that a report says about a table, in order."""
     definition = table.definition
-    notes = _Notes(table)
+    notes = Notes(table)
     labelled = [*preparation(table), *commands(table)]
     others = [row for row in table.others if row["status"] == Status.OK]
     more = len(others) - MOST_OTHERS
@@ -61,7 +61,7 @@ def page(table: PaperTable) -> Page:
         Section(grids=[*_paper_shapes(table), *_cell_grids(table, notes)]),
         Section("Commands", _commands_note(table, labelled), commands=labelled),
         Section(text=_checkpoint_note(table) if labelled else ""),
-        Section("Hardware", items=[f"published: {hardware}", *_measured_hardware(table.used)]),
+        Section("Hardware", items=[f"published: {hardware}", *measured_hardware(table.used)]),
         Section("Configuration", grids=[_configuration_grid(table)]),
     ]
     if others:
@@ -75,7 +75,7 @@ def page(table: PaperTable) -> Page:
     )
 
 
-class _Notes:
+class Notes:
     """Numbered notes on cells that look wrong as printed or need an explanation."""
 
     def __init__(self, table: PaperTable) -> None:
@@ -133,7 +133,7 @@ def _paper_shape(
         ("method", *head),
         [
             (
-                _line_label(table, line, sizes, lengths),
+                line_label(table, line, sizes, lengths),
                 *(_short_text(by_place.get((line, *column))) for column in columns),
             )
             for line in lines
@@ -142,7 +142,7 @@ def _paper_shape(
     )
 
 
-def _line_label(table: PaperTable, line: LineKey, sizes: bool, lengths: bool) -> str:
+def line_label(table: PaperTable, line: LineKey, sizes: bool, lengths: bool) -> str:
     settings = ", ".join(f"{name}={value}" for name, value in line.settings)
     length = f"{line.length:,}" if lengths and line.length else ""
     label = table.definition.method(line.method).label
@@ -163,7 +163,7 @@ def _short_text(cell: PaperCell | None) -> str:
     return ", ".join(filter(None, (f"{text} → {value}{chance}", cell.comparison, cell.verdict)))
 
 
-def _cell_grids(table: PaperTable, notes: _Notes) -> Iterator[TextGrid]:
+def _cell_grids(table: PaperTable, notes: Notes) -> Iterator[TextGrid]:
     """One grid for each task of each part, a line for each metric of each printed line. Cells that
     cannot be measured are in the note under it."""
     groups: dict[tuple[str, str], list[PaperCell]] = {}
@@ -193,12 +193,12 @@ def _cannot(cell: PaperCell) -> bool:
     return cell.verdict is PaperVerdict.CANNOT and cell.measured is None
 
 
-def _cannot_note(cells: Sequence[PaperCell], table: PaperTable, notes: _Notes) -> str:
+def _cannot_note(cells: Sequence[PaperCell], table: PaperTable, notes: Notes) -> str:
     """The cells with what is printed in them, grouped by the reason; empty without cells."""
     reasons: dict[str, dict[str, list[str]]] = {}
     for cell in cells:
-        label = _line_label(table, cell.line, True, True)
-        figure = f"{_metric(cell)} {_published(cell, notes)}"
+        label = line_label(table, cell.line, True, True)
+        figure = f"{metric_label(cell)} {published_text(cell, notes)}"
         reasons.setdefault(cell.reason, {}).setdefault(label, []).append(figure)
     parts = []
     for why, lines in reasons.items():
@@ -207,27 +207,27 @@ def _cannot_note(cells: Sequence[PaperCell], table: PaperTable, notes: _Notes) -
     return " ".join(parts)
 
 
-def _metric(cell: PaperCell) -> str:
+def metric_label(cell: PaperCell) -> str:
     name = metric_name(cell.printed.metric)
     return f"{name} (%)" if cell.printed.unit == "%" else name
 
 
-def _published(cell: PaperCell, notes: _Notes) -> str:
+def published_text(cell: PaperCell, notes: Notes) -> str:
     """The printed value, its ratio to vanilla where they differ, and the numbers of its notes."""
     ratio = "" if cell.ratio in (None, cell.printed.value) else f" = ×{cell.ratio:.3f}"
     return printed_text(cell.printed) + ratio + notes.mark(cell)
 
 
-def _cell_line(cell: PaperCell, table: PaperTable, notes: _Notes) -> tuple[str, ...]:
+def _cell_line(cell: PaperCell, table: PaperTable, notes: Notes) -> tuple[str, ...]:
     line, definition = cell.line, table.definition
     settings = dict(line.settings)
     return (
-        _metric(cell),
+        metric_label(cell),
         definition.method(line.method).label,
         line.size or cell.printed.params or "–",
         f"{line.length:,}" if line.length else "–",
         *(str(settings.get(setting, "–")) for setting in definition.settings),
-        _published(cell, notes),
+        published_text(cell, notes),
         interval(cell.measured, cell.is_ratio, cell.at_chance, cell.comparison),
         _delta(cell),
         ": ".join(filter(None, (cell.verdict, cell.reason))),
@@ -268,7 +268,7 @@ def _checkpoint_note(table: PaperTable) -> str:
     )
 
 
-def _measured_hardware(rows: Iterable[Row]) -> list[str]:
+def measured_hardware(rows: Iterable[Row]) -> list[str]:
     hosts: dict[str, str] = {}
     for row in rows:
         memory = (row["mem_total_bytes"] or 0) / (1 << 30)

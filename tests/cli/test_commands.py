@@ -38,6 +38,7 @@ def test_bench_alone_prints_every_command_by_group(said, words):
 def test_every_command_has_help(said, name):
     code, out, err = said(*name.split(), "--help")
     assert code == 0 and not err and out.startswith(f"Usage: bench {name} ")
+    assert max(map(len, out.splitlines())) <= 100
     command = bench.get_command(None, name)
     assert command.help and all(option in out for p in command.params for option in p.opts
                                 if option.startswith("--") and not p.hidden)  # fmt: skip

@@ -70,6 +70,22 @@ def test_the_same_story_under_two_lengths_is_not_the_same_sample(stored, tmp_pat
     assert code == 0 and listed(out)[0]["note"] == "no shared samples"
 
 
+def test_words_after_the_sides_filter_both(stored, capsys):
+    code, out, _ = bench(capsys, "compare", "a1", "b2", "length=512", "--results", stored)
+    assert code == 0 and len(listed(out)) == len(compare.FIGURES)
+    code, _, err = bench(capsys, "compare", "a1", "b2", "length=1", "--results", stored)
+    assert code == 2 and "unknown length in" in err[0]
+
+
+def test_notes_of_several_cells_are_one_line(tmp_path, capsys):
+    sides = [Store(tmp_path / name) for name in ("before", "after")]
+    for n, side in enumerate(sides):
+        side.append([made.row(seed=seed, host_id=str(n)) for seed in (0, 1)])
+    words = ["compare", *(side.folder for side in sides), "--format", "table"]
+    _, out, _ = bench(capsys, *words)
+    assert sum(line.startswith("2 cells, ") for line in out) == len(compare.FIGURES)
+
+
 @pytest.mark.parametrize(
     ("limits", "code"),
     [

@@ -56,15 +56,38 @@ def test_rows_of_one_host_stand_together():
     assert len(found.pairs) == 1
 
 
-def test_words_that_leave_a_choice_are_refused():
+def test_settings_of_methods_are_paired_where_they_agree():
     vanilla = made.full(method="vanilla")
-    vcc = [made.full(method_params=f'{{"k": {k}}}') for k in (8, 16)]
-    with pytest.raises(RequestError, match=r"method_params is .*; name one \(method.NAME=…\)"):
-        matching.match(selection(vanilla, method="vanilla"), selection(*vcc, method="vcc"))
-    found = matching.match(
-        selection(vcc[0], **{"method.k": 8}), selection(vcc[1], **{"method.k": 16})
+    vcc = [made.full(method_params=f'{{"h": 1, "k": {k}}}') for k in (8, 16)]
+    found = matching.match(selection(vanilla, method="vanilla"), selection(*vcc, method="vcc"))
+    assert [pair.b for pair in found.pairs] == vcc
+    other = made.full(method_params='{"h": 2, "k": 16}')
+    named = [{"method.k": 8}, {"method.k": 16}]
+    found = matching.match(selection(vcc[0], **named[0]), selection(vcc[1], other, **named[1]))
+    assert [*found.pairs] == [(vcc[0], vcc[1])] and found.only_b == [other]
+
+
+def test_methods_are_compared_at_the_same_budget():
+    a, b = (
+        [made.full(method=name, method_params=f'{{"budget": {n}}}') for n in budgets]
+        for name, budgets in (("snapkv", (0.125, 0.25)), ("tova", (0.25, 0.5)))
     )
-    assert len(found.pairs) == 1
+    found = matching.match(selection(*a, method="snapkv"), selection(*b, method="tova"))
+    assert [*found.pairs] == [(a[1], b[0])]
+    assert (found.only_a, found.only_b) == ([a[0]], [b[1]])
+    found = matching.match(
+        selection(a[0], method="snapkv", **{"method.budget": 0.125}),
+        selection(b[1], method="tova", **{"method.budget": 0.5}),
+    )
+    assert [*found.pairs] == [(a[0], b[1])]
+
+
+def test_words_that_leave_a_choice_are_refused():
+    rows = [made.full(method=m, dtype=d) for m in ("vanilla", "vcc") for d in ("float32", "x")]
+    with pytest.raises(RequestError, match=r"dtype is float32, x; name one \(dtype=…\)"):
+        matching.match(
+            selection(*rows[:2], method="v"), selection(*rows[2:], method="w"), ["dtype"]
+        )
 
 
 def test_on_compares_cells_that_differ_in_more():

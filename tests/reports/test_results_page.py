@@ -91,7 +91,7 @@ def test_a_table_has_the_rows_of_one_host(tmp_path):
 
 def test_the_board_has_a_table_for_each_length_and_way_of_asking(tmp_path):
     rows = made.rows(tasks=("narrativeqa",), lengths=(512,), devices=("cpu",),
-                     kinds=(("hub", "pretrained"),), methods=("vanilla", "snapkv"))  # fmt: skip
+                     kinds=(("hub", "finetuned"),), methods=("vanilla", "vcc"))  # fmt: skip
     asked = {"experiment": "kv_board", "value": 50.0, "ci_lo": 40.0, "ci_hi": 60.0, "n_scored": 64}
     rows = [row | asked for row in rows]
     after = [row | {"question": "after", "row_id": row["row_id"][::-1], "cell_key": row["row_id"],

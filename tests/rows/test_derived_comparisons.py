@@ -74,7 +74,7 @@ def test_a_row_that_was_decoded_shows_it(capsys, snapshot):
     named = {"method": "vcc", "row_id": "a" * 32, "cell_key": "key",
              "created_utc": "2026-11-20T00:00:00+00:00"}  # fmt: skip
     row = decoded() | kv | drift | named
-    row_table.show(row, Path("rows"))
+    row_table.show(row, Path("rows"), details=True)
     rows_table.show([row])
     snapshot("decoded_row", capsys.readouterr().out)
     rows_table.show([made.full(**made.timing())])

@@ -157,13 +157,21 @@ def test_migrate_says_what_loads_and_rewrites_nothing(folder, tmp_path, capsys):
 
 
 def test_an_argument_is_a_folder_a_filter_or_an_id(folder):
-    assert len(query.side(str(folder), Path("nowhere")).rows) == 4
-    assert len(query.side("method=vcc", folder).rows) == 2
-    assert query.side("aa1", folder).rows[0]["row_id"] == "aa11"
-    assert query.side(f"{folder}/bb", Path("nowhere")).rows[0]["row_id"] == "bb33"
+    assert len(query.sides([str(folder)], Path("nowhere"))[0].rows) == 4
+    assert len(query.sides(["method=vcc"], folder)[0].rows) == 2
+    assert query.sides(["aa1"], folder)[0].rows[0]["row_id"] == "aa11"
+    assert query.sides([f"{folder}/bb"], Path("nowhere"))[0].rows[0]["row_id"] == "bb33"
     with pytest.raises(RequestError, match="'aa' begins the ids of 2 rows: aa11, aa22"):
-        query.side("aa", folder)
+        query.sides(["aa"], folder)[0]
     with pytest.raises(RequestError, match="'zz' is no folder, no filter"):
-        query.side("zz", folder)
+        query.sides(["zz"], folder)[0]
     with pytest.raises(RequestError, match=r"no row in .* fits 'method.k=9'"):
-        query.side("method.k=9", folder)
+        query.sides(["method.k=9"], folder)[0]
+
+
+def test_details_show_each_row_as_its_run_did(folder, capsys):
+    code, out, _ = bench(
+        capsys, "results", "aa11", "--details", "--results", folder, "--format", "table"
+    )
+    assert code == 0 and any(line.startswith("row aa11 ") for line in out)
+    assert sum(line.startswith("row ") for line in out) == 1

@@ -26,7 +26,7 @@ from bench.sweep import launchers, slurm
 from bench.sweep.log import CellOutcome, Record, sweeps
 from bench.sweep.plan import plan
 from bench.terminal import sweep_summary
-from bench.terminal.sweep_progress import SweepProgress
+from bench.terminal.run_progress import SweepProgress
 from tests import made
 from tests.conftest import ROOT
 

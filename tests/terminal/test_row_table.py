@@ -87,7 +87,19 @@ ROWS: dict[str, dict[str, Any]] = {
 def test_the_table_of_a_row(name, capsys, snapshot):
     row = made.full(row_id="a" * 32, cell_key="key", **ROWS[name])
     row_table.show(row, Path("rows"))
+    row_table.show(row, Path("rows"), details=True)
     snapshot(f"row_{name}", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_without_details_a_row_has_few_lines_and_its_verdict(name, capsys):
+    row_table.show(made.full(**ROWS[name]), Path("rows"))
+    _, _, _, rule, *rest = capsys.readouterr().out.splitlines()
+    n_figures = sum("│" in line for line in rest)
+    assert "╇" in rule and n_figures <= 6
+    ids = rest[-1]
+    notes = [line for line in rest[n_figures:-1] if not line.startswith("verdict: ")]
+    assert len(notes) <= row_table.MOST_NOTES and ids.startswith("row ")
 
 
 def test_a_list_of_rows_has_a_loss_with_three_digits(capsys):

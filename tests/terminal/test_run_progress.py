@@ -10,7 +10,7 @@ from rich.console import Console
 
 import bench
 from bench.sweep.estimate import Estimates, StageEstimate, formula_s
-from bench.terminal import next_steps, rows_table, run_progress, text_table
+from bench.terminal import rows_table, run_progress, sweep_summary, text_table
 from bench.terminal.run_progress import StageClock
 from tests import made
 
@@ -100,16 +100,18 @@ def test_a_table_of_rows_fits_the_terminal(monkeypatch, capsys, width):
 
 def test_a_run_ends_with_what_to_do_next():
     row = made.full(length=4096)
-    line = next_steps.after_row(row, ["method=vcc", "task=qmsum", "length=4096", "results=my rows"])
+    line = sweep_summary.after_row(
+        row, ["method=vcc", "task=qmsum", "length=4096", "results=my rows"]
+    )
     assert line == (
         "next: bench run -m method=vanilla,vcc length=4096,8192 task=qmsum 'results=my rows'; then "
         "bench compare method=vanilla method=vcc 'results=my rows'; "
         "bench leaderboard 'results=my rows'"
     )
-    assert next_steps.after_row(made.full(status="error"), []) == ""
-    assert "method=NAME length=512" in next_steps.after_row(made.full(method="vanilla"), [])
-    assert next_steps.after_sweep(["vanilla", "bigbird"], []) == (
+    assert sweep_summary.after_row(made.full(status="error"), []) == ""
+    assert "method=NAME length=512" in sweep_summary.after_row(made.full(method="vanilla"), [])
+    assert sweep_summary.after_sweep(["vanilla", "bigbird"], []) == (
         "next: bench compare method=vanilla method=bigbird; bench leaderboard"
     )
-    assert next_steps.after_sweep(["vanilla"], []) == "next: bench leaderboard"
-    assert next_steps.after_sweep([], []) == ""
+    assert sweep_summary.after_sweep(["vanilla"], []) == "next: bench leaderboard"
+    assert sweep_summary.after_sweep([], []) == ""

@@ -155,7 +155,7 @@ def test_a_cache_that_reports_half_of_what_it_reads_disagrees(tmp_path, share, a
     assert decoding_columns.kv_read_agrees(found) is agrees
     assert found["mem_agree"] is agrees
     shown = {label.strip(): rest for label, *rest in row_table._decoding(found)}
-    assert ("reported" in shown) is not agrees
+    assert ("read as reported" in shown) is not agrees
 
 
 def test_no_label_is_in_a_process_that_predicts(tiny_t5, tmp_path):

@@ -15,8 +15,10 @@ from bench.rows.store import Store
 from reports.papers.bench_commands import cell_commands, commands
 from reports.papers.command import FORMATS, paper_tables
 from reports.papers.definitions import load_definitions
+from reports.papers.measured import StoredRows
 from reports.papers.printed import load_printed
 from reports.papers.view import page
+from tests.made import row
 from tests.reports.papers.published_rows import ratio, scored, table, unfused
 
 ALL = load_definitions()
@@ -173,3 +175,16 @@ def test_cells_that_look_wrong_as_printed_have_a_note():
 def test_cells_off_a_plot_are_marked():
     text = FORMATS["md"](table("iceformer_table1"))
     assert "≈ 2.92 s = ×1.000" in text and "≈ 0.38 s |" in text
+
+
+def test_words_filter_the_rows_of_a_table_and_leave_its_baselines(tmp_path):
+    Store(tmp_path).append(
+        row(method=method, task=task)
+        for method in ("vanilla", "vanilla_eager", "vcc")
+        for task in ("hotpotqa", "quality")
+    )
+    tables = {"vcc"}, {"hotpotqa", "quality"}
+    for words, n in ((("task=quality",), 3), (("method=vcc",), 6), (("task=quality", "seed=0"), 3)):
+        assert len(StoredRows([tmp_path], *tables, words).rows) == n, words
+    with pytest.raises(RequestError, match="Did you mean quality"):
+        StoredRows([tmp_path], *tables, ("task=qualty",))
