@@ -26,10 +26,8 @@ from reports.looks import VANILLA, looks
 from reports.oracles import marked
 from reports.rendering import TextGrid
 from reports.rows import Row
-from reports.wording import AT_CHANCE, ENDED, signed, tokens_read
+from reports.wording import AT_CHANCE, ENDED, signed, tokens_read, vectors
 
-VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON"}
-"""Instruction sets of a row → the vectors that they are of, widest first."""
 NOT_SKIPPED = tuple(status for status in Status if status != Status.SKIPPED)
 COMPARED: dict[str, Any] = {
     "experiment": "quickstart",
@@ -40,8 +38,7 @@ COMPARED: dict[str, Any] = {
 
 def host(row: Row) -> str:
     """A row's machine and software. Processors of one name differ by their widest vectors."""
-    sets = (row["instruction_sets"] or "").split()
-    widest = next((f" ({name})" for flag, name in VECTORS.items() if flag in sets), "")
+    widest = f" ({name})" if (name := vectors(row)) else ""
     return (
         f"{row['cpu_model']}{widest}, {row['virt']}, {counted(row['threads'], 'thread')}, "
         f"torch {row['torch']}"

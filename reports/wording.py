@@ -18,8 +18,16 @@ ENDED: dict[str, str] = {
     Status.SKIPPED: "skipped",
 }
 """Status of a cell without a result → its description for readers."""
+VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON"}
+"""Instruction sets of a row → the vectors that they are of, widest first."""
 NEARLY_FULL = 0.95
 """Of a length: what inputs have that a table gives as that length."""
+
+
+def vectors(row: Mapping[str, Any]) -> str:
+    """The widest vectors of a row's processor; empty where the row does not record them."""
+    sets = (row["instruction_sets"] or "").split()
+    return next((name for flag, name in VECTORS.items() if flag in sets), "")
 
 
 def tokens_read(row: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bench.errors import RequestError
@@ -19,6 +19,7 @@ from bench.rows.store import PREDICTIONS
 from bench.status import Status
 from bench.units import counted
 from reports.leaderboard import ranks
+from reports.leaderboard.facts import processor
 from reports.leaderboard.pick import BOARD, CELL, board_of
 from reports.looks import VANILLA, looks
 from reports.oracles import is_oracle, marked
@@ -35,9 +36,9 @@ KINDS = {
 ABOUT = {
     "official": "",
     "own": "Rows or weights made by this project: for comparing methods; no official scores.",
-    "official_partial": "Only one of the two was measured: these boards show no trade-off.",
-    "own_partial": "Only one of the two was measured: these boards show no trade-off.",
-    "random": "Untrained weights: speed and memory are meaningful, quality isn’t.",
+    "official_partial": "Quality or speed was not measured: these boards show no trade-off.",
+    "own_partial": "Quality or speed was not measured: these boards show no trade-off.",
+    "random": "Untrained weights: speed and memory are meaningful, quality is not measured.",
 }
 
 NOT_RANKED = "not ranked: vanilla at chance"
@@ -59,9 +60,10 @@ FIGURES = (
 
 @dataclass(frozen=True)
 class BoardEntry:
-    """One row on a board: `label` names its method, `rank` is its first and last possible rank.
-    `beaten`, for latency and for memory: another row is significantly better in both quality and
-    that cost. An `oracle` is a ceiling: it has no rank, and beats no row."""
+    """One row on a board: `label` names its method, `rank` is its first and last possible rank,
+    None where the samples separate the row from no other. `beaten`, for latency and for memory:
+    another row is significantly better in both quality and that cost. An `oracle` is a ceiling: it
+    has no rank, and beats no row."""
 
     row: Row
     label: str
@@ -114,7 +116,21 @@ def boards(rows: Iterable[Row], progress: Callable[[int, int], None]) -> list[Bo
     for number, group in enumerate(sorted(groups.values(), key=order)):
         progress(number, len(groups))
         ranked.append(_board(group, several))
-    return ranked
+    return _told_apart(ranked)
+
+
+def _told_apart(boards: Sequence[Board]) -> list[Board]:
+    """The boards; the titles of those with equal ones also have the columns that differ."""
+    namesakes: dict[str, list[Board]] = {}
+    for board in boards:
+        namesakes.setdefault(board.title, []).append(board)
+    found = []
+    for board in boards:
+        others = namesakes[board.title]
+        differing = [n for n in BOARD if len({str(other.key[n]) for other in others}) > 1]
+        words = [f"{name} {str(board.key[name])[:12]}" for name in differing]
+        found.append(replace(board, title=" · ".join([board.title, *words])))
+    return found
 
 
 def _order(group: Sequence[Row]) -> tuple[Any, ...]:
@@ -139,7 +155,7 @@ def _kind(group: Sequence[Row]) -> str:
 
 def _board(group: list[Row], several: Collection[str]) -> Board:
     kind = _kind(group)
-    lacks = "" if kind == "random" else _lacks(group)
+    lacks = "quality not measured" if kind == "random" else _lacks(group)
     at_chance = any(map(vanilla_at_chance, group))
     oracles = [is_oracle(row["method"], row["method_params"]) for row in group]
     measured = [
@@ -153,7 +169,8 @@ def _board(group: list[Row], several: Collection[str]) -> Board:
     behind: dict[str, list[bool]] = {}
     if ranking:
         for row, first, last in zip(measured, ranking.first, ranking.last, strict=True):
-            place[row["row_id"]] = first, last
+            if (first, last) != (1, len(measured)):  # else it is separated from no other
+                place[row["row_id"]] = first, last
         for cost in ("lat_ratio", "mem_ratio"):
             for row, hit in zip(
                 measured, ranks.beaten(measured, ranking.better, cost), strict=True
@@ -163,9 +180,8 @@ def _board(group: list[Row], several: Collection[str]) -> Board:
     entries = []
     for row, label, oracle in zip(group, labels, oracles, strict=True):
         latency, memory = behind.get(row["row_id"], (False, False))
-        rank = place.get(row["row_id"]) if len(measured) > 1 else None
         label = marked(label, {"oracle": oracle})
-        entries.append(BoardEntry(row, label, rank, (latency, memory), oracle))
+        entries.append(BoardEntry(row, label, place.get(row["row_id"]), (latency, memory), oracle))
     key = {name: group[0][name] for name in BOARD}
     how = ranking.how if ranking else ""
     vanilla = baseline(group)
@@ -201,7 +217,7 @@ def _lacks(group: Sequence[Row]) -> str:
         for name, found in (("quality", quality), ("latency", speed), ("memory", memory))
         if not found
     ]
-    return "" if quality and speed else f"no {' and no '.join(missing)} measured"
+    return "" if quality and speed else f"{' and '.join(missing)} not measured"
 
 
 def _title(group: Sequence[Row], several: Collection[str]) -> str:
@@ -223,7 +239,7 @@ def _title(group: Sequence[Row], several: Collection[str]) -> str:
         f"batch {row['batch']}" if row["batch"] not in (None, 1) else None,
         *decoding_columns.input_words(row),
         row["measure"] if "measure" in several else None,
-        f"host {short_host(row['host_id'])}" if "host_id" in several else None,
+        f"{processor(row)}, host {short_host(row['host_id'])}" if "host_id" in several else None,
     ]
     return " · ".join(str(part) for part in parts if part)
 
@@ -234,13 +250,13 @@ def finite(value: float | None) -> float | None:
 
 
 def _place(entry: BoardEntry) -> tuple[Any, ...]:
-    """By rank, then by value; rows without either are last, by method."""
+    """By value, oracles behind the others; rows without a value are last, by method."""
     row = entry.row
     value = finite(row["value"])
     sign = -1 if row["higher_is_better"] is False else 1
     better = -math.inf if value is None else sign * value
     order = looks([row["method"] or ""])[row["method"] or ""].rank
-    return (row["status"] != Status.OK, entry.rank or (math.inf, 0), -better, order, entry.label)
+    return (row["status"] != Status.OK, entry.oracle, -better, order, entry.label)
 
 
 def _labels(group: Sequence[Row]) -> list[str]:

@@ -1,7 +1,9 @@
-"""Facts for the reader of a page: the machines of its rows, and the papers of its methods."""
+"""Facts for the reader of a page: machines, families of models, and the papers of methods."""
 
 from __future__ import annotations
 
+import functools
+import json
 import re
 from collections.abc import Iterable
 
@@ -11,9 +13,43 @@ from bench.request import plugins
 from bench.terminal import method_table
 from bench.units import counted
 from reports.rows import Row
+from reports.wording import vectors
 
-MOST = 4
 ARXIV = re.compile(r"\d{4}\.\d{4,5}")
+
+
+FAMILIES = {
+    "decoder": ("decoder",),
+    "encoder–decoder": ("t5", "longt5", "bart", "led"),
+    "encoder": ("bert", "lra", "heads", "hub_heads"),
+}
+"""Kind of model → the modules of `bench.models` with its families, in the order of the page."""
+OTHER_FAMILY = "other"
+
+
+def family(row: Row) -> str:
+    """The kind of the row's model, a key of FAMILIES or OTHER_FAMILY: from its cell, else from the
+    model of this name in this installation."""
+    try:
+        target = json.loads(row["cell"] or "{}")["model"]["family"]
+    except (ValueError, LookupError, TypeError):
+        target = _configured_family(row["model"])
+    module = str(target).partition(":")[0].rpartition(".")[2]
+    return next((kind for kind, names in FAMILIES.items() if module in names), OTHER_FAMILY)
+
+
+@functools.lru_cache(maxsize=1024)
+def _configured_family(model: str | None) -> str:
+    known = plugins.available("model")
+    return str(plugins.conf("model", model)["family"]) if model in known else ""
+
+
+def processor(row: Row) -> str:
+    """The GPU, or the CPU with its widest vectors."""
+    if row["gpu_name"] and row["device"] != "cpu":
+        return str(row["gpu_name"])
+    name = " ".join((row["cpu_model"] or "unknown processor").replace("(R)", "").split())
+    return " · ".join(filter(None, (name.replace(" Processor", ""), vectors(row))))
 
 
 def machine(row: Row) -> str:
@@ -22,6 +58,7 @@ def machine(row: Row) -> str:
     facts = (
         row["gpu_name"],
         row["cpu_model"] or "unknown processor",
+        vectors(row),
         cores and counted(cores, "core"),
         row["virt"] if row["virt"] != "none" else None,
         row["os_kernel"] and f"Linux {row['os_kernel']}",
@@ -31,11 +68,11 @@ def machine(row: Row) -> str:
 
 
 def machines(rows: Iterable[Row]) -> list[tuple[str, str]]:
-    """(short id, machine) of the MOST machines with most rows, as their newest rows have it."""
+    """(short id, machine) of each machine, those with most rows first, as its newest row has it."""
     by_host: dict[str, list[Row]] = {}
     for row in rows:
         by_host.setdefault(short_host(row["host_id"]), []).append(row)
-    largest = sorted(by_host.items(), key=lambda item: -len(item[1]))[:MOST]
+    largest = sorted(by_host.items(), key=lambda item: -len(item[1]))
     return [
         (name, machine(max(its, key=lambda row: row["created_utc"] or ""))) for name, its in largest
     ]

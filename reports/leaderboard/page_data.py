@@ -25,7 +25,7 @@ from bench.rows.quality_verdicts import (
 from bench.status import QualityComparison
 from bench.units import score_digits
 from reports.leaderboard.boards import Board, BoardEntry, finite
-from reports.leaderboard.facts import machine, papers
+from reports.leaderboard.facts import family, machine, papers, processor
 from reports.looks import VANILLA, looks
 from reports.rendering import visible
 from reports.rows import Row
@@ -105,6 +105,7 @@ def _board(number: int, board: Board, pools: dict[str, Pool]) -> dict[str, Any]:
         "question": key["question"], "turns": key["turns"],
         "data": (key["dataset_sha256"] or "")[:ID], "title": board.title, "how": board.how,
         "least": any(entry.row["higher_is_better"] is False for entry in board.entries),
+        "family": family(board.entries[0].row),
         "machine": pools["host"](_host(board.entries[0].row)), "host": short_host(key["host_id"]),
         "lacks": board.lacks, "atChance": board.at_chance,
         "vanilla": vanilla and {name: v for name, v in vanilla.items() if v is not None},
@@ -210,7 +211,7 @@ def _decoding(row: Row) -> dict[str, Any]:
 
 def _host(row: Row) -> dict[str, Any]:
     facts = {name: short(row[name]) for name in HOST if row[name] is not None}
-    facts["machine"] = short(machine(row))
+    facts |= {"machine": short(machine(row)), "processor": short(processor(row))}
     return facts | ({"older": True} if has_older_id(row["host_id"]) else {})
 
 

@@ -9,12 +9,13 @@ function fill(element, attributes, children) {
     if (typeof value === 'function') element.addEventListener(name, value);
     else if (value != null && value !== false) element.setAttribute(name, value === true ? '' : value);
   }
-  element.append(...children.flat(Infinity).filter((child) => child != null && child !== ''));
+  element.append(...children.flat(Infinity).filter((child) => child != null && child !== false && child !== ''));
   return element;
 }
 const h = (name, attributes = {}, ...children) => fill(document.createElement(name), attributes, children);
 const svg = (name, attributes = {}, ...children) => fill(document.createElementNS(SVG, name), attributes, children);
 
+const ALL = 'all benchmarks';
 let data, rows, benchmarks, START, state;
 
 // What a method costs, as a ratio to vanilla's; those of `time` have a verdict and an interval.
@@ -39,9 +40,9 @@ function take(loaded) {
     rows.push(row);
   }
   for (const board of data.boards) board.costs = Object.keys(COSTS).filter((cost) => board.rows.some((row) => !row.isBase && row[cost] != null));
-  benchmarks = [...new Set(data.boards.map((board) => board.benchmark))];
+  benchmarks = [...new Set(data.boards.map((board) => board.benchmark)), ALL];
   START = { tab: benchmarks[0], q: '', not: '', hide: '', task: '', length: '', device: '', model: '', weights: '', source: '', host: '',
-    sort: 'rank', dir: '', x: 'ratio', y: 'ratio', on: '', at: '', aim: '', cap: '', row: '' };
+    sort: 'rank', dir: '', x: 'ratio', y: 'ratio', family: '', of: '', at: '', aim: '', on: '', cap: '', row: '' };
   state = { ...START };
 }
 function completed(row) {
@@ -53,6 +54,7 @@ function completed(row) {
 }
 const baseOf = (board) => board.rows.find((row) => row.isBase && !failed(row));
 // Faster at vanilla's quality: of the latency Python says it.
+const pairsOf = (row, cost) => (COSTS[cost].pairs ? row[COSTS[cost].pairs] : FEW_PAIRS);
 const asGood = (row, cost) => (cost === 'ratio' ? row.asGood : row.keeps && !row.oracle && row[COSTS[cost].verdict] === 'faster');
 // An oracle shows a ceiling: nobody runs it, so it is no choice.
 const competing = (board) => board.rows.filter((row) => !row.oracle);
@@ -86,13 +88,13 @@ const sameEngine = (row) => (row.engine == null ? '' : `; ${times(row.engine)}${
 function costOf(row, cost) {
   if (row[cost] == null) return ['–'];
   if (row.isBase) return ['baseline'];
-  const { verdict, pairs } = COSTS[cost];
-  return [times(row[cost], row[pairs]), row[verdict], row[verdict], verdict && asGood(row, cost)];
+  const { verdict } = COSTS[cost];
+  return [times(row[cost], pairsOf(row, cost)), row[verdict], row[verdict], verdict && asGood(row, cost)];
 }
 
 // `where` names what a column needs: without any such figure it isn't there. `of` is what a column sorts by; `show` its [main text, smaller text, class, bold].
 const COLUMNS = {
-  rank: { head: 'Rank', of: (r) => r.first && r.first + r.last / 1e4, show: (r) => [rank(r)] },
+  rank: { head: 'Rank', where: 'first', of: (r) => (failed(r) ? null : r.board.rows.indexOf(r)), show: (r) => [rank(r)] },
   method: { head: 'Method', of: (r) => r.label, show: (r) => [r.label] },
   quality: { head: 'Quality', of: (r) => (r.board.least && r.value != null ? -r.value : r.value), down: true,
     show: (r) => (r.value == null ? ['–'] : [points(r.value, r.board), `${reach(r)} ${r.atChance ? '‡' : ''}${r.ownWeights ? '§' : ''}`.trim()]) },

@@ -1,4 +1,4 @@
-// What is chosen stands in the address: a view can be sent to someone.
+// The address holds the state: a view can be sent to someone.
 
 function readAddress() {
   const asked = new URLSearchParams(location.hash.slice(1));
@@ -23,7 +23,7 @@ function change(changes) {
   draw();
 }
 
-const inTab = () => data.boards.filter((board) => board.benchmark === state.tab);
+const inTab = () => data.boards.filter((board) => state.tab === ALL || board.benchmark === state.tab);
 const passes = (board, except) => Object.keys(FILTERS).every((name) => name === except || !state[name] || String(board[name]) === state[name]);
 function valuesOf(name, boards) {
   const values = [...new Set(boards.map((board) => board[name]).filter((value) => value != null))];
@@ -47,7 +47,7 @@ function choose() {
   shown = new Map();
   for (const board of inTab()) {
     if (!passes(board)) continue;
-    const about = `${board.title} ${board.benchmark}`.toLowerCase();
+    const about = `${board.title} ${board.benchmark} ${processorOf(board.host)}`.toLowerCase();
     const fits = (row) => !hidden.has(row.method) && words.every((word) => about.includes(word) || row.label.toLowerCase().includes(word));
     const found = board.rows.filter(fits);
     if (found.length) shown.set(board, board.rows.filter((row) => row.isBase || fits(row)));
@@ -56,7 +56,7 @@ function choose() {
 const visible = () => [...shown.keys()];
 
 function drawTabs() {
-  const counts = new Map(benchmarks.map((name) => [name, 0]));
+  const counts = new Map(benchmarks.map((name) => [name, name === ALL ? rows.length : 0]));
   for (const board of data.boards) counts.set(board.benchmark, counts.get(board.benchmark) + board.rows.length);
   $('tabs').replaceChildren(...benchmarks.map((name, i) => {
     const on = name === state.tab;
@@ -98,7 +98,7 @@ function drawFilters() {
   const selects = Object.entries(FILTERS).flatMap(([name, label]) => {
     if (!state[name] && valuesOf(name, boards).length < 2) return [];
     const offered = new Set([...valuesOf(name, boards.filter((board) => passes(board, name))), ...(state[name] ? [state[name]] : [])]);
-    const options = [['', 'all'], ...[...offered].map((value) => [value, name === 'length' ? tokens(value) : value])];
+    const options = [['', 'all'], ...[...offered].map((value) => [value, name === 'length' ? tokens(value) : name === 'host' ? machineName(value) : value])];
     return [selectOf(`filter-${name}`, label, options, state[name], (value) => change({ [name]: value }))];
   });
   $('selects').replaceChildren(...selects);

@@ -1,35 +1,11 @@
-// Method × task of one machine and length: what keeps vanilla's quality, and at what cost.
+// Method × task of the choice: what keeps vanilla's quality, and at what cost.
 
 const LOSSES = [1, 5], MOST_BOARDS = 8, MOST_ALSO = 3;
-const CAPS = { '': 'any', 1: 'vanilla’s', 0.75: '¾ of vanilla’s', 0.5: 'half of vanilla’s', 0.25: 'a quarter', 0.125: 'an eighth' };
-
-function most(values) {
-  const counts = new Map();
-  for (const value of values) counts.set(value, (counts.get(value) || 0) + 1);
-  return [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a) || (b > a ? 1 : -1))[0];
-}
-
-const isPartial = (board) => board.kind.endsWith('_partial');
-// Boards with speed and quality; those without only where there are no others.
-function comparable() {
-  const complete = data.boards.filter((board) => !isPartial(board) && board.kind !== 'random');
-  return complete.length ? complete : data.boards;
-}
-function choice() {
-  const boards = comparable();
-  const hosts = [...new Set(boards.map((board) => board.host))];
-  const host = hosts.includes(state.on) ? state.on : most(boards.map((board) => board.host));
-  const there = boards.filter((board) => board.host === host);
-  const lengths = valuesOf('length', there);
-  const at = state.at === 'all' || lengths.includes(state.at) ? state.at : String(most(there.map((board) => board.length)));
-  const found = at === 'all' ? there : there.filter((board) => String(board.length) === at);
-  const costs = Object.keys(COSTS).filter((cost) => found.some((board) => board.costs.includes(cost)));
-  return { hosts, host, lengths, at, found, boards: found.slice(0, MOST_BOARDS), costs, aim: costs.includes(state.aim) ? state.aim : '' };
-}
 const first = (board, ...costs) => costs.find((cost) => board.costs.includes(cost)) || costs.at(-1);
-const timeOf = (board, aim) => (aim && COSTS[aim].time && board.costs.includes(aim) ? aim : first(board, 'answer', 'tpot', 'ratio'));
-const memoryOf = (board, aim) => (aim && !COSTS[aim].time && board.costs.includes(aim) ? aim : first(board, 'held', 'memory'));
-const aimOf = (board, aim) => (aim && !COSTS[aim].time ? memoryOf(board, aim) : timeOf(board, aim));
+const orders = (board) => (board.family === 'decoder' ? [['tpot', 'answer', 'ratio'], ['held', 'memory']] : [['ratio', 'answer', 'tpot'], ['memory', 'held']]);
+const timeOf = (board, aim) => (COSTS[aim].time && board.costs.includes(aim) ? aim : first(board, ...orders(board)[0]));
+const memoryOf = (board, aim) => (!COSTS[aim].time && board.costs.includes(aim) ? aim : first(board, ...orders(board)[1]));
+const aimOf = (board, aim) => (COSTS[aim].time ? timeOf(board, aim) : memoryOf(board, aim));
 
 // Of vanilla's score: 1 is all of it.
 function share(row) {
@@ -39,7 +15,6 @@ function share(row) {
 }
 const lowest = (row) => (row.board.least || row.diffLo == null || !(row.base > 0) ? null : Math.max(0, 1 + row.diffLo / row.base));
 const per100 = (value) => `${Math.round(100 * value)}\u00a0%`;
-const toy = (board) => ['embedded', 'random'].includes(board.weights);
 function good(row, loss) {
   if (failed(row) || row.board.atChance || row.atChance) return false;
   return row.keeps || (loss > 1 && share(row) >= 1 - loss / 100);
@@ -70,91 +45,116 @@ function setting(board, method, aim) {
   return its.sort((a, b) => failed(a) - failed(b) || (share(b) ?? -1) - (share(a) ?? -1) || (a[cost] ?? Infinity) - (b[cost] ?? Infinity))[0];
 }
 
-function drawMatrix() {
-  const chosen = choice(), { boards, aim } = chosen, hidden = unticked('not');
-  $('choice').hidden = !boards.length;
-  if (!boards.length) return;
-  drawChoice(chosen);
+// With at least 99 % of vanilla's score, and cheaper; of latency also against exact attention on the same engine.
+const wins = (row, aim) => good(row, 1) && cheaper(row, aimOf(row.board, aim));
+const byEngine = (row, aim) => row.engineOnly != null && aimOf(row.board, aim) === 'ratio';
+
+function linesOf(boards, aim, hidden) {
   const methods = [...new Set(boards.flatMap((board) => competing(board).map((row) => row.method)))].filter((name) => name === 'vanilla' || !hidden.has(name));
-  // No recommendation rests on toy weights where there are others.
-  const real = boards.filter((board) => !toy(board));
-  const telling = real.length ? real : boards;
   const lines = methods.map((method) => {
     const its = boards.map((board) => setting(board, method, aim));
-    const ranked = its.filter((row) => row && telling.includes(row.board) && !row.board.atChance && !failed(row));
-    const wins = ranked.filter((row) => good(row, 1) && cheaper(row, aimOf(row.board, aim))).length;
-    const logs = its.filter((row) => row && row[aimOf(row.board, aim)] > 0).map((row) => Math.log(row[aimOf(row.board, aim)]));
-    return { method, its, wins, of: ranked.length, mean: logs.length ? logs.reduce((a, b) => a + b) / logs.length : Infinity };
+    const scored = its.filter((row) => row && !row.board.atChance && !failed(row) && row.value != null && row[aimOf(row.board, aim)] != null);
+    const winning = scored.filter((row) => wins(row, aim)), engine = winning.filter((row) => byEngine(row, aim)).length;
+    const ratios = its.filter((row) => row && row[aimOf(row.board, aim)] > 0).map((row) => row[aimOf(row.board, aim)]);
+    const mean = ratios.length ? Math.exp(ratios.map(Math.log).reduce((a, b) => a + b) / ratios.length) : Infinity;
+    return { method, its, wins: winning.length - engine, engine, of: scored.length, mean, least: its.filter(Boolean).every((row) => failed(row) || cheaper(row, aimOf(row.board, aim))) };
   });
-  lines.sort((a, b) => (b.method === 'vanilla') - (a.method === 'vanilla') || b.wins - a.wins || a.mean - b.mean);
-  const weights = real.length ? '' : ' (toy weights)';
-  const better = aim && !COSTS[aim].time ? 'smaller' : 'faster';
-  const winners = lines.filter((line) => line.wins && line.method !== 'vanilla');
-  const task = (n) => `${n} task${n === 1 ? '' : 's'}`;
-  $('answer').textContent = winners.length
-    ? `With at least 99 % of vanilla’s quality, ${winners.slice(0, 4).map((line, i) => `${line.method}${i ? '' : ` is ${better}`} on ${line.wins} of ${i ? line.of : task(line.of)}`).join(', ')}${winners.length > 4 ? `, and ${winners.length - 4} more on some` : ''}${weights}.`
-    : `With at least 99 % of vanilla’s quality, no method is ${better} here${weights}.`;
+  return lines.sort((a, b) => (b.method === 'vanilla') - (a.method === 'vanilla') || b.wins - a.wins || b.engine - a.engine || a.mean - b.mean);
+}
+const better = (aim) => (COSTS[aim].time ? 'faster' : 'smaller');
+const badge = (boards) => (boards.every(toy) ? [' ', h('small', { class: 'toy' }, '(toy weights)')] : null);
+const separated = (parts) => parts.flatMap((part, i) => [i ? ', ' : '', part]);
+
+const MOST_NAMES = 4;
+const tasksOf = (n, all) => `${n} of ${all} task${all === 1 ? '' : 's'}`;
+// The headline: a sentence on quality kept, or, where none was measured, on cost alone.
+function answer(chosen, lines) {
+  const { model, at, host, found, boards, aim, measured } = chosen;
+  const where = `${model}, ${at === 'all' ? 'all lengths' : tokens(at)}, ${processorOf(host)}`;
+  const how = (measure) => [' Measure it: ', h('code', {}, commandFor(chosen, measure))];
+  if (!found.length) return [`${where}: not measured.`, how('quick')];
+  if (!measured.includes(aim)) return [`${where}: ${costName(aim)} not measured.`, how(COSTS[aim].base.startsWith('ms') || aim === 'memory' ? 'quick' : 'decoding')];
+  const others = lines.filter((line) => line.method !== 'vanilla');
+  const more = (list) => (list.length > MOST_NAMES ? ` and ${list.length - MOST_NAMES} more` : '');
+  if (!boards.some((board) => board.rows.some((row) => row.value != null))) {
+    const cheap = others.filter((line) => line.mean < Infinity && line.least).sort((a, b) => a.mean - b.mean);
+    const named = cheap.slice(0, MOST_NAMES).map((line) => [`${line.method} ${times(line.mean)}`, badge(boards)]);
+    return [`${where}: quality not measured. `, cheap.length ? ['By ', costName(aim), ` alone, ${better(aim)} than vanilla: `, separated(named), more(cheap), '.'] : `No method is ${better(aim)} than vanilla.`,
+      boards.every((board) => board.weights === 'random') ? '' : how('quality')];
+  }
+  const winners = others.filter((line) => line.wins || line.engine);
+  const named = winners.slice(0, MOST_NAMES).map((line) => [
+    `${line.method} on ${[line.wins && tasksOf(line.wins, line.of), line.engine && `${tasksOf(line.engine, line.of)} by its engine only`].filter(Boolean).join(' and on ')}`, badge(boards)]);
+  return winners.length ? [`${where}: with at least 99 % of vanilla’s quality, ${better(aim)} in ${costName(aim)}: `, separated(named), more(winners), '.']
+    : [`${where}: with at least 99 % of vanilla’s quality, no method is ${better(aim)} in ${costName(aim)}`, badge(boards), '.'];
+}
+
+function drawMatrix() {
+  const chosen = choice(), { boards, aim } = chosen, hidden = unticked('not');
+  $('choice').hidden = !data.boards.length;
+  if ($('choice').hidden) return;
+  drawChoice(chosen);
+  const lines = linesOf(boards, aim, hidden);
+  $('answer').replaceChildren(...answer(chosen, lines).flat(Infinity).filter(Boolean));
+  $('matrix').hidden = !boards.length;
+  const count = ({ method, wins, engine, of }) => (method === 'vanilla' || !of ? '' : [`${wins} of ${of}`, engine ? h('small', {}, ` +${engine} by engine`) : null]);
   $('matrix').replaceChildren(h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': 'Methods and tasks' },
-    h('table', { class: 'matrix', keydown: cellKey }, h('caption', {}, caption(chosen)), matrixHead(boards, aim, better),
+    h('table', { class: 'matrix', keydown: cellKey }, h('caption', {}, h('span', {}, caption(chosen))), matrixHead(boards, aim),
       h('tbody', { class: 'best' }, LOSSES.map((loss) => h('tr', {}, h('th', { scope: 'row' }, `Best, at most ${loss} % lost`), h('td', {}), boards.map((board) => bestCell(board, loss, aim, hidden))))),
-      h('tbody', {}, lines.map((line) => h('tr', {}, h('th', { scope: 'row' }, marker(line), breakable(line.method)),
-        h('td', { class: 'wins' }, line.method === 'vanilla' ? '' : `${line.wins} of ${line.of}`),
+      h('tbody', {}, lines.map((line) => h('tr', {}, h('th', { scope: 'row' }, breakable(line.method, marker(line))),
+        h('td', { class: 'wins' }, count(line)),
         line.its.map((row, i) => taskCells(row, boards[i], aim))))))));
 }
 
-function drawChoice({ hosts, host, lengths, at, found, boards, costs, aim }) {
-  const focused = document.activeElement && document.activeElement.id;
-  const machineOf = (name) => data.host[data.boards.find((board) => board.host === name).machine].machine;
-  const lengthsOf = [...lengths.map((value) => [value, tokens(value)]), ...(lengths.length > 1 ? [['all', 'all lengths']] : [])];
-  $('choice-form').replaceChildren(
-    selectOf('choice-on', 'Machine', hosts.map((name) => [name, `${machineOf(name).split(', ')[0]} (${name})`]), host, (value) => change({ on: value, at: '' })),
-    selectOf('choice-at', 'Length', lengthsOf, at, (value) => change({ at: value })),
-    selectOf('choice-aim', 'Least', [['', 'time'], ...costs.map((cost) => [cost, COSTS[cost].name.toLowerCase().replace('kv', 'KV')])], aim, (value) => change({ aim: value })),
-    selectOf('choice-cap', 'Memory at most', Object.entries(CAPS).sort(([a], [b]) => (+b || 9) - (+a || 9)), state.cap in CAPS ? state.cap : '', (value) => change({ cap: value })));
-  if (focused && focused.startsWith('choice-') && $(focused)) $(focused).focus();
-  const left = data.boards.filter((board) => board.host === host && isPartial(board) && (at === 'all' || String(board.length) === at)).length;
-  $('choice-note').textContent = [found.length > boards.length && `${boards.length} of ${found.length} boards are shown: a length chooses.`,
-    left && `Not here: ${left} board${left === 1 ? '' : 's'} of this machine without speed or without quality.`].filter(Boolean).join(' ');
-}
-const caption = ({ host, at }) => `Machine ${host}, ${at === 'all' ? 'all lengths' : tokens(at)}. Ratios are method ÷ vanilla: below 1 is better.`;
+const caption = ({ model, host, at }) => `${model}, ${at === 'all' ? 'all lengths' : tokens(at)}, machine ${machineName(host)}. Ratios are method ÷ vanilla: below 1 is better.`;
 
-const TELLING = ['length', 'measure', 'model', 'weights', 'source', 'device', 'dtype', 'threads', 'batch', 'seed', 'question', 'turns', 'n'];
-function matrixHead(boards, aim, better) {
+// What distinguishes boards of one task, as words.
+const TELLING = { length: tokens, measure: String, model: String, weights: String, source: String, device: String, dtype: String, threads: (n) => `${n} threads`, batch: (n) => `batch ${n}`,
+  seed: (n) => `seed ${n}`, question: () => 'question after the cache is made', turns: (n) => `${n} turns`, n: (n) => `n = ${n}` };
+// The columns of a board: [name, what it shows, its cost]. Quality alone has one, cost alone two.
+function partsOf(board, aim) {
+  const has = (name) => board.rows.some((row) => !row.isBase && row[name] != null);
+  const cost = (name, asked) => (has(name) ? [[COSTS[name].short, asked, name]] : []);
+  const parts = [...(has('value') ? [['Quality', 'quality']] : []), ...cost(timeOf(board, aim), 'latency'), ...cost(memoryOf(board, aim), 'memory')];
+  return parts.length ? parts : [['Quality', 'quality']];
+}
+function matrixHead(boards, aim) {
   const names = boards.map((board) => {
     const namesakes = boards.filter((other) => other.task === board.task);
-    return TELLING.filter((name) => new Set(namesakes.map((other) => other[name])).size > 1).map((name) => (name === 'length' ? tokens(board.length) : `${board[name]}`)).join(', ');
+    return Object.keys(TELLING).filter((name) => board[name] != null && new Set(namesakes.map((other) => other[name])).size > 1).map((name) => TELLING[name](board[name])).join(', ');
   });
-  return h('thead', {}, h('tr', {}, h('th', { scope: 'col', rowspan: 2 }, 'Method'), h('th', { scope: 'col', rowspan: 2, class: 'wins' }, `As good and ${better}`),
-    boards.map((board, i) => h('th', { scope: 'colgroup', colspan: 3, class: 'start' }, h('button', { type: 'button', class: 'number', 'aria-label': `Board ${board.title}`, click: () => openBoard(board) }, board.task || 'no task'),
-      names[i] && [' ', h('small', {}, names[i])], toy(board) && [' ', h('small', {}, 'toy weights')], (board.atChance || board.lacks) && h('small', { class: 'undecided' }, ` ${board.atChance ? 'vanilla at chance' : board.lacks}`)))),
-  h('tr', {}, boards.map((board) => ['Quality', COSTS[timeOf(board, aim)].short, COSTS[memoryOf(board, aim)].short].map((name, i) => h('th', { scope: 'col', class: !i && 'start' }, name)))));
+  return h('thead', {}, h('tr', {}, h('th', { scope: 'col', rowspan: 2 }, 'Method'), h('th', { scope: 'col', rowspan: 2, class: 'wins' }, `As good and ${better(aim)}`),
+    boards.map((board, i) => h('th', { scope: 'colgroup', colspan: partsOf(board, aim).length, class: 'start' }, h('button', { type: 'button', class: 'number', 'aria-label': `Board ${board.title}`, click: () => openBoard(board) }, breakable(board.task || 'no task')),
+      names[i] && [' ', h('small', {}, names[i])], badge([board]), (board.atChance || board.lacks) && h('small', { class: 'undecided' }, ` ${board.atChance ? 'vanilla at chance' : board.lacks}`)))),
+  h('tr', {}, boards.map((board) => partsOf(board, aim).map(([name], i) => h('th', { scope: 'col', class: !i && 'start' }, name)))));
 }
 
 function bestCell(board, loss, aim, hidden) {
-  const { winner, also, cost } = best(board, loss, aim, hidden);
+  const { winner, also, cost } = best(board, loss, aim, hidden), colspan = partsOf(board, aim).length;
   if (!winner) {
-    const why = board.atChance ? 'not ranked' : baseOf(board)?.value == null ? 'no quality' : state.cap && +state.cap < 1 ? 'none fits' : 'vanilla';
-    return h('td', { colspan: 3, class: 'none start' }, why);
+    const why = board.atChance ? 'not ranked' : !board.costs.length ? 'cost not measured' : baseOf(board)?.value == null ? 'quality not measured' : state.cap && +state.cap < 1 ? 'none fits' : 'vanilla';
+    return h('td', { colspan, class: 'none start' }, why);
   }
   const low = lowest(winner);
-  return h('td', { colspan: 3, class: 'start' }, h('button', { type: 'button', class: 'number', click: () => openOrigin(winner, 'quality') }, h('b', {}, winner.label), ' ',
-    h('strong', { class: 'cost' }, times(winner[cost], winner[COSTS[cost].pairs])), ' ', h('small', {}, `${per100(share(winner) ?? 1)}${low == null ? '' : ` (≥\u00a0${per100(low)})`}${winner.engineOnly && cost === 'ratio' ? `, ${winner.engineOnly}` : ''}`)),
+  return h('td', { colspan, class: 'start' }, h('button', { type: 'button', class: 'number', click: () => openOrigin(winner, 'quality') }, h('b', {}, winner.label), ' ',
+    h('strong', { class: 'cost' }, times(winner[cost], pairsOf(winner, cost))), ' ', h('small', {}, `${per100(share(winner) ?? 1)}${low == null ? '' : ` (≥\u00a0${per100(low)})`}${winner.engineOnly && cost === 'ratio' ? `, ${winner.engineOnly}` : ''}`)),
   also.length ? h('small', {}, ` or ${also.slice(0, MOST_ALSO).join(', ')}${also.length > MOST_ALSO ? ` and ${also.length - MOST_ALSO} more` : ''}`) : null);
 }
 
 function taskCells(row, board, aim) {
-  if (!row) return h('td', { colspan: 3, class: 'none start' }, '–');
-  if (failed(row)) return h('td', { colspan: 3, class: 'none start' }, origin(row, 'method', ending(row), 0));
-  const [time, memory] = [timeOf(board, aim), memoryOf(board, aim)];
-  const dim = board.atChance || row.atChance || !(row.isBase || good(row, LOSSES.at(-1))) ? 'dim' : '';
-  const part = row.label === row.method ? '' : row.label.replace(row.method, '').replace(/^[· ]+/, '');
+  const parts = partsOf(board, aim), whole = (content) => h('td', { colspan: parts.length, class: 'none start' }, content);
+  if (!row) return whole('–');
+  if (failed(row)) return whole(origin(row, 'method', ending(row), 0));
+  const scored = parts[0][0] === 'Quality';
+  const dim = scored && (board.atChance || row.atChance || !(row.isBase || good(row, LOSSES.at(-1)))) ? 'dim' : '';
+  const setting = row.label === row.method ? '' : row.label.replace(row.method, '').replace(/^[· ]+/, '');
   const kept = share(row);
-  const words = row.atChance ? '‡' : kept == null ? (row.value == null ? '–' : points(row.value, board)) : per100(kept);
-  return [
-    h('td', { class: `start ${dim}` }, origin(row, 'quality', words, 0), part && h('small', {}, ` ${part}`)),
-    h('td', { class: dim }, row[time] == null ? '–' : origin(row, 'latency', asGood(row, time) ? h('strong', {}, times(row[time], row[COSTS[time].pairs])) : times(row[time], row[COSTS[time].pairs]), -1)),
-    h('td', { class: dim }, row[memory] == null ? '–' : origin(row, 'memory', times(row[memory]), -1)),
-  ];
+  const score = row.atChance ? '‡' : kept == null ? (row.value == null ? '–' : points(row.value, board)) : per100(kept);
+  return parts.map(([, asked, cost], i) => {
+    const words = !cost ? score : row[cost] == null ? '–' : times(row[cost], pairsOf(row, cost));
+    const bold = cost && COSTS[cost].time && asGood(row, cost);
+    return h('td', { class: `${i ? '' : 'start '}${dim}` }, words === '–' ? words : origin(row, asked, bold ? h('strong', {}, words) : words, i ? -1 : 0), !i && setting && h('small', {}, ` ${setting}`));
+  });
 }
 const origin = (row, asked, words, tabindex) => h('button', { type: 'button', class: 'number', tabindex, click: () => openOrigin(row, asked) }, words);
 

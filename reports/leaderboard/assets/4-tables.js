@@ -27,14 +27,15 @@ function tableOf(boards, kind, counts) {
   const bodies = boards.map((board) => h('tbody', { id: `board-${data.boards.indexOf(board)}` },
     h('tr', { class: 'board' }, h('th', { colspan: columns.length, scope: 'rowgroup' }, h('div', { class: 'title' }, heading(board),
       drawable(board).length ? h('button', { type: 'button', class: 'plot-this', 'aria-label': `Plot ${board.title}`, 'data-board': data.boards.indexOf(board),
-        click: () => { shownBoard = board; drawPlot(); $('plot').scrollIntoView({ block: 'nearest' }); } }, 'Plot') : null))),
+        click: () => { shownBoard = board; drawPlot(); $('plot').scrollIntoView(); } }, 'Plot') : null))),
     ordered(board).slice(0, counts.get(board)).map((row) => rowOf(row, columns))));
   return h('div', { class: 'scroll', tabindex: 0, role: 'region', 'aria-label': data.kinds[kind] },
     h('table', { 'data-kind': kind, keydown: cellKey }, h('thead', {}, head), bodies));
 }
 function heading(board) {
   const [first, ...rest] = board.title.split(' · ');
-  return h('span', {}, h('b', {}, first), rest.length ? ` · ${rest.join(' · ')}` : '', board.lacks && h('em', {}, ` ${board.lacks}`));
+  return h('span', {}, h('b', {}, first), rest.length ? ` · ${rest.join(' · ')}` : '', board.lacks ? h('em', {}, ` ${board.lacks}`) : null,
+    board.how && !board.rows.some((row) => row.first != null) ? h('em', {}, ` no ranks: ${board.rows.find((row) => row.n)?.n ?? 'the'} samples separate no two methods`) : null);
 }
 const refocus = (kind, name) => document.querySelector(`table[data-kind="${kind}"] [data-sort="${name}"]`).focus();
 
@@ -44,7 +45,7 @@ function rowOf(row, columns) {
     const method = name === 'method';
     const inside = main === '–' ? [main] : [
       h('button', { type: 'button', class: 'number', tabindex: method ? 0 : -1, click: () => openOrigin(row, name) },
-        method ? marker(row) : null, method ? breakable(main) : bold ? h('strong', {}, main) : main, small ? ' ' : null, small ? h('small', { class: look }, small) : null),
+        method ? breakable(main, marker(row)) : h(bold ? 'strong' : 'span', { class: 'main' }, main), small ? ' ' : null, small ? h('small', { class: look }, small) : null),
       method && row.beside ? h('small', { class: 'beside' }, 'measured beside the others') : null,
       method && ending(row) ? h('b', { class: failed(row) ? 'ended' : 'fits' }, ending(row)) : null];
     return h(method ? 'th' : 'td', { class: name, scope: method && 'row' }, inside);
@@ -54,7 +55,7 @@ function rowOf(row, columns) {
 }
 
 // A narrow column breaks a name after its underscores.
-const breakable = (name) => h('span', {}, name.split(/(?<=_)/).flatMap((part, i) => (i ? [h('wbr'), part] : [part])));
+const breakable = (name, before) => h('span', {}, name.split(/(?<=_)/).map((part, i) => (i ? [h('wbr'), part] : before ? h('span', { class: 'main' }, before, part) : part)));
 
 function cellKey(event) {
   const button = event.target.closest('.number');

@@ -32,7 +32,7 @@ function curves(points, lengths, name) {
     const at = its.map((row) => [x(row.board.length), y(valueOf(row, name))]);
     root.append(svg('path', { class: its[0].oracle ? 'ceiling' : 'front', d: at.map(([px, py], i) => `${i ? 'L' : 'M'}${px} ${py}`).join('') }));
     its.forEach((row, i) => {
-      const words = name === 'quality' ? summary(row) : `${COSTS[name].name} ${times(row[name], row[COSTS[name].pairs])}`;
+      const words = name === 'quality' ? summary(row) : `${COSTS[name].name} ${times(row[name], pairsOf(row, name))}`;
       root.append(svg('g', { class: 'point', 'data-row': row.i, tabindex: 0, role: 'button', 'aria-label': `${label} at ${tokens(row.board.length)}: ${words}. Opens its origin.`,
         click: () => openOrigin(row, 'latency'), keydown: (event) => {
           if (event.key === 'Enter' || event.key === ' ') { event.preventDefault(); openOrigin(row, 'latency'); }

@@ -26,14 +26,17 @@ function histogram(name, bins, median) {
 const than = (row, cost) => (row.isBase || row[cost] == null ? '' : `${times(row[cost], row[COSTS[cost].pairs])}${within(row[COSTS[cost].lo], row[COSTS[cost].hi], times)} ${row[COSTS[cost].verdict] || ''}`);
 const decoded = (row, cost) => row[`${cost}Ms`] == null ? null : `${than(row, cost)} ${some(row[`${cost}Ms`])} ms${row[`${cost}BaseMs`] == null ? '' : `, vanilla ${some(row[`${cost}BaseMs`])} ms`}`.trim();
 const kept = (row, cost) => row[`${cost}Mib`] == null ? null : `${than(row, cost)} ${some(row[`${cost}Mib`])} MiB${row[`${cost}BaseMib`] == null ? '' : `, vanilla ${some(row[`${cost}BaseMib`])} MiB`}`.trim();
+function commandOf(row) {
+  const told = { ...row.board, method: row.method };
+  return data.command[row.command].replace(/\{(\w+)\}/g, (_, name) => told[name]);
+}
 const paperOf = (method) => data.papers[method]?.paper;
 
 function openOrigin(row, asked) {
   const { board, more } = row;
   const score = (value) => points(value, board), apart = (value) => signed(value, board), unit = board.least ? '' : ' points';
   const host = row.host == null ? {} : data.host[row.host];
-  const told = { ...board, method: row.method };
-  const command = row.beside ? 'that of the other methods' : row.command == null ? 'not recorded' : data.command[row.command].replace(/\{(\w+)\}/g, (_, name) => told[name]);
+  const command = row.beside ? 'that of the other methods' : row.command == null ? 'not recorded' : commandOf(row);
   const difference = row.base == null || row.value == null ? null : row.value - row.base;
   const few = row.ratioHi == null && row.ratio != null ? ', too few for an interval' : '';
   const sections = [

@@ -29,13 +29,14 @@ function listen() {
   let typed;
   $('search').addEventListener('input', () => {
     clearTimeout(typed);
-    typed = setTimeout(() => change({ q: $('search').value }), 150);
+    typed = setTimeout(() => change({ q: $('search').value, tab: ALL }), 150);
   });
   $('reset').addEventListener('click', () => {
     change(Object.fromEntries(['q', 'not', ...Object.keys(FILTERS)].map((name) => [name, ''])));
     $('search').focus();
   });
   $('csv').addEventListener('click', downloadCsv);
+  $('to-plot').addEventListener('click', () => $('plot').scrollIntoView());
   addEventListener('hashchange', arrive);
   let width = frame.clientWidth;
   new ResizeObserver(() => {

@@ -85,7 +85,12 @@ def hostile_rows():
 
 def decoded_rows():
     """Rows of a decoder: vanilla, and one method with two budgets of which one loses quality."""
-    more = {"model": "llama", "benchmark": "longeval", "measure": "decoding", "new_tokens": 64}
+    more = {
+        "model": "embedded-llama",
+        "benchmark": "longeval",
+        "measure": "decoding",
+        "new_tokens": 64,
+    }
     vanilla, cache = small(
         methods=("vanilla", "vcc"), tasks=("longeval_lines",), kinds=(("hub", "finetuned"),)
     )

@@ -26,9 +26,13 @@ def cells(page, method):
 
 def test_the_first_screen_says_which_method_is_best_within_each_budget(opened, decoder):
     page = opened(url=decoder)
-    assert page.locator("#choice").bounding_box()["y"] < 300
+    assert page.locator("#choice").bounding_box()["y"] < 100
+    asked = [
+        text.split("\n")[0].strip() for text in page.locator("#choice-form label").all_inner_texts()
+    ]
+    assert asked == ["Family", "Model", "Length", "What matters", "Machine", "Memory at most"]
     best = [" ".join(text.split()) for text in page.locator(".matrix .best tr").all_inner_texts()]
-    assert best[0].startswith("Best, at most 1 % lost") and "vcc budget=0.5 ×0.900 100 %" in best[0]
+    assert best[0].startswith("Best, at most 1 % lost") and "vcc budget=0.5 ×0.800 100 %" in best[0]
     assert "budget=0.25" not in " ".join(best)  # cheaper, but it loses half of the score
     answer = page.locator("#answer").inner_text()
     assert "at least 99 % of vanilla’s quality, " in answer and "vcc" in answer
@@ -38,9 +42,8 @@ def test_the_first_screen_says_which_method_is_best_within_each_budget(opened, d
 def test_each_cost_of_a_decoder_can_be_the_aim_and_memory_has_a_cap(opened, decoder):
     page = opened(url=decoder)
     offered = page.locator("#choice-aim option").all_inner_texts()
-    assert offered == ["time", "latency", "time per token", "whole answer", "peak memory",
-                       "KV held", "KV read"]  # fmt: skip
-    page.select_option("#choice-aim", "tpot")
+    assert offered == ["time per token", "KV held", "latency", "whole answer", "peak memory",
+                       "KV read"]  # fmt: skip
     assert "×0.800" in page.locator(".matrix .best").inner_text()
     assert "TPOT" in page.locator(".matrix thead").inner_text()
     page.select_option("#choice-aim", "held")
@@ -159,7 +162,7 @@ def test_a_print_names_what_it_shows(opened):
     for words in ("Benchmark scrolls", "task qmsum", "length 1024", "Sorted by rank, ascending"):
         assert words in said
     assert "AMD EPYC 9454P" in page.locator("#machines").inner_text()
-    assert "Machine h2-" in page.locator(".matrix caption").inner_text()
+    assert "machine AMD EPYC 9454P (h2-" in page.locator(".matrix caption").inner_text()
 
 
 def test_many_rows_are_drawn_in_portions(opened):
@@ -171,3 +174,56 @@ def test_many_rows_are_drawn_in_portions(opened):
         page.locator("#more").click()
     total = int(page.locator("#count").inner_text().split()[0])
     assert page.locator("#boards tr[data-row]").count() == total
+
+
+def words_of(page):
+    return " ".join(page.locator("#answer").inner_text().split())
+
+
+def test_a_choice_without_a_measurement_gives_the_command(opened):
+    page = opened("#family=encoder–decoder&of=t5-large&at=1024")
+    hosts = page.locator("#choice-on option").all_inner_texts()
+    assert len(hosts) == 2 and not any("not measured" in host for host in hosts)
+    page = opened("#of=t5-large&at=999&aim=nonsense&on=nowhere")
+    assert page.locator("#choice-at").input_value() != "999"
+
+
+def test_a_machine_without_rows_of_the_model_is_offered_as_not_measured(opened, tmp_path):
+    other = {"model": "t5-base", "host_id": "h2-0123456789abcdef", "cpu_model": "Other"}
+    rows = [*small(**ONE), *(row | other | {"row_id": row["row_id"] + "o"} for row in small(**ONE))]
+    page = opened("#of=t5-large", url=page_of(tmp_path, rows))
+    page.select_option("#choice-on", "h2-01234567")
+    assert "Other (h2-01234567): not measured" in page.locator("#choice-on").inner_text()
+    assert "t5-large, 4,096 tokens, Other: not measured." in words_of(page)
+    command = page.locator("#answer code").inner_text()
+    assert command.startswith("bench run -m method=vanilla,") and "model=t5-large" in command
+    assert "length=4096" in command and "measure=quick" in command
+
+
+def test_cost_without_quality_is_shown_and_marked(opened, tmp_path):
+    page = opened(url=page_of(tmp_path, small(kinds=(("embedded", "random"),))))
+    assert "quality not measured. By latency alone, faster than vanilla: " in words_of(page)
+    assert re.search(r"fourier ×0\.\d+ \(toy weights\)", words_of(page))
+    assert "quality not measured" in page.locator(".matrix thead").inner_text()
+    assert len(cells(page, "vcc")) == 3, "wins, latency and memory"
+
+
+def test_wins_by_the_engine_are_counted_apart(opened, tmp_path):
+    kept = {"value_diff_ci_lo": -0.01, "value_diff_ci_hi": 0.01, "lat_ratio": 0.7,
+            "lat_ratio_ci_lo": 0.69, "lat_ratio_ci_hi": 0.71, "lat_verdict": "faster"}  # fmt: skip
+    same = {"engine_ratio": 1.0, "engine_ratio_ci_lo": 0.99, "engine_ratio_ci_hi": 1.01,
+            "engine_verdict": "same"}  # fmt: skip
+    more = {"vanilla": {}, "vcc": kept, "iceformer": kept | same}
+    rows = [row | more[row["method"]] for row in small(methods=tuple(more), **ONE)]
+    rows = [row | {"value": row.get("base_value", row["value"])} for row in rows]
+    page = opened(url=page_of(tmp_path, rows))
+    assert "vcc on 1 of 1 task, iceformer on 1 of 1 task by its engine only." in words_of(page)
+    assert "+1 by engine" in cells(page, "iceformer")[0]
+
+
+def test_a_search_covers_all_benchmarks(opened):
+    page = opened()
+    page.fill("#search", "h200 1,024 iceformer")
+    page.wait_for_url(lambda url: "q=h200" in url)
+    titles = page.locator("#boards .title").all_inner_texts()
+    assert {title.split(" · ")[0] for title in titles} >= {"qmsum", "lra_text", "longeval_lines"}

@@ -29,7 +29,7 @@ def test_boards_without_speed_or_quality_say_so_and_come_after_complete_ones(tmp
     found = boards(stored(tmp_path, [*no_speed, *no_quality, *small(tasks=("qmsum",), **ONE)]))
     assert [board.key["task"] for board in found] == ["qmsum", "contract_nli", "lra_text"]
     assert [board.kind for board in found] == ["official", *["official_partial"] * 2]
-    assert [board.lacks for board in found] == ["", "no latency measured", "no quality measured"]
+    assert [board.lacks for board in found] == ["", "latency not measured", "quality not measured"]
 
 
 @pytest.mark.parametrize("with_vanilla", [True, False])
@@ -98,3 +98,38 @@ def test_methods_of_this_installation_link_to_their_papers_and_no_others(tmp_pat
 )  # fmt: skip
 def test_ratios_have_no_more_figures_than_their_pairs_give(ratio, pairs, text):
     assert ratios.rounded(ratio, pairs) == text
+
+
+def test_every_machine_is_listed_with_its_vectors(tmp_path):
+    rows = [
+        row
+        | {
+            "row_id": f"{i}{row['row_id']}",
+            "host_id": f"h2-{f'{i}' * 16}",
+            "instruction_sets": sets,
+        }
+        for i, sets in enumerate(["avx avx2", "avx2 avx512f", None, "asimd", "sse2"])
+        for row in small(methods=("vanilla", "vcc"), **ONE)
+    ]
+    text = written(stored(tmp_path / "r", rows), tmp_path / "p.html")
+    words = " ".join(" ".join(Tags(text).texts).split())
+    assert all(f"h2-{f'{i}' * 8} AMD EPYC 9454P" in words for i in range(5))
+    assert "AMD EPYC 9454P · AVX2, host" in words and "AMD EPYC 9454P · AVX-512, host" in words
+
+
+def test_rows_that_the_samples_separate_from_none_have_no_rank(tmp_path):
+    wide = {"value_diff_ci_lo": -40.0, "value_diff_ci_hi": 40.0, "ci_lo": 0.0, "ci_hi": 100.0}
+    rows = [row | wide for row in small(**ONE) if row["status"] == "ok"]
+    [board] = boards(stored(tmp_path, rows))
+    assert board.how and all(entry.rank is None for entry in board.entries)
+    values = [entry.row["value"] for entry in board.entries]
+    assert values == sorted(values, reverse=True)
+
+
+def test_boards_of_one_title_also_name_what_differs(tmp_path):
+    [row] = small(methods=("vcc",), **ONE)
+    rows = [row | {"row_id": f"{i}", "dataset_sha256": f"{i}" * 64} for i in (1, 2)]
+    titles = sorted(board.title for board in boards(stored(tmp_path, rows)))
+    assert [title.rpartition(" · ")[2] for title in titles] == [
+        f"dataset_sha256 {i * 12}" for i in ("1", "2")
+    ]
