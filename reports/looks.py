@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import cache
 from typing import NamedTuple
+
+from bench.request import plugins
 
 VANILLA = "vanilla"
 BLACK, GREY = "#000000", "#6E6E6E"
@@ -35,37 +38,65 @@ KNOWN = {
     "iceformer": (RED, "D"),
     "fourier": (GREEN, "h"),
 }
-VARIANTS = ("d", "P", "X", "*", "H")
+VARIANTS = ("d", "P", "X", "*")
+"""Marks of IceFormer's searches after the first, in its colour; no other method has them."""
 SPARE = [
     (color, marker)
-    for marker in ("p", "P", "X", "8", "<", "d", "*", "H")
+    for marker in ("p", "P", "X", "s", "<", "d", "*", "v", ">", "D", "^", "8")
     for color in (PINK, SKY, GREEN, BLUE, RED, ORANGE)
+    if (color, marker) not in KNOWN.values() and not (color == RED and marker in VARIANTS)
 ]
+
+
+def base_name(name: str) -> str:
+    """The method of a name: settings in a number, such as a cache's budget, have one look; another
+    variant (name·variant) is a method of its own."""
+    method, _, setting = name.partition("·")
+    return method if setting.replace(".", "", 1).isdigit() else name
 
 
 def looks(methods: Iterable[str]) -> dict[str, Look]:
     """Every method's look, in the order of legends: the project's own first, others by name.
 
-    A method's variants (name·variant) have its colour, and marks of their own beside the first's.
-    The look of an unknown method follows from a hash of its name; where two names collide, the
-    one that sorts later takes the next free look. So a look is the same in all plots of one folder
-    of rows, and seldom changes when a method is added.
+    A method of this installation has one look in every figure, table and page, with any rows. The
+    variants of a known method have its colour, and marks of their own after the first's. The look
+    of another method follows from a hash of its name, and is the next free one where it is taken.
     """
     names = set(methods)
     chosen: dict[str, Look] = {}
     for rank, (known, (color, marker)) in enumerate(KNOWN.items()):
         own = sorted(name for name in names if name.partition("·")[0] == known)
-        marks = [marker, *(mark for mark in VARIANTS if mark != marker)]
+        marks = [marker, *VARIANTS]
         chosen |= {name: Look(color, marks[i % len(marks)], rank) for i, name in enumerate(own)}
-    taken: set[int] = set()
-    for name in sorted(names - set(chosen)):
-        slot = int(hashlib.sha256(name.encode()).hexdigest(), 16) % len(SPARE)
-        while slot in taken and len(taken) < len(SPARE):
-            slot = (slot + 1) % len(SPARE)
-        taken.add(slot)
-        chosen[name] = Look(*SPARE[slot], len(KNOWN) + len(chosen))
-    lines: dict[str, int] = {}
+    others = sorted(names - set(chosen))
+    installed = _installed()
+    bases = {base_name(name) for name in others}
+    here = {installed[name] for name in bases & set(installed)}
+    spare = installed | _spare(sorted(bases - set(installed)), here)
+    for name in others:
+        chosen[name] = Look(*spare[base_name(name)], len(KNOWN) + len(chosen))
+    lines: dict[str, dict[str, int]] = {}
     for name, look in chosen.items():
-        chosen[name] = look._replace(line=lines.setdefault(look.color, 0))
-        lines[look.color] += 1
+        of_color = lines.setdefault(look.color, {})
+        line = of_color.setdefault(base_name(name), len(of_color))
+        chosen[name] = look._replace(line=line)
     return chosen
+
+
+@cache
+def _installed() -> dict[str, tuple[str, str]]:
+    """Colour and mark of each method of this installation that is not in KNOWN."""
+    return _spare(sorted(set(plugins.available("method")) - set(KNOWN)), set())
+
+
+def _spare(names: Iterable[str], taken: set[tuple[str, str]]) -> dict[str, tuple[str, str]]:
+    """A look for each name, none of them among those taken as long as some are free."""
+    found: dict[str, tuple[str, str]] = {}
+    taken = set(taken)
+    for name in names:
+        slot = int(hashlib.sha256(name.encode()).hexdigest(), 16) % len(SPARE)
+        while SPARE[slot] in taken and len(taken) < len(SPARE):
+            slot = (slot + 1) % len(SPARE)
+        taken.add(SPARE[slot])
+        found[name] = SPARE[slot]
+    return found

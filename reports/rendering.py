@@ -137,7 +137,9 @@ def _escaped(value: Any, form: str) -> str:
 
 def one_line(text: str) -> str:
     """Text on one line, without invisible characters: control codes, turned writing directions."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " for c in text)
+    return " ".join(text.split())
 
 
 def visible(text: str) -> str:

@@ -255,8 +255,18 @@ def _place(entry: BoardEntry) -> tuple[Any, ...]:
     value = finite(row["value"])
     sign = -1 if row["higher_is_better"] is False else 1
     better = -math.inf if value is None else sign * value
-    order = looks([row["method"] or ""])[row["method"] or ""].rank
-    return (row["status"] != Status.OK, entry.oracle, -better, order, entry.label)
+    return (
+        row["status"] != Status.OK,
+        entry.oracle,
+        -better,
+        _legend_place(row["method"]),
+        entry.label,
+    )
+
+
+@functools.cache
+def _legend_place(method: str | None) -> int:
+    return looks([method or ""])[method or ""].rank
 
 
 def _labels(group: Sequence[Row]) -> list[str]:

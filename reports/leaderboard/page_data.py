@@ -6,7 +6,7 @@ three.
 
 from __future__ import annotations
 
-import json
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -38,6 +38,8 @@ MOST_TEXT = 600
 ID = 12
 ROW_ID = 8
 """Characters of a hash, and at least of a row's id, which has to be unique."""
+SHARED = ("method", "task", "model", "length", "seed", "device")
+"""Words of a command that rows share as the names of columns."""
 HOST = (
     "host_id", "cpu_model", "instruction_sets", "cores_phys", "gpu_name", "virt", "os_kernel",
     "python", "torch",
@@ -50,21 +52,24 @@ TEXTS = (
 )  # fmt: skip
 
 
+NONE = Comparison()
+
+
 class Pool:
     """Values that many rows share, each stored once."""
 
     def __init__(self) -> None:
         self.values: list[Any] = []
-        self._index: dict[str, int] = {}
+        self._index: dict[Any, int] = {}
 
     def __call__(self, value: Any) -> int | None:
         if value is None:
             return None
-        text = json.dumps(value)
-        if text not in self._index:
-            self._index[text] = len(self.values)
+        key = tuple(value.items()) if isinstance(value, dict) else value
+        if key not in self._index:
+            self._index[key] = len(self.values)
             self.values.append(value)
-        return self._index[text]
+        return self._index[key]
 
 
 def page_data(boards: Sequence[Board]) -> dict[str, Any]:
@@ -192,7 +197,8 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
 def _decoding(row: Row) -> dict[str, Any]:
     """Times of a new token and of the whole answer, and what the cache of keys and values costs."""
     figures: dict[str, Any] = {}
-    token, answer = Comparison.of(row, "tpot"), Comparison.of(row, "answer")
+    decoded = row["tpot_median_ns"] is not None or row["answer_median_ns"] is not None
+    token, answer = (Comparison.of(row, n) if decoded else NONE for n in ("tpot", "answer"))
     for name, one in (("tpot", token), ("answer", answer)):
         figures[name] = _round(one.ratio, 3)
         figures[f"{name}Lo"] = _round(one.ratio_ci_lo, 3)
@@ -210,6 +216,13 @@ def _decoding(row: Row) -> dict[str, Any]:
 
 
 def _host(row: Row) -> dict[str, Any]:
+    """What is known of the row's machine."""
+    return _host_facts(*(row[name] for name in (*HOST, "device")))
+
+
+@functools.lru_cache(maxsize=4096)
+def _host_facts(*values: Any) -> dict[str, Any]:
+    row: Row = dict(zip((*HOST, "device"), values, strict=True))
     facts = {name: short(row[name]) for name in HOST if row[name] is not None}
     facts |= {"machine": short(machine(row)), "processor": short(processor(row))}
     return facts | ({"older": True} if has_older_id(row["host_id"]) else {})
@@ -217,7 +230,7 @@ def _host(row: Row) -> dict[str, Any]:
 
 def _same_engine(row: Row) -> dict[str, Any]:
     """The ratio to exact attention by the method's engine, where that isn't vanilla's."""
-    engine = Comparison.of(row, "engine") if own_engine(row) else Comparison()
+    engine = Comparison.of(row, "engine") if own_engine(row) else NONE
     return {
         "engine": _round(engine.ratio, 3),
         "engineLo": _round(engine.ratio_ci_lo, 3),
@@ -245,10 +258,12 @@ def reach(row: Row) -> float | None:
 def short(value: Any) -> Any:
     """A text of at most MOST_TEXT characters, all visible. Its end is kept, where errors say what
     happened."""
-    if not isinstance(value, str):
-        return value
-    kept = "… " + value[-MOST_TEXT:] if len(value) > MOST_TEXT else value
-    return visible(kept)
+    return _short_text(value) if isinstance(value, str) else value
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _short_text(text: str) -> str:
+    return visible("… " + text[-MOST_TEXT:] if len(text) > MOST_TEXT else text)
 
 
 def _template(row: Row) -> str | None:
@@ -259,9 +274,7 @@ def _template(row: Row) -> str | None:
     words = []
     for word in command.split(" "):
         name, equals, value = word.partition("=")
-        shared = {"method": row["method"], "task": row["task"], "model": row["model"],
-                "length": row["length"], "seed": row["seed"], "device": row["device"]}  # fmt: skip
-        same = equals and name in shared and value == str(shared[name]) == short(value)
+        same = equals and name in SHARED and value == str(row[name]) == short(value)
         words.append(f"{name}={{{name}}}" if same else word)
     return " ".join(words)
 
@@ -272,9 +285,11 @@ def _histogram(samples: Sequence[int] | None) -> list[Any] | None:
     if not samples:
         return None
     lo, hi = min(samples), max(samples)
-    counts = [0] * BINS
+    counts, width = [0] * (BINS + 1), (hi - lo) or 1
     for sample in samples:
-        counts[min(BINS - 1, (sample - lo) * BINS // max(1, hi - lo))] += 1
+        counts[(sample - lo) * BINS // width] += 1
+    greatest = counts.pop()
+    counts[-1] += greatest
     heights = "".join(str(math.ceil(count * LEVELS / max(counts))) for count in counts)
     return [_figures(lo / 1e6, 3), _figures(hi / 1e6, 3), len(samples), heights]
 

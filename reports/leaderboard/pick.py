@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,15 +81,15 @@ def pick(folders: Iterable[Path], words: Sequence[str], most: int) -> Picked:
     cells: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows.values():
         probes = row[PROBE] is not None
-        cells.setdefault((*(row[name] for name in CELL), probes), []).append(row)
+        cells.setdefault((*cell_of(row), probes), []).append(row)
     counting = [best(group) for group in cells.values()]
     kept = _whole_boards(counting, most)
     return Picked(_whole_rows(kept), len(rows), len(counting), warnings)
 
 
-def board_of(row: Row) -> tuple[Any, ...]:
-    """What a row shares with those that it is ranked against."""
-    return tuple(row[name] for name in BOARD)
+board_of = itemgetter(*BOARD)
+"""What a row shares with those that it is ranked against."""
+cell_of = itemgetter(*CELL)
 
 
 def _whole_boards(rows: list[Row], most: int) -> list[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.errors import RequestError
+from bench.request import plugins
 from reports.figures import style
 from reports.figures.cells import load, spread, variant_labels
 from reports.looks import KNOWN, SPARE, looks
@@ -29,6 +30,15 @@ def test_an_unknown_methods_look_follows_from_its_name():
     one = looks(["mine", "vanilla"])["mine"]
     assert one[:2] == looks(["mine", "vcc", "other"])["mine"][:2]
     assert one[:2] not in KNOWN.values()
+
+
+def test_a_method_has_one_look_at_each_budget_and_with_any_others():
+    found = looks(["snapkv·0.25", "snapkv·0.5", "h2o·0.5", "longformer", "iceformer·dci"])
+    assert found["snapkv·0.25"][:2] == found["snapkv·0.5"][:2] == looks(["snapkv"])["snapkv"][:2]
+    assert found["snapkv·0.25"].line == found["snapkv·0.5"].line
+    every = [*plugins.available("method"), *(f"iceformer·{i}" for i in range(1, 5))]
+    assert len({look[:2] for look in looks(every).values()}) == len(every)
+    assert all(look[:2] == looks([name])[name][:2] for name, look in looks(every[:-4]).items())
 
 
 def test_many_unknown_methods_differ():
