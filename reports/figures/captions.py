@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from bench.host.host import short_host
 from bench.rows import decoding_columns
 from bench.rows.quality_verdicts import UNKNOWN_WEIGHTS
 from bench.units import counted
 from reports.figures import sheet, style
 from reports.figures.cells import FigureRows
-from reports.looks import VANILLA
+from reports.looks import VANILLA, base_name
+from reports.wording import vectors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -45,7 +47,6 @@ def facts(panel: pd.DataFrame) -> list[str]:
     """Number format, where weights and rows come from, and the machine."""
     cell = panel.iloc[0]
     on_cpu = cell["device"] == "cpu"
-    place = panel["cpu_model" if on_cpu else "gpu_name"].dropna()
     words = [f"{cell['device']} {cell['dtype']}"]
     if on_cpu and pd.notna(cell["threads"]):
         words.append(counted(round(cell["threads"]), "thread"))
@@ -56,7 +57,22 @@ def facts(panel: pd.DataFrame) -> list[str]:
     )
     weights = WEIGHTS.get(cell["weights_kind"])
     words += [*([weights] if weights else []), f"{cell['data_source']} data"]
-    return [*words, _short(str(place.iloc[0]))] if len(place) else words
+    return [*words, sheet.Own(_machine(panel))]
+
+
+def _machine(panel: pd.DataFrame) -> str:
+    """The processor with its vectors, or the GPU, and the beginning of the host's id."""
+    cell = panel.iloc[0]
+    column = "cpu_model" if cell["device"] == "cpu" else "gpu_name"
+    known = panel[panel[column].notna()]
+    host = short_host(cell["host_id"] if pd.notna(cell["host_id"]) else None)
+    if known.empty:
+        return host
+    sets = known["instruction_sets"].dropna()
+    wide = (
+        vectors({"instruction_sets": sets.iloc[0]}) if column == "cpu_model" and len(sets) else ""
+    )
+    return " ".join(filter(None, (_short(str(known[column].iloc[0])), wide, host)))
 
 
 def scores(panel: pd.DataFrame) -> list[str]:
@@ -95,11 +111,33 @@ def percent(panel: pd.DataFrame) -> bool:
     return not low and bool(1.5 < panel["value"].abs().max() <= 100.5)
 
 
-def legend(rows: FigureRows, panels: Iterable[pd.DataFrame]) -> list[sheet.LegendEntry]:
-    """The methods of the panels, in their order."""
-    names = {name for panel in panels for name in panel["method"]}
+def legend(
+    rows: FigureRows,
+    panels: Iterable[pd.DataFrame],
+    foremost: Sequence[Collection[str]] | None = None,
+) -> list[sheet.LegendEntry]:
+    """The methods of the panels, in their order. Those that are not among the foremost of the rows,
+    or of their panel (one set for each), have one entry."""
+    drawn = [set(panel["method"]) for panel in panels]
+    every = {base_name(name) for names in drawn for name in names}
+    of_panel = foremost or [every if rows.foremost is None else rows.foremost] * len(drawn)
+    names = {
+        name
+        for panel, own in zip(drawn, of_panel, strict=True)
+        for name in panel
+        if base_name(name) in own
+    }
     ranked = sorted(names, key=lambda name: (rows.looks[name].rank, name))
-    return [(sheet.mark(rows.looks[name]), style.tidy(name)) for name in ranked]
+    looks = {base_name(name): rows.looks[name] for name in ranked}
+    found: list[sheet.LegendEntry] = [
+        (sheet.mark(look), style.tidy(name)) for name, look in looks.items()
+    ]
+    others = any(
+        base_name(name) not in own
+        for panel, own in zip(drawn, of_panel, strict=True)
+        for name in panel
+    )
+    return [*found, (sheet.mark(style.OTHERS), "other methods")] if others else found
 
 
 def failures(ends: Iterable[str]) -> list[sheet.LegendEntry]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +17,10 @@ from bench.request import plugins
 from bench.rows.columns import COLUMNS
 from bench.rows.query import named, select
 from bench.rows.store import Store
+from reports.figures import style
 from reports.figures.code_versions import of_newest_code
 from reports.figures.statistics import Interval
-from reports.looks import GREY, VANILLA, Look, looks
+from reports.looks import GREY, VANILLA, Look, base_name, looks
 from reports.oracles import is_oracle
 
 SETTING = (
@@ -47,8 +49,8 @@ FIGURES = (
     *BASE.values(), "metric", "metrics", "higher_is_better", "value_diff", "value_diff_ci_lo",
     "value_diff_ci_hi", "quality_comparison", "chance", "at_chance", "lat_ratio",
     "lat_ratio_ci_lo", "lat_ratio_ci_hi", "attend_ns", "mem_ratio", "fid_rel_l2", "cpu_model",
-    "gpu_name", "tpot_ratio", "tpot_ratio_ci_lo", "tpot_ratio_ci_hi", "kv_held_ratio",
-    "kv_read_ratio", "kv_ratio_16bit",
+    "gpu_name", "instruction_sets", "tpot_ratio", "tpot_ratio_ci_lo", "tpot_ratio_ci_hi",
+    "kv_held_ratio", "kv_read_ratio", "kv_ratio_16bit",
 )  # fmt: skip
 _ENDING = (
     "method_version",
@@ -68,18 +70,34 @@ class FigureRows:
     """The cells of a folder, each once: `cells` has a line for each, newest first, with the
     columns of CELL and FIGURES, `peak_bytes`, `status`, and `failed` (how the cell ended that has
     no figure). `names` are all methods of the folder, also those that a filter left out; `oracles`
-    are those among them that show a ceiling and compete with none."""
+    are those among them that show a ceiling and compete with none. `foremost` are the methods that
+    have their own look, None for all."""
 
     folder: Path
     cells: pd.DataFrame
     names: tuple[str, ...]
     warnings: tuple[str, ...] = ()
     oracles: frozenset[str] = frozenset()
+    foremost: frozenset[str] | None = None
 
     @cached_property
     def looks(self) -> dict[str, Look]:
         found = looks(self.names)
-        return found | {name: found[name]._replace(color=GREY) for name in self.oracles}
+        found |= {name: found[name]._replace(color=GREY) for name in self.oracles}
+        if self.foremost is None:
+            return found
+        others = (name for name in found if base_name(name) not in self.foremost)
+        return found | {name: style.OTHERS._replace(rank=found[name].rank) for name in others}
+
+    def emphasised(self, panels: Iterable[Panel]) -> FigureRows:
+        """The same cells, where the methods with most cells in the panels, and vanilla, have their
+        own look and the others share one."""
+        counts: Counter[str] = Counter({VANILLA: len(self.cells)})
+        for panel in panels:
+            counts.update(map(base_name, panel["method"]))
+        ranks = {base_name(name): look.rank for name, look in looks(self.names).items()}
+        order = sorted(counts, key=lambda name: (-counts[name], ranks[name]))
+        return replace(self, foremost=style.foremost(order))
 
     def where(self, **wanted: Any) -> FigureRows:
         """The cells whose columns have these values (or one of a list of them)."""
@@ -271,7 +289,7 @@ RATIOS = TIME_RATIOS | {
     "kv_read_ratio": "kv_bytes_read_per_token",
 }
 """Column of a ratio to vanilla → the cost that it is of: vanilla's own is 1 where that is known."""
-_KEPT = ("metric", "higher_is_better", "cpu_model", "gpu_name")
+_KEPT = ("metric", "higher_is_better", "cpu_model", "gpu_name", "instruction_sets")
 
 
 def _newest(frame: pd.DataFrame) -> pd.Series[int]:

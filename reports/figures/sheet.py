@@ -30,12 +30,16 @@ Label = tuple[str, float, float]
 """Words beside a point, and the point."""
 
 
+class Own(str):
+    """A fact that each panel prints, also where all panels share it."""
+
+
 @dataclass
 class Panel:
     """One pair of axes: the words of its title, the facts of a second, smaller line, what
     paints it, and a table beneath it, line by line, whose first line is its head. What all panels
-    of a plot have in common is printed once, beneath them. Painting gives the labels of points,
-    which are placed when the axes have their size."""
+    of a plot have in common is printed once, beneath them, except `Own` facts. Painting gives the
+    labels of points, which are placed when the axes have their size."""
 
     title: Sequence[str]
     facts: Sequence[str]
@@ -98,7 +102,7 @@ def _compose(plot: Plot, figure: Figure, width: str) -> list[tuple[Axes, Sequenc
     small = " · ".join([*common, *shared])
     note = _wrapped(small + (". " if small else "") + plot.note, full)
     columns = _legend_columns(plot.legend, full)
-    legend_in = 0.135 * -(-len(plot.legend) // columns) + 0.06 if plot.legend else 0.0
+    legend_in = 0.12 * -(-len(plot.legend) // columns) + 0.12 if plot.legend else 0.0
     note_in = 0.105 * len(note.splitlines()) + 0.05 if note else 0.0
     lines = [plot.panels[i : i + across] for i in range(0, len(plot.panels), across)]
     tables_in = [max(_table_in(panel) for panel in line) for line in lines]
@@ -137,7 +141,8 @@ def _shared_words(
     facts: Sequence[Sequence[str]], least: int = 0
 ) -> tuple[list[str], list[list[str]]]:
     """What all panels have in common, and what each has of its own: at least so many words."""
-    shared = [fact for fact in facts[0] if all(fact in one for one in facts)]
+    common = (fact for fact in facts[0] if not isinstance(fact, Own))
+    shared = [fact for fact in common if all(fact in one for one in facts)]
     while shared and any(len(one) - len(shared) < least for one in facts):
         shared = shared[1:]
     return shared, [[fact for fact in one if fact not in shared] for one in facts]
@@ -158,7 +163,7 @@ def _head(axes: Axes, title: Sequence[str], facts: Sequence[str], width_in: floa
     """Title and facts above the axes, on as many lines as they need."""
     small = _lines(facts, int((width_in - 0.4) / 0.042))
     line = "\n".join(_lines(title, int((width_in - 0.4) / 0.066)))
-    axes.set_title(line, pad=4 + 7.5 * len(small)).set_in_layout(False)
+    axes.set_title(line, pad=5.5 + 7.5 * len(small)).set_in_layout(False)
     axes.title.set_in_layout(True)
     if small:
         axes.annotate(
@@ -174,7 +179,7 @@ def _lines(words: Sequence[str], most: int) -> list[str]:
 
 
 TABLE_LINE_IN = 0.118
-TABLE_STOPS = {4: (-0.19, 0.20, 0.47, 0.68), 3: (-0.19, 0.22, 0.55)}
+TABLE_STOPS = {4: (-0.19, 0.22, 0.47, 0.70), 3: (-0.19, 0.24, 0.55)}
 """Where so many columns begin, as a share of the width of the axes above."""
 
 
@@ -193,10 +198,10 @@ def _table(panel: Panel, axes: Axes, height_in: float) -> None:
         ):
             at = stop
             if handle is not None:
-                handle.set_data([at, at + 0.045, at + 0.09], [y] * 3)
+                handle.set_data([at, at + 0.03, at + 0.06], [y] * 3)
                 handle.set(markevery=[1], clip_on=False, markersize=3.8, in_layout=False)
                 axes.add_line(handle)
-            at += 0.11 if place == 0 else 0
+            at += 0.075 if place == 0 else 0
             axes.text(
                 at, y, text, fontsize=5.4, color=color, va="center", clip_on=False, in_layout=False
             )  # fmt: skip
@@ -237,7 +242,7 @@ def _place(axes: Axes, labels: Sequence[Label]) -> None:
     for text, x, y in labels:
         text = style.tidy(text, 24)
         at_x, at_y = to_points((x, y)) / per_point
-        wide, high = 3.1 * len(text), 5.5
+        wide, high = 3.6 * len(text), 5.5
         for dx, dy, ha, va in PLACES:
             left = at_x + dx - {"left": 0, "center": wide / 2, "right": wide}[ha]
             low = at_y + dy - {"bottom": 0, "center": high / 2, "top": high}[va]
@@ -256,8 +261,8 @@ def _place(axes: Axes, labels: Sequence[Label]) -> None:
 
 
 PLACES = (
-    (4, 0, "left", "center"), (3, 3, "left", "bottom"), (3, -3, "left", "top"),
-    (-4, 0, "right", "center"), (-3, 3, "right", "bottom"), (-3, -3, "right", "top"),
+    (3, 3, "left", "bottom"), (3, -3, "left", "top"), (-3, 3, "right", "bottom"),
+    (-3, -3, "right", "top"), (4, 0, "left", "center"), (-4, 0, "right", "center"),
     (0, 5, "center", "bottom"), (0, -5, "center", "top"), (8, 8, "left", "bottom"),
     (8, -8, "left", "top"), (-8, 8, "right", "bottom"), (-8, -8, "right", "top"),
     (16, 14, "left", "bottom"), (16, -14, "left", "top"), (-16, 14, "right", "bottom"),
@@ -265,7 +270,8 @@ PLACES = (
     (26, 24, "left", "bottom"), (26, -24, "left", "top"), (-26, 24, "right", "bottom"),
     (-26, -24, "right", "top"), (0, 32, "center", "bottom"), (0, -32, "center", "top"),
 )  # fmt: skip
-"""Offsets in points, the nearest first; from those further off a line leads back to the point."""
+"""Offsets in points, the nearest first, diagonal ones before those on bars; from those further off
+a line leads back to the point."""
 FAR = 10
 LEADER = {"arrowstyle": "-", "color": looks.GREY, "linewidth": 0.4, "shrinkA": 0, "shrinkB": 2}
 
@@ -291,6 +297,24 @@ def points(
 ) -> None:
     """Marks without a line."""
     axes.plot(x, y, linestyle="", **marks(look.color, look.marker, kind), zorder=zorder)
+
+
+def bar(
+    axes: Axes, ends: tuple[float, float], y: float, limits: tuple[float, float], **kind: Any
+) -> None:
+    """A horizontal interval at height y, within the limits of the axis: an arrow where it goes on
+    or has no bound, thin and dotted where that is so at both ends."""
+    places = [min(max(end, limits[0]), limits[1]) for end in ends]
+    beyond = [not limits[0] <= end <= limits[1] for end in ends]
+    look = {"linewidth": 0.8, **kind}
+    axes.plot(places, [y] * 2, **(look | OPEN if all(beyond) else look))
+    for edge, outside, mark in zip(limits, beyond, "<>", strict=True):
+        if outside:
+            axes.plot(edge, y, marker=mark, markersize=3, clip_on=False, **look)
+
+
+OPEN: dict[str, Any] = {"linestyle": (0, (1, 3)), "linewidth": 0.6}
+"""The line of an interval without a bound."""
 
 
 def parity(axes: Axes, side: str) -> None:

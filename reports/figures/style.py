@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import Any
+
+from reports.looks import Look, base_name
 
 COLUMN_IN, FULL_IN = 3.3, 6.9
 """Width of one column, and of both, in a paper."""
 WIDTHS = {"column": COLUMN_IN, "full": FULL_IN}
 
 PALE = "#D9D9D9"
+OTHERS = Look("#A6A6A6", ".")
+"""The look of methods after the first MOST_METHODS of a panel."""
+MOST_METHODS = 8
 
 OOM, TIMEOUT, PUBLISHED = "x", "1", "+"
 """Marks of a cell that ran out of memory, of one that timed out, of a published figure."""
@@ -47,6 +54,7 @@ RC: dict[str, Any] = {
     "savefig.dpi": 300,
     "figure.dpi": 100,
     "pdf.fonttype": 42,
+    "svg.fonttype": "none",  # text stays text: it can be searched and copied
     "svg.hashsalt": "longctx-bench",  # the same rows give the same file
     # Names come from users: a "$" in one is no mathematics.
     "text.parse_math": False,
@@ -65,6 +73,12 @@ LINE_STYLES = (
 def line(number: int) -> Any:
     """The line of this number; there are no more than LINE_STYLES."""
     return LINE_STYLES[number % len(LINE_STYLES)]
+
+
+def foremost(names: Iterable[str]) -> frozenset[str]:
+    """The methods that have their own look in a panel: the first MOST_METHODS, whatever their
+    settings."""
+    return frozenset(islice(dict.fromkeys(map(base_name, names)), MOST_METHODS))
 
 
 def tidy(name: str, most: int = 28) -> str:

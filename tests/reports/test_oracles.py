@@ -100,7 +100,7 @@ def test_figures_draw_it_as_a_ceiling_on_no_front(tmp_path):
     assert rows.oracles == names and {rows.looks[name].color for name in names} == {"#6E6E6E"}
     drawn = pareto.plot(rows, 2, pareto.KV_READ)
     legend = [text for _, text in drawn.legend]
-    assert "oracle: the ceiling of a budget" in legend and not names & set(legend)
+    assert "oracle: a ceiling" in legend and not names & set(legend)
     axes = Figure().add_subplot()
     labels = {text: x for text, x, _ in drawn.panels[0].paint(axes)}
     assert labels["oracle_topk"] == 0.125 and {"oracle_topk", "oracle_topp·0.9"} <= labels.keys()

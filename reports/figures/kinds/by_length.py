@@ -14,7 +14,7 @@ from reports.figures import captions, sheet, style, ticks
 from reports.figures.catalogue import figure
 from reports.figures.cells import FigureRows, failures
 from reports.figures.statistics import Interval, crossover, held_out, power_law
-from reports.looks import VANILLA
+from reports.looks import VANILLA, base_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -126,10 +126,14 @@ def paint(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list
     costs: list[float] = []
     axes.set_yscale("log")
     arms = list(measured(rows, panel, cost))
+    own = _foremost(arms)
     for (name, _, cells), dashes in zip(arms, lines_of(rows, arms), strict=True):
         look = rows.looks[name]
         mean = means(cells, "y")
         costs += list(cells["y"])
+        if base_name(name) not in own:
+            axes.plot(mean.index, mean, color=style.OTHERS.color, linewidth=0.7, zorder=2)
+            continue
         axes.plot(mean.index, mean, color=look.color, linestyle=dashes, zorder=3)
         axes.plot(
             cells["length"],
@@ -153,6 +157,16 @@ def paint(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list
     axes.set_ylabel(cost.label)
     _edge(rows, panel, cost, axes)
     return []
+
+
+def _foremost(arms: Sequence[tuple[str, str, pd.DataFrame]]) -> frozenset[str]:
+    """Vanilla, then the methods that go furthest, the cheapest there first."""
+
+    def place(arm: tuple[str, str, pd.DataFrame]) -> tuple[bool, float, float]:
+        mean = means(arm[2], "y")
+        return arm[0] != VANILLA, -mean.index[-1], mean.iloc[-1]
+
+    return style.foremost(name for name, _, _ in sorted(arms, key=place))
 
 
 def lines_of(rows: FigureRows, arms: Sequence[tuple[str, str, pd.DataFrame]]) -> list[Any]:
@@ -221,7 +235,11 @@ def table(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> list[tuple[sheet
     lines: list[tuple[sheet.LegendEntry, ...]] = []
     last = panel.loc[panel[cost.column].notna(), "length"].max()
     arms = list(measured(rows, panel, cost))
+    own = _foremost(arms)
+    others = [name for name, _, _ in arms if base_name(name) not in own]
     for (name, label, cells), line in zip(arms, lines_of(rows, arms), strict=True):
+        if base_name(name) not in own:
+            continue
         law, prediction = (
             power_law(cells["length"], cells["y"]),
             held_out(cells["length"], cells["y"]),
@@ -239,9 +257,11 @@ def table(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> list[tuple[sheet
         lines.append(((mark, variant), (None, exponent), (None, predicted), (None, cross)))
     head = [(None, word) for word in HEAD]
     head[2] = (None, f"{HEAD[2]} {ticks.thousands(last)}")
-    if len(lines) > MOST_LINES:
-        more = f"… and {len(lines) - MOST_LINES + 1} more: choose with method=NAME"
-        lines = [*lines[: MOST_LINES - 1], ((None, more), *[(None, "")] * (len(HEAD) - 1))]
+    left = max(0, len(lines) - MOST_LINES + 1)
+    lines = lines[: len(lines) - left]
+    if left or others:
+        more = f"… and {left + len(others)} more (grey): choose with method=NAME"
+        lines.append(((None, more), *[(None, "")] * (len(HEAD) - 1)))
     found = [tuple(head), *lines]
     return found if predicts(rows, panel, cost) else [(*line[:2], line[3]) for line in found]
 

@@ -33,6 +33,7 @@ def plot(rows: FigureRows, most: int) -> sheet.Plot | None:
     drawn = some[: max(1, most // 3)] if some else []
     if not drawn:
         return None
+    rows = rows.emphasised(drawn)
     panels = []
     for panel in drawn:
         title, facts = captions.title(panel), captions.facts(panel)

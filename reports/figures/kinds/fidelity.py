@@ -10,7 +10,7 @@ import pandas as pd
 
 from reports.figures import captions, sheet, ticks
 from reports.figures.catalogue import figure
-from reports.figures.cells import FigureRows, records, spread
+from reports.figures.cells import FigureRows, interval, records, spread
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,10 +31,12 @@ def speed(rows: FigureRows, most: int) -> sheet.Plot | None:
     if not some:
         return None
     drawn = spread(some, most)
+    rows = rows.emphasised(drawn)
     panels = [captions.panel(p, partial(paint, rows, p), "length") for p in drawn]
     note = (
         "Error: relative L2 distance of the last hidden states from exact attention's, same "
-        "weights and input; below 1e-5 it is rounding, and not drawn. Bars: 95 % intervals."
+        "weights and input; below 1e-5 it is rounding, and not drawn. Bars: 95 % intervals; an "
+        "arrow where one goes on."
     )
     return sheet.Plot(panels, 2, 2.1, captions.legend(rows, drawn), note, len(some) - len(drawn))
 
@@ -50,13 +52,9 @@ def paint(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label
     for name, label, cells in rows.arms(panel):
         look = rows.looks[name]
         for cell in records(cells):
-            ends = [
-                min(max(end, limits[0]), limits[1])
-                for end in (cell.lat_ratio_ci_lo, cell.lat_ratio_ci_hi)
-                if pd.notna(end)
-            ]
-            axes.plot(ends, [cell.fid_rel_l2] * len(ends), color=look.color, linewidth=0.8)
             place = (cell.lat_ratio, cell.fid_rel_l2)
+            ratio = interval(cell, "lat_ratio", "lat_ratio_ci_lo", "lat_ratio_ci_hi")
+            sheet.bar(axes, (ratio.lo, ratio.hi), cell.fid_rel_l2, limits, color=look.color)
             axes.plot(*place, linestyle="", **sheet.marks(look.color, look.marker))
             labels += [(label, *place)] if label else []
     ticks.log_axis(axes, "x", *limits)

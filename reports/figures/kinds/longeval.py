@@ -10,7 +10,7 @@ import pandas as pd
 from reports.figures import captions, published, sheet, style, ticks
 from reports.figures.catalogue import figure
 from reports.figures.cells import FigureRows
-from reports.looks import VANILLA
+from reports.looks import VANILLA, base_name
 from reports.papers.measured import UNFUSED
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def plot(rows: FigureRows, most: int) -> sheet.Plot | None:
     drawn = sorted(some[: max(1, most // 2)], key=lambda p: str(p["task"].iloc[0]), reverse=True)
     if not drawn:
         return None
+    rows = rows.emphasised(drawn)
     panels = []
     for panel in drawn:
         title, facts = captions.title(panel), captions.facts(panel)
@@ -43,9 +44,12 @@ def plot(rows: FigureRows, most: int) -> sheet.Plot | None:
 
 def paint_accuracy(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
     scored = panel[panel["value"].notna()]
-    for place, (name, _, cells) in enumerate(rows.arms(scored)):
+    places: dict[str, int] = {}
+    for name, _, cells in rows.arms(scored):
         cells, look = cells.sort_values("length"), rows.looks[name]
-        x = cells["length"] * (1 + 0.008 * place)  # side by side: their intervals overlap
+        place = places.setdefault(base_name(name), len(places))
+        # Side by side: their intervals overlap.
+        x = cells["length"] * (1 + 0.008 * (place % style.MOST_METHODS))
         axes.plot(
             x,
             cells["value"],

@@ -88,24 +88,27 @@ def plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
     drawn = spread(some, most)
     panels = [captions.panel(p, partial(paint, rows, p, cost), "length", "scores") for p in drawn]
     competing, oracles = zip(*(_apart(rows, panel) for panel in drawn), strict=True)
-    legend = captions.legend(rows, competing)
+    foremost = [_foremost(dots(rows, panel, cost)[0]) for panel in competing]
+    legend = captions.legend(rows, competing, foremost)
     legend += [
         (sheet.mark(None, kind), text)
         for kind, text in (
             ("filled", "on the front"),
-            ("pale", "dominated, not significantly"),
-            ("hollow", "significantly dominated"),
+            ("pale", "perhaps dominated"),
+            ("hollow", "dominated"),
         )
     ]
     failed = (how for p in competing for how in failures(p, cost.absolute)["failed"])
     legend += captions.failures(failed)
     bars = (
-        "Bars: 95 % intervals, dotted where they have no bound."
+        "Bars: 95 % intervals; an arrow where one goes on."
         if cost.is_time
         else "Bars: 95 % intervals of quality."
     )
+    if any(len(set(map(looks.base_name, p["method"]))) < p["method"].nunique() for p in drawn):
+        bars += " Lines join the budgets of a method."
     note = (
-        f"{bars} Significantly dominated: another is cheaper and better, and the intervals of both "
+        f"{bars} Dominated: another is cheaper and better, and the intervals of both "
         "differences exclude 0."
     )
     if any(map(constant, drawn)):
@@ -113,7 +116,7 @@ def plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
     if cost is KV_HELD and any(in_16_bits(p) is not None for p in drawn):
         legend.append((sheet.dashed(looks.GREY, "-."), "all tokens in 16 bits"))
     if any(map(len, oracles)):
-        legend.append((sheet.dashed(looks.GREY), "oracle: the ceiling of a budget"))
+        legend.append((sheet.dashed(looks.GREY), "oracle: a ceiling"))
     return sheet.Plot(panels, 2, 2.1, legend, note, len(some) - most)
 
 
@@ -160,6 +163,38 @@ def dots(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> tuple[list[Dot], 
     return [Dot(*one[:4], where) for one, where in zip(found, stand, strict=True)], ratio
 
 
+def _foremost(points: list[Dot]) -> frozenset[str]:
+    """Vanilla, then the methods on the front, those that may be, and the others, cheapest first."""
+    order = sorted(
+        points, key=lambda dot: (dot.method != VANILLA, [*KIND].index(dot.standing), dot.cost.value)
+    )
+    return style.foremost(dot.method for dot in order)
+
+
+def _by_method(points: list[Dot]) -> dict[str, list[Dot]]:
+    """The points of each method, of several budgets in their order."""
+    found: dict[str, list[Dot]] = {}
+    for dot in sorted(points, key=_budget):
+        found.setdefault(looks.base_name(dot.method), []).append(dot)
+    return found
+
+
+def _budget(dot: Dot) -> float:
+    setting = dot.method.removeprefix(looks.base_name(dot.method)).removeprefix("·")
+    return float(setting) if setting else 0.0
+
+
+def _labels(points: list[Dot], own: frozenset[str]) -> list[sheet.Label]:
+    """Settings next to points; of the budgets that a line joins, the least."""
+    labels: list[sheet.Label] = []
+    for name, its in _by_method(points).items():
+        joined = looks.base_name(its[0].method) != its[0].method
+        for dot in (its[:1] if joined else its) if name in own else ():
+            words = f"{_budget(dot):g} {dot.label}" if joined else dot.label
+            labels += [(words.strip(), dot.cost.value, dot.quality.value)] if words else []
+    return labels
+
+
 def _price(cell: Any, cost: Cost, column: str) -> Interval:
     if cost.is_time and column == cost.ratio:
         return interval(cell, column, f"{column}_ci_lo", f"{column}_ci_hi")
@@ -198,10 +233,17 @@ def paint(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list
     low, high = min(costs), max(costs)
     room = (high / low) ** 0.12 * 1.15
     limits = (low / room, high * room * (1.25 if len(failures(panel, cost.absolute)) else 1))
-    for dot in points:
-        look = rows.looks[dot.method]
-        _bars(axes, dot, look.color, limits, bars=cost.is_time and ratio)
-        sheet.points(axes, dot.cost.value, dot.quality.value, look, KIND[dot.standing])
+    own = _foremost(points)
+    for name, its in _by_method(points).items():
+        look = rows.looks[its[0].method] if name in own else style.OTHERS
+        places = [(dot.cost.value, dot.quality.value) for dot in its]
+        if looks.base_name(its[0].method) != its[0].method:
+            axes.plot(*zip(*places, strict=True), color=look.color, linewidth=0.9, zorder=2)
+        for dot in its:
+            if name in own:
+                _bars(axes, dot, look.color, limits, bars=cost.is_time and ratio)
+            kind = KIND[dot.standing] if name in own else "filled"
+            sheet.points(axes, dot.cost.value, dot.quality.value, look, kind)
     ticks.log_axis(axes, "x", *limits)
     axes.set_xlabel(
         f"{cost.label} / vanilla's" if ratio else f"{cost.label}, {cost.unit} (vanilla has none)"
@@ -209,7 +251,7 @@ def paint(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list
     axes.set_ylabel(captions.quality(panel))
     if level := constant(panel):
         axes.axhline(level, color=looks.GREY, linewidth=0.8, linestyle=":", zorder=1)
-    labels = [(dot.label, dot.cost.value, dot.quality.value) for dot in points if dot.label]
+    labels = _labels(points, own)
     labels += _draw_ceilings(axes, ceilings, limits[0])
     ticks.score_axis(axes, captions.percent(panel))
     _failures(rows, panel, cost, axes)
@@ -257,21 +299,15 @@ def in_16_bits(panel: pd.DataFrame) -> float | None:
     return float(places.median()) if len(places) else None
 
 
-OPEN: dict[str, Any] = {"linestyle": (0, (1, 3)), "linewidth": 0.6}
-"""The bar of an interval without a bound, from edge to edge."""
-
-
 def _bars(axes: Axes, dot: Dot, color: str, limits: tuple[float, float], bars: bool) -> None:
     across, up = dot.cost, dot.quality
     kind: dict[str, Any] = {"color": color, "linewidth": 0.8, "zorder": 3, "alpha": 0.75}
     if math.isfinite(up.lo) and math.isfinite(up.hi):
         axes.plot([across.value] * 2, [up.lo, up.hi], **kind)
     else:  # open: its ends aren't known
-        axes.axvline(across.value, **kind | OPEN)
+        axes.axvline(across.value, **kind | sheet.OPEN)
     if bars and dot.method != VANILLA:
-        bounded = across.lo > 0 and math.isfinite(across.hi)
-        ends = [min(max(end, limits[0]), limits[1]) for end in (across.lo, across.hi)]
-        axes.plot(ends, [up.value] * 2, **(kind if bounded else kind | OPEN))
+        sheet.bar(axes, (across.lo, across.hi), up.value, limits, **kind)
 
 
 def _failures(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> None:

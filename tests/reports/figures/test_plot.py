@@ -7,10 +7,11 @@ from xml.etree import ElementTree
 
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from bench.request.plugins import ROOT
 from bench.rows.store import Store
-from reports.figures import published, style
+from reports.figures import published, sheet, style
 from reports.figures.catalogue import figures
 from reports.figures.cells import failures, load
 from reports.figures.kinds import by_length, lra, over_parameter, pareto
@@ -148,14 +149,88 @@ def test_the_table_tells_exponent_prediction_and_crossover(made):
     assert "(2K)" in told["vanilla_eager"][1] or told["vanilla_eager"][1] == "–"
 
 
-def test_what_panels_share_is_told_once(tmp_path):
+def test_what_panels_share_is_told_once_and_the_machine_in_each(tmp_path):
     rows = [measured("vcc", 512, threads=n, task=t) for n, t in ((1, "a"), (2, "b"))]
     rows += [measured("bigbird", 512, threads=n, task=t) for n, t in ((1, "a"), (2, "b"))]
     drawn = pareto.plot(load(store(tmp_path / "rows", rows)), 2, pareto.LATENCY)
     (path,) = save(drawn, "p", tmp_path, ["svg"], "full")
-    texts = re.findall(r"<!-- (.*?) -->", path.read_text())
-    assert sum("EPYC" in text for text in texts) == 1
+    texts = re.findall(r"<text[^>]*>([^<]+)</text>", path.read_text())
+    assert sum("EPYC" in text for text in texts) == 2
     assert sum("2 threads" in text for text in texts) == 1
+
+
+def test_eight_methods_of_a_panel_have_a_look_and_budgets_are_joined(tmp_path):
+    names = (*COSTS, "longformer", "luna", "mra", "reformer")
+    rows = [measured(name, 512, costs=(i, 0.01 * (i + 1), 0, 0.004, 0))
+            for i, name in enumerate(names)]  # fmt: skip
+    more = {"costs": (0, 0.001, 0, 0.004, 0)}
+    rows += [measured("snapkv", 512, params={"budget": b}, **more) for b in (0.25, 0.5, 0.75)]
+    found = load(store(tmp_path, rows))
+    drawn = pareto.plot(found, 1, pareto.LATENCY)
+    words = [text for _, text in drawn.legend]
+    methods = words[: words.index("other methods")]
+    assert len(methods) == style.MOST_METHODS and {"vanilla", "snapkv"} <= {*methods}
+    axes = Figure().add_subplot()
+    labels = drawn.panels[0].paint(axes)
+    color = found.looks["snapkv·0.25"].color
+    joined = [
+        line for line in axes.lines if line.get_color() == color and len(line.get_xdata()) == 3
+    ]
+    assert len(joined) == 1 and [text for text, *_ in labels if text == "0.25"] == ["0.25"]
+    assert style.OTHERS.color in {line.get_color() for line in axes.lines}
+
+
+def test_an_interval_that_goes_on_ends_in_an_arrow():
+    ends = {}
+    for lo, hi in ((0.5, 2.0), (0.0, 2.0), (0.5, float("inf")), (0.0, float("inf"))):
+        axes = Figure().add_subplot()
+        sheet.bar(axes, (lo, hi), 1.0, (0.1, 10.0), color="black")
+        ends[lo, hi] = [line.get_marker() for line in axes.lines[1:]]
+    assert [*ends.values()] == [[], ["<"], [">"], ["<", ">"]]
+
+
+@pytest.mark.parametrize("width", ["full", "column"])
+def test_no_text_leaves_the_figure_or_covers_another(tmp_path, monkeypatch, width):
+    """The figures of budgets, and of a table below the axes, of the reference rows."""
+    kept = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *_, **__: kept.append(figure))
+    rows = load(ROOT / "results/reference")
+    for name in ("pareto_tpot", "latency_by_length"):
+        save(figures()[name].draw(rows, 3), name, tmp_path, ["svg"], width)
+        figure = kept.pop()
+        figure.draw_without_rendering()
+        ticks = tick_labels(figure)
+        boxes = [
+            (text.get_text(), Text.get_window_extent(text))
+            for text in figure.findobj(Text)
+            if text.get_text() and text.get_rotation() == 0 and text not in ticks
+        ]
+        for place, (words, box) in enumerate(boxes):
+            assert box.x0 > -1 and box.y0 > -1, words
+            assert box.x1 < figure.bbox.width + 1 and box.y1 < figure.bbox.height + 1, words
+            for other, its in boxes[:place]:
+                across = min(box.x1, its.x1) - max(box.x0, its.x0)
+                up = min(box.y1, its.y1) - max(box.y0, its.y0)
+                assert min(across, up) < 2, (words, other)
+
+
+def tick_labels(figure):
+    """Also those outside the axes, which are not drawn."""
+    ticks = [
+        tick
+        for axes in figure.axes
+        for axis in (axes.xaxis, axes.yaxis)
+        for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks())
+    ]
+    return {label for tick in ticks for label in (tick.label1, tick.label2)}
+
+
+def test_a_pdf_is_a_vector_with_its_fonts(made, tmp_path):
+    drawn = pareto.plot(load(made, ["task=narrativeqa"]), 1, pareto.LATENCY)
+    (path,) = save(drawn, "p", tmp_path, ["pdf"], "column")
+    content = path.read_bytes()
+    assert b"/FontFile2" in content
+    assert b"/Subtype /Image" not in content and b"/Type3" not in content
 
 
 @pytest.mark.parametrize(
