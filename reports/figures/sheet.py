@@ -179,7 +179,7 @@ def _lines(words: Sequence[str], most: int) -> list[str]:
 
 
 TABLE_LINE_IN = 0.118
-TABLE_STOPS = {4: (-0.19, 0.22, 0.47, 0.70), 3: (-0.19, 0.24, 0.55)}
+TABLE_STOPS = {4: (-0.19, 0.205, 0.475, 0.705), 3: (-0.19, 0.24, 0.55)}
 """Where so many columns begin, as a share of the width of the axes above."""
 
 
