@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import math
+from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from bench.host.host import has_older_id, short_host
@@ -127,7 +129,6 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
     if row["base_value"] is not None:
         text |= {"compared": comparison_text(row)}
         text |= {arm: short(training_text(row[arm])) for arm in ("training", "base_training")}
-    latency = Comparison.of(row, "lat")
     digits = score_digits(row["higher_is_better"])
     code = (row["code_sha"] or "")[:ID] + (" with changes" if row["code_dirty"] else "")
     return {
@@ -156,14 +157,14 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
         "ownWeights": comparison(row) == QualityComparison.TRAINED_EACH or None,
         "diffLo": _round(row["value_diff_ci_lo"], digits),
         "diffHi": _round(row["value_diff_ci_hi"], digits),
-        "ratio": _round(latency.ratio, 3),
-        "ratioLo": _round(latency.ratio_ci_lo, 3),
-        "ratioHi": _round(latency.ratio_ci_hi, 3),
-        "p": _figures(latency.ratio_p, 2),
-        "pairs": latency.n_pairs,
-        "processes": latency.n_processes,
-        "spread": _figures(latency.process_sd_pct, 2),
-        "verdict": latency.verdict,
+        "ratio": _round(row["lat_ratio"], 3),
+        "ratioLo": _round(row["lat_ratio_ci_lo"], 3),
+        "ratioHi": _round(row["lat_ratio_ci_hi"], 3),
+        "p": _figures(row["lat_ratio_p"], 2),
+        "pairs": row["lat_n_pairs"],
+        "processes": row["lat_n_processes"],
+        "spread": _figures(row["lat_process_sd_pct"], 2),
+        "verdict": row["lat_verdict"],
         "engineOnly": engine_only(row) or None,
         "asGood": (faster_as_good(row) and not entry.oracle) or None,
         "kept": stated_verdict(row),
@@ -171,11 +172,11 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
         "detectable": _round(row["value_diff_detectable"], digits),
         **_same_engine(row),
         **_decoding(row),
-        "noise": _figures(latency.aa_noise_pct, 2),
-        "ms": _per(latency.median_ns, 1e6),
-        "baseMs": _per(latency.base_median_ns, 1e6),
-        "times": _histogram(latency.samples_ns),
-        "baseTimes": _histogram(latency.base_samples_ns),
+        "noise": _figures(row["lat_aa_noise_pct"], 2),
+        "ms": _per(row["lat_median_ns"], 1e6),
+        "baseMs": _per(row["lat_base_median_ns"], 1e6),
+        "times": _histogram(row["lat_samples_ns"]),
+        "baseTimes": _histogram(row["lat_base_samples_ns"]),
         "memory": _round(row["mem_ratio"], 3),
         "mib": _per(peak, MIB),
         "baseMib": _per(base_peak, MIB),
@@ -284,13 +285,13 @@ def _histogram(samples: Sequence[int] | None) -> list[Any] | None:
     digit each, the highest of which is LEVELS."""
     if not samples:
         return None
-    lo, hi = min(samples), max(samples)
-    counts, width = [0] * (BINS + 1), (hi - lo) or 1
-    for sample in samples:
-        counts[(sample - lo) * BINS // width] += 1
-    greatest = counts.pop()
-    counts[-1] += greatest
-    heights = "".join(str(math.ceil(count * LEVELS / max(counts))) for count in counts)
+    ordered = sorted(samples)
+    lo, hi = ordered[0], ordered[-1]
+    width = (hi - lo) or 1
+    inner = (bisect_left(ordered, lo - (-k * width // BINS)) for k in range(1, BINS))
+    counts = [end - start for start, end in pairwise((0, *inner, len(ordered)))]
+    highest = max(counts)
+    heights = "".join([str(-(-count * LEVELS // highest)) for count in counts])
     return [_figures(lo / 1e6, 3), _figures(hi / 1e6, 3), len(samples), heights]
 
 
@@ -300,14 +301,15 @@ def _per(value: float | None, unit: float) -> float | None:
 
 def _figures(value: float | None, digits: int) -> float | None:
     """Rounded to so many significant digits; None for what isn't finite."""
-    if value is None or finite(value) is None:
+    if value is None or not math.isfinite(value):
         return None
     return _whole(float(f"{value:.{digits}g}"))
 
 
 def _round(value: float | None, decimals: int) -> float | None:
-    return None if value is None or finite(value) is None else _whole(round(value, decimals))
+    return None if value is None or not math.isfinite(value) else _whole(round(value, decimals))
 
 
 def _whole(value: float) -> float:
-    return int(value) if value == int(value) else value
+    whole = int(value)
+    return whole if value == whole else value

@@ -84,7 +84,8 @@ def pick(folders: Iterable[Path], words: Sequence[str], most: int) -> Picked:
         cells.setdefault((*cell_of(row), probes), []).append(row)
     counting = [best(group) for group in cells.values()]
     kept = _whole_boards(counting, most)
-    return Picked(_whole_rows(kept), len(rows), len(counting), warnings)
+    _complete(kept)
+    return Picked(kept, len(rows), len(counting), warnings)
 
 
 board_of = itemgetter(*BOARD)
@@ -111,13 +112,12 @@ def _created(row: Row) -> str:
     return row["created_utc"] or ""
 
 
-def _whole_rows(rows: Iterable[Row]) -> list[Row]:
-    """The rows with every column of the page: samples are read for these only."""
-    ids: dict[Path, list[str]] = {}
+def _complete(rows: Iterable[Row]) -> None:
+    """Add the other columns of the page to the rows: samples are read for these only."""
+    of_folder: dict[Path, dict[str, Row]] = {}
     for row in rows:
-        ids.setdefault(row["folder"], []).append(row["row_id"])
-    return [
-        row | {"folder": folder}
-        for folder, wanted in ids.items()
-        for row in Store(folder).rows(SHOWN, where={"row_id": wanted}).to_pylist()
-    ]
+        of_folder.setdefault(row["folder"], {})[row["row_id"]] = row
+    others = ["row_id", *(name for name in SHOWN if name not in (*CELL, *ORDER))]
+    for folder, wanted in of_folder.items():
+        for more in Store(folder).rows(others, where={"row_id": [*wanted]}).to_pylist():
+            wanted[more["row_id"]].update(more)
