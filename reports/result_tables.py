@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
 from typing import Any
 
 from bench.rows.comparison import Comparison
@@ -17,7 +19,7 @@ from bench.rows.quality_verdicts import (
     training_text,
     vanilla_at_chance,
 )
-from bench.status import QualityComparison, Status, Verdict
+from bench.status import QualityComparison, QualityVerdict, Status, Verdict
 from bench.units import counted
 from reports import ratios
 from reports.grids import NONE, Grid, Listing, chosen, tokens
@@ -214,30 +216,43 @@ FRONTIER = _Frontier(
 def _board_title(row: Row) -> str:
     after = ", the question read after the cache was compressed" if row["question"] else ""
     rows = counted(row["n_scored"] or 0, "row")
-    return f"{labelled(row['model'], row)}, {row['length']:,} tokens, {rows} a task{after}"
+    model = labelled(row["model"], row)
+    return f"{row['task']}, {model}, {row['length']:,} tokens, {rows}{after}"
 
 
 def _board_cell(row: Row) -> str:
-    """A score, with its verdict against vanilla's; of vanilla with its interval."""
+    """A score, with a mark unless it is lower than vanilla's by its verdict."""
     if row["status"] != Status.OK:
         return ENDED.get(str(row["status"]), str(row["status"]))
+    score = number(row["value"], 1)
+    return score if row["quality_verdict"] == QualityVerdict.LOWER else f"{score} ✓"
+
+
+def _setting(row: Row) -> str:
+    """How much of the cache a method keeps, the head of its column."""
+    given = json.loads(row["method_params"] or "{}")
     if row["method"] == VANILLA:
-        return f"{number(row['value'], 1)} ({number(row['ci_lo'], 1)} … {number(row['ci_hi'], 1)})"
-    return f"{number(row['value'], 1)} {row['quality_verdict'] or ''}".strip()
+        return "all in 32 bits"
+    if (budget := given.get("budget", given.get("share"))) is not None:
+        return f"keeps {Fraction(budget).limit_denominator(64)}"
+    return "4 or 8 bits" if given.get("bits", 4) >= 4 else "2 bits"
 
 
 class _Board(Grid):
-    """Oracles are marked."""
+    """A line for each method; oracles are marked."""
 
     def table(self, rows: Sequence[Row]) -> TextGrid:
-        return super().table([{**row, "method": marked(row["method"], row)} for row in rows])
+        names = (marked(str(row["method"]).partition("·")[0], row) for row in rows)
+        both = zip(names, rows, strict=True)
+        named = [row | {"method": name, "setting": _setting(row)} for name, row in both]
+        return super().table(named)
 
 
 BOARD = _Board(
     title=_board_title,
     where={"experiment": "kv_board", "status": NOT_SKIPPED},
-    each=("model", "length", "question"),
-    column="task",
+    each=("model", "length", "task", "question"),
+    column="setting",
     cell=_board_cell,
 )
 
