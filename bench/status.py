@@ -6,7 +6,8 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """How a cell, or one measurement of it, ended."""
+    """How a cell, or one measurement of it, ended. RETIRED is of a stored row that no longer counts
+    (bench.rows.retired); no run ends with it."""
 
     OK = "ok"
     OOM_HOST = "oom_host"
@@ -15,6 +16,7 @@ class Status(StrEnum):
     ERROR = "error"
     UNSUPPORTED = "unsupported"
     SKIPPED = "skipped"
+    RETIRED = "retired"
 
     @property
     def exit_code(self) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache
+from statistics import stdev
 from typing import Any
 
-from bench.rows.over_seeds import difference_sds, over_seeds
+from bench.rows.over_seeds import by_seed, over_seeds
 from bench.rows.quality_verdicts import stated_verdict, training_amount
 from bench.status import Status
 from reports.grids import NONE, Grid, Listing, chosen, tokens
@@ -56,6 +57,17 @@ SCORES = Grid(
     column="task",
     cell=_score_over_seeds,
 )
+
+
+def difference_sds(rows: Iterable[Row]) -> dict[str, float]:
+    """row_id → the standard deviation over seeds of its difference from vanilla of the same seed,
+    for rows that have several seeds."""
+    return {
+        row["row_id"]: stdev(one["value_diff"] for one in seeds.values())
+        for seeds in by_seed(rows, "value_diff").values()
+        for row in seeds.values()
+        if len(seeds) > 1
+    }
 
 
 def at_published_length(rows: Iterable[Row]) -> list[Row]:

@@ -10,12 +10,12 @@ from fractions import Fraction
 from typing import Any
 
 from bench.rows.comparison import Comparison
-from bench.rows.engine import ENGINE_ONLY, engine_only, own_engine
+from bench.rows.engine import ENGINE_ONLY, engine_only
 from bench.rows.quality_verdicts import (
     comparison,
     comparison_text,
+    has_toy_weights,
     labelled,
-    recommending,
     training_text,
     vanilla_at_chance,
 )
@@ -28,7 +28,7 @@ from reports.looks import VANILLA, looks
 from reports.oracles import marked
 from reports.rendering import TextGrid
 from reports.rows import Row
-from reports.wording import AT_CHANCE, ENDED, signed, tokens_read, vectors
+from reports.wording import AT_CHANCE, ENDED, own_engine, signed, tokens_read, vectors
 
 NOT_SKIPPED = tuple(status for status in Status if status != Status.SKIPPED)
 COMPARED: dict[str, Any] = {
@@ -36,6 +36,12 @@ COMPARED: dict[str, Any] = {
     "status": Status.OK,
     "method": lambda method: method != VANILLA,
 }
+
+
+def recommending(rows: Iterable[Row]) -> list[Row]:
+    """The rows on which a recommendation rests: those without toy weights, where there are any."""
+    listed = list(rows)
+    return [row for row in listed if not has_toy_weights(row)] or listed
 
 
 def host(row: Row) -> str:

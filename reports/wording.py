@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bench.rows.columns import FUSED_KERNEL
+from bench.rows.engine import kernel_names
 from bench.status import Status
 
 AT_CHANCE = "‡"
@@ -16,6 +18,7 @@ ENDED: dict[str, str] = {
     Status.ERROR: "failed",
     Status.UNSUPPORTED: "not supported",
     Status.SKIPPED: "skipped",
+    Status.RETIRED: "retired",
 }
 """Status of a cell without a result → its description for readers."""
 VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "asimd": "NEON"}
@@ -41,3 +44,11 @@ def signed(value: float, *ends: float) -> str:
     """A difference in tenths with its sign, and the ends of its interval if given."""
     text, *others = (f"{number:+.1f}".replace("-", "−") for number in (value, *ends))
     return f"{text} ({' … '.join(others)})" if others else text
+
+
+def own_engine(row: Mapping[str, Any]) -> str:
+    """In a word the engine of the ratio to exact attention by the same engine, such as native;
+    empty where it is vanilla's, and the ratio that to vanilla, or where there is none."""
+    if row.get("engine_ratio") is None or row.get("engine_kernel") == FUSED_KERNEL:
+        return ""
+    return kernel_names(row.get("engine_kernel"), words=1)

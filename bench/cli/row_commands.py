@@ -12,6 +12,7 @@ from bench.adapters.export import TARGETS, export, target
 from bench.errors import RequestError
 from bench.rows import DEFAULT
 from bench.rows.columns import COLUMNS, SCHEMA_VERSION
+from bench.status import Status
 from bench.terminal import text_table
 from bench.terminal.options import (
     PATH,
@@ -145,7 +146,8 @@ def rescore(words: Sequence[str], results: Path, also_current: bool, form: str) 
 
     rows, warnings = query.select(words, results, list(COLUMNS))
     warn_set_aside(warnings)
-    scored = [row for row in query.counting(rows) if row["value"] is not None]
+    counting = [row for row in query.counting(rows) if row["status"] != Status.RETIRED]
+    scored = [row for row in counting if row["value"] is not None]
     is_json = text_table.tabular(form)
     current, failed, records = 0, 0, []
     for row in scored:

@@ -87,6 +87,8 @@ def row_checks(
         progress("rows", number, len(rows))
         faults, derived = derivations.checked(row, folder)
         claimed |= {name for name in COLUMNS if value_of(row, name) is not None} - derived
+        if row["status"] == Status.RETIRED:
+            faults.append((Level.WRONG, f"is retired: {row['status_detail']}"))
         if row["code_sha"] in unknown:
             faults.append((Level.WRONG, f"commit {row['code_sha']:.12} isn't in this repository"))
         before = accepted.get(row["row_id"])

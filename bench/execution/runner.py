@@ -29,7 +29,7 @@ from bench.rows.comparison import TO_VANILLA
 from bench.rows.store import Store
 from bench.status import Status, WeightsProtocol
 
-FINISHED = frozenset(Status) - {Status.ERROR, Status.SKIPPED}
+FINISHED = frozenset(Status) - {Status.ERROR, Status.SKIPPED, Status.RETIRED}
 """A cell with a row of such a status isn't run again: how it ended is a result."""
 PROTOCOL = "1"
 LEAST_FREE = 0.5
@@ -203,12 +203,14 @@ def identity(cell: Cell, deadline_s: float | None = None, origin: job.Origin | N
         "protocol": PROTOCOL,
         "cell_key": cell.key,
         "cell": cell.stored_json(),
-        "command": _command(cell, deadline_s),
+        "command": None,
         "method_version": code_hash.code_sha256(plugins.targets(cell.method))[:12],
         "task_version": str(cell.task["version"]),
         "truncation_side": cell.task.get("truncation_side", "right"),
         "status": Status.OK,
     }
+    with contextlib.suppress(RequestError):  # a cell not composed from the files in conf/
+        columns["command"] = compose.command_of(cell, deadline_s)
     return (
         columns
         | _checkpoint_limits(cell)
@@ -216,13 +218,6 @@ def identity(cell: Cell, deadline_s: float | None = None, origin: job.Origin | N
         | _weights(cell)
         | cast(Row, (origin or job.Origin()).columns())
     )
-
-
-def _command(cell: Cell, deadline_s: float | None) -> str | None:
-    """None for a cell that was not composed from the files in conf/."""
-    with contextlib.suppress(RequestError):
-        return compose.command_of(cell, deadline_s)
-    return None
 
 
 def _checkpoint_limits(cell: Cell) -> Row:

@@ -96,7 +96,10 @@ def started(
     """A running child, as `supervise` starts it; it is killed at the end of the block. `link` is
     the kind of the socket to it."""
     with contextlib.ExitStack() as opened:
-        asked, answer = (opened.enter_context(_memory_file(name)) for name in ("asked", "answer"))
+        asked, answer = (  # files that need no disk
+            opened.enter_context(io.FileIO(os.memfd_create(f"bench-{name}"), "r+"))
+            for name in ("asked", "answer")
+        )
         (output, output_end), (messages, messages_end) = (
             (opened.enter_context(read), opened.enter_context(write))
             for read, write in (_pipe(), _pipe())
@@ -171,11 +174,6 @@ class Running:
 
 Handlers = Mapping[str, Callable[[Running, Mapping[str, Any]], None]]
 """Called with the child and a message of a kind, while the child goes on."""
-
-
-def _memory_file(name: str) -> io.FileIO:
-    """A file that needs no disk."""
-    return io.FileIO(os.memfd_create(f"bench-{name}"), "r+")
 
 
 def _pipe() -> tuple[io.FileIO, io.FileIO]:

@@ -219,8 +219,5 @@ def estimate(family: Family, batch: Input, dtype: str) -> Row:
     up, middle, down = outputs
     noise = (up - 2 * middle + down).norm(dim=-1) / (6**0.5 * middle.norm(dim=-1))
     error = float(noise.nanmedian())
-    return {"fid_rounding": error, "dtype_effective": effective_dtype(error)}
-
-
-def effective_dtype(error: float) -> str:
-    return next((name for bound, name in LOWER.items() if error > bound), "float32")
+    dtype = next((name for bound, name in LOWER.items() if error > bound), "float32")
+    return {"fid_rounding": error, "dtype_effective": dtype}

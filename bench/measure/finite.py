@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +27,9 @@ def watched(family: Family) -> Iterator[None]:
     method = family.method
     family.method = FiniteWatcher(method, len(family.layers))
     head = getattr(family.model, "lm_head", None)
-    hook = head.register_forward_hook(_check_output) if head is not None else None
+    hook = None
+    if head is not None:
+        hook = head.register_forward_hook(lambda _module, _inputs, logits: check_logits(logits))
     try:
         yield
     finally:
@@ -134,7 +135,3 @@ def check_logits(logits: Tensor) -> None:
     """Raises NotFiniteError for logits of the next token that aren't finite."""
     if found := not_finite(logits):
         raise NotFiniteError(f"the model gave {found} as logits of the next token")
-
-
-def _check_output(_module: Any, _inputs: Any, logits: Tensor) -> None:
-    check_logits(logits)

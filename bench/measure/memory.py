@@ -74,16 +74,11 @@ def measure(request: dict[str, Any], report: worker.Report) -> Row:
         forward = partial(arms.first_token, family, ids, sequence)
         result |= cuda_peak(forward, used_before) if on_gpu else host_peak(forward)
         if cell.new_tokens:
-            result |= columns(family, ids, sequence, cell.new_tokens, _reader(cell))
+            # What reads this process's resident memory; None where it can't be read exactly.
+            reader = allocated_bytes if on_gpu else resident_bytes if can_reset() else None
+            result |= columns(family, ids, sequence, cell.new_tokens, reader)
         side_effects.check_processes()
         return result
-
-
-def _reader(cell: Cell) -> Callable[[], int] | None:
-    """What reads this process's resident memory; None where it can't be read exactly."""
-    if cell.device["kind"] == "cuda":
-        return allocated_bytes
-    return resident_bytes if can_reset() else None
 
 
 def touch_weights(family: Family) -> None:

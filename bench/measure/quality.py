@@ -21,7 +21,6 @@ from torch import Tensor
 from bench.execution import arms, worker
 from bench.host import linux
 from bench.measure import finite, integrity, likelihood
-from bench.measure.perturbed_inputs import Input
 from bench.models.base import Decoding, Family
 from bench.models.conversing import Conversing
 from bench.request.cell import Cell
@@ -65,7 +64,10 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
             elif cell.turns == 1:
                 answers = [[text] for text in family.generate(*batch, task.max_new_tokens)]
             else:
-                answers = [_converse(family, batch, asked.later[group[0]], task.max_new_tokens)]
+                later = asked.later[group[0]]
+                questions = [torch.tensor([ids], device=batch[0].device) for ids in later]
+                speaking = cast(Conversing, family)
+                answers = [speaking.converse(*batch, questions, task.max_new_tokens)]
         answer_ns += perf_counter_ns() - began
         integrity.check_attention_ran(family)
         pairs = zip(group, answers, strict=True)
@@ -208,11 +210,3 @@ def _input_hash(encoded: Encoded, later: Sequence[Sequence[int]]) -> str:
     after = [*_continuations([encoded]), *later]
     ids = [*encoded.ids, *itertools.chain.from_iterable(after)]
     return hashlib.sha256(json.dumps(ids).encode()).hexdigest()[:16]
-
-
-def _converse(
-    family: Family, batch: Input, later: Sequence[Sequence[int]], max_new_tokens: int
-) -> list[str]:
-    """The answers to a prompt and to the questions after it."""
-    questions = [torch.tensor([ids], device=batch[0].device) for ids in later]
-    return cast(Conversing, family).converse(*batch, questions, max_new_tokens)

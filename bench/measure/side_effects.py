@@ -21,14 +21,6 @@ _sdpa: Any = torch.backends.cuda
 _DENORMAL = 5e-324
 
 
-def _flushes_denormals() -> bool:
-    return _DENORMAL * 1.0 == 0.0
-
-
-def _modes() -> tuple[int, int]:
-    return torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
-
-
 def _leave_modes(before: tuple[int, int]) -> None:
     while torch._C._len_torch_function_stack() > before[0]:
         torch._C._pop_torch_function_stack()
@@ -53,7 +45,7 @@ STATE: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "the precision of matrix products": (
         torch.get_float32_matmul_precision, torch.set_float32_matmul_precision,
     ),
-    "flushing of denormals": (_flushes_denormals, torch.set_flush_denormal),
+    "flushing of denormals": (lambda: _DENORMAL * 1.0 == 0.0, torch.set_flush_denormal),
     "oneDNN": _attribute(torch.backends.mkldnn, "enabled"),
     "autocast": (
         lambda: torch.is_autocast_enabled("cpu"), lambda on: torch.set_autocast_enabled("cpu", on),
@@ -62,7 +54,10 @@ STATE: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "memory-efficient attention": (_sdpa.mem_efficient_sdp_enabled, _sdpa.enable_mem_efficient_sdp),
     "unfused attention": (_sdpa.math_sdp_enabled, _sdpa.enable_math_sdp),
     "cuDNN's attention": (_sdpa.cudnn_sdp_enabled, _sdpa.enable_cudnn_sdp),
-    "torch's function or dispatch modes": (_modes, _leave_modes),
+    "torch's function or dispatch modes": (
+        lambda: (torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()),
+        _leave_modes,
+    ),
     "anomaly detection": (torch.is_anomaly_enabled, torch.set_anomaly_enabled),
     "torch's attention function": _attribute(functional, "scaled_dot_product_attention"),
 }  # fmt: skip

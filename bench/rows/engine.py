@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from bench.request.schema import MEASURES
-from bench.rows.columns import FUSED_KERNEL
 from bench.status import Status, Verdict
 
 ENGINE_ONLY = "by its engine only"
@@ -24,14 +23,6 @@ def engine_only(row: Mapping[str, Any]) -> str:
     if row.get("lat_verdict") != Verdict.FASTER or own in (None, Verdict.FASTER):
         return ""
     return f"{PERHAPS}{ENGINE_ONLY}" if own == Verdict.UNDECIDED else ENGINE_ONLY
-
-
-def own_engine(row: Mapping[str, Any]) -> str:
-    """In a word the engine of the ratio to exact attention by the same engine, such as native;
-    empty where it is vanilla's, and the ratio that to vanilla, or where there is none."""
-    if row.get("engine_ratio") is None or row.get("engine_kernel") == FUSED_KERNEL:
-        return ""
-    return kernel_names(row.get("engine_kernel"), words=1)
 
 
 def kernels(used: str | None) -> list[tuple[str, str]]:
@@ -59,15 +50,10 @@ def longest_input(row: Mapping[str, Any]) -> str | None:
         return None
     found = f"{row['max_length_fit']:,} tokens"
     found = f"at least {found} in time" if is_lower_bound(row) else found
-    return f"{found}, in a training step" if of_training(row) else found
+    plan = MEASURES.get(row.get("measure") or "")
+    return f"{found}, in a training step" if plan and plan.training else found
 
 
 def is_lower_bound(row: Mapping[str, Any]) -> bool:
     """Whether a longer input ran into the deadline, so that it may have fitted."""
     return bool(row.get("max_length_end") == Status.TIMEOUT)
-
-
-def of_training(row: Mapping[str, Any]) -> bool:
-    """Whether training steps were tried, and not forwards."""
-    plan = MEASURES.get(row.get("measure") or "")
-    return bool(plan and plan.training)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from statistics import fmean, stdev
 from typing import Any
 
@@ -23,21 +23,11 @@ COLUMNS = (*SAME, "seeds", "mean", "sd", "lowest", "highest", "seeds_at_chance")
 def over_seeds(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """A record with COLUMNS for each score, of the newest row of each seed. `sd` is the standard
     deviation of one seed's score, None where there is one seed."""
-    return [_record(key, by_seed) for key, by_seed in _by_seed(rows, "value").items()]
+    return [_record(key, scored) for key, scored in by_seed(rows, "value").items()]
 
 
-def difference_sds(rows: Iterable[Mapping[str, Any]]) -> dict[Any, float]:
-    """row_id → the standard deviation over seeds of its difference from vanilla of the same seed,
-    for rows that have several seeds."""
-    return {
-        row["row_id"]: stdev(one["value_diff"] for one in by_seed.values())
-        for by_seed in _by_seed(rows, "value_diff").values()
-        for row in by_seed.values()
-        if len(by_seed) > 1
-    }
-
-
-def _by_seed(rows: Iterable[AnyRow], name: str) -> dict[tuple[Any, ...], dict[int, AnyRow]]:
+def by_seed(rows: Iterable[AnyRow], name: str) -> dict[tuple[Any, ...], dict[int, AnyRow]]:
+    """SAME → seed → the newest row that has a value in the column."""
     groups: dict[tuple[Any, ...], dict[int, AnyRow]] = {}
     for row in counting(rows):
         if row["status"] == Status.OK and row.get(name) is not None:
@@ -46,14 +36,14 @@ def _by_seed(rows: Iterable[AnyRow], name: str) -> dict[tuple[Any, ...], dict[in
     return groups
 
 
-def _record(key: tuple[Any, ...], by_seed: dict[int, Row]) -> dict[str, Any]:
-    scores = [row["value"] or 0.0 for row in by_seed.values()]
+def _record(key: tuple[Any, ...], scored: dict[int, Row]) -> dict[str, Any]:
+    scores = [row["value"] or 0.0 for row in scored.values()]
     return {
         **dict(zip(SAME, key, strict=True)),
-        "seeds": " ".join(map(str, sorted(by_seed))),
+        "seeds": " ".join(map(str, sorted(scored))),
         "mean": fmean(scores),
         "sd": stdev(scores) if len(scores) > 1 else None,
         "lowest": min(scores),
         "highest": max(scores),
-        "seeds_at_chance": sum(bool(row["at_chance"]) for row in by_seed.values()),
+        "seeds_at_chance": sum(bool(row["at_chance"]) for row in scored.values()),
     }

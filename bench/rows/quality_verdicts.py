@@ -4,14 +4,13 @@ vanilla's quality."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 from bench.request.schema import BASELINE, uses_adapted
 from bench.statistics.paired import SCALE
-from bench.status import QualityComparison, QualityVerdict, Verdict, WeightsProtocol
+from bench.status import QualityComparison, QualityVerdict, Status, Verdict, WeightsProtocol
 
-R = TypeVar("R", bound=Mapping[str, Any])
 NOT_RECORDED = "not recorded"
 UNKNOWN_WEIGHTS = f"weights {NOT_RECORDED}"
 TOY_KINDS = ("embedded", "random")
@@ -23,18 +22,12 @@ def has_toy_weights(row: Mapping[str, Any]) -> bool:
 
 
 def labelled(name: Any, row: Mapping[str, Any]) -> str:
-    """The name with a note on the row's weights: "toy weights", or the number format from which
-    they were dequantised."""
-    if has_toy_weights(row):
-        return f"{name} (toy weights)"
-    written = row.get("weights_format")
-    return f"{name} ({written})" if isinstance(written, str) else str(name)
-
-
-def recommending(rows: Iterable[R]) -> list[R]:
-    """The rows on which a recommendation rests: those without toy weights, where there are any."""
-    listed = list(rows)
-    return [row for row in listed if not has_toy_weights(row)] or listed
+    """The name with notes: "toy weights", or the number format from which weights were dequantised;
+    "retired", of a row that no longer counts."""
+    weights = "toy weights" if has_toy_weights(row) else row.get("weights_format")
+    retired = Status.RETIRED if row.get("status") == Status.RETIRED else None
+    notes = ", ".join(note for note in (weights, retired) if isinstance(note, str))
+    return f"{name} ({notes})" if notes else str(name)
 
 
 def compared(own: str | None, other: str | None) -> QualityComparison | None:

@@ -84,7 +84,7 @@ def checked_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
     JSON columns take the object itself or its text. Raises ValueError naming the column.
     """
-    checked = {name: _checked(column_named(name), value) for name, value in row.items()}
+    checked = {name: checked_value(column_named(name), value) for name, value in row.items()}
     checked["row_id"] = checked.get("row_id") or os.urandom(16).hex()
     for name in NEEDED:
         if not checked.get(name):
@@ -94,7 +94,8 @@ def checked_row(row: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
-def _checked(column: Column, value: Any) -> Any:
+def checked_value(column: Column, value: Any) -> Any:
+    """The value as it is stored. Raises ValueError naming the column for one of another type."""
     if value is None:
         return None
     if type(value).__module__ == "numpy":
@@ -308,7 +309,7 @@ def _check_stored(table: Any) -> None:
             raise ValueError(f"a row needs column '{name}'")
         if column.values or column.type == "json":
             for value in values.unique().to_pylist():
-                _checked(column, value)
+                checked_value(column, value)
 
 
 def _damage(path: Path, error: Exception) -> Problem:

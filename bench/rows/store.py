@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.rows import retired
 from bench.rows.columns import COLUMNS, Row, arrow_schema
 from bench.rows.shards import (
     Problem,
@@ -47,11 +48,13 @@ class Store:
     """The rows of a folder and its subfolders, or of one parquet file.
 
     Reading never fails for one bad file: it is skipped and named in `warnings`, which belongs to
-    the last read. Each read sees what other processes have appended meanwhile.
+    the last read. Each read sees what other processes have appended meanwhile. Rows that no longer
+    count have the status that `bench.rows.retired` gives them, unless rows are read `as_stored`.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, as_stored: bool = False) -> None:
         self.folder = Path(folder)
+        self._rules = () if as_stored else retired.rules()
         self.problems: list[Problem] = []
         self._places: dict[str, list[_Place]] = {}
         self._indexed: set[Path] = set()
@@ -102,7 +105,8 @@ class Store:
         self._update_index(cell_key)
         for place in sorted(self._places.get(cell_key, ()), reverse=True):
             try:
-                row: Row = read_shard(place.path, LIGHT, place.row).to_pylist()[0]
+                table = read_shard(place.path, LIGHT, place.row)
+                row: Row = retired.marked(table, self._rules).to_pylist()[0]
                 return row
             except ShardError as error:
                 self.problems.append(error.problem)
@@ -125,9 +129,11 @@ class Store:
 
     def _read(self, paths: Iterable[Path], names: list[str]) -> Iterator[tuple[Path, Any]]:
         self.problems = []
+        also = [name for rule in self._rules for name in (*retired.SET, *rule.where)]
+        read = list(dict.fromkeys([*names, *also]))
         for path in paths:
             try:
-                yield path, read_shard(path, names)
+                yield path, retired.marked(read_shard(path, read), self._rules).select(names)
             except ShardError as error:
                 self.problems.append(error.problem)
 
@@ -198,7 +204,7 @@ def merge(sources: Iterable[str | Path], target: str | Path) -> Merged:
     for source in sources:
         if not Path(source).exists():
             raise StoreError(f"cannot merge {source}: it does not exist")
-        store = Store(source)
+        store = Store(source, as_stored=True)
         rows = store.rows()
         new = rows.filter(pc.invert(pc.is_in(rows["row_id"], value_set=present)))
         if new.num_rows:
@@ -230,17 +236,12 @@ def check(folder: str | Path, repair: bool = False) -> list[Problem]:
             if time.time() - path.stat().st_mtime > LEFTOVER_S:
                 reason = "its writer was killed; no row depends on it"
                 problems.append(Problem(path, "leftover", reason))
-    for problem in problems if repair else ():
-        _repair(problem)
+    for path, kind, _ in problems if repair else ():
+        try:
+            if kind == "torn":
+                path.rename(path.with_name(path.name + ".torn"))
+            elif kind == "leftover":
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise StoreError(f"cannot repair {path}: {error.strerror}") from error
     return [*problems, *duplicates]
-
-
-def _repair(problem: Problem) -> None:
-    path = problem.path
-    try:
-        if problem.kind == "torn":
-            path.rename(path.with_name(path.name + ".torn"))
-        elif problem.kind == "leftover":
-            path.unlink(missing_ok=True)
-    except OSError as error:
-        raise StoreError(f"cannot repair {path}: {error.strerror}") from error

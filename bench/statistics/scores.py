@@ -150,11 +150,8 @@ def _estimate(
     else:
         return Estimate(centre, None, None, None)
     lo, hi = map(float, ends)
-    return Estimate(centre, stderr, lo, hi, f"{how} over {_unit(m, values.size)}")
-
-
-def _unit(documents: int, samples: int) -> str:
-    return "samples" if documents == samples else f"{documents:,} documents"
+    unit = "samples" if m == values.size else f"{m:,} documents"
+    return Estimate(centre, stderr, lo, hi, f"{how} over {unit}")
 
 
 def _by_document(values: Floats, documents: Documents | None) -> tuple[Floats, Floats]:

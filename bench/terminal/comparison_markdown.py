@@ -89,12 +89,6 @@ def _rank(cell: CellComparison, difference: Difference) -> int:
     return FIRST.index(difference.verdict) if difference.verdict in FIRST else len(FIRST)
 
 
-def _missing(matched: Matched) -> Iterator[str]:
-    for side, rows in (("A", matched.only_a), ("B", matched.only_b)):
-        if rows:
-            yield f"**{len(rows)} cells of {side} have no counterpart.**"
-
-
 def _table(found: Iterable[tuple[CellComparison, Difference]]) -> str:
     return "\n".join([*HEAD, *_fitting((_line(*pair) for pair in found), TABLE_LIMIT)])
 

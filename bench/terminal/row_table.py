@@ -90,7 +90,8 @@ def show(row: Mapping[str, Any], results: Path, details: bool = False) -> None:
     if found := [*_verdicts(r)]:
         console.print(f"verdict: {' · '.join(found)}")
     if r["status"] != Status.OK:
-        console.print(f"[red]{r['status']}[/]", escape(f"in stage {r['status_stage']}: {first}"))
+        where = f" in stage {r['status_stage']}" if r["status"] != Status.RETIRED else ""
+        console.print(f"[red]{r['status']}[/]{escape(where)}: {escape(first)}")
     for note in (*notes, *(f"[dim]  {escape(line)}[/]" for line in trace)):
         console.print(note)
     folder = results.relative_to(here) if results.is_relative_to(here := Path.cwd()) else results

@@ -17,6 +17,7 @@ from bench.request import plugins
 from bench.rows.columns import COLUMNS
 from bench.rows.query import named, select
 from bench.rows.store import Store
+from bench.status import Status
 from reports.figures import style
 from reports.figures.code_versions import of_newest_code
 from reports.figures.statistics import Interval
@@ -222,7 +223,9 @@ def load(folder: Path, words: Sequence[str] = ()) -> FigureRows:
     if frame.empty and not any(folder.glob(f"**/{STUDIES}/*.csv")):
         aside = f" ({'; '.join(store.warnings)})" if store.warnings else ""
         raise RequestError(f"no rows in {folder}{aside}; {how}")
-    frame, older = of_newest_code(frame, SETTING)
+    counts = frame["status"].ne(Status.RETIRED)
+    gone = () if counts.all() else (f"left out: {(~counts).sum()} retired rows",)
+    frame, older = of_newest_code(frame[counts], SETTING)
     labels = list(map(plugins.method_label, frame["method"], frame["method_params"]))
     known = zip(labels, frame["method"], frame["method_params"], strict=True)
     oracles = frozenset(label for label, *own in known if label and is_oracle(*own))
@@ -238,7 +241,7 @@ def load(folder: Path, words: Sequence[str] = ()) -> FigureRows:
         folder,
         cells(frame),
         names,
-        (*(f"set aside {warning}" for warning in store.warnings), *older),
+        (*(f"set aside {warning}" for warning in store.warnings), *gone, *older),
         oracles,
     )
 

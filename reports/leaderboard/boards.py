@@ -160,7 +160,8 @@ def _board(group: list[Row], several: Collection[str]) -> Board:
     oracles = [is_oracle(row["method"], row["method_params"]) for row in group]
     measured = [
         row for row, oracle in zip(group, oracles, strict=True)
-        if finite(row["value"]) is not None and kind != "random" and not oracle
+        if row["status"] == Status.OK and finite(row["value"]) is not None
+        and kind != "random" and not oracle
     ]  # fmt: skip
     if at_chance:
         measured = []
@@ -180,7 +181,7 @@ def _board(group: list[Row], several: Collection[str]) -> Board:
     entries = []
     for row, label, oracle in zip(group, labels, oracles, strict=True):
         latency, memory = behind.get(row["row_id"], (False, False))
-        label = marked(label, {"oracle": oracle})
+        label = labelled(marked(label, {"oracle": oracle}), {"status": row["status"]})
         entries.append(BoardEntry(row, label, place.get(row["row_id"]), (latency, memory), oracle))
     key = {name: group[0][name] for name in BOARD}
     how = ranking.how if ranking else ""
@@ -195,7 +196,8 @@ def baseline(rows: Sequence[Row]) -> Row | None:
     vanilla has a row, and where it was measured beside none."""
     if any(row["method"] == VANILLA for row in rows):
         return None
-    beside = max(rows, key=lambda row: sum(row[name] is not None for name in FIGURES))
+    live = [row for row in rows if row["status"] != Status.RETIRED] or rows
+    beside = max(live, key=lambda row: sum(row[name] is not None for name in FIGURES))
     if all(beside[name] is None for name in FIGURES):
         return None
     its = {name: beside[PREFIX + name] for name in beside if PREFIX + name in beside}

@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.host.host import has_older_id, short_host
 from bench.rows.comparison import Comparison
-from bench.rows.engine import engine_only, kernel_names, longest_input, own_engine
+from bench.rows.engine import engine_only, kernel_names, longest_input
 from bench.rows.quality_verdicts import (
     comparison,
     comparison_text,
@@ -31,6 +31,7 @@ from reports.leaderboard.facts import family, machine, papers, processor
 from reports.looks import VANILLA, looks
 from reports.rendering import visible
 from reports.rows import Row
+from reports.wording import own_engine
 
 BINS = 8
 LEVELS = 4

@@ -11,6 +11,7 @@ import pytest
 from bench.cli.main import main
 from bench.compare import verify
 from bench.execution import runner
+from bench.rows import retired
 from bench.rows.store import Store
 from tests import made
 from tests.compare.conftest import rewrite
@@ -282,3 +283,9 @@ def test_a_sample_is_measured_again(capsys, folder, measured_here):
     assert code == 0 and any("measured again: agrees" in line for line in out)
     measured_here["row"] = stored | {"value": 10.0, "predictions_sha256": "other"}
     assert refused(capsys, folder, "measured again: disagrees", "--sample", "5")
+
+
+def test_a_retired_row_is_refused(capsys, folder, monkeypatch):
+    rule = retired.Rule({"row_id": ["a" * 32]}, "its blocks were shifted")
+    monkeypatch.setattr(retired, "rules", lambda: (rule,))
+    assert refused(capsys, folder, "is retired: its blocks were shifted")

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bench.rows.engine import engine_only, kernel_names, kernels, own_engine
+from bench.rows.engine import engine_only, kernel_names, kernels
 from bench.status import Verdict
+from reports.wording import own_engine
 from tests import made
 
 NATIVE = "native avx512 float32"

@@ -2,13 +2,13 @@
 
 import pytest
 
-from bench.rows.over_seeds import difference_sds
 from bench.rows.quality_verdicts import (
     faster_as_good,
     keeps_quality,
     quality_verdict,
     stated_verdict,
 )
+from reports.lra_tables import difference_sds
 from tests import made
 
 

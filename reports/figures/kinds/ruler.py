@@ -28,7 +28,7 @@ NUMBER_PT, WORD_PT = 5.4, 4.8
 HATCH = "//////"
 ENDS: dict[str, str] = {
     Status.OOM_HOST: "mem", Status.OOM_DEVICE: "mem", Status.TIMEOUT: "time", Status.ERROR: "err",
-    Status.UNSUPPORTED: "n/s", Status.SKIPPED: "skip",
+    Status.UNSUPPORTED: "n/s", Status.SKIPPED: "skip", Status.RETIRED: "ret",
 }  # fmt: skip
 NOTE = (
     "Colour and number: score, 0 (white) to 100 (dark). Hatched: not run. Grey: no score (mem out "
