@@ -60,6 +60,7 @@ COMMANDS = {
         "plot": ("reports.figures.command:plot", "draw figures of stored rows"),
         "leaderboard": ("reports.leaderboard.command:leaderboard", "rows as one HTML page, ranked"),
         "export": ("bench.cli.inspect_commands:export", "a submission file of predictions"),
+        "cite": ("reports.citations:cite", "what to cite for a row, a method or a task"),
         "export rows": ("bench.cli.row_commands:export_rows", "rows in the formats of other tools"),
         "submit-check": ("bench.cli.compare_commands:submit_check", "check rows to contribute"),
     },

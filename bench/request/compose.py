@@ -192,7 +192,7 @@ def resolve(request: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, A
     given = {key: value for key, value in for_task.items() if key in method} | trained_with
     method |= {key: value for key, value in given.items() if f"method.{key}" not in keys}
     method = parameters.resolved(method)
-    own = dict(request["task"])
+    own = plugins.undescribed(request["task"])
     for name, (part, key) in schema.FROM_REQUEST.items():
         if name in own and own[name] is None:
             own[name] = request[part].get(key)

@@ -25,7 +25,7 @@ from bench.request import code_hash
 ROOT = Path(__file__).resolve().parents[2]
 """The checkout, or the folder that the package is installed in."""
 DESCRIPTION = ("label", "facts")
-"""Keys of a method's YAML for tables and listings; they are no part of a request."""
+"""Keys of a method's or a task's YAML for listings; they are no part of a request."""
 NOT_PARAMETERS = ("name", "target", *DESCRIPTION)
 """What a method's YAML holds besides its parameters."""
 IS_CHECKOUT = (ROOT / "conf" / "config.yaml").is_file()
@@ -106,9 +106,9 @@ def conf(group: str, name: str) -> dict[str, Any]:
     return checked(group, choices[name])
 
 
-def undescribed(method: Mapping[str, Any]) -> dict[str, Any]:
-    """A method's configuration as a request has it."""
-    return {key: value for key, value in method.items() if key not in DESCRIPTION}
+def undescribed(conf: Mapping[str, Any]) -> dict[str, Any]:
+    """A method's or a task's configuration as a request has it."""
+    return {key: value for key, value in conf.items() if key not in DESCRIPTION}
 
 
 def usable(group: str) -> dict[str, dict[str, Any]]:
