@@ -15,6 +15,7 @@ NAMES_selfbench := MODEL
 NAMES_speed := OFFICIAL ARGS
 NAMES_prompts := ARGS
 NAMES_trust-aa := ARGS
+NAMES_wheel-test := ARGS
 NAMES_gpu := DEVICE OUT FROM PIECES SECONDS DRY SHARE
 NAMES_embedded := OUT ONLY SHARE FORCE
 NAMES_lra-small := METHODS SEEDS LRA_ARGS
@@ -36,7 +37,7 @@ REQUEST = $(call given,method,METHOD) $(call given,task,TASK) $(call given,model
   $(call given,seed,SEED) $(call given,measure,MEASURE) $(call given,results,RESULTS) \
   $(if $(FORCE),force=true) $(ARGS)
 
-.PHONY: help setup bench report plots support leaderboard browser lowest test trust trust-aa real tex docs cluster selfbench lint speed prompts gpu \
+.PHONY: help setup bench report plots support leaderboard browser lowest wheel wheel-test test trust trust-aa real tex docs cluster selfbench lint speed prompts gpu \
   embedded lra-small lra-embedded lra-full clean
 
 help:  ## this list
@@ -70,6 +71,12 @@ test: $(DEV)  ## the tests, but for those of `make trust`
 lowest:  ## the tests with the lowest version of each dependency that pyproject.toml admits, in .venv-lowest (6 GB)
 	@VENV=.venv-lowest UV_RESOLUTION=lowest-direct PYTHON=$(PYTHON) tools/setup dev
 	@.venv-lowest/bin/python -m pytest -n 2
+
+wheel: $(DEV)  ## sdist and wheel in dist/, and the wheel of the other shipped models
+	@$(VENV)/bin/python -m tools.wheel_test build
+
+wheel-test: $(DEV)  ## the wheel in empty environments, with the newest and the lowest dependencies (8 GB) [ARGS="--resolution highest --with 'torch>=2.13'"]
+	@$(VENV)/bin/python -m tools.wheel_test try $(ARGS)
 
 browser: $(DEV)  ## what the tests of the page need beside a Chromium on this machine
 	@PYTHON=$(PYTHON) tools/setup dev,browser

