@@ -75,7 +75,7 @@ lowest:  ## the tests with the lowest version of each dependency that pyproject.
 wheel: $(DEV)  ## sdist and wheel in dist/, and the wheel of the other shipped models
 	@$(VENV)/bin/python -m tools.wheel_test build
 
-wheel-test: $(DEV)  ## the wheel in empty environments, with the newest and the lowest dependencies (8 GB) [ARGS="--resolution highest --with 'torch>=2.13'"]
+wheel-test: $(DEV)  ## the wheel in empty environments, with the newest and the lowest dependencies (8 GB) [ARGS="--resolution highest --with 'torch==2.13.0+cpu'"]
 	@$(VENV)/bin/python -m tools.wheel_test try $(ARGS)
 
 browser: $(DEV)  ## what the tests of the page need beside a Chromium on this machine

@@ -2,10 +2,10 @@
 
     python -m tools.wheel_test build     # sdist, wheel, the wheel of other shipped models
     python -m tools.wheel_test try       # with the newest dependencies, then with the lowest
-    python -m tools.wheel_test try --resolution lowest-direct --with 'torch>=2.13'
+    python -m tools.wheel_test try --resolution lowest-direct --with 'torch==2.13.0+cpu'
 
 `try` installs the wheel into a new environment, runs cells from an empty folder, and removes both.
-The lowest torch from PyPI is a CUDA build of some GB: `--with` keeps a newer one.
+The lowest torch from PyPI is a CUDA build of some GB: `--with` gives another one.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import tomllib
 import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -87,7 +88,9 @@ def tried(resolution: str, extra: Sequence[str]) -> None:
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", f"{place}/venv"], check=True)
         install = [uv, "pip", "install", "--quiet", "--python", python, "--resolution", resolution]
         [wheel] = DIST.glob("longctx_bench-*.whl")
-        subprocess.run([*install, str(wheel), *extra], env=clean, check=True)
+        # Named here too: of requirements of requirements uv takes the newest.
+        direct = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+        subprocess.run([*install, str(wheel), *direct, *extra], env=clean, check=True)
         elsewhere = Path(place, "elsewhere")
         elsewhere.mkdir()
         clean["PATH"] = f"{place}/venv/bin:{clean['PATH']}"
