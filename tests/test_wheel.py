@@ -63,6 +63,12 @@ def test_a_cell_runs_from_any_directory(wheel, tmp_path):
     assert len(list((tmp_path / "results" / "runs").glob("*.parquet"))) == 1
 
 
+def test_a_model_of_the_other_wheel_is_named_with_its_package(wheel, tmp_path):
+    done = bench(wheel, tmp_path, "run", "model=embedded-bart", "length=256", "n=1")
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert "embedded/bart; pip install 'longctx-bench[models]' adds it" in done.stderr
+
+
 def test_published_numbers_and_the_page_travel_too(wheel, tmp_path):
     done = bench(wheel, tmp_path, "report", "vcc_table1", "--out", "tables")
     assert done.returncode == 0, done.stdout + done.stderr

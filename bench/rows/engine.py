@@ -33,8 +33,7 @@ def kernels(used: str | None) -> list[tuple[str, str]]:
 
 def kernel_names(used: str | None, words: int | None = None) -> str:
     """The kernels without reasons, each once, at most `words` words of each: with one, native or
-    torch. Empty
-    where none is known."""
+    torch. Empty where none is known."""
     names = (" ".join(name.split()[:words]) for name, _ in kernels(used))
     return ", ".join(dict.fromkeys(names))
 

@@ -204,6 +204,22 @@ def branched(folder):
     return folder
 
 
+def test_an_example_submission_is_accepted(capsys, branched, tmp_path):
+    """The steps of docs/submitting.md: rows of another folder, checked, merged, checked again."""
+    contributed = shutil.copytree(branched, tmp_path / "contributed")
+    rewrite(contributed, row_id="d" * 32, attempt=2)
+    code, out, _ = submit(capsys, contributed, "--against", branched)
+    assert code == 0 and wrong(out) == [] and any("claimed, not derivable" in line for line in out)
+    with pytest.raises(SystemExit) as ended:
+        main(["results", "merge", str(contributed), "--into", str(branched)])
+    assert ended.value.code == 0 and "1 rows added" in capsys.readouterr().out
+    git(branched.parent, "add", ".")
+    git(branched.parent, "commit", "-q", "-m", "contribute a row")
+    code, out, _ = submit(capsys, branched, "--base", "main")
+    assert code == 0 and any("1 rows are in the merge base" in line for line in out)
+    assert out[-1].endswith("2 rows, 0 wrong, 0 to look at")
+
+
 def test_rows_of_the_merge_base_that_stay_are_noted(capsys, branched):
     code, out, _ = submit(capsys, branched)
     assert code == 0 and any("1 rows are in the merge base" in line for line in out), out
