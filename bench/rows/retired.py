@@ -2,7 +2,7 @@
 reason, by their ids or by the versions that their columns name:
 
     retired:
-      - where: {method: vcc, method_version: 0123456789ab}
+      - where: {method: vcc, method_version: "0123456789ab"}
         reason: the blocks of a padded batch were shifted by one token; repaired in 0.2.0
 
 A store reads such a row with the status `retired` and the reason as its `status_detail`: every view

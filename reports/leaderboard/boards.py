@@ -234,7 +234,7 @@ def _title(group: Sequence[Row], several: Collection[str]) -> str:
         metric,
         f"seed {row['seed']}" if row["seed"] else None,
         NOT_RANKED if any(map(vanilla_at_chance, group)) else None,
-        f"{labelled(row['model'], row)}, {row['weights_kind']} weights",
+        f"{labelled(row['model'], {**row, 'status': None})}, {row['weights_kind']} weights",
         f"{row['data_source']} rows, " + ("all of them" if n is None else f"n = {n:,}"),
         f"{row['device']} {row['dtype']}",
         counted(row["threads"], "thread") if row["device"] == "cpu" and row["threads"] else None,

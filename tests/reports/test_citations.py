@@ -42,7 +42,7 @@ def test_every_method_and_task_of_a_paper_has_its_entry():
 
 def test_every_task_of_others_has_a_homepage_and_what_verifies_it():
     for name, conf in plugins.usable("task").items():
-        facts = conf["facts"]
+        facts = conf.get("facts", {})
         assert conf["licence"] and ("homepage" in facts) == (name not in OWN), name
         if (conf.get("hub") or {}).get("unverified"):
             assert f"bench fetch {name} --probe" in facts["unverified"], name

@@ -95,6 +95,9 @@ def test_it_is_ranked_on_no_board_and_drawn_in_no_figure(rows, retire):
              for board in boards.boards(picked.rows, lambda *_: None)
              for entry in board.entries}  # fmt: skip
     assert found["a"].label == "vcc (retired)" and found["a"].rank is None
+    assert not any(
+        "retired" in board.title for board in boards.boards(picked.rows, lambda *_: None)
+    )
     drawn = load(rows)
     assert "left out: 1 retired rows" in drawn.warnings
     assert set(drawn.cells.loc[drawn.cells["method"] == "vcc", "length"]) == {1024}
