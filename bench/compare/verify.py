@@ -146,8 +146,9 @@ def compare_rows(old: Row, new: Row) -> list[FigureCheck]:
     """A row and a second measurement of its cell, figure by figure."""
     if old["status"] != new["status"]:
         check = FigureCheck("status", old["status"], new["status"], Agreement.DISAGREES)
-        if {old["status"], new["status"]} & OUT_OF_RESOURCES:
-            reason = "hosts differ in memory and in time"
+        if {old["status"], new["status"]} & {*OUT_OF_RESOURCES, Status.RETIRED}:
+            retired = old["status_detail"] if old["status"] == Status.RETIRED else None
+            reason = retired or "hosts differ in memory and in time"
             return [check._replace(verdict=Agreement.CANT_TELL, reason=reason)]
         return [check._replace(reason=(new.get("status_detail") or "").partition("\n")[0])]
     same_status = FigureCheck("status", old["status"], new["status"], Agreement.AGREES)

@@ -63,6 +63,5 @@ def marked(table: Any, rules: Iterable[Rule]) -> Any:
         ]
         for name, text in zip(SET, (str(Status.RETIRED), rule.reason), strict=True):
             values = pc.if_else(functools.reduce(pc.and_, fits), text, table[name])
-            place = table.column_names.index(name), table.schema.field(name)
-            table = table.set_column(*place, values)
+            table = table.set_column(table.column_names.index(name), name, values)
     return table

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.cli.main import dispatch
+from bench.compare import verify
 from bench.errors import RequestError
 from bench.request import plugins
 from bench.rows import query, retired
@@ -101,6 +102,13 @@ def test_it_is_ranked_on_no_board_and_drawn_in_no_figure(rows, retire):
     drawn = load(rows)
     assert "left out: 1 retired rows" in drawn.warnings
     assert set(drawn.cells.loc[drawn.cells["method"] == "vcc", "length"]) == {1024}
+
+
+def test_a_second_measurement_neither_confirms_nor_refutes_it(rows, retire):
+    retire(rule("{method_version: old}"))
+    [old], _ = query.select(["status=retired"], rows)
+    [check] = verify.compare_rows(old, {**old, "status": "ok"})
+    assert (check.verdict, check.reason) == (verify.Agreement.CANT_TELL, REASON)
 
 
 @pytest.mark.parametrize(
