@@ -27,7 +27,7 @@ COLUMNS = (
     "question", "turns", "tpot_median_ns", "tpot_base_median_ns", "tpot_ratio", "tpot_ratio_ci_lo",
     "tpot_ratio_ci_hi", "tpot_verdict", "answer_median_ns", "answer_ratio", "kv_bytes_held",
     "kv_held_ratio", "kv_ratio_16bit", "kv_bytes_read_per_token", "kv_read_ratio",
-    "decode_kl_mean", "noisy", "host_id", "cell_key", "weights_format",
+    "decode_kl_mean", "noisy", "host_id", "cell_key", "weights_format", "status_detail",
 )  # fmt: skip
 """What a tab-separated listing has of a row."""
 

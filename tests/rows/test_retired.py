@@ -85,6 +85,8 @@ def test_listings_and_comparisons_mark_it(rows, retire, capsys, monkeypatch):
     assert dispatch(["results", f"results={rows}", "--format=table"]) == 0
     marked = [line for line in capsys.readouterr().out.splitlines() if "retired" in line]
     assert len(marked) == 1 and "aaaaaaaa" in marked[0]
+    assert dispatch(["results", "status=retired", f"results={rows}", "--json"]) == 0
+    assert REASON in capsys.readouterr().out
     dispatch(["compare", str(rows / ("a" * 8)), str(rows / ("c" * 8)), "--on=method"])
     assert "retired" in capsys.readouterr().out
 
