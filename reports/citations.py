@@ -97,7 +97,7 @@ def _pairs(word: str, results: Path) -> Iterable[tuple[str, str]]:
     """The groups and names that a word stands for. Raises RequestError."""
     group, equals, names = word.partition("=")
     if not equals:
-        row = query.side(word, results)
+        [row] = query.sides([word], results)
         if not row.one:
             raise RequestError(f"'{word}' is no row's id; bench cite takes method=, task= or a row")
         return [(each, str(row.rows[-1][each])) for each in GROUPS]  # type: ignore[literal-required]
