@@ -6,8 +6,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """How a cell, or one measurement of it, ended. RETIRED is of a stored row that no longer counts
-    (bench.rows.retired); no run ends with it."""
+    """How a cell, or a measurement of it, ended. RETIRED: a stored row that no longer counts."""
 
     OK = "ok"
     OOM_HOST = "oom_host"

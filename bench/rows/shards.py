@@ -244,7 +244,12 @@ def read_shard(path: Path, names: Collection[str], row: int | None = None) -> An
         table = table.rename_columns([today[n] for n in table.column_names])
         return _complete(_with_ratio(table) if follows else table, names)
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
-        raise ShardError(_damage(path, error)) from error
+        if isinstance(error, OSError) and error.errno is not None:
+            problem = Problem(path, "unreadable", error.strerror or str(error))
+        else:  # only a name that we give can be a torn shard of ours
+            ours, reason = path.name.startswith("rows-"), str(error).splitlines()[0]
+            problem = Problem(path, "torn" if ours else "foreign", reason)
+        raise ShardError(problem) from error
 
 
 def schema_version(metadata: Mapping[bytes, bytes] | None) -> int | None:
@@ -310,11 +315,3 @@ def _check_stored(table: Any) -> None:
         if column.values or column.type == "json":
             for value in values.unique().to_pylist():
                 checked_value(column, value)
-
-
-def _damage(path: Path, error: Exception) -> Problem:
-    if isinstance(error, OSError) and error.errno is not None:
-        return Problem(path, "unreadable", error.strerror or str(error))
-    reason = str(error).splitlines()[0]
-    # Only a name that we give can be a torn shard of ours; any other file is someone else's.
-    return Problem(path, "torn" if path.name.startswith("rows-") else "foreign", reason)
