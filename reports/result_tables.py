@@ -262,6 +262,44 @@ BOARD = _Board(
     cell=_board_cell,
 )
 
+
+def board_findings(tables: Iterable[tuple[TextGrid, Sequence[Row]]]) -> Iterator[str]:
+    """For each table of the board, its methods whose score isn't lower than vanilla's, by setting;
+    oracles are left out."""
+    for grid, rows in tables:
+        kept: dict[str, list[str]] = {}
+        for row in rows:
+            done = row["status"] == Status.OK and row["method"] != VANILLA
+            if done and not row.get("oracle") and row["quality_verdict"] != QualityVerdict.LOWER:
+                name = str(row["method"]).partition("·")[0]
+                kept.setdefault(_setting(row), []).append(name)
+        found = "; ".join(f"{setting}: {', '.join(kept[setting])}" for setting in sorted(kept))
+        yield f"{grid.caption}. Not lower than vanilla: {found or 'none'}."
+
+
+# --- Engines next to this project's decoder ----------------------------------------------------
+
+PEERS = Listing(
+    where={
+        "model": "smollm2-135m", "measure": "decoding", "status": Status.OK,
+        "method": lambda method: method != VANILLA, "tpot_ratio": lambda ratio: ratio is not None,
+    },
+    each=("length", "threads"),
+    one_host=True,
+    columns={
+        "system": _method,
+        "score": lambda row: number(row["value"], 1),
+        "first token": lambda row: _milliseconds(row["lat_median_ns"] or 0),
+        "÷ vanilla's": lambda row: ratios.to_vanilla(row, 2),
+        "each token": lambda row: f"{(row['tpot_median_ns'] or 0) / 1e6:,.1f} ms",
+        "÷ vanilla's ": lambda row: f"×{row['tpot_ratio']:.2f} {row['tpot_verdict']}",
+        "peak, MiB": lambda row: number((row["whole_peak_bytes"] or 0) / 2**20, 0),
+        "peak ÷ vanilla's": lambda row: number(row["whole_peak_ratio"], 2, "×"),
+    },
+    order=("length",),
+    numbers=frozenset({1, 2, 4, 6}),
+)  # fmt: skip
+
 # --- KV caches of a decoder --------------------------------------------------------------------
 
 KEPT_POINTS = 5.0

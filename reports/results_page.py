@@ -1,5 +1,5 @@
-"""docs/results.md, generated from the reference rows, and the parts of README.md that are:
-python -m reports.results_page [FILE]."""
+"""docs/results.md and the pages of docs/results/, generated from the reference rows, and the parts
+of README.md that are: python -m reports.results_page [FOLDER]."""
 
 from __future__ import annotations
 
@@ -32,32 +32,40 @@ PAGE = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
 
 
-def results_page(folder: Path = REFERENCE) -> str:
-    """The page as Markdown; an experiment without rows is left out."""
+DETAILS = ("encoders", "length", "shipped_decoder", "lra", "training_step")
+
+
+def pages(folder: Path = REFERENCE) -> dict[str, str]:
+    """File within docs/ → its Markdown; an experiment without rows is left out."""
     rows = [as_shown(row) for row in counting(Store(folder).rows().to_pylist())]
     of_ruler = of_one_host([*chosen(rows, {"experiment": "ruler"})])
     small = [*chosen(rows, {"recipe": lra_tables.SMALL})]
     published = lra_tables.at_published_length(rows)
-    return render(
-        "results.md.j2",
-        claims=claims_text([folder]),
-        papers=papers_grid(paper_tables([folder])),
-        quickstart=result_tables.QUICKSTART.tables(rows),
-        frontier=result_tables.FRONTIER.tables(rows),
-        board=result_tables.BOARD.tables(rows),
-        kv=result_tables.KV.tables(rows),
-        ruler=[ruler.page(one) for one in ruler.results(of_ruler)],
-        lra_scores=lra_tables.SCORES.tables(lra_tables.seeds(small)),
-        small=small,
-        lra_published=lra_tables.PUBLISHED.tables(published),
-        published=published,
-        lra_steps=lra_tables.STEPS.tables(rows),
-        findings=result_tables.findings,
-        trainings=result_tables.trainings,
-        kv_findings=result_tables.kv_findings,
-        hosts=_hosts,
-        chance_sign=AT_CHANCE,
-    )
+    content = {
+        "claims": claims_text([folder]),
+        "papers": papers_grid(paper_tables([folder])),
+        "board": result_tables.BOARD.tables(rows),
+        "board_findings": result_tables.board_findings,
+        "peers": result_tables.PEERS.tables(rows),
+        "quickstart": result_tables.QUICKSTART.tables(rows),
+        "frontier": result_tables.FRONTIER.tables(rows),
+        "kv": result_tables.KV.tables(rows),
+        "ruler": [ruler.page(one) for one in ruler.results(of_ruler)],
+        "lra_scores": lra_tables.SCORES.tables(lra_tables.seeds(small)),
+        "small": small,
+        "lra_published": lra_tables.PUBLISHED.tables(published),
+        "published": published,
+        "lra_steps": lra_tables.STEPS.tables(rows),
+        "findings": result_tables.findings,
+        "trainings": result_tables.trainings,
+        "kv_findings": result_tables.kv_findings,
+        "hosts": _hosts,
+        "chance_sign": AT_CHANCE,
+    }
+    found = {PAGE.name: render("results.md.j2", **content)}
+    for name in DETAILS:
+        found[f"{PAGE.stem}/{name}.md"] = render(f"results_{name}.md.j2", **content)
+    return found
 
 
 def as_shown(row: Row) -> Row:
@@ -105,17 +113,22 @@ def _hosts(rows: Iterable[Row], verb: str = "Measured") -> Markup:
 
 
 def main(arguments: Sequence[str]) -> None:
-    path = Path(arguments[0]) if arguments else PAGE
-    page = results_page()
+    folder = Path(arguments[0]) if arguments else PAGE.parent
+    made = pages()
     try:
-        if path == PAGE:
-            PAGE.write_text(page, encoding="utf-8")
-            README.write_text(readme(README.read_text(encoding="utf-8"), page), encoding="utf-8")
-        else:
-            write_own(path, page.encode())
+        for name, text in made.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if arguments:
+                write_own(path, text.encode())
+            else:
+                path.write_text(text, encoding="utf-8")
+        if not arguments:
+            text = readme(README.read_text(encoding="utf-8"), made[PAGE.name])
+            README.write_text(text, encoding="utf-8")
     except (RequestError, OSError) as error:
         sys.exit(str(error))
-    print(path)
+    print(folder)
 
 
 if __name__ == "__main__":

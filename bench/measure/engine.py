@@ -116,7 +116,9 @@ class Pairs:
             pair_ns * AA_EVERY / (AA_EVERY - 1) / 1e9,
             (self.ready_ns + WARM_CALLS * pair_ns) / 1e9,
         )
-        share, *others = plan_shares(self.cell.plan, cost, 1)
+        # One stage has the time of two: of reading prompts and of decoding.
+        plan = self.cell.plan.within(4 * self.cell.plan.budget_s)
+        share, *others = plan_shares(plan, cost, 1)
         return result | self.share(share) | {"shares": [asdict(one) for one in others]}
 
     def warm_up(self) -> int:

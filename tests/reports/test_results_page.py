@@ -14,14 +14,20 @@ from tests.reports import made
 BOARD = re.compile("<!-- board -->\n(.*?)<!-- end of board -->", re.S)
 
 
-def lines_of(text, section):
-    """The lines of the tables of a section."""
-    [own] = re.findall(rf"^## {section}\. .*?(?=^## |\Z)", text, re.M | re.S)
-    return [re.sub(" +", " ", line) for line in own.splitlines() if line.startswith("|")]
+def lines_of(text):
+    """The lines of the tables of a page."""
+    return [re.sub(" +", " ", line) for line in text.splitlines() if line.startswith("|")]
 
 
-def test_the_stored_page_is_that_of_the_reference_rows():
-    assert results_page.PAGE.read_text() == results_page.results_page()
+def page(folder, name="results.md"):
+    return results_page.pages(folder)[name]
+
+
+def test_the_stored_pages_are_those_of_the_reference_rows():
+    made_now = results_page.pages()
+    stored = {name: (results_page.PAGE.parent / name).read_text() for name in made_now}
+    assert stored == made_now
+    assert len(stored["results.md"].split()) <= 2500
 
 
 def test_readme_quotes_the_board_of_the_page():
@@ -38,12 +44,14 @@ def test_readme_shows_a_stored_row():
     assert given["method"] == command["method"]["name"] and given["task"] == command["task"]["name"]
 
 
-def test_the_page_has_seven_headings_and_says_where_no_row_is(tmp_path):
-    text = results_page.results_page(tmp_path)
-    assert [line[3] for line in text.splitlines() if line.startswith("## ")] == list("1234567")
-    assert text.count("No row yet.") == 6 and text.count("no row yet") >= 8
-    for section in re.findall(r"^## \d\. .*?(?=^## |\Z)", text, re.M | re.S):
-        assert re.search(r"^    (bench|make) ", section, re.M), section
+def test_the_page_has_five_questions_and_says_where_no_row_is(tmp_path):
+    found = results_page.pages(tmp_path)
+    headings = re.findall(r"^## (.*)$", found["results.md"], re.M)
+    assert len(headings) == 5 and all(heading.endswith("?") for heading in headings)
+    assert found["results.md"].count("No row yet.") == 2
+    for name, text in found.items():
+        assert name == "results.md" or "No row yet." in text, name
+        assert re.search(r"^    (bench|make) ", text, re.M), name
 
 
 def test_the_frontier_says_how_far_each_method_goes(tmp_path):
@@ -68,8 +76,7 @@ def test_the_frontier_says_how_far_each_method_goes(tmp_path):
     ]  # fmt: skip
     more = [{"row_id": f"r{i}", "cell_key": f"c{i}", "experiment": "frontier"} for i in range(9)]
     Store(tmp_path).append(cell | own for cell, own in zip(cells, more, strict=True))
-    text = results_page.results_page(tmp_path)
-    lines = lines_of(text, 3)
+    lines = lines_of(page(tmp_path, "results/length.md"))
     assert lines[0] == "| method | 512 tokens | 2,048 tokens | 8,192 tokens | 32,768 tokens |"
     assert lines[2:] == [
         "| vanilla | 1,234 ms | out of memory | out of time | 7,000 ms |",
@@ -85,7 +92,7 @@ def test_a_table_has_the_rows_of_one_host(tmp_path):
     rows = [row | asked | {"lat_ratio": 0.5} for row in rows]
     far = rows[0] | {"host_id": "h2-far", "row_id": "far", "lat_ratio": 0.1}
     Store(tmp_path).append([*rows, far | {"created_utc": "2027-01-01T00:00:00+00:00"}])
-    text = results_page.results_page(tmp_path)
+    text = page(tmp_path, "results/length.md")
     assert "×0.50" in text and "×0.10" not in text
 
 
@@ -97,7 +104,7 @@ def test_the_board_has_a_table_for_each_length_and_way_of_asking(tmp_path):
     after = [row | {"question": "after", "row_id": row["row_id"][::-1], "cell_key": row["row_id"],
                     "value": 20.0, "quality_verdict": "lower"} for row in rows]  # fmt: skip
     Store(tmp_path).append([*rows, *after])
-    [board] = BOARD.findall(results_page.results_page(tmp_path))
+    [board] = BOARD.findall(page(tmp_path))
     assert board.count("512 tokens, 64 rows") == 2
     assert board.count("the question read after the cache was compressed") == 1
     assert "50.0 ✓" in board and re.search(r"20.0 +\|", board)
@@ -111,7 +118,7 @@ def test_each_model_of_the_frontier_has_the_host_that_measured_most_of_it(tmp_pa
     far = {"model": "base", "host_id": "h2-far", "cpu_model": "Xeon", "lat_ratio": 0.1}
     rows = [row | asked | near for row in made_rows]
     Store(tmp_path).append([*rows, rows[0] | far | {"row_id": "far", "cell_key": "far"}])
-    text = results_page.results_page(tmp_path)
+    text = page(tmp_path, "results/length.md")
     small, base = text.index("### small"), text.index("### base")
     assert small < text.index("Measured on EPYC") < text.index("×0.50") < base
     assert base < text.index("Measured on Xeon") < text.index("×0.10")
@@ -127,9 +134,9 @@ def test_each_host_has_its_own_table_of_training_steps(tmp_path):
                       "cpu_model": "EPYC", "train_median_ns": 10**9 * n}
         for n, (host, sets) in enumerate(hosts.items(), start=1)
     )  # fmt: skip
-    lines = lines_of(results_page.results_page(tmp_path), 7)
+    text = page(tmp_path, "results/training_step.md")
+    lines = lines_of(text)
     assert [line for line in lines if "/s" in line] == ["| vanilla | 1/s |", "| vanilla | 0.5/s |"]
-    text = results_page.results_page(tmp_path)
     assert "EPYC (AVX-512), " in text and "EPYC (AVX2), " in text
 
 
@@ -143,7 +150,7 @@ def test_scores_of_the_same_weights_stand_apart_from_trainings(tmp_path):
     asked = {"experiment": "quickstart", "base_value": 30.0, "method": "vcc"}
     rows = [row | more | asked for row, more in zip(both, words, strict=True)]
     Store(tmp_path).append(rows)
-    text = results_page.results_page(tmp_path)
+    text = page(tmp_path, "results/encoders.md")
     lines = [line for line in text.splitlines() if line.startswith("| narrativeqa")]
     assert ["same weights" in line for line in lines] == [True, False]
     assert "each trained for itself" in lines[1]
@@ -153,5 +160,5 @@ def test_scores_of_the_same_weights_stand_apart_from_trainings(tmp_path):
 
 
 def test_without_rows_there_are_no_tables(tmp_path):
-    text = results_page.results_page(tmp_path / "none")
-    assert "|" not in text[text.index("## 2.") :]
+    found = results_page.pages(tmp_path / "none")
+    assert not any("|" in text for name, text in found.items() if name != "results.md")

@@ -70,6 +70,6 @@ def test_the_list_of_reports_names_it(folder, capsys):
 
 
 def test_the_results_page_has_a_section(folder):
-    text = results_page.results_page(folder)
+    text = results_page.pages(folder)["results/shipped_decoder.md"]
     section = text.partition("## RULER")[2]
     assert "effective length" in section and "### 2,048 tokens" in section
