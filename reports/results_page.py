@@ -18,7 +18,7 @@ from bench.rows.columns import COLUMNS
 from bench.rows.query import counting, select
 from bench.rows.store import Store
 from bench.terminal import row_table
-from reports import lra_tables, result_tables, ruler
+from reports import decoder_tables, lra_tables, result_tables, ruler
 from reports.grids import chosen, of_one_host
 from reports.oracles import is_oracle
 from reports.papers.command import claims_text, paper_tables, papers_grid
@@ -32,7 +32,7 @@ PAGE = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
 
 
-DETAILS = ("encoders", "length", "shipped_decoder", "lra", "training_step")
+DETAILS = ("encoders", "length", "shipped_decoder", "printed", "lra", "training_step")
 
 
 def pages(folder: Path = REFERENCE) -> dict[str, str]:
@@ -41,11 +41,14 @@ def pages(folder: Path = REFERENCE) -> dict[str, str]:
     of_ruler = of_one_host([*chosen(rows, {"experiment": "ruler"})])
     small = [*chosen(rows, {"recipe": lra_tables.SMALL})]
     published = lra_tables.at_published_length(rows)
+    decoders = decoder_tables.next_to_board(rows)
     content = {
         "claims": claims_text([folder]),
         "papers": papers_grid(paper_tables([folder])),
         "board": result_tables.BOARD.tables(rows),
         "board_findings": result_tables.board_findings,
+        "decoders": decoder_tables.PRINTED.tables(decoders),
+        "directions": decoder_tables.direction_counts(decoders),
         "peers": result_tables.PEERS.tables(rows),
         "quickstart": result_tables.QUICKSTART.tables(rows),
         "frontier": result_tables.FRONTIER.tables(rows),

@@ -1,0 +1,140 @@
+"""Printed scores of decoders' KV caches and sparse prefills, next to the needle of the KV board."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+
+from bench.rows.quality_verdicts import KEPT_SHARE
+from bench.status import QualityVerdict, Status
+from reports.grids import NONE, Listing, chosen
+from reports.papers.printed import FOLDER
+from reports.rows import Row
+
+BOARD = {
+    "experiment": "kv_board",
+    "model": "smollm2-135m",
+    "task": "ruler_niah_single_2",
+    "length": 1024,
+    "question": None,
+    "status": Status.OK,
+}
+"""The rows of the KV board next to which printed scores are set."""
+BUDGET_FACTOR = 2.0
+"""Budgets whose ratio is larger are too far apart for a direction."""
+KEPT = {QualityVerdict.LOWER: False, QualityVerdict.KEPT: True, QualityVerdict.HIGHER: True}
+
+
+class Direction(StrEnum):
+    """Whether the method keeps the score of full attention in both, or loses some in both."""
+
+    SAME = "same direction"
+    OTHER = "other direction"
+    UNDECIDED = "undecided"
+    """The row has no verdict on its quality, or its budget is another."""
+    NO_ROW = "no row"
+    """The board has no row of the method with a budget of the same kind."""
+
+
+def load_scores() -> list[Row]:
+    """The lines of reports/published/decoders.csv as texts; `share`, `bits`, `value` and `full` are
+    numbers, or None where nothing is printed."""
+    with (FOLDER / "decoders.csv").open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file, strict=True))
+    numbers = ("share", "bits", "value", "full")
+    return [
+        {**line, **{name: float(line[name]) if line[name] else None for name in numbers}}
+        for line in lines
+    ]
+
+
+def next_to_board(rows: Iterable[Row]) -> list[Row]:
+    """Each printed score with the board's row of its method at the nearest budget as `ours`, which
+    is None without one; empty without a board."""
+    board = list(chosen(rows, BOARD))
+    return [{**line, "ours": _nearest(line, board)} for line in load_scores()] if board else []
+
+
+def _nearest(line: Row, board: Sequence[Row]) -> Row | None:
+    """The row of the line's method with the nearest budget, if both have one of the same kind."""
+    own = (row for row in board if str(row["method"]).partition("·")[0] == line["method"])
+    near = [row for row in own if _distance(line, row) < math.inf]
+    return min(near, key=lambda row: _distance(line, row), default=None)
+
+
+def _distance(line: Row, row: Row) -> float:
+    """Ratio of the larger budget to the smaller one; infinite where they are not comparable."""
+    name = "bits" if line["bits"] else "share"
+    ours = _budget(row)[name]
+    if not line[name] or not ours:
+        return math.inf
+    return max(line[name] / ours, ours / line[name])
+
+
+def _budget(row: Row) -> dict[str, float | None]:
+    """The share of entries that a row's method keeps or reads, and the bits of its cache."""
+    given = json.loads(row["method_params"] or "{}")
+    return {"share": given.get("budget", given.get("share")), "bits": given.get("bits")}
+
+
+def direction(line: Row) -> Direction:
+    """Whether a printed score and the row next to it have the same direction. A printed score is
+    kept from KEPT_SHARE of full attention's, a measured one by its paired verdict."""
+    ours = line["ours"]
+    if ours is None:
+        return Direction.NO_ROW
+    kept = KEPT.get(ours["quality_verdict"])
+    if kept is None or _distance(line, ours) > BUDGET_FACTOR:
+        return Direction.UNDECIDED
+    printed = line["value"] >= KEPT_SHARE * line["full"]
+    return Direction.SAME if printed == kept else Direction.OTHER
+
+
+def direction_counts(lines: Iterable[Row]) -> list[str]:
+    """For each method, how many of its printed scores have each direction."""
+    found: dict[str, Counter[Direction]] = {}
+    for line in lines:
+        found.setdefault(line["method"], Counter())[direction(line)] += 1
+    return [
+        f"{method}: {', '.join(f'{counts[one]} {one}' for one in Direction if counts[one])}"
+        for method, counts in found.items()
+    ]
+
+
+def _percent(value: float | None, full: float | None) -> str:
+    return NONE if value is None or not full else f"{100 * value / full:.1f} %"
+
+
+def _ours(line: Row) -> str:
+    """The budget of the row and its score as a part of vanilla's."""
+    row = line["ours"]
+    if row is None:
+        return NONE
+    budget = _budget(row)
+    at = f"{budget['bits']:g} bits" if line["bits"] else f"{budget['share']:.3g}"
+    return f"{_percent(row['value'], row['base_value'])} at {at}"
+
+
+def _printed_budget(line: Row) -> str:
+    """The budget as printed, with its share where that is another text."""
+    share = "" if line["share"] is None else f" ({line['share']:.3g})"
+    return f"{line['budget']}{share}"
+
+
+PRINTED = Listing(
+    columns={
+        "method": lambda line: line["method"],
+        "printed for": lambda line: f"{line['model']}, {line['task']}",
+        "tokens": lambda line: f"{int(line['length']):,}" if line["length"] else NONE,
+        "budget (share)": _printed_budget,
+        "÷ full attention": lambda line: _percent(line["value"], line["full"]),
+        "ours ÷ vanilla": _ours,
+        "direction": direction,
+        "source": lambda line: f"{line['source']}, {line['table']}",
+    },
+    numbers=frozenset({2, 4}),
+)

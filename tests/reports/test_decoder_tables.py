@@ -1,0 +1,102 @@
+"""Printed scores of decoders' methods, and the direction of the board's row next to each."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from bench.status import QualityVerdict, Status
+from reports import decoder_tables
+from reports.decoder_tables import Direction
+from reports.papers import printed
+from tests import made as bench_made
+
+BUDGETS = (0.5, 0.25, 0.125)
+
+
+def line_of(**columns):
+    given = {"method": "snapkv", "share": 0.2, "bits": None, "value": 60.0, "full": 80.0}
+    return given | columns
+
+
+def ours(method="snapkv", verdict=QualityVerdict.LOWER, **parameters):
+    """A row of the board."""
+    return bench_made.full(
+        **decoder_tables.BOARD | {"method": f"{method}·{parameters}"},
+        method_params=json.dumps(parameters), quality_verdict=verdict,
+        value=50.0, base_value=100.0,
+    )  # fmt: skip
+
+
+def test_every_line_is_whole():
+    lines = decoder_tables.load_scores()
+    assert len(lines) == 64
+    for line in lines:
+        assert 0 < line["value"] <= 100 and 0 < line["full"] <= 100, line
+        assert line["share"] is None or 0 < line["share"] <= 1, line
+        assert line["bits"] in (None, 2, 4) and not (line["bits"] and line["share"]), line
+        assert line["by"] in ("authors", "others") and line["table"] and line["budget"], line
+        assert line["source"].startswith(("arXiv ", "https://github.com/")), line
+        assert not line["length"] or int(line["length"]) >= 1024, line
+    names = ("method", "model", "task", "length", "budget", "table", "source")
+    keys = Counter(tuple(line[name] for name in names) for line in lines)
+    assert [key for key, count in keys.items() if count > 1] == []
+
+
+def test_the_readme_counts_the_scores():
+    text = (printed.FOLDER / "README.md").read_text()
+    assert f"| `decoders.csv` | {len(decoder_tables.load_scores())} |" in text
+
+
+def test_a_score_is_next_to_the_row_with_the_nearest_budget():
+    board = [ours(budget=budget) for budget in BUDGETS] + [ours("kivi", bits=b) for b in (2, 4)]
+    lines = decoder_tables.next_to_board(board)
+    near = {
+        (line["method"], line["share"] or line["bits"]):
+            line["ours"] and json.loads(line["ours"]["method_params"])
+        for line in lines
+    }  # fmt: skip
+    assert near["snapkv", 0.08] == {"budget": 0.125} and near["snapkv", 0.32] == {"budget": 0.25}
+    assert near["kivi", 2] == {"bits": 2} and near["kivi", 4] == {"bits": 4}
+    assert near["kvzip", 0.5] is None and near["xattention", None] is None
+    [(grid, _)] = decoder_tables.PRINTED.tables(lines)
+    shown = {(line[0], line[5], line[6]) for line in grid.lines}
+    assert len(grid.head) == 8 and len(grid.lines) == len(lines)
+    assert {("kivi", "50.0 % at 2 bits", "same direction"), ("kvzip", "–", "no row")} <= shown
+
+
+def test_without_a_board_there_is_no_table():
+    other = ours(budget=0.25) | {"length": 2048}
+    assert decoder_tables.next_to_board([other]) == []
+    failed = ours(budget=0.25) | {"status": Status.ERROR}
+    assert decoder_tables.PRINTED.tables(decoder_tables.next_to_board([failed])) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "row", "expected"),
+    [
+        ({}, {}, Direction.SAME),
+        ({"value": 79.5}, {}, Direction.OTHER),
+        ({"value": 79.5}, {"verdict": QualityVerdict.KEPT}, Direction.SAME),
+        ({}, {"verdict": QualityVerdict.HIGHER}, Direction.OTHER),
+        ({}, {"verdict": QualityVerdict.UNTELLABLE}, Direction.UNDECIDED),
+        ({}, {"verdict": None}, Direction.UNDECIDED),
+        ({"share": 0.05}, {}, Direction.UNDECIDED),
+    ],
+)
+def test_a_direction_is_that_of_both_scores(line, row, expected):
+    pair = line_of(**line, ours=ours(**row, budget=0.25))
+    assert decoder_tables.direction(pair) == expected
+
+
+def test_directions_are_counted_by_method():
+    lines = [
+        line_of(ours=ours(budget=0.25)),
+        line_of(ours=None, method="kvzip"),
+        line_of(ours=ours(budget=0.25), value=80.0),
+    ]
+    assert decoder_tables.direction_counts(lines) == [
+        "snapkv: 1 same direction, 1 other direction", "kvzip: 1 no row"
+    ]  # fmt: skip
