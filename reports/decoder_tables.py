@@ -72,7 +72,7 @@ def _distance(line: Row, row: Row) -> float:
     ours = _budget(row)[name]
     if not line[name] or not ours:
         return math.inf
-    return max(line[name] / ours, ours / line[name])
+    return float(max(line[name] / ours, ours / line[name]))
 
 
 def _budget(row: Row) -> dict[str, float | None]:
