@@ -195,8 +195,8 @@ def _engines() -> Finding:
             found.append(f"{package} {importlib.metadata.version(package)}")
         except importlib.metadata.PackageNotFoundError:
             missing.append(extra)
-    advice = f"pip install 'longctx-bench[{','.join(missing)}]'" if missing else ""
-    return Finding("engines", State.OK, ", ".join(found) or "none", advice)
+    more = [f"pip install 'longctx-bench[{','.join(missing)}]' adds more"] if missing else []
+    return Finding("engines", State.OK, "; ".join([", ".join(found) or "none", *more]))
 
 
 def _gpu() -> Finding:

@@ -26,6 +26,7 @@ def page() -> str:
     built = {
         path.stem: plugins.build(plugins.conf("method", path.stem))
         for path in sorted((plugins.CONF / "method").glob("*.yaml"))
+        if not plugins.is_engine(path.stem)
     }
     own = {
         name: family

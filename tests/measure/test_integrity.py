@@ -77,9 +77,12 @@ def test_what_a_method_changes_of_torchs_state_is_put_back_and_noted():
     torch.set_default_dtype(torch.float64)
     process.restore()
     process.restore()
-    assert side_effects._modes() == process.state["torch's function or dispatch modes"]
+    modes = "torch's function or dispatch modes"
+    assert side_effects.STATE[modes][0]() == process.state[modes]
     assert torch.get_default_dtype() == torch.float32
-    assert torch.get_num_threads() == threads and not side_effects._flushes_denormals()
+    assert (
+        torch.get_num_threads() == threads and not side_effects.STATE["flushing of denormals"][0]()
+    )
     assert process.notes == [
         "the method changes global state: torch's threads",
         "the method changes global state: the default dtype",
