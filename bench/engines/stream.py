@@ -56,11 +56,14 @@ class Completions:
 
     def models(self) -> list[str]:
         """The names of the models that the server has. Raises RunError."""
-        with self._tried(f"{self.base_url}/models", None, self.deadline_s) as response:
-            try:
+        url = f"{self.base_url}/models"
+        try:
+            with self._tried(url, None, self.deadline_s) as response:
                 return [str(each["id"]) for each in json.load(response)["data"]]
-            except (KeyError, TypeError, ValueError) as error:
-                raise RunError(f"{self.base_url}/models: no list of models") from error
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(f"{url}: no list of models") from error
+        except (HTTPException, OSError) as error:
+            raise RunError(f"{url}: {_reason(error)}") from error
 
     def complete(self, prompt: Sequence[int] | str, max_tokens: int, **more: Any) -> Answer:
         """The greedy answer to a prompt, token ids or text. `more` are further fields of the

@@ -107,6 +107,11 @@ def test_an_address_must_be_one_of_http(url):
         Completions(url)
 
 
+def test_a_server_that_is_not_there_is_named():
+    with pytest.raises(RunError, match=r"http://127.0.0.1:9/v1/models: .*[Rr]efused"):
+        OpenAI(base_url="http://127.0.0.1:9/v1").start(Start(None, None, 64, 1))
+
+
 def test_a_key_comes_from_the_environment(monkeypatch):
     start = Start(None, None, 64, 1)
     with served(["a"]) as (url, asked):
