@@ -1,6 +1,6 @@
 # longctx-bench on a CPU, as a user without rights:
 #   docker build -t longctx-bench .
-#   docker run --rm -v "$PWD/results:/home/bench/results" longctx-bench run method=vcc length=1024 n=4
+#   docker run --rm -v "$PWD/results:/data/results" longctx-bench run method=vcc length=1024 n=4
 FROM python:3.12-slim-bookworm AS build
 COPY . /src
 WORKDIR /src
@@ -19,8 +19,8 @@ RUN apt-get update \
 RUN --mount=type=bind,from=build,source=/dist,target=/dist \
     pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu \
     "torch>=2.6,<2.14" /dist/*.whl
-RUN useradd --create-home --uid 1000 bench
+RUN useradd --create-home --uid 1000 bench && install -d -o bench /data
 USER 1000
-WORKDIR /home/bench
+WORKDIR /data
 ENTRYPOINT ["bench"]
 CMD ["--help"]

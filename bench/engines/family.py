@@ -27,7 +27,7 @@ class EngineFamily(Family):
 
     @classmethod
     def started(cls, spec: Spec, engine: Engine, tokens: int, threads: int) -> Self:
-        """The engine with a checkpoint, for prompts with answers of at most so many tokens. Raises
+        """The engine with a checkpoint, for prompts and answers of at most `tokens`. Raises
         OSError, ValueError, RequestError."""
         if spec.config is not None:
             raise ValueError("an engine reads a checkpoint; this model's weights are random")

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,10 +27,11 @@ class EngineProcess:
 
     def __init__(self, module: str, threads: int, **settings: Any) -> None:
         """Raises RequestError for a model or settings that the engine refuses."""
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 (an unread pipe would fill up)
         content = json.dumps(settings | {"threads": threads, "parent": os.getpid()})
         self.process = subprocess.Popen(
             [sys.executable, "-m", f"bench.engines.{module}", content],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log,
             env={**os.environ, "OMP_NUM_THREADS": str(threads), "OMP_PROC_BIND": "false"},
         )  # fmt: skip
         self.ready = self.read()
@@ -43,9 +45,9 @@ class EngineProcess:
         line = self.process.stdout.readline()
         if line:
             return dict(json.loads(line))
-        assert self.process.stderr is not None
-        lines = self.process.stderr.read().decode(errors="replace").strip().splitlines()
         code = self.process.wait()
+        self.log.seek(0)
+        lines = self.log.read().decode(errors="replace").strip().splitlines()
         raise RunError(f"the engine's process ended with {code}: {lines[-1] if lines else ''}")
 
     def write(self, **message: Any) -> None:
@@ -58,7 +60,7 @@ class EngineProcess:
         return int(line.split()[1]) * 1024 if line else None
 
     def close(self) -> None:
-        for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
+        for stream in (self.process.stdin, self.process.stdout, self.log):
             if stream is not None:
                 stream.close()
         try:

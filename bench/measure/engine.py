@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from bench.engines.family import EngineFamily
+from bench.errors import RunError
 from bench.execution import arms, worker
 from bench.host import linux, torch_host
 from bench.measure.pair_shares import PairCost, PairShare, plan_shares
@@ -87,6 +88,10 @@ class Pairs:
 
     def of_engine(self, given: Input) -> Taken:
         answer = self.engine.answer(given[0][0], self.tokens, exactly=True)
+        if answer.tokens != self.tokens:
+            raise RunError(
+                f"the engine answered with {answer.tokens} tokens where {self.tokens} are timed"
+            )
         return Taken(answer.first_ns, answer.token_ns)
 
     def of_vanilla(self, given: Input) -> Taken:
@@ -107,10 +112,10 @@ class Pairs:
         result["first_call_ns"] = self.of_engine(self.inputs.perturbed(0)).first
         result["kernel"] = self.engine.session.version
         failure = vanilla_failure(lambda i: self.of_vanilla(self.inputs.perturbed(i)).first)
-        calls = self.warm_up()
-        result |= {"warmup_calls": calls, "tokens_out": self.tokens}
+        result["tokens_out"] = self.tokens
         if failure:
             return result | self.unpaired(failure)
+        result["warmup_calls"] = calls = self.warm_up()
         pair_ns = (perf_counter_ns() - began) / (calls + 1)
         cost = PairCost(
             pair_ns * AA_EVERY / (AA_EVERY - 1) / 1e9,

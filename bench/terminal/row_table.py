@@ -110,8 +110,8 @@ def _verdicts(r: Mapping[str, Any]) -> Iterator[str]:
         yield f"each token {_short(token)}"
     if found := quality_verdicts.stated_verdict(r):
         weights = quality_verdicts.comparison_text(r)
-        beside = "" if weights == QualityComparison.SAME_WEIGHTS else f" ({weights})"
-        yield f"quality {QUALITY_STYLE[found].format(found)}{beside}"
+        named = "" if weights == QualityComparison.SAME_WEIGHTS else f" ({weights})"
+        yield f"quality {QUALITY_STYLE[found].format(found)}{named}"
     held = r.get("kv_held_ratio")
     if (ratio := r.get("mem_ratio") if held is None else held) is not None:
         yield f"{'memory' if held is None else 'KV cache'} ×{ratio:.2f}"

@@ -32,7 +32,7 @@ ENOUGH_S = 5.0
 MAX_PACE = 20.0
 BAR_WIDTH = 24
 N_ENDED = 6
-"""Ended cells that stay in sight, and as many failed ones."""
+"""The number of ended cells that stay visible; the same number of failed cells does, too."""
 N_RUNNING = 8
 
 
@@ -142,7 +142,7 @@ def _lines(title: str) -> supervisor.Progress:
 @dataclass
 class SweepProgress:
     """A live table at a terminal; elsewhere a line for each cell that ends. It draws only when it
-    is updated: no thread of its own runs beside cells that are timed.
+    is updated: it starts no thread, which would disturb timed cells.
 
     titles    of the cells; `seconds` are their estimates
     """

@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import bench
-from bench.engines.base import Start
+from bench.engines.base import Answer, Start
 from bench.engines.gguf_weights import file_of
 from bench.errors import RequestError, RunError
+from bench.measure import engine
 from bench.models import stored
 from bench.models.base import Spec
 from bench.models.checkpoints import load_tokenizer
@@ -79,6 +80,17 @@ def test_an_answer_of_a_number_of_tokens(start):
 def test_quantised_caches_and_weights_run(start):
     session = start(llama_cpp(weights="file", cache="q8_0", flash=True))
     assert session.generate(IDS, 4, exactly=True).tokens == 4
+
+
+def test_an_answer_of_other_length_is_not_timed():
+    class Short:
+        def answer(self, ids, new_tokens, exactly=False):
+            return Answer("a", 1, 5, 5)
+
+    pairs = engine.Pairs.__new__(engine.Pairs)
+    pairs.engine, pairs.tokens = Short(), 4
+    with pytest.raises(RunError, match="1 tokens where 4 are timed"):
+        pairs.of_engine((torch.zeros(1, 3, dtype=torch.long), SequenceInfo()))
 
 
 def test_a_prompt_beyond_the_context_is_an_error(start):
