@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -234,14 +234,21 @@ def _board_cell(row: Row) -> str:
     return score if row["quality_verdict"] == QualityVerdict.LOWER else f"{score} ✓"
 
 
-def _setting(row: Row) -> str:
-    """How much of the cache a method keeps, the head of its column."""
+def kept_share(row: Mapping[str, Any]) -> str:
+    """How much of the cache a row's method keeps, the head of its column; a dash for methods that
+    keep all."""
     given = json.loads(row["method_params"] or "{}")
     if row["method"] == VANILLA:
         return "all in 32 bits"
+    if given.get("eviction") == "none":  # an engine that keeps all
+        return NONE
     if (budget := given.get("budget", given.get("share"))) is not None:
         return f"keeps {Fraction(budget).limit_denominator(64)}"
-    return "4 or 8 bits" if given.get("bits", 4) >= 4 else "2 bits"
+    if "keys" in given:  # a format of ggml, such as q4_0
+        return "4 or 8 bits"
+    if "bits" not in given:
+        return NONE
+    return "4 or 8 bits" if given["bits"] >= 4 else "2 bits"
 
 
 class _Board(Grid):
@@ -250,7 +257,7 @@ class _Board(Grid):
     def table(self, rows: Sequence[Row]) -> TextGrid:
         names = (marked(str(row["method"]).partition("·")[0], row) for row in rows)
         both = zip(names, rows, strict=True)
-        named = [row | {"method": name, "setting": _setting(row)} for name, row in both]
+        named = [row | {"method": name, "setting": kept_share(row)} for name, row in both]
         return super().table(named)
 
 
@@ -272,7 +279,7 @@ def board_findings(tables: Iterable[tuple[TextGrid, Sequence[Row]]]) -> Iterator
             done = row["status"] == Status.OK and row["method"] != VANILLA
             if done and not row.get("oracle") and row["quality_verdict"] != QualityVerdict.LOWER:
                 name = str(row["method"]).partition("·")[0]
-                kept.setdefault(_setting(row), []).append(name)
+                kept.setdefault(kept_share(row), []).append(name)
         found = "; ".join(f"{setting}: {', '.join(kept[setting])}" for setting in sorted(kept))
         yield f"{grid.caption}. Not lower than vanilla: {found or 'none'}."
 

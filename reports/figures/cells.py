@@ -51,7 +51,7 @@ FIGURES = (
     "value_diff_ci_hi", "quality_comparison", "chance", "at_chance", "lat_ratio",
     "lat_ratio_ci_lo", "lat_ratio_ci_hi", "attend_ns", "mem_ratio", "fid_rel_l2", "cpu_model",
     "gpu_name", "instruction_sets", "tpot_ratio", "tpot_ratio_ci_lo", "tpot_ratio_ci_hi",
-    "kv_held_ratio", "kv_read_ratio", "kv_ratio_16bit",
+    "kv_held_ratio", "kv_read_ratio", "kv_ratio_16bit", "quality_verdict",
 )  # fmt: skip
 _ENDING = (
     "method_version",

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
-from bench.status import Status
-from reports.figures import captions, sheet, style
+from reports.figures import captions, heat_map, sheet, style
 from reports.figures.catalogue import figure
 from reports.figures.cells import SETTING, FigureRows
-from reports.looks import BLACK, GREY, VANILLA
+from reports.looks import BLACK, VANILLA
 from reports.ruler import BENCHMARK, TASKS, short
 from reports.wording import AT_CHANCE
 
@@ -20,21 +19,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 SHARED = [*(name for name in SETTING if name != "task"), "n_samples_planned", "seed"]
-COLORS = "Blues"
-WHITE_FROM = 60
-"""Scores from which on the number stands in white."""
-LINE_IN, AROUND_IN = 0.16, 0.95
-NUMBER_PT, WORD_PT = 5.4, 4.8
-HATCH = "//////"
-ENDS: dict[str, str] = {
-    Status.OOM_HOST: "mem", Status.OOM_DEVICE: "mem", Status.TIMEOUT: "time", Status.ERROR: "err",
-    Status.UNSUPPORTED: "n/s", Status.SKIPPED: "skip", Status.RETIRED: "ret",
-}  # fmt: skip
-NOTE = (
-    "Colour and number: score, 0 (white) to 100 (dark). Hatched: not run. Grey: no score (mem out "
-    "of memory, time out of time, err failed, n/s not supported, skip left out of the budget). "
-    f"mean: of the {len(TASKS)} tasks; with *, of those that have a score."
-)
+AROUND_IN = 0.95
+NOTE = f"{heat_map.LEGEND} mean: of the {len(TASKS)} tasks; with *, of those that have a score."
 
 
 @figure(
@@ -61,7 +47,7 @@ def plot(rows: FigureRows, most: int) -> sheet.Plot | None:
     lines = max(len(list(rows.arms(panel))) for panel in drawn)
     floor = any(_at_chance(panel) for panel in drawn)
     chance = f" {AT_CHANCE}: vanilla isn't clearly above one constant answer." if floor else ""
-    height = AROUND_IN + LINE_IN * lines
+    height = AROUND_IN + heat_map.LINE_IN * lines
     return sheet.Plot(panels, 1, height, [], NOTE + chance, len(groups) - len(drawn))
 
 
@@ -80,49 +66,19 @@ def paint(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label
             cell = by_task.get(task)
             values[line, at] = np.nan if cell is None else cell["value"]
             if np.isnan(values[line, at]):
-                _without(axes, at, line, None if cell is None else cell["status"])
+                heat_map.without(axes, at, line, None if cell is None else cell["status"])
         known = values[line, :-1][~np.isnan(values[line, :-1])]
         values[line, -1] = known.mean() if len(known) else np.nan
-    _fill(axes, values)
+    heat_map.fill(axes, values, list(map(_texts, values)))
     floor = _at_chance(panel)
-    names = [f"{task} {AT_CHANCE}" if task in floor else task for task in TASKS]
-    axes.set_xticks(np.arange(len(TASKS) + 1) + 0.5, [*names, "mean"], rotation=45, ha="right",
-                    rotation_mode="anchor", fontsize=5.8)  # fmt: skip
-    labels = (style.tidy(" ".join(filter(None, (name, more)))) for name, more, _ in arms)
-    axes.set_yticks(np.arange(len(arms)) + 0.5, list(labels), fontsize=5.8)
-    axes.set(xlim=(0, len(TASKS) + 1), ylim=(len(arms), 0))
-    axes.tick_params(length=0)
-    axes.grid(False)
-    axes.spines[:].set_visible(False)
+    columns = [f"{task} {AT_CHANCE}" if task in floor else task for task in TASKS]
+    labels = [style.tidy(" ".join(filter(None, (name, more)))) for name, more, _ in arms]
+    heat_map.frame(axes, labels, [*columns, "mean"])
     axes.axvline(len(TASKS), color=BLACK, linewidth=0.8)
     return []
 
 
-def _fill(axes: Axes, values: Any) -> None:
-    axes.pcolormesh(
-        np.ma.masked_invalid(values), cmap=COLORS, vmin=0, vmax=100, edgecolors="white",
-        linewidth=0.8,
-    )  # fmt: skip
-    for (line, at), value in np.ndenumerate(values):
-        if np.isnan(value):
-            continue
-        part = at == len(TASKS) and np.isnan(values[line]).any()
-        color = "white" if value >= WHITE_FROM else BLACK
-        _write(axes, at, line, f"{value:.0f}{'*' if part else ''}", color)
-
-
-def _without(axes: Axes, at: int, line: int, status: str | None) -> None:
-    """A cell without a score: hatched where it wasn't run, grey with a word where it ended so."""
-    from matplotlib.patches import Rectangle
-
-    ended = status is not None and status != Status.OK
-    face, hatch = (style.PALE, "") if ended else ("white", HATCH)
-    axes.add_patch(
-        Rectangle((at, line), 1, 1, facecolor=face, hatch=hatch, edgecolor="#BBBBBB", linewidth=0.4)
-    )
-    if ended:
-        _write(axes, at, line, ENDS.get(str(status), "err"), GREY, WORD_PT)
-
-
-def _write(axes: Axes, at: int, line: int, text: str, color: str, size: float = NUMBER_PT) -> None:
-    axes.text(at + 0.5, line + 0.5, text, ha="center", va="center", fontsize=size, color=color)
+def _texts(scores: np.ndarray) -> list[str]:
+    """The numbers of a line; the mean has a star unless it is of all tasks."""
+    star = "*" if np.isnan(scores).any() else ""
+    return [*(f"{score:.0f}" for score in scores[:-1]), f"{scores[-1]:.0f}{star}"]

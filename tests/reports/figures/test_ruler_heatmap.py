@@ -4,6 +4,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from bench.status import Status
+from reports.figures import heat_map
 from reports.figures.cells import load
 from reports.figures.kinds import ruler
 from reports.figures.sheet import save
@@ -18,7 +19,7 @@ def painted(rows, panel):
     ruler.paint(rows, panel, axes)
     found = {tuple(np.floor(t.get_position()).astype(int)[::-1]): t.get_text() for t in axes.texts}
     hatched = {
-        (int(p.get_y()), int(p.get_x())) for p in axes.patches if p.get_hatch() == ruler.HATCH
+        (int(p.get_y()), int(p.get_x())) for p in axes.patches if p.get_hatch() == heat_map.HATCH
     }
     names = [label.get_text() for label in axes.get_yticklabels()]
     return found, hatched, names, [label.get_text() for label in axes.get_xticklabels()]
