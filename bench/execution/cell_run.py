@@ -40,7 +40,8 @@ SPARE_BYTES = 512 << 20
 class CellRun:
     """A cell, where its predictions go, and the limits of each child. With an `environment` of its
     own a child is a fresh interpreter: malloc reads it at the start. `scored` is what the quality
-    stage keeps for the latency stage. `share_prefill`: method and vanilla may answer together."""
+    stage keeps for the latency stage. `share_prefill`: method and vanilla may answer together.
+    `timed`: columns of a cell whose tokens were timed together with those of other cells."""
 
     cell: Cell
     results: Path
@@ -49,6 +50,7 @@ class CellRun:
     environment: Mapping[str, str] = field(default_factory=dict)
     scored: Mapping[str, Any] | None = None
     share_prefill: bool = True
+    timed: Mapping[str, Any] | None = None
 
     def child(self, module: str, handlers: Handlers | None = None, **request: Any) -> Outcome:
         """Run `measure` of a module of `bench` in a child, on the cell and `request`."""

@@ -62,14 +62,15 @@ def run(
     experiment: str | None = None,
     origin: job.Origin | None = None,
     share_prefill: bool = True,
+    timed: Columns | None = None,
 ) -> ReturnedRow:
     """Run one cell and store its row; a finished cell's row is returned unchanged. While another
     process runs the cell into the same folder, wait for its row.
 
     There is a row even if a child fails; its `status` is how the child ended. `experiment` is the
     name of the experiment that requested the cell, `origin` what started it. `share_prefill`: see
-    `bench.execution.shared_prefill`. Raises RequestError for a usage error, StoreError when the row
-    can't be written, JobPreempted when Slurm ends the cell's job."""
+    `bench.execution.shared_prefill`; `timed`: see CellRun. Raises RequestError for a usage error,
+    StoreError when the row can't be written, JobPreempted when Slurm ends the cell's job."""
     results = Path(results).expanduser().resolve()
     shards = Store(results).shards()
     finished, attempts = _stored(results, cell, force)
@@ -88,7 +89,7 @@ def run(
             finished, attempts = _stored(results, cell, force)
         if finished:
             return finished
-        run = CellRun(cell, results, deadline_s, progress, share_prefill=share_prefill)
+        run = CellRun(cell, results, deadline_s, progress, share_prefill=share_prefill, timed=timed)
         return _run(run, attempts, experiment, origin or job.Origin())
 
 
@@ -138,7 +139,7 @@ def _measure(run: CellRun) -> tuple[Cell, Columns]:
         return cell, _ended(failed)
     run = replace(run, cell=cell)
     began = time.monotonic_ns()
-    if failed := cell_run.load_parent(run):
+    if run.timed is None and (failed := cell_run.load_parent(run)):
         return cell, _ended(failed)
     load_ns = time.monotonic_ns() - began
     columns: Columns = {"notes": []}
@@ -273,7 +274,7 @@ def _ended(outcome: Outcome) -> Columns:
 def _concurrency(cell: Cell, noise_reason: str | None, neighbours: set[str]) -> Columns:
     """What ran at the same time on this machine; times taken then are marked noisy."""
     beside = ", ".join(sorted(neighbours)) or "nothing known"
-    if not neighbours or not cell.plan.speed:
+    if not neighbours or not cell.plan.timed:
         return {"ran_beside": beside}
     reasons = filter(None, (noise_reason, f"beside {beside}"))
     return {"ran_beside": beside, "noisy": True, "noise_reason": "; ".join(reasons)}

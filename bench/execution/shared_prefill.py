@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, RunError
-from bench.execution import cell_lock, cell_run
+from bench.execution import cell_lock, cell_run, shared_decoding
 from bench.execution.cell_run import CellRun
 from bench.execution.supervisor import Progress, Running
 from bench.request import plugins
@@ -35,7 +35,8 @@ def key(cell: Cell) -> str | None:
     """Equal for cells that may answer together: answers of a decoder, one text at a time, by
     methods that read the prompt with the same attention and differ in their KV cache. None: the
     cell answers alone."""
-    answers = cell.plan.quality and cell.model["weights"] != "random" and not cell.probe
+    answers = cell.plan.quality and cell.model["weights"] != "random"
+    answers = (answers or cell.plan.tokens_alone) and not cell.probe
     if not (answers and cell.decoder and cell.batch == 1 and cell.device["kind"] == "cpu"):
         return None
     if cell.recipe or not _shares(cell.method):
@@ -53,9 +54,12 @@ def _shares(method: Mapping[str, Any]) -> bool:
     return PART in written and own and not written.get("facts", {}).get("needs")
 
 
-def answer(cells: Sequence[Cell], results: Path, deadline_s: float, progress: Progress) -> None:
+def answer(
+    cells: Sequence[Cell], results: Path, deadline_s: float, progress: Progress
+) -> dict[str, Any]:
     """Answers the texts of the cells without a stored prediction, and vanilla's where it reads the
-    prompts as they do. What goes wrong is left to the cells' own runs, which report it."""
+    prompts as they do; or times their tokens, and returns the columns of each cell by its key. What
+    goes wrong is left to the cells' own runs, which report it."""
 
     def report(line: str) -> None:
         progress(line, 0, 0)
@@ -65,7 +69,10 @@ def answer(cells: Sequence[Cell], results: Path, deadline_s: float, progress: Pr
             locks.enter_context(cell_lock.held(results / f".{name}.lock", report))
         run = CellRun(cells[0], results, deadline_s * len(cells), progress)
         if cell_run.load_parent(run) is None:
+            if cells[0].plan.tokens_alone:
+                return shared_decoding.time(run, cells)[1]
             _answer(run, [*cells, *_vanilla(cells[0])])
+    return {}
 
 
 def answer_with_vanilla(run: CellRun) -> int:

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bench.execution import kept_blocks, outside, shared_prefill
+from bench.execution import kept_blocks, outside, shared_decoding, shared_prefill
 from bench.execution.cell_run import CellRun
 from bench.execution.supervisor import Outcome, Progress, Running
 from bench.execution.worker import Kept
@@ -20,6 +20,7 @@ from bench.request import weights
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from bench.rows.columns import COLUMNS
+from bench.rows.comparison import SIDES, pooled
 from bench.rows.predictions import Predictions
 from bench.rows.shards import remove_leftovers
 from bench.rows.store import PREDICTIONS
@@ -40,7 +41,6 @@ TRAINING_DEADLINE_S = 14 * 24 * 3600.0
 """In effect none: a training that is stopped continues from its last checkpoint."""
 MAX_PROBED_LENGTH = 1 << 22
 
-SIDES = ("samples_ns", "base_samples_ns", "aa_first_samples_ns", "aa_second_samples_ns")
 PAGE_FAULTS = ("lat_page_faults", "base_page_faults")
 
 
@@ -57,6 +57,8 @@ def planned(cell: Cell) -> Sequence[Stage]:
         stages.append(engine)
     elif cell.plan.speed:
         stages += [latency, decoding, memory] if cell.new_tokens else [latency, memory]
+    if cell.plan.tokens_alone:
+        stages.append(tokens)
     if cell.plan.training:
         stages.append(training_step)
     return stages
@@ -108,6 +110,15 @@ def decoding(run: CellRun) -> tuple[Outcome, Columns]:
     also = {name: found[name] for name in names if name in found}
     comparisons = {"tpot": found["timed"], "tpot_engine": found.get("engine")}
     return outcome, found.get("fidelity", {}) | also | comparisons
+
+
+def tokens(run: CellRun) -> tuple[Outcome, Columns]:
+    """Times of tokens in turns with vanilla's, unless they were measured together with other
+    cells'."""
+    if run.timed is not None:
+        return Outcome(Status.OK, "tokens"), dict(run.timed)
+    outcome, found = shared_decoding.time(run, [run.cell])
+    return outcome, found.get(run.cell.key, {})
 
 
 def engine(run: CellRun) -> tuple[Outcome, Columns]:
@@ -217,13 +228,7 @@ def _pooled(parts: Sequence[Columns]) -> Columns:
         if len(timed) < len(parts):
             columns[arm] = {field: x for field, x in columns[arm].items() if field not in SIDES}
             continue
-        sides = [side for side in SIDES if side in timed[0]]
-        columns[arm] = {
-            **timed[0],
-            **{side: [ns for one in timed for ns in one[side]] for side in sides},
-            "pair_order": "".join(one["pair_order"] for one in timed),
-            "pair_process": [i for i, one in enumerate(timed) for _ in one["samples_ns"]],
-        }
+        columns[arm] = pooled(timed)
     left_out = any(part["timed"].get("waits_left_out") for part in parts)
     columns["timed"]["waits_left_out"] = left_out or None
     for name in filter(columns.__contains__, PAGE_FAULTS):

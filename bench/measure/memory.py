@@ -29,11 +29,11 @@ from bench.host import gpu, linux
 from bench.measure import bytes_read, side_effects
 from bench.measure.perturbed_inputs import Input
 from bench.measure.side_effects import fail_check
-from bench.models.base import Family
+from bench.models.base import Decoding, Family
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from bench.rows.columns import Row
-from methods.base import KVCache, SequenceInfo
+from methods.base import KVCache, SequenceInfo, Workload
 
 Work = Callable[[], object]
 
@@ -279,31 +279,52 @@ def columns(
     decoding = family.prefill(ids, sequence)
     if decoding.cache is None:
         return {"kv_reason": "the decoder of an encoder-decoder keeps its keys and values itself"}
-    prefilled, read = held_bytes(decoding.cache), decoding.cache.read_bytes
-    (batch, n), steps, reported_pct = ids.shape, new_tokens - 1, []
+    count = CacheCount(decoding)
+    (batch, n), steps = ids.shape, new_tokens - 1
     # A cache reports a row of a padded batch as if it were alone.
     padded = sequence.valid is not None and not bool(sequence.valid.all())
     for step in range(steps):
         token = ids[:, step % n, None]
         if not padded and step >= steps - COUNTED_STEPS:
-            counted, reported = bytes_read.counted_and_reported(decoding, token)
-            reported_pct += [100 * reported / counted] if counted else []
+            count.step(token)
         else:
             decoding.step(token)
-    workload = family.workload(n, batch)
-    found: Row = {
-        "kv_bytes_held_prefill": prefilled,
-        "kv_bytes_held": held_bytes(decoding.cache),
-        "kv_bytes_read_per_token": (decoding.cache.read_bytes - read) // (steps * batch),
-        "kv_read_reported_pct": statistics.median_low(reported_pct) if reported_pct else None,
-        "kv_bytes_full": (n + steps) * workload.bytes_per_entry(),
-        "kv_entries": entries(decoding.cache),
-    }
+    found = count.columns(family.workload(n, batch), steps)
     if resident_bytes:
         with_cache = resident_bytes()
-        del decoding
+        del decoding, count
         found["kv_bytes_resident"] = with_cache - resident_bytes()
     return found
+
+
+class CacheCount:
+    """Counts what a cache holds and what new tokens read of it, from the end of a prompt on."""
+
+    def __init__(self, decoding: Decoding) -> None:
+        assert decoding.cache is not None
+        self.decoding, self.cache = decoding, decoding.cache
+        self.prefilled, self.read = held_bytes(self.cache), self.cache.read_bytes
+        self.reported_pct: list[float] = []
+
+    def step(self, token: Tensor) -> None:
+        """Reads the next token [B, 1], and compares the bytes that this read with those that the
+        cache reports."""
+        counted, reported = bytes_read.counted_and_reported(self.decoding, token)
+        self.reported_pct += [100 * reported / counted] if counted else []
+
+    def columns(self, workload: Workload, steps: int) -> Row:
+        """The cache's columns after a prompt of this workload and some steps."""
+        read = self.cache.read_bytes - self.read
+        return {
+            "kv_bytes_held_prefill": self.prefilled,
+            "kv_bytes_held": held_bytes(self.cache),
+            "kv_bytes_read_per_token": read // (steps * workload.batch),
+            "kv_read_reported_pct": (
+                statistics.median_low(self.reported_pct) if self.reported_pct else None
+            ),
+            "kv_bytes_full": (workload.length + steps) * workload.bytes_per_entry(),
+            "kv_entries": entries(self.cache),
+        }
 
 
 def held_bytes(cache: KVCache) -> int:

@@ -30,6 +30,7 @@ from bench.models.decoder import DecoderFamily
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from methods.base import Method, Unsupported, refusal
+from tasks.base import Encoded
 from tasks.loading.continuation import Continued
 
 ROOM = 2
@@ -68,7 +69,8 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     pool.vanilla = {i for i, each in enumerate(cells) if each.method["name"] == BASELINE}
     for setting, each in enumerate(cells):
         try:
-            pool.methods[setting] = _method(each, family, asked)
+            method = checked_method(each, family, asked.encoded)
+            pool.methods[setting] = finite.FiniteWatcher(method, len(family.layers))
         except Exception as error:
             pool.drop(setting, error)
     pool.queue = [
@@ -82,17 +84,18 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     return {"dropped": pool.dropped}
 
 
-def _method(cell: Cell, family: DecoderFamily, asked: Asked) -> Method:
-    """The cell's method, watched. Raises Unsupported."""
+def checked_method(cell: Cell, family: DecoderFamily, encoded: Sequence[Encoded]) -> Method:
+    """The cell's method. Raises Unsupported where it can't read the model's longest text, or reads
+    all of it."""
     method = arms.method_of(cell)
     if reason := refusal(method, family.workload(cell.length, cell.batch)):
         raise Unsupported(reason)
     own, family.method = family.method, method
     try:
-        arms.check_left_out(cell, family, asked.encoded)
+        arms.check_left_out(cell, family, encoded)
     finally:
         family.method = own
-    return finite.FiniteWatcher(method, len(family.layers))
+    return method
 
 
 def _rows_that_fit(limit: int | None, family: DecoderFamily, asked: Asked, new: int) -> int:

@@ -47,6 +47,16 @@ class MeasurePlan:
     new_tokens: int | None = None
     long_pairs: int | None = None
 
+    @property
+    def tokens_alone(self) -> bool:
+        """Whether only the time of new tokens is measured, and the bytes of their cache."""
+        return self.new_tokens is not None and not self.speed
+
+    @property
+    def timed(self) -> bool:
+        """Whether inputs or new tokens are timed, which neighbours disturb."""
+        return self.speed or self.tokens_alone
+
     def within(self, seconds: float) -> MeasurePlan:
         """The plan with these seconds for its timed stages: reading prompts, and decoding."""
         return replace(self, budget_s=seconds / 2)
@@ -65,6 +75,7 @@ MEASURES = {
     "quality": MeasurePlan(speed=False),
     "speed": MeasurePlan(quality=False),
     "decoding": MeasurePlan(pairs=20, budget_s=12.0, new_tokens=64),
+    "tokens": MeasurePlan(quality=False, speed=False, pairs=20, new_tokens=64),
     "glance": MeasurePlan(quality=False, pairs=12, budget_s=8.0, processes=1),
     "training": MeasurePlan(quality=False, speed=False, training=True, budget_s=120.0),
     # Twelve pairs are enough for an interval, and a pair may take minutes.

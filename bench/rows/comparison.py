@@ -7,7 +7,7 @@ the same against exact attention by the method's own engine. `answer`: a whole a
 such as `lat_ratio`. docs/trust.md explains the calls that are timed from outside.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import (
     TYPE_CHECKING,
@@ -195,6 +195,20 @@ COLUMNS_OF: dict[Name, dict[str, str]] = {
 }
 """Name of a comparison → field → column."""
 DERIVED = tuple(field for field, about in _ABOUT.items() if not about.measured)
+SIDES = ("samples_ns", "base_samples_ns", "aa_first_samples_ns", "aa_second_samples_ns")
+
+
+def pooled(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The measured fields of one comparison from those of several processes."""
+    sides = {side: [ns for one in parts for ns in one[side]] for side in SIDES if side in parts[0]}
+    if "base_samples_ns" not in sides:
+        return {**parts[0], **sides}
+    return {
+        **parts[0],
+        **sides,
+        "pair_order": "".join(one["pair_order"] for one in parts),
+        "pair_process": [i for i, one in enumerate(parts) for _ in one["samples_ns"]],
+    }
 
 
 def annotations() -> Iterator[tuple[str, Any]]:

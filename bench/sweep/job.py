@@ -7,7 +7,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,8 @@ class CellJob:
 
     folder: Path
     listener: Listener | None = None
+    timed: dict[str, Any] = field(default_factory=dict)
+    """Columns of cells that have been timed together and not run yet, by their key."""
 
     def __call__(self, index: int, request: dict[str, Any], together: Sequence[int] = ()) -> int:
         """`together`: further cells whose prompts are answered at once with this cell's, before it
@@ -62,7 +64,7 @@ class CellJob:
         began = time.monotonic()
         try:
             others = [Cell.from_json(content["cells"][i]["cell"]) for i in together]
-            outcome = _run(request, progress, origin, others)
+            outcome = _run(request, progress, origin, others, self.timed)
         except JobPreempted:
             progress("is ended", 0, 0)
             # A job that returns would tell Slurm that nothing is left to do.
@@ -167,10 +169,14 @@ def run_together(
 
 
 def _run(
-    request: dict[str, Any], progress: Callable[..., None], origin: Origin, others: Sequence[Cell]
+    request: dict[str, Any],
+    progress: Callable[..., None],
+    origin: Origin,
+    others: Sequence[Cell],
+    timed: dict[str, Any],
 ) -> CellOutcome:
-    """Runs one request, once the prompts of it and of `others` are answered. All errors become
-    outcomes, so that the other cells of the sweep run."""
+    """Runs one request, once the prompts of it and of `others` are answered, or their tokens are
+    `timed`. All errors become outcomes, so that the other cells of the sweep run."""
     from bench.execution import runner, shared_prefill
 
     results = Path(request["results"]).expanduser().resolve()
@@ -181,11 +187,11 @@ def _run(
                 cell,
                 *(replace(cell, method=o.method, code_sha256=o.code_sha256) for o in others),
             ]
-            shared_prefill.answer(cells, results, request["deadline_s"], progress)
+            timed |= shared_prefill.answer(cells, results, request["deadline_s"], progress)
         row = runner.run(
             cell, results, force=request["force"], deadline_s=request["deadline_s"],
             progress=progress, experiment=request["experiment"], origin=origin,
-            share_prefill=request["share_prefill"],
+            share_prefill=request["share_prefill"], timed=timed.pop(cell.key, None),
         )  # fmt: skip
     except RequestError as error:
         return CellOutcome(2, PlanState.REFUSED, str(error))

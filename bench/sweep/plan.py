@@ -183,7 +183,7 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
     if base["share_prefill"] and engine != launchers.SLURM and time_s is None:
         cells = _grouped(cells, planner.estimates)
     cells = _ordered(cells, time_s)
-    n_timed = sum(1 for p in cells if p.runs and p.cell and (p.cell.plan.speed or p.cell.probe))
+    n_timed = sum(1 for p in cells if p.runs and p.cell and (p.cell.plan.timed or p.cell.probe))
     warning = launchers.check_timed(engine, launcher, n_timed)
     return Plan(
         tuple(without_events(grid.fixed)), tuple(cells), engine, launcher_name, launcher,

@@ -178,7 +178,7 @@ def _run_jobs(requests: Sequence[dict[str, Any]], sweep: _Sweep) -> None:
 
     plan, record = sweep.plan, sweep.record
     slurm.queued(record.queue_name)  # raises where there is no cluster
-    timed = any(planned.cell and planned.cell.plan.speed for planned in plan.open)
+    timed = any(planned.cell and planned.cell.plan.timed for planned in plan.open)
     given = launchers.job_parameters(plan.launcher, record.queue_name, timed)
     n_requeued = given.pop("slurm_max_num_timeout")
     folder = record.folder / slurm.LOGS / "%j"
