@@ -1,4 +1,4 @@
-"""Printed scores of decoders' KV caches and sparse prefills, next to the needle of the KV board."""
+"""The needle of the KV board next to the cost of its caches, and next to printed scores."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from enum import StrEnum
 from bench.rows.quality_verdicts import KEPT_SHARE
 from bench.status import QualityVerdict, Status
 from reports.grids import NONE, Listing, chosen
+from reports.looks import VANILLA
 from reports.papers.printed import FOLDER
 from reports.rows import Row
 
@@ -137,4 +138,43 @@ PRINTED = Listing(
         "source": lambda line: f"{line['source']}, {line['table']}",
     },
     numbers=frozenset({2, 4}),
+)
+
+
+def choices(rows: Iterable[Row]) -> list[Row]:
+    """The rows of caches that keep the board's needle, each with its cost at the greatest length
+    as `cost`, those that hold least first; oracles are left out."""
+    listed = list(rows)
+    costs = list(chosen(listed, {"experiment": "kv_times", "threads": 1, "status": Status.OK}))
+    longest = max((row["length"] for row in costs), default=0)
+    by_setting = {_setting(row): row for row in chosen(costs, {"length": longest})}
+    kept = [
+        row | {"cost": by_setting[_setting(row)]}
+        for row in chosen(listed, BOARD)
+        if _setting(row) in by_setting and row["method"] != VANILLA and not row.get("oracle")
+        and row["quality_verdict"] != QualityVerdict.LOWER
+    ]  # fmt: skip
+    kept.sort(key=lambda row: row["cost"]["kv_bytes_held"])
+    return [row | {"place": place} for place, row in enumerate(kept)]
+
+
+def _setting(row: Row) -> tuple[str, str]:
+    return row["method"], row["method_params"]
+
+
+def _token_cost(row: Row) -> str:
+    cost = row["cost"]
+    return f"×{cost['tpot_ratio']:.2f} {cost['tpot_verdict']}"
+
+
+CHOICES = Listing(
+    columns={
+        "cache": lambda row: row["method"],
+        "needle, 1,024 tokens": lambda row: f"{row['value']:.1f}",
+        "each token ÷ vanilla's": _token_cost,
+        "bytes held ÷ 16 bits": lambda row: f"×{row['cost']['kv_ratio_16bit']:.2f}",
+        "bytes read ÷ vanilla's": lambda row: f"×{row['cost']['kv_read_ratio']:.2f}",
+    },
+    order=("place",),
+    numbers=frozenset({1, 3, 4}),
 )

@@ -6,10 +6,12 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from typing import Any
 
-from bench.rows.comparison import Comparison
+from bench.rows.comparison import Comparison, Name
 from bench.rows.engine import ENGINE_ONLY, engine_only
 from bench.rows.quality_verdicts import (
     comparison,
@@ -22,7 +24,7 @@ from bench.rows.quality_verdicts import (
 from bench.status import QualityComparison, QualityVerdict, Status, Verdict
 from bench.units import counted
 from reports import ratios
-from reports.grids import NONE, Grid, Listing, chosen, tokens
+from reports.grids import NONE, Grid, Listing, Table, chosen, text_grid, tokens
 from reports.intervals import Measured, interval
 from reports.looks import VANILLA, looks
 from reports.oracles import marked
@@ -283,6 +285,78 @@ def board_findings(tables: Iterable[tuple[TextGrid, Sequence[Row]]]) -> Iterator
         found = "; ".join(f"{setting}: {', '.join(kept[setting])}" for setting in sorted(kept))
         yield f"{grid.caption}. Not lower than vanilla: {found or 'none'}."
 
+
+# --- Times of a decoder in turns ---------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ByLength(Table):
+    """A line for each method: by length the ratio of a time to vanilla's, whose own is in ms, and
+    `more`, columns of the row of the greatest length and of vanilla's at that length.
+
+    time  name of the comparison
+    head  of the columns of times
+    """
+
+    time: Name
+    head: str
+    more: Mapping[str, Callable[[Row, Row], str]]
+
+    def table(self, rows: Sequence[Row]) -> TextGrid:
+        cells = {(row["method"], row["length"]): row for row in rows}
+        lengths = sorted({length for _, length in cells})
+
+        def ratio(length: int, method: str) -> str:
+            row = cells.get((method, length))
+            return NONE if row is None else _ratio(Comparison.of(row, self.time))
+
+        def of_longest(cell: Callable[[Row, Row], str], method: str) -> str:
+            row, base = (cells.get((name, lengths[-1])) for name in (method, VANILLA))
+            return NONE if row is None or base is None else cell(row, base)
+
+        columns = {f"{self.head}, {tokens(length)}": partial(ratio, length) for length in lengths}
+        columns |= {head: partial(of_longest, cell) for head, cell in self.more.items()}
+        return text_grid(self.title(rows[0]), "method", looks(m for m, _ in cells), columns)
+
+
+def _ratio(time: Comparison) -> str:
+    """A ratio with its interval and verdict; without a ratio the time itself."""
+    if time.ratio is None:
+        return NONE if time.median_ns is None else _milliseconds(time.median_ns)
+    ends = f"{time.ratio_ci_lo:.2f} … {time.ratio_ci_hi:.2f}"
+    return f"×{time.ratio:.2f} ({ends}) {time.verdict}"
+
+
+def _threads(row: Row) -> str:
+    return f"{counted(row['threads'], 'thread')}, {row['dtype']}"
+
+
+TOKENS = _ByLength(
+    title=_threads,
+    where={"experiment": "kv_times", "status": Status.OK},
+    each=("model", "threads", "dtype"),
+    one_host=True,
+    time="tpot",
+    head="each token ÷ vanilla's",
+    more={
+        "held ÷ vanilla's": lambda row, _: number(row["kv_held_ratio"], 2, "×"),
+        "held ÷ 16 bits": lambda row, _: number(row["kv_ratio_16bit"], 2, "×"),
+        "read ÷ vanilla's": lambda row, _: number(row["kv_read_ratio"], 2, "×"),
+    },
+)
+FIRST_TOKENS = _ByLength(
+    title=_threads,
+    where={"experiment": "sparse_prefill", "measure": "first_token", "status": Status.OK},
+    each=("model", "threads", "dtype"),
+    one_host=True,
+    time="lat",
+    head="first token ÷ vanilla's",
+    more={
+        "attention ÷ vanilla's": lambda row, base: number(
+            row["attend_ns"] / base["attend_ns"], 2, "×"
+        )
+    },
+)
 
 # --- Engines next to this project's decoder ----------------------------------------------------
 

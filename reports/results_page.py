@@ -47,8 +47,11 @@ def pages(folder: Path = REFERENCE) -> dict[str, str]:
         "papers": papers_grid(paper_tables([folder])),
         "board": result_tables.BOARD.tables(rows),
         "board_findings": result_tables.board_findings,
+        "choices": decoder_tables.CHOICES.tables(decoder_tables.choices(rows)),
         "decoders": decoder_tables.PRINTED.tables(decoders),
         "directions": decoder_tables.direction_counts(decoders),
+        "tokens": result_tables.TOKENS.tables(rows),
+        "first_tokens": result_tables.FIRST_TOKENS.tables(rows),
         "peers": result_tables.PEERS.tables(rows),
         "quickstart": result_tables.QUICKSTART.tables(rows),
         "frontier": result_tables.FRONTIER.tables(rows),
@@ -83,10 +86,10 @@ SHOWCASE = ("method=vcc", "task=narrativeqa", "length=4096", "measure=quick", "m
 
 
 def readme(text: str, page: str, folder: Path = REFERENCE) -> str:
-    """The text of README.md with the board of the page, and what `make bench` prints of the
+    """The text of README.md with the choices of the page, and what `make bench` prints of the
     showcase's row. Raises RequestError where there is no such row."""
-    board = page[_block("board", page)]
-    for name, content in (("board", board), ("make bench", _showcase(folder))):
+    choice = page[_block("choice", page)]
+    for name, content in (("choice", choice), ("make bench", _showcase(folder))):
         block = _block(name, text)
         text = text[: block.start] + content + text[block.stop :]
     return text

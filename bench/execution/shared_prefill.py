@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, RunError
-from bench.execution import cell_lock, cell_run, shared_decoding
+from bench.execution import cell_lock, cell_run, turns
 from bench.execution.cell_run import CellRun
 from bench.execution.supervisor import Progress, Running
 from bench.request import plugins
@@ -33,25 +33,29 @@ OWN = "methods."
 
 def key(cell: Cell) -> str | None:
     """Equal for cells that may answer together: answers of a decoder, one text at a time, by
-    methods that read the prompt with the same attention and differ in their KV cache. None: the
-    cell answers alone."""
+    methods that read the prompt with the same attention and differ in their KV cache; or that may
+    be timed in turns. None: the cell is measured alone."""
     answers = cell.plan.quality and cell.model["weights"] != "random"
-    answers = (answers or cell.plan.tokens_alone) and not cell.probe
+    answers = (answers or cell.plan.in_turns) and not cell.probe
     if not (answers and cell.decoder and cell.batch == 1 and cell.device["kind"] == "cpu"):
         return None
-    if cell.recipe or not _shares(cell.method):
+    first_alone = cell.plan.in_turns and not cell.plan.tokens_alone
+    if cell.recipe or not _shares(cell.method, reads_alike=not first_alone):
         return None
-    content = asdict(cell) | {"method": cell.method.get(PART), "code_sha256": None}
+    reader = None if first_alone else cell.method.get(PART)
+    content = asdict(cell) | {"method": reader, "code_sha256": None}
     return json.dumps(content, sort_keys=True, default=dict)
 
 
-def _shares(method: Mapping[str, Any]) -> bool:
-    """Whether a method is vanilla or changes a KV cache, by code of this project alone."""
+def _shares(method: Mapping[str, Any], reads_alike: bool) -> bool:
+    """Whether a method is of this project alone, and where all must read a prompt alike, vanilla or
+    one that changes a KV cache."""
     written = plugins.conf("method", method["name"])
     if method["name"] == BASELINE:
         return method == plugins.undescribed(written)
     own = all(target.startswith(OWN) for target in plugins.targets(method))
-    return PART in written and own and not written.get("facts", {}).get("needs")
+    own &= not written.get("facts", {}).get("needs")
+    return own and (PART in written or not reads_alike)
 
 
 def answer(
@@ -69,8 +73,8 @@ def answer(
             locks.enter_context(cell_lock.held(results / f".{name}.lock", report))
         run = CellRun(cells[0], results, deadline_s * len(cells), progress)
         if cell_run.load_parent(run) is None:
-            if cells[0].plan.tokens_alone:
-                return shared_decoding.time(run, cells)[1]
+            if cells[0].plan.in_turns:
+                return turns.time(run, cells)[1]
             _answer(run, [*cells, *_vanilla(cells[0])])
     return {}
 

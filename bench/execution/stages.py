@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from bench.execution import kept_blocks, outside, shared_decoding, shared_prefill
+from bench.execution import kept_blocks, outside, shared_prefill, turns
 from bench.execution.cell_run import CellRun
 from bench.execution.supervisor import Outcome, Progress, Running
 from bench.execution.worker import Kept
@@ -57,8 +57,8 @@ def planned(cell: Cell) -> Sequence[Stage]:
         stages.append(engine)
     elif cell.plan.speed:
         stages += [latency, decoding, memory] if cell.new_tokens else [latency, memory]
-    if cell.plan.tokens_alone:
-        stages.append(tokens)
+    if cell.plan.in_turns:
+        stages.append(in_turns)
     if cell.plan.training:
         stages.append(training_step)
     return stages
@@ -112,12 +112,12 @@ def decoding(run: CellRun) -> tuple[Outcome, Columns]:
     return outcome, found.get("fidelity", {}) | also | comparisons
 
 
-def tokens(run: CellRun) -> tuple[Outcome, Columns]:
-    """Times of tokens in turns with vanilla's, unless they were measured together with other
-    cells'."""
+def in_turns(run: CellRun) -> tuple[Outcome, Columns]:
+    """Times of tokens in turns with vanilla's, unless they were measured together with those of
+    other cells."""
     if run.timed is not None:
-        return Outcome(Status.OK, "tokens"), dict(run.timed)
-    outcome, found = shared_decoding.time(run, [run.cell])
+        return Outcome(Status.OK, run.cell.measure), dict(run.timed)
+    outcome, found = turns.time(run, [run.cell])
     return outcome, found.get(run.cell.key, {})
 
 

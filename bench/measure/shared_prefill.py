@@ -25,6 +25,7 @@ from bench.host import linux
 from bench.measure import finite, likelihood
 from bench.measure.perturbed_inputs import Input
 from bench.measure.quality import Asked
+from bench.models.base import Family
 from bench.models.batched_rows import Row
 from bench.models.decoder import DecoderFamily
 from bench.request.cell import Cell
@@ -84,7 +85,33 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     return {"dropped": pool.dropped}
 
 
-def checked_method(cell: Cell, family: DecoderFamily, encoded: Sequence[Encoded]) -> Method:
+def checked_methods(
+    cells: Sequence[Cell], family: Family
+) -> tuple[dict[int, Method], dict[int, str]]:
+    """The methods of cells that are equal in all else, by number, without vanilla; and the reasons
+    of those that can't be measured. Raises the reason where there is one cell."""
+    cell = cells[0]
+    texts = arms.timed_texts(cell)
+    encoded = arms.inputs(cell, cell.build_task(), family.tokenizer, texts).encoded
+    found: dict[int, Method] = {}
+    dropped: dict[int, str] = {}
+    for number, each in enumerate(cells):
+        if each.method["name"] != BASELINE:
+            try:
+                found[number] = checked_method(each, family, encoded)
+            except Exception as error:
+                drop(dropped, number, error, len(cells))
+    return found, dropped
+
+
+def drop(dropped: dict[int, str], number: int, error: Exception, cells: int) -> None:
+    """Adds the reason of a cell that can't be measured; raises it where it is the only one."""
+    if cells == 1:
+        raise error
+    dropped[number] = f"{type(error).__name__}: {error}"
+
+
+def checked_method(cell: Cell, family: Family, encoded: Sequence[Encoded]) -> Method:
     """The cell's method. Raises Unsupported where it can't read the model's longest text, or reads
     all of it."""
     method = arms.method_of(cell)

@@ -302,7 +302,7 @@ def _check_new_tokens(request: Mapping[str, Any]) -> None:
             f"new_tokens={given} is not accepted: 2 or more, as the first one is the prefill's "
             f"({schema.VERDICT_TOKENS} for a verdict)"
         )
-    timed = [name for name, plan in schema.MEASURES.items() if plan.timed]
+    timed = [name for name, plan in schema.MEASURES.items() if plan.speed or plan.tokens_alone]
     if request["probe"] or request["measure"] not in timed:
         name = "probe" if request["probe"] else "measure"
         chosen = f"{name}={request[name]}"

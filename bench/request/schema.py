@@ -50,12 +50,18 @@ class MeasurePlan:
     @property
     def tokens_alone(self) -> bool:
         """Whether only the time of new tokens is measured, and the bytes of their cache."""
-        return self.new_tokens is not None and not self.speed
+        return self.in_turns and self.new_tokens is not None
+
+    @property
+    def in_turns(self) -> bool:
+        """Whether only times of first tokens, or of later ones, are measured, in turns with those
+        of other methods."""
+        return not (self.quality or self.speed or self.training)
 
     @property
     def timed(self) -> bool:
         """Whether inputs or new tokens are timed, which neighbours disturb."""
-        return self.speed or self.tokens_alone
+        return self.speed or self.in_turns
 
     def within(self, seconds: float) -> MeasurePlan:
         """The plan with these seconds for its timed stages: reading prompts, and decoding."""
@@ -76,6 +82,7 @@ MEASURES = {
     "speed": MeasurePlan(quality=False),
     "decoding": MeasurePlan(pairs=20, budget_s=12.0, new_tokens=64),
     "tokens": MeasurePlan(quality=False, speed=False, pairs=20, new_tokens=64),
+    "first_token": MeasurePlan(quality=False, speed=False, pairs=12, processes=2),
     "glance": MeasurePlan(quality=False, pairs=12, budget_s=8.0, processes=1),
     "training": MeasurePlan(quality=False, speed=False, training=True, budget_s=120.0),
     # Twelve pairs are enough for an interval, and a pair may take minutes.

@@ -41,7 +41,7 @@ TAKEN, STEPPED, ANSWERED_S = 0.02, 0.35, 1.0
 """Where cells answer together: for each of them, the time to score and keep a prompt, in forward
 passes, that of a row in a batch, in generated tokens, and seconds to find its answers stored."""
 QUALITY_OF_BASELINE = f"quality of {BASELINE}"
-SHARED = ("quality", QUALITY_OF_BASELINE, "tokens")
+SHARED = ("quality", QUALITY_OF_BASELINE, "tokens", "first_token")
 """Stages that cells of a group have in common."""
 STEPS_OF_SAMPLE = 5
 PROCESS_BYTES = 450 << 20
@@ -148,8 +148,8 @@ def stages_s(cell: Cell) -> list[StageEstimate]:
             stages.append(StageEstimate("decoding", together, warm_s + timed_s))
         memory_s = begin_s + MEMORY_CALLS * forward_s + answer_s
         stages += [StageEstimate("memory", name, memory_s) for name in names]
-    if cell.plan.tokens_alone:
-        stages.append(StageEstimate("tokens", together, timed_tokens_s(cell, 1)))
+    if cell.plan.in_turns:
+        stages.append(StageEstimate(cell.measure, together, in_turns_s(cell, 1)))
     if cell.plan.training:
         step_s = _step_s(cell)
         timed_s = min(cell.plan.budget_s, 4 / 3 * arms * cell.plan.pairs * step_s)
@@ -160,17 +160,20 @@ def stages_s(cell: Cell) -> list[StageEstimate]:
     return stages
 
 
-def timed_tokens_s(cell: Cell, count: int) -> float:
-    """Seconds in which tokens of `count` cells and of vanilla are timed in turns."""
-    steps = cell.plan.pairs * (count + 2) * STEPS_OF_SAMPLE * _token_s(cell)
-    return cell.plan.processes * (start_s(cell) + (1 + TAKEN * count) * _forward_s(cell)) + steps
+def in_turns_s(cell: Cell, count: int) -> float:
+    """Seconds in which `count` cells and vanilla are timed in turns, in several processes."""
+    start, forward_s, samples = start_s(cell), _forward_s(cell), cell.plan.pairs * (count + 2)
+    if not cell.plan.tokens_alone:
+        return cell.plan.processes * (start + (count + 1) * forward_s) + samples * forward_s
+    steps_s = samples * STEPS_OF_SAMPLE * _token_s(cell)
+    return cell.plan.processes * (start + (1 + TAKEN * count) * forward_s) + steps_s
 
 
 def together_s(cell: Cell, count: int) -> float:
     """Seconds in which `count` cells that differ from this one in their method answer together, in
-    one process: each prompt is read once; or in which their tokens are timed."""
-    if cell.plan.tokens_alone:
-        return timed_tokens_s(cell, count)
+    one process: each prompt is read once; or in which they are timed in turns."""
+    if cell.plan.in_turns:
+        return in_turns_s(cell, count)
     read_s = _read_s(cell) + TAKEN * count * _forward_s(cell)
     # Single tokens are read in a batch of the cells.
     answers = count if cell.task.get("continuation") else 1 + STEPPED * count

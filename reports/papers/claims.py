@@ -20,7 +20,8 @@ from reports.rendering import TextGrid
 from reports.rows import Row
 
 FILE = Path(__file__).parents[1] / "claims.yaml"
-HEAD = ("", "claim", "printed ÷ unfused", "measured ÷ unfused", "÷ fused", "verdict", "rows")
+HEAD = ("", "claim", "model, weights", "printed ÷ unfused", "measured ÷ unfused", "÷ fused",
+        "verdict", "rows")  # fmt: skip
 NONE = "–"
 DECIDED = (PaperVerdict.REPRODUCED, PaperVerdict.DIFFERS, PaperVerdict.UNDECIDED)
 
@@ -53,6 +54,7 @@ class Finding:
     is_ratio: bool = True
     rows: tuple[str, ...] = ()
     reason: str = ""
+    models: tuple[str, ...] = ()
 
 
 def load_claims() -> list[Claim]:
@@ -94,8 +96,13 @@ def _of_cells(claim: Claim, table: PaperTable) -> Finding:
     rows = tuple(dict.fromkeys(cell.row["row_id"][:12] for cell in measured if cell.row))
     return Finding(
         claim, judgement.verdict, printed, found, _fused(measured), first.is_ratio, rows,
-        judgement.reason,
+        judgement.reason, _models(cell.row for cell in measured if cell.row),
     )  # fmt: skip
+
+
+def _models(rows: Iterable[Row]) -> tuple[str, ...]:
+    """The models of rows, each once, with the kind of their weights."""
+    return tuple(dict.fromkeys(f"{row['model']}, {row['weights_kind']}" for row in rows))
 
 
 def _printed(cells: Sequence[PaperCell]) -> float | None:
@@ -148,7 +155,9 @@ def _of_longest(claim: Claim, probes: Sequence[Row]) -> Finding:
             judgement = verdicts.judge_ratio(printed, 0.0, found)
             rows = (row["row_id"][:12], beside[UNFUSED]["row_id"][:12])
             reason = f"{row['method']} fits {longest_input(row)}" if lo == 0.0 else ""
-            return Finding(claim, judgement.verdict, printed, found, ratio, True, rows, reason)
+            return Finding(
+                claim, judgement.verdict, printed, found, ratio, True, rows, reason, _models([row])
+            )
     return Finding(claim, PaperVerdict.NO_ROW, printed)
 
 
@@ -157,7 +166,8 @@ SAME = ("model", "host_id", "batch", "dtype", "device", "measure")
 STEP = 17 / 16
 """The longest input is searched to a sixteenth."""
 COLUMNS = (
-    "row_id", "created_utc", "status", "method", *SAME, "max_length_fit", "max_length_end",
+    "row_id", "created_utc", "status", "method", *SAME, "weights_kind", "max_length_fit",
+    "max_length_end",
 )  # fmt: skip
 
 
@@ -171,18 +181,23 @@ def claims_grid(found: Sequence[Finding]) -> TextGrid:
     return TextGrid("The papers' claims", HEAD, [_line(i, one) for i, one in enumerate(found, 1)])
 
 
-def commands(found: Sequence[Finding]) -> list[str]:
-    """The command that repeats each claim, in the order of the lines."""
-    return [one.claim.command for one in found]
+def notes(found: Sequence[Finding]) -> list[tuple[str, str]]:
+    """The command that repeats each claim, in the order of the lines, and the reason of its
+    verdict, empty where there is none."""
+    return [(one.claim.command, _reason(one)) for one in found]
+
+
+def _reason(one: Finding) -> str:
+    reasons = [one.reason if one.verdict is not PaperVerdict.NO_ROW else ""]
+    reasons.append(one.claim.why if one.verdict is PaperVerdict.DIFFERS else "")
+    return ": ".join(filter(None, reasons))
 
 
 def _line(number: int, one: Finding) -> tuple[str, ...]:
-    reasons = [one.reason if one.verdict is not PaperVerdict.NO_ROW else ""]
-    reasons.append(one.claim.why if one.verdict is PaperVerdict.DIFFERS else "")
     return (
-        str(number), one.claim.claim, _figure(one.printed, one.is_ratio),
-        _interval(one.measured, one.is_ratio), _figure(one.fused, True),
-        ": ".join(filter(None, (one.verdict, *reasons))), " ".join(one.rows) or NONE,
+        str(number), one.claim.claim, "; ".join(one.models) or NONE,
+        _figure(one.printed, one.is_ratio), _interval(one.measured, one.is_ratio),
+        _figure(one.fused, True), one.verdict, " ".join(one.rows) or NONE,
     )  # fmt: skip
 
 

@@ -144,8 +144,8 @@ def claims_text(folders: Sequence[Path] | None = None) -> Markup:
         row for folder in folders for row in Store(folder).rows(list(claims.COLUMNS)).to_pylist()
     ]
     found = claims.findings(paper_tables(folders), claims.longest_inputs(rows))
-    grid, commands = claims.claims_grid(found), claims.commands(found)
-    return Markup(render("claims.md.j2", claims=grid, commands=commands))
+    grid, notes = claims.claims_grid(found), claims.notes(found)
+    return Markup(render("claims.md.j2", claims=grid, notes=notes))
 
 
 def paper_tables(folders: Sequence[Path]) -> list[PaperTable]:

@@ -100,3 +100,24 @@ def test_directions_are_counted_by_method():
     assert decoder_tables.direction_counts(lines) == [
         "snapkv: 1 same direction, 1 other direction", "kvzip: 1 no row"
     ]  # fmt: skip
+
+
+def test_choices_are_caches_that_keep_the_needle_with_their_cost():
+    times = {"experiment": "kv_times", "threads": 1, "status": Status.OK, "tpot_verdict": "slower"}
+    board = [
+        ours("kivi", QualityVerdict.KEPT, bits=4),
+        ours("q8_0", QualityVerdict.KEPT, keys="q8_0"),
+        ours("snapkv", QualityVerdict.LOWER, budget=0.25),
+        ours("tova", QualityVerdict.KEPT, budget=0.5),
+        ours("oracle_topk", QualityVerdict.KEPT, budget=0.25) | {"oracle": True},
+    ]
+    costs = [
+        row | times | {"length": length, "tpot_ratio": ratio, "kv_bytes_held": held,
+                       "kv_ratio_16bit": 0.25, "kv_read_ratio": 0.5}
+        for row, held in zip(board, (3, 5, 1, None, 1), strict=True) if held
+        for length, ratio in ((2048, 1.5), (8192, 1.25))
+    ]  # fmt: skip
+    [(grid, _)] = decoder_tables.CHOICES.tables(decoder_tables.choices(board + costs))
+    assert [line[0].partition("·")[0] for line in grid.lines] == ["kivi", "q8_0"]
+    assert grid.lines[0][1:] == ["50.0", "×1.25 slower", "×0.25", "×0.50"]
+    assert decoder_tables.choices(board) == []

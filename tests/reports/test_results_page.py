@@ -11,7 +11,7 @@ from reports import results_page
 from tests.conftest import ROOT
 from tests.reports import made
 
-BOARD = re.compile("<!-- board -->\n(.*?)<!-- end of board -->", re.S)
+CHOICE = re.compile("<!-- choice -->\n(.*?)<!-- end of choice -->", re.S)
 
 
 def lines_of(text):
@@ -30,9 +30,9 @@ def test_the_stored_pages_are_those_of_the_reference_rows():
     assert len(stored["results.md"].split()) <= 2500
 
 
-def test_readme_quotes_the_board_of_the_page():
+def test_readme_quotes_the_choices_of_the_page():
     quoted, page = ((ROOT / name).read_text() for name in ("README.md", "docs/results.md"))
-    assert BOARD.findall(quoted) == BOARD.findall(page) != []
+    assert CHOICE.findall(quoted) == CHOICE.findall(page) != []
 
 
 def test_readme_shows_a_stored_row():
@@ -104,7 +104,7 @@ def test_the_board_has_a_table_for_each_length_and_way_of_asking(tmp_path):
     after = [row | {"question": "after", "row_id": row["row_id"][::-1], "cell_key": row["row_id"],
                     "value": 20.0, "quality_verdict": "lower"} for row in rows]  # fmt: skip
     Store(tmp_path).append([*rows, *after])
-    [board] = BOARD.findall(page(tmp_path))
+    board = page(tmp_path)
     assert board.count("512 tokens, 64 rows") == 2
     assert board.count("the question read after the cache was compressed") == 1
     assert "50.0 ✓" in board and re.search(r"20.0 +\|", board)

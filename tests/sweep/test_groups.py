@@ -38,6 +38,8 @@ def test_cells_that_differ_in_their_cache_answer_together():
     assert made.seconds < 0.8 * sum(planned.alone_s for planned in group)
     assert group[0].seconds > group[1].seconds and group[0].bytes > group[1].bytes
     assert len(grouped(*CELL, METHODS, "measure=quick")[0]) == 3, "its quality, not its times"
+    (timed,) = plan([*CELL, METHODS, "measure=tokens"]).groups
+    assert len(timed) == 3 and timed[0].seconds > timed[1].seconds
 
 
 @pytest.mark.parametrize(

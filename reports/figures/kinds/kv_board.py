@@ -36,7 +36,8 @@ NOTE = (
 )
 def plot(rows: FigureRows, most: int) -> sheet.Plot | None:
     cells = rows.cells[rows.cells["value"].notna()]
-    kept = [kept_share(cell) for cell in cells[["method", "method_params"]].to_dict("records")]
+    named = zip(cells["method"], cells["method_params"], strict=True)
+    kept = [kept_share({"method": name, "method_params": given}) for name, given in named]
     cells = cells.assign(kept=kept)
     by = [*SETTING, "length", "n_samples_planned"]
     groups = [group for _, group in cells.groupby(by, dropna=False, sort=True, observed=True)]

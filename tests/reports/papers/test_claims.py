@@ -21,7 +21,7 @@ def probe(method: str, tokens: int, **more):
         "row_id": method, "created_utc": "2026-01-01", "status": "ok", "method": method,
         "model": "random-roberta-base", "host_id": "here", "batch": 1, "dtype": "float32",
         "device": "cpu", "max_length_fit": tokens, "max_length_end": "oom_host",
-        "measure": "speed",
+        "measure": "speed", "weights_kind": "random",
     }  # fmt: skip
     return row | more
 

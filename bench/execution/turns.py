@@ -1,5 +1,5 @@
-"""Times of each new token of cells that are equal in all but their method, measured in turns in the
-same processes (`bench.measure.shared_decoding`)."""
+"""Times of cells that are equal in all but their method, measured in turns in the same processes
+(`bench.measure.turns`): of each new token, or of the first one."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from bench.execution.supervisor import Outcome
 from bench.host import host
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
+from bench.rows.columns import COLUMNS
 from bench.rows.comparison import pooled
 from bench.status import Status
 
 Columns = dict[str, Any]
 VANILLA = "-1"
-BASE = ("kv_bytes_held_prefill", "kv_bytes_held", "kv_bytes_read_per_token")
 RATIOS = {"kv_held_ratio": "kv_bytes_held", "kv_read_ratio": "kv_bytes_read_per_token"}
 
 
 def time(run: CellRun, cells: Sequence[Cell]) -> tuple[Outcome, dict[str, Columns]]:
     """How the last process ended, and the columns of each cell's row by its key; cells whose method
     failed have none. Where several caches don't fit in memory, they are timed in two halves."""
-    plan, since, wall_ns = cells[0].plan, spawn.counters(), 0
+    cell, plan, since, wall_ns = cells[0], cells[0].plan, spawn.counters(), 0
+    module = "measure.tokens" if plan.tokens_alone else "measure.first_tokens"
     parts: list[Columns] = []
     for process in range(plan.processes):
         outcome = run.child(
-            "measure.shared_decoding", cells=[cell.to_json() for cell in cells],
-            rounds=-(-plan.pairs // plan.processes), counts=not process,
+            module, cells=[cell.to_json() for cell in cells], counts=not process,
+            rounds=-(-plan.pairs // plan.processes),
         )  # fmt: skip
         wall_ns += outcome.wall_ns
         if outcome.status in (Status.OOM_HOST, Status.OOM_DEVICE) and len(cells) > 1:
@@ -38,23 +39,27 @@ def time(run: CellRun, cells: Sequence[Cell]) -> tuple[Outcome, dict[str, Column
         if outcome.status != Status.OK:
             return outcome, {}
         parts.append(outcome.result)
-    facts = host.fingerprint(cells[0].threads, cells[0].device["kind"], since, spawn.counters())
-    shared = {**facts, "wall_total_ns": wall_ns // len(cells), "tokens_out": cells[0].new_tokens}
+    facts = host.fingerprint(cell.threads, cell.device["kind"], since, spawn.counters())
+    shared = {**facts, "wall_total_ns": wall_ns // len(cells), "tokens_out": cell.new_tokens}
+    name = "tpot" if plan.tokens_alone else "lat"
     return outcome, {
-        cell.key: shared | _columns(cell, str(number), parts)
+        cell.key: shared | _columns(cell, name, str(number), parts)
         for number, cell in enumerate(cells)
         if all(str(number) in part["timed"] for part in parts)
     }
 
 
-def _columns(cell: Cell, number: str, parts: Sequence[Columns]) -> Columns:
+def _columns(cell: Cell, name: str, number: str, parts: Sequence[Columns]) -> Columns:
     counts = parts[0]["counts"]
-    base = counts[VANILLA]
-    columns: Columns = {"tpot": pooled([part["timed"][number] for part in parts])}
+    base: Columns = counts[VANILLA]
+    columns: Columns = {name: pooled([part["timed"][number] for part in parts])}
     if cell.method["name"] == BASELINE:
         return columns | base
     own = counts[number]
-    columns |= own | {f"base_{name}": base[name] for name in BASE}
-    for ratio, name in RATIOS.items():
-        columns[ratio] = own[name] / base[name] if base[name] else None
+    columns |= own | {
+        of: value for each, value in base.items() if (of := f"base_{each}") in COLUMNS
+    }
+    for ratio, each in RATIOS.items():
+        if own.get(each) is not None and base.get(each):
+            columns[ratio] = own[each] / base[each]
     return columns
