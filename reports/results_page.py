@@ -24,6 +24,7 @@ from reports.oracles import is_oracle
 from reports.papers.command import claims_text, paper_tables, papers_grid
 from reports.rendering import markdown, render
 from reports.rows import Row
+from reports.transfer import TRANSFER, correlations
 from reports.wording import AT_CHANCE
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +33,7 @@ PAGE = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
 
 
-DETAILS = ("encoders", "length", "shipped_decoder", "printed", "lra", "training_step")
+DETAILS = ("encoders", "length", "shipped_decoder", "printed", "transfer", "lra", "training_step")
 
 
 def pages(folder: Path = REFERENCE) -> dict[str, str]:
@@ -49,6 +50,7 @@ def pages(folder: Path = REFERENCE) -> dict[str, str]:
         "board_findings": result_tables.board_findings,
         "choices": decoder_tables.CHOICES.tables(decoder_tables.choices(rows)),
         "decoders": decoder_tables.PRINTED.tables(decoders),
+        "transfer": TRANSFER.tables(correlations(rows)),
         "directions": decoder_tables.direction_counts(decoders),
         "tokens": result_tables.TOKENS.tables(rows),
         "first_tokens": result_tables.FIRST_TOKENS.tables(rows),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from bench.host.host import short_host
 from bench.units import counted
 from reports import looks
 from reports.figures import sheet, studies, style, ticks
@@ -104,7 +105,8 @@ def _facts(panel: pd.DataFrame) -> list[str]:
         f"{one['k']:.0f} nearest by {METRICS[one['metric']]}",
     ]
     found.append(counted(round(one["threads"]), "thread"))
-    return [*found, str(one["cpu_model"])] if one["cpu_model"] else found
+    host = " ".join(filter(None, (one["cpu_model"], short_host(one["host_id"]))))
+    return [*found, sheet.Own(host)]
 
 
 def paint(panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
