@@ -104,7 +104,7 @@ def test_the_board_has_a_table_for_each_length_and_way_of_asking(tmp_path):
     after = [row | {"question": "after", "row_id": row["row_id"][::-1], "cell_key": row["row_id"],
                     "value": 20.0, "quality_verdict": "lower"} for row in rows]  # fmt: skip
     Store(tmp_path).append([*rows, *after])
-    board = page(tmp_path)
+    _, board = page(tmp_path).split("kv_board.svg")
     assert board.count("512 tokens, 64 rows") == 2
     assert board.count("the question read after the cache was compressed") == 1
     assert "50.0 ✓" in board and re.search(r"20.0 +\|", board)
