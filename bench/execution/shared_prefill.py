@@ -47,6 +47,17 @@ def key(cell: Cell) -> str | None:
     return json.dumps(content, sort_keys=True, default=dict)
 
 
+def check_in_turns(cell: Cell) -> None:
+    """Raises RequestError for a cell that can't be timed in turns with others."""
+    if cell.plan.in_turns and not cell.probe and key(cell) is None:
+        caches = "KV caches" if cell.plan.tokens_alone else "methods"
+        raise RequestError(
+            f"measure={cell.measure} times {caches} of this project in a decoder, on the CPU, with "
+            f"batch=1; accepted for method={cell.method['name']} model={cell.model['name']}: "
+            "measure=speed, measure=decoding"
+        )
+
+
 def _shares(method: Mapping[str, Any], reads_alike: bool) -> bool:
     """Whether a method is of this project alone, and where all must read a prompt alike, vanilla or
     one that changes a KV cache."""

@@ -7,6 +7,7 @@ import torch
 
 import bench
 from bench.cli.main import dispatch
+from bench.errors import RequestError
 from bench.execution import arms, turns
 from bench.execution.supervisor import Outcome
 from bench.measure import first_tokens, memory, tokens
@@ -120,6 +121,22 @@ def test_halves_are_timed_where_memory_runs_out():
 
     outcome, found = turns.time(Run(), some)
     assert asked == [3, *[2] * 4, *[1] * 4] and outcome.status == Status.OK and found == {}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["measure=tokens", "method=vertical_slash"],
+        ["measure=tokens", "method=snapkv", "batch=2"],
+        ["measure=first_token", "method=vcc", "model=embedded", "task=narrativeqa"],
+    ],
+    ids=" ".join,
+)
+def test_what_cant_be_timed_in_turns_is_refused(words, tmp_path):
+    cell = bench.compose(*SHAPE, *words)
+    with pytest.raises(RequestError, match=r"accepted for method=.*: measure=speed, m"):
+        bench.run(cell, tmp_path)
+    assert not list(tmp_path.glob("*.parquet"))
 
 
 def test_samples_of_several_processes_are_pooled():
