@@ -82,7 +82,7 @@ MEASURES = {
     "speed": MeasurePlan(quality=False),
     "decoding": MeasurePlan(pairs=20, budget_s=12.0, new_tokens=64),
     "tokens": MeasurePlan(quality=False, speed=False, pairs=20, new_tokens=64),
-    "first_token": MeasurePlan(quality=False, speed=False, pairs=12, processes=2),
+    "first_token": MeasurePlan(quality=False, speed=False, pairs=12, processes=3),
     "glance": MeasurePlan(quality=False, pairs=12, budget_s=8.0, processes=1),
     "training": MeasurePlan(quality=False, speed=False, training=True, budget_s=120.0),
     # Twelve pairs are enough for an interval, and a pair may take minutes.
