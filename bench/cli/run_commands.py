@@ -1,13 +1,16 @@
-"""The commands that run something: bench run | train."""
+"""The commands that run cells, and those about sweeps: bench run | plan | status | train."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +18,24 @@ import click
 
 from bench.errors import RequestError, RunError
 from bench.status import Status
-from bench.terminal.options import as_written, check_words, command, request_words
+from bench.terminal import text_table
+from bench.terminal.options import (
+    as_written,
+    check_words,
+    command,
+    format_option,
+    request_words,
+    results_option,
+)
 
 if TYPE_CHECKING:
+    from bench.execution.supervisor import Progress
     from bench.request.cell import Cell
-
+    from bench.sweep.log import CellOutcome, Record
 
 WORTH_SAYING_S = 10.0
 """Work before the first stage that takes longer is announced."""
+PLAN_COLUMNS = ("state", "overrides", "seconds", "memory_bytes", "reason", "row_id", "group")
 
 
 @command(as_written(Path(__file__).with_name("templates").joinpath("run_help.txt").read_text()))
@@ -32,16 +45,14 @@ WORTH_SAYING_S = 10.0
 def run(words: Sequence[str], multirun: bool, details: bool) -> int:
     overrides = check_words(words)
     if multirun or any(word.startswith("launcher=") for word in words):
-        from bench.cli.sweep_commands import run_sweep
-
-        return run_sweep(overrides)
+        return _run_sweep(overrides)
     from bench.execution import runner
     from bench.host.job import RUN_ID
     from bench.request import parameters
     from bench.request.cell import Cell
     from bench.request.compose import compose
     from bench.request.parameters import check_values
-    from bench.sweep import job, log, plan
+    from bench.sweep import log, plan, sweep
     from bench.sweep.estimate import Estimates
     from bench.terminal import row_table, run_progress, sweep_summary
     from bench.units import span
@@ -53,30 +64,227 @@ def run(words: Sequence[str], multirun: bool, details: bool) -> int:
     if (seconds := parameters.generating_s(request)) > WORTH_SAYING_S:
         print(f"generating rows: about {span(seconds)} …", file=sys.stderr)
     results = Path(request["results"]).expanduser().resolve()
-    told = plan.without_events(overrides)
+    told = [override for override in overrides if not override.startswith("events=")]
     called = shlex.join(["bench", "run", *told])
     began = time.monotonic()
-    with job.one_cell(stream, told, command=called, launcher="local", results=str(results)):
+    with sweep.one_cell(stream, told, command=called, launcher="local", results=str(results)):
         cell = Cell.of(request)
         with run_progress.progress(cell.title, Estimates([]).stages(cell)) as progress:
-            row = runner.run(
-                cell,
-                results,
-                force=request["force"],
-                deadline_s=request["deadline_s"],
-                progress=stream.following(0, progress),
-                experiment=request["experiment"],
-                share_prefill=request["share_prefill"],
-            )
-        outcome = replace(job.outcome_of(row), seconds=time.monotonic() - began)
-        job.write_end(stream, 0, outcome)
+
+            def report(stage: str, done: int = 0, total: int = 0, note: str = "") -> None:
+                stream.stage(0, stage, done, total)
+                progress(stage, done, total, note)
+
+            how = {name: request[name] for name in sweep.REQUESTED}
+            row = runner.run(cell, results, progress=report, **how)
+        outcome = replace(sweep.outcome_of(row), seconds=time.monotonic() - began)
+        stream.end(0, outcome)
         stream.exit_code = outcome.code
     if row["reused"]:
         print(f"done on {row['created_utc']}; FORCE=1 (force=true) runs it again")
     row_table.show(row, results, details)
     if line := sweep_summary.after_row(row, overrides):
         print(line)
-    return Status(row["status"]).exit_code
+    return outcome.code
+
+
+def _run_sweep(overrides: Sequence[str]) -> int:
+    """Run what isn't done of a request's cells and store a row of each. Exit code 2 when a request
+    was refused, 1 when a run failed."""
+    from bench.rows.shards import StoreError
+    from bench.sweep import launchers, log, slurm, sweep
+    from bench.sweep import plan as planning
+    from bench.sweep.plan import PlanState
+    from bench.terminal import sweep_summary
+    from bench.terminal.run_progress import SweepProgress
+
+    plan = planning.plan(overrides)
+    if plan.engine == launchers.SLURM and plan.open and slurm.settle(plan.results):
+        plan = planning.plan(overrides)  # jobs of earlier sweeps that were lost have rows now
+    command = shlex.join(["bench", "run", "-m", *overrides])
+    stream = log.EventStream(plan.events, log.new_id())
+    stream.check_writable()
+    print(sweep_summary.heading(plan))
+    if plan.warning:
+        print(f"bench: {plan.warning}", file=sys.stderr)
+    outcomes: list[CellOutcome] = []
+    cells = plan.open
+    done = len(plan.of(PlanState.DONE)) + len(plan.of(PlanState.UNSUPPORTED))
+    with stream.around(
+        cells=len(plan.cells), done=done, to_run=len(cells), command=command,
+        launcher=plan.launcher_name, results=str(plan.results),
+    ):  # fmt: skip
+        kinds = {PlanState.REFUSED: "cell_refused", PlanState.OVER_BUDGET: "cell_skipped"}
+        for planned in plan.cells:
+            if planned.state in kinds and planned not in cells:
+                event = kinds[planned.state]
+                stream.write(event, overrides=planned.overrides, reason=planned.reason)
+        if cells:
+            titles, seconds = [cell.title for cell in cells], [cell.seconds for cell in cells]
+            display = SweepProgress(titles, seconds, plan.n_parallel)
+            outcomes = sweep.run(plan, command, display, stream.sweep)
+        stream.exit_code = sweep.exit_code(plan, outcomes)
+    if unmeasured := sweep.left_out(plan, outcomes):
+        try:
+            sweep.store_rows(plan, unmeasured, here=plan.engine != launchers.SLURM)
+        except (RequestError, StoreError) as error:
+            print(f"bench: no rows for what the budget left out: {error}", file=sys.stderr)
+    sweep_summary.show(plan, outcomes)
+    if line := sweep_summary.after_sweep(plan, outcomes, overrides):
+        print(line)
+    return stream.exit_code
+
+
+@command(
+    "Print what bench run -m would do with these words: done, to do, unsupported, time and memory. "
+    "For the words, see bench run --help.",
+    "bench plan method=vanilla,vcc length=1024,4096\n"
+    "bench plan experiment=frontier time=2h\n\n"
+    "Times are those of one cell after the other. They follow the rows in the results folder;\n"
+    "without any, they can be wrong by a factor of three.",
+)
+@request_words()
+@click.option("-m", "--multirun", is_flag=True, hidden=True, expose_value=False)
+@format_option()
+def plan(words: Sequence[str], form: str) -> int:
+    from rich.markup import escape
+
+    from bench.request.answering import models_for
+    from bench.request.cell import task_of
+    from bench.sweep import plan as planning
+    from bench.sweep.plan import PlanState
+    from bench.terminal import sweep_summary
+    from bench.units import counted, memory, span
+    from tasks.base import ANSWERS
+
+    made = planning.plan(words)
+    records = (
+        {
+            **vars(p),
+            "overrides": " ".join(p.overrides),
+            "seconds": round(p.seconds) if p.runs else None,
+            "memory_bytes": p.bytes if p.runs else None,
+        }
+        for p in made.cells
+    )
+    lines = (
+        (text_table.styled(p.state), escape(p.title), span(p.seconds) if p.runs else "",
+         memory(p.bytes) if p.runs else "", escape(p.reason.partition("\n")[0][:100]))
+        for p in made.cells
+    )  # fmt: skip
+    heads, left = ("", "cell", "time", "memory", "why"), ("", "cell", "why")
+    text_table.show(form, PLAN_COLUMNS, records, heads, lines, left=left)
+    text_table.remark(form, sweep_summary.heading(made))
+    for line in sweep_summary.sharing(made):
+        text_table.remark(form, line)
+    if made.open:
+        most = memory(max(p.bytes for p in made.open))
+        text_table.remark(form, f"up to {most} a process")
+    if over := made.of(PlanState.OVER_BUDGET):
+        text_table.remark(form, f"the budget leaves {counted(len(over), 'cell')} unmeasured")
+    kinds: dict[str, None] = {}
+    for task in {p.request["task"]["name"]: p.request["task"] for p in made.cells}.values():
+        with contextlib.suppress(RequestError):
+            kinds[task_of(task).answers] = None
+    for kind in kinds:
+        models = ", ".join(models_for(kind))
+        text_table.remark(form, f"models that answer with {ANSWERS[kind]}: {models}")
+    if made.warning:
+        print(f"bench: {made.warning}", file=sys.stderr)
+    return 2 if made.of(PlanState.REFUSED) else 0
+
+
+@command(
+    "How far sweeps are, from the queue and the store together: those of these ids, or the newest.",
+    "bench status\nbench status --cancel 20260101T120000-3f2a",
+)
+@click.argument("ids", nargs=-1, metavar="[SWEEP]...")
+@results_option("folder")
+@click.option("--all", "every", is_flag=True, help="Every sweep of the folder.")
+@click.option("--cancel", is_flag=True, help="Take its jobs out of the queue.")
+@format_option()
+def status(ids: Sequence[str], folder: Path, every: bool, cancel: bool, form: str) -> int:
+    """Exit code 1 when a cell of a sweep shown has failed."""
+    from bench.sweep import launchers, slurm
+    from bench.sweep import plan as planning
+    from bench.sweep.log import sweeps
+
+    results = folder.expanduser().resolve()
+    found = list(sweeps(results))
+    if not found:
+        raise RequestError(f"no sweep in {folder}; bench run -m begins one")
+    named = [record for record in found if record.id.startswith(tuple(ids))]
+    if ids and not named:
+        raise RequestError(f"no sweep {ids[0]}; the newest is {found[-1].id}")
+    found = named if ids else found if every else found[-1:]
+    if count := slurm.settle(results):
+        print(f"bench: {count} lost jobs of this folder are rows now", file=sys.stderr)
+    done = planning.finished(row for _, row in planning.measured(results))
+    failed = 0
+    for record in found:
+        if cancel:
+            if record.content["engine"] != launchers.SLURM:
+                raise RequestError(
+                    f"{record.id} has no jobs in a queue: stop it where it runs, by Ctrl-C"
+                )
+            slurm.output(["scancel", f"--name={record.queue_name}"])
+        failed += _show(record, done, form)
+    return 1 if failed else 0
+
+
+def _show(record: Record, done: dict[str, Any], form: str) -> int:
+    """One sweep; returns how many of its cells failed."""
+    from rich.markup import escape
+
+    from bench.sweep import launchers, slurm
+
+    content, jobs, alive = record.content, dict[int, Any](), slurm.is_alive(record)
+    if content["engine"] == launchers.SLURM:
+        try:
+            jobs = slurm.numbered(slurm.queued(record.queue_name))
+        except slurm.SlurmError as error:
+            print(f"bench: {error}", file=sys.stderr)
+    notes = [record.read_note(i) for i in range(len(content["cells"]))]
+    cells = [
+        {"sweep": record.id, "cell": " ".join(planned["overrides"]),
+         "job": note.get("slurm_job_id"), "node": note.get("node"), "about": "",
+         **_cell_state(note, jobs.get(i), planned["plan_key"] in done, alive)}
+        for i, (planned, note) in enumerate(zip(content["cells"], notes, strict=True))
+    ]  # fmt: skip
+    if not text_table.tabular(form):
+        started = datetime.fromtimestamp(content["started"])
+        print(f"{record.id} · launcher {content['launcher']} · since {started:%Y-%m-%d %H:%M}")
+        print(content["command"])
+    about = ("cell", "job", "node", "about")
+    lines = (
+        (text_table.styled(c["state"]), *(escape(str(c[name] or "")) for name in about))
+        for c in cells
+    )
+    names = ("sweep", "cell", "state", "job", "node", "about")
+    text_table.show(form, names, cells, ("", *about), lines)
+    if not text_table.tabular(form):
+        counts = Counter(c["state"] for c in cells)
+        print(" · ".join(f"{number} {state}" for state, number in counts.items()))
+    return sum(bool(note.get("code")) for note in notes)
+
+
+def _cell_state(note: dict[str, Any], job: Any, is_done: bool, alive: bool) -> dict[str, Any]:
+    """What the note of a cell, its job in the queue and the rows say together."""
+    stage = str(note.get("stage", [""])[0])
+    if note.get("state") == "ended":
+        about = note.get("figures") or note["reason"].partition("\n")[0][:80]
+        return {"state": note["status"], "about": about}
+    if job:
+        state = {"PENDING": "waits", "RUNNING": "running"}.get(job.state, job.state.lower())
+        about = stage if job.state == "RUNNING" else job.detail
+        return {"state": state, "job": job.id, "node": job.node, "about": about}
+    if is_done:
+        return {"state": "done"}
+    if note and alive:
+        return {"state": "running", "about": stage}
+    if note:
+        return {"state": "cut", "about": "the same command goes on with it"}
+    return {"state": "waits" if alive else "to do"}
 
 
 @command(as_written(Path(__file__).with_name("templates").joinpath("train_help.txt").read_text()))
@@ -86,6 +294,7 @@ def train(words: Sequence[str], show: bool) -> int:
     """Exit code 1 when a training failed, 2 for a wrong request or a method that can't train."""
     from bench.request import compose, weights
     from bench.request.cell import Cell
+    from bench.terminal import run_progress
 
     request = compose.compose(check_words(words))
     if request["recipe"] is None:
@@ -95,13 +304,15 @@ def train(words: Sequence[str], show: bool) -> int:
             print(f"recipe.{name:<16} {'null' if value is None else value}")
         return 0
     cell = Cell.of(request)
-    title = f"{cell.title}: {request['recipe']['name']}"
-    if "RANK" in os.environ:  # set by accelerate's launcher and torchrun
-        card = _train_in_this_process(cell, title)
-        if os.environ["RANK"] != "0":
+    rank = os.environ.get("RANK")  # set by accelerate's launcher and torchrun
+    card = None if rank else weights.card(Path(cell.model["path"]))
+    if not card:
+        title = f"{cell.title}: {request['recipe']['name']}"
+        if rank not in (None, "0"):
+            _trained_here(cell, lambda *_: None)
             return 0
-    else:
-        card = weights.card(Path(cell.model["path"])) or _train_in_child(cell, title)
+        with run_progress.progress(title) as progress:
+            card = _trained_here(cell, progress) if rank else _trained_in_child(cell, progress)
     print(cell.model["path"])
     minutes = card["wall_ns"] / 60e9
     print(
@@ -112,13 +323,11 @@ def train(words: Sequence[str], show: bool) -> int:
     return 0
 
 
-def _train_in_child(cell: Cell, title: str) -> dict[str, Any]:
+def _trained_in_child(cell: Cell, progress: Progress) -> dict[str, Any]:
     """The card of the cell's checkpoint. Raises RequestError, RunError."""
     from bench.execution import stages
-    from bench.terminal import run_progress
 
-    with run_progress.progress(title) as progress:
-        outcome = stages.train(cell, progress)
+    outcome = stages.train(cell, progress)
     if outcome.status == Status.UNSUPPORTED:
         raise RequestError((outcome.detail or "no reason given").partition("\n")[0])
     if outcome.status != Status.OK:
@@ -126,19 +335,14 @@ def _train_in_child(cell: Cell, title: str) -> dict[str, Any]:
     return outcome.result
 
 
-def _train_in_this_process(cell: Cell, title: str) -> dict[str, Any]:
-    """The card of the cell's checkpoint, trained together with the launcher's other processes.
-    Raises RequestError, RunError."""
+def _trained_here(cell: Cell, progress: Progress) -> dict[str, Any]:
+    """The same, trained together with the launcher's other processes."""
     from bench.execution import arms
-    from bench.terminal import run_progress
     from bench.train.train import train
     from methods.parts.errors import Unsupported
 
     arms.prepare(cell)
     try:
-        if os.environ["RANK"] != "0":
-            return train(cell, lambda *_: None)
-        with run_progress.progress(title) as progress:
-            return train(cell, progress)
+        return train(cell, progress)
     except Unsupported as error:
         raise RequestError(str(error)) from error

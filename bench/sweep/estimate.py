@@ -12,7 +12,7 @@ import functools
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -40,8 +40,8 @@ no prompt."""
 TAKEN, STEPPED, ANSWERED_S = 0.02, 0.35, 1.0
 """Where cells answer together: for each of them, the time to score and keep a prompt, in forward
 passes, that of a row in a batch, in generated tokens, and seconds to find its answers stored."""
-QUALITY_OF_BASELINE = f"quality of {BASELINE}"
-SHARED = ("quality", QUALITY_OF_BASELINE, "tokens", "first_token")
+QUALITY, QUALITY_OF_BASELINE = "quality", f"quality of {BASELINE}"
+SHARED = (QUALITY, QUALITY_OF_BASELINE, "tokens", "first_token")
 """Stages that cells of a group have in common."""
 STEPS_OF_SAMPLE = 5
 PROCESS_BYTES = 450 << 20
@@ -62,7 +62,6 @@ class Size(NamedTuple):
     layers: int
     width: int
     inner: int
-    decoder_layers: int
     weights_bytes: int
     key_width: int = 0
     """Numbers of a token's key in one layer of a decoder; 0: unknown."""
@@ -82,17 +81,15 @@ def _read_size(folder: str, config: str | None) -> Size:
     width = first("d_model", "hidden_size", default=64)
     layers = first("num_layers", "num_hidden_layers", "encoder_layers", default=2)
     inner = first("d_ff", "intermediate_size", "encoder_ffn_dim", default=4 * width)
-    decoders = first("num_decoder_layers", "decoder_layers", default=0)
+    weights = sum(path.stat().st_size for path in Path(folder).glob("*.safetensors"))
     if config:
-        vocabulary = first("vocab_size", default=32_000)
+        all_layers = layers + 2 * first("num_decoder_layers", "decoder_layers", default=0)
         per_layer = 4 * width**2 + 3 * width * inner
-        weights = 4 * (vocabulary * width + (layers + 2 * decoders) * per_layer)
-    else:
-        weights = sum(path.stat().st_size for path in Path(folder).glob("*.safetensors"))
+        weights = 4 * (first("vocab_size", default=32_000) * width + all_layers * per_layer)
     heads = first("num_attention_heads", default=0)
     head_size = first("head_dim", default=width // max(1, heads))
     key_width = head_size * first("num_key_value_heads", default=heads)
-    return Size(layers, width, inner, decoders, weights, key_width)
+    return Size(layers, width, inner, weights, key_width)
 
 
 def size(model: Mapping[str, Any]) -> Size:
@@ -102,9 +99,49 @@ def size(model: Mapping[str, Any]) -> Size:
     return _read_size(str(plugins.ROOT / model["path"]), text)
 
 
-def start_s(cell: Cell) -> float:
-    """Seconds until a child process has loaded its model."""
-    return IMPORT_S + size(cell.model).weights_bytes / BYTES_PER_S
+class Work(NamedTuple):
+    """Seconds of the parts of a cell, from sizes alone.
+
+    begin_s     until a child process has loaded its model
+    forward_s   a batch's forward pass; `row_s` one row in it, `step_s` a batch's training step
+    read_s      until a batch of prompts is read; `answer_s` the tokens after them
+    token_s     a generated token
+    rows        the number of rows that are answered
+    """
+
+    begin_s: float
+    row_s: float
+    forward_s: float
+    step_s: float
+    read_s: float
+    answer_s: float
+    token_s: float
+    rows: int
+
+
+def work(cell: Cell) -> Work:
+    own, task = size(cell.model), cell.task
+    rate = FLOPS_GPU if cell.device["kind"] == "cuda" else FLOPS_PER_THREAD * cell.threads
+    per_token = own.layers * 2 * (4 * own.width**2 + 3 * own.width * own.inner)
+    row_s = cell.length * (per_token + own.layers * 4 * cell.length * own.width) / rate
+    forward_s = CALL_S + cell.batch * row_s
+    token_s = TOKEN_S + 2 * own.weights_bytes / 4 / rate
+    # Few answers reach the generation limit.
+    read_s, answer_s = forward_s, min(64, task.get("max_new_tokens") or 1) / 2 * token_s
+    if continuation := task.get("continuation"):
+        # It is read in one pass, and takes another one of vanilla.
+        read_s, answer_s = 2 * forward_s, float(continuation) / cell.length * forward_s
+    trained = int(cell.recipe["batch"] if cell.recipe else cell.batch)
+    return Work(
+        begin_s=IMPORT_S + own.weights_bytes / BYTES_PER_S,
+        row_s=row_s,
+        forward_s=forward_s,
+        step_s=3 * (CALL_S + trained * row_s),
+        read_s=read_s,
+        answer_s=answer_s,
+        token_s=token_s,
+        rows=cell.n or task.get("n", {}).get(cell.data["split"]) or 128,
+    )
 
 
 class StageEstimate(NamedTuple):
@@ -122,51 +159,52 @@ def formula_s(cell: Cell) -> float:
 
 def stages_s(cell: Cell) -> list[StageEstimate]:
     """The stages of a cell in the order in which they run, from sizes alone."""
-    forward_s, begin_s = _forward_s(cell), start_s(cell)
+    one = work(cell)
     method = str(cell.method["name"])
     names = [method] if method == BASELINE else [method, BASELINE]
     if cell.probe:
-        tried_s = _step_s(cell) if cell.plan.training else forward_s
-        return [StageEstimate("probe", method, 12 * (begin_s + 4 * tried_s))]
+        tried_s = one.step_s if cell.plan.training else one.forward_s
+        return [StageEstimate("probe", method, 12 * (one.begin_s + 4 * tried_s))]
     arms, together = len(names), " and ".join(names)
     stages: list[StageEstimate] = []
+
+    def paired(name: str, call_s: float, calls: float, warm_s: float) -> StageEstimate:
+        timed_s = min(cell.plan.budget_s, arms * calls * cell.plan.pairs * call_s)
+        return StageEstimate(name, together, one.begin_s + warm_s + timed_s)
+
     if cell.plan.quality and cell.model["weights"] != "random":
-        answers_s = _rows(cell) / cell.batch * (_read_s(cell) + _answer_s(cell))
-        stages.append(StageEstimate("quality", method, begin_s + answers_s))
-        if arms > 1:
-            stages.append(StageEstimate(QUALITY_OF_BASELINE, BASELINE, answers_s))
+        answers_s = one.rows / cell.batch * (one.read_s + one.answer_s)
+        stages.append(StageEstimate(QUALITY, method, one.begin_s + answers_s))
+        stages += [StageEstimate(QUALITY_OF_BASELINE, BASELINE, answers_s)] * (arms - 1)
     if cell.plan.speed:
-        timed_s = min(cell.plan.budget_s, 4 / 3 * arms * cell.plan.pairs * forward_s)
-        warm_s = begin_s + arms * WARM_CALLS * min(forward_s, 1.0) + 6 * forward_s
-        stages.append(StageEstimate("latency", together, warm_s + timed_s))
+        warm_s = arms * WARM_CALLS * min(one.forward_s, 1.0) + 6 * one.forward_s
+        stages.append(paired("latency", one.forward_s, 4 / 3, warm_s))
         answer_s = 0.0
         if cell.new_tokens:
-            tokens_s = cell.new_tokens * _token_s(cell)
-            answer_s = forward_s + tokens_s
-            timed_s = min(cell.plan.budget_s, ANSWERS_A_PAIR * cell.plan.pairs * arms * tokens_s)
-            warm_s = begin_s + WARM_ANSWERS * arms * answer_s
-            stages.append(StageEstimate("decoding", together, warm_s + timed_s))
-        memory_s = begin_s + MEMORY_CALLS * forward_s + answer_s
+            tokens_s = cell.new_tokens * one.token_s
+            answer_s = one.forward_s + tokens_s
+            warm_s = WARM_ANSWERS * arms * answer_s
+            stages.append(paired("decoding", tokens_s, ANSWERS_A_PAIR, warm_s))
+        memory_s = one.begin_s + MEMORY_CALLS * one.forward_s + answer_s
         stages += [StageEstimate("memory", name, memory_s) for name in names]
     if cell.plan.in_turns:
         stages.append(StageEstimate(cell.measure, together, in_turns_s(cell, 1)))
     if cell.plan.training:
-        step_s = _step_s(cell)
-        timed_s = min(cell.plan.budget_s, 4 / 3 * arms * cell.plan.pairs * step_s)
-        warm_s = begin_s + arms * WARM_CALLS * min(step_s, 1.0)
-        stages.append(StageEstimate("training", together, warm_s + timed_s))
-        peak_s = begin_s + 2 * step_s
+        warm_s = arms * WARM_CALLS * min(one.step_s, 1.0)
+        stages.append(paired("training", one.step_s, 4 / 3, warm_s))
+        peak_s = one.begin_s + 2 * one.step_s
         stages += [StageEstimate("memory of training", name, peak_s) for name in names]
     return stages
 
 
 def in_turns_s(cell: Cell, count: int) -> float:
     """Seconds in which `count` cells and vanilla are timed in turns, in several processes."""
-    start, forward_s, samples = start_s(cell), _forward_s(cell), cell.plan.pairs * (count + 2)
-    if not cell.plan.tokens_alone:
-        return cell.plan.processes * (start + (count + 1) * forward_s) + samples * forward_s
-    steps_s = samples * STEPS_OF_SAMPLE * _token_s(cell)
-    return cell.plan.processes * (start + (1 + TAKEN * count) * forward_s) + steps_s
+    one, n_prompts = work(cell), count + 1.0
+    sample_s = one.forward_s
+    if cell.plan.tokens_alone:
+        n_prompts, sample_s = 1 + TAKEN * count, STEPS_OF_SAMPLE * one.token_s
+    begin_s = cell.plan.processes * (one.begin_s + n_prompts * one.forward_s)
+    return begin_s + cell.plan.pairs * (count + 2) * sample_s
 
 
 def together_s(cell: Cell, count: int) -> float:
@@ -174,54 +212,22 @@ def together_s(cell: Cell, count: int) -> float:
     one process: each prompt is read once; or in which they are timed in turns."""
     if cell.plan.in_turns:
         return in_turns_s(cell, count)
-    read_s = _read_s(cell) + TAKEN * count * _forward_s(cell)
+    one = work(cell)
     # Single tokens are read in a batch of the cells.
     answers = count if cell.task.get("continuation") else 1 + STEPPED * count
-    return start_s(cell) + _rows(cell) * (read_s + answers * _answer_s(cell))
-
-
-def _rows(cell: Cell) -> int:
-    return cell.n or cell.task.get("n", {}).get(cell.data["split"]) or 128
-
-
-def _read_s(cell: Cell) -> float:
-    """Seconds in which a batch of prompts is read. A continuation takes one more, of vanilla."""
-    return (2 if cell.task.get("continuation") else 1) * _forward_s(cell)
-
-
-def _answer_s(cell: Cell) -> float:
-    """Seconds of a batch's tokens after the prompts. A continuation is read in one pass."""
-    if continuation := cell.task.get("continuation"):
-        return float(continuation) / cell.length * _forward_s(cell)
-    # Few answers reach the generation limit.
-    return min(64, cell.task.get("max_new_tokens") or 1) / 2 * _token_s(cell)
+    read_s = one.read_s + TAKEN * count * one.forward_s
+    return one.begin_s + one.rows * (read_s + answers * one.answer_s)
 
 
 def training_s(cell: Cell) -> float:
     """Seconds that a recipe takes to train a cell's weights, from sizes alone: steps of a forward
     pass and a backward pass of twice its time, and evaluations. Early stopping isn't considered."""
-    recipe = cell.recipe
+    recipe, one = cell.recipe, work(cell)
     assert recipe is not None
     rows = recipe["rows"] or cell.task.get("n", {}).get("train") or ROWS
     steps = int(recipe["steps"] or math.ceil((recipe["epochs"] or 1) * rows / recipe["batch"]))
     evaluated = steps // int(recipe["eval_every"]) * int(recipe["dev_rows"] or ROWS)
-    return start_s(cell) + steps * _step_s(cell) + evaluated * _row_s(cell)
-
-
-def _token_s(cell: Cell) -> float:
-    """Seconds of a generated token."""
-    return TOKEN_S + 2 * size(cell.model).weights_bytes / 4 / _rate(cell)
-
-
-def _row_s(cell: Cell) -> float:
-    """Seconds of one row in a batch."""
-    return (_forward_s(cell) - CALL_S) / cell.batch
-
-
-def _step_s(cell: Cell) -> float:
-    """Seconds of one training step: a batch forward and backward."""
-    batch = int(cell.recipe["batch"] if cell.recipe else cell.batch)
-    return 3 * (CALL_S + batch * _row_s(cell))
+    return one.begin_s + steps * one.step_s + evaluated * one.row_s
 
 
 def formula_bytes(cell: Cell) -> tuple[int, int]:
@@ -231,17 +237,6 @@ def formula_bytes(cell: Cell) -> tuple[int, int]:
     base = PROCESS_BYTES + own.weights_bytes * scale // 4
     widest = WIDTHS * own.width + 2 * own.inner
     return base, cell.batch * cell.length * widest * scale
-
-
-def _forward_s(cell: Cell) -> float:
-    own = size(cell.model)
-    per_token = own.layers * 2 * (4 * own.width**2 + 3 * own.width * own.inner)
-    attention = own.layers * 4 * cell.length**2 * own.width
-    return cell.batch * (cell.length * per_token + attention) / _rate(cell) + CALL_S
-
-
-def _rate(cell: Cell) -> float:
-    return FLOPS_GPU if cell.device["kind"] == "cuda" else FLOPS_PER_THREAD * cell.threads
 
 
 @dataclass(frozen=True)
@@ -262,29 +257,21 @@ class Estimates:
         self.rows = [_measured(cell, row) for cell, row in rows if row["status"] == Status.OK]
 
     def seconds(self, cell: Cell) -> float:
-        ratios = [row.seconds / formula_s(row.cell) for row in self._near(cell)
-                  if row.seconds and row.cell.measure == cell.measure]  # fmt: skip
-        return formula_s(cell) * _corrected(ratios)
+        near = [row for row in self._near(cell) if row.cell.measure == cell.measure]
+        return formula_s(cell) * _correction(formula_s, [(row.cell, row.seconds) for row in near])
 
-    def together(self, cells: Sequence[Cell]) -> list[float]:
-        """Seconds of cells that answer together: of each one's own processes, and for the first
-        one also of answering."""
-        scales = [self.seconds(cell) / formula_s(cell) for cell in cells]
-        own = [
-            scale * sum(ANSWERED_S if stage.name in SHARED else stage.seconds
-                        for stage in stages_s(cell))
-            for cell, scale in zip(cells, scales, strict=True)
-        ]  # fmt: skip
-        own[0] += statistics.median(scales) * together_s(cells[0], len(cells) + 1)
-        return own
-
-    def alone(self, cells: Sequence[Cell]) -> list[float]:
-        """Seconds of the same cells, each answering alone: after the first one, vanilla's answers
-        are stored."""
-        return [
-            sum(x.seconds for x in self.stages(cell) if not i or x.name != QUALITY_OF_BASELINE)
-            for i, cell in enumerate(cells)
-        ]
+    def together(self, cells: Sequence[Cell]) -> list[tuple[float, float]]:
+        """Seconds of cells that answer together or are timed in turns, where the first one does
+        that for all; and of the same cells each alone: after the first one, vanilla's answers are
+        stored."""
+        times = []
+        for i, cell in enumerate(cells):
+            stages, scale = stages_s(cell), self.seconds(cell) / formula_s(cell)
+            own_s = sum(ANSWERED_S if x.name in SHARED else x.seconds for x in stages)
+            common_s = 0.0 if i else together_s(cell, len(cells) + 1)
+            alone_s = sum(x.seconds for x in stages if not i or x.name != QUALITY_OF_BASELINE)
+            times.append((scale * (own_s + common_s), scale * alone_s))
+        return times
 
     def stages(self, cell: Cell) -> list[StageEstimate]:
         """The cell's stages, in the proportion that the formula gives them."""
@@ -293,21 +280,19 @@ class Estimates:
 
     def training(self, cell: Cell) -> float:
         """Seconds that a recipe takes to train a cell's weights."""
-        ratios = [row.trained_s / training_s(row.cell) for row in self._near(cell)
-                  if row.trained_s and row.cell.recipe]  # fmt: skip
-        return training_s(cell) * _corrected(ratios)
+        near = [(row.cell, row.trained_s) for row in self._near(cell) if row.cell.recipe]
+        return training_s(cell) * _correction(training_s, near)
 
     def bytes(self, cell: Cell) -> int:
         """The greatest resident memory of one of the cell's processes, or its GPU memory."""
         base, extra = formula_bytes(cell)
         near = [row for row in self._near(cell) if row.extra_bytes]
-        ratios = [(row.extra_bytes or 1) / formula_bytes(row.cell)[1] for row in near]
-        bases = [row.base_bytes for row in near if row.base_bytes]
         same = [row for row in near if row.cell.model["name"] == cell.model["name"]]
-        if same and bases:
-            base = max(bases)
-        of_method = [row for row in same if row.cell.method == cell.method]
-        return base + (_extrapolated(of_method, cell) or int(extra * _corrected(ratios)))
+        base = max((row.base_bytes for row in same if row.base_bytes), default=base)
+        if more := _extrapolated([row for row in same if row.cell.method == cell.method], cell):
+            return base + more
+        measured = [(row.cell, row.extra_bytes) for row in near]
+        return base + int(extra * _correction(lambda each: formula_bytes(each)[1], measured))
 
     def bytes_together(self, cells: Sequence[Cell]) -> int:
         """The greatest memory of a process in which cells answer together: with two thirds of all
@@ -356,8 +341,10 @@ def _measured(cell: Cell, row: Row) -> _Measured:
     return _Measured(cell, wall / 1e9 if wall else None, extra, base, trained and trained / 1e9)
 
 
-def _corrected(ratios: list[float]) -> float:
-    if not ratios:
-        return 1.0
-    median = math.exp(statistics.median(map(math.log, ratios)))
+def _correction(
+    formula: Callable[[Cell], float], measured: Iterable[tuple[Cell, float | None]]
+) -> float:
+    """How much more than the formula the cells took, in the median; 1 where nothing is known."""
+    ratios = [math.log(value / formula(cell)) for cell, value in measured if value]
+    median = math.exp(statistics.median(ratios or [0.0]))
     return max(1 / MAX_CORRECTION, min(MAX_CORRECTION, median))

@@ -58,17 +58,15 @@ class SweepGrid:
             if override.startswith("launcher="):
                 launchers.check_installed(override.removeprefix("launcher="))
         recipes = swept.pop("recipe", None)
-        first = [f"recipe={recipes[0]}"] if recipes else []
-        grid = cls._composed([*fixed, *first], swept, keys)
-        if recipes is None and (recipes := grid.swept.pop("recipe", None)):
-            keys.add("recipe")
-            grid = cls._composed([*fixed, f"recipe={recipes[0]}"], swept, keys)
         if recipes is None:
-            return grid
-        rest = {name: cls._composed([*fixed, f"recipe={name}"], swept, keys)
-                for name in recipes[1:]}  # fmt: skip
+            grid = cls._composed(fixed, swept, keys)
+            if (recipes := grid.swept.pop("recipe", None)) is None:
+                return grid
+            keys.add("recipe")
+        parts = {name: cls._composed([*fixed, f"recipe={name}"], swept, keys) for name in recipes}
+        grid = parts[recipes[0]]
         shared = [override for override in grid.fixed if override != f"recipe={recipes[0]}"]
-        return replace(grid, fixed=shared, parts={recipes[0]: grid, **rest})
+        return replace(grid, fixed=shared, parts=parts)
 
     @classmethod
     def _composed(cls, fixed: list[str], swept: dict[str, list[str]], keys: set[str]) -> SweepGrid:
@@ -96,10 +94,8 @@ class SweepGrid:
         for recipe, part in self.parts.items():
             for point in part.points():
                 yield Point((f"recipe={recipe}", *point.overrides), point.request)
-        if not self.parts:
-            yield from self._own_points()
-
-    def _own_points(self) -> Iterator[Point]:
+        if self.parts:
+            return
         parsed = {
             (key, text): _parsed_value(key, text)
             for key, texts in self.swept.items()
@@ -109,29 +105,23 @@ class SweepGrid:
         seen = set()
         for texts in itertools.product(*self.swept.values()):
             values = dict(zip(self.swept, texts, strict=True))
-            if self._parameters:
-                accepted = self._parameters[values.get("method", self._method)]
-                values = {
-                    key: text
-                    for key, text in values.items()
-                    if not key.startswith("method.")
-                    or accepted is None
-                    or key.split(".")[1] in accepted
-                }
+            accepted = self._parameters.get(values.get("method", self.base_method))
+            if accepted is not None:
+                foreign = {key for key in values if key.startswith("method.")}
+                foreign -= {key for key in foreign if key.split(".")[1] in accepted}
+                values = {key: text for key, text in values.items() if key not in foreign}
             overrides = tuple(f"{key}={text}" for key, text in values.items())
             if overrides in seen:
                 continue
             seen.add(overrides)
             request = dict(self.base)
-            for key in values.keys() & NODES:
-                request[key] = self._choice(key, values[key])
-            for key, text in values.items():
-                if key not in NODES:
-                    _put(request, key, parsed[key, text])
+            for key, text in sorted(values.items(), key=lambda item: item[0] not in NODES):
+                value = self._choice(key, text) if key in NODES else parsed[key, text]
+                _put(request, key, value)
             yield Point(overrides, compose.resolve(request, [*self.fixed, *overrides]))
 
     @property
-    def _method(self) -> str:
+    def base_method(self) -> str:
         return str(self.hydra["runtime"]["choices"]["method"])
 
     @cached_property
@@ -141,7 +131,7 @@ class SweepGrid:
         if not any(key.startswith("method.") for key in self.swept):
             return {}
         parameters = {}
-        for method in self.swept.get("method", [self._method]):
+        for method in self.swept.get("method", [self.base_method]):
             content = plugins.conf("method", method)
             parameters[method] = None if "defaults" in content else frozenset(content)
         return parameters

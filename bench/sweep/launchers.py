@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bench.errors import RequestError
@@ -44,29 +44,26 @@ def engine_of(name: str) -> str:
     return BASIC
 
 
-def check_gpus(engine: str, launcher: Mapping[str, Any], device: Mapping[str, Any]) -> None:
-    """Raises RequestError when cells need a GPU and Slurm's jobs don't request one. `launcher` are
-    its settings."""
-    options = ("gpus_per_node", "gpus_per_task", "gres", "cpus_per_gpu", "mem_per_gpu")
-    if engine != SLURM or device["kind"] != "cuda" or any(launcher.get(name) for name in options):
-        return
-    more = launcher.get("additional_parameters") or {}
-    if not any("gpu" in f"{name} {value}" for name, value in more.items()):
-        raise RequestError(
-            f"device={device['name']} needs a GPU of the cluster: hydra.launcher.gpus_per_node=1"
-        )
-
-
-def check_timed(engine: str, launcher: Mapping[str, Any], n_timed: int) -> str | None:
-    """A warning when timed cells may share a machine, or None. Raises RequestError when they would.
+def check(
+    engine: str, launcher: Mapping[str, Any], devices: Iterable[Mapping[str, Any]], n_timed: int
+) -> str | None:
+    """A warning when timed cells may share a machine, or None. Raises RequestError when they would,
+    and when cells need a GPU and Slurm's jobs don't request one. `launcher` are its settings,
     `n_timed` is how many cells of the sweep are timed."""
-    if not n_timed:
-        return None
-    reason = f"{n_timed} of these cells are timed, and timings of cells that run together are wrong"
-    if engine == JOBLIB and launcher.get("n_jobs") != 1:
-        raise RequestError(f"{reason}: add measure=quality, or use launcher=local")
     more = launcher.get("additional_parameters") or {}
-    if engine == SLURM and more.get("exclusive", True) is False:
+    options = ("gpus_per_node", "gpus_per_task", "gres", "cpus_per_gpu", "mem_per_gpu")
+    has_gpu = any(launcher.get(name) for name in options)
+    has_gpu |= any("gpu" in f"{name} {value}" for name, value in more.items())
+    for device in devices:
+        if engine == SLURM and device["kind"] == "cuda" and not has_gpu:
+            name = device["name"]
+            raise RequestError(
+                f"device={name} needs a GPU of the cluster: hydra.launcher.gpus_per_node=1"
+            )
+    reason = f"{n_timed} of these cells are timed, and timings of cells that run together are wrong"
+    if n_timed and engine == JOBLIB and launcher.get("n_jobs") != 1:
+        raise RequestError(f"{reason}: add measure=quality, or use launcher=local")
+    if n_timed and engine == SLURM and more.get("exclusive", True) is False:
         return f"{reason}: without exclusive they may share a node; each row names what ran there"
     return None
 

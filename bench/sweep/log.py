@@ -9,15 +9,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import math
 import os
 import socket
-import stat
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +23,9 @@ from typing import Any
 from bench.errors import RequestError
 from bench.execution.runner import unwritable
 from bench.files import replacing
-from bench.sweep.plan import Plan
+from bench.sweep import launchers
+from bench.sweep.plan import Plan, PlanState
+from bench.units import finite
 
 FOLDER = ".sweeps"
 SWEEP = "sweep.json"
@@ -35,6 +34,8 @@ NAME = "bench-"
 
 Note = dict[str, Any]
 """What was last written of a cell: its `state`, and its CellOutcome once that is ended."""
+Listener = Callable[[int, Note], None]
+"""Called with the number of a cell and its new note."""
 
 
 @dataclass(frozen=True)
@@ -53,21 +54,31 @@ class CellOutcome:
 
 @dataclass(frozen=True)
 class Record:
-    """The folder of one sweep."""
+    """The folder of one sweep; `content` describes the sweep, `own` has the notes that this process
+    wrote or was handed, also those for which the folder had no room."""
 
     folder: Path
+    content: dict[str, Any]
+    listener: Listener | None = None
+    own: dict[int, Note] = field(default_factory=dict)
 
     @classmethod
-    def begin(cls, plan: Plan, command: str, name: str = "") -> Record:
+    def read(cls, folder: Path) -> Record:
+        return cls(folder, json.loads((folder / SWEEP).read_text()))
+
+    @classmethod
+    def begin(
+        cls, plan: Plan, command: str, name: str = "", listener: Listener | None = None
+    ) -> Record:
         """A new folder with the open cells of a plan, under a name of `new_id`. Raises RequestError
         when that can't be."""
         started = time.time()
-        record = cls(plan.results / FOLDER / (name or new_id()))
+        several = plan.engine == launchers.JOBLIB and plan.n_parallel != 1
         content = {
             "command": command,
             "launcher": plan.launcher_name,
             "engine": plan.engine,
-            "workers": plan.workers,
+            "workers": f"n_jobs={plan.launcher['n_jobs']}" if several else None,
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "started": started,
@@ -84,12 +95,13 @@ class Record:
                 if planned.cell
             ],
         }
+        folder = plan.results / FOLDER / (name or new_id())
         try:
-            (record.folder / "cells").mkdir(parents=True)
-            _write(record.folder / SWEEP, content)
+            (folder / "cells").mkdir(parents=True)
+            _write(folder / SWEEP, content)
         except OSError as error:
             raise unwritable(plan.results, error) from error
-        return record
+        return cls(folder, content, listener)
 
     @property
     def id(self) -> str:
@@ -101,54 +113,45 @@ class Record:
 
     @cached_property
     def events(self) -> EventStream:
-        path = None
-        with contextlib.suppress(OSError):  # the folder of a sweep that runs may be removed
-            path = self.content().get("events")
+        path = self.content.get("events")
         return EventStream(Path(path) if path else None, self.id)
 
-    def content(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads((self.folder / SWEEP).read_text())
-        return content
-
     def write_note(self, index: int, **note: Any) -> None:
-        """Replace the note of a cell."""
-        _write(self._path(index), {"at": time.time(), **note})
+        """Replace the note of a cell. A full disk doesn't end the cell: its row may find room."""
+        self.own[index] = {"at": time.time(), **note}
+        with contextlib.suppress(OSError):
+            _write(self._path(index), self.own[index])
+        if self.listener:
+            self.listener(index, self.own[index])
 
     def read_note(self, index: int) -> Note:
         """The note of a cell; empty before it begins."""
-        try:
-            note: Note = json.loads(self._path(index).read_text())
-            return note
-        except (OSError, ValueError):
-            return {}
+        note: Note = self.own.get(index, {})
+        if not note:
+            with contextlib.suppress(OSError, ValueError):
+                note = json.loads(self._path(index).read_text())
+        return note
 
-    def outcome(self, index: int, seen: Note | None = None) -> CellOutcome:
-        """How a cell ended, by its note or, where that could not be written, by the one that was
-        `seen`."""
+    def reach(self, index: int, process: Note, stage: str, done: int, total: int) -> None:
+        """Writes how far a cell is; `process` is the part of its note that stays."""
+        self.events.stage(index, stage, done, total)
+        self.write_note(index, **process, state="running", stage=[stage, done, total])
+
+    def end(self, index: int, process: Note, outcome: CellOutcome) -> None:
+        """Writes how a cell ended."""
+        self.events.end(index, outcome)
+        self.write_note(index, **{**process, "state": "ended", **asdict(outcome)})
+
+    def outcome(self, index: int) -> CellOutcome:
+        """How a cell ended, by its note."""
         note = self.read_note(index)
         if not has_ended(note):
-            note = seen or {}
-        if not has_ended(note):
-            return CellOutcome(1, "not run", self.problem() or "it has written nothing")
+            return CellOutcome(1, "not run", "it has written nothing")
         return CellOutcome(**{name: note[name] for name in CellOutcome.__dataclass_fields__})
-
-    def problem(self) -> str:
-        """Why notes and rows may be missing; empty where nothing is known."""
-        if not (self.folder / SWEEP).exists():
-            return f"{self.folder} was removed while the sweep ran"
-        try:
-            tempfile.TemporaryFile(dir=self.folder).close()
-        except OSError as error:
-            return f"{self.folder} can't be written: {error.strerror}"
-        return ""
 
     def begun(self) -> list[int]:
         """Numbers of the cells that have a note, in one listing of the folder."""
-        try:
-            names = os.listdir(self.folder / "cells")
-        except OSError:
-            return []
-        return sorted(int(name[:-5]) for name in names if name[0] != "." and name.endswith(".json"))
+        return sorted(int(path.stem) for path in (self.folder / "cells").glob("[0-9]*.json"))
 
     def _path(self, index: int) -> Path:
         return self.folder / "cells" / f"{index:05}.json"
@@ -161,8 +164,8 @@ def new_id() -> str:
 def sweeps(results: Path) -> Iterator[Record]:
     """The sweeps of a folder of results, oldest first; those of older versions are left out."""
     for path in sorted((results / FOLDER).glob(f"*/{SWEEP}")):
-        record = Record(path.parent)
-        if all("cell" in cell for cell in record.content()["cells"]):
+        record = Record.read(path.parent)
+        if all("cell" in cell for cell in record.content["cells"]):
             yield record
 
 
@@ -179,19 +182,7 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
 #
 # Every process of a sweep appends to the same file. A line is one write at the end of it, made
 # under a lock: the file holds whole lines, and the rest of one that a killed writer left is removed
-# by the next. Each has `schema`, `time` (ISO 8601, UTC), `event`, `sweep` (the `run_id` of its
-# rows), and
-#
-#     sweep_started   cells, done (not run again), to_run, command, launcher, results
-#     cell_started    cell (its number, from 0), overrides
-#     stage           cell, stage, done, total: when another stage begins
-#     row             cell, row_id, status, seconds, and the row's key figures: it has not failed
-#     cell_failed     cell, status, reason, row_id where there is a row, seconds
-#     cell_refused    cell, reason: a wrong request
-#     cell_skipped    cell, reason: it didn't fit the sweep's time
-#     sweep_ended     exit_code (null where it was interrupted)
-#
-# A cell that is refused or skipped before the sweep starts has its overrides in place of a number.
+# by the next. docs/events.md lists the events and their fields.
 
 SCHEMA = 1
 FIGURES = (
@@ -223,16 +214,16 @@ class EventStream:
         if self.path is None:
             return
         try:
+            if self.path.exists() and not self.path.is_file():
+                raise OSError(0, "it is not a file")
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with _appended(self.path) as file:
-                is_file = stat.S_ISREG(os.fstat(file).st_mode)
-                first = os.pread(file, len(FIRST_BYTES), 0) if is_file else b""
+            with self.path.open("ab+") as file:
+                file.seek(0)
+                first = file.read(len(FIRST_BYTES))
         except OSError as error:
             raise RequestError(
                 f"events={self.path} can't be written: {error.strerror}; give another file"
             ) from error
-        if not is_file:
-            raise RequestError(f"events={self.path} is not a file")
         if not FIRST_BYTES.startswith(first):
             raise RequestError(f"events={self.path} holds no events; give a new file")
 
@@ -244,8 +235,7 @@ class EventStream:
         line = {"schema": SCHEMA, "time": now, "event": event, "sweep": self.sweep, **content}
         text = json.dumps(line, ensure_ascii=False, default=str)
         try:
-            with _appended(self.path) as file:
-                _append_line(file, f"{text}\n".encode(errors="replace"))
+            _append_line(self.path, f"{text}\n".encode(errors="replace"))
         except OSError as error:
             print(f"bench: events={self.path}: {error.strerror}", file=sys.stderr)
             self.path = None
@@ -268,47 +258,34 @@ class EventStream:
             self.stages[cell] = stage
             self.write("stage", cell=cell, stage=stage, done=done, total=total)
 
-    def following(self, cell: int, progress: Callable[..., None]) -> Callable[..., None]:
-        """`progress`, with the stages that it is told of written as events too."""
-
-        def report(stage: str, done: int = 0, total: int = 0, note: str = "") -> None:
-            self.stage(cell, stage, done, total)
-            progress(stage, done, total, note)
-
-        return report
+    def end(self, cell: int, outcome: CellOutcome) -> None:
+        """Writes the one event with which a cell ends."""
+        event = "cell_refused" if outcome.code == 2 else "cell_failed" if outcome.code else "row"
+        if outcome.status == PlanState.OVER_BUDGET:
+            event = "cell_skipped"
+        known = {"status": outcome.status, "reason": outcome.reason, "row_id": outcome.row_id}
+        known = {name: value for name, value in known.items() if value}
+        self.write(event, cell=cell, **known, seconds=round(outcome.seconds, 3), **outcome.measured)
 
 
 def key_figures(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a row's event has of it."""
-    values = {name: row.get(name) for name in FIGURES}
-    return {
-        name: value
-        for name, value in values.items()
-        if value is not None and not (isinstance(value, float) and not math.isfinite(value))
-    }
+    values = {name: finite(row.get(name)) for name in FIGURES}
+    return {name: value for name, value in values.items() if value is not None}
 
 
-@contextlib.contextmanager
-def _appended(path: Path) -> Iterator[int]:
-    """A descriptor at the end of the file, locked where the file system has locks. Not blocking: a
-    named pipe without a reader would wait for one."""
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
-    file = os.open(path, flags, 0o666)
-    try:
+def _append_line(path: Path, line: bytes) -> None:
+    """Appends to a file, locked where the file system has locks, after removing what a killed
+    writer left of a line. Raises OSError, and then nothing of the line is left."""
+    with path.open("ab+", buffering=0) as file:
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield file
-    finally:
-        os.close(file)
-
-
-def _append_line(file: int, line: bytes) -> None:
-    """Raises OSError, and then nothing of the line is left."""
-    size = os.fstat(file).st_size
-    tail = os.pread(file, TAIL_BYTES, max(0, size - TAIL_BYTES))
-    if tail and not tail.endswith(b"\n"):
-        size -= len(tail) - (tail.rfind(b"\n") + 1)
-        os.ftruncate(file, size)
-    if os.write(file, line) < len(line):
-        os.ftruncate(file, size)
-        raise OSError(28, os.strerror(28))
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - TAIL_BYTES))
+        tail = file.read()
+        if tail and not tail.endswith(b"\n"):
+            size -= len(tail) - (tail.rfind(b"\n") + 1)
+            file.truncate(size)
+        if file.write(line) < len(line):
+            file.truncate(size)
+            raise OSError(28, os.strerror(28))

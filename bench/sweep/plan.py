@@ -78,11 +78,10 @@ class Planned:
 
 @dataclass(frozen=True)
 class Plan:
-    """`fixed` are the overrides that all cells share; `cells` stand in the order in which they run.
-    `engine` is the choice of `hydra/launcher`, `launcher` its settings; `time` is the time that the
-    request gives the sweep, `events` the file that gets the events."""
+    """`cells` are in the order in which they run. `engine` is the choice of `hydra/launcher`,
+    `launcher` its settings; `time` is the time that the request gives the sweep, `events` the file
+    that gets the events."""
 
-    fixed: tuple[str, ...]
     cells: tuple[Planned, ...]
     engine: str
     launcher_name: str
@@ -136,17 +135,10 @@ class Plan:
         return jobs
 
     @property
-    def workers(self) -> str | None:
-        """The workers of this machine that run cells at the same time; None for one at a time."""
-        several = self.engine == launchers.JOBLIB and self.n_parallel != 1
-        return f"n_jobs={self.launcher['n_jobs']}" if several else None
-
-    @property
     def seconds(self) -> float:
         """The estimate of the whole sweep."""
-        return sum(planned.seconds for planned in self.open if planned.runs) / max(
-            1, self.n_parallel
-        )
+        seconds = sum(planned.seconds for planned in self.open if planned.runs)
+        return seconds / max(1, self.n_parallel)
 
 
 def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
@@ -173,32 +165,26 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
     cells = [planner.planned(point) for point in points]
     if cells and all(planned.state == PlanState.REFUSED for planned in cells):
         raise RequestError(cells[0].reason)
-    for text in {json.dumps(point.request["device"], sort_keys=True) for point in points}:
-        launchers.check_gpus(engine, launcher, json.loads(text))
-        if engine != launchers.SLURM and not elsewhere:
-            check_device(json.loads(text))
+    devices = {json.dumps(point.request["device"], sort_keys=True) for point in points}
     if engine != launchers.SLURM and not elsewhere:
+        for text in devices:
+            check_device(json.loads(text))
         for threads in {point.request["threads"] for point in points}:
             parameters.check_threads(threads)
     if base["share_prefill"] and engine != launchers.SLURM and time_s is None:
         cells = _grouped(cells, planner.estimates)
     cells = _ordered(cells, time_s)
     n_timed = sum(1 for p in cells if p.runs and p.cell and (p.cell.plan.timed or p.cell.probe))
-    warning = launchers.check_timed(engine, launcher, n_timed)
+    warning = launchers.check(engine, launcher, map(json.loads, devices), n_timed)
     return Plan(
-        tuple(without_events(grid.fixed)), tuple(cells), engine, launcher_name, launcher,
-        results, base["time"], time_s, warning, events_path(base),
+        tuple(cells), engine, launcher_name, launcher, results, base["time"], time_s, warning,
+        events_path(base),
     )  # fmt: skip
 
 
 def events_path(request: Mapping[str, Any]) -> Path | None:
     """The file of a request's `events`, as every process of a sweep finds it."""
     return Path(request["events"]).expanduser().resolve() if request["events"] else None
-
-
-def without_events(overrides: Sequence[str]) -> list[str]:
-    """A request's words but for its events, which change nothing that is measured."""
-    return [override for override in overrides if not override.startswith("events=")]
 
 
 def measured(results: Path) -> list[tuple[Cell, Row]]:
@@ -317,8 +303,7 @@ def _grouped(cells: list[Planned], estimates: Estimates) -> list[Planned]:
                 found.setdefault(key, []).append(i)
     for number, members in enumerate(each for each in found.values() if len(each) > 1):
         together = [cell for i in members if (cell := cells[i].cell)]
-        times = estimates.together(together), estimates.alone(together)
-        for i, seconds, alone_s in zip(members, *times, strict=True):
+        for i, (seconds, alone_s) in zip(members, estimates.together(together), strict=True):
             cells[i] = replace(cells[i], seconds=seconds, group=number, alone_s=alone_s)
             place[i] = place[i][0], members[0]
         most = estimates.bytes_together(together)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -20,8 +19,7 @@ from bench.request.cell import Cell
 from bench.rows.shards import StoreError
 from bench.status import Status
 from bench.sweep import launchers
-from bench.sweep.job import write_end
-from bench.sweep.log import CellOutcome, Note, Record, has_ended, sweeps
+from bench.sweep.log import CellOutcome, Record, has_ended, sweeps
 from bench.sweep.plan import finished, measured
 
 CLIENT_TIMEOUT_S = 60.0
@@ -57,7 +55,7 @@ class Job(NamedTuple):
     detail: str = ""
 
 
-class SlurmError(RuntimeError):
+class SlurmError(RequestError):
     """A client of Slurm failed: one line."""
 
 
@@ -75,37 +73,27 @@ def accounted(name: str, since: float) -> dict[str, Job]:
     return {job.id: job._replace(state=job.state.split()[0]) for job in jobs}
 
 
-def cancel(name: str) -> None:
-    """Raises SlurmError."""
-    _output(["scancel", f"--name={name}"])
-
-
-def wait(name: str) -> None:
-    """Returns when no job of this name is in the queue. Raises SlurmError."""
-    while queued(name):
-        time.sleep(POLL_S)
-
-
-def lost(record: Record, count: int, since: float, wait: bool = True) -> dict[int, tuple[Job, str]]:
-    """Number of a cell → its job and the end of the job's log, for each cell whose job exited
-    without writing an outcome. `wait`: until the accounts have caught up with the queue, which has
-    no job of the sweep any more; without it, jobs that are in the queue are left out. Raises
+def lost(record: Record, wait: bool, done: Container[str]) -> dict[int, Job]:
+    """Number of a cell → its job, for each cell whose job exited without writing an outcome and
+    whose plan_key isn't in `done`. `wait`: until the accounts have caught up with the queue, which
+    has no job of the sweep any more; without it, jobs that are in the queue are left out. Raises
     SlurmError."""
-    not_ended = [i for i in range(count) if not has_ended(record.read_note(i))]
-    if not not_ended:
-        return {}
+    cells = enumerate(record.content["cells"])
+    missing = [i for i, cell in cells if cell["plan_key"] not in done]
+    not_ended = [i for i in missing if not has_ended(record.read_note(i))]
     limit = time.monotonic() + SETTLE_S
-    while True:
-        all_jobs = numbered(accounted(record.queue_name, since).values())
-        jobs = {i: all_jobs[i] for i in not_ended if i in all_jobs}
+    while not_ended:
+        accounts = numbered(accounted(record.queue_name, record.content["started"]).values())
+        jobs = {i: accounts[i] for i in not_ended if i in accounts}
         if not wait:
             in_queue = {job.id for job in queued(record.queue_name)}
-            jobs = {i: job for i, job in jobs.items()
+            return {i: job for i, job in jobs.items()
                     if job.id not in in_queue and job.state not in ACTIVE}  # fmt: skip
         settled = not any(job.state in ACTIVE for job in jobs.values())
-        if (settled and jobs) or not wait or time.monotonic() > limit:
-            return {i: (job, _log(record.folder, job)) for i, job in jobs.items()}
+        if (settled and jobs) or time.monotonic() > limit:
+            return jobs
         time.sleep(POLL_S)
+    return {}
 
 
 def status_of(job: Job, log: str) -> Status | None:
@@ -131,23 +119,24 @@ def numbered(jobs: Iterable[Job]) -> dict[int, Job]:
     return by_cell
 
 
-def _log(folder: Path, job: Job) -> str:
+def _log(record: Record, job: Job) -> str:
     """The last lines of what a job printed and of what Slurm wrote about it."""
     lines: list[str] = []
     base, _, number = job.id.partition("_")
     name = f"{base}_{number}_*" if number else f"{base}_*"
-    for path in sorted((folder / LOGS).glob(f"{base}*/{name}")):
+    for path in sorted((record.folder / LOGS).glob(f"{base}*/{name}")):
         if path.suffix in (".out", ".err") or "_log" in path.name:
             lines += path.read_text(errors="replace").splitlines()
     return "\n".join(lines[-LOG_LINES:])
 
 
 def _jobs(command: Sequence[str]) -> list[Job]:
-    lines = _output(command).splitlines()
+    lines = output(command).splitlines()
     return [Job(*line.split("|", 3)) for line in lines if line.count("|") >= 3]
 
 
-def _output(command: Sequence[str]) -> str:
+def output(command: Sequence[str]) -> str:
+    """What a client of Slurm prints. Raises SlurmError."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=CLIENT_TIMEOUT_S)
     except FileNotFoundError:
@@ -170,41 +159,34 @@ def _output(command: Sequence[str]) -> str:
 def settle(results: Path) -> int:
     """Stores rows for the lost cells of a folder's sweeps whose process is gone, except for cells
     that have been measured since. Returns the number of rows. An error of Slurm is printed."""
-    count = 0
-    done: Container[str] | None = None
-    for record in sweeps(results):
-        content = record.content()
-        if content["engine"] != launchers.SLURM or is_alive(content):
-            continue
-        not_ended = [i for i in range(len(content["cells"])) if not has_ended(record.read_note(i))]
-        if not_ended and done is None:
-            done = finished(row for _, row in measured(results))
-        missing = {i for i in not_ended if content["cells"][i]["plan_key"] not in (done or ())}
-        count += settle_record(record, wait=False, among=missing) if missing else 0
-    return count
+    gone = [
+        record
+        for record in sweeps(results)
+        if record.content["engine"] == launchers.SLURM and not is_alive(record)
+    ]
+    done = finished(row for _, row in measured(results)) if gone else {}
+    return sum(settle_record(record, wait=False, done=done) for record in gone)
 
 
-def is_alive(content: Note) -> bool:
+def is_alive(record: Record) -> bool:
     """Whether the process that began a sweep is alive, as far as this machine knows."""
-    here = content["host"] == socket.gethostname()
-    return here and Path(f"/proc/{content['pid']}").exists()
+    here = record.content["host"] == socket.gethostname()
+    return here and Path(f"/proc/{record.content['pid']}").exists()
 
 
-def settle_record(record: Record, wait: bool = True, among: Container[int] | None = None) -> int:
+def settle_record(record: Record, wait: bool = True, done: Container[str] = ()) -> int:
     """Writes how each lost cell of a sweep ended, and stores its row where Slurm's state of the job
-    is a result of the cell. Returns the number of rows. `wait`: until the accounts have caught up
-    with the queue. An error of Slurm is printed."""
-    content = record.content()
-    cells, n_rows = content["cells"], 0
+    is a result of the cell: see `lost`. Returns the number of rows. An error of Slurm is
+    printed."""
+    n_rows = 0
     try:
-        found = lost(record, len(cells), content["started"], wait)
+        found = lost(record, wait, done)
     except SlurmError as error:
         print(f"bench: cells without a row stay to do: {error}", file=sys.stderr)
         return 0
-    for i, (job, log) in found.items():
-        if among is not None and i not in among:
-            continue
-        status, note = status_of(job, log), record.read_note(i)
+    for i, job in found.items():
+        planned, note, log = record.content["cells"][i], record.read_note(i), _log(record, job)
+        status = status_of(job, log)
         killed = "killed for memory" if status == Status.OOM_HOST else "ended without a result"
         detail = f"job {job.id} on {job.node or 'no node'} {killed} ({job.state})\n{log}".strip()
         row_id = None
@@ -213,12 +195,10 @@ def settle_record(record: Record, wait: bool = True, among: Container[int] | Non
                     "status_stage": note.get("stage", ["start"])[0]}  # fmt: skip
             with contextlib.suppress(RequestError, StoreError):
                 results = record.folder.parent.parent
-                cell = Cell.from_json(cells[i]["cell"]).hashed()
+                cell = Cell.from_json(planned["cell"]).hashed()
                 row_id = runner.store_unmeasured(cell, results, status, detail, **more)["row_id"]
                 n_rows += 1
-        note = {"slurm_job_id": job.id, "node": job.node, **note}
         seconds = note.get("at", 0.0) - note.get("since", note.get("at", 0.0))
         outcome = CellOutcome(1, status or job.state.lower(), detail, row_id, seconds=seconds)
-        record.write_note(i, **{**note, "state": "ended", **asdict(outcome)})
-        write_end(record.events, i, outcome)
+        record.end(i, {"slurm_job_id": job.id, "node": job.node, **note}, outcome)
     return n_rows

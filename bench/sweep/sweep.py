@@ -9,20 +9,26 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from bench.errors import RequestError
-from bench.execution.runner import check_writable
+from bench.execution import runner, shared_prefill
+from bench.host import host
+from bench.host.job import JobPreempted, Origin
 from bench.request.cell import Cell
-from bench.rows.store import LIGHT, Store
+from bench.rows.engine import engine_only, longest_input
+from bench.rows.shards import StoreError
+from bench.rows.store import Store
 from bench.status import Status
-from bench.sweep import job, launchers, slurm
-from bench.sweep.log import CellOutcome, Note, Record, has_ended
+from bench.sweep import launchers, slurm
+from bench.sweep.log import CellOutcome, EventStream, Note, Record, has_ended, key_figures
 from bench.sweep.plan import Plan, Planned, PlanState
 from bench.units import counted, span
 
@@ -30,69 +36,43 @@ MAX_ARRAY = 1000
 """Jobs of one array: one less than Slurm's own default of MaxArraySize."""
 WATCH_S = {launchers.JOBLIB: 1.0, launchers.SLURM: 3.0}
 """Launchers whose cells run in other processes → seconds between two looks at their notes."""
+UNTIL_KILLED_S = 600.0
+REQUESTED = ("force", "deadline_s", "experiment", "share_prefill")
+"""Parameters of `runner.run` that a request has."""
+LIMITS = (Status.OOM_HOST, Status.OOM_DEVICE, Status.TIMEOUT)
+"""Statuses of a cell that ran out of memory or time, as it would at a greater length."""
 
 
-class Display(AbstractContextManager[Any], Protocol):
-    """What shows a sweep while it runs."""
-
-    def update(self, index: int, note: Note) -> None:
-        """Shows the new note of a cell."""
-
-    def refresh(self) -> None:
-        """Shows the time that has passed."""
-
-
-@dataclass
-class _Sweep:
-    """A sweep that runs. `notes` are the last ones seen."""
-
-    plan: Plan
-    record: Record
-    display: Display
-    notes: dict[int, Note] = field(default_factory=dict)
-
-    def update(self, index: int, note: Note) -> None:
-        self.notes[index] = note
-        self.display.update(index, note)
-
-    def outcomes(self) -> list[CellOutcome]:
-        """How each cell ended. Where the sweep's folder was removed or turned read-only, rows
-        count, and a cell without one has failed for that reason."""
-        found = [self.record.outcome(i, self.notes.get(i)) for i in range(len(self.plan.open))]
-        if not (problem := self.record.problem()):
-            return found
-        store = Store(self.plan.results)
-        ids = set(store.rows(["row_id"])["row_id"].to_pylist())
-        own = store.rows(LIGHT, {"run_id": self.record.id}).to_pylist()
-        rows = {Cell.from_json(row["cell"]).plan_key: row for row in own}
-        for i, (each, planned) in enumerate(zip(found, self.plan.open, strict=True)):
-            assert planned.cell is not None
-            if row := rows.get(planned.cell.plan_key):
-                found[i] = replace(job.outcome_of(row), seconds=each.seconds)
-            elif each.row_id not in ids and each.status != PlanState.OVER_BUDGET:
-                gone = "its row is gone: " if each.row_id else ""
-                found[i] = CellOutcome(1, Status.ERROR, f"{gone}{problem}", seconds=each.seconds)
-        return found
-
-
-def run(plan: Plan, command: str, display: Display, name: str = "") -> list[CellOutcome]:
-    """Run the open cells of a plan; one that fails doesn't stop the rest. `name` is the sweep's id.
-    Raises RequestError."""
-    check_writable(plan.results)
-    sweep = _Sweep(plan, Record.begin(plan, command, name), display)
+def run(plan: Plan, command: str, display: Any, name: str = "") -> list[CellOutcome]:
+    """Run the open cells of a plan; one that fails doesn't stop the rest. `display` shows them: a
+    bench.terminal.run_progress.SweepProgress. `name` is the sweep's id. Raises RequestError."""
+    runner.check_writable(plan.results)
+    listener = display.update if plan.engine == launchers.BASIC else None
+    record = Record.begin(plan, command, name, listener)
+    numbers = range(len(plan.open))
     try:
-        with display:
-            _launch(sweep)
+        with display.live or contextlib.nullcontext():
+            _launch(plan, record, display)
     except KeyboardInterrupt:
-        n_ended = sum(has_ended(sweep.record.read_note(i)) for i in range(len(plan.open)))
-        print(f"\n{n_ended} of {counted(len(plan.open), 'cell')} ended", file=sys.stderr)
+        n_ended = sum(has_ended(record.read_note(i)) for i in numbers)
+        print(f"\n{n_ended} of {counted(len(numbers), 'cell')} ended", file=sys.stderr)
         if plan.engine == launchers.SLURM:
             print(
                 "its jobs stay in the queue: bench status shows them, "
-                f"bench status --cancel {sweep.record.id} takes them out", file=sys.stderr,
+                f"bench status --cancel {record.id} takes them out", file=sys.stderr,
             )  # fmt: skip
         raise
-    return sweep.outcomes()
+    outcomes = [record.outcome(i) for i in numbers]
+    if record.folder.exists():
+        return outcomes
+    stored = Store(plan.results).rows(["row_id"])["row_id"].to_pylist()
+    gone = f"its row is gone: {record.folder} was removed while the sweep ran"
+    return [
+        replace(each, code=1, status=Status.ERROR, reason=gone)
+        if each.row_id and each.row_id not in stored
+        else each
+        for each in outcomes
+    ]
 
 
 def exit_code(plan: Plan, outcomes: Sequence[CellOutcome]) -> int:
@@ -121,12 +101,7 @@ def store_rows(plan: Plan, cells: Sequence[tuple[Planned, str]], here: bool) -> 
     """Stores rows `skipped` for cells that the sweep's time left out, each with its reason, except
     where the store has a row of the cell. `here`: this machine would have run them. Returns the
     number of rows. Raises RequestError and StoreError."""
-    from bench.execution import runner
-    from bench.host import host
-    from bench.rows.store import Store
-
-    store, hashed = Store(plan.results), {}
-    rows = []
+    store, hashed, count = Store(plan.results), {}, 0
     for planned, reason in cells:
         cell = planned.cell
         if cell is None:
@@ -138,45 +113,34 @@ def store_rows(plan: Plan, cells: Sequence[tuple[Planned, str]], here: bool) -> 
         if store.find(cell.key):
             continue
         detail = f"not measured for the budget of {plan.time}: {reason}"
-        row = runner.unmeasured_row(
-            cell,
-            Status.SKIPPED,
-            detail,
-            status_stage="plan",
-            experiment=planned.request["experiment"],
-        )
-        rows.append(host.fingerprint(cell.threads, cell.device["kind"]) | row if here else row)
-    store.append(rows)
-    return len(rows)
+        facts = host.fingerprint(cell.threads, cell.device["kind"]) if here else {}
+        facts |= {"status_stage": "plan", "experiment": planned.request["experiment"]}
+        runner.store_unmeasured(cell, plan.results, Status.SKIPPED, detail, **facts)
+        count += 1
+    return count
 
 
-def _launch(sweep: _Sweep) -> None:
+def _launch(plan: Plan, record: Record, display: Any) -> None:
     """Runs the open cells, until each has ended or can't. Raises RequestError."""
     # With the threads that the plan chose, so that it is the same cell on another machine.
-    requests = [
-        {**planned.request, "threads": planned.cell.threads}
-        for planned in sweep.plan.open
+    requests = {
+        i: {**planned.request, "threads": planned.cell.threads}
+        for i, planned in enumerate(plan.open)
         if planned.cell
-    ]
-    if sweep.plan.engine == launchers.BASIC:
-        for numbers in sweep.plan.jobs:
-            job.run_together(sweep.record.folder, numbers, requests, sweep.update)
+    }
+    if plan.engine == launchers.BASIC:
+        for numbers in plan.jobs:
+            run_together(record, numbers, requests)
         return
-    with _watched(sweep, WATCH_S[sweep.plan.engine]):
-        if sweep.plan.engine == launchers.JOBLIB:
-            _run_pool(requests, sweep)
-            return
-        try:
-            _run_jobs(requests, sweep)
-        except slurm.SlurmError as error:
-            raise RequestError(str(error)) from error
+    with _watched(record, display, WATCH_S[plan.engine]):
+        launch = _run_pool if plan.engine == launchers.JOBLIB else _run_jobs
+        launch(plan, record, requests)
 
 
-def _run_jobs(requests: Sequence[dict[str, Any]], sweep: _Sweep) -> None:
-    """In arrays of Slurm jobs, one after the other. Raises RequestError and SlurmError."""
+def _run_jobs(plan: Plan, record: Record, requests: Mapping[int, dict[str, Any]]) -> None:
+    """In arrays of Slurm jobs, one after the other. Raises RequestError."""
     import submitit
 
-    plan, record = sweep.plan, sweep.record
     slurm.queued(record.queue_name)  # raises where there is no cluster
     timed = any(planned.cell and planned.cell.plan.timed for planned in plan.open)
     given = launchers.job_parameters(plan.launcher, record.queue_name, timed)
@@ -184,60 +148,60 @@ def _run_jobs(requests: Sequence[dict[str, Any]], sweep: _Sweep) -> None:
     folder = record.folder / slurm.LOGS / "%j"
     executor = submitit.AutoExecutor(folder, "slurm", slurm_max_num_timeout=n_requeued)
     executor.update_parameters(**given)
-    for first in range(0, len(requests), MAX_ARRAY):
-        array = requests[first : first + MAX_ARRAY]
-        numbers = range(first, first + len(array))
+    numbers = list(requests)
+    for first in range(0, len(numbers), MAX_ARRAY):
+        array = numbers[first : first + MAX_ARRAY]
         try:
-            executor.map_array(job.CellJob(record.folder), numbers, array)
+            executor.map_array(CellJob(record.folder), array, [requests[i] for i in array])
         except Exception as error:
             lines = [line for line in str(error).splitlines() if line.strip()] or ["no reason"]
             reason = next((line for line in lines if "sbatch:" in line), lines[-1])
             raise RequestError(f"Slurm takes no job: {reason.strip()}") from error
-        slurm.wait(record.queue_name)
+        while slurm.queued(record.queue_name):
+            time.sleep(slurm.POLL_S)
     slurm.settle_record(record)
 
 
-def _run_pool(requests: Sequence[dict[str, Any]], sweep: _Sweep) -> None:
+def _run_pool(plan: Plan, record: Record, requests: Mapping[int, dict[str, Any]]) -> None:
     """In workers of this machine. When one dies so does its pool; cells that haven't begun go to a
     new one. Raises RequestError."""
     from joblib import Parallel, delayed
 
-    record = sweep.record
-    run_together = delayed(job.run_together)
-    left = list(range(len(requests)))
+    together = delayed(run_together)
+    left = list(requests)
     while left:
-        reason = "its worker exited without a result"
         try:
-            Parallel(sweep.plan.n_parallel, batch_size=1)(
-                run_together(record.folder, numbers, {i: requests[i] for i in numbers})
-                for each in sweep.plan.jobs if (numbers := [i for i in each if i in left])
-            )  # fmt: skip
+            for notes in Parallel(plan.n_parallel, batch_size=1)(
+                together(record, numbers, {i: requests[i] for i in numbers})
+                for each in plan.jobs if (numbers := [i for i in each if i in left])
+            ):  # fmt: skip
+                record.own.update(notes)
+            return
         except Exception as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__)
         for i in left:
             note = record.read_note(i)
             if note and not has_ended(note):
-                outcome = CellOutcome(1, Status.ERROR, f"worker lost: {reason}")
-                job.end(record, i, outcome, note)
+                record.end(i, note, CellOutcome(1, Status.ERROR, f"worker lost: {reason}"))
         not_begun = [i for i in left if not record.read_note(i)]
-        if record.problem():
-            return
         if len(not_begun) == len(left):
             raise RequestError(f"no worker starts: {reason}")
         left = not_begun
 
 
 @contextlib.contextmanager
-def _watched(sweep: _Sweep, every_s: float) -> Iterator[None]:
+def _watched(record: Record, display: Any, every_s: float) -> Iterator[None]:
     """Reads a sweep's notes while workers write them, and updates the display."""
     stopped = threading.Event()
+    seen: dict[int, Note] = {}
 
     def read() -> None:
-        for i in sweep.record.begun():
-            before = sweep.notes.get(i, {})
-            if not has_ended(before) and (note := sweep.record.read_note(i)) != before:
-                sweep.update(i, note)
-        sweep.display.refresh()
+        for i in record.begun():
+            before = seen.get(i, {})
+            if not has_ended(before) and (note := record.read_note(i)) != before:
+                seen[i] = note
+                display.update(i, note)
+        display.refresh()
 
     def loop() -> None:
         while not stopped.wait(every_s):
@@ -251,3 +215,170 @@ def _watched(sweep: _Sweep, every_s: float) -> Iterator[None]:
         stopped.set()
         thread.join()
         read()
+
+
+# One cell of a sweep, wherever the launcher put it: in this process, in a worker, on a node of a
+# cluster. How it goes is written to the sweep's record.
+
+
+@dataclass(frozen=True)
+class CellJob:
+    """Runs cells of the sweep with this folder in jobs of Slurm: pickle needs no more."""
+
+    folder: Path
+
+    def __call__(self, index: int, request: dict[str, Any]) -> None:
+        run_cell(Record.read(self.folder), index, request, (), {})
+
+    def checkpoint(self, index: int, request: dict[str, Any]) -> Any:
+        """Called by submitit at the job's time limit: the same job again, which continues."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, index, request)
+
+
+def run_together(
+    record: Record, numbers: Sequence[int], requests: Mapping[int, dict[str, Any]]
+) -> dict[int, Note]:
+    """Runs cells of a sweep one after the other; several have their prompts answered at once.
+    Returns their last notes."""
+    timed: dict[str, Any] = {}
+    for place, i in enumerate(numbers):
+        run_cell(record, i, requests[i], () if place else numbers[1:], timed)
+    return record.own
+
+
+def run_cell(
+    record: Record, index: int, request: dict[str, Any], together: Sequence[int],
+    timed: dict[str, Any]
+) -> None:  # fmt: skip
+    """Runs one cell of a sweep. `together`: further cells whose prompts are answered at once with
+    this cell's, before it runs; `timed`: columns of cells that have been timed together and not run
+    yet, by their key."""
+    content = record.content
+    origin = Origin(record.id, content["launcher"], content["workers"])
+    where = origin.columns()
+    process = {"since": time.time(), "pid": os.getpid()}
+    process |= {name: where[name] for name in ("slurm_job_id", "node") if where[name]}
+    if reason := reason_to_skip(record, index):
+        record.end(index, process, CellOutcome(0, PlanState.OVER_BUDGET, reason))
+        return
+    overrides = content["cells"][index]["overrides"]
+    record.events.write("cell_started", cell=index, overrides=overrides)
+
+    def progress(stage: str, done: int, total: int, note: str = "") -> None:
+        record.reach(index, process, stage, done, total)
+
+    progress("starts", 0, 0)
+    began = time.monotonic()
+    try:
+        others = [Cell.from_json(content["cells"][i]["cell"]) for i in together]
+        outcome = _run(request, progress, origin, others, timed)
+    except JobPreempted:
+        progress("is ended", 0, 0)
+        # A job that returns would tell Slurm that nothing is left to do.
+        time.sleep(UNTIL_KILLED_S)
+    else:
+        record.end(index, process, replace(outcome, seconds=time.monotonic() - began))
+
+
+def reason_to_skip(record: Record, index: int) -> str | None:
+    """Why a cell isn't started when its turn comes: a shorter one of the same overrides ran out of
+    memory or time, or it would end too late by its estimate, corrected by the times of cells that
+    have ended, those of its method first. The first cell always starts: a budget that is too small
+    for any cell is an error in the budget."""
+    cells, until = record.content["cells"], record.content["until"]
+    if not index or not until:
+        return None
+    overrides, length, method = _parts(cells[index]["overrides"])
+    slowdowns: list[tuple[bool, int, float]] = []
+    for i, cell in enumerate(cells[:index]):
+        note = record.read_note(i)
+        others, shorter, other_method = _parts(cell["overrides"])
+        if not has_ended(note):
+            continue
+        if note["status"] in LIMITS and others == overrides and shorter < length:
+            return f"at length={shorter} it ended as {note['status']}"
+        if note["status"] == Status.OK and cell["seconds"] > 0:
+            slowdown = note["seconds"] / cell["seconds"]
+            slowdowns.append((other_method == method, shorter, slowdown))
+    needed = cells[index]["seconds"] * (max(slowdowns)[2] if slowdowns else 1.0)
+    left = until - time.time()
+    if needed > left:
+        return f"it would take about {span(needed)}, and {span(max(0.0, left))} are left"
+    return None
+
+
+def _parts(overrides: Sequence[str]) -> tuple[list[str], int, list[str]]:
+    """A cell's overrides without the length; the length, 0 where it isn't one of them; and those of
+    the method."""
+    rest = [override for override in overrides if not override.startswith("length=")]
+    lengths = (override.removeprefix("length=") for override in overrides if override not in rest)
+    return rest, int(next(lengths, 0)), [each for each in rest if each.startswith("method")]
+
+
+@contextlib.contextmanager
+def one_cell(events: EventStream, overrides: Sequence[str], **content: Any) -> Iterator[None]:
+    """The events of a command that runs one cell; what it writes at the end is the caller's."""
+    with events.around(cells=1, done=0, to_run=1, **content):
+        events.write("cell_started", cell=0, overrides=overrides)
+        try:
+            yield
+        except Exception as error:
+            refused = isinstance(error, RequestError)
+            status = PlanState.REFUSED if refused else Status.ERROR
+            events.end(0, CellOutcome(2 if refused else 1, status, str(error)))
+            raise
+
+
+def _run(
+    request: dict[str, Any], progress: Callable[..., None], origin: Origin, others: Sequence[Cell],
+    timed: dict[str, Any]
+) -> CellOutcome:  # fmt: skip
+    """Runs one request, once the prompts of it and of `others` are answered, or their tokens are
+    `timed`. All errors become outcomes, so that the other cells of the sweep run."""
+    results = Path(request["results"]).expanduser().resolve()
+    try:
+        cell = Cell.of(request)
+        if others:
+            more = (replace(cell, method=o.method, code_sha256=o.code_sha256) for o in others)
+            timed |= shared_prefill.answer([cell, *more], results, request["deadline_s"], progress)
+        how = {name: request[name] for name in REQUESTED} | {"timed": timed.pop(cell.key, None)}
+        row = runner.run(cell, results, progress=progress, origin=origin, **how)
+    except RequestError as error:
+        return CellOutcome(2, PlanState.REFUSED, str(error))
+    except StoreError as error:
+        return CellOutcome(1, "not stored", str(error))
+    except JobPreempted:
+        raise
+    except Exception as error:
+        # Matched by name, as submitit is an extra: a job's last time limit, after all its requeues.
+        if type(error).__name__ == "UncompletedJobError":
+            detail = f"the job's time limit: {error}"
+            known = {**origin.columns(), "experiment": request["experiment"]}
+            lost = runner.store_unmeasured(cell, results, Status.TIMEOUT, detail, **known)
+            return CellOutcome(1, Status.TIMEOUT, detail, lost["row_id"])
+        return CellOutcome(1, Status.ERROR, f"{type(error).__name__}: {error}")
+    return outcome_of(row)
+
+
+def outcome_of(row: Mapping[str, Any]) -> CellOutcome:
+    """How the cell of a row ended."""
+    return CellOutcome(
+        Status(row["status"]).exit_code, row["status"], row.get("status_detail") or "",
+        row["row_id"], figures(row), measured=key_figures(row),
+    )  # fmt: skip
+
+
+def figures(row: Mapping[str, Any]) -> str:
+    """The main figures of a row in one line."""
+    parts = []
+    if row.get("value") is not None:
+        parts.append(f"{row['metric']} {row['value']:.1f}")
+    if row.get("lat_ratio") is not None:
+        parts.append(f"×{row['lat_ratio']:.3f} {row['lat_verdict']} {engine_only(row)}".rstrip())
+    if row.get("mem_ratio") is not None:
+        parts.append(f"memory ×{row['mem_ratio']:.2f}")
+    if longest := longest_input(row):
+        parts.append(f"fits {longest}")
+    return " · ".join(parts)

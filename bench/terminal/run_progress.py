@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from rich.console import Group
 from rich.live import Live
@@ -22,7 +21,7 @@ from bench.execution import shared_prefill, supervisor
 from bench.sweep.estimate import StageEstimate
 from bench.sweep.log import Note
 from bench.terminal.console import Console
-from bench.terminal.rows_table import STATUS_STYLE
+from bench.terminal.text_table import styled
 from bench.units import counted, span
 
 NOTE_SECONDS = 15.0
@@ -105,22 +104,17 @@ def _live() -> Live | None:
     return Live(console=console, auto_refresh=False, transient=True)
 
 
-def _drawn(clock: StageClock, done: int, total: int, note: str) -> Table:
+def _drawn(clock: StageClock, done: int, total: int, note: str) -> Group:
     """The bar, and below what runs now: it fits 60 columns."""
-    line = Table.grid(padding=(0, 1))
-    elapsed = f"{span(time.monotonic() - clock.began)} elapsed"
+    whole, over, left = float(total) or None, float(done), ""
     if clock.stages:
-        bar = ProgressBar(total=clock.total_s, completed=clock.over_s(), width=BAR_WIDTH)
-        line.add_row(bar, f"{elapsed} · about {span(clock.left_s())} left")
-    else:
-        bar = ProgressBar(total=total or None, completed=done, width=BAR_WIDTH, pulse=not total)
-        line.add_row(bar, elapsed)
+        whole, over, left = clock.total_s, clock.over_s(), f" · about {span(clock.left_s())} left"
+    line = Table.grid(padding=(0, 1))
+    bar = ProgressBar(total=whole, completed=over, width=BAR_WIDTH, pulse=whole is None)
+    line.add_row(bar, f"{span(time.monotonic() - clock.began)} elapsed{left}")
     count = f"{done:,}/{total:,}" if total else ""
     arms = f"{clock.arms}: " if clock.arms else ""
-    table = Table.grid()
-    table.add_row(line)
-    table.add_row(escape(" ".join(filter(None, [f"  {arms}{clock.stage}", count, note]))))
-    return table
+    return Group(line, escape(" ".join(filter(None, [f"  {arms}{clock.stage}", count, note]))))
 
 
 def _lines(title: str) -> supervisor.Progress:
@@ -145,6 +139,7 @@ class SweepProgress:
     is updated: it starts no thread, which would disturb timed cells.
 
     titles    of the cells; `seconds` are their estimates
+    live      a context in which it draws; None where nothing can be redrawn
     """
 
     titles: Sequence[str]
@@ -154,26 +149,16 @@ class SweepProgress:
     began: float = field(default_factory=time.monotonic)
     live: Live | None = field(default_factory=_live)
 
-    def __enter__(self) -> SweepProgress:
-        if self.live:
-            self.live.start()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        if self.live:
-            self.live.stop()
-
     def update(self, index: int, note: Note) -> None:
         """Shows the new note of a cell."""
         ended_before = index in self._ended()
         self.notes[index] = note
         self.refresh()
-        if not self.live and index in self._ended() and not ended_before:
-            line = (
-                f"[{len(self._ended())}/{len(self.titles)}] {self.titles[index]}: {note['status']}"
-            )
-            print(" · ".join([line, *filter(None, [note.get("figures"), span(note["seconds"])])]))
-            sys.stdout.flush()
+        ended = self._ended()
+        if not self.live and index in ended and not ended_before:
+            line = f"[{len(ended)}/{len(self.titles)}] {self.titles[index]}: {note['status']}"
+            parts = filter(None, [line, note.get("figures"), span(note["seconds"])])
+            print(" · ".join(parts), flush=True)
 
     def refresh(self) -> None:
         if self.live:
@@ -211,27 +196,18 @@ class SweepProgress:
         table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
         shown = {*list(failed)[-N_ENDED:], *list(ended)[-N_ENDED:]}
         for i, note in ended.items():
-            if i not in shown:
-                continue
-            style = "red" if note["code"] else STATUS_STYLE.get(note["status"], "green")
-            table.add_row(
-                f"[{style}]{note['status']}[/]",
-                escape(self.titles[i]),
-                escape(note.get("figures") or note.get("reason", "").partition("\n")[0][:60]),
-                span(note["seconds"]),
-            )
+            if i in shown:
+                about = note.get("figures") or note.get("reason", "").partition("\n")[0][:60]
+                state, seconds = styled(note["status"]), span(note["seconds"])
+                table.add_row(state, escape(self.titles[i]), escape(about), seconds)
         running = [item for item in self._by_time() if item[1]["state"] == "running"]
         for i, note in running[:N_RUNNING]:
             stage, done, total = note.get("stage") or ("starts", 0, 0)
             node = f" on {note['node']}" if note.get("node") else ""
+            about = f"{stage}{f' {done}/{total}' if total else ''}{node}"
             bar = ProgressBar(total=total, completed=done, width=20) if total else ""
-            table.add_row(
-                "[cyan]running[/]",
-                escape(self.titles[i]),
-                f"{stage}{f' {done}/{total}' if total else ''}{node}",
-                span(time.time() - note["since"]),
-                bar,
-            )
+            elapsed = span(time.time() - note["since"])
+            table.add_row(styled("running"), escape(self.titles[i]), about, elapsed, bar)
         return Group(head, table)
 
     def _by_time(self) -> list[tuple[int, Note]]:

@@ -89,8 +89,11 @@ def after_row(row: Mapping[str, Any], overrides: Sequence[str]) -> str:
     return f"next: {sweep}; then {_after(row['method'], words)}"
 
 
-def after_sweep(methods: Sequence[str], overrides: Sequence[str]) -> str:
-    """After a sweep that measured rows of these methods; empty where there are none."""
+def after_sweep(plan: Plan, outcomes: Sequence[CellOutcome], overrides: Sequence[str]) -> str:
+    """The comparison and the page of the sweep's rows; empty where there are none."""
+    ended = zip(plan.open, outcomes, strict=False)
+    cells = [p.cell for p in plan.cells if p.row_id] + [p.cell for p, one in ended if not one.code]
+    methods = [cell.method["name"] for cell in cells if cell]
     others = [method for method in methods if method != BASELINE]
     return f"next: {_after(others[0] if others else BASELINE, overrides)}" if methods else ""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
 from bench.cli.main import dispatch
 from bench.execution import runner
 from bench.rows.store import Store
-from bench.sweep import job, sweep
+from bench.sweep import sweep
 from bench.sweep.log import Record
 from bench.sweep.plan import plan
 
@@ -18,14 +19,19 @@ CELL = ["n=2", "threads=1", "measure=quality"]
 
 @pytest.fixture
 def begun(tmp_path):
-    """A sweep of two methods at three lengths, of which nothing has run."""
+    """The record of a sweep of two methods at three lengths, of which nothing has run."""
     words = [*CELL, "length=256,512,1024", "method=vanilla,vcc", f"results={tmp_path}"]
     made = plan([*words, "time=1h"])
     record = Record.begin(made, "")
-    content = record.content()
-    for cell in content["cells"]:
+    for cell in record.content["cells"]:
         cell["seconds"] = 100.0
-    return record, content
+    return record
+
+
+def until(record, left_s):
+    """The record of a sweep with this time left."""
+    end = None if left_s is None else time.time() + left_s
+    return replace(record, content=record.content | {"until": end})
 
 
 def over(record, index, status="ok", seconds=100.0):
@@ -33,30 +39,27 @@ def over(record, index, status="ok", seconds=100.0):
 
 
 def test_the_first_cell_always_begins_and_without_a_budget_all_do(begun):
-    record, content = begun
-    assert job.reason_to_skip(record, content | {"until": time.time() - 5}, 0) is None
-    assert job.reason_to_skip(record, content | {"until": None}, 5) is None
+    assert sweep.reason_to_skip(until(begun, -5), 0) is None
+    assert sweep.reason_to_skip(until(begun, None), 5) is None
 
 
 def test_a_cell_that_would_end_too_late_is_not_begun(begun):
-    record, content = begun
-    soon = content | {"until": time.time() + 60}
-    assert "about 2 min, and 60 s are left" in job.reason_to_skip(record, soon, 2)
+    soon = until(begun, 60)
+    assert "about 2 min, and 60 s are left" in sweep.reason_to_skip(soon, 2)
     # Its method took half of what was thought, so there is time; the other's cells say less.
     for index, took in ((0, 400.0), (1, 50.0)):
-        over(record, index, seconds=took)
-    assert [cell["overrides"][1] for cell in content["cells"][:4]] == [
+        over(soon, index, seconds=took)
+    assert [cell["overrides"][1] for cell in soon.content["cells"][:4]] == [
         "method=vanilla", "method=vcc"] * 2  # fmt: skip
-    assert job.reason_to_skip(record, soon, 3) is None
-    assert "about 7 min" in job.reason_to_skip(record, soon, 2)
+    assert sweep.reason_to_skip(soon, 3) is None
+    assert "about 7 min" in sweep.reason_to_skip(soon, 2)
 
 
 @pytest.mark.parametrize("status", ["oom_host", "oom_device", "timeout"])
 def test_what_did_not_fit_is_not_tried_with_more_tokens(begun, status):
-    record, content = begun
-    over(record, 1, status=status)
-    assert job.reason_to_skip(record, content, 3) == f"at length=256 it ended as {status}"
-    assert job.reason_to_skip(record, content, 2) is None
+    over(begun, 1, status=status)
+    assert sweep.reason_to_skip(begun, 3) == f"at length=256 it ended as {status}"
+    assert sweep.reason_to_skip(begun, 2) is None
 
 
 def test_what_is_left_out_becomes_rows_once_and_is_still_to_do(tmp_path):

@@ -37,10 +37,14 @@ QUICKSTART = [*TEXTS, "lra_listops", "lra_text_easy", "lra_image", "lra_pathfind
 
 @functools.cache
 def plan_of(name: str, scale: str | None = None) -> Plan:
+    return plan(words_of(name, scale))
+
+
+def words_of(name: str, scale: str | None = None) -> list[str]:
     """Without the weights that its header has a user fetch, on those of the shipped decoder."""
     overlay = [f"experiment={name}", *([f"scale={scale}"] if scale else [])]
     shipped = ["model=embedded-llama"] if "bench fetch --model" in header_of(name) else []
-    return plan([*overlay, "results=nowhere", "threads=2", *shipped])
+    return [*overlay, "results=nowhere", "threads=2", *shipped]
 
 
 def at_both_scales(name: str) -> list[Plan]:
@@ -90,9 +94,9 @@ def test_its_headers_say_what_to_run_what_it_costs_and_what_to_expect(name):
 
 @pytest.mark.parametrize("name", [f"{paper}_{parts[0]}" for paper, parts in PAPERS.items()])
 def test_its_points_are_what_hydra_composes(name):
-    for planned in at_both_scales(name):
-        point = planned.cells[-1]
-        composed = by_hydra([*planned.fixed, *point.overrides])
+    for scale in (None, "small"):
+        point = plan_of(name, scale).cells[-1]
+        composed = by_hydra([*words_of(name, scale), *point.overrides])
         assert {**point.request, "events": None} == {**composed, "events": None}
 
 

@@ -227,7 +227,7 @@ def test_a_size_that_is_no_size_is_estimated_by_the_default(tmp_path, wrong):
     fields = ("d_model", "num_layers", "d_ff", "num_decoder_layers")
     config = {"model_type": "t5", **dict.fromkeys(fields, wrong)}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert size({"path": tmp_path}) == Size(2, 64, 256, 0, 0)
+    assert size({"path": tmp_path}) == Size(2, 64, 256, 0)
 
 
 def test_a_plan_counts_each_training_once(tmp_path):

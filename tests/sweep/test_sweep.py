@@ -143,31 +143,25 @@ def test_a_folder_that_is_removed_meanwhile_is_told(tmp_path, capsys, instant_ce
         results.mkdir()
 
     code, (head, *lines) = swept_until(remove, results, capsys, monkeypatch)
-    assert code == 1 and head == "3 cells: 0 done, 3 failed"
-    assert len(lines) == 3 and all("was removed while the sweep ran" in line for line in lines)
+    assert code == 1 and head == "3 cells: 1 done, 2 failed"
     assert ["its row is gone" in line for line in lines] == [True, True, False]
 
 
 def test_a_row_that_is_stored_counts_without_its_note(tmp_path, capsys, instant_cells, monkeypatch):
     results = tmp_path / "rows"
     removed = swept_until(lambda: shutil.rmtree(results / ".sweeps"), results, capsys, monkeypatch)
-    code, (head, line, *_) = removed
-    assert code == 1 and head == "3 cells: 2 done, 1 failed" and "seed=2: error" in line
+    code, (head, *_) = removed
+    assert code == 0 and head == "3 cells: 3 done, 0 failed"
 
 
 def test_a_folder_that_turns_read_only_is_told(tmp_path, capsys, instant_cells, monkeypatch):
     def refuse(*_, **__):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    def turn():
-        monkeypatch.setattr("tempfile.TemporaryFile", refuse)
-        monkeypatch.setattr("bench.files.os.replace", refuse)
-
+    turn = lambda: monkeypatch.setattr("bench.files.os.replace", refuse)  # noqa: E731
     code, (head, line, *_) = swept_until(turn, tmp_path, capsys, monkeypatch)
     assert code == 1 and head == "3 cells: 2 done, 1 failed"
-    assert line.startswith("  seed=2: error: ") and line.endswith(
-        "can't be written: Read-only file system"
-    )
+    assert line.startswith("  seed=2: ") and "Read-only file system" in line
 
 
 def test_shards_of_a_sweep_merge_into_all_of_it(tmp_path, capsys):
@@ -263,7 +257,7 @@ def test_jobs_that_die_after_ctrl_c_become_rows_when_somebody_asks(tmp_path, mon
     words = [*CELL, "launcher=slurm", "hydra.launcher.mem_gb=2", "method=vanilla,vcc"]
     record = Record.begin(plan([*words, f"results={rows}"]), "")
     assert slurm.settle(rows) == 0, "its process lives"
-    content = record.content() | {"pid": 1 << 30}
+    content = record.content | {"pid": 1 << 30}
     (record.folder / "sweep.json").write_text(json.dumps(content))
     for _ in range(2):
         dispatch(["status", "--results", str(rows)])
@@ -301,19 +295,19 @@ def test_timed_cells_have_their_node_alone_unless_told_otherwise():
     assert more({}, True) == {"exclusive": True} and more({}, False) == {}
     shared = {"additional_parameters": {"exclusive": False}}
     assert more(shared, True) == {"exclusive": False}
-    told = launchers.check_timed(launchers.SLURM, shared, 3)
+    told = launchers.check(launchers.SLURM, shared, [], 3)
     assert told and "3 of these cells are timed" in told
-    assert launchers.check_timed(launchers.SLURM, {}, 3) is None
-    assert launchers.check_timed("joblib", {"n_jobs": 1}, 3) is None
+    assert launchers.check(launchers.SLURM, {}, [], 3) is None
+    assert launchers.check("joblib", {"n_jobs": 1}, [], 3) is None
 
 
 def test_a_gpu_has_to_be_asked_of_the_cluster():
-    cuda = {"name": "a100", "kind": "cuda"}
+    cuda = [{"name": "a100", "kind": "cuda"}]
     with pytest.raises(RequestError, match=r"device=a100 needs a GPU .*gpus_per_node=1"):
-        launchers.check_gpus(launchers.SLURM, {}, cuda)
-    launchers.check_gpus(launchers.SLURM, {"gpus_per_node": 1}, cuda)
-    launchers.check_gpus(launchers.SLURM, {"additional_parameters": {"gpus": 1}}, cuda)
-    launchers.check_gpus("basic", {}, cuda)
+        launchers.check(launchers.SLURM, {}, cuda, 0)
+    launchers.check(launchers.SLURM, {"gpus_per_node": 1}, cuda, 0)
+    launchers.check(launchers.SLURM, {"additional_parameters": {"gpus": 1}}, cuda, 0)
+    launchers.check("basic", {}, cuda, 0)
 
 
 ENDED = {"state": "ended", "status": "ok", "code": 0, "seconds": 20.0, "at": 1.0,
@@ -359,7 +353,7 @@ def test_a_record_is_read_whole_or_not_at_all(tmp_path):
     assert record.read_note(0)["stage"] == ["load", 0, 0]
     (record.folder / "cells" / "00001.json").write_text('{"state": "run')
     assert record.read_note(1) == {}
-    content = record.content()
+    content = Record.read(record.folder).content
     assert [cell["overrides"] for cell in content["cells"]] == [["method=vanilla"], ["method=vcc"]]
     assert Store(tmp_path).shards() == []
     blocked = tmp_path / "file"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -110,8 +111,19 @@ def test_a_run_ends_with_what_to_do_next():
     )
     assert sweep_summary.after_row(made.full(status="error"), []) == ""
     assert "method=NAME length=512" in sweep_summary.after_row(made.full(method="vanilla"), [])
-    assert sweep_summary.after_sweep(["vanilla", "bigbird"], []) == (
-        "next: bench compare method=vanilla method=bigbird; bench leaderboard"
-    )
-    assert sweep_summary.after_sweep(["vanilla"], []) == "next: bench leaderboard"
-    assert sweep_summary.after_sweep([], []) == ""
+
+
+@pytest.mark.parametrize(
+    ("methods", "line"),
+    [
+        (
+            ["vanilla", "bigbird"],
+            "next: bench compare method=vanilla method=bigbird; bench leaderboard",
+        ),
+        (["vanilla"], "next: bench leaderboard"),
+        ([], ""),
+    ],
+)
+def test_a_sweep_ends_with_what_to_do_next(methods, line):
+    cells = [SimpleNamespace(row_id="a", cell=SimpleNamespace(method={"name": m})) for m in methods]
+    assert sweep_summary.after_sweep(SimpleNamespace(cells=cells, open=[]), [], []) == line
