@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 
 def span(seconds: float) -> str:
@@ -48,7 +49,9 @@ def times(ratio: float | None) -> str:
     return "–" if ratio is None else f"×{ratio:.3f}"
 
 
-def within(value: float | None, lo: float | None, hi: float | None, style: str = ".1f") -> str:
+def within(
+    value: float | None, lo: float | None = None, hi: float | None = None, style: str = ".1f"
+) -> str:
     """A value with its interval, whose upper end may be infinite."""
     if value is None:
         return "–"
@@ -56,3 +59,13 @@ def within(value: float | None, lo: float | None, hi: float | None, style: str =
         return f"{value:{style}}"
     top = "∞" if math.isinf(hi) else f"{hi:{style}}"
     return f"{value:{style}} ({lo:{style}} … {top})"
+
+
+def finite(value: Any) -> Any:
+    """The value with None in place of NaN and the infinities, inside lists and objects too: JSON
+    has none of these."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: finite(each) for key, each in value.items()}
+    return [finite(each) for each in value] if isinstance(value, list) else value

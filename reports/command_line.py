@@ -1,9 +1,9 @@
-"""The parts that the commands of reports share: a progress bar, warnings, names of formats."""
+"""The parts that the commands of reports share: a progress bar, names of formats."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from bench.errors import RequestError, unknown
@@ -25,12 +25,6 @@ def progress(text: str) -> Iterator[Callable[[str, int, int], None]]:
         yield lambda text, done, total: bar.update(
             task, description=text, completed=done, total=total
         )
-
-
-def warn_set_aside(warnings: Iterable[str]) -> None:
-    """A line on standard error for each file that was not read."""
-    for warning in warnings:
-        print(f"bench: set aside {warning}", file=sys.stderr)
 
 
 def formats(text: str, known: Collection[str]) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from bench.errors import RequestError
 from bench.request import plugins
-from bench.terminal.method_table import facts
+from bench.terminal.listings import method_facts
 
 ORACLE = "oracle"
 """The kind of such a method, in the facts of its YAML; the mark of its rows."""
@@ -35,6 +35,6 @@ def marked(name: str, row: Mapping[str, Any]) -> str:
 
 def _kind(method: str | None) -> str:
     try:
-        return facts(plugins.conf("method", method))["kind"] if method else ""
+        return method_facts(plugins.conf("method", method))["kind"] if method else ""
     except RequestError:
         return ""

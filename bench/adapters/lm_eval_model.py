@@ -98,8 +98,7 @@ class LongContextLM(HFLM):  # type: ignore[misc]
                 "cache could be compressed; it takes a method without its own KV cache, such "
                 f"as {BASELINE}, or one that displaces tokens as it reads"
             )
-        scores: list[float] = super().loglikelihood_rolling(requests, disable_tqdm)
-        return scores
+        return super().loglikelihood_rolling(requests, disable_tqdm)  # type: ignore[no-any-return]
 
     def _loglikelihood_tokens(
         self, requests: Sequence[Scored], disable_tqdm: bool = False, override_bs: int | None = None
@@ -130,12 +129,14 @@ class LongContextLM(HFLM):  # type: ignore[misc]
             # loglikelihood_rolling's windows have no key.
             whole = requests[inputs[group[0]][0]][0] is None
             for key, logits in zip(group, self._logits(group, whole), strict=True):
+                likely = logits.log_softmax(-1)
                 for number in inputs[key]:
-                    answers[number] = _score(logits, requests[number][2])
-                    if requests[number][0] is not None:
-                        self.cache_hook.add_partial(
-                            "loglikelihood", requests[number][0], answers[number]
-                        )
+                    asked, _, continuation = requests[number]
+                    tokens = torch.tensor(continuation, device=logits.device)
+                    score = float(likely.gather(1, tokens[:, None]).sum())
+                    answers[number] = score, bool((logits.argmax(-1) == tokens).all())
+                    if asked is not None:
+                        self.cache_hook.add_partial("loglikelihood", asked, answers[number])
         return [answers[number] for number in range(len(requests))]
 
     @property
@@ -176,10 +177,20 @@ class LongContextLM(HFLM):  # type: ignore[misc]
         valid = options["attention_mask"].bool()
         sequence = SequenceInfo(valid=None if bool(valid.all()) else valid)
         with self._explained(), finite.watched(self.family):
-            if self.backend == "seq2seq":
-                return self._decoded(context, sequence, max_length, stop)
-            new = self._new_tokens(context, sequence, max_length - context.shape[1], stop)
-        return torch.cat((context, new), 1)
+            if self.backend != "seq2seq":
+                new = self._new_tokens(context, sequence, max_length - context.shape[1], stop)
+                return torch.cat((context, new), 1)
+            # With the checkpoint's beams and forced tokens, as lm_eval's own model decodes.
+            hidden = self.family.encode(context, sequence)
+            tokens: Tensor = self.family.model.generate(  # type: ignore[operator]
+                encoder_outputs=BaseModelOutput(last_hidden_state=hidden),
+                attention_mask=all_valid(context, sequence).long(),
+                max_length=max_length,
+                stopping_criteria=stop_sequences_criteria(self.tokenizer, stop, 1, len(context)),
+                pad_token_id=self.tokenizer.pad_token_id,
+                do_sample=False,
+            )
+            return tokens
 
     def _new_tokens(
         self, context: Tensor, sequence: SequenceInfo, most: int, stop: list[str]
@@ -200,22 +211,6 @@ class LongContextLM(HFLM):  # type: ignore[misc]
             if tokens.shape[1] >= most or stopped or bool(ended.all()):
                 return tokens
             decoding.step(token)
-
-    def _decoded(
-        self, context: Tensor, sequence: SequenceInfo, max_length: int, stop: list[str]
-    ) -> Tensor:
-        """What transformers' decoder makes of the encoder's output, with the beams and the forced
-        tokens of the checkpoint, as lm_eval's own model decodes."""
-        hidden = self.family.encode(context, sequence)
-        tokens: Tensor = self.family.model.generate(  # type: ignore[operator]
-            encoder_outputs=BaseModelOutput(last_hidden_state=hidden),
-            attention_mask=all_valid(context, sequence).long(),
-            max_length=max_length,
-            stopping_criteria=stop_sequences_criteria(self.tokenizer, stop, 1, len(context)),
-            pad_token_id=self.tokenizer.pad_token_id,
-            do_sample=False,
-        )
-        return tokens
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -260,10 +255,3 @@ def _batches(inputs: list[Any], size: int) -> Iterator[Sequence[Any]]:
     inputs.sort(key=lambda each: (-len(each[1]), -len(each[0])))
     for length in dict.fromkeys(len(read) for _, read in inputs):
         yield from arms.batches([each for each in inputs if len(each[1]) == length], size)
-
-
-def _score(logits: Tensor, continuation: Sequence[int]) -> tuple[float, bool]:
-    """logits [t, V]"""
-    tokens = torch.tensor(continuation, device=logits.device)
-    each = logits.log_softmax(-1).gather(1, tokens[:, None])
-    return float(each.sum()), bool((logits.argmax(-1) == tokens).all())

@@ -6,7 +6,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import math
 import re
 import time
 import uuid
@@ -22,6 +21,7 @@ from bench.rows import query
 from bench.rows.columns import Row, value_of
 from bench.rows.comparison import Comparison
 from bench.status import Status
+from bench.units import finite
 
 SCHEMA_VERSION = "0.3.0"
 COLLECTION = "longctx-bench"
@@ -73,8 +73,8 @@ def write_every_eval_ever(rows: list[Row], into: Path, results: Path) -> str:
 
 
 def _figures(row: Row) -> Iterator[_Figure]:
-    value = row["value"]
-    if value is not None and math.isfinite(value) and row["weights_kind"] != "random":
+    value = finite(row["value"])
+    if value is not None and row["weights_kind"] != "random":
         is_loss = row["higher_is_better"] is False
         yield _Figure(
             row["metric"] or "score", "loss" if is_loss else "points", value,
@@ -93,7 +93,7 @@ def _figures(row: Row) -> Iterator[_Figure]:
                       about="peak memory of one forward / that of exact attention")  # fmt: skip
 
 
-def _record(row: Row, model: Model, figures: Sequence[_Figure]) -> dict[str, Any]:
+def _record(row: Row, model: Source, figures: Sequence[_Figure]) -> dict[str, Any]:
     now = f"{time.time():.0f}"
     label = plugins.method_label(row["method"], row["method_params"])
     return {
@@ -130,9 +130,8 @@ def _result(row: Row, figure: _Figure) -> dict[str, Any]:
     benchmark = COLLECTION if row["data_source"] == "embedded" else row["benchmark"]
     bounded = not is_score or 0 <= figure.score <= 100
     uncertainty: dict[str, Any] = {}
-    lo, hi = figure.lo, figure.hi
-    # The format wants finite intervals.
-    if lo is not None and hi is not None and math.isfinite(lo) and math.isfinite(hi):
+    lo, hi = finite([figure.lo, figure.hi])  # the format wants finite intervals
+    if lo is not None and hi is not None:
         uncertainty["confidence_interval"] = {
             "lower": lo, "upper": hi, "confidence_level": 0.95, **_texts({"method": figure.method})
         }  # fmt: skip
@@ -167,7 +166,7 @@ def _source(row: Row) -> dict[str, Any]:
     details = _texts({name: row[name] for name in ("data_source", "split", "dataset_sha256")})
     if dataset := dataset_of(row):
         return {
-            "dataset_name": row["task"], "source_type": "hf_dataset", "hf_repo": dataset.repo,
+            "dataset_name": row["task"], "source_type": "hf_dataset", "hf_repo": dataset.id,
             "hf_split": row["split"],
             "additional_details": details | _texts({"revision": dataset.revision}),
         }  # fmt: skip
@@ -186,17 +185,11 @@ def _texts(values: dict[str, Any]) -> dict[str, str]:
 # Where a row's model and data come from, as other tools name it.
 
 
-class Model(NamedTuple):
-    """`id` is ORG/NAME, `revision` the hub's commit of what was run, None if it isn't the hub's."""
+class Source(NamedTuple):
+    """A model or a dataset: ORG/NAME, and the hub's commit; None where the row names a branch, and
+    for what isn't the hub's."""
 
     id: str
-    revision: str | None
-
-
-class Dataset(NamedTuple):
-    """A dataset of the hub; `revision` is a commit, None if the row names a branch."""
-
-    repo: str
     revision: str | None
 
 
@@ -205,23 +198,23 @@ def cell_of(row: Row) -> dict[str, Any]:
     return dict(json.loads(row.get("cell") or "{}"))
 
 
-def model_of(row: Row) -> Model:
+def model_of(row: Row) -> Source:
     """Weights that were trained here from a model of the hub are this machine's."""
     path = (cell_of(row).get("model") or {}).get("path") or ""
     if found := weights.SNAPSHOT.search(path):
-        return Model(f"{found['org']}/{found['name']}", found["revision"])
+        return Source(f"{found['org']}/{found['name']}", found["revision"])
     shipped = row["weights_kind"] == "embedded" or path.startswith("bench/models/embedded/")
     name = re.sub(r"[^\w-]+", "-", row["model"], flags=re.ASCII).strip("-") or "unnamed"
-    return Model(f"{COLLECTION if shipped else LOCAL}/{name}", None)
+    return Source(f"{COLLECTION if shipped else LOCAL}/{name}", None)
 
 
-def dataset_of(row: Row) -> Dataset | None:
+def dataset_of(row: Row) -> Source | None:
     """The hub's dataset that was read; None for embedded and local rows."""
     hub = (cell_of(row).get("task") or {}).get("hub") or {}
     if row["data_source"] != "hub" or not hub.get("repo"):
         return None
     revision = str(hub.get("revision"))
-    return Dataset(hub["repo"], revision if COMMIT.fullmatch(revision) else None)
+    return Source(hub["repo"], revision if COMMIT.fullmatch(revision) else None)
 
 
 # Scores as `.eval_results/*.yaml` of a model's repository on the hub (docs/hub/eval-results of
@@ -237,11 +230,13 @@ def write_eval_results(rows: list[Row], into: Path, results: Path) -> str:
     files: dict[Path, list[dict[str, Any]]] = {}
     reasons: Counter[str] = Counter()
     for row in query.counting(rows):
-        if reason := _unfit(row):
+        model, dataset = model_of(row), dataset_of(row)
+        if reason := _unfit(row, model, dataset):
             reasons[reason] += 1
-            continue
-        folder = into / model_of(row).id.replace("/", "--") / ".eval_results"
-        files.setdefault(folder / f"{row['task']}.yaml", []).append(_entry(row))
+        elif dataset:
+            folder = into / model.id.replace("/", "--") / ".eval_results"
+            entries = files.setdefault(folder / f"{row['task']}.yaml", [])
+            entries.append(_entry(row, model, dataset))
     left_out = "; ".join(f"{count} {reason}" for reason, count in reasons.most_common())
     if not files:
         raise RequestError(f"no row can stand in a model's repository: {left_out}")
@@ -251,27 +246,25 @@ def write_eval_results(rows: list[Row], into: Path, results: Path) -> str:
     return f"{into}: {count} scores in {len(files)} files{left_out and f'; left out: {left_out}'}"
 
 
-def _unfit(row: Row) -> str:
+def _unfit(row: Row, model: Source, dataset: Source | None) -> str:
     """Why a score has no place in a model's repository; empty if it has."""
     if row["status"] != Status.OK or row["value"] is None:
         return "without a score"
-    if dataset_of(row) is None:
+    if dataset is None:
         return f"of {row['data_source']} data"
-    if not model_of(row).revision or row["weights_kind"] == "random":
+    if not model.revision or row["weights_kind"] == "random":
         return "of weights that are not the hub's"
     whole = row["n_samples_official"] or row["n_samples_available"]
     return "" if whole and row["n_scored"] == whole else "of a part of the samples"
 
 
-def _entry(row: Row) -> dict[str, Any]:
+def _entry(row: Row, model: Source, dataset: Source) -> dict[str, Any]:
     """`notes` name the method: the score is the model's own only with `method=vanilla`."""
-    dataset, model = dataset_of(row), model_of(row)
-    assert dataset
-    revision = {"revision": dataset.revision} if dataset.revision else {}
     parameters = json.loads(row["method_params"] or "{}")
     method = " ".join([row["method"], *(f"{name}={value}" for name, value in parameters.items())])
+    revision = _texts({"revision": dataset.revision})
     return {
-        "dataset": {"id": dataset.repo, "task_id": row["task"], **revision},
+        "dataset": {"id": dataset.id, "task_id": row["task"], **revision},
         "value": row["value"],
         "date": row["created_utc"],
         "notes": f"longctx-bench, {row['metric']}, {row['split']} split, method {method}, "

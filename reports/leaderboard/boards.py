@@ -17,7 +17,7 @@ from bench.rows import decoding_columns
 from bench.rows.quality_verdicts import labelled, vanilla_at_chance
 from bench.rows.store import PREDICTIONS
 from bench.status import Status
-from bench.units import counted
+from bench.units import counted, finite
 from reports.leaderboard import ranks
 from reports.leaderboard.facts import processor
 from reports.leaderboard.pick import BOARD, CELL, board_of
@@ -244,11 +244,6 @@ def _title(group: Sequence[Row], several: Collection[str]) -> str:
         f"{processor(row)}, host {short_host(row['host_id'])}" if "host_id" in several else None,
     ]
     return " · ".join(str(part) for part in parts if part)
-
-
-def finite(value: float | None) -> float | None:
-    """The value; None where it isn't finite."""
-    return value if value is not None and math.isfinite(value) else None
 
 
 def _place(entry: BoardEntry) -> tuple[Any, ...]:

@@ -15,9 +15,9 @@ from bench.errors import RequestError
 from bench.files import check_own, write_own
 from bench.rows import DEFAULT
 from bench.status import Status
-from bench.terminal.options import ONE_OR_MORE, PATH, command, request_words
+from bench.terminal.options import ONE_OR_MORE, PATH, command, request_words, warn_set_aside
 from bench.units import counted
-from reports.command_line import progress, warn_set_aside
+from reports.command_line import progress
 from reports.leaderboard.boards import Board, boards
 from reports.leaderboard.page import page
 from reports.leaderboard.pick import Picked, pick

@@ -16,8 +16,8 @@ from typing import Any
 from markupsafe import Markup
 
 from bench.status import Status
-from bench.units import score_digits
-from reports.leaderboard.boards import ABOUT, KINDS, Board, finite
+from bench.units import finite, score_digits
+from reports.leaderboard.boards import ABOUT, KINDS, Board
 from reports.leaderboard.facts import machines
 from reports.leaderboard.page_data import page_data, reach, short
 from reports.ratios import rounded

@@ -25,8 +25,8 @@ from bench.rows.quality_verdicts import (
     training_text,
 )
 from bench.status import QualityComparison
-from bench.units import score_digits
-from reports.leaderboard.boards import Board, BoardEntry, finite
+from bench.units import finite, score_digits
+from reports.leaderboard.boards import Board, BoardEntry
 from reports.leaderboard.facts import family, machine, papers, processor
 from reports.looks import VANILLA, looks
 from reports.rendering import visible
@@ -254,7 +254,7 @@ def reach(row: Row) -> float | None:
     value, lo, hi = (finite(row[name]) for name in ("value", "ci_lo", "ci_hi"))
     if value is None or lo is None or hi is None or lo == hi:
         return None
-    return max(hi - value, value - lo)
+    return float(max(hi - value, value - lo))
 
 
 def short(value: Any) -> Any:

@@ -15,9 +15,9 @@ from bench.files import check_own, write_own
 from bench.rows.store import Store
 from bench.statistics.paired import SCALE
 from bench.terminal import text_table
-from bench.terminal.options import PATH, command, request_words
+from bench.terminal.options import PATH, command, request_words, warn_set_aside
 from reports import ruler
-from reports.command_line import formats, progress, warn_set_aside
+from reports.command_line import formats, progress
 from reports.papers import claims, tex
 from reports.papers.build import build_table
 from reports.papers.definitions import CLAIMS, Definition, load_definitions

@@ -54,7 +54,7 @@ def test_jsonl_has_every_column_and_no_infinity(stored, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("to", "into", "words", "told"),
     [
-        ("cvs", "x.csv", (), "unknown target of export 'cvs'. Did you mean csv?"),
+        ("cvs", "x.csv", (), "unknown --to 'cvs'. Did you mean csv?"),
         ("csv", ".", (), "is a folder; --to csv writes a file"),
         ("csv", "file/x.csv", (), "cannot write to"),
         ("csv", "x.csv", ("length=512,method=vcc,task=narrativeqa,seed=7",), "unknown seed"),
