@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from bench.cli import study_commands
 from bench.cli.main import dispatch
 from bench.errors import RequestError
 from bench.execution.worker import Report
-from tools.studies import knn_recall, spectrum, vectors
+from tools.studies import command, knn_recall, spectrum, vectors
 
 REQUEST = {
     "keys": 300, "queries": 20, "dims": 16, "k": 5, "repeats": 1, "seed": 0, "metric": None,
@@ -112,7 +111,7 @@ def test_spectrum_writes_every_layer(tiny_t5, tmp_path):
 def test_short_rows_have_no_spectrum(tiny_t5, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(spectrum.arms, "prepare", lambda cell: None)
     here = lambda kind, module, request, threads: spectrum.measure(request, Silent())  # noqa: E731
-    monkeypatch.setattr(study_commands, "_measured", here)
+    monkeypatch.setattr(command, "_measured", here)
     words = ["spectrum", str(tiny_t5), "length=200", "n=1", "threads=1", "--results", str(tmp_path)]
     assert dispatch(words) == 2
     assert "256 tokens" in capsys.readouterr().err

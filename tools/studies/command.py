@@ -7,6 +7,8 @@ import csv
 import io
 import json
 import os
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +17,11 @@ import click
 
 from bench.errors import RunError
 from bench.status import Status
+from bench.terminal import text_table
 from bench.terminal.options import (
     ONE_OR_MORE,
     PATH,
     OneOf,
-    called,
     command,
     format_option,
     request_words,
@@ -71,27 +73,21 @@ def recall(data: Path | None, results: Path, form: str, **request: Any) -> int:
     request["data"] = str(data.expanduser().resolve()) if data else None
     result = _measured("recall", "knn_recall", request, request["threads"])
     rows = result.pop("rows")
-    shared = {
-        **request, **result,
-        "command": called(),
+    named = {
+        "command": _command(),
         "data": data.name if data else "clusters",
-    }  # fmt: skip
+    }
     records = [{**row, "parameters": json.dumps(row["parameters"])} for row in rows]
-    path = _written("recall", RECALL, results, shared, records)
-    from bench.terminal import text_table
-
-    lines = [
+    path = _written("recall", RECALL, results, {**request, **result, **named}, records)
+    lines = (
         (row["search"], " ".join(f"{n}={v}" for n, v in row["parameters"].items()),
          f"{row['total_ns'] / 1e6:,.1f}" if "total_ns" in row else "–",
          f"{row['recall']:.3f}" if "recall" in row else "–", row.get("note", ""))
         for row in rows
-    ]  # fmt: skip
-    if text_table.tabular(form):
-        text_table.write(form, STUDIED, rows)
-        return 0
-    names = ("search", "parameters", "ms", "recall", "")
-    text_table.draw("", names, lines, ("search", "parameters", ""))
-    print(f"{path}; bench plot iceformer_3 draws it")
+    )  # fmt: skip
+    heads, left = ("search", "parameters", "ms", "recall", ""), ("search", "parameters", "")
+    text_table.show(form, STUDIED, rows, heads, lines, left=left)
+    text_table.remark(form, f"{path}; bench plot iceformer_3 draws it")
     return 0
 
 
@@ -115,7 +111,7 @@ def spectrum(model: str, words: Sequence[str], results: Path) -> int:
     result = _measured("spectrum", "spectrum", {"cell": cell.to_json()}, cell.threads)
     shared = {
         "threads": cell.threads,
-        "command": called(),
+        "command": _command(),
         **{name: cell.columns[name] for name in CELL_COLUMNS},
         "rows": result["rows"],
         "tokens_mean": result["tokens_mean"],
@@ -131,6 +127,10 @@ def spectrum(model: str, words: Sequence[str], results: Path) -> int:
         "bench plot fourier_1 draws it"
     )
     return 0
+
+
+def _command() -> str:
+    return shlex.join(["bench", *sys.argv[1:]])
 
 
 def _measured(name: str, module: str, request: Mapping[str, Any], threads: int) -> dict[str, Any]:
