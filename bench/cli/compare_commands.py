@@ -67,7 +67,7 @@ def compare(
     from bench.compare import compare_report
     from bench.compare.compare import parse_limit
     from bench.rows import query
-    from bench.terminal import comparison_markdown, comparison_table
+    from bench.terminal import comparison_table
 
     limits = [parse_limit(text) for text in fail_if]
     a, b = query.sides((first, second), results, words)
@@ -77,7 +77,7 @@ def compare(
     if form == "github":
         texts = [limit.text for limit in limits]
         sides = (first, second)
-        print(comparison_markdown.comment(sides, cells, matched, texts, lines))
+        print(comparison_table.github_comment(sides, cells, matched, texts, lines))
     else:
         title = f"B: {second}, against A: {first}"
         comparison_table.show_cells(title, cells, form)
@@ -99,17 +99,22 @@ def compare(
 @format_option()
 def explain(row1: str, row2: str, results: Path, form: str) -> int:
     from bench.compare import matching
-    from bench.rows import query
     from bench.terminal import comparison_table
 
-    sides = query.sides((row1, row2), results)
-    for side in sides:
-        if not side.one and len(side.rows) > 1:
-            raise RequestError(f"'{side.text}' names {len(side.rows)} rows; explain takes one")
-    a, b = (side.rows[-1] for side in sides)
+    a, b = (_one_row(text, results) for text in (row1, row2))
     key, others = matching.key_differences(a, b), matching.other_differences(a, b)
     comparison_table.show_explanation(a, b, key, others, form)
     return 0
+
+
+def _one_row(text: str, results: Path) -> Row:
+    """The row that an argument names. Raises RequestError for several."""
+    from bench.rows import query
+
+    [side] = query.sides([text], results)
+    if not side.one and len(side.rows) > 1:
+        raise RequestError(f"'{text}' names {len(side.rows)} rows; give the id of one")
+    return query.best(side.rows)
 
 
 def _measuring_options(function: Any) -> Any:
@@ -131,19 +136,14 @@ def _measuring_options(function: Any) -> Any:
 def verify(row_id: str, results: Path, data_dir: Path | None, deadline_s: float, form: str) -> int:
     """Exit code 1 when the row disagrees."""
     from bench.compare.verify import Agreement, overall
-    from bench.rows import query
     from bench.terminal import comparison_table
 
-    [selection] = query.sides([row_id], results)
-    if not selection.one:
-        raise RequestError(f"'{row_id}' is no row's id; bench results lists rows")
-    row = query.best(selection.rows)
+    row = _one_row(row_id, results)
     checks = _measure_again(row, data_dir, deadline_s)
     comparison_table.show_checks(row, checks, form)
     verdict = overall(checks)
     host = "this host " if verdict == Agreement.CANT_TELL else ""
-    out = sys.stderr if text_table.tabular(form) else sys.stdout
-    print(f"row {row['row_id'][:12]}: {host}{verdict}", file=out)
+    text_table.remark(form, f"row {row['row_id'][:12]}: {host}{verdict}")
     return 1 if verdict == Agreement.DISAGREES else 0
 
 
@@ -190,22 +190,21 @@ def submit_check(
     with run_progress.progress(f"checking {folder}") as progress:
         remarks += submission.row_checks(folder, rows, accepted, against, progress)
     is_text = not text_table.tabular(form)
-    _print_remarks(remarks if is_text else ())
+
+    def show(remarks: Iterable[Remark]) -> None:
+        for level, where, text in remarks if is_text else ():
+            print(f"{level:<6} {where}: {text}", flush=True)
+
+    show(remarks)
     for row in submission.draw_sample(rows, max(0, sample), remarks, accepted or {}):
         checks = _measure_again(row, data_dir, deadline_s)
         remarks.append(submission.measured_again(row, checks))
         if is_text:
             comparison_table.show_checks(row, checks)
-            _print_remarks(remarks[-1:])
+        show(remarks[-1:])
     if not is_text:
-        names = ("level", "where", "text")
-        text_table.write(form, names, [remark._asdict() for remark in remarks])
+        records = (remark._asdict() for remark in remarks)
+        text_table.write(form, ("level", "where", "text"), records)
     wrong, look = (sum(r.level == level for r in remarks) for level in (Level.WRONG, Level.LOOK))
-    out = sys.stdout if is_text else sys.stderr
-    print(f"{folder}: {len(rows)} rows, {wrong} wrong, {look} to look at", file=out)
+    text_table.remark(form, f"{folder}: {len(rows)} rows, {wrong} wrong, {look} to look at")
     return 1 if wrong or not rows else 0
-
-
-def _print_remarks(remarks: Iterable[Remark]) -> None:
-    for remark in remarks:
-        print(f"{remark.level:<6} {remark.where}: {remark.text}", flush=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import importlib.metadata
 import importlib.util
+import math
 import os
 import platform
 import re
@@ -36,8 +37,6 @@ SLICES = 150
 UNSTEADY_PCT = 10.0
 """More than nine tenths of the pieces take this much longer than the median: noise."""
 
-STYLES = {"ok": "green", "look": "yellow", "bad": "red"}
-
 
 class State(enum.StrEnum):
     OK = "ok"
@@ -54,24 +53,28 @@ class Finding(NamedTuple):
     found: str
     advice: str = ""
 
+    @classmethod
+    def of(cls, about: str, found: str, *cases: tuple[object, State, str]) -> Finding:
+        """With the state and the advice of the first case that holds; OK where none does."""
+        for holds, state, advice in cases:
+            if holds:
+                return cls(about, state, found, advice)
+        return cls(about, State.OK, found)
+
 
 @command("What a run needs of this machine, and what to do about the rest.")
 @results_option()
 @format_option(default="table")
 def doctor(results: Path, form: str) -> int:
     """Exit code 1 where no run is possible."""
-    findings = examine(results.expanduser().resolve())
-    if text_table.tabular(form):
-        text_table.write(form, Finding._fields, [f._asdict() for f in findings])
-    else:
-        from rich.markup import escape
+    from rich.markup import escape
 
-        lines = [
-            (f"[{STYLES[f.state]}]{f.state}[/]", f.about, escape(f.found), escape(f.advice))
-            for f in findings
-        ]
-        names = ("", "", "found", "what to do")
-        text_table.draw("", names, lines, names)
+    findings = examine(results.expanduser().resolve())
+    lines = (
+        (text_table.styled(f.state), f.about, escape(f.found), escape(f.advice)) for f in findings
+    )
+    records = (finding._asdict() for finding in findings)
+    text_table.show(form, Finding._fields, records, ("", "", "found", "what to do"), lines)
     return int(any(finding.state == State.BAD for finding in findings))
 
 
@@ -85,11 +88,10 @@ def this_host(form: str) -> int:
     facts = host.fingerprint(len(os.sched_getaffinity(0)), "cpu") | torch.result
     certificate = host.certificate()
     print_facts(facts | certificate, form)
-    if text_table.tabular(form):
-        return 0
     found = certificate["detectable_pct"]
     smallest = f"a slow-down of {found:.1f} % and more" if found else "no slow-down here"
-    print(f"\n{certificate['pairs']} pairs of short calls on one thread show {smallest}.")
+    pairs = f"{certificate['pairs']} pairs of short calls on one thread"
+    text_table.remark(form, f"\n{pairs} show {smallest}.")
     return 0
 
 
@@ -128,12 +130,13 @@ def _torch() -> Finding:
         version = importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
         return Finding("torch", State.BAD, "not installed", f"pip install '{wanted}'")
-    build = f"{version} for {_torch_build() or 'processors'}"
-    if not Requirement(wanted).specifier.contains(version, prereleases=True):
-        return Finding("torch", State.BAD, build, f"pip install '{wanted}'")
-    if not _torch_build() and gpu.name():
-        return Finding("torch", State.LOOK, build, "there is a GPU: install torch's CUDA build")
-    return Finding("torch", State.OK, build)
+    build, fits = _torch_build(), Requirement(wanted).specifier.contains(version, prereleases=True)
+    return Finding.of(
+        "torch",
+        f"{version} for {build or 'processors'}",
+        (not fits, State.BAD, f"pip install '{wanted}'"),
+        (not build and gpu.name(), State.LOOK, "there is a GPU: install torch's CUDA build"),
+    )
 
 
 def _torch_build() -> str:
@@ -147,23 +150,22 @@ def _torch_build() -> str:
 
 def _bytecode() -> Finding:
     spec = importlib.util.find_spec("torch")
-    is_compiled = bool(spec and spec.cached and Path(spec.cached).is_file())
-    if is_compiled:
+    if spec and spec.cached and Path(spec.cached).is_file():
         return Finding("bytecode", State.OK, "of what is installed is there")
-    advice = "each process compiles torch anew, some 5 s: tools/setup, or python -m compileall"
     if not os.environ.get("PYTHONDONTWRITEBYTECODE"):
         return Finding("bytecode", State.OK, "is written at the first run")
+    advice = "each process compiles torch anew, some 5 s: tools/setup, or python -m compileall"
     return Finding("bytecode", State.LOOK, "none, and PYTHONDONTWRITEBYTECODE is set", advice)
 
 
 def _cpu() -> Finding:
     facts = host.fingerprint(1, "cpu")
-    usable, quota = len(linux.usable_cpus()), linux.cpu_quota()
-    found = f"{facts['cpu_model']}, {usable} of {os.cpu_count()} cores"
-    if quota and quota < usable:
-        advice = f"threads={max(1, int(quota))}: more are held back by the control group"
-        return Finding("processor", State.LOOK, f"{found}, a quota of {quota:g}", advice)
-    return Finding("processor", State.OK, f"{found}, {facts['virt']}")
+    usable, quota = len(linux.usable_cpus()), linux.cpu_quota() or math.inf
+    held = f", a quota of {quota:g}" if quota < usable else f", {facts['virt']}"
+    found = f"{facts['cpu_model']}, {usable} of {os.cpu_count()} cores{held}"
+    threads = max(1, int(min(quota, usable)))
+    advice = f"threads={threads}: more are held back by the control group"
+    return Finding.of("processor", found, (quota < usable, State.LOOK, advice))
 
 
 def _kernel() -> Finding:
@@ -181,11 +183,9 @@ def _kernel() -> Finding:
 
 def _compiler() -> Finding:
     found = widths.compiler()
-    if isinstance(found, str):
-        return Finding(
-            "compiler", State.LOOK, found, "without it methods run on torch: apt install g++"
-        )
-    return Finding("compiler", State.OK, shutil.which(found[0]) or found[0])
+    name = found if isinstance(found, str) else shutil.which(found[0]) or found[0]
+    advice = "without it methods run on torch: apt install g++"
+    return Finding.of("compiler", name, (isinstance(found, str), State.LOOK, advice))
 
 
 def _engines() -> Finding:
@@ -209,35 +209,29 @@ def _gpu() -> Finding:
 def _memory() -> Finding:
     free, total = host.available_memory(), psutil.virtual_memory().total
     found = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
-    if free < LEAST_MEMORY:
-        advice = "long inputs end for lack of memory, which becomes a row: stop other programs"
-        return Finding("memory", State.LOOK, found, advice)
-    return Finding("memory", State.OK, found)
+    advice = "long inputs end for lack of memory, which becomes a row: stop other programs"
+    return Finding.of("memory", found, (free < LEAST_MEMORY, State.LOOK, advice))
 
 
 def _disk(results: Path) -> Finding:
     folder = next(each for each in (results, *results.parents) if each.exists())
     free = shutil.disk_usage(folder).free
-    found = f"{free / 2**30:.1f} GiB free for {results}"
     if not os.access(folder, os.W_OK):
         return Finding("disk", State.BAD, f"{results} can't be written", "give results=FOLDER")
-    if free < LEAST_DISK:
-        return Finding(
-            "disk", State.LOOK, found, "trained weights need some GiB: checkpoints=FOLDER"
-        )
-    return Finding("disk", State.OK, found)
+    advice = "trained weights need some GiB: checkpoints=FOLDER"
+    found = f"{free / 2**30:.1f} GiB free for {results}"
+    return Finding.of("disk", found, (free < LEAST_DISK, State.LOOK, advice))
 
 
 def _load() -> Finding:
     facts = host.fingerprint(len(linux.usable_cpus()), "cpu", host.counters())
-    governor = facts["governor"]
-    found = f"load {facts['load1'] or 0:.1f}" + (f", governor {governor}" if governor else "")
     if facts["noisy"]:
         return Finding("other work", State.LOOK, facts["noise_reason"], "intervals get wider")
-    if governor not in (None, "performance"):
-        advice = "clocks vary: cpupower frequency-set -g performance"
-        return Finding("other work", State.LOOK, found, advice)
-    return Finding("other work", State.OK, found)
+    governor = facts["governor"]
+    found = f"load {facts['load1'] or 0:.1f}" + (f", governor {governor}" if governor else "")
+    advice = "clocks vary: cpupower frequency-set -g performance"
+    varies = governor not in (None, "performance")
+    return Finding.of("other work", found, (varies, State.LOOK, advice))
 
 
 def _steadiness() -> Finding:
@@ -249,10 +243,8 @@ def _steadiness() -> Finding:
         times.append(time.perf_counter_ns() - began)
     excess = 100 * (statistics.quantiles(times, n=10)[-1] / statistics.median(times) - 1)
     found = f"one of ten short calls takes {excess:.0f} % longer, or more"
-    if excess > UNSTEADY_PCT:
-        advice = "bench host says how small a difference this machine still shows"
-        return Finding("steadiness", State.LOOK, found, advice)
-    return Finding("steadiness", State.OK, found)
+    advice = "bench host says how small a difference this machine still shows"
+    return Finding.of("steadiness", found, (excess > UNSTEADY_PCT, State.LOOK, advice))
 
 
 def _models() -> Finding:

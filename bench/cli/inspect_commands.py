@@ -1,14 +1,15 @@
-"""The commands about methods, tasks and models: bench fetch | check | new | score | export |
+"""The commands about methods, tasks and models: bench fetch | show | check | new | score | export |
 lm_eval."""
 
 from __future__ import annotations
 
 import functools
+import json
 import keyword
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +22,9 @@ from bench.models import stored
 from bench.request import plugins
 from bench.request.cell import task_of
 from bench.request.schema import SOURCES
-from bench.terminal import text_table
+from bench.terminal import options, text_table
 from bench.terminal.options import PATH, OneOf, command, format_option, request_words
-from tasks.base import Data, Task
+from tasks.base import Data, DataError, Task
 from tasks.loading import lm_eval_package
 from tasks.template import DEFAULT_SHAPE, SHAPES, task_files
 
@@ -32,6 +33,8 @@ ORIGINS = ("hub", "package")
 LM_EVAL_MODEL = lm_eval_package.MODEL
 TOKENIZER = "bench/models/embedded/t5"
 """What tasks are checked with."""
+SHOWN = 300
+"""Characters at each end of a prompt that bench show prints."""
 
 
 @command("Get a task's data or a model from the hub.")
@@ -56,23 +59,18 @@ def fetch(
     """The only command that touches the network."""
     if not (tasks or models or probe):
         raise RequestError("fetch needs a TASK or --model ORG/NAME; bench ls tasks lists tasks")
-    names = tasks or (plugins.available("task") if probe else [])
-    chosen: list[Any] = [_task(name) for name in names]
-    if revision:
-        chosen = [
-            replace(task, hub={**task.hub, "revision": revision, "unverified": False})
-            if getattr(task, "hub", None)
-            else task
-            for task in chosen
-        ]
-    if length:
-        chosen = [replace(task, length=length) for task in chosen]
+    chosen: list[Any] = []
+    for name in tasks or (plugins.available("task") if probe else []):
+        task: Any = _task(name)
+        if revision and getattr(task, "hub", None):
+            task = replace(task, hub={**task.hub, "revision": revision, "unverified": False})
+        chosen.append(replace(task, length=length) if length else task)
     if probe:
         from tasks.loading import hub_probe
 
-        checks = [hub_check for task in chosen for hub_check in hub_probe.probe(task)]
+        checks = [check for task in chosen for check in hub_probe.probe(task)]
         print(hub_probe.table(checks))
-        return int(any(hub_check.problem for hub_check in checks))
+        return int(any(check.problem for check in checks))
     from tasks.loading import hub
 
     for task in chosen:
@@ -106,6 +104,56 @@ def _fetch_model(name: str, origin: str) -> str | Path:
 
 
 @command(
+    "Print a row's prompt as the model gets it, without loading weights.",
+    "bench show task=quality model=ORG/NAME length=4096 row=3\nbench show task=gov_report --full",
+)
+@request_words()
+@click.option("--row", type=click.IntRange(min=0), default=0, help="Its number, from 0 (row=0).")
+@click.option("--full", is_flag=True, help="All of the prompt, not its two ends.")
+def show(words: Sequence[str], row: int, full: bool) -> int:
+    from bench.models.checkpoints import load_tokenizer
+    from bench.request.cell import Cell
+    from bench.request.compose import compose
+
+    cell = Cell.of({**compose(options.check_words(words)), "n": row + 1})
+    task, rows = cell.build_task(), cell.rows().rows
+    if task.vocabulary is not None:
+        raise RequestError(f"task {task.name} reads token ids, so it has no text to show")
+    if len(rows) <= row:
+        raise RequestError(f"row={row} is not accepted: 0 to {len(rows) - 1}")
+    one = rows[row]
+    try:
+        tokenizer = load_tokenizer(Path(cell.model["path"]))
+        encoded = task.encode(one, tokenizer, cell.length)
+    except (DataError, ValueError) as error:
+        raise RequestError(str(error)) from error
+    text = tokenizer.decode(encoded.ids)
+    if not full and len(text) > 2 * SHOWN:
+        omitted = f"[… {len(text) - 2 * SHOWN:,} characters …]"
+        text = f"{text[:SHOWN]}\n{omitted}\n{text[-SHOWN:]}"
+    print(text, end="\n\n")
+    cut = "nothing"
+    if encoded.removed:
+        start, stop = encoded.removed
+        n = min(stop, len(one.text)) - start
+        cut = f"{n:,} characters ({n / len(one.text):.0%}), from {start:,} on"
+    elif encoded.tokens_in > len(encoded.ids):
+        cut = f"{1 - len(encoded.ids) / encoded.tokens_in:.0%} of the tokens"
+    most = task.max_new_tokens
+    facts = {
+        "row": one.id,
+        "tokens": f"{len(encoded.ids):,} of {cell.length:,}; an answer has {most:,} or fewer",
+        "cut": cut,
+        "prompt": cell.decoder or "query first, for an encoder",
+        "stop strings": json.dumps(list(task.stop), ensure_ascii=False) if task.stop else "none",
+        "references": json.dumps(list(one.references), ensure_ascii=False),
+    }
+    for name, value in facts.items():
+        print(f"{name:<13} {value}")
+    return 0
+
+
+@command(
     "Does a method or a task keep its contract?",
     "bench check task=qmsum\nbench check task=all\n"
     "bench check task=qmsum data=local data.dir=/data\nbench check method=vcc method.k=8",
@@ -123,34 +171,33 @@ def check(words: Sequence[str], form: str) -> int:
         checks = [each._asdict() for each in checked(words)]
         text_table.write(form, FamilyCheck._fields, checks)
         return int(any(each["failures"] for each in checks))
-    if list(words) == ["task=all"]:
-        words = [f"task={name}" for name in plugins.available("task")]
-    options = [word.partition("=")[::2] for word in words]
+    given = [word.partition("=")[::2] for word in words]
     accepted = ("task", "data", "data.dir", "data.split")
     if stray := [word for word in words if word.partition("=")[0] not in accepted]:
         raise RequestError(f"can't read '{stray[0]}'; accepted: {'=…, '.join(accepted)}=…")
-    source = dict(options)
-    folder = source.get("data.dir")
+    names = [value for name, value in given if name == "task"]
+    if names == ["all"]:
+        names = list(plugins.available("task"))
+    source = dict(given)
+    folder, records = source.get("data.dir"), []
     from transformers import AutoTokenizer
 
     from tasks.check import check as check_task
 
-    records = []
     tokenizer = AutoTokenizer.from_pretrained(plugins.ROOT / TOKENIZER)
-    for name in (value for option, value in options if option == "task"):
+    for name in names:
         data = _source(source.get("data"), folder, source.get("data.split"), name)
         report = check_task(_task(name, folder), tokenizer, data)
         records.append({"task": name, **vars(report)})
         if is_json:
             continue
-        not_checked = [f"not checked: {missing}" for missing in report.not_checked]
-        for line in (*report.failures, *not_checked):
-            print(f"task={name}: {line}")
         n = len(report.failures)
         verdict = f"{n} failures" if n else "keeps its contract"
         if report.load_s is not None:
             verdict += f" (embedded rows loaded in {report.load_s:.1f} s)"
-        print(f"task={name}: {verdict}")
+        not_checked = (f"not checked: {missing}" for missing in report.not_checked)
+        for line in (*report.failures, *not_checked, verdict):
+            print(f"task={name}: {line}")
     if is_json:
         text_table.write(form, list(records[0]), records)
     return int(any(record["failures"] for record in records))
@@ -167,18 +214,22 @@ def check(words: Sequence[str], form: str) -> int:
               help=f"Of a task's rows ({DEFAULT_SHAPE}).")  # fmt: skip
 def new(kind: str, name: str, shape: str) -> int:
     try:
-        is_method = kind == "method"
-        files = new_method(name) if is_method else task_files(name, shape)
+        files = new_method(name) if kind == "method" else task_files(name, shape)
     except ValueError as error:
         raise RequestError(str(error)) from error
     root, own = plugins.ROOT, os.environ.get(plugins.CONF_PATH, "").split(os.pathsep)[0]
     if own or not plugins.IS_CHECKOUT:
-        root, files = Path.cwd(), as_modules(files, name, own or "conf")
-        conf = own or "$PWD/conf"
+        # Modules in this folder, and their YAML in the folder of configurations.
+        conf, root = own or "$PWD/conf", Path.cwd()
         print(f"They are found with PYTHONPATH=$PWD BENCH_CONF_PATH={conf}", file=sys.stderr)
-    for path in files:
-        if (root / path).exists():
-            raise RequestError(f"{path} is there already")
+        files = {
+            (own or "conf") + path.removeprefix("conf")
+            if path.endswith(".yaml")
+            else Path(path).name: re.sub(rf"\b(methods|tasks)\.{name}\b", name, text)
+            for path, text in files.items()
+        }
+    if present := [path for path in files if (root / path).exists()]:
+        raise RequestError(f"{present[0]} is there already")
     try:
         for path, text in files.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -211,17 +262,6 @@ def new_method(name: str) -> dict[str, str]:
     return {
         path: (TEMPLATES / template).read_text().format(name=name, title=title)
         for path, template in templates.items()
-    }
-
-
-def as_modules(files: Mapping[str, str], name: str, conf: str) -> dict[str, str]:
-    """The files for a folder of the user's own, where the project is no checkout or BENCH_CONF_PATH
-    is set: modules in that folder, and their YAML in the folder `conf`."""
-    return {
-        conf + path.removeprefix("conf") if path.endswith(".yaml") else Path(path).name: re.sub(
-            rf"\b(methods|tasks)\.{name}\b", name, text
-        )
-        for path, text in files.items()
     }
 
 

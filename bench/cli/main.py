@@ -30,15 +30,15 @@ from bench.terminal.options import COMPLETE, OneOf, command
 COMMANDS = {
     "run": {
         "run": ("bench.cli.run_commands:run", "run a cell or a sweep: bench run --help"),
-        "plan": ("bench.cli.sweep_commands:plan", "what a sweep would do, how long, what is done"),
-        "status": ("bench.cli.sweep_commands:status", "how far sweeps are: queue and store"),
+        "plan": ("bench.cli.run_commands:plan", "what a sweep would do, how long, what is done"),
+        "status": ("bench.cli.run_commands:status", "how far sweeps are: queue and store"),
         "train": ("bench.cli.run_commands:train", "train a method's weights, or find them"),
         "fetch": ("bench.cli.inspect_commands:fetch", "download a task's data or a model"),
         "lm_eval": ("bench.cli.inspect_commands:lm_eval", "lm-evaluation-harness with any method"),
     },
     "look": {
         "ls": ("bench.cli.list_command:ls", "list methods, tasks, models, metrics, …"),
-        "show": ("bench.cli.show_command:show", "a row's prompt as a model gets it"),
+        "show": ("bench.cli.inspect_commands:show", "a row's prompt as a model gets it"),
         "results": ("bench.cli.row_commands:results", "list rows"),
         "results merge": ("bench.cli.row_commands:merge", "copy rows of several folders into one"),
         "results check": ("bench.cli.row_commands:check", "find files that can't be read"),
@@ -46,8 +46,8 @@ COMMANDS = {
         "explain": ("bench.cli.compare_commands:explain", "what differs between two rows"),
         "doctor": ("bench.cli.host_commands:doctor", "is this machine ready, and what to do?"),
         "host": ("bench.cli.host_commands:this_host", "this machine and its noise"),
-        "recall": ("bench.cli.study_commands:recall", "recall of k-NN searches against their time"),
-        "spectrum": ("bench.cli.study_commands:spectrum", "spectrum of a model's hidden states"),
+        "recall": ("tools.studies.command:recall", "recall of k-NN searches against their time"),
+        "spectrum": ("tools.studies.command:spectrum", "spectrum of a model's hidden states"),
     },
     "compare": {
         "compare": ("bench.cli.compare_commands:compare", "is B better than A, and how sure?"),
@@ -96,7 +96,13 @@ class Bench(click.Group):
         n = 2 if " ".join(args[:2]) in TARGETS else 1
         name = " ".join(args[:n])
         if name not in TARGETS and not ctx.resilient_parsing:
-            raise _no_command(name)
+            from bench.request import plugins
+
+            for group in ("experiment", "method", "task", "model"):
+                if name in plugins.available(group):
+                    call = f"bench run {'-m ' * (group == 'experiment')}{group}={name}"
+                    raise RequestError(f"'{name}' is no command; {call} runs it")
+            raise unknown("command", name, TARGETS)
         return name, self.get_command(ctx, name), args[n:]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -108,17 +114,6 @@ class Bench(click.Group):
         found = click.Command.shell_complete(self, ctx, incomplete)
         names = (name for name in TARGETS if name.startswith(incomplete) and " " not in name)
         return [*found, *map(CompletionItem, names)]
-
-
-def _no_command(name: str) -> RequestError:
-    """The error for it, which tells how a method, a task, a model or an experiment is run."""
-    from bench.request import plugins
-
-    for group in ("experiment", "method", "task", "model"):
-        if name in plugins.available(group):
-            sweep = "-m " * (group == "experiment")
-            return RequestError(f"'{name}' is no command; bench run {sweep}{group}={name} runs it")
-    return unknown("command", name, TARGETS)
 
 
 @click.command(cls=Bench, context_settings={"help_option_names": ["-h", "--help"]})
@@ -150,15 +145,21 @@ def dispatch(arguments: Sequence[str]) -> int:
         return code
     if not isinstance(problem, BrokenPipeError):
         with contextlib.suppress(OSError):
-            reason = problem.strerror
-            print(f"bench: can't write the output: {reason}", file=sys.stderr, flush=True)
+            print(f"bench: can't write the output: {problem.strerror}", file=sys.stderr, flush=True)
     return code or 1
 
 
 def _outcome(arguments: Sequence[str]) -> tuple[int, str]:
     """The exit code of a command, and what went wrong with it."""
+    words = ["--help"] if arguments[:1] in ([], ["help"]) else list(arguments)
     try:
-        return _called(arguments), ""
+        if instruction := os.environ.get(COMPLETE):
+            return shell_complete(bench, {}, "bench", COMPLETE, instruction), ""
+        # `click.Command.main` would catch Ctrl-C and broken pipes.
+        with bench.make_context("bench", words) as context:
+            return int(bench.invoke(context) or 0), ""
+    except click.exceptions.Exit as done:
+        return int(done.exit_code), ""
     except KeyboardInterrupt:
         return 130, "interrupted; finished work is kept, the same command resumes"
     except BrokenPipeError:
@@ -177,20 +178,6 @@ def _outcome(arguments: Sequence[str]) -> tuple[int, str]:
         if isinstance(error, DataError):
             return 1 if isinstance(error, FetchError) else 2, str(error)
         return 1, f"{described(error)}; {TRACEBACK}=1 shows the traceback"
-
-
-def _called(arguments: Sequence[str]) -> int:
-    """The exit code of a command. `click.Command.main` would catch Ctrl-C and broken pipes."""
-    if instruction := os.environ.get(COMPLETE):
-        return shell_complete(bench, {}, "bench", COMPLETE, instruction)
-    words = list(arguments)
-    if words[:1] in ([], ["help"]):
-        words = ["--help"]
-    try:
-        with bench.make_context("bench", words) as context:
-            return int(bench.invoke(context) or 0)
-    except click.exceptions.Exit as done:
-        return int(done.exit_code)
 
 
 def _usage(error: click.UsageError) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from bench.adapters.export import TARGETS, export, target
+from bench.adapters.export import TARGETS, export
 from bench.errors import RequestError
 from bench.rows import DEFAULT
 from bench.rows.columns import COLUMNS, SCHEMA_VERSION
@@ -16,6 +16,7 @@ from bench.status import Status
 from bench.terminal import text_table
 from bench.terminal.options import (
     PATH,
+    OneOf,
     command,
     format_option,
     request_words,
@@ -29,7 +30,8 @@ RESCORED = (
 )  # fmt: skip
 WIDTH = max(map(len, TARGETS))
 KNOWN = "\n".join(f"  {name:<{WIDTH}}  {t.into:<6}  {t.about}" for name, t in TARGETS.items())
-_folder = click.argument("folder", type=PATH, default=DEFAULT, metavar="[DIR]")
+PRESENT = click.Path(exists=True, path_type=Path)
+_folder = click.argument("folder", type=PRESENT, default=DEFAULT, metavar="[DIR]")
 
 
 @command(
@@ -56,10 +58,8 @@ def results(words: Sequence[str], seeds: bool, details: bool, folder: Path, form
         print(f"no rows in {folder} that fit", file=sys.stderr)
     elif seeds and not (records := over_seeds.over_seeds(rows)):
         print(f"no scores in {folder} that fit", file=sys.stderr)
-    elif seeds and text_table.tabular(form):
-        text_table.write(form, over_seeds.COLUMNS, records)
     elif seeds:
-        rows_table.show_seeds(records)
+        rows_table.show_seeds(records, form)
     elif details:
         for row in rows:
             row_table.show(row, folder, details)
@@ -71,13 +71,11 @@ def results(words: Sequence[str], seeds: bool, details: bool, folder: Path, form
 
 
 @command("Copy rows and predictions of folders or files into one folder, each row once.")
-@click.argument("sources", nargs=-1, required=True, type=PATH, metavar="SOURCE...")
+@click.argument("sources", nargs=-1, required=True, type=PRESENT, metavar="SOURCE...")
 @click.option("--into", required=True, type=PATH, metavar="DIR", help="Made if absent.")
 def merge(sources: Sequence[Path], into: Path) -> int:
     from bench.rows import query, store
 
-    for source in sources:
-        _exists(source)
     added, present, warnings = store.merge(sources, into)
     copied = sum(query.copy_predictions(source, into) for source in sources)
     warn_set_aside(warnings)
@@ -93,22 +91,20 @@ def merge(sources: Sequence[Path], into: Path) -> int:
 @format_option(default="table")
 def check(folder: Path, repair: bool, form: str) -> int:
     """Exit code 1 while a file is left that can't be read or isn't ours."""
-    _exists(folder)
     from bench.rows import store
     from bench.rows.shards import Problem
 
     problems = store.check(folder, repair)
     repairs = {"torn": "set aside as *.torn", "leftover": "removed"} if repair else {}
-    is_json = text_table.tabular(form)
-    if is_json:
+    if text_table.tabular(form):
         records = [{**p._asdict(), "repaired": p.kind in repairs} for p in problems]
         text_table.write(form, (*Problem._fields, "repaired"), records)
-    for problem in () if is_json else problems:
-        print(f"{problem} ({repairs[problem.kind]})" if problem.kind in repairs else problem)
+    else:
+        for p in problems:
+            print(f"{p} ({repairs[p.kind]})" if p.kind in repairs else p)
     left = [p for p in problems if p.kind not in (*repairs, "duplicate")]
     kept = store.Store(folder).rows(["row_id"]).num_rows
-    summary = f"{folder}: {kept} rows can be read, {len(left)} files need a look"
-    print(summary, file=sys.stderr if is_json else sys.stdout)
+    text_table.remark(form, f"{folder}: {kept} rows can be read, {len(left)} files need a look")
     return 1 if left else 0
 
 
@@ -116,7 +112,6 @@ def check(folder: Path, repair: bool, form: str) -> int:
 @_folder
 @click.option("--into", type=PATH, metavar="DIR", help="A new folder in today's schema.")
 def migrate(folder: Path, into: Path | None) -> int:
-    _exists(folder)
     from bench.rows import query, store
 
     for version, (files, count) in query.versions(folder).items():
@@ -148,7 +143,6 @@ def rescore(words: Sequence[str], results: Path, also_current: bool, form: str) 
     warn_set_aside(warnings)
     counting = [row for row in query.counting(rows) if row["status"] != Status.RETIRED]
     scored = [row for row in counting if row["value"] is not None]
-    is_json = text_table.tabular(form)
     current, failed, records = 0, 0, []
     for row in scored:
         title = f"row {row['row_id'][:12]} ({row['method']} × {row['task']})"
@@ -163,27 +157,18 @@ def rescore(words: Sequence[str], results: Path, also_current: bool, form: str) 
             failed += 1
             continue
         store.Store(results).append([new])
-        records.append({
-            "row_id": row["row_id"], "method": row["method"], "task": row["task"],
-            "metric": row["metric"], "value": row["value"], "new_value": new["value"],
-            "metric_version": row["metric_version"], "new_metric_version": version,
-            "new_row_id": new["row_id"],
-        })  # fmt: skip
-        if not is_json:
+        news = {"new_value": new["value"], "new_metric_version": version}
+        records.append({**row, **news, "new_row_id": new["row_id"]})
+        if not text_table.tabular(form):
             print(
                 f"{title}: {row['metric']} {row['value']:.2f} → {new['value']:.2f}, metric version "
                 f"{row['metric_version']} → {version}, now row {new['row_id'][:12]}"
             )
-    if is_json:
+    if text_table.tabular(form):
         text_table.write(form, RESCORED, records)
     summary = f"{len(records)} rows added, {current} already of today's metric, {failed} failed"
-    print(summary, file=sys.stderr if is_json else sys.stdout)
+    text_table.remark(form, summary)
     return 1 if failed else 0
-
-
-def _exists(path: Path) -> None:
-    if not path.exists():
-        raise RequestError(f"no folder {path}")
 
 
 @command(
@@ -193,16 +178,17 @@ def _exists(path: Path) -> None:
     f"--to, what --into names, and what is written:\n{KNOWN}",
 )
 @request_words()
-@click.option("--to", required=True, metavar="TARGET", help=f"{', '.join(TARGETS)}.")
+@click.option(
+    "--to", required=True, type=OneOf([*TARGETS]), metavar="TARGET", help=f"{', '.join(TARGETS)}."
+)
 @click.option("--into", required=True, type=PATH, metavar="PATH")
 @results_option()
 def export_rows(words: Sequence[str], to: str, into: Path, results: Path) -> int:
     """Files only: nothing is sent anywhere."""
-    into, kind = into.expanduser(), target(to).into
-    if kind == "FILE" and into.is_dir():
-        raise RequestError(f"--into {into} is a folder; --to {to} writes a file")
-    if kind == "DIR" and into.exists() and not into.is_dir():
-        raise RequestError(f"--into {into} is a file; --to {to} writes into a folder")
+    into, kind = into.expanduser(), TARGETS[to].into
+    wanted, other = ("a file", "a folder") if kind == "FILE" else ("into a folder", "a file")
+    if into.exists() and into.is_dir() != (kind == "DIR"):
+        raise RequestError(f"--into {into} is {other}; --to {to} writes {wanted}")
     from bench.rows import query
 
     chosen, warnings = query.select(words, results, list(COLUMNS))

@@ -1,28 +1,50 @@
-"""Comparisons of rows as tables: `bench compare`, `explain` and `verify`."""
+"""Comparisons of rows as text: tables of `bench compare`, `explain` and `verify`, and GitHub's
+Markdown for a comment on a pull request (`bench compare --format github`).
+
+Names and reasons come from rows and requests. In Markdown they are code, in which GitHub reads no
+markup, mentions or references.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rich.markup import escape
 
 from bench.compare.compare import LOSS, ChangeVerdict, Difference
 from bench.compare.compare_report import CellComparison
+from bench.compare.matching import Matched
 from bench.compare.verify import FigureCheck
 from bench.request import plugins
 from bench.rows.columns import Row
 from bench.rows.quality_verdicts import UNKNOWN_WEIGHTS
+from bench.status import Status
 from bench.terminal import text_table
 from bench.terminal.console import Console
-from bench.terminal.rows_table import VERDICT_STYLE
+from bench.terminal.text_table import styled
 from bench.units import counted, mib, score_digits, times, within
 
-STYLE: dict[str, str] = {
-    **VERDICT_STYLE, ChangeVerdict.BETTER: "green", ChangeVerdict.WORSE: "red"
-}  # fmt: skip
 COLUMNS = ("cell", "row_a", "row_b", "figure", "a", "b", "change", "lo", "hi", "unit",
            "change_pct", "p_holm", "n", "verdict", "comparison", "note")  # fmt: skip
+MARK = "<!-- longctx-bench -->"
+"""First line, by which a workflow finds the comment that it wrote before."""
+
+GITHUB_LIMIT = 65_536
+"""Characters of a comment that GitHub accepts."""
+
+LIST_LIMIT, TABLE_LIMIT = 8_000, 20_000
+"""Characters of each of the two lists and of the two tables: together below GITHUB_LIMIT."""
+NAME_LIMIT = 300
+"""Characters of one name or reason."""
+
+HEAD = ("| cell | figure | A | B | change (95 %) | verdict |", "|---|---|--:|--:|--:|---|")
+COMPLETE = "bench compare … --format tsv has all"
+ORDER = (ChangeVerdict.WORSE, ChangeVerdict.BETTER, ChangeVerdict.UNDECIDED, ChangeVerdict.SAME)
+SHARED = ("method", "model", "device", "dtype", "cpu_model", "gpu_name")
+"""What is said once where all rows have the same."""
 
 
 def show_cells(title: str, cells: Sequence[CellComparison], form: str) -> None:
@@ -41,10 +63,8 @@ def show_cells(title: str, cells: Sequence[CellComparison], form: str) -> None:
     for cell in cells:
         lines.append([f"[bold]{escape(cell.shown)}[/]"])
         for each in cell.differences:
-            name = f"  {each.figure}" + (f" (n={each.n})" if each.n else "")
-            values = (value_text(each, value) for value in (each.a, each.b))
-            verdict = f"[{STYLE[each.verdict]}]{each.verdict}[/]" if each.verdict else "–"
-            lines.append([name, *values, change_text(each), verdict])
+            name, *values = figures(each)
+            lines.append([f"  {name}", *values, styled(each.verdict) or "–"])
             if each.figure == "quality" and each.change is not None:
                 lines.append([f"    {each.comparison or UNKNOWN_WEIGHTS}"])
             if each.note:
@@ -56,36 +76,34 @@ def show_cells(title: str, cells: Sequence[CellComparison], form: str) -> None:
         Console(highlight=False).print(line, markup=False, style="dim", soft_wrap=True)
 
 
-def value_text(difference: Difference, value: float | None) -> str:
-    if value is None:
-        return "–"
-    styles = {"quality": f"{value:.{_digits(difference)}f}", "latency": times(value)}
-    return styles.get(difference.figure) or f"{mib(int(value))} MiB"
+def figures(difference: Difference) -> tuple[str, str, str, str]:
+    """The figure's name and n, A, B, and the change with its interval, as text."""
+    style = f".{score_digits(difference.unit != LOSS)}f"
 
+    def shown(value: float | None) -> str:
+        if value is None:
+            return "–"
+        styles = {"quality": f"{value:{style}}", "latency": times(value)}
+        return styles.get(difference.figure) or f"{mib(int(value))} MiB"
 
-def change_text(difference: Difference) -> str:
-    style = f"+.{_digits(difference)}f"
-    text = within(difference.change, difference.lo, difference.hi, style)
-    value, space, interval = text.partition(" ")
-    return f"{value}{' %' if difference.unit == '%' and value != '–' else ''}{space}{interval}"
-
-
-def _digits(difference: Difference) -> int:
-    return score_digits(difference.unit != LOSS)
+    change = within(difference.change, difference.lo, difference.hi, f"+{style}")
+    if difference.unit == "%" and difference.change is not None:
+        value, space, interval = change.partition(" ")
+        change = f"{value} %{space}{interval}"
+    name = difference.figure + (f" (n={difference.n})" if difference.n else "")
+    return name, shown(difference.a), shown(difference.b), change
 
 
 def show_explanation(a: Row, b: Row, key: Sequence[Any], beside: Sequence[Any], form: str) -> None:
     """What differs between two rows: (name, value in A, value in B) of their keys, and beside."""
     lines = [(part, *line) for part, rest in (("key", key), ("beside", beside)) for line in rest]
-    if text_table.tabular(form):
-        names = ("part", "name", "row1", "row2")
-        text_table.write(form, names, [dict(zip(names, line, strict=True)) for line in lines])
-        return
+    names = ("part", "name", "row1", "row2")
+    records = (dict(zip(names, line, strict=True)) for line in lines)
     same = a["cell_key"] == b["cell_key"]
     title = "the same cell" if same else f"different cells: {len(key)} parts of the key differ"
     heads = ("", "name", escape(a["row_id"][:12]), escape(b["row_id"][:12]))
-    texts = [(part, escape(name), _short(one), _short(other)) for part, name, one, other in lines]
-    text_table.draw(title, heads, texts, heads)
+    texts = ((part, escape(name), _short(one), _short(other)) for part, name, one, other in lines)
+    text_table.show(form, names, records, heads, texts, title)
 
 
 def _short(value: Any) -> str:
@@ -96,11 +114,112 @@ def _short(value: Any) -> str:
 
 def show_checks(row: Row, checks: Sequence[FigureCheck], form: str = "table") -> None:
     """A row's figures beside those measured again."""
-    if text_table.tabular(form):
-        text_table.write(form, FigureCheck._fields, [check._asdict() for check in checks])
-        return
     method = plugins.method_label(row["method"], row["method_params"])
     title = f"{method} × {row['task']} × {row['model']}, row {row['row_id'][:12]}"
-    lines = [[escape(text) for text in check] for check in checks]
     names = ("figure", "in the row", "here", "verdict", "")
-    text_table.draw(escape(title), names, lines, ("figure", "verdict", ""))
+    records = (check._asdict() for check in checks)
+    lines = ([*map(escape, check)] for check in checks)
+    left = ("figure", "verdict", "")
+    text_table.show(form, FigureCheck._fields, records, names, lines, escape(title), left)
+
+
+def github_comment(
+    sides: tuple[str, str],
+    cells: Sequence[CellComparison],
+    matched: Matched,
+    limits: Sequence[str],
+    exceeded: Sequence[str],
+) -> str:
+    """What changed first, everything else folded. `sides` are A and B as given, `limits` those of
+    --fail-if, and `exceeded` a line for each change beyond one."""
+    found = [(cell, each) for cell in cells for each in cell.differences]
+    # What failed in B or is worse, then what is better.
+    changes = [pair for pair in found if _verdict(*pair) not in (*ORDER[1:], "–")]
+    changes += [pair for pair in found if _verdict(*pair) == ChangeVerdict.BETTER]
+    headline = "comparison"
+    if limits:
+        ended = f"failed, {len(exceeded)} beyond" if exceeded else "passed, no sure change beyond"
+        headline = f"{ended} {', '.join(map(_code, limits))}"
+    verdicts = Counter(each.verdict for _, each in found)
+    counts = [f"{verdicts[each]} {each}" for each in ORDER if verdicts[each]]
+    counts += [f"{verdicts[None]} without a verdict"] if verdicts[None] else []
+    failed = sum(map(_failed, cells))
+    counts += [f"{failed} of B's cells failed"] if failed else []
+    rows = [row for cell in cells for row in cell.pair]
+    values = [{row.get(name) for row in rows} for name in SHARED]
+    shared = [_code(str(each.pop())) for each in values if len(each) == 1 and each != {None}]
+    alone = {"A": len(matched.only_a), "B": len(matched.only_b)}
+    parts = [
+        MARK,
+        f"### longctx-bench: {headline}",
+        f"{len(cells)} cells, {len(found)} figures: {', '.join(counts)}. B is {_code(sides[1])}, A "
+        f"is {_code(sides[0])}; changes are those of B against A, better or worse only if "
+        "significant after Holm's correction (memory, which is read once, from 2 % and 1 MiB).",
+        f"All cells: {', '.join(shared)}." if shared else "",
+        *(f"**{n} cells of {side} have no counterpart.**" for side, n in alone.items() if n),
+        "\n".join(f"- {line}" for line in _fitting(map(_code, exceeded), LIST_LIMIT)),
+        _table(changes) if changes else "",
+        _folded(f"All {len(found)} figures", _table(found)),
+    ]
+    # Why figures have no verdict, in a block of code.
+    notes = [f"{cell.label}, {each.figure}: {each.note}" for cell, each in found if each.note]
+    if notes:
+        shown = "\n".join(_fitting(map(_one_line, notes), LIST_LIMIT))
+        fence = "`" * max(3, 1 + _longest_run(shown))
+        parts.append(_folded(f"{len(notes)} remarks", f"{fence}text\n{shown}\n{fence}"))
+    return "\n\n".join(filter(None, parts))
+
+
+def _failed(cell: CellComparison) -> bool:
+    return cell.pair.a["status"] == Status.OK != cell.pair.b["status"]
+
+
+def _verdict(cell: CellComparison, difference: Difference) -> str:
+    ended = cell.pair.b["status"] if difference.change is None and _failed(cell) else "–"
+    return str(difference.verdict or ended)
+
+
+def _table(found: Iterable[tuple[CellComparison, Difference]]) -> str:
+    return "\n".join([*HEAD, *_fitting((_line(*pair) for pair in found), TABLE_LIMIT)])
+
+
+def _line(cell: CellComparison, difference: Difference) -> str:
+    name, *texts = figures(difference)
+    if difference.figure == "quality" and difference.change is not None:
+        name += f", {difference.comparison or UNKNOWN_WEIGHTS}"
+    verdict = _verdict(cell, difference)
+    verdict = f"**{verdict}**" if verdict == ChangeVerdict.WORSE else verdict
+    return f"| {' | '.join([_code(cell.shown), name, *texts, verdict])} |"
+
+
+def _folded(summary: str, body: str) -> str:
+    return f"<details>\n<summary>{summary}</summary>\n\n{body}\n\n</details>"
+
+
+def _fitting(lines: Iterable[str], limit: int) -> Iterator[str]:
+    """The lines that fit into `limit` characters, and how many don't."""
+    left, omitted = limit, 0
+    for line in lines:
+        left -= len(line) + 1
+        if left >= 0:
+            yield line
+        else:
+            omitted += 1
+    if omitted:
+        yield f"… {omitted} more: {COMPLETE}"
+
+
+def _code(text: str) -> str:
+    """A span of code. A column mark would end the cell of a table even there."""
+    text = _one_line(text).replace("|", "¦")
+    fence = "`" * (1 + _longest_run(text))
+    return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"
+
+
+def _one_line(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= NAME_LIMIT else f"{text[:NAME_LIMIT]}…"
+
+
+def _longest_run(text: str) -> int:
+    return max(map(len, re.findall("`+", text)), default=0)

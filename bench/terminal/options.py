@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,6 @@ PATH = click.Path(readable=False, path_type=Path)
 JSON = "--json"
 COMPLETE = "_BENCH_COMPLETE"
 """Environment variable by which a shell's script asks for completions."""
-GIVEN = "bench.given"
-"""Key of the command's arguments in click's context."""
 ONE_OR_MORE = click.IntRange(min=1)
 
 
@@ -28,18 +26,17 @@ class Command(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         options = {name: param for param in self.get_params(ctx) for name in param.opts}
-        ctx.meta[GIVEN] = args
-        return super().parse_args(ctx, [_as_option(word, options) for word in args])
-
-
-def _as_option(word: str, options: Mapping[str, click.Parameter]) -> str:
-    name, _, value = word.partition("=")
-    option = f"--{name.replace('.', '-').replace('_', '-')}"
-    param = options.get(option) if value else options.get(word)
-    if word == JSON and param and not param.expose_value:
-        return "--format=json"
-    takes_value = value and isinstance(param, click.Option) and not param.is_flag
-    return f"{option}={value}" if takes_value else word
+        words = []
+        for word in args:
+            name, _, value = word.partition("=")
+            option = f"--{name.replace('.', '-').replace('_', '-')}"
+            param = options.get(option) if value else options.get(word)
+            if word == JSON and param and not param.expose_value:
+                word = "--format=json"
+            elif value and isinstance(param, click.Option) and not param.is_flag:
+                word = f"{option}={value}"
+            words.append(word)
+        return super().parse_args(ctx, words)
 
 
 def command(about: str, examples: str = "", **settings: Any) -> Callable[[Any], Command]:
@@ -48,12 +45,6 @@ def command(about: str, examples: str = "", **settings: Any) -> Callable[[Any], 
     settings = {"help_option_names": ["-h", "--help"], **settings}
     epilog = as_written(examples)
     return click.command(cls=Command, help=about, epilog=epilog, context_settings=settings)
-
-
-def called() -> str:
-    """The command that runs, as it was given."""
-    context = click.get_current_context()
-    return " ".join([context.command_path, *context.meta[GIVEN]])
 
 
 def as_written(text: str) -> str:

@@ -24,7 +24,8 @@ from bench.rows.engine import longest_input
 from bench.statistics.paired import ASSUMED_SD_PCT
 from bench.status import QualityComparison, QualityVerdict, Status, Verdict
 from bench.terminal.console import Console
-from bench.terminal.rows_table import verdict
+from bench.terminal.rows_table import ratio_text
+from bench.terminal.text_table import styled
 from bench.units import counted, mib, ms, score_digits, span, times, within
 from tasks.base import ANSWERS, CHAT
 
@@ -40,14 +41,9 @@ STAGES = {
 }  # fmt: skip
 SHOWN_NS = 10 * 10**9
 """Of quality: more time than this is listed by stage."""
-QUALITY_STYLE: dict[str, str] = {
-    QualityVerdict.KEPT: "[green]{}[/]",
-    QualityVerdict.HIGHER: "[green]{}[/]",
-    QualityVerdict.LOWER: "[red]{}[/]",
-    QualityVerdict.UNTELLABLE: "[yellow]not comparable[/]",
-    QualityVerdict.UNDECIDED: "[yellow]{}[/]",
-    quality_verdicts.SEEDS_UNKNOWN: "[yellow]undecided[/]",
-}
+SHORT_VERDICT = {
+    QualityVerdict.UNTELLABLE: "not comparable", quality_verdicts.SEEDS_UNKNOWN: "undecided"
+}  # fmt: skip
 MOST_NOTES = 4
 """Lines of notes under a row's table that is shown without details."""
 WARNED = re.compile(r".*\[yellow\](?!undecided)")
@@ -111,7 +107,7 @@ def _verdicts(r: Mapping[str, Any]) -> Iterator[str]:
     if found := quality_verdicts.stated_verdict(r):
         weights = quality_verdicts.comparison_text(r)
         named = "" if weights == QualityComparison.SAME_WEIGHTS else f" ({weights})"
-        yield f"quality {QUALITY_STYLE[found].format(found)}{named}"
+        yield f"quality {styled(SHORT_VERDICT.get(found, found))}{named}"
     held = r.get("kv_held_ratio")
     if (ratio := r.get("mem_ratio") if held is None else held) is not None:
         yield f"{'memory' if held is None else 'KV cache'} ×{ratio:.2f}"
@@ -120,7 +116,7 @@ def _verdicts(r: Mapping[str, Any]) -> Iterator[str]:
 def _short(one: Comparison) -> str:
     """The verdict on a ratio, and the ratio where it is decided."""
     decided = "" if one.verdict == Verdict.UNDECIDED else f"×{one.ratio:.2f} "
-    return f"{decided}{verdict(one.verdict)}"
+    return f"{decided}{styled(one.verdict)}"
 
 
 def _notes(r: Mapping[str, Any]) -> Iterator[str]:
@@ -260,7 +256,7 @@ def _decoding(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         if engine.kernel not in (None, FUSED_KERNEL):
             yield "  exact, same engine", "", ms(engine.base_median_ns, ".2f"), _against(engine)
         yield from _outside(token, ".2f")
-        own, base = (within(r.get(n), None, None) for n in ("tokens_per_s", "base_tokens_per_s"))
+        own, base = (within(r.get(n)) for n in ("tokens_per_s", "base_tokens_per_s"))
         yield "  tokens a second", own, base, ""
         answer = Comparison.of(r, "answer")
         own, base = (ms(ns) for ns in (answer.median_ns, answer.base_median_ns))
@@ -315,12 +311,10 @@ def _bytes(r: Mapping[str, Any], label: str, column: str, ratio: str) -> tuple[s
 
 
 def _memory(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    for label, column in (
-        ("peak memory, MiB", "rss_peak_delta_bytes"),
-        ("peak GPU memory, MiB", "gpu_alloc_delta_bytes"),
-    ):
-        if r.get(column) is not None:
-            yield _bytes(r, label, column, "mem_ratio")
+    if r.get("rss_peak_delta_bytes") is not None:
+        yield _bytes(r, "peak memory, MiB", "rss_peak_delta_bytes", "mem_ratio")
+    if r.get("gpu_alloc_delta_bytes") is not None:
+        yield _bytes(r, "peak GPU memory, MiB", "gpu_alloc_delta_bytes", "mem_ratio")
     if r.get("rss_peak_delta_bytes") is None and r.get("whole_peak_bytes") is not None:
         yield _bytes(r, "peak of the process, MiB", "whole_peak_bytes", "whole_peak_ratio")
 
@@ -388,10 +382,7 @@ def _about(r: Mapping[str, Any]) -> str:
 
 def _against(one: Comparison) -> str:
     """A ratio with its interval and verdict, or why there is none."""
-    if one.ratio is None:
-        return escape(one.reason or "–")
-    interval = within(one.ratio, one.ratio_ci_lo, one.ratio_ci_hi, ".3f")
-    return f"×{interval} {verdict(one.verdict)}"
+    return escape(one.reason or "–") if one.ratio is None else ratio_text(one)
 
 
 MAIN = (_quality, _latency, _decoding, _memory, _training)

@@ -9,12 +9,14 @@ from rich.markup import escape
 
 from bench.request import plugins
 from bench.request.schema import BASELINE
+from bench.rows import over_seeds
 from bench.rows.columns import Row
 from bench.rows.comparison import Comparison
 from bench.rows.engine import engine_only, kernel_names
 from bench.rows.quality_verdicts import faster_as_good, labelled
-from bench.status import Status, Verdict
+from bench.status import Status
 from bench.terminal import text_table
+from bench.terminal.text_table import styled
 from bench.units import mib, ms, score_digits, times, within
 
 COLUMNS = (
@@ -33,14 +35,6 @@ COLUMNS = (
 
 DECODING = {"time per token", "KV cache", "KV read"}
 """Columns of rows that were decoded."""
-STATUS_STYLE = {Status.OK: "green", Status.UNSUPPORTED: "yellow", Status.SKIPPED: "yellow"}
-"""All other statuses are red."""
-VERDICT_STYLE: dict[str, str] = {
-    Verdict.FASTER: "green",
-    Verdict.SLOWER: "red",
-    Verdict.SAME: "cyan",
-    Verdict.UNDECIDED: "yellow",
-}
 
 
 def show(rows: Sequence[Row]) -> None:
@@ -61,10 +55,10 @@ def show(rows: Sequence[Row]) -> None:
     text_table.draw(title, names, ([line[name] for name in names] for line in lines), left)
 
 
-def show_seeds(records: Sequence[Mapping[str, Any]]) -> None:
+def show_seeds(records: Sequence[Mapping[str, Any]], form: str) -> None:
     """The scores of `bench.rows.over_seeds`."""
     names = ("method", "task", "tokens", "weights", "seeds", "mean", "sd", "range", "at chance")
-    lines = [
+    lines = (
         (
             escape(plugins.method_label(record["method"], record["method_params"]) or "–"),
             escape(record["task"]),
@@ -72,13 +66,16 @@ def show_seeds(records: Sequence[Mapping[str, Any]]) -> None:
             record["weights_kind"],
             record["seeds"],
             f"{record['mean']:.1f}",
-            _number(record["sd"], ".1f"),
+            within(record["sd"], style=".1f"),
             f"{record['lowest']:.1f} … {record['highest']:.1f}",
             str(record["seeds_at_chance"] or ""),
         )
         for record in records
-    ]
-    text_table.draw("scores over seeds", names, lines, ("method", "task", "weights", "seeds"))
+    )
+    left = ("method", "task", "weights", "seeds")
+    text_table.show(
+        form, over_seeds.COLUMNS, records, names, lines, title="scores over seeds", left=left
+    )
 
 
 def _line(row: Row) -> dict[str, str]:
@@ -90,13 +87,13 @@ def _line(row: Row) -> dict[str, str]:
         "method": escape(plugins.method_label(row["method"], row["method_params"]) or "–"),
         "task": escape(row["task"] or "–"),
         "model": escape(labelled(row["model"] or "–", row)),
-        "tokens": _number(row["length"], ",d"),
+        "tokens": within(row["length"], style=",d"),
         "device": escape(row["device"] or "–"),
-        "status": f"[{STATUS_STYLE.get(row['status'], 'red')}]{row['status']}[/]",
-        "score": _number(row["value"], f".{score_digits(row['higher_is_better'])}f"),
+        "status": styled(row["status"]),
+        "score": within(row["value"], style=f".{score_digits(row['higher_is_better'])}f"),
         f"{BASELINE}, ms": ms(vanilla_ns),
         "latency": _latency(row, latency),
-        "same engine": f"{times(engine.ratio)} {verdict(engine.verdict)}".rstrip(),
+        "same engine": f"{times(engine.ratio)} {styled(engine.verdict)}".rstrip(),
         "kernel": escape(kernel_names(row["kernel"], words=1) or "–"),
         "memory": times(row["mem_ratio"]),
         "time per token": _tpot(Comparison.of(row, "tpot")),
@@ -110,7 +107,7 @@ def _latency(row: Row, latency: Comparison) -> str:
     ratio, only = times(latency.ratio), engine_only(row)
     if faster_as_good(row):
         ratio = f"[bold]{ratio}[/]"
-    word = f"[yellow]{latency.verdict} {only}[/]" if only else verdict(latency.verdict)
+    word = f"[yellow]{latency.verdict} {only}[/]" if only else styled(latency.verdict)
     return f"{ratio} {word}".rstrip()
 
 
@@ -118,19 +115,16 @@ def _tpot(token: Comparison) -> str:
     """The ratio to vanilla of the time of a new token, with its interval and verdict."""
     if token.ratio is None:
         return "–" if token.median_ns is None else f"{ms(token.median_ns, '.2f')} ms"
-    ratio = within(token.ratio, token.ratio_ci_lo, token.ratio_ci_hi, ".3f")
-    return f"×{ratio} {verdict(token.verdict)}"
+    return ratio_text(token)
+
+
+def ratio_text(one: Comparison) -> str:
+    """A ratio with its interval and verdict."""
+    interval = within(one.ratio, one.ratio_ci_lo, one.ratio_ci_hi, ".3f")
+    return f"×{interval} {styled(one.verdict)}"
 
 
 def _kv(size: int | None, ratio: float | None) -> str:
     if size is None:
         return "–"
     return f"{mib(size)} MiB" + ("" if ratio is None else f" {times(ratio)}")
-
-
-def verdict(name: Verdict | None) -> str:
-    return f"[{VERDICT_STYLE[name]}]{name}[/]" if name else ""
-
-
-def _number(value: Any, style: str) -> str:
-    return "–" if value is None else f"{value:{style}}"

@@ -3,15 +3,31 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
+
+from bench.units import finite
 
 FORMATS = ("auto", "table", "tsv", "json")
 PIPE_WIDTH, PIPE_HEIGHT = 1000, 25
 """Columns and lines of a table that is drawn where there is no terminal: nothing wraps."""
 GAP = 2
+STYLE = {
+    **dict.fromkeys(("ok", "done", "faster", "better", "kept", "higher"), "green"),
+    **dict.fromkeys(("to do", "running", "same"), "cyan"),
+    **dict.fromkeys(("look", "not comparable", "undecided"), "yellow"),
+    **dict.fromkeys(("over budget", "skipped", "unsupported"), "yellow"),
+    "waits": "dim",
+}
+"""Colours of statuses, states and verdicts; all others are red."""
+
+
+def styled(word: str | None) -> str:
+    """A status, a state or a verdict in its colour, as rich markup; empty for None."""
+    from rich.markup import escape
+
+    return f"[{STYLE.get(word, 'red')}]{escape(word)}[/]" if word else ""
 
 
 def tabular(form: str) -> bool:
@@ -19,26 +35,36 @@ def tabular(form: str) -> bool:
     return form in ("tsv", "json") or (form == "auto" and not sys.stdout.isatty())
 
 
+def show(
+    form: str, names: Sequence[str], records: Iterable[Mapping[str, Any]],
+    heads: Sequence[str], lines: Iterable[Sequence[str]],
+    title: str = "", left: Iterable[str] | None = None,
+) -> None:  # fmt: skip
+    """The `records` by `write` for a program, else the `lines` under their `heads` by `draw`; all
+    columns hold text where `left` isn't given."""
+    if tabular(form):
+        write(form, names, records)
+    else:
+        draw(title, heads, lines, heads if left is None else left)
+
+
+def remark(form: str, text: str) -> None:
+    """Print a line that is no part of a program's table."""
+    print(text, file=sys.stderr if tabular(form) else sys.stdout)
+
+
 def write(form: str, names: Sequence[str], records: Iterable[Mapping[str, Any]]) -> None:
     """Records for a program. JSON: a list of objects, nothing measured is null. Otherwise a line of
     names and a line for each record, nothing measured an empty field."""
     if form == "json":
-        rows = [{name: _json(record.get(name)) for name in names} for record in records]
+        rows = [{name: finite(record.get(name)) for name in names} for record in records]
         print(json.dumps(rows, ensure_ascii=False, indent=1, default=str))
         return
     print("\t".join(names))
     for record in records:
-        print("\t".join(_field(record.get(name)) for name in names))
-
-
-def _json(value: Any) -> Any:
-    """JSON knows no NaN and no infinity."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _field(value: Any) -> str:
-    text = "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
-    return " ".join(text.split())
+        values = ("" if record.get(name) is None else record[name] for name in names)
+        texts = (f"{value:.6g}" if isinstance(value, float) else str(value) for value in values)
+        print("\t".join(" ".join(text.split()) for text in texts))
 
 
 def draw(
@@ -47,40 +73,29 @@ def draw(
     """A table of formatted cells, in rich markup; columns in `left` hold text, others numbers.
     Cells wrap at words. Where the terminal is too narrow for that, each line of the table becomes
     a line for each of its cells. Nothing is truncated."""
+    from rich.table import Table
+    from rich.text import Text
+
     from bench.terminal.console import Console
 
-    table = _table(names, lines := [*lines], set(left))
+    lines, text_columns, needed = [*lines], set(left), 0
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for i, name in enumerate(names):
+        cells = [name, *(Text.from_markup(line[i]).plain for line in lines if i < len(line))]
+        longest = max((len(word) for cell in cells for word in cell.split()), default=0)
+        justify: Any = "left" if name in text_columns else "right"
+        table.add_column(name, justify=justify, min_width=longest, overflow="fold")
+        needed += longest + GAP
+    for line in lines:
+        table.add_row(*line)
     # Without a height, rich takes 80 columns where TERM=dumb and FORCE_COLOR are set.
     width, height = (None, None) if sys.stdout.isatty() else (PIPE_WIDTH, PIPE_HEIGHT)
     console = Console(highlight=False, width=width, height=height)
     if title:
         console.print(title, style="bold")
-    if sum((column.min_width or 0) + GAP for column in table.columns) > console.width:
-        _print_stacked(console, names, lines)
-    else:
+    if needed <= console.width:
         console.print(table)
-
-
-def _table(names: Sequence[str], lines: Sequence[Sequence[str]], text_columns: set[str]) -> Any:
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    for i, name in enumerate(names):
-        cells = [name, *(Text.from_markup(line[i]).plain for line in lines if i < len(line))]
-        longest = max((len(word) for cell in cells for word in cell.split()), default=0)
-        table.add_column(
-            name,
-            justify="left" if name in text_columns else "right",
-            min_width=longest,
-            overflow="fold",
-        )
-    for line in lines:
-        table.add_row(*line)
-    return table
-
-
-def _print_stacked(console: Any, names: Sequence[str], lines: Iterable[Sequence[str]]) -> None:
+        return
     width = max(map(len, names))
     for number, line in enumerate(lines):
         if number:

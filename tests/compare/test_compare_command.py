@@ -154,7 +154,7 @@ def test_explain_lists_what_of_the_key_differs_and_what_else(stored, capsys):
         (["compare", "method=vcc", "method=vcc"], "are the same rows"),
         (["compare", "a1", "b2", "--on", "lenght"], "Did you mean length?"),
         (["compare", "a1", "b2", "--margin", "-1"], "it must be 0 or more"),
-        (["explain", "batch=1", "b2"], "'batch=1' names 2 rows; explain takes one"),
+        (["explain", "batch=1", "b2"], "'batch=1' names 2 rows; give the id of one"),
         (["compare", "a1", "b2", "--fail-if", "latency"], "can't read the limit 'latency'"),
         (["compare", "a1", "b2", "--fail-if", "latncy > 5%"], "Did you mean latency?"),
         (["compare", "a1", "b2", "--fail-if", "quality < 2%"], "0 or less after <, such as"),

@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 from bench.cli.main import main
 from bench.request.compose import compose
 from bench.rows.store import Store
-from bench.terminal.comparison_markdown import GITHUB_LIMIT, MARK
+from bench.terminal.comparison_table import GITHUB_LIMIT, MARK
 from tests import made
 from tests.conftest import ROOT
 from tests.rows.test_results import bench

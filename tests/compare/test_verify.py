@@ -127,7 +127,6 @@ def test_without_a_gpu_verify_can_not_tell(folder):
 
 
 def test_verify_of_no_row_is_a_wrong_request(capsys, folder):
-    for words, expected in (("zzzz", "begins no row's id"), (folder, "is no row's id")):
-        with pytest.raises(SystemExit) as ended:
-            main(["verify", str(words), "--results", str(folder)])
-        assert ended.value.code == 2 and expected in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        main(["verify", "zzzz", "--results", str(folder)])
+    assert ended.value.code == 2 and "begins no row's id" in capsys.readouterr().err

@@ -85,7 +85,7 @@ def test_words_choose_rows(folder, words, ids):
         (["status=okay"], "unknown status 'okay'. Did you mean ok?"),
         (["lat_samples_ns=3"], "rows can't be chosen by 'lat_samples_ns'"),
         (["method_params={}"], "a method's parameter is method.NAME=VALUE"),
-        (["check", "nowhere"], "no folder nowhere"),
+        (["check", "nowhere"], "'nowhere' does not exist"),
     ],
 )
 def test_a_wrong_request_is_one_line_and_exit_code_2(folder, words, told, capsys):

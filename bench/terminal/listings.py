@@ -1,7 +1,9 @@
-"""`bench ls tasks`: every task by benchmark, as its YAML has it. None is imported: it is quick."""
+"""`bench ls methods` and `bench ls tasks`, as the YAMLs describe them. No method and no plugin is
+imported."""
 
 from __future__ import annotations
 
+import contextlib
 import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import chain, islice
@@ -12,9 +14,21 @@ from bench.request import answering
 from bench.request.answering import Reads, models_for
 from bench.request.cell import task_of
 from bench.terminal import text_table
-from tasks.base import ANSWERS, Task
+from tasks.base import ANSWERS
 
-COLUMNS = (
+METHOD_COLUMNS = ("kind", "hooks", "families", "trains", "causal", "paper", "year")
+"""What a listing has of a method.
+
+kind      one of KINDS
+hooks     which parts of a model it replaces: attend, mix, encode, a decoder's kv_cache; engine: all
+families  the model families that it runs in, or all
+trains    whether it can be trained; causal: whether it runs in a causal model
+
+A YAML may also say which package a method `needs`.
+"""
+KINDS = ("exact", "sparse", "low-rank", "kernel", "pooling", "recurrent", "eviction", "quantised",
+         "oracle", "engine")  # fmt: skip
+TASK_COLUMNS = (
     "benchmark", "n_train", "n_validation", "n_test", "length", "metric", "answers", "sources",
     "licence", "models", "embedded_weights", "embedded_model",
 )  # fmt: skip
@@ -27,7 +41,6 @@ SPLITS = ("train", "validation", "test")
 ALONE = "benchmarks of one task"
 FEW = 3
 """Benchmarks with one kind of answers that are named."""
-BROKEN = "can't be used"
 NOTE = """\
 n is what the benchmark says of itself; tokens the length that it is measured at: a run reads 4,096
 unless length=… says so. Embedded rows are there unless it says "only"; local rows are read with
@@ -39,26 +52,48 @@ on a few embedded rows (card.yaml has the scores); no where it is at chance, so 
 no methods apart; – where it was not tried."""
 
 
-def facts(name: str, conf: Mapping[str, Any]) -> dict[str, Any]:
-    """COLUMNS of a task, from its YAML; what kind of answers one of this project takes."""
+def method_facts(content: Mapping[str, Any]) -> dict[str, str]:
+    """METHOD_COLUMNS of a method, from its YAML; empty where that has none."""
+    given = content.get("facts")
+    known = given if isinstance(given, dict) else {}
+    return {name: _text(known.get(name)) for name in METHOD_COLUMNS}
+
+
+def method_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """A line for each method."""
+    lines = [(record["name"], *(record[c] or "–" for c in METHOD_COLUMNS)) for record in records]
+    return "\n".join(text_table.aligned([("method", *METHOD_COLUMNS), *lines]))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def task_facts(name: str, conf: Mapping[str, Any]) -> dict[str, Any]:
+    """TASK_COLUMNS of a task, from its YAML; what kind of answers one of this project takes."""
     n, hub = (value if isinstance(value, dict) else {} for value in map(conf.get, ("n", "hub")))
     sources = []
     if conf.get("files") or conf.get("member"):
         sources.append("local")
     if hub:
         sources.append("hub?" if hub.get("unverified") else "hub")
-    task = _built(conf)
+    task = None
+    # A plugin's isn't imported.
+    if str(conf.get("target", "")).startswith("tasks."):
+        with contextlib.suppress(RequestError):
+            task = task_of(conf)
     if task is not None and not getattr(task, "has_embedded", True):
         sources.append("only")
-    counts = {f"n_{split}": n.get(split) for split in SPLITS}
-    given = {key: conf.get(key) for key in ("length", "metric", "licence")}
-    benchmark = str(conf.get("benchmark", name))
     answers = task.answers if task is not None else None
     read, model = answering.reads(name)
     return {
-        **counts,
-        **given,
-        "benchmark": benchmark,
+        **{f"n_{split}": n.get(split) for split in SPLITS},
+        **{key: conf.get(key) for key in ("length", "metric", "licence")},
+        "benchmark": str(conf.get("benchmark", name)),
         "sources": " ".join(sources) or "embedded",
         "answers": answers,
         "models": " ".join(models_for(answers, name)) if answers else None,
@@ -67,35 +102,20 @@ def facts(name: str, conf: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _built(conf: Mapping[str, Any]) -> Task | None:
-    """None for a task of a plugin, which isn't imported, and for one that can't be built."""
-    if not str(conf.get("target", "")).startswith("tasks."):
-        return None
-    try:
-        return task_of(conf)
-    except RequestError:
-        return None
-
-
-def table(records: Sequence[Mapping[str, Any]]) -> str:
-    """One line a task under a line for each benchmark, at most 120 columns wide; those that can't
-    be used last, with the reason."""
+def task_table(records: Sequence[Mapping[str, Any]]) -> str:
+    """One line a task under a line for each benchmark, at most 120 columns wide."""
     found: dict[str, list[tuple[str, ...]]] = {}
-    usable = [record for record in records if not record.get("problem")]
-    for record in usable:
+    kinds: dict[str, dict[str, None]] = {}
+    for record in records:
         alone = record["benchmark"] == record["name"]
         found.setdefault(ALONE if alone else record["benchmark"], []).append(_line(record))
+        if record["answers"]:
+            kinds.setdefault(record["answers"], {})[record["benchmark"]] = None
     groups = sorted(found.items(), key=lambda one: (one[0] == ALONE, one[0]))
     lines = iter(text_table.aligned([HEAD, *chain(*(group for _, group in groups))], RIGHT))
     text = [next(lines)]
     for benchmark, group in groups:
         text += ["", benchmark, *islice(lines, len(group))]
-    if broken := [record for record in records if record.get("problem")]:
-        text += ["", BROKEN, *(f"  {record['name']}  {record['problem']}" for record in broken)]
-    kinds: dict[str, dict[str, None]] = {}
-    for record in usable:
-        if record["answers"]:
-            kinds.setdefault(record["answers"], {})[record["benchmark"]] = None
     for kind, benchmarks in kinds.items():
         where = f" ({', '.join(benchmarks)})" if len(benchmarks) <= FEW else ""
         models = f"Models that answer with {ANSWERS[kind]}{where}: {', '.join(models_for(kind))}"
