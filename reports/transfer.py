@@ -87,7 +87,7 @@ def _correlation(a: np.ndarray, b: np.ndarray) -> float:
     ranks = [_ranks(each) for each in (a, b)]
     if min(each.std() for each in ranks) == 0:
         return float("nan")
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(ranks)[0, 1])
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
