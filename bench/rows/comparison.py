@@ -8,17 +8,8 @@ such as `lat_ratio`. docs/trust.md explains the calls that are timed from outsid
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-    NamedTuple,
-    Self,
-    TypeAlias,
-    get_type_hints,
-)
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from bench.status import Verdict
 
@@ -39,23 +30,19 @@ LATENCY: tuple[Name, ...] = ("lat",)
 TO_VANILLA: tuple[Name, ...] = ("lat", "train", "tpot")
 TO_ENGINE: tuple[Name, ...] = ("engine", "tpot_engine")
 TIMED: tuple[Name, ...] = (*TO_VANILLA, *TO_ENGINE)
+ALL: tuple[Name, ...] = tuple(NAMES)
 ENGINE_OF: dict[Name, Name] = {"lat": "engine", "tpot": "tpot_engine"}
 """Comparison with vanilla → the one with exact attention by the method's engine."""
 
 
-class About(NamedTuple):
-    """What a field means, the comparisons that have it, and whether it is measured: the others are
-    derived from those that are."""
-
-    meaning: str
-    of: tuple[Name, ...] = tuple(NAMES)
-    measured: bool = False
+def raw(meaning: str, of: tuple[Name, ...] = TO_VANILLA, is_derived: bool = False) -> Any:
+    """A field of the comparisons `of`, null by default; its meaning is that of its column."""
+    return field(default=None, metadata={"meaning": meaning, "of": of, "is_derived": is_derived})
 
 
-Whole: TypeAlias = int | None
-Real: TypeAlias = float | None
-Text: TypeAlias = str | None
-Samples: TypeAlias = list[int] | None
+def derived(meaning: str, of: tuple[Name, ...] = TO_VANILLA) -> Any:
+    """A field that follows from raw ones."""
+    return raw(meaning, of, is_derived=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,103 +50,57 @@ class Comparison:
     """Times in nanoseconds, ratios method / exact attention. A field that a comparison lacks or
     that was not measured is None."""
 
-    median_ns: Annotated[Whole, About("method's median")] = None
-    base_median_ns: Annotated[Whole, About("median of exact attention")] = None
-    ratio: Annotated[Real, About("geometric mean of the processes' median paired ratios")] = None
-    ratio_ci_lo: Annotated[Real, About("lower end of its 95 % interval")] = None
-    ratio_ci_hi: Annotated[Real, About("upper end")] = None
-    verdict: Annotated[Verdict | None, About("meaning of the ratio on this host")] = None
+    median_ns: int | None = derived("method's median", ALL)
+    base_median_ns: int | None = derived("median of exact attention", ALL)
+    ratio: float | None = derived("geometric mean of the processes' median paired ratios", ALL)
+    ratio_ci_lo: float | None = derived("lower end of its 95 % interval", ALL)
+    ratio_ci_hi: float | None = derived("upper end", ALL)
+    verdict: Verdict | None = derived("meaning of the ratio on this host", ALL)
     # fields of all comparisons with pairs
-    ratio_p: Annotated[
-        Real, About("larger of the sign-flip p-value and Student's over processes", TIMED)
-    ] = None
-    reason: Annotated[Text, About("why there is no ratio or no verdict", TIMED, True)] = None
-    samples_ns: Annotated[Samples, About("method's side of each pair, one call's", TIMED, True)] = (
-        None
+    ratio_p: float | None = derived(
+        "larger of the sign-flip p-value and Student's over processes", TIMED
     )
-    base_samples_ns: Annotated[
-        Samples, About("the side of exact attention of each pair", TIMED, True)
-    ] = None
-    pair_order: Annotated[Text, About("one letter a pair: which arm went first", TIMED, True)] = (
-        None
-    )
-    pair_process: Annotated[
-        Samples, About("process of each pair; null: all in one", TIMED, True)
-    ] = None
-    kernel: Annotated[
-        Text, About("kernel of exact attention; torch: it is vanilla", TO_ENGINE, True)
-    ] = None
+    reason: str | None = raw("why there is no ratio or no verdict", TIMED)
+    samples_ns: list[int] | None = raw("method's side of each pair, one call's", TIMED)
+    base_samples_ns: list[int] | None = raw("the side of exact attention of each pair", TIMED)
+    pair_order: str | None = raw("one letter a pair: which arm went first", TIMED)
+    pair_process: list[int] | None = raw("process of each pair; null: all in one", TIMED)
+    kernel: str | None = raw("kernel of exact attention; torch: it is vanilla", TO_ENGINE)
     # fields of the comparisons with vanilla
-    ratio_ci_method: Annotated[
-        Text, About("what the interval covers; null: an older row, its pairs", TO_VANILLA)
-    ] = None
-    n_pairs: Annotated[Whole, About("method/vanilla pairs", TO_VANILLA)] = None
-    n_processes: Annotated[
-        Whole, About("processes that timed the pairs; null in an older row", TO_VANILLA)
-    ] = None
-    process_sd_pct: Annotated[
-        Real, About("standard deviation between their median ratios", TO_VANILLA)
-    ] = None
-    process_reason: Annotated[Text, About("why one process timed all pairs", TO_VANILLA, True)] = (
-        None
-    )
-    calls_per_sample: Annotated[
-        Whole, About("consecutive calls whose mean is a sample", TO_VANILLA, True)
-    ] = None
-    p10_ns: Annotated[Whole, About("10th percentile, of 64 samples or more", LATENCY)] = None
-    p90_ns: Annotated[Whole, About("90th percentile, of 64 samples or more", LATENCY)] = None
-    p99_ns: Annotated[Whole, About("99th percentile, of 662 samples or more", LATENCY)] = None
-    mad_ns: Annotated[Whole, About("median absolute deviation", LATENCY)] = None
-    min_ns: Annotated[Whole, About("minimum", LATENCY)] = None
-    solo_median_ns: Annotated[
-        Whole, About("method's median without vanilla between its calls", TO_VANILLA, True)
-    ] = None
-    aa_first_samples_ns: Annotated[
-        Samples, About("first side of vanilla/vanilla pairs", TO_VANILLA, True)
-    ] = None
-    aa_second_samples_ns: Annotated[Samples, About("second side of them", TO_VANILLA, True)] = None
-    aa_noise_pct: Annotated[
-        Real, About("error of a ratio between equal arms, 90th percentile", TO_VANILLA)
-    ] = None
-    aa_verdict: Annotated[
-        Verdict | None, About("verdict on equal arms: faster, slower warn", TO_VANILLA)
-    ] = None
-    waits_left_out: Annotated[
-        bool | None, About("true: times without waits for a processor", TO_VANILLA, True)
-    ] = None
-    timed_rel_l2: Annotated[
-        Real, About("median relative error of the timed calls' logits", TO_VANILLA, True)
-    ] = None
-    timed_top1_agree: Annotated[
-        Real, About("share of equal first choices in timed calls, 0 to 1", TO_VANILLA, True)
-    ] = None
+    ratio_ci_method: str | None = derived("what the interval covers; null: an older row, its pairs")
+    n_pairs: int | None = derived("method/vanilla pairs")
+    n_processes: int | None = derived("processes that timed the pairs; null in an older row")
+    process_sd_pct: float | None = derived("standard deviation between their median ratios")
+    process_reason: str | None = raw("why one process timed all pairs")
+    calls_per_sample: int | None = raw("consecutive calls whose mean is a sample")
+    p10_ns: int | None = derived("10th percentile, of 64 samples or more", LATENCY)
+    p90_ns: int | None = derived("90th percentile, of 64 samples or more", LATENCY)
+    p99_ns: int | None = derived("99th percentile, of 662 samples or more", LATENCY)
+    mad_ns: int | None = derived("median absolute deviation", LATENCY)
+    min_ns: int | None = derived("minimum", LATENCY)
+    solo_median_ns: int | None = raw("method's median without vanilla between its calls")
+    aa_first_samples_ns: list[int] | None = raw("first side of vanilla/vanilla pairs")
+    aa_second_samples_ns: list[int] | None = raw("second side of them")
+    aa_noise_pct: float | None = derived("error of a ratio between equal arms, 90th percentile")
+    aa_verdict: Verdict | None = derived("verdict on equal arms: faster, slower warn")
+    waits_left_out: bool | None = raw("true: times without waits for a processor")
+    timed_rel_l2: float | None = raw("median relative error of the timed calls' logits")
+    timed_top1_agree: float | None = raw("share of equal first choices in timed calls, 0 to 1")
     # calls timed outside: by the supervisor's clock, vanilla in a process without the method
-    outside_samples_ns: Annotated[Samples, About("method's calls outside", TO_VANILLA, True)] = None
-    base_outside_samples_ns: Annotated[
-        Samples, About("vanilla's calls outside", TO_VANILLA, True)
-    ] = None
-    outside_process: Annotated[
-        Samples, About("number of the round of each of these samples", TO_VANILLA, True)
-    ] = None
-    outside_reason: Annotated[Text, About("why no call was timed outside", TO_VANILLA, True)] = None
-    outside_rel_l2: Annotated[
-        Real, About("median relative error of logits outside", TO_VANILLA, True)
-    ] = None
-    outside_top1_agree: Annotated[
-        Real, About("share of equal first choices outside, 0 to 1", TO_VANILLA, True)
-    ] = None
-    base_outside_ns: Annotated[Whole, About("vanilla's median outside", TO_VANILLA)] = None
-    base_inside_outside_ratio: Annotated[
-        Real, About("vanilla next to the method / outside", TO_VANILLA)
-    ] = None
-    base_inside_outside_ratio_ci_lo: Annotated[
-        Real, About("lower end of its 95 % interval", TO_VANILLA)
-    ] = None
-    base_inside_outside_ratio_ci_hi: Annotated[Real, About("upper end", TO_VANILLA)] = None
-    outside_ratio: Annotated[Real, About("method / vanilla, both timed outside", TO_VANILLA)] = None
-    outside_ratio_ci_lo: Annotated[Real, About("lower end of its 95 % interval", TO_VANILLA)] = None
-    outside_ratio_ci_hi: Annotated[Real, About("upper end", TO_VANILLA)] = None
-    note: Annotated[Text, About("why the ratio is that of times outside", TO_VANILLA)] = None
+    outside_samples_ns: list[int] | None = raw("method's calls outside")
+    base_outside_samples_ns: list[int] | None = raw("vanilla's calls outside")
+    outside_process: list[int] | None = raw("number of the round of each of these samples")
+    outside_reason: str | None = raw("why no call was timed outside")
+    outside_rel_l2: float | None = raw("median relative error of logits outside")
+    outside_top1_agree: float | None = raw("share of equal first choices outside, 0 to 1")
+    base_outside_ns: int | None = derived("vanilla's median outside")
+    base_inside_outside_ratio: float | None = derived("vanilla next to the method / outside")
+    base_inside_outside_ratio_ci_lo: float | None = derived("lower end of its 95 % interval")
+    base_inside_outside_ratio_ci_hi: float | None = derived("upper end")
+    outside_ratio: float | None = derived("method / vanilla, both timed outside")
+    outside_ratio_ci_lo: float | None = derived("lower end of its 95 % interval")
+    outside_ratio_ci_hi: float | None = derived("upper end")
+    note: str | None = derived("why the ratio is that of times outside")
 
     @classmethod
     def of(cls, row: Mapping[str, Any], name: Name) -> Self:
@@ -185,16 +126,12 @@ class Comparison:
         return Ratio(self.ratio, self.ratio_ci_lo, self.ratio_ci_hi, self.ratio_p, self.n_pairs)  # type: ignore[arg-type]
 
 
-_HINTS = get_type_hints(Comparison, include_extras=True)
-_ABOUT: dict[str, About] = {
-    one.name: _HINTS[one.name].__metadata__[0] for one in fields(Comparison)
-}
 COLUMNS_OF: dict[Name, dict[str, str]] = {
-    name: {field: f"{name}_{field}" for field, about in _ABOUT.items() if name in about.of}
+    name: {f.name: f"{name}_{f.name}" for f in fields(Comparison) if name in f.metadata["of"]}
     for name in NAMES
 }
 """Name of a comparison → field → column."""
-DERIVED = tuple(field for field, about in _ABOUT.items() if not about.measured)
+DERIVED = tuple(f.name for f in fields(Comparison) if f.metadata["is_derived"])
 SIDES = ("samples_ns", "base_samples_ns", "aa_first_samples_ns", "aa_second_samples_ns")
 
 
@@ -214,9 +151,9 @@ def pooled(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def annotations() -> Iterator[tuple[str, Any]]:
     """Name and annotated type, as in `Row`, of each column of each comparison."""
     for name, timed in NAMES.items():
-        for field, column in COLUMNS_OF[name].items():
-            kind, about = _HINTS[field].__origin__, _ABOUT[field]
-            yield column, Annotated[kind, f"{about.meaning}; of {timed}"]
+        for f in fields(Comparison):
+            if column := COLUMNS_OF[name].get(f.name):
+                yield column, Annotated[f.type, f"{f.metadata['meaning']}; of {timed}"]
 
 
 RENAMED = dict(COLUMNS_OF["lat"]) | {
