@@ -94,10 +94,11 @@ def answered(results: Path, model: Path, right: Sequence[bool], base: Sequence[b
              *words: str, **more: Any) -> dict[str, Any]:  # fmt: skip
     """Store a row with predictions, right or wrong as told, of the method and of vanilla."""
     cell = bench.compose(f"model={model}", "length=512", f"n={len(right)}", "threads=1", *words)
-    predict(results, cell, right)
-    if base is not None:
-        predict(results, cell.baseline(), base)
-    columns = runner.identity(cell) | derived_columns.quality(cell, results, base is not None)
+    arms = [(cell, right), *([(cell.baseline(), base)] if base is not None else [])]
+    for arm, answers in arms:
+        predict(results, arm, answers)
+    keys = [arm.prediction_key for arm, _ in arms]
+    columns = runner.identity(cell) | derived_columns.quality(cell, results, keys)
     Store(results).append([columns | {"host_id": "here"} | more])
     return columns
 

@@ -13,7 +13,6 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict, Union, get_args, get_origin
 
 from bench.rows import comparison
-from bench.rows.decoding_columns import DecodingColumns
 from bench.status import QualityComparison, QualityVerdict, Status, WeightsProtocol
 
 SCHEMA_VERSION = 2
@@ -30,8 +29,10 @@ WeightsKind = Literal[
 DataSource = Literal["embedded", "local", "hub"]
 
 
-class GeneralColumns(TypedDict, total=False):
-    """All but those of decoding. A column whose type excludes None is filled in by every run."""
+class Row(TypedDict, total=False):
+    """A row inside the process. One that a store has read has every column; others have those
+    known so far. A column whose type excludes None is filled in by every run. Columns of paired
+    comparisons are read as records (`comparison.Comparison.of`)."""
 
     # identity
     schema_version: Annotated[int, "version of these columns"]
@@ -259,11 +260,35 @@ class GeneralColumns(TypedDict, total=False):
     train_peak_bytes: Annotated[int | None, "peak of one cold training step above the loaded model"]
     base_train_peak_bytes: Annotated[int | None, "vanilla's"]
     train_mem_ratio: Annotated[float | None, "peak memory of a training step, method / vanilla"]
-
-
-class Row(GeneralColumns, DecodingColumns, total=False):
-    """A row inside the process. One that a store has read has every column; others have those
-    known so far. Columns of paired comparisons are read as records (`comparison.Comparison.of`)."""
+    # decoding: docs/decoding.md explains it; N is `new_tokens`
+    new_tokens: Annotated[int | None, "tokens decoded after each prompt; null: not measured"]
+    question: Annotated[str | None, "after: read once the KV cache is made; null: in the prompt"]
+    turns: Annotated[int | None, "questions on each text, one after the other; null: one"]
+    tokens_per_s: Annotated[float | None, "new tokens of all rows in a second, after the first"]
+    base_tokens_per_s: Annotated[float | None, "vanilla's"]
+    # the cache of keys and values
+    kv_bytes_held: Annotated[int | None, "storage of all that the cache holds after the last token"]
+    kv_bytes_held_prefill: Annotated[int | None, "after the prompt"]
+    kv_bytes_resident: Annotated[int | None, "resident memory with it less that without it"]
+    kv_bytes_read_per_token: Annotated[int | None, "bytes of it that each new token of a row read"]
+    kv_read_reported_pct: Annotated[float | None, "of bytes counted in a step; null: not counted"]
+    kv_bytes_full: Annotated[int | None, "keys and values of all tokens: 2·L·G·d·n·B numbers"]
+    kv_entries: Annotated[float | None, "entries of each key head, the mean over layers"]
+    base_kv_bytes_held: Annotated[int | None, "vanilla's storage after the last token"]
+    base_kv_bytes_held_prefill: Annotated[int | None, "after the prompt"]
+    base_kv_bytes_resident: Annotated[int | None, "vanilla's resident memory of its cache"]
+    base_kv_bytes_read_per_token: Annotated[int | None, "bytes that vanilla read"]
+    kv_held_ratio: Annotated[float | None, "bytes held, method / vanilla"]
+    kv_read_ratio: Annotated[float | None, "bytes read for a new token, method / vanilla"]
+    kv_ratio_16bit: Annotated[float | None, "bytes held / keys and values of all tokens in 16 bits"]
+    kv_reason: Annotated[str | None, "why there is no figure of the cache"]
+    # fidelity along vanilla's greedy answer
+    decode_kl_mean: Annotated[float | None, "KL divergence from vanilla, mean over N tokens"]
+    decode_kl_first_quarter: Annotated[float | None, "over the first quarter of them"]
+    decode_kl_last_quarter: Annotated[float | None, "over the last quarter"]
+    decode_top1_agree: Annotated[float | None, "share of equal first choices, 0 to 1"]
+    decode_top1_first_quarter: Annotated[float | None, "in the first quarter, 0 to 1"]
+    decode_top1_last_quarter: Annotated[float | None, "in the last quarter, 0 to 1"]
 
 
 class Column(NamedTuple):

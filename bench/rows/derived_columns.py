@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from time import perf_counter_ns
 from types import MappingProxyType
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 from bench.errors import RequestError, errors_of
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from bench.request.weights import training_of
 from bench.rows import chance_level, quality_verdicts
-from bench.rows.columns import Row
+from bench.rows.columns import Row, value_of
 from bench.rows.comparison import ENGINE_OF, TIMED, TO_VANILLA, Comparison, Name
 from bench.rows.decoding_columns import kv_agrees, kv_ratio_16bit, kv_read_agrees
 from bench.rows.derived_comparisons import of_answer, of_few_tokens, to_engine, to_vanilla
@@ -52,10 +52,10 @@ def derive(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
         began = perf_counter_ns()
         try:
             with errors_of(f"task {cell.task['name']}", cell.task["target"]):
-                columns |= quality(cell, results, paired)
+                arms = (cell, cell.baseline()) if paired else (cell,)
+                columns |= quality(cell, results, [arm.prediction_key for arm in arms])
                 columns["scoring_ns"] = perf_counter_ns() - began
-                if paired:
-                    columns |= quality_arms_of(cell, cell.baseline())
+                columns |= quality_arms_of(*arms) if paired else {}
         except RequestError as error:
             # What was measured is kept; the same command scores the stored predictions again.
             failed = {"status": Status.ERROR, "status_stage": "score", "status_detail": str(error)}
@@ -96,19 +96,14 @@ def times(
     return cast(Row, columns)
 
 
-class _Scored(NamedTuple):
-    """The stored predictions of a cell, scored by the task's official metric."""
-
-    figures: dict[str, Any]
-    each: list[float]
-    estimate: scores.Estimate
-    by_length: str | None
-    sha256: str
-    answer_cut_frac: float | None
-    batched: int
+ARM = ("value", "ci_lo", "ci_hi", "score_by_length", "predictions_sha256")
+"""Columns that vanilla has, too."""
 
 
-def _scored(cell: Cell, task: Task, rows: Sequence[Any], predictions: Predictions) -> _Scored:
+def _scored(
+    cell: Cell, task: Task, rows: Sequence[Any], predictions: Predictions
+) -> tuple[list[float], Row]:
+    """The score of each row by the task's official metric, and the columns of one arm."""
     records = predictions.done()
     references = [row.references for row in rows]
     answers = [records[row.id]["prediction"] for row in rows]
@@ -119,15 +114,19 @@ def _scored(cell: Cell, task: Task, rows: Sequence[Any], predictions: Prediction
         by_length = json.dumps(
             buckets.scores(lambda *a: task.score(*a)["value"], lengths, answers, references)
         )
-    return _Scored(
-        figures=dict(figures),
-        each=each,
-        estimate=scores.mean(each, documents(rows), cell.seed, task.higher_is_better),
-        by_length=by_length,
-        sha256=predictions.sha256([row.id for row in rows]),
-        answer_cut_frac=_answer_cut_frac(rows, records, cell.length),
-        batched=sum("batched" in records[row.id] for row in rows),
-    )
+    estimate = scores.mean(each, documents(rows), cell.seed, task.higher_is_better)
+    return each, {
+        "value": figures["value"],
+        "stderr": estimate.stderr,
+        "ci_lo": estimate.lo,
+        "ci_hi": estimate.hi,
+        "ci_method": estimate.how or None,
+        "metrics": json.dumps(dict(figures)),
+        "score_by_length": by_length,
+        "answer_cut_frac": _answer_cut_frac(rows, records, cell.length),
+        "batched_answers": sum("batched" in records[row.id] for row in rows) or None,
+        "predictions_sha256": predictions.sha256([row.id for row in rows]),
+    }
 
 
 def _answer_cut_frac(
@@ -145,49 +144,31 @@ def _answer_cut_frac(
     return sum(each is True for each in found) / len(rows)
 
 
-def quality(cell: Cell, results: Path, paired: bool) -> Row:
+def quality(cell: Cell, results: Path, keys: Sequence[str]) -> Row:
     """The quality columns from stored predictions, by the task's official metric, over all rows
-    and by buckets of their length. `paired`: vanilla's predictions on the same rows, too."""
+    and by buckets of their length. `keys` are those of the method's predictions and, for a
+    comparison, of vanilla's on the same rows."""
     task, loaded = cell.build_task(), cell.rows()
     rows = loaded.rows
-    folder = results / "predictions"
-    method = _scored(cell, task, rows, Predictions(folder, cell.prediction_key))
-    low = method.estimate.lo
+    arms = [Predictions(results / "predictions", key) for key in keys]
+    (each, own), *base = (_scored(cell, task, rows, predictions) for predictions in arms)
     columns: Row = {
         "metric": task.metric,
         "metric_version": str(task.metric_version),
         "higher_is_better": task.higher_is_better,
         "n_samples_available": loaded.n_available,
         "n_samples_official": cell.task.get("n", {}).get(cell.data["split"]),
-        "value": method.figures["value"],
-        "stderr": method.estimate.stderr,
-        "ci_lo": low,
-        "ci_hi": method.estimate.hi,
-        "ci_method": method.estimate.how or None,
-        "metrics": json.dumps(method.figures),
-        "score_by_length": method.by_length,
-        "answer_cut_frac": method.answer_cut_frac,
-        "batched_answers": method.batched or None,
         "n_scored": len(rows),
         "n_failed": 0,
-        "predictions_path": str(Path("predictions") / cell.prediction_key),
-        "predictions_sha256": method.sha256,
-    } | chance_level.columns(cell, task, rows, low)
-    if paired:
-        key = cell.baseline().prediction_key
-        base = _scored(cell, task, rows, Predictions(folder, key))
+        "predictions_path": str(Path("predictions") / keys[0]),
+    }
+    columns |= own | chance_level.columns(cell, task, rows, own["ci_lo"])
+    for base_each, theirs in base:
         difference = scores.difference(
-            method.each, base.each, documents(rows), cell.seed, task.higher_is_better
+            each, base_each, documents(rows), cell.seed, task.higher_is_better
         )
-        columns |= {
-            "base_value": base.figures["value"],
-            "base_ci_lo": base.estimate.lo,
-            "base_ci_hi": base.estimate.hi,
-            "base_score_by_length": base.by_length,
-            "base_predictions_sha256": base.sha256,
-            "value_diff_ci_lo": difference.lo,
-            "value_diff_ci_hi": difference.hi,
-        }
+        columns |= cast(Row, {f"base_{name}": value_of(theirs, name) for name in ARM})
+        columns |= {"value_diff_ci_lo": difference.lo, "value_diff_ci_hi": difference.hi}
         columns |= compared_scores(columns)
     return columns
 

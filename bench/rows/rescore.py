@@ -5,20 +5,22 @@ from __future__ import annotations
 import functools
 import json
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bench.errors import RequestError, errors_of
-from bench.request.cell import Cell, asked, asking, data_of, task_of
+from bench.request.cell import Cell, asked, load_rows, task_of
 from bench.rows import derived_columns
 from bench.rows.columns import Row
 from bench.rows.predictions import Predictions
 from bench.rows.scoring import scored
 from bench.rows.shards import utc_now
 from bench.rows.store import PREDICTIONS
+from tasks.base import Task
+
+SAMPLES_FOLLOW = ("task", "data", "n", "length", "seed", "turns", "skip_unanswerable")
+"""The parts of a cell from which its samples follow."""
 
 
 class ScoreError(RuntimeError):
@@ -29,24 +31,9 @@ class OtherPredictions(ScoreError):
     """The stored predictions aren't those that the row was scored from."""
 
 
-@dataclass(frozen=True)
-class StoredCell(Cell):
-    """A cell whose predictions, and then vanilla's, are stored under `keys`, as a row names them: a
-    key computed now would change with the code."""
-
-    keys: tuple[str, ...] = ()
-
-    @cached_property
-    def prediction_key(self) -> str:
-        return self.keys[0]
-
-    def baseline(self) -> Cell:
-        return replace(self, keys=self.keys[1:])
-
-
 def metric_version(row: Mapping[str, Any]) -> str:
     """The version that the row's metric has now. Raises ScoreError."""
-    return str(_task(_part(row, "task")).metric_version)
+    return str(_task(row).metric_version)
 
 
 def rescored(row: Row, results: Path) -> Row:
@@ -63,11 +50,11 @@ def quality(row: Row, results: Path) -> Row:
     """
     ids = [sample.id for sample in _samples(row)]
     arms = ["", "base_"] if row["base_value"] is not None else [""]
-    keys = tuple(_folder(row, results, ids, arm).name for arm in arms)
-    cell = StoredCell(**json.loads(row["cell"] or "{}"), keys=keys)
+    keys = [_folder(row, results, ids, arm).name for arm in arms]
+    cell = Cell.from_json(row["cell"] or "{}")
     try:
         with errors_of(f"task {cell.task['name']}", cell.task["target"]):
-            return derived_columns.quality(cell, results, paired=len(arms) > 1)
+            return derived_columns.quality(cell, results, keys)
     except RequestError as error:
         raise ScoreError(str(error)) from error
 
@@ -81,47 +68,42 @@ def scores(row: Mapping[str, Any], results: Path) -> dict[Any, float]:
     answers = [done[sample.id]["prediction"] for sample in samples]
     references = [sample.references for sample in samples]
     try:
-        _, each = scored(_task(_part(row, "task")), answers, references)
+        _, each = scored(_task(row), answers, references)
     except RequestError as error:
         raise ScoreError(str(error)) from error
     return dict(zip(samples, each, strict=True))
 
 
-def _part(row: Mapping[str, Any], name: str) -> str:
+def _cell(row: Mapping[str, Any]) -> dict[str, Any]:
     if not row["cell"]:
         raise ScoreError("the row doesn't hold its cell: it was stored by an older version")
-    return json.dumps(json.loads(row["cell"])[name], sort_keys=True)
+    cell: dict[str, Any] = json.loads(row["cell"])
+    return cell
 
 
-def _samples(row: Mapping[str, Any]) -> list[Any]:
-    shape = json.loads(_part(row, "n")), row["length"], row["seed"], row.get("turns") or 1
-    skip = json.loads(row["cell"]).get("skip_unanswerable", False)
-    return _loaded(_part(row, "task"), _part(row, "data"), *shape, skip)
-
-
-@functools.cache
-def _task(text: str) -> Any:
+def _task(row: Mapping[str, Any]) -> Task:
     try:
-        return task_of(json.loads(text))
+        return task_of(_cell(row)["task"])
     except RequestError as error:
         raise ScoreError(str(error)) from error
 
 
-@functools.lru_cache(maxsize=8)
-def _loaded(
-    task: str, data: str, n: int | None, length: int, seed: int, turns: int, skip: bool
-) -> list[Any]:
-    from tasks.base import DataError
+def _samples(row: Mapping[str, Any]) -> Sequence[Any]:
+    cell = _cell(row)
+    return _loaded(json.dumps({name: cell[name] for name in SAMPLES_FOLLOW if name in cell}))
 
-    source = json.loads(data)
+
+@functools.lru_cache(maxsize=8)
+def _loaded(request: str) -> Sequence[Any]:
+    given = json.loads(request)
     try:
-        rows = data_of({"data": source, "skip_unanswerable": skip})
-        loaded = asking(_task(task), turns).load(rows, n, length, seed)
-    except DataError as error:
+        loaded = load_rows(given)
+    except RequestError as error:
         raise ScoreError(str(error)) from error
-    if loaded.sha256 != source["sha256"]:
-        raise ScoreError(f"the {source['source']} rows of the task are not those it was run on")
-    return list(asked(loaded.rows, turns))
+    if loaded.sha256 != given["data"]["sha256"]:
+        source = given["data"]["source"]
+        raise ScoreError(f"the {source} rows of the task are not those it was run on")
+    return asked(loaded.rows, given.get("turns", 1))
 
 
 def _folder(row: Mapping[str, Any], results: Path, ids: list[str], arm: str) -> Path:

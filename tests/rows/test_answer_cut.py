@@ -21,9 +21,10 @@ def test_of_rows_that_were_truncated_those_count_whose_answer_is_gone(tmp_path, 
     model = made.checkpoint(tmp_path / "model")
     cell = bench.compose(f"model={model}", "task=longeval_lines", "length=512", "n=2")
     removed = {"all": lambda text: (0, len(text)), "none": lambda text: (0, 0)}
-    Predictions(tmp_path / "predictions", cell.prediction_key).append(
+    key = cell.prediction_key
+    Predictions(tmp_path / "predictions", key).append(
         {"id": row.id, "prediction": "x"}
         | {k: removed[v](row.text) if k == "removed" else v for k, v in record.items()}
         for row, record in zip(cell.rows().rows, records, strict=True)
     )
-    assert derived_columns.quality(cell, tmp_path, paired=False)["answer_cut_frac"] == share
+    assert derived_columns.quality(cell, tmp_path, [key])["answer_cut_frac"] == share

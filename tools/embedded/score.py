@@ -33,7 +33,7 @@ def figures(cell: Cell, results: Path | str) -> dict[str, Any]:
     outcome = stages.predicted(run, "quality")
     if outcome.status != Status.OK:
         raise RunError(outcome.detail or outcome.status)
-    columns: Any = derived_columns.quality(cell, Path(results), paired=False)
+    columns: Any = derived_columns.quality(cell, Path(results), [cell.prediction_key])
     interval = [end and round(end, 1) for end in (columns["ci_lo"], columns["ci_hi"])]
     return {
         cell.task["metric"]: round(columns["value"], 1),
