@@ -28,7 +28,7 @@ from bench.models.base import Family, Spec
 from bench.models.conversing import Conversing
 from bench.request import parameters, plugins
 from bench.request.cell import Cell
-from bench.request.schema import BASELINE
+from bench.request.schema import AFTER, BASELINE
 from methods.base import Method, SequenceInfo, Unsupported, refusal
 from tasks.base import ANSWERS, Encoded, Row, Task
 
@@ -112,7 +112,7 @@ def load_from(
     if asks := parameters.question_words(vars(cell)):
         if not isinstance(family, Conversing):
             raise RequestError(parameters.no_decoder(asks, model["name"]))
-        family.question_after = cell.question == parameters.AFTER
+        family.question_after = cell.question == AFTER
     reason = refusal(method, family.workload(cell.length, cell.batch))
     if cell.new_tokens and family.answers != "text":
         raise RequestError(

@@ -221,17 +221,17 @@ class Cell:
         assert self.protocol is not None
         method = self.training_method
         start = {
-            "family": self.model["family"],
+            "family": weights.class_name(self.model["family"]),
             "config": self.model.get("config"),
             "weights_sha256": self.model.get("start_sha256", self.model["weights_sha256"]),
         }
         data = {name: self.data[name] for name in ("source", "train_sha256")}
         if self.skip_unanswerable:
             data["skip_unanswerable"] = True
+        recipe = {k: v for k, v in self.recipe.items() if k not in ("name", "save_every")}
         code = code_of(method, self.task, self.model)
-        key = weights.checkpoint_key(
-            method, self.task, start, data, self.length, self.recipe, self.seed, code
-        )
+        parts = [without_module(method), without_module(self.task), start, data]
+        key = json_sha256([weights.VERSION, *parts, self.length, recipe, self.seed, code])
         name = f"{self.task['name']}-{method['name']}-{key[:16]}"
         path = Path(self.model["checkpoints"]) / name
         model = {

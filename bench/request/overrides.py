@@ -279,9 +279,6 @@ def _check_engines(value: str) -> None:
 
 # The words of a request that a shell may complete.
 
-VALUES = {"dtype": schema.DTYPES, "measure": schema.MEASURES, "probe": schema.PROBES,
-          "prompt": schema.PROMPTS}  # fmt: skip
-
 
 def completions(given: Sequence[str], word: str) -> list[str]:
     """The words NAME= or NAME=VALUE that `word` may become, after the words given."""
@@ -307,7 +304,7 @@ def _possible_values(word: str) -> Iterable[str]:
     name, _, value = word.partition("=")
     if name in PATHS and ("/" in value or name not in GROUPS):
         return (f"{name}={path}" for path in _paths(value))
-    choices: Iterable[str] = plugins.available(name) if name in GROUPS else VALUES.get(name, ())
+    choices = plugins.available(name) if name in GROUPS else schema.CHOICES.get(name, ())
     before, comma, _ = value.rpartition(",")
     return (f"{name}={before}{comma}{each}" for each in choices if each not in before.split(","))
 

@@ -174,7 +174,6 @@ def resolved(method: Mapping[str, Any]) -> dict[str, Any]:
 # When and how often a text is asked: `question=after` reads the question after the KV cache of the
 # text is made, `turns=3` asks three questions on the same cache, one after the other.
 
-AFTER = "after"
 NOT_DECODERS = {*auto.FAMILIES.values(), *auto.OWN_HEADS.values(), *auto.HUB_HEADS.values()} - {
     auto.DECODER
 }
@@ -252,24 +251,16 @@ def check_rows(rows: Sequence[Row], request: Mapping[str, Any]) -> None:
 
 def check_values(request: Mapping[str, Any]) -> None:
     """Checks each value of a resolved request by itself. Raises RequestError."""
-    for name in ("length", "batch", "n", "threads", "deadline_s"):
-        value = request[name]
-        if value is not None and value < 1:
-            raise RequestError(f"{name}={value} is not accepted: it must be 1 or more")
-    if request["seed"] < 0:
-        raise RequestError(f"seed={request['seed']} is not accepted: it must be 0 or more")
-    for name, accepted in (("dtype", schema.DTYPES), ("measure", schema.MEASURES),
-                           ("probe", (None, *schema.PROBES))):  # fmt: skip
-        if request[name] not in accepted:
-            raise unknown(name, request[name], filter(None, accepted))
+    values = {**request}
+    for part in ("data", "recipe"):
+        values |= {f"{part}.{name}": value for name, value in (request.get(part) or {}).items()}
+    for name, accepted in schema.CHOICES.items():
+        if (value := values.get(name)) is not None and value not in accepted:
+            raise unknown(name, value, accepted)
+    for name, least in schema.LEAST.items():
+        if (value := values.get(name)) is not None and value < least:
+            raise RequestError(f"{name}={value} is not accepted: it must be {least} or more")
     _check_new_tokens(request)
-    if (request.get("prompt") or schema.AUTO_PROMPT) not in schema.PROMPTS:
-        raise unknown("prompt", request["prompt"], schema.PROMPTS)
-    turns = request.get("turns", 1)
-    if request.get("question") not in (None, AFTER):
-        raise unknown("question", request["question"], [AFTER, "null"])
-    if turns is None or turns < 1:
-        raise RequestError(f"turns={turns} is not accepted: it must be 1 or more")
     if (words := question_words(request)) and request["batch"] != 1:
         raise RequestError(
             f"{words} reads one row at a time, as questions differ in length: batch=1, given: "
@@ -277,13 +268,11 @@ def check_values(request: Mapping[str, Any]) -> None:
         )
     if request.get("recipe"):
         weights.check_recipe(request["recipe"])
-    if request["data"]["source"] not in schema.SOURCES:
-        raise unknown("data source", request["data"]["source"], schema.SOURCES)
-    if request["data"]["source"] == "local" and not request["data"].get("dir"):
+    source, folder = request["data"]["source"], request["data"].get("dir")
+    if source == "local" and not folder:
         raise RequestError("data=local needs the folder: data.dir=FOLDER (DATA_DIR=FOLDER)")
-    if request["data"]["source"] != "local" and request["data"].get("dir"):
-        source = request["data"]["source"]
-        raise RequestError(f"data.dir={request['data']['dir']} is for data=local; given: {source}")
+    if source != "local" and folder:
+        raise RequestError(f"data.dir={folder} is for data=local; given: {source}")
     check_size(request)
 
 

@@ -3,7 +3,7 @@ other harnesses use, and the values that are accepted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,16 +12,14 @@ from bench.status import WeightsProtocol
 
 MISSING: Any = "???"
 """omegaconf.MISSING, without a tenth of a second of imports."""
-DTYPES = ("float32", "bfloat16", "float16", "float64")
-PROBES = ("max_length",)
-SOURCES = ("embedded", "local", "hub")
 VERDICT_TOKENS = 32
 """Fewer new tokens give no verdict on the time of each."""
 LARGE_PARAMETERS, LARGE_S, LARGE_PAIRS = 50_000_000, 300.0, 12
 """Models with more parameters have this time for their timed stages, where the measure has less,
 and pairs enough for an interval where they take seconds."""
 AUTO_PROMPT = "auto"
-PROMPTS = (AUTO_PROMPT, "plain", "chat")
+AFTER = "after"
+"""`question=after`: a text's question is read once the KV cache of the text is made."""
 BASELINE = "vanilla"
 """The method that every other is compared with."""
 BY_TASK = ("n_by_task", "method_by_task", "task_by_answers")
@@ -94,6 +92,26 @@ MEASURES = {
         quality=False, speed=False, training=True, pairs=40, budget_s=1200.0
     ),
 }
+
+CHOICES: dict[str, Iterable[str]] = {
+    "dtype": ("float32", "bfloat16", "float16", "float64"),
+    "measure": MEASURES,
+    "probe": ("max_length", "null"),
+    "prompt": (AUTO_PROMPT, "plain", "chat"),
+    "question": (AFTER, "null"),
+    "protocol": (*WeightsProtocol, "null"),
+    "data.source": ("embedded", "local", "hub"),
+    "recipe.dtype": ("float32", "bfloat16", "float16"),
+    "recipe.schedule": ("linear", "cosine", "constant", "rsqrt"),
+}
+"""Name in a request → the values that it takes."""
+LEAST = {
+    "seed": 0,
+    **dict.fromkeys(("length", "batch", "n", "threads", "deadline_s", "turns"), 1),
+    **{f"recipe.{name}": 1 for name in ("steps", "batch", "accumulate", "eval_every", "save_every",
+                                        "rows", "dev_rows")},
+}  # fmt: skip
+"""Name in a request → its least value."""
 
 
 @dataclass

@@ -103,7 +103,7 @@ def test_hub_weights_asked_with_no_training_are_zero_shot(tiny_t5):
         ([*WORDS, "protocol=zero-shot"], "zero-shot trains nothing: leave the recipe out"),
         ([*WORDS, "recipe.schedule=liner"], "Did you mean linear?"),
         ([*WORDS, "recipe.accumulate=3"], "recipe.batch=8 can't be divided by recipe.accumulate=3"),
-        ([*WORDS, "recipe.steps=0"], "recipe.steps=0: it must be 1 or more"),
+        ([*WORDS, "recipe.steps=0"], "recipe.steps=0 is not accepted: it must be 1 or more"),
         ([*WORDS, "recipe.stepz=3"], "stepz"),
     ],
 )
