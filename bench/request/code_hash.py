@@ -14,7 +14,7 @@ import ast
 import functools
 import importlib.util
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -248,30 +248,27 @@ def _add_tokens(value: Any, add: Callable[[str], None]) -> None:
         for name in value._fields:
             content = getattr(value, name, None)
             if isinstance(content, list):
-                content = _statements(content)
+                content = list(filter(_counts, content))
             if name not in SKIPPED_FIELDS and content is not None and content != []:
                 add(f"{name}=")
                 _add_tokens(content, add)
         add(")")
     elif isinstance(value, list):
-        for item in _statements(value):
+        for item in filter(_counts, value):
             _add_tokens(item, add)
             add(",")
     else:
         add(repr(value))
 
 
-def _statements(nodes: Sequence[Any]) -> list[Any]:
-    """What counts of a list of nodes: all but imports, docstrings, and blocks of imports alone."""
-    return [node for node in nodes if not _is_ignored(node)]
-
-
-def _is_ignored(node: Any) -> bool:
+def _counts(node: Any) -> bool:
+    """Whether a part of a list of nodes counts: imports, docstrings, and blocks of imports alone
+    don't."""
     if isinstance(node, ast.Expr):
-        return isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+        return not (isinstance(node.value, ast.Constant) and isinstance(node.value.value, str))
     if isinstance(node, ast.If):
-        return not _statements(node.body) and not node.orelse
-    return isinstance(node, (ast.Import, ast.ImportFrom))
+        return bool(node.orelse) or any(map(_counts, node.body))
+    return not isinstance(node, (ast.Import, ast.ImportFrom))
 
 
 def _without_comments(text: str) -> str:

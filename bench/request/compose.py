@@ -44,11 +44,20 @@ def compose(overrides: Sequence[str]) -> dict[str, Any]:
     plain = _plain_values(overrides)
     words = [override for override in overrides if override.partition("=")[0] not in plain]
     ingredients = _ingredients(words)
-    request = read_kept("request", ingredients) if ingredients else None
-    if request is None:
-        request = _composed(words)
-        if ingredients:
-            keep("request", ingredients, request)
+    if ingredients and (kept := read_kept("request", ingredients)):
+        return resolve({**kept, **plain}, overrides)
+    checked = check_overrides(words)
+    for override in parse(checked):
+        if override.is_sweep_override():
+            key, line = override.key_or_group, override.input_line
+            comma = f"; one value with a comma in it is quoted: {key}=\"'…'\"" if "." in key else ""
+            raise RequestError(f"{line}: several values are a sweep: add -m{comma}")
+    request, hydra = compose_with_hydra(checked)
+    if hydra["sweeper"]["params"]:
+        name = hydra["runtime"]["choices"].get("experiment")
+        raise RequestError(f"experiment={name} is a sweep: bench run -m, or bench plan")
+    if ingredients:
+        keep("request", ingredients, request)
     return resolve({**request, **plain}, overrides)
 
 
@@ -65,21 +74,6 @@ def _plain_values(overrides: Sequence[str]) -> dict[str, Any]:
         else:
             others.add(key)
     return {key: value for key, value in plain.items() if key not in others}
-
-
-def _composed(overrides: Sequence[str]) -> dict[str, Any]:
-    """The unresolved request of one cell."""
-    checked = check_overrides(overrides)
-    for override in parse(checked):
-        if override.is_sweep_override():
-            key, line = override.key_or_group, override.input_line
-            comma = f"; one value with a comma in it is quoted: {key}=\"'…'\"" if "." in key else ""
-            raise RequestError(f"{line}: several values are a sweep: add -m{comma}")
-    request, hydra = compose_with_hydra(checked)
-    if hydra["sweeper"]["params"]:
-        name = hydra["runtime"]["choices"].get("experiment")
-        raise RequestError(f"experiment={name} is a sweep: bench run -m, or bench plan")
-    return request
 
 
 def _ingredients(overrides: Sequence[str]) -> list[str]:
@@ -257,7 +251,14 @@ def command_of(cell: Cell, deadline_s: float | None = None) -> str:
     if cell.recipe:
         words.append(f"recipe={cell.recipe['name']}")
     base = compose(words)
-    if model := _model_words(cell, base["model"]):
+    name, path = cell.model["name"], cell.model.get("original_path", cell.model["path"])
+    if (name, path) == (base["model"]["name"], base["model"]["path"]):
+        model = []
+    elif name in plugins.available("model"):
+        model = [f"model={name}"]
+    else:
+        model = ["model=checkpoint", quoted("model.path", path), quoted("model.name", name)]
+    if model:
         words += model
         base = compose(words)
     if cell.device["name"] != base["device"]["name"]:
@@ -294,19 +295,9 @@ def command_of(cell: Cell, deadline_s: float | None = None) -> str:
     if deadline_s not in (None, base["deadline_s"]):
         words.append(f"deadline_s={deadline_s:g}")
     if len(model) > 1:  # a checkpoint, which is composed by its path
-        path = cell.model.get("original_path", cell.model["path"])
         first = words.index(model[0])
         words[first : first + len(model)] = [f"model={MODEL if Path(path).is_absolute() else path}"]
     return shlex.join(["bench", "run", *words])
-
-
-def _model_words(cell: Cell, implied: Mapping[str, Any]) -> list[str]:
-    name, path = cell.model["name"], cell.model.get("original_path", cell.model["path"])
-    if (name, path) == (implied["name"], implied["path"]):
-        return []
-    if name in plugins.available("model"):
-        return [f"model={name}"]
-    return ["model=checkpoint", quoted("model.path", path), quoted("model.name", name)]
 
 
 def _differing_words(

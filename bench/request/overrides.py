@@ -254,7 +254,10 @@ def as_parameters(overrides: Sequence[str]) -> list[str]:
                 raise RequestError(f"{override} is not accepted: {BUDGET_ACCEPTED}")
             others.append(f"method.{BUDGET}={value}")
         elif key == ENGINE:
-            _check_engines(value)
+            engines = [name for name in plugins.available("method") if plugins.is_engine(name)]
+            for name in value.split(","):
+                if name not in engines:
+                    raise unknown(ENGINE, name, engines)
             others.append(f"method={value}")
         elif key.startswith(f"{ENGINE}."):
             others.append(f"method.{key.partition('.')[2]}={value}")
@@ -269,44 +272,31 @@ def as_parameters(overrides: Sequence[str]) -> list[str]:
     return [*others, *([f"method.options='{', '.join(options)}'"] if options else [])]
 
 
-def _check_engines(value: str) -> None:
-    """Raises RequestError for a name in a list that is no engine's."""
-    engines = [name for name in plugins.available("method") if plugins.is_engine(name)]
-    for name in value.split(","):
-        if name not in engines:
-            raise unknown(ENGINE, name, engines)
-
-
 # The words of a request that a shell may complete.
 
 
 def completions(given: Sequence[str], word: str) -> list[str]:
-    """The words NAME= or NAME=VALUE that `word` may become, after the words given."""
+    """The words NAME= or NAME=VALUE that `word` may become, after the words given: names of a
+    request, also parameters of the methods that it names, or, after a comma, a value more."""
+    name, equals, value = word.partition("=")
     with contextlib.suppress(RequestError):
-        found = _possible_values(word) if "=" in word else _possible_names(given)
-        return sorted({each for each in found if each.startswith(word)})
+        if not equals:
+            chosen = dict(word.split("=", 1) for word in given if "=" in word)
+            fields = {*schema.NAMES, *GROUPS, "data.dir"} - {*schema.BY_TASK}
+            for method in chosen.get("method", "").split(","):
+                with contextlib.suppress(RequestError):
+                    parameters = plugins.conf("method", method).keys() - {*plugins.NOT_PARAMETERS}
+                    fields |= {f"method.{key}" for key in parameters}
+            found = {f"{name}=" for name in fields if name not in chosen}
+        elif name in PATHS and ("/" in value or name not in GROUPS):
+            found = {f"{name}={path}" for path in _paths(value)}
+        else:
+            choices = plugins.available(name) if name in GROUPS else schema.CHOICES.get(name, ())
+            before, comma, _ = value.rpartition(",")
+            others = (each for each in choices if each not in before.split(","))
+            found = {f"{name}={before}{comma}{each}" for each in others}
+        return sorted(each for each in found if each.startswith(word))
     return []
-
-
-def _possible_names(given: Sequence[str]) -> Iterable[str]:
-    """NAME= of a request, and the parameters of the methods that it names."""
-    chosen = dict(word.split("=", 1) for word in given if "=" in word)
-    fields = {*schema.NAMES, *GROUPS, "data.dir"} - {*schema.BY_TASK}
-    for name in chosen.get("method", "").split(","):
-        with contextlib.suppress(RequestError):
-            content = plugins.conf("method", name)
-            fields |= {f"method.{key}" for key in content.keys() - {*plugins.NOT_PARAMETERS}}
-    return (f"{name}=" for name in fields if name not in chosen)
-
-
-def _possible_values(word: str) -> Iterable[str]:
-    """Whole words NAME=VALUE; after a comma a value more."""
-    name, _, value = word.partition("=")
-    if name in PATHS and ("/" in value or name not in GROUPS):
-        return (f"{name}={path}" for path in _paths(value))
-    choices = plugins.available(name) if name in GROUPS else schema.CHOICES.get(name, ())
-    before, comma, _ = value.rpartition(",")
-    return (f"{name}={before}{comma}{each}" for each in choices if each not in before.split(","))
 
 
 def _paths(value: str) -> Iterable[str]:
