@@ -94,8 +94,7 @@ def latency(a: Row, b: Row) -> Difference:
     if ours and theirs:
         ratio = paired.ratio_of_ratios(ours, theirs)
     elif ours:
-        hi = 1 / ours.ci_lo if ours.ci_lo else math.inf
-        ratio = paired.Ratio(1 / ours.ratio, 1 / ours.ci_hi, hi, ours.p, ours.n)
+        ratio = ours.inverse
     else:
         assert theirs is not None
         ratio = theirs

@@ -20,16 +20,15 @@ TRAINING = "train"
 def columns(cell: Cell, task: Task, scored: Sequence[base.Row], low: float | None) -> Row:
     """The columns of chance level; `low` is the lower end of the score's interval. All are null for
     a task in which no answer is given."""
+    found: Row = {"chance": None, "chance_reason": None, "at_chance": None}
     if not task.constants(scored):
-        return {"chance": None, "chance_reason": None, "at_chance": None}
+        return found
     others = other_rows(cell, task, scored)
     if len(others) < FEWEST:
-        found = f"the data have {len(others)} other rows"
-        reason = f"it is chosen on {FEWEST} rows that aren't scored, and {found}"
-        return {"chance": None, "chance_reason": reason, "at_chance": None}
+        reason = f"it is chosen on {FEWEST} rows that aren't scored, and the data have "
+        return {**found, "chance_reason": f"{reason}{len(others)} other rows"}
     level = chance.chance(task, scored, others)
-    at_chance = None if low is None else low <= level
-    return {"chance": level, "chance_reason": None, "at_chance": at_chance}
+    return {**found, "chance": level, "at_chance": None if low is None else low <= level}
 
 
 def other_rows(cell: Cell, task: Task, scored: Sequence[base.Row]) -> Sequence[base.Row]:

@@ -172,19 +172,11 @@ def witnessed(raw: Comparison, ratio: stats.Ratio) -> tuple[stats.Ratio, dict[st
     for name, one in (("base_inside_outside_ratio", slowed), ("outside_ratio", without)):
         found |= {name: one.ratio, f"{name}_ci_lo": one.ci_lo, f"{name}_ci_hi": one.ci_hi}
     note = None
-    if _above(larger) and not raw.reason:
+    if larger.ratio > SLOWED and larger.ci_lo > 1 and not raw.reason:
         note = f"by the supervisor's clock the method takes ×{larger.ratio:.2f} of its time"
-        if _above(slowed):
+        if slowed.ratio > SLOWED and slowed.ci_lo > 1:
             note = f"vanilla was slowed next to the method, ×{slowed.ratio:.2f}"
-        ratio = stats.ratio_of_ratios(_inverse(larger), ratio)
+        ratio = stats.ratio_of_ratios(larger.inverse, ratio)
     elif larger.ratio > SLOWED:
         ratio = widened(ratio, without.ci_hi)
     return ratio, found | {"note": note}
-
-
-def _above(ratio: stats.Ratio) -> bool:
-    return ratio.ratio > SLOWED and ratio.ci_lo > 1
-
-
-def _inverse(ratio: stats.Ratio) -> stats.Ratio:
-    return ratio._replace(ratio=1 / ratio.ratio, ci_lo=1 / ratio.ci_hi, ci_hi=1 / ratio.ci_lo)

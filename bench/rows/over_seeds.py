@@ -23,7 +23,19 @@ COLUMNS = (*SAME, "seeds", "mean", "sd", "lowest", "highest", "seeds_at_chance")
 def over_seeds(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """A record with COLUMNS for each score, of the newest row of each seed. `sd` is the standard
     deviation of one seed's score, None where there is one seed."""
-    return [_record(key, scored) for key, scored in by_seed(rows, "value").items()]
+    records = []
+    for key, scored in by_seed(rows, "value").items():
+        scores = [row["value"] or 0.0 for row in scored.values()]
+        spread = {
+            "seeds": " ".join(map(str, sorted(scored))),
+            "mean": fmean(scores),
+            "sd": stdev(scores) if len(scores) > 1 else None,
+            "lowest": min(scores),
+            "highest": max(scores),
+            "seeds_at_chance": sum(bool(row["at_chance"]) for row in scored.values()),
+        }
+        records.append(dict(zip(SAME, key, strict=True)) | spread)
+    return records
 
 
 def by_seed(rows: Iterable[AnyRow], name: str) -> dict[tuple[Any, ...], dict[int, AnyRow]]:
@@ -34,16 +46,3 @@ def by_seed(rows: Iterable[AnyRow], name: str) -> dict[tuple[Any, ...], dict[int
             key = tuple(row.get(column) for column in SAME)
             groups.setdefault(key, {})[row["seed"]] = row
     return groups
-
-
-def _record(key: tuple[Any, ...], scored: dict[int, Row]) -> dict[str, Any]:
-    scores = [row["value"] or 0.0 for row in scored.values()]
-    return {
-        **dict(zip(SAME, key, strict=True)),
-        "seeds": " ".join(map(str, sorted(scored))),
-        "mean": fmean(scores),
-        "sd": stdev(scores) if len(scores) > 1 else None,
-        "lowest": min(scores),
-        "highest": max(scores),
-        "seeds_at_chance": sum(bool(row["at_chance"]) for row in scored.values()),
-    }

@@ -45,28 +45,29 @@ def sides(texts: Iterable[str], results: Path, words: Sequence[str] = ()) -> lis
     `results`, or a row's id, also as FOLDER/ID; `words` filter each. A folder is read once. Raises
     RequestError for one without rows."""
     read = functools.cache(_read)
-    return [_side(text, results, words, read) for text in texts]
-
-
-def _side(text: str, results: Path, words: Sequence[str], read: Any) -> Selection:
-    path = Path(text).expanduser()
-    one = not path.exists() and "=" not in text
-    folder, chosen = (path, []) if path.exists() else (results, [text])
-    if one and path.parent.name and path.parent.is_dir():
-        folder, chosen = path.parent, [path.name]
-    rows, warnings = select([*chosen, *words], folder, read=read)
-    selection = Selection(text, folder, rows, warnings, {} if one else named(chosen), one)
-    if one and len(ids := {row["row_id"] for row in rows}) > 1:
-        some = ", ".join(sorted(ids)[:4])
-        raise RequestError(f"'{chosen[0]}' begins the ids of {len(ids)} rows: {some}; give more")
-    if selection.rows:
-        return selection
-    if selection.one:
-        raise RequestError(
-            f"'{text}' is no folder, no filter such as method=vcc,length=4096, and begins no "
-            f"row's id in {selection.folder}; bench results lists rows"
-        )
-    raise RequestError(f"no row in {selection.folder} fits '{text}'; bench results lists rows")
+    selections = []
+    for text in texts:
+        path = Path(text).expanduser()
+        one = not path.exists() and "=" not in text
+        folder, chosen = (path, []) if path.exists() else (results, [text])
+        if one and path.parent.name and path.parent.is_dir():
+            folder, chosen = path.parent, [path.name]
+        rows, warnings = select([*chosen, *words], folder, read=read)
+        if one and len(ids := {row["row_id"] for row in rows}) > 1:
+            some = ", ".join(sorted(ids)[:4])
+            raise RequestError(
+                f"'{chosen[0]}' begins the ids of {len(ids)} rows: {some}; give more"
+            )
+        if one and not rows:
+            raise RequestError(
+                f"'{text}' is no folder, no filter such as method=vcc,length=4096, and begins no "
+                f"row's id in {folder}; bench results lists rows"
+            )
+        if not rows:
+            raise RequestError(f"no row in {folder} fits '{text}'; bench results lists rows")
+        selected = Selection(text, folder, rows, warnings, {} if one else named(chosen), one)
+        selections.append(selected)
+    return selections
 
 
 def _read(folder: Path, columns: Sequence[str]) -> tuple[list[Row], list[str]]:

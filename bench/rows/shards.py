@@ -101,7 +101,13 @@ def checked_value(column: Column, value: Any) -> Any:
     if type(value).__module__ == "numpy":
         value = value.tolist()
     if column.type == "json":
-        return _json(column, value)
+        try:
+            if not isinstance(value, str):
+                return json.dumps(value, sort_keys=True)
+            json.loads(value)
+            return value
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"column '{column.name}' takes JSON: {error}") from error
     right = {
         "int64": _is_int(value),
         "float64": _is_int(value) or isinstance(value, float),
@@ -120,16 +126,6 @@ def checked_value(column: Column, value: Any) -> Any:
 
 def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
-
-
-def _json(column: Column, value: Any) -> str:
-    try:
-        if isinstance(value, str):
-            json.loads(value)
-            return value
-        return json.dumps(value, sort_keys=True)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"column '{column.name}' takes JSON: {error}") from error
 
 
 def utc_now() -> datetime:
@@ -161,7 +157,13 @@ def write_whole(path: Path, data: bytes) -> None:
     except OSError as error:
         reason = error.strerror or str(error)
         raise StoreError(f"cannot write to {path.parent}: {reason}") from error
-    _sync_folder(path.parent)
+    # Make the new name itself survive a power cut, where the file system can.
+    with contextlib.suppress(OSError):
+        handle = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _locked(path: Path) -> BinaryIO:
@@ -183,16 +185,6 @@ def remove_leftovers(folder: Path) -> None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                 path.unlink()
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name itself survive a power cut, where the file system can."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def write_shard(folder: Path, table: Any) -> Path:
@@ -236,7 +228,14 @@ def read_shard(path: Path, names: Collection[str], row: int | None = None) -> An
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             stored = file.schema_arrow
-            version = _version(path, stored.metadata)
+            version = schema_version(stored.metadata)
+            if version is None:
+                raise ShardError(Problem(path, "foreign", "not a file of rows"))
+            if version > columns.SCHEMA_VERSION:
+                detail = f"schema {version}, this version reads up to {columns.SCHEMA_VERSION}"
+                raise ShardError(
+                    Problem(path, "newer", f"{detail}; update longctx-bench to read it")
+                )
             today = {name: current_name(name, version) for name in stored.names}
             follows = RATIO_16BIT in names and RATIO_16BIT not in stored.names
             needed = {*names, *(RATIO_16BIT_OF if follows else ())}
@@ -257,16 +256,6 @@ def schema_version(metadata: Mapping[bytes, bytes] | None) -> int | None:
     stamp = (metadata or {}).get(VERSION_KEY, b"")
     # Python refuses to read numbers of some thousand digits.
     return int(stamp) if stamp.isdigit() and len(stamp) <= VERSION_DIGITS else None
-
-
-def _version(path: Path, metadata: Mapping[bytes, bytes] | None) -> int:
-    version = schema_version(metadata)
-    if version is None:
-        raise ShardError(Problem(path, "foreign", "not a file of rows"))
-    if version > columns.SCHEMA_VERSION:
-        detail = f"schema {version}, this version reads up to {columns.SCHEMA_VERSION}; update"
-        raise ShardError(Problem(path, "newer", f"{detail} longctx-bench to read it"))
-    return version
 
 
 def _read(file: Any, names: list[str] | None, row: int | None) -> Any:
@@ -294,24 +283,19 @@ def _with_ratio(table: Any) -> Any:
 
 
 def _complete(table: Any, names: Collection[str]) -> Any:
-    """`table` with exactly the columns `names`; those it lacks are null."""
+    """`table` with exactly the columns `names`; those it lacks are null. Raises ValueError,
+    pyarrow's or one naming the column, for a value that is never written."""
     import pyarrow as pa
 
-    has = set(table.column_names)
-    present = table.select([name for name in names if name in has])
-    _check_stored(present)
-    return pa.concat_tables(
-        [pa.Table.from_batches([], schema=arrow_schema(names)), present], promote_options="default"
-    )
-
-
-def _check_stored(table: Any) -> None:
-    """Raises ValueError, pyarrow's or one naming the column, for a value that is never written."""
-    table.validate(full=True)  # also whether text is UTF-8
-    for name in table.column_names:
-        column, values = COLUMNS[name], table[name]
+    present = table.select([name for name in names if name in table.column_names])
+    present.validate(full=True)  # also whether text is UTF-8
+    for name in present.column_names:
+        column, values = COLUMNS[name], present[name]
         if name in NEEDED and values.null_count:
             raise ValueError(f"a row needs column '{name}'")
         if column.values or column.type == "json":
             for value in values.unique().to_pylist():
                 checked_value(column, value)
+    return pa.concat_tables(
+        [pa.Table.from_batches([], schema=arrow_schema(names)), present], promote_options="default"
+    )

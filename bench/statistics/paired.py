@@ -38,6 +38,12 @@ class Ratio(NamedTuple):
     p: float
     n: int
 
+    @property
+    def inverse(self) -> Ratio:
+        """vanilla / method."""
+        hi = 1 / self.ci_lo if self.ci_lo else math.inf
+        return self._replace(ratio=1 / self.ratio, ci_lo=1 / self.ci_hi, ci_hi=hi)
+
 
 class Summary(NamedTuple):
     """One arm's samples, in whole nanoseconds; None for a percentile that so few don't show."""
