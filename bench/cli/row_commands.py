@@ -152,7 +152,7 @@ def rescore(words: Sequence[str], results: Path, also_current: bool, form: str) 
                 current += 1
                 continue
             new = scoring.rescored(row, results)
-        except scoring.ScoreError as error:
+        except RequestError as error:
             print(f"bench: can't score {title} again: {error}", file=sys.stderr)
             failed += 1
             continue

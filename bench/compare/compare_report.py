@@ -78,12 +78,12 @@ def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:
             return unknown_change._replace(note=f"{side}: {reason}")
     if (a["task"], a["metric"]) != (b["task"], b["metric"]):
         return unknown_change._replace(note="different tasks")
-    from bench.rows.rescore import ScoreError, scores
+    from bench.rows.rescore import scores
     from bench.rows.scoring import documents
 
     try:
         ours, theirs = (scores(row, folder) for row, folder in zip(pair, folders, strict=True))
-    except ScoreError as error:
+    except RequestError as error:
         return unknown_change._replace(note=f"samples can't be paired: {error}")
     shared = [sample for sample in ours if sample in theirs]
     if not shared:

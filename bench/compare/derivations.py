@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.compare import verify
+from bench.errors import RequestError
 from bench.models import auto
 from bench.request import code_hash, plugins
 from bench.request.cell import Cell, code_of
@@ -78,12 +79,12 @@ def differences(
                 for name, value in found.items()
                 if not _same(name, stored := value_of(row, name), value)
             ]
-        except rescore.ScoreError as error:
-            level = Level.WRONG if isinstance(error, rescore.OtherPredictions) else Level.LOOK
-            faults.append((level, f"can't be scored again here: {error}"))
-        except Exception as error:  # of values that no run stores
-            reason = f"{type(error).__name__}: {error}"
-            faults.append((Level.WRONG, f"can't be derived from {source}: {reason:.200}"))
+        except Exception as error:  # also of values that no run stores
+            text = f"can't be derived from {source}: {type(error).__name__}: {error}"[:250]
+            here = isinstance(error, RequestError) and source in SCORED
+            text = f"can't be scored again here: {error}" if here else text
+            other = isinstance(error, rescore.OtherPredictions)
+            faults.append((Level.LOOK if here and not other else Level.WRONG, text))
         else:
             derived |= found.keys()
             faults += [(Level.WRONG, "; ".join(texts))] if texts else []

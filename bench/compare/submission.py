@@ -5,10 +5,8 @@ Then some cells are measured again here.
 from __future__ import annotations
 
 import io
-import os
 import random
 import re
-import subprocess
 import tarfile
 import tempfile
 from collections import defaultdict
@@ -21,7 +19,7 @@ from bench.compare import derivations, verify
 from bench.compare.derivations import Level
 from bench.compare.verify import Agreement, FigureCheck
 from bench.execution.supervisor import Progress
-from bench.host.host import short_host
+from bench.host.host import git, short_host
 from bench.rows import query, store
 from bench.rows.columns import COLUMNS, Row, value_of
 from bench.rows.predictions import Predictions
@@ -48,26 +46,16 @@ def accepted_rows(folder: Path, branch: str | None) -> Accepted | None:
     """The rows of a folder in the merge base with the branch to merge into, by their id. They stay
     unchanged, and what is wrong with one refuses no contribution. None without a merge base."""
     names = [branch] if branch else BRANCHES
-    bases = (_git(folder, "merge-base", "--", "HEAD", name) for name in names)
+    bases = (git(folder, "merge-base", "--", "HEAD", name) for name in names)
     commit = next((base.decode().strip() for base in bases if base), None)
     if commit is None:
         return None
-    archive = _git(folder, "archive", commit, "--", ":(glob)**/*.parquet")
+    archive = git(folder, "archive", commit, "--", ":(glob)**/*.parquet")
     with tempfile.TemporaryDirectory() as copy:
         if archive:  # the folder isn't new
             with tarfile.open(fileobj=io.BytesIO(archive)) as files:
                 files.extractall(copy, filter="data")
         return {row["row_id"]: row for row in store.Store(copy).rows().to_pylist()}
-
-
-def _git(folder: Path, *arguments: str) -> bytes | None:
-    """git's output; None when it fails. A git hook's variables would misdirect it."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
-    try:
-        return subprocess.run(command, capture_output=True, check=True, env=clean).stdout
-    except (OSError, subprocess.CalledProcessError):
-        return None
 
 
 def row_checks(
@@ -157,10 +145,10 @@ def file_checks(folder: Path, max_mib: float) -> Iterator[Remark]:
 
 def _unknown_commits(folder: Path, hashes: set[str]) -> set[str]:
     """Those that are no hash of a commit in the folder's repository; none outside a checkout."""
-    if _git(folder, "rev-parse", "--git-dir") is None:
+    if git(folder, "rev-parse", "--git-dir") is None:
         return set()
     found = filter(re.compile("[0-9a-f]{7,}").fullmatch, hashes)
-    return hashes - {s for s in found if _git(folder, "rev-parse", "--verify", f"{s}^{{commit}}")}
+    return hashes - {s for s in found if git(folder, "rev-parse", "--verify", f"{s}^{{commit}}")}
 
 
 def _other_hosts(rows: Rows, folders: Sequence[Path]) -> Iterator[Remark]:

@@ -284,15 +284,21 @@ def _code() -> Facts:
     facts: Facts = {"code_sha": None, "code_dirty": None}
     if not (ROOT / ".git").exists():
         return facts
-    command = ["git", "--no-optional-locks", "-C", str(ROOT), "status", "--porcelain=v2"]
-    # Within a git hook these variables would point to another repository.
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        lines = subprocess.run(
-            [*command, "--branch", "--", *CODE],
-            capture_output=True, text=True, timeout=10, check=True, env=clean,
-        ).stdout.splitlines()  # fmt: skip
+    status = git(ROOT, "status", "--porcelain=v2", "--branch", "--", *CODE, timeout_s=10)
+    if status is not None:
+        lines = status.decode().splitlines()
         heads = [line.split()[-1] for line in lines if line.startswith("# branch.oid")]
         facts["code_sha"] = heads[0] if heads and heads[0] != "(initial)" else None
         facts["code_dirty"] = any(not line.startswith("#") for line in lines)
     return facts
+
+
+def git(folder: Path, *arguments: str, timeout_s: float | None = None) -> bytes | None:
+    """git's output; None when it fails. A git hook's variables would misdirect it."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(
+            command, capture_output=True, check=True, env=clean, timeout=timeout_s
+        ).stdout
+    return None

@@ -17,27 +17,22 @@ from bench.rows.predictions import Predictions
 from bench.rows.scoring import scored
 from bench.rows.shards import utc_now
 from bench.rows.store import PREDICTIONS
-from tasks.base import Task
 
 SAMPLES_FOLLOW = ("task", "data", "n", "length", "seed", "turns", "skip_unanswerable")
 """The parts of a cell from which its samples follow."""
 
 
-class ScoreError(RuntimeError):
-    """A row can't be scored again; the message is one line with the reason."""
-
-
-class OtherPredictions(ScoreError):
+class OtherPredictions(RequestError):
     """The stored predictions aren't those that the row was scored from."""
 
 
 def metric_version(row: Mapping[str, Any]) -> str:
-    """The version that the row's metric has now. Raises ScoreError."""
-    return str(_task(row).metric_version)
+    """The version that the row's metric has now. Raises RequestError."""
+    return str(task_of(_cell(row)["task"]).metric_version)
 
 
 def rescored(row: Row, results: Path) -> Row:
-    """A new row: this one with its `quality`, all else as it was measured. Raises ScoreError."""
+    """A new row: this one with its `quality`, all else as it was measured. Raises RequestError."""
     new: Row = {"row_id": uuid.uuid4().hex, "created_utc": utc_now().isoformat(timespec="seconds")}
     return {**row, **quality(row, results), **new}
 
@@ -46,46 +41,33 @@ def quality(row: Row, results: Path) -> Row:
     """The quality columns of a row by today's metric.
 
     Vanilla is rescored too where the row has its score. `results` holds the predictions. Raises
-    ScoreError when they or the task's rows are gone or have changed.
+    RequestError when they or the task's rows are gone or have changed.
     """
     ids = [sample.id for sample in _samples(row)]
     arms = ["", "base_"] if row["base_value"] is not None else [""]
     keys = [_folder(row, results, ids, arm).name for arm in arms]
     cell = Cell.from_json(row["cell"] or "{}")
-    try:
-        with errors_of(f"task {cell.task['name']}", cell.task["target"]):
-            return derived_columns.quality(cell, results, keys)
-    except RequestError as error:
-        raise ScoreError(str(error)) from error
+    with errors_of(f"task {cell.task['name']}", cell.task["target"]):
+        return derived_columns.quality(cell, results, keys)
 
 
 def scores(row: Mapping[str, Any], results: Path) -> dict[Any, float]:
     """Sample → score by the current metric. A sample is a whole row of the task, so that two
-    texts under one id are never paired. Raises ScoreError."""
+    texts under one id are never paired. Raises RequestError."""
     samples = _samples(row)
     folder = _folder(row, results, [sample.id for sample in samples], "")
     done = Predictions(folder.parent, folder.name).done()
     answers = [done[sample.id]["prediction"] for sample in samples]
     references = [sample.references for sample in samples]
-    try:
-        _, each = scored(_task(row), answers, references)
-    except RequestError as error:
-        raise ScoreError(str(error)) from error
+    _, each = scored(task_of(_cell(row)["task"]), answers, references)
     return dict(zip(samples, each, strict=True))
 
 
 def _cell(row: Mapping[str, Any]) -> dict[str, Any]:
     if not row["cell"]:
-        raise ScoreError("the row doesn't hold its cell: it was stored by an older version")
+        raise RequestError("the row doesn't hold its cell: it was stored by an older version")
     cell: dict[str, Any] = json.loads(row["cell"])
     return cell
-
-
-def _task(row: Mapping[str, Any]) -> Task:
-    try:
-        return task_of(_cell(row)["task"])
-    except RequestError as error:
-        raise ScoreError(str(error)) from error
 
 
 def _samples(row: Mapping[str, Any]) -> Sequence[Any]:
@@ -96,13 +78,10 @@ def _samples(row: Mapping[str, Any]) -> Sequence[Any]:
 @functools.lru_cache(maxsize=8)
 def _loaded(request: str) -> Sequence[Any]:
     given = json.loads(request)
-    try:
-        loaded = load_rows(given)
-    except RequestError as error:
-        raise ScoreError(str(error)) from error
+    loaded = load_rows(given)
     if loaded.sha256 != given["data"]["sha256"]:
         source = given["data"]["source"]
-        raise ScoreError(f"the {source} rows of the task are not those it was run on")
+        raise RequestError(f"the {source} rows of the task are not those it was run on")
     return asked(loaded.rows, given.get("turns", 1))
 
 
@@ -119,11 +98,11 @@ def _folder(row: Mapping[str, Any], results: Path, ids: list[str], arm: str) -> 
         if wanted and _sha256(folder, frozenset(ids), folder.stat().st_mtime_ns) == wanted:
             return folder
     if arm:
-        raise ScoreError(f"vanilla's predictions are missing in {results / PREDICTIONS}")
+        raise RequestError(f"vanilla's predictions are missing in {results / PREDICTIONS}")
     predictions = Predictions(stored.parent, stored.name)
     predictions.done()
     if not stored.is_dir():
-        raise ScoreError(f"its predictions are missing: {stored}")
+        raise RequestError(f"its predictions are missing: {stored}")
     text = f"its predictions are no longer those of the row: {stored}"
     raise OtherPredictions("; ".join([text, *predictions.warnings]))
 

@@ -301,11 +301,16 @@ def _scores(row: Row) -> dict[Any, float] | None:
     folder = row["folder"] if row["folder"].is_dir() else row["folder"].parent
     if not row["predictions_path"] or not (folder / PREDICTIONS).is_dir() or not _known_task(row):
         return None
-    from bench.rows.rescore import ScoreError, scores
+    from bench.rows.rescore import scores
 
     try:
         return scores(row, folder)
-    except (ScoreError, LookupError, TypeError, ValueError):  # a contributed row may lack anything
+    except (
+        RequestError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ):  # a contributed row may lack anything
         return None
 
 

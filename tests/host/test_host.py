@@ -208,7 +208,7 @@ def test_code_state_reads_git(
 ) -> None:
     (tmp_path / ".git").mkdir()
     monkeypatch.setattr(host, "ROOT", tmp_path)
-    answer = subprocess.CompletedProcess([], 0, stdout=said)
+    answer = subprocess.CompletedProcess([], 0, stdout=said.encode())
     monkeypatch.setattr(subprocess, "run", lambda *args, **options: answer)
     assert code_state() == {"code_sha": "abc", "code_dirty": dirty}
 

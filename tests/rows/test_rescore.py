@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from bench.cli.main import main
-from bench.rows.rescore import ScoreError, rescored, scores
+from bench.errors import RequestError
+from bench.rows.rescore import rescored, scores
 from bench.rows.store import Store
 from tasks import metrics
 from tests import made
@@ -98,15 +99,15 @@ def test_missing_predictions_are_one_line_and_exit_code_1(results, model, halved
 def test_other_predictions_than_the_rows_are_never_scored(results, model):
     row = made.answered(results, model, [True, False], [False, False])
     stored_row = stored(results)[0]
-    with pytest.raises(ScoreError, match="vanilla's predictions are missing"):
+    with pytest.raises(RequestError, match="vanilla's predictions are missing"):
         rescored(stored_row | {"base_predictions_sha256": "0" * 64}, results)
-    with pytest.raises(ScoreError, match="are no longer those of the row"):
+    with pytest.raises(RequestError, match="are no longer those of the row"):
         rescored(stored_row | {"predictions_sha256": "0" * 64}, results)
     cell = json.loads(row["cell"])
     cell["data"]["sha256"] = "0" * 64
-    with pytest.raises(ScoreError, match="rows of the task are not those it was run on"):
+    with pytest.raises(RequestError, match="rows of the task are not those it was run on"):
         rescored(stored_row | {"cell": json.dumps(cell)}, results)
-    with pytest.raises(ScoreError, match="doesn't hold its cell"):
+    with pytest.raises(RequestError, match="doesn't hold its cell"):
         rescored(stored_row | {"cell": None}, results)
 
 
@@ -115,7 +116,7 @@ def test_a_cell_whose_task_has_changed_its_parameters_says_so(results, model):
     row = stored(results)[0]
     cell = json.loads(row["cell"])
     cell["task"]["colour"] = "red"
-    with pytest.raises(ScoreError, match="unknown parameter of narrativeqa 'colour'"):
+    with pytest.raises(RequestError, match="unknown parameter of narrativeqa 'colour'"):
         scores(row | {"cell": json.dumps(cell)}, results)
 
 
