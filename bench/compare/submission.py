@@ -69,7 +69,11 @@ def row_checks(
     accepted = accepted or {}
     for row_id in accepted.keys() - {row["row_id"] for row in rows}:
         yield Remark(Level.WRONG, row_id[:12], "this row of the merge base is gone")
-    unknown = _unknown_commits(folder, {row["code_sha"] for row in rows if row["code_sha"]})
+    hashes = {row["code_sha"] for row in rows if row["code_sha"]}
+    if git(folder, "rev-parse", "--git-dir") is None:
+        hashes = set()
+    found = filter(re.compile("[0-9a-f]{7,}").fullmatch, hashes)
+    unknown = hashes - {s for s in found if git(folder, "rev-parse", "--verify", f"{s}^{{commit}}")}
     claimed: set[str] = set()
     for number, row in enumerate(rows):
         progress("rows", number, len(rows))
@@ -141,14 +145,6 @@ def file_checks(folder: Path, max_mib: float) -> Iterator[Remark]:
         found.append((folder, f"{size / (1 << 20):.1f} MiB in all; at most {max_mib:g}"))
     for path, text in sorted(found):
         yield Remark(Level.WRONG, str(path.relative_to(folder)), text)
-
-
-def _unknown_commits(folder: Path, hashes: set[str]) -> set[str]:
-    """Those that are no hash of a commit in the folder's repository; none outside a checkout."""
-    if git(folder, "rev-parse", "--git-dir") is None:
-        return set()
-    found = filter(re.compile("[0-9a-f]{7,}").fullmatch, hashes)
-    return hashes - {s for s in found if git(folder, "rev-parse", "--verify", f"{s}^{{commit}}")}
 
 
 def _other_hosts(rows: Rows, folders: Sequence[Path]) -> Iterator[Remark]:

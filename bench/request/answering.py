@@ -39,14 +39,13 @@ def models_for(answers: str, task: str = "") -> list[str]:
     """The names of conf/model that give such answers, or whose stand-in on this task does; without
     those that aren't known before their weights are fetched."""
     confs = _models(tuple(plugins.available("model").values()))
-    kinds = {
-        name: _kinds(
-            conf["family"], str(conf["path"]), (conf.get("config") or {}).get("model_type")
-        )
-        for name, conf in confs.items()
-    }
-    stand_ins = {name: (conf.get("by_task") or {}).get(task, name) for name, conf in confs.items()}
-    return [name for name in confs if answers in kinds.get(stand_ins[name], ())]
+    names = []
+    for name, conf in confs.items():
+        used = confs.get((conf.get("by_task") or {}).get(task, name))
+        size = (used and used.get("config")) or {}
+        if used and answers in _kinds(used["family"], str(used["path"]), size.get("model_type")):
+            names.append(name)
+    return names
 
 
 @functools.cache

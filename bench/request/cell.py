@@ -155,7 +155,9 @@ class Cell:
     def columns(self) -> dict[str, Any]:
         """The columns of a row that say what was requested."""
         parameters = {k: v for k, v in self.method.items() if k not in plugins.NOT_PARAMETERS}
+        same = ("length", "batch", "dtype", "threads", "seed", "measure", "new_tokens", "question")
         return {
+            **{name: getattr(self, name) for name in same},
             "method": self.method["name"],
             "method_params": json.dumps(parameters, sort_keys=True),
             "benchmark": self.task["benchmark"],
@@ -169,15 +171,7 @@ class Cell:
             "weights_kind": self.model["weights"],
             "weights_sha256": self.model["weights_sha256"],
             **{f"weights_{name}": text for name, text in self.model.get("source", {}).items()},
-            "length": self.length,
-            "batch": self.batch,
-            "dtype": self.dtype,
             "device": self.device["name"],
-            "threads": self.threads,
-            "seed": self.seed,
-            "measure": self.measure,
-            "new_tokens": self.new_tokens,
-            "question": self.question,
             "turns": self.turns if self.turns > 1 else None,
             "prompt": self.decoder,
             "filled": self.fill or None,

@@ -86,15 +86,12 @@ def publish(folder: Path, model: Any, tokenizer: Any, card: dict[str, Any]) -> d
 
 
 def _write(path: Path, content: bytes | memoryview, step: int) -> None:
-    part = path.with_suffix(".part")
     try:
-        with part.open("wb") as file:
+        with replacing(path) as unfinished, unfinished.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.replace(part, path)
     except OSError as error:
-        part.unlink(missing_ok=True)
         reason = "the disk is full" if error.errno == errno.ENOSPC else str(error)
         kept = f"the one before is kept: {path}" if path.exists() else "none was saved before"
         raise DiskFull(f"{reason} while saving the checkpoint of step {step}; {kept}") from error
