@@ -45,7 +45,7 @@ _folder = click.argument("folder", type=PRESENT, default=DEFAULT, metavar="[DIR]
 @results_option("folder")
 @format_option()
 def results(words: Sequence[str], seeds: bool, details: bool, folder: Path, form: str) -> int:
-    from bench.rows import over_seeds, query
+    from bench.rows import query
     from bench.rows.store import LIGHT
     from bench.terminal import row_table, rows_table
 
@@ -56,7 +56,7 @@ def results(words: Sequence[str], seeds: bool, details: bool, folder: Path, form
         raise RequestError(f"no row of {folder} has an id that begins with '{ids[0]}'")
     if not rows:
         print(f"no rows in {folder} that fit", file=sys.stderr)
-    elif seeds and not (records := over_seeds.over_seeds(rows)):
+    elif seeds and not (records := query.over_seeds(rows)):
         print(f"no scores in {folder} that fit", file=sys.stderr)
     elif seeds:
         rows_table.show_seeds(records, form)

@@ -20,7 +20,7 @@ from bench.errors import RequestError
 from bench.models import auto
 from bench.request import code_hash, plugins
 from bench.request.cell import Cell, code_of
-from bench.rows import decoding_columns, derived_columns, quality_verdicts, rescore
+from bench.rows import derived_columns, engine, quality_verdicts, rescore
 from bench.rows.columns import COLUMNS, FUSED_KERNEL, Row, value_of
 from bench.rows.comparison import COLUMNS_OF, DERIVED, TIMED, TO_VANILLA, Comparison, Name
 from bench.statistics.paired import SCALE
@@ -148,7 +148,7 @@ def _of_bytes(row: Row, _: Path) -> Mapping[str, Any]:
     on_gpu = row["gpu_alloc_delta_bytes"] is not None
     found: dict[str, Any] = {
         "mem_agree": derived_columns.mem_agree(row),
-        "kv_ratio_16bit": decoding_columns.kv_ratio_16bit(row),
+        "kv_ratio_16bit": engine.kv_ratio_16bit(row),
     }
     for ratio, name in (
         ("mem_ratio", "gpu_alloc_delta_bytes" if on_gpu else "rss_peak_delta_bytes"),

@@ -4,30 +4,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
 from types import MappingProxyType
 from typing import Any, cast
 
 from bench.errors import RequestError, errors_of
-from bench.request.cell import Cell
+from bench.request.cell import Cell, data_of
 from bench.request.schema import BASELINE
 from bench.request.weights import training_of
-from bench.rows import chance_level, quality_verdicts
+from bench.rows import quality_verdicts
 from bench.rows.columns import Row, value_of
 from bench.rows.comparison import ENGINE_OF, TIMED, TO_VANILLA, Comparison, Name
-from bench.rows.decoding_columns import kv_agrees, kv_ratio_16bit, kv_read_agrees
 from bench.rows.derived_comparisons import of_answer, of_few_tokens, to_engine, to_vanilla
+from bench.rows.engine import kv_agrees, kv_ratio_16bit, kv_read_agrees
 from bench.rows.predictions import Predictions
 from bench.rows.quality_verdicts import quality_verdict
 from bench.rows.scoring import documents, scored
 from bench.statistics import scores
 from bench.status import Status
-from tasks.base import Task
+from tasks.base import Data, DataError, Task
 from tasks.loading import truncation
-from tasks.metrics import buckets
+from tasks.metrics import buckets, chance
 
 AGREE_SLACK_BYTES = 16 << 20
+OTHERS, FEWEST_OTHERS = 64, 16
+"""Rows that aren't scored, on which the best constant answer is chosen; with fewer it is a poor
+estimate."""
 
 
 def quality_arms_of(cell: Cell, base: Cell) -> Row:
@@ -162,7 +166,7 @@ def quality(cell: Cell, results: Path, keys: Sequence[str]) -> Row:
         "n_failed": 0,
         "predictions_path": str(Path("predictions") / keys[0]),
     }
-    columns |= own | chance_level.columns(cell, task, rows, own["ci_lo"])
+    columns |= own | chance_columns(cell, task, rows, own["ci_lo"])
     for base_each, theirs in base:
         difference = scores.difference(
             each, base_each, documents(rows), cell.seed, task.higher_is_better
@@ -182,6 +186,44 @@ def compared_scores(columns: Row) -> Row:
         "value_diff_detectable": None if lo is None or hi is None else scores.detectable(lo, hi),
         "quality_verdict": quality_verdict(columns),
     }
+
+
+# The best constant answer, chosen on rows that the cell isn't scored on.
+
+
+def chance_columns(cell: Cell, task: Task, rows: Sequence[Any], low: float | None) -> Row:
+    """The columns of chance level; `low` is the lower end of the score's interval. All are null for
+    a task in which no answer is given."""
+    found: Row = {"chance": None, "chance_reason": None, "at_chance": None}
+    if not task.constants(rows):
+        return found
+    others = other_rows(cell, task, rows)
+    if len(others) < FEWEST_OTHERS:
+        reason = f"it is chosen on {FEWEST_OTHERS} rows that aren't scored, and the data have "
+        return {**found, "chance_reason": f"{reason}{len(others)} other rows"}
+    level = chance.chance(task, rows, others)
+    return {**found, "chance": level, "at_chance": None if low is None else low <= level}
+
+
+def other_rows(cell: Cell, task: Task, rows: Sequence[Any]) -> Sequence[Any]:
+    """Up to OTHERS rows that the cell doesn't have: those after its own in their split, else the
+    first of the training split. Fewer than FEWEST_OTHERS where the data have no more."""
+    data = data_of(vars(cell))
+    later = _rows(cell, task, data, len(rows) + OTHERS)[len(rows) :]
+    if len(later) >= FEWEST_OTHERS or data.split == "train":
+        return later
+    return _rows(cell, task, replace(data, split="train"), OTHERS) or later
+
+
+def _rows(cell: Cell, task: Task, data: Data, n: int) -> Sequence[Any]:
+    """Empty where the data have no such split."""
+    try:
+        return task.load(data, n, cell.length, cell.seed).rows
+    except DataError:
+        return ()
+
+
+# Memory.
 
 
 def mem_agree(columns: Mapping[str, Any]) -> bool | None:

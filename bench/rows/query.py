@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any, TypeVar
 
 from bench.errors import RequestError, unknown
@@ -181,6 +182,46 @@ def counting(rows: Iterable[AnyRow]) -> list[AnyRow]:
     for row in rows:
         cells.setdefault((row["cell_key"], row.get("host_id")), []).append(row)
     return [best(group) for group in cells.values()]
+
+
+# Scores over seeds: the mean and the spread of rows that differ in their seed alone.
+
+SAME = (
+    "method", "method_params", "task", "split", "data_source", "model", "weights_kind", "length",
+    "batch", "dtype", "device", "threads", "n_samples_planned", "measure", "metric", "question",
+    "turns", "prompt", "weights_format", "method_version", "task_version", "metric_version",
+    "recipe", "recipe_params",
+)  # fmt: skip
+"""What rows of several seeds share. A seed draws the rows, the weights and their training."""
+OVER_SEEDS = (*SAME, "seeds", "mean", "sd", "lowest", "highest", "seeds_at_chance")
+
+
+def over_seeds(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """A record with OVER_SEEDS for each score, of the newest row of each seed. `sd` is the standard
+    deviation of one seed's score, None where there is one seed."""
+    records = []
+    for key, scored in by_seed(rows, "value").items():
+        scores = [row["value"] or 0.0 for row in scored.values()]
+        spread = {
+            "seeds": " ".join(map(str, sorted(scored))),
+            "mean": fmean(scores),
+            "sd": stdev(scores) if len(scores) > 1 else None,
+            "lowest": min(scores),
+            "highest": max(scores),
+            "seeds_at_chance": sum(bool(row["at_chance"]) for row in scored.values()),
+        }
+        records.append(dict(zip(SAME, key, strict=True)) | spread)
+    return records
+
+
+def by_seed(rows: Iterable[AnyRow], name: str) -> dict[tuple[Any, ...], dict[int, AnyRow]]:
+    """SAME → seed → the newest row that has a value in the column."""
+    groups: dict[tuple[Any, ...], dict[int, AnyRow]] = {}
+    for row in counting(rows):
+        if row["status"] == Status.OK and row.get(name) is not None:
+            key = tuple(row.get(column) for column in SAME)
+            groups.setdefault(key, {})[row["seed"]] = row
+    return groups
 
 
 def versions(folder: Path) -> dict[int, tuple[int, int]]:

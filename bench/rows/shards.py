@@ -269,7 +269,7 @@ def _read(file: Any, names: list[str] | None, row: int | None) -> Any:
 
 
 def _with_ratio(table: Any) -> Any:
-    """A table of an older version with `decoding_columns.kv_ratio_16bit`, where it was decoded."""
+    """A table of an older version with `engine.kv_ratio_16bit`, where it was decoded."""
     import pyarrow.compute as pc
 
     if not set(RATIO_16BIT_OF) <= set(table.column_names):

@@ -16,8 +16,8 @@ from rich.table import Table
 
 from bench.request import plugins
 from bench.request.schema import BASELINE
-from bench.rows import decoding_columns, quality_verdicts
 from bench.rows import engine as engines
+from bench.rows import quality_verdicts
 from bench.rows.columns import FUSED_KERNEL, WIDENED_TO_ALONE
 from bench.rows.comparison import Comparison
 from bench.rows.engine import longest_input
@@ -59,7 +59,7 @@ def show(row: Mapping[str, Any], results: Path, details: bool = False) -> None:
     model = quality_verdicts.labelled(r["model"], r)
     title = [f"{method} × {r['task']} × {model}", f"{r['length']:,} tokens"]
     title += [f"{r['device']} {r['dtype']}", counted(r["threads"], "thread")]
-    title += decoding_columns.input_words(r)
+    title += engines.input_words(r)
     console.print("\n" + escape(" · ".join(title)), style="italic")
     lines = [line for part in PARTS for line in part(r)]
     brief = [line for part in MAIN for line in part(r) if not line[0].startswith(" ")] or lines
@@ -265,7 +265,7 @@ def _decoding(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield _bytes(r, "KV cache, MiB", "kv_bytes_held", "kv_held_ratio")
         if (ratio := r.get("kv_ratio_16bit")) is not None and r["dtype"] in ("float32", "float64"):
             yield "  against 16-bit numbers", "", "", times(ratio)
-        if decoding_columns.kv_agrees(r) is False:
+        if engines.kv_agrees(r) is False:
             more, word = f"{mib(r['kv_bytes_resident'])} resident", "[yellow]disagrees[/]"
             yield "  measured", more, mib(r.get("base_kv_bytes_resident")), word
         if r.get("kv_entries") is not None:
@@ -274,7 +274,7 @@ def _decoding(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         reported = r.get("kv_read_reported_pct")
         told = " as told by the method" if reported is None else ""
         yield *read[:-1], read[-1] + told
-        if decoding_columns.kv_read_agrees(r) is False:
+        if engines.kv_read_agrees(r) is False:
             more = f"{reported:.0f}% of the bytes counted"
             yield "    read as reported", more, "", "[yellow]disagrees[/]"
     if r.get("decode_kl_mean") is not None:

@@ -56,7 +56,7 @@ def show(rows: Sequence[Row]) -> None:
 
 
 def show_seeds(records: Sequence[Mapping[str, Any]], form: str) -> None:
-    """The scores of `bench.rows.over_seeds`."""
+    """The scores of `bench.rows.query.over_seeds`."""
     names = ("method", "task", "tokens", "weights", "seeds", "mean", "sd", "range", "at chance")
     lines = (
         (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from bench.host.host import short_host
-from bench.rows import decoding_columns
+from bench.rows import engine
 from bench.rows.quality_verdicts import UNKNOWN_WEIGHTS
 from bench.units import counted
 from reports.figures import sheet, style
@@ -52,7 +52,7 @@ def facts(panel: pd.DataFrame) -> list[str]:
         words.append(counted(round(cell["threads"]), "thread"))
     if pd.notna(cell["batch"]) and cell["batch"] != 1:
         words.append(f"batch {cell['batch']:.0f}")
-    words += decoding_columns.input_words(
+    words += engine.input_words(
         {n: cell[n] for n in ("filled", "question", "turns") if pd.notna(cell[n])}
     )
     weights = WEIGHTS.get(cell["weights_kind"])

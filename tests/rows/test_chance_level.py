@@ -8,10 +8,10 @@ import zipfile
 import pytest
 
 import bench
-from bench.rows import chance_level
+from bench.rows import derived_columns
 from tests import made
 
-N = chance_level.FEWEST
+N = derived_columns.FEWEST_OTHERS
 
 
 def local(folder, **splits: int):
@@ -33,8 +33,8 @@ def local(folder, **splits: int):
 def columns(cell):
     task = cell.build_task()
     rows = cell.rows().rows
-    others = [row.id for row in chance_level.other_rows(cell, task, rows)]
-    return others, chance_level.columns(cell, task, rows, 50.0)
+    others = [row.id for row in derived_columns.other_rows(cell, task, rows)]
+    return others, derived_columns.chance_columns(cell, task, rows, 50.0)
 
 
 @pytest.mark.parametrize(
@@ -63,5 +63,5 @@ def test_embedded_rows_never_end():
     cell = bench.compose("method=vanilla", "length=512", "n=3", "threads=1")
     own = {row.id for row in cell.rows().rows}
     others, level = columns(cell)
-    assert len(others) == chance_level.OTHERS and not own & {*others}
+    assert len(others) == derived_columns.OTHERS and not own & {*others}
     assert 0 <= level["chance"] < 50

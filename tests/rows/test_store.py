@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bench.rows import columns, query, shards
-from bench.rows.decoding_columns import kv_ratio_16bit
+from bench.rows.engine import kv_ratio_16bit
 from bench.rows.predictions import Predictions
 from bench.rows.store import Store, check
 from tests.rows.conftest import ids, row
