@@ -43,10 +43,10 @@ def timing(
     return columns | times(columns, seed)
 
 
-def times(columns: Mapping[str, Any], seed: int = 0, widen: bool = True) -> dict[str, Any]:
+def times(columns: Mapping[str, Any], seed: int = 0) -> dict[str, Any]:
     """The columns of all comparisons that follow from measured ones."""
     raw = {name: Comparison.of(columns, name).measured for name in TIMED}
-    found = derived_columns.times(raw, columns, seed, {"lat": widen})
+    found = derived_columns.times(raw, columns, seed)
     return {name: value for name, value in found.items() if value is not None}
 
 

@@ -11,7 +11,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,8 @@ from bench.models import auto
 from bench.request import code_hash, plugins
 from bench.request.cell import Cell, code_of
 from bench.rows import derived_columns, engine, quality_verdicts, rescore
-from bench.rows.columns import COLUMNS, FUSED_KERNEL, Row, value_of
-from bench.rows.comparison import COLUMNS_OF, DERIVED, TIMED, TO_VANILLA, Comparison, Name
+from bench.rows.columns import COLUMNS, Row, value_of
+from bench.rows.comparison import COLUMNS_OF, DERIVED, TIMED, TO_VANILLA, Comparison
 from bench.statistics.paired import SCALE
 
 
@@ -125,21 +124,13 @@ def _of_cell(row: Row, _: Path) -> Mapping[str, Any]:
 def _of_samples(row: Row, _: Path) -> Mapping[str, Any]:
     walks = {name: value_of(row, f"{name}_samples_ns") for name in ("attend", "encode")}
     medians = {f"{n}_ns": int(statistics.median(ns)) for n, ns in walks.items() if ns}
-    stored = {name: Comparison.of(row, name) for name in COLUMNS_OF}
-    widen: dict[Name, bool] = {
-        name: name == "train" or one.ratio_ci_method is not None for name, one in stored.items()
-    }
-    raw = {name: stored[name].measured for name in TIMED}
+    raw = {name: Comparison.of(row, name).measured for name in TIMED}
     if not raw["train"].aa_first_samples_ns:  # an older row, whose equal pairs aren't stored
-        raw["train"] = replace(raw["train"], aa_noise_pct=stored["train"].aa_noise_pct)
+        raw["train"] = replace(raw["train"], aa_noise_pct=row.get("train_aa_noise_pct"))
     if (raw["train"].reason or "").startswith("peak memory"):  # no reason about the times
         raw["train"] = replace(raw["train"], reason=None)
-    found = dict(derived_columns.times(raw, row, row["seed"], widen))
-    columns = (columns.items() for columns in COLUMNS_OF.values())
-    names = {column for field, column in chain.from_iterable(columns) if field in DERIVED}
-    twin = raw["tpot_engine"]
-    if not twin.samples_ns and twin.kernel not in (None, FUSED_KERNEL):
-        names -= set(COLUMNS_OF["tpot_engine"].values())  # an older row, without these samples
+    found = dict(derived_columns.times(raw, row, row["seed"]))
+    names = {f"{name}_{field}" for name in COLUMNS_OF for field in DERIVED}
     names |= {"tokens_per_s", "base_tokens_per_s"}
     return {name: found[name] for name in found if name in names} | medians
 

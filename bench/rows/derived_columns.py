@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
-from types import MappingProxyType
 from typing import Any, cast
 
 from bench.errors import RequestError, errors_of
@@ -73,19 +72,14 @@ def derive(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
     return columns
 
 
-def times(
-    raw: Mapping[Name, Comparison],
-    row: Mapping[str, Any],
-    seed: int,
-    widen: Mapping[Name, bool] = MappingProxyType({}),
-) -> Row:
+def times(raw: Mapping[Name, Comparison], row: Mapping[str, Any], seed: int) -> Row:
     """The columns of all comparisons, from their measured fields, and of what follows from them
-    and the row's other columns. `widen`: as `derived_comparisons.to_vanilla` takes it."""
+    and the row's other columns."""
     found: dict[Name, Comparison] = {**raw, "answer": Comparison()}
     for name in TO_VANILLA:
-        found[name] = to_vanilla(raw[name], seed, widen.get(name, True))
+        found[name] = to_vanilla(raw[name], seed)
     for name, engine in ENGINE_OF.items():
-        found[engine] = to_engine(raw[engine], found[name], seed, widen.get(name, True))
+        found[engine] = to_engine(raw[engine], found[name], seed)
     columns: dict[str, Any] = {"tokens_per_s": None, "base_tokens_per_s": None}
     if found["tpot"].median_ns:
         n = row["new_tokens"]

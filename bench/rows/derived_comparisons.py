@@ -19,29 +19,26 @@ SLOWED = 1.05
 colder caches and sleeping threads."""
 
 
-def to_vanilla(raw: Comparison, seed: int, widen: bool = True) -> Comparison:
-    """A comparison with vanilla from its samples. `widen`: the intervals, by the deviation that its
-    pairs don't show, which intervals of older rows lack. With a `reason` there is no verdict.
-    Samples without equal pairs may have their `aa_noise_pct`."""
+def to_vanilla(raw: Comparison, seed: int) -> Comparison:
+    """A comparison with vanilla from its samples. With a `reason` there is no verdict. Samples
+    without equal pairs may have their `aa_noise_pct`."""
     if not raw.samples_ns:
         return raw
     found = replace(raw, **stats.summary(raw.samples_ns)._asdict())
     if not raw.base_samples_ns:
         return found
     aa = (raw.aa_first_samples_ns or [], raw.aa_second_samples_ns or [])
-    alone = _alone(raw) if widen else None
-    shared = _ratio(raw, alone, seed, widen)
+    alone = _alone(raw)
+    shared = _ratio(raw, alone, seed)
     ratio, outside = witnessed(raw, shared.ratio)
     noise = stats.aa_noise_pct(*aa, ratio.n, seed) if aa[0] else raw.aa_noise_pct
     verdict = stats.verdict(ratio, noise)
     overruled = outside.get("note") and stats.verdict(shared.ratio, noise) != verdict
-    ci_method = None
-    if widen:
-        ci_method = f"t over {shared.processes} processes"
-        if shared.processes == 1:
-            ci_method = f"one process, and {ASSUMED_SD_PCT:g} % between processes"
-        if alone is not None and ratio.ratio * alone in (ratio.ci_lo, ratio.ci_hi):
-            ci_method = f"{ci_method}; {WIDENED_TO_ALONE}"
+    ci_method = f"t over {shared.processes} processes"
+    if shared.processes == 1:
+        ci_method = f"one process, and {ASSUMED_SD_PCT:g} % between processes"
+    if alone is not None and ratio.ratio * alone in (ratio.ci_lo, ratio.ci_hi):
+        ci_method = f"{ci_method}; {WIDENED_TO_ALONE}"
     return replace(
         found,
         base_median_ns=stats.summary(raw.base_samples_ns).median_ns,
@@ -57,7 +54,7 @@ def to_vanilla(raw: Comparison, seed: int, widen: bool = True) -> Comparison:
     )
 
 
-def to_engine(raw: Comparison, vanilla: Comparison, seed: int, widen: bool = True) -> Comparison:
+def to_engine(raw: Comparison, vanilla: Comparison, seed: int) -> Comparison:
     """The comparison with exact attention by the method's own engine: from separate pairs, judged
     by the noise of vanilla's equal pairs; or, where that engine is vanilla's, the comparison with
     `vanilla`."""
@@ -67,7 +64,7 @@ def to_engine(raw: Comparison, vanilla: Comparison, seed: int, widen: bool = Tru
         names = ("median_ns", "base_median_ns", "ratio", "ratio_ci_lo", "ratio_ci_hi", "ratio_p")
         same = {name: getattr(vanilla, name) for name in (*names, "verdict")}
         return replace(raw, **same)
-    ratio = _ratio(raw, _alone(vanilla) if widen else None, seed, widen).ratio
+    ratio = _ratio(raw, _alone(vanilla), seed).ratio
     verdict = stats.verdict(ratio, vanilla.aa_noise_pct)
     return replace(
         raw,
@@ -135,13 +132,10 @@ def _alone(raw: Comparison) -> float | None:
     return float(raw.solo_median_ns / stats.summary(first).median_ns)
 
 
-def _ratio(
-    raw: Comparison, alone: float | None, seed: int, widen: bool
-) -> between_processes.ProcessRatio:
+def _ratio(raw: Comparison, alone: float | None, seed: int) -> between_processes.ProcessRatio:
     """The ratio of pairs; its interval includes the ratio with the method's time `alone`."""
-    assumed_pct = ASSUMED_SD_PCT if widen else 0.0
     found = between_processes.paired_ratio(
-        raw.samples_ns or [], raw.base_samples_ns or [], raw.pair_process, seed, assumed_pct
+        raw.samples_ns or [], raw.base_samples_ns or [], raw.pair_process, seed
     )
     if alone is None:
         return found

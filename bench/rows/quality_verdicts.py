@@ -7,9 +7,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from bench.request.schema import BASELINE, uses_adapted
+from bench.request.schema import BASELINE
 from bench.statistics.paired import SCALE
-from bench.status import QualityComparison, QualityVerdict, Status, Verdict, WeightsProtocol
+from bench.status import QualityComparison, QualityVerdict, Status, Verdict
 
 NOT_RECORDED = "not recorded"
 UNKNOWN_WEIGHTS = f"weights {NOT_RECORDED}"
@@ -39,20 +39,10 @@ def compared(own: str | None, other: str | None) -> QualityComparison | None:
 
 
 def comparison(row: Mapping[str, Any]) -> QualityComparison | None:
-    """How a row's score compares with vanilla's. Of an older row it follows from its cell; None:
-    not recorded, or there is no score of vanilla."""
+    """How a row's score compares with vanilla's; None: not recorded, or there is no score of
+    vanilla."""
     stored = row.get("quality_comparison")
-    if stored is not None or row.get("base_value") is None or not row.get("cell"):
-        return stored and QualityComparison(stored)
-    cell = json.loads(row["cell"])
-    method, recipe = cell["method"]["name"], cell.get("recipe")
-    if recipe:
-        trained = cell.get("protocol") != WeightsProtocol.SWAP
-    else:
-        adapted = cell["model"].get("adapted") or {}
-        uses = uses_adapted(cell.get("protocol"), recipe)
-        trained = uses and adapted.get(method) != adapted.get(BASELINE)
-    return QualityComparison.TRAINED_EACH if trained else QualityComparison.SAME_WEIGHTS
+    return stored and QualityComparison(stored)
 
 
 def comparison_text(row: Mapping[str, Any]) -> str:

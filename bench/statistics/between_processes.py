@@ -40,13 +40,12 @@ def paired_ratio(
     base_ns: ArrayLike,
     process: ArrayLike | None = None,
     seed: int = 0,
-    assumed_sd_pct: float = ASSUMED_SD_PCT,
 ) -> ProcessRatio:
     """The ratio of pairs of which pair i was timed in process `process[i]`; None: all in one.
 
     The ratio of several processes is the geometric mean of their median paired ratios. Its interval
     is the hull of the t interval over processes and the interval of all pairs, its p the larger of
-    the two. One process is one draw of a normal distribution with `assumed_sd_pct`.
+    the two. One process is one draw of a normal distribution with ASSUMED_SD_PCT.
     Raises ValueError as `paired.paired_ratio` does, and when `process` has another length.
     """
     within = paired.paired_ratio(method_ns, base_ns, seed)
@@ -56,7 +55,7 @@ def paired_ratio(
     logs = np.log(np.asarray(method_ns, float) / np.asarray(base_ns, float))
     medians = np.array([np.median(logs[places == one]) for one in np.unique(places)])
     if len(medians) < 2:
-        return ProcessRatio(_of_one(within, assumed_sd_pct), 1, None)
+        return ProcessRatio(_of_one(within), 1, None)
     centre, error = float(medians.mean()), float(medians.std(ddof=1)) / math.sqrt(len(medians))
     df = len(medians) - 1
     reach = student_t_quantile(df) * error
@@ -103,11 +102,9 @@ def ratio_of_rounds(above: Sequence[Timed], below: Sequence[Timed]) -> paired.Ra
     return paired.Ratio(ratio, lo, hi, p, count)
 
 
-def _of_one(within: paired.Ratio, assumed_sd_pct: float) -> paired.Ratio:
+def _of_one(within: paired.Ratio) -> paired.Ratio:
     """One process's ratio as that of any process, the two errors being independent."""
-    if not assumed_sd_pct:
-        return within
-    factor = (1 + assumed_sd_pct / 100) ** NormalDist().inv_cdf(0.975)
+    factor = (1 + ASSUMED_SD_PCT / 100) ** NormalDist().inv_cdf(0.975)
     another = paired.Ratio(1.0, 1 / factor, factor, 1.0, within.n)
     both = paired.ratio_of_ratios(another, within)
     return both._replace(p=max(both.p, within.p))

@@ -212,11 +212,9 @@ def test_one_process_says_what_is_assumed_of_others():
     assert text == "±10 % assumed: a pair takes 8.0 s of a budget of 30 s"
 
 
-def test_an_older_row_keeps_its_interval_and_says_that_it_is_of_one_process():
+def test_an_older_row_says_that_it_is_of_one_process():
     row = made.full(**made.timing(0.8, processes=1))
-    older = row | made.times(row | {"lat_pair_process": None}, widen=False)
-    older |= {"lat_n_processes": None, "lat_ratio_ci_method": None}
-    assert older["lat_ratio_ci_hi"] < 0.82 and not made.sample_faults(older)
+    older = row | {"lat_n_processes": None, "lat_ratio_ci_method": None}
     text = row_table.between(Comparison.of(older, "lat"))
     assert text == "not seen: an older row, of one process"
 

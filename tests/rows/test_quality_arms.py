@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
 import bench
-from bench.rows import derived_columns, quality_verdicts
+from bench.rows import derived_columns
 from bench.status import QualityComparison
 
 SAME, OWN = QualityComparison.SAME_WEIGHTS, QualityComparison.TRAINED_EACH
@@ -25,14 +24,3 @@ def test_the_weights_hashes_of_both_arms_decide(words, expected):
     assert columns["quality_comparison"] == expected
     assert columns["base_weights_sha256"] == base.model["weights_sha256"]
     assert json.loads(columns["base_training"])["hours"] == 0.57
-    older = {"quality_comparison": None, "base_value": 9.0, "cell": cell.stored_json()}
-    assert quality_verdicts.comparison(older) == expected, "an older row's cell says it too"
-    assert quality_verdicts.comparison(older | {"base_value": None}) is None
-
-
-def test_of_trained_weights_the_protocol_decides():
-    cell = bench.compose(*WORDS)
-    row = {"base_value": 9.0}
-    for protocol, expected in (("swap", SAME), ("finetune", OWN), ("from-scratch", OWN)):
-        trained = replace(cell, protocol=protocol, recipe={"name": "one"})
-        assert quality_verdicts.comparison(row | {"cell": trained.stored_json()}) == expected

@@ -93,13 +93,6 @@ def test_the_spread_is_that_of_the_processes_medians():
         between_processes.paired_ratio(method, [100] * 10, [0, 1, 2])
 
 
-def test_one_process_alone_without_what_is_assumed():
-    method, base, _ = timed(0.01, 0)
-    for process in (None, np.zeros(40)):
-        shared = between_processes.paired_ratio(method, base, process, assumed_sd_pct=0)
-        assert shared == (paired.paired_ratio(method, base), 1, None)
-
-
 @pytest.mark.parametrize(("df", "t"), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (9, 2.262)])
 def test_students_t_is_that_of_the_tables(df, t):
     assert between_processes.student_t_quantile(df) == pytest.approx(t, abs=5e-4)
