@@ -53,7 +53,7 @@ LATENCY_CHANGE = {
 class Difference(NamedTuple):
     """One figure of one pair of rows. `a` and `b` are its values; `change`, `lo` and `hi` are in
     `unit` (%, points or LOSS), `change_pct` in percent of A. Unknown values are None, and `note` is
-    why. `if_significant` is the verdict if `p` turns out small enough, `verdict` the one if not.
+    why. A verdict of better or worse is final after `holm_corrected`.
     `comparison`: whether the two scores are of the same weights.
     """
 
@@ -68,7 +68,6 @@ class Difference(NamedTuple):
     p: float | None = None
     n: int | None = None
     verdict: ChangeVerdict | None = None
-    if_significant: ChangeVerdict | None = None
     note: str = ""
     comparison: QualityComparison | None = None
 
@@ -76,7 +75,7 @@ class Difference(NamedTuple):
     def sure(self) -> bool:
         """Whether there is a change, however small. Valid after `holm_corrected`."""
         if self.lo is None or self.hi is None:
-            return bool(self.change) and self.if_significant != ChangeVerdict.UNDECIDED
+            return bool(self.change) and self.verdict != ChangeVerdict.UNDECIDED
         return not self.lo <= 0 <= self.hi and (self.p is None or self.p < SURE)
 
 
@@ -93,25 +92,20 @@ def latency(a: Row, b: Row) -> Difference:
     ours, theirs = of_a.paired, of_b.paired
     if ours and theirs:
         ratio = paired.ratio_of_ratios(ours, theirs)
-    elif ours:
-        ratio = ours.inverse
     else:
-        assert theirs is not None
-        ratio = theirs
-    pairs = zip((a, b), (of_a, of_b), strict=True)
-    noises = [own.aa_noise_pct for row, own in pairs if row["method"] != BASELINE]
+        ratio = ours.inverse if ours else theirs
+    noises = [own.aa_noise_pct for own in (of_a, of_b) if own.ratio is not None]
     known = [noise for noise in noises if noise is not None]
     noisy = "noisy host" if a["noisy"] or b["noisy"] else ""
     resolution = math.hypot(*known) if len(known) == len(noises) else None
     change = _pct(ratio.ratio)
     return Difference(
         "latency",
-        1.0 if ours is None else ours.ratio,
-        1.0 if theirs is None else theirs.ratio,
+        ours.ratio if ours else 1.0,
+        theirs.ratio if theirs else 1.0,
         change, _pct(ratio.ci_lo), _pct(ratio.ci_hi),
         change_pct=change, p=ratio.p, n=ratio.n,
-        verdict=ChangeVerdict.UNDECIDED,
-        if_significant=LATENCY_CHANGE[Verdict(paired.verdict(ratio, resolution))],
+        verdict=LATENCY_CHANGE[paired.verdict(ratio, resolution)],
         note="; ".join(filter(None, (noisy, _other_kernels(a, b)))),
     )  # fmt: skip
 
@@ -157,12 +151,11 @@ def memory(a: Row, b: Row) -> Difference:
     ours, theirs = value_of(a, column), value_of(b, column)
     change = _pct(theirs / ours)
     few_bytes = abs(theirs - ours) <= SAME_BYTES
-    small = abs(change) <= paired.SAME_PCT or few_bytes
     verdict = ChangeVerdict.WORSE if change > 0 else ChangeVerdict.BETTER
-    verdict = ChangeVerdict.SAME if small else verdict
+    if few_bytes or abs(change) <= paired.SAME_PCT:
+        verdict = ChangeVerdict.SAME
     note = f"a change counts from {SAME_BYTES >> 20} MiB; this is {abs(theirs - ours) >> 10} KiB"
     return Difference("memory", ours, theirs, change, change_pct=change, verdict=verdict,
-                      if_significant=verdict,
                       note=note if few_bytes and abs(change) > paired.SAME_PCT else "")  # fmt: skip
 
 
@@ -182,7 +175,7 @@ def quality(
         "quality", mean, float(theirs.mean()), change, estimate.lo, estimate.hi,
         "points" if higher_is_better else LOSS,
         100 * change / abs(mean) if mean else math.copysign(math.inf, change) if change else 0.0,
-        n=len(ours), verdict=ChangeVerdict.UNDECIDED, if_significant=ChangeVerdict.UNDECIDED,
+        n=len(ours), verdict=ChangeVerdict.UNDECIDED,
     )  # fmt: skip
     if estimate.lo is None or estimate.hi is None:
         return difference._replace(note="one sample has no interval")
@@ -192,12 +185,11 @@ def quality(
     lo, hi = difference.lo or 0.0, difference.hi or 0.0
     margin *= 1 if higher_is_better else abs(mean) / 100
     if -margin <= lo and hi <= margin:
-        return difference._replace(verdict=ChangeVerdict.SAME, if_significant=ChangeVerdict.SAME)
+        return difference._replace(verdict=ChangeVerdict.SAME)
     if lo <= 0 <= hi:
         return difference
     better = (change > 0) == higher_is_better
-    verdict = ChangeVerdict.BETTER if better else ChangeVerdict.WORSE
-    return difference._replace(if_significant=verdict)
+    return difference._replace(verdict=ChangeVerdict.BETTER if better else ChangeVerdict.WORSE)
 
 
 def _why_missing(side: str, row: Row, reason: str | None) -> str:
@@ -211,14 +203,14 @@ def holm_corrected(differences: Sequence[Difference]) -> list[Difference]:
     adjusted = iter(paired.holm([d.p for d in differences if d.p is not None]))
     result = []
     for difference in differences:
-        p = None if difference.p is None else next(adjusted)
-        final = difference.if_significant
-        if p is not None and p >= SURE and final != ChangeVerdict.SAME:
-            final = difference.verdict
-        note = difference.note
-        if final != difference.if_significant:
-            note += f"{'; ' if note else ''}p = {p:.2g} after Holm's correction"
-        result.append(difference._replace(p=p, verdict=final, note=note))
+        if difference.p is not None:
+            p = next(adjusted)
+            difference = difference._replace(p=p)
+            if p >= SURE and difference.verdict in (ChangeVerdict.BETTER, ChangeVerdict.WORSE):
+                note = f"{difference.note}; " if difference.note else ""
+                note += f"p = {p:.2g} after Holm's correction"
+                difference = difference._replace(verdict=ChangeVerdict.UNDECIDED, note=note)
+        result.append(difference)
     return result
 
 

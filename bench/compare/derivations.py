@@ -103,8 +103,7 @@ def _same(name: str, stored: Any, found: Any) -> bool:
 
 def _of_cell(row: Row, _: Path) -> Mapping[str, Any]:
     stored = json.loads(row["cell"] or "")
-    if strange := verify.strange_code(stored):
-        raise ValueError(strange)
+    verify.check_code(stored)
     cell = Cell(**stored)
     found = {
         "cell_key": cell.key,

@@ -58,10 +58,6 @@ class FigureCheck(NamedTuple):
     reason: str = ""
 
 
-class CantTell(Exception):
-    """Why this host can't measure the row at all: one line."""
-
-
 def verify(
     row: Row, data_dir: Path | None, deadline_s: float, progress: Progress
 ) -> list[FigureCheck]:
@@ -70,7 +66,7 @@ def verify(
         cell = cell_here(row, data_dir)
         with tempfile.TemporaryDirectory() as folder:
             new = runner.run(cell, folder, force=True, deadline_s=deadline_s, progress=progress)
-    except (CantTell, RequestError) as error:
+    except RequestError as error:
         return [FigureCheck("cell", row["status"], "–", Agreement.CANT_TELL, str(error))]
     checks = compare_rows(row, cast(Row, new))
     if json.loads(row["cell"] or "{}")["code_sha256"] != cell.code_sha256:
@@ -87,14 +83,15 @@ def _excused(check: FigureCheck, reason: str) -> FigureCheck:
 
 
 def cell_here(row: Row, data_dir: Path | None) -> Cell:
-    """The row's cell with this machine's paths. Raises CantTell where it wouldn't be the same."""
+    """The row's cell with this machine's paths. Raises RequestError where it wouldn't be the
+    same."""
     if not row["cell"]:
-        raise CantTell("the row doesn't hold its cell: it was stored by an older version")
+        raise RequestError("the row doesn't hold its cell: it was stored by an older version")
     stored = json.loads(row["cell"])
-    if strange := strange_code(stored):
-        raise CantTell(strange)
+    check_code(stored)
     if stored.get("recipe"):
-        raise CantTell("its weights were trained by a recipe: run its command, then bench compare")
+        reason = "its weights were trained by a recipe"
+        raise RequestError(f"{reason}: run its command, then bench compare")
     try:
         request = _request(stored, data_dir)
         cell = Cell.of(request)
@@ -103,27 +100,27 @@ def cell_here(row: Row, data_dir: Path | None) -> Cell:
             resolved = Cell.of({**request, "model": {**request["model"], "family": auto.AUTO}})
             cell = resolved if resolved.code_sha256 == stored["code_sha256"] else cell
     except (RequestError, KeyError, TypeError) as error:
-        raise CantTell(f"this host can't run it: {error}") from error
+        raise RequestError(f"this host can't run it: {error}") from error
     for group, name, what in (("data", "sha256", "rows"), ("model", "weights_sha256", "weights")):
         if getattr(cell, group)[name] != stored[group][name]:
-            raise CantTell(f"the {what} here are not those that it was measured with")
+            raise RequestError(f"the {what} here are not those that it was measured with")
     return cell
 
 
-def strange_code(stored: Mapping[str, Any]) -> str | None:
-    """Code that a cell would load and that differs from this checkout's code of that name; None if
-    there is none. A row
-    comes from outside, and must not choose what is imported here."""
+def check_code(stored: Mapping[str, Any]) -> None:
+    """Raises RequestError for a cell that would load code which differs from this checkout's code
+    of that name. A row comes from outside, and must not choose what is imported here."""
     for group in ("method", "task"):
         name, target = (str(stored[group].get(part)) for part in ("name", "target"))
         if name not in plugins.available(group):
-            return f"no {group} '{name:.40}' in this checkout"
+            raise RequestError(f"no {group} '{name:.40}' in this checkout")
         if target != plugins.conf(group, name)["target"]:
-            return f"{group} {name} is said to be '{target:.60}', which isn't what it is here"
+            other = f"'{target:.60}', which isn't what it is here"
+            raise RequestError(f"{group} {name} is said to be {other}")
     family = str(stored["model"].get("family"))
     families = {conf.get("family") for conf in plugins.usable("model").values()}
-    families |= set(auto.FAMILIES.values())
-    return None if family in families else f"no family '{family:.60}' in this checkout"
+    if family not in families | set(auto.FAMILIES.values()):
+        raise RequestError(f"no family '{family:.60}' in this checkout")
 
 
 def _request(stored: dict[str, Any], data_dir: Path | None) -> dict[str, Any]:
@@ -131,15 +128,15 @@ def _request(stored: dict[str, Any], data_dir: Path | None) -> dict[str, Any]:
     request = compose.compose([])
     request |= {name: value for name, value in stored.items() if name in request}
     model, data = stored["model"], stored["data"]
-    model = model | {"path": model.get("original_path", model["path"])}
-    request["model"] = _only(model, ModelConf)
-    request["data"] = _only({**data, "dir": str(data_dir or data["dir"] or "") or None}, DataConf)
-    request["device"] = _only(stored["device"], DeviceConf)
+    for part, shape, given in (
+        ("model", ModelConf, {**model, "path": model.get("original_path", model["path"])}),
+        ("data", DataConf, {**data, "dir": str(data_dir or data["dir"] or "") or None}),
+        ("device", DeviceConf, stored["device"]),
+    ):
+        request[part] = {
+            each.name: given[each.name] for each in fields(shape) if each.name in given
+        }
     return request
-
-
-def _only(content: dict[str, Any], shape: type[Any]) -> dict[str, Any]:
-    return {field.name: content[field.name] for field in fields(shape) if field.name in content}
 
 
 def compare_rows(old: Row, new: Row) -> list[FigureCheck]:

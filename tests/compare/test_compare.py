@@ -151,9 +151,9 @@ def test_equal_scores_of_few_samples_are_no_proof_of_equality():
 
 def test_of_many_comparisons_a_chance_find_is_undecided():
     a = made.full(**made.timing(0.5))
-    ours = latency(a, a)._replace(change=5.0, lo=1.0, hi=9.0, p=0.03, if_significant="worse")
+    ours = latency(a, a)._replace(change=5.0, lo=1.0, hi=9.0, p=0.03, verdict="worse")
     assert judge(ours).verdict == "worse"
-    many = holm_corrected([ours, *[ours._replace(p=0.5, if_significant="undecided")] * 9])
+    many = holm_corrected([ours, *[ours._replace(p=0.5, verdict="undecided")] * 9])
     assert many[0].p == pytest.approx(0.3) and many[0].verdict == "undecided"
     assert many[0].note == "p = 0.3 after Holm's correction"
 
