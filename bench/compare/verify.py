@@ -11,7 +11,6 @@ import json
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -133,9 +132,7 @@ def _request(stored: dict[str, Any], data_dir: Path | None) -> dict[str, Any]:
         ("data", DataConf, {**data, "dir": str(data_dir or data["dir"] or "") or None}),
         ("device", DeviceConf, stored["device"]),
     ):
-        request[part] = {
-            each.name: given[each.name] for each in fields(shape) if each.name in given
-        }
+        request[part] = {name: given[name] for name in vars(shape()) if name in given}
     return request
 
 
