@@ -36,11 +36,14 @@ def state() -> GpuState:
             return GpuState()
         nvml, card = found
         clock = nvml.nvmlDeviceGetClockInfo
+        policies = (nvml.NVML_PERF_POLICY_POWER, nvml.NVML_PERF_POLICY_THERMAL)
+        violated = [_read(nvml, nvml.nvmlDeviceGetViolationStatus, card, each) for each in policies]
+        known = [int(each.violationTime) for each in violated if each]
         return GpuState(
             _read(nvml, clock, card, nvml.NVML_CLOCK_SM),
             _read(nvml, clock, card, nvml.NVML_CLOCK_MEM),
             _read(nvml, nvml.nvmlDeviceGetCurrentClocksThrottleReasons, card),
-            _violated_ns(nvml, card),
+            sum(known) if known else None,
         )
 
 
@@ -143,10 +146,3 @@ def _read(nvml: Any, function: Any, *arguments: Any) -> Any:
         return function(*arguments)
     except nvml.NVMLError:
         return None
-
-
-def _violated_ns(nvml: Any, card: Any) -> int | None:
-    policies = (nvml.NVML_PERF_POLICY_POWER, nvml.NVML_PERF_POLICY_THERMAL)
-    violated = [_read(nvml, nvml.nvmlDeviceGetViolationStatus, card, each) for each in policies]
-    known = [int(each.violationTime) for each in violated if each]
-    return sum(known) if known else None

@@ -65,7 +65,17 @@ def clock(device: str) -> Callable[[], int]:
 
 def energy_meter(device: str) -> tuple[Meter | None, str | None]:
     """A meter of joules used by the whole device so far, or None and the reason."""
-    return _nvml() if device == "cuda" else _rapl()
+    if device != "cuda":
+        return _rapl()
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        card = gpu.handle(pynvml)
+        pynvml.nvmlDeviceGetTotalEnergyConsumption(card)
+    except pynvml.NVMLError as error:
+        return None, f"the driver has no energy counter: {error}"
+    return lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(card) / 1e3, None
 
 
 def _rapl() -> tuple[Meter | None, str | None]:
@@ -90,15 +100,3 @@ def _rapl() -> tuple[Meter | None, str | None]:
     except OSError as error:
         return None, f"RAPL can't be read: {error.strerror}"
     return read, None
-
-
-def _nvml() -> tuple[Meter | None, str | None]:
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        card = gpu.handle(pynvml)
-        pynvml.nvmlDeviceGetTotalEnergyConsumption(card)
-    except pynvml.NVMLError as error:
-        return None, f"the driver has no energy counter: {error}"
-    return lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(card) / 1e3, None

@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 from bench.errors import RequestError, unknown
 from bench.host import gpu, host
 from bench.models import auto
-from bench.request import code_hash, plugins, schema, weights
+from bench.request import code_hash, plugins, schema
 from bench.units import memory, span
 from methods.parts.parameters import TYPES, Range, Text, accepts, described
 from tasks.base import CHAT, PLAIN, Row, Task
@@ -260,19 +260,35 @@ def check_values(request: Mapping[str, Any]) -> None:
     for name, least in schema.LEAST.items():
         if (value := values.get(name)) is not None and value < least:
             raise RequestError(f"{name}={value} is not accepted: it must be {least} or more")
-    _check_new_tokens(request)
     if (words := question_words(request)) and request["batch"] != 1:
         raise RequestError(
             f"{words} reads one row at a time, as questions differ in length: batch=1, given: "
             f"batch={request['batch']}"
         )
-    if request.get("recipe"):
-        weights.check_recipe(request["recipe"])
+    if recipe := request.get("recipe"):
+        if (recipe["steps"] is None) == (recipe["epochs"] is None):
+            name = recipe["name"]
+            raise RequestError(f"recipe {name}: give recipe.steps or recipe.epochs, one of them")
+        if recipe["batch"] % recipe["accumulate"]:
+            parts = f"recipe.accumulate={recipe['accumulate']}"
+            raise RequestError(f"recipe.batch={recipe['batch']} can't be divided by {parts}")
     source, folder = request["data"]["source"], request["data"].get("dir")
     if source == "local" and not folder:
         raise RequestError("data=local needs the folder: data.dir=FOLDER (DATA_DIR=FOLDER)")
     if source != "local" and folder:
         raise RequestError(f"data.dir={folder} is for data=local; given: {source}")
+    if (n := request.get("new_tokens")) is not None and n < 2:
+        raise RequestError(
+            f"new_tokens={n} is not accepted: 2 or more, as the first one is the prefill's "
+            f"({schema.VERDICT_TOKENS} for a verdict)"
+        )
+    timed = [name for name, plan in schema.MEASURES.items() if plan.speed or plan.tokens_alone]
+    if n is not None and (request["probe"] or request["measure"] not in timed):
+        chosen = "probe" if request["probe"] else "measure"
+        raise RequestError(
+            f"new_tokens={n}: {chosen}={request[chosen]} times no decoding; accepted with it: "
+            f"measure={', '.join(timed)}"
+        )
     check_size(request)
 
 
@@ -280,25 +296,6 @@ def decoded_tokens(request: Mapping[str, Any]) -> int | None:
     """How many new tokens a request decodes after each prompt; None: decoding isn't measured."""
     planned = None if request["probe"] else schema.MEASURES[request["measure"]].new_tokens
     return request.get("new_tokens") or planned
-
-
-def _check_new_tokens(request: Mapping[str, Any]) -> None:
-    given = request.get("new_tokens")
-    if given is None:
-        return
-    if given < 2:
-        raise RequestError(
-            f"new_tokens={given} is not accepted: 2 or more, as the first one is the prefill's "
-            f"({schema.VERDICT_TOKENS} for a verdict)"
-        )
-    timed = [name for name, plan in schema.MEASURES.items() if plan.speed or plan.tokens_alone]
-    if request["probe"] or request["measure"] not in timed:
-        name = "probe" if request["probe"] else "measure"
-        chosen = f"{name}={request[name]}"
-        raise RequestError(
-            f"new_tokens={given}: {chosen} times no decoding; accepted with it: "
-            f"measure={', '.join(timed)}"
-        )
 
 
 def check_device(device: Mapping[str, Any]) -> None:

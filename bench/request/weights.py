@@ -78,19 +78,6 @@ def protocol_of(request: Mapping[str, Any]) -> WeightsProtocol | None:
     return WeightsProtocol(given)
 
 
-def check_recipe(recipe: Mapping[str, Any]) -> None:
-    """Raises RequestError for hyper-parameters that can't be used together."""
-    if (recipe["steps"] is None) == (recipe["epochs"] is None):
-        raise RequestError(
-            f"recipe {recipe['name']}: give recipe.steps or recipe.epochs, one of them"
-        )
-    if recipe["batch"] % recipe["accumulate"]:
-        raise RequestError(
-            f"recipe.batch={recipe['batch']} can't be divided by "
-            f"recipe.accumulate={recipe['accumulate']}"
-        )
-
-
 def sized(model: Mapping[str, Any], task: Mapping[str, Any]) -> dict[str, Any]:
     """The model; one with a `config` that leaves them open gets the task's number of classes and
     size of vocabulary."""

@@ -224,8 +224,17 @@ def mem_agree(columns: Mapping[str, Any]) -> bool | None:
     """Whether measured, traced and theoretical memory agree: resident and traced peaks within a
     factor of two, and at most twice the theoretical peak; and a cache's bytes held and read. None
     where nothing can be compared."""
-    checks = (_peaks_agree, kv_agrees, kv_read_agrees)
-    known = [agree for check in checks if (agree := check(columns)) is not None]
+    peaks = [
+        peak
+        for name in ("rss_peak_delta_bytes", "alloc_peak_bytes")
+        if (peak := columns.get(name)) is not None
+    ]
+    theory = columns.get("state_theory_bytes")
+    checks = [kv_agrees(columns), kv_read_agrees(columns)]
+    if len(peaks) == 2 or (peaks and theory is not None):
+        near = max(peaks) <= 2 * min(peaks) + AGREE_SLACK_BYTES
+        checks.append(near and (theory is None or max(peaks) <= 2 * theory + AGREE_SLACK_BYTES))
+    known = [agree for agree in checks if agree is not None]
     return all(known) if known else None
 
 
@@ -242,13 +251,3 @@ def whole_peaks(columns: Row) -> Row:
                  columns.get("base_rss_peak_delta_bytes"))  # fmt: skip
     ratio = own / base if own and base else None
     return {"whole_peak_bytes": own, "base_whole_peak_bytes": base, "whole_peak_ratio": ratio}
-
-
-def _peaks_agree(columns: Mapping[str, Any]) -> bool | None:
-    measured, traced = columns.get("rss_peak_delta_bytes"), columns.get("alloc_peak_bytes")
-    theory = columns.get("state_theory_bytes")
-    peaks = [peak for peak in (measured, traced) if peak is not None]
-    if len(peaks) < 2 and (theory is None or not peaks):
-        return None
-    near = max(peaks) <= 2 * min(peaks) + AGREE_SLACK_BYTES
-    return near and (theory is None or max(peaks) <= 2 * theory + AGREE_SLACK_BYTES)

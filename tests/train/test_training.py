@@ -9,7 +9,7 @@ import pytest
 
 import bench
 from bench.errors import RequestError
-from bench.request import compose, plugins, weights
+from bench.request import compose, parameters, plugins, weights
 from bench.request.schema import RecipeConf
 from tests.conftest import ROOT
 
@@ -138,7 +138,7 @@ RECIPES = sorted(
 def test_every_recipe_loads_and_says_what_it_costs(name):
     request = compose.compose([f"recipe={name}"])
     assert request["recipe"]["name"] == name
-    weights.check_recipe(request["recipe"])
+    parameters.check_values(request)
     assert set(request["recipe"]) == set(RecipeConf.__dataclass_fields__) - {"trained_with"}
     assert weights.protocol_of(request) in ("from-scratch", "finetune", "swap")
     model, task = weights.sized(request["model"], request["task"]), request["task"]
