@@ -35,7 +35,7 @@ def files(monkeypatch: pytest.MonkeyPatch, contents: dict[str, str]) -> None:
     )
 
 
-def test_every_fact_is_a_column_of_the_right_type() -> None:
+def test_every_fact_is_a_column_of_the_right_type():
     facts = host.fingerprint(threads=1, device="cpu")
     kinds = {"int64": int, "float64": float, "string": str, "bool": bool}
     for name, value in facts.items():
@@ -45,7 +45,7 @@ def test_every_fact_is_a_column_of_the_right_type() -> None:
     assert len(of_host) == 29 and not set(of_host) - set(facts)
 
 
-def test_host_id_does_not_depend_on_the_cores_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_host_id_does_not_depend_on_the_cores_granted(monkeypatch):
     expected = host.fingerprint(threads=1, device="cpu")["host_id"]
     host._machine.cache_clear()
     monkeypatch.setattr(linux, "usable_cpus", lambda: [0])
@@ -69,7 +69,7 @@ flags\t\t: fpu sse2 avx avx2 fma
 )
 def test_host_id_tells_instruction_sets_and_microarchitectures_apart(
     part, other, same, monkeypatch, tmp_path
-) -> None:
+):
     found = []
     for number, text in enumerate((CPU, CPU.replace(part, other))):
         path = tmp_path / str(number)
@@ -83,19 +83,19 @@ def test_host_id_tells_instruction_sets_and_microarchitectures_apart(
     assert not host.has_older_id(found[0]["host_id"])
 
 
-def test_an_older_id_is_marked() -> None:
+def test_an_older_id_is_marked():
     assert host.short_host("47129493f1c37c18") == "47129493 (older id)"
     assert host.short_host("h2-47129493f1c37") == "h2-47129493" and host.short_host(None)
 
 
-def test_a_machine_that_reports_nothing_gives_nulls(bare: None) -> None:
+def test_a_machine_that_reports_nothing_gives_nulls(bare):
     facts = host.fingerprint(threads=1, device="cuda")
     for name in ("governor", "cgroup_cpu", "steal_pct", "gpu_name", "code_sha", "throttled"):
         assert facts[name] is None
     assert host.available_memory() > 0
 
 
-def test_too_many_threads_are_noise() -> None:
+def test_too_many_threads_are_noise():
     facts = host.fingerprint(threads=10_000, device="cpu")
     assert facts["noisy"]
     assert "10000 threads" in facts["noise_reason"]
@@ -113,26 +113,20 @@ CALM = host.Counters(0, 100, 0, 0, 0.0)
         (CALM, CALM, None),
     ],
 )
-def test_a_busy_machine_is_noise(
-    since: host.Counters, now: host.Counters, word: str | None
-) -> None:
+def test_a_busy_machine_is_noise(since, now, word):
     facts = host.fingerprint(threads=1, device="cpu", since=since, now=now)
     assert facts["noisy"] == (word is not None)
     assert word is None or word in facts["noise_reason"]
 
 
-def test_the_load_of_cores_that_a_process_may_not_use_is_no_noise(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_load_of_cores_that_a_process_may_not_use_is_no_noise(monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
     monkeypatch.setattr(linux, "usable_cpus", lambda: [0, 1])
     full = CALM._replace(load1=60.0)
     assert not host.fingerprint(threads=2, device="cpu", since=full, now=full)["noisy"]
 
 
-def test_other_processes_are_those_beside_this_one_and_its_children(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_other_processes_are_those_beside_this_one_and_its_children(monkeypatch):
     stat = "cpu 9 9 9 9 9 9 9 9 0 0\ncpu0 100 20 30 400 50 6 7 80 0 0"
     files(monkeypatch, {"/proc/stat": stat})
     monkeypatch.setattr(linux, "usable_cpus", lambda: [0])
@@ -143,7 +137,7 @@ def test_other_processes_are_those_beside_this_one_and_its_children(
     assert host._core_seconds(own_s=0.5) is None
 
 
-def test_busyness_counts_from_the_given_moment() -> None:
+def test_busyness_counts_from_the_given_moment():
     now = CALM._replace(load1=1.0, ctx_switch_invol=7)
     facts = host.fingerprint(threads=1, device="cpu", since=CALM._replace(load1=0.25), now=now)
     assert facts["load1"] == 0.25 and facts["ctx_switch_invol"] == 7
@@ -172,9 +166,7 @@ def test_busyness_counts_from_the_given_moment() -> None:
     ],
     ids=["version 2", "version 1"],
 )
-def test_control_groups_limit_cores_and_memory(
-    monkeypatch: pytest.MonkeyPatch, contents: dict[str, str]
-) -> None:
+def test_control_groups_limit_cores_and_memory(monkeypatch, contents):
     files(monkeypatch, contents)
     assert linux.cpu_quota() == 1.5
     assert linux.memory_limits() == [(2000, 1100)]
@@ -186,9 +178,7 @@ def code_state() -> dict[str, object]:
     return {name: facts[name] for name in ("code_sha", "code_dirty")}
 
 
-def test_code_state_is_the_projects_whatever_the_folder(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_code_state_is_the_projects_whatever_the_folder(monkeypatch, tmp_path):
     here = code_state()["code_sha"]
     monkeypatch.chdir(tmp_path)
     assert code_state()["code_sha"] == here
@@ -203,9 +193,7 @@ def test_code_state_is_the_projects_whatever_the_folder(
         ("# branch.oid abc\n? bench/new.py\n", True),
     ],
 )
-def test_code_state_reads_git(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, said: str, dirty: bool
-) -> None:
+def test_code_state_reads_git(monkeypatch, tmp_path, said, dirty):
     (tmp_path / ".git").mkdir()
     monkeypatch.setattr(host, "ROOT", tmp_path)
     answer = subprocess.CompletedProcess([], 0, stdout=said.encode())
@@ -213,14 +201,14 @@ def test_code_state_reads_git(
     assert code_state() == {"code_sha": "abc", "code_dirty": dirty}
 
 
-def test_certificate_of_this_machine() -> None:
+def test_certificate_of_this_machine():
     certificate = host.certificate(pairs=10, seconds=0.1)
     assert certificate["aa_pairs"] >= 10
     assert certificate["aa_noise_pct"] >= 0
     assert certificate["aa_verdict"] in list(Verdict)
 
 
-def test_no_torch_is_imported() -> None:
+def test_no_torch_is_imported():
     code = (
         "import sys, bench.rows.store\n"
         "from bench.host import host\nhost.fingerprint(1, 'cpu'), host.available_memory()"

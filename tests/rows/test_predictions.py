@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from bench.rows.predictions import Predictions
 
 
-def test_predictions_go_on_where_they_stopped(tmp_path: Path) -> None:
+def test_predictions_go_on_where_they_stopped(tmp_path):
     first = Predictions(tmp_path, "key")
     assert first.done() == {} and first.append([]) is None
     first.append([{"id": "a", "prediction": "é\n"}, {"id": 2, "prediction": None}])
@@ -21,7 +18,7 @@ def test_predictions_go_on_where_they_stopped(tmp_path: Path) -> None:
     assert Predictions(tmp_path, "other").done() == {}
 
 
-def test_torn_line_of_predictions_is_left_out(tmp_path: Path) -> None:
+def test_torn_line_of_predictions_is_left_out(tmp_path):
     predictions = Predictions(tmp_path, "key")
     path = predictions.append([{"id": i, "prediction": "x" * 20} for i in range(3)])
     assert path is not None
@@ -35,7 +32,7 @@ LONE = '{"id": 2, "prediction": "a\\ud800"}'
 
 
 @pytest.mark.parametrize("line", ["[" * 100_000, '{"id": %s}' % ("1" * 5_000), "[]", "{}", LONE])
-def test_a_line_that_is_no_prediction_is_left_out_and_named(tmp_path: Path, line: str) -> None:
+def test_a_line_that_is_no_prediction_is_left_out_and_named(tmp_path, line):
     predictions = Predictions(tmp_path, "key")
     path = predictions.append([{"id": 1, "prediction": "x"}])
     assert path is not None
@@ -46,14 +43,14 @@ def test_a_line_that_is_no_prediction_is_left_out_and_named(tmp_path: Path, line
     assert predictions.sha256() == Predictions(tmp_path, "key").sha256([1])
 
 
-def test_a_pair_of_surrogates_is_text(tmp_path: Path) -> None:
+def test_a_pair_of_surrogates_is_text(tmp_path):
     path = Predictions(tmp_path, "key").append([{"id": 1, "prediction": "x"}])
     assert path is not None
     path.write_text('{"id": 1, "prediction": "\\ud83d\\ude00"}')
     assert Predictions(tmp_path, "key").done()[1]["prediction"] == "😀"
 
 
-def test_hash_of_predictions_is_that_of_the_answers(tmp_path: Path) -> None:
+def test_hash_of_predictions_is_that_of_the_answers(tmp_path):
     one, other = Predictions(tmp_path, "one"), Predictions(tmp_path, "other")
     one.append([{"id": "a", "prediction": 1, "wall_ns": 5}, {"id": "b", "prediction": 2}])
     other.append([{"id": "b", "prediction": 2}])
@@ -73,7 +70,7 @@ def test_hash_of_predictions_is_that_of_the_answers(tmp_path: Path) -> None:
         {"id": 1, "prediction": "\ud800"},
     ],
 )
-def test_wrong_prediction_is_refused(tmp_path: Path, record: dict[str, Any]) -> None:
+def test_wrong_prediction_is_refused(tmp_path, record):
     with pytest.raises(ValueError):
         Predictions(tmp_path, "key").append([record])
     with pytest.raises(ValueError):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +20,7 @@ from tests.rows.conftest import ids, row
 V1 = Path(__file__).parent / "data" / "rows-v1.parquet"
 
 
-def test_row_comes_back_as_it_was(store: Store) -> None:
+def test_row_comes_back_as_it_was(store):
     sample = row(lat_ratio=0.5, length=4096, noisy=True, lat_samples_ns=[1, 2], metrics={"f1": 1.5})
     store.append([sample])
     back = store.rows().to_pylist()[0]
@@ -32,7 +31,7 @@ def test_row_comes_back_as_it_was(store: Store) -> None:
     assert back["value"] is None
 
 
-def test_numbers_of_numpy_are_numbers(store: Store) -> None:
+def test_numbers_of_numpy_are_numbers(store):
     store.append([row(lat_ratio=np.float64(0.5), length=np.int64(3), lat_samples_ns=np.arange(3))])
     assert store.rows(["lat_samples_ns"]).to_pylist() == [{"lat_samples_ns": [0, 1, 2]}]
 
@@ -50,13 +49,13 @@ def test_numbers_of_numpy_are_numbers(store: Store) -> None:
         ({"cell_key": None}, "a row needs column 'cell_key'"),
     ],
 )
-def test_wrong_row_is_refused_by_name(store: Store, wrong: dict[str, Any], message: str) -> None:
+def test_wrong_row_is_refused_by_name(store, wrong, message):
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
         store.append([row(), row() | wrong])
     assert ids(store) == []
 
 
-def test_find_prefers_ok_and_then_the_newest(store: Store) -> None:
+def test_find_prefers_ok_and_then_the_newest(store):
     times = [f"2026-11-20T0{hour}:00:00+00:00" for hour in range(4)]
     store.append([row(row_id="old", created_utc=times[0])])
     store.append([row(row_id="new", created_utc=times[1], lat_samples_ns=[1])])
@@ -69,7 +68,7 @@ def test_find_prefers_ok_and_then_the_newest(store: Store) -> None:
     assert store.find("unknown") is None
 
 
-def test_a_later_attempt_counts_whatever_its_clock_said(store: Store) -> None:
+def test_a_later_attempt_counts_whatever_its_clock_said(store):
     day = "2026-11-20T0{}:00:00+00:00".format
     store.append([row(row_id="first", attempt=1, created_utc=day(5))])
     store.append([row(row_id="again", attempt=2, created_utc=day(1))])
@@ -83,7 +82,7 @@ def test_a_later_attempt_counts_whatever_its_clock_said(store: Store) -> None:
     assert [one["row_id"] for one in found] == ["other", "first", "again"]
 
 
-def test_find_sees_what_others_append_and_remove(store: Store) -> None:
+def test_find_sees_what_others_append_and_remove(store):
     assert store.find("k") is None
     path = Store(store.folder).append([row(), row("second", length=7)])
     assert (store.find("second") or {})["length"] == 7
@@ -92,7 +91,7 @@ def test_find_sees_what_others_append_and_remove(store: Store) -> None:
     assert store.find("second") is None
 
 
-def test_predictions_beside_the_rows_are_not_looked_through(store: Store) -> None:
+def test_predictions_beside_the_rows_are_not_looked_through(store):
     store.append([row(row_id="a")])
     Predictions(store.folder / "predictions", "k").append([{"id": 1}])
     (store.folder / "predictions" / "k" / "foreign.parquet").write_text("x")
@@ -110,7 +109,7 @@ def test_predictions_beside_the_rows_are_not_looked_through(store: Store) -> Non
     ],
     ids=["cut", "empty", "footer", "value", "name"],
 )
-def test_torn_file_is_named_and_set_aside(store: Store, damage: Any) -> None:
+def test_torn_file_is_named_and_set_aside(store, damage):
     store.append([row(row_id="whole")])
     torn = store.append([row(row_id="torn")])
     assert torn is not None
@@ -141,7 +140,7 @@ def _not_utf8() -> pa.Array:
     ],
     ids=["text", "null", "status", "verdict", "json", "type"],
 )
-def test_shard_with_impossible_values_is_set_aside(store: Store, name: str, values: Any) -> None:
+def test_shard_with_impossible_values_is_set_aside(store, name, values):
     store.append([row(row_id="whole")])
     wrong = store.append([row(row_id="wrong")])
     assert wrong is not None
@@ -154,7 +153,7 @@ def test_shard_with_impossible_values_is_set_aside(store: Store, name: str, valu
     assert (store.find("k") or {})["row_id"] == "whole"
 
 
-def test_foreign_files_are_named_and_left(store: Store) -> None:
+def test_foreign_files_are_named_and_left(store):
     store.append([row(row_id="mine")])
     pq.write_table(pa.table({"row_id": ["theirs"]}), store.folder / "table.parquet")
     (store.folder / "text.parquet").write_text("not parquet")
@@ -165,7 +164,7 @@ def test_foreign_files_are_named_and_left(store: Store) -> None:
     assert len(list(store.folder.iterdir())) == 4
 
 
-def test_newer_schema_is_named_and_left(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_newer_schema_is_named_and_left(store, monkeypatch):
     monkeypatch.setattr(columns, "SCHEMA_VERSION", 99)
     store.append([row(row_id="future")])
     monkeypatch.undo()
@@ -175,7 +174,7 @@ def test_newer_schema_is_named_and_left(store: Store, monkeypatch: pytest.Monkey
     assert [problem.kind for problem in check(store.folder, repair=True)] == ["newer"]
 
 
-def test_a_schema_of_five_thousand_digits_is_set_aside(store: Store) -> None:
+def test_a_schema_of_five_thousand_digits_is_set_aside(store):
     store.append([row(row_id="mine")])
     table = pa.table({"row_id": ["theirs"]})
     stamp = {shards.VERSION_KEY: b"9" * 5_000}
@@ -185,7 +184,7 @@ def test_a_schema_of_five_thousand_digits_is_set_aside(store: Store) -> None:
     assert query.versions(store.folder) == {columns.SCHEMA_VERSION: (1, 1)}
 
 
-def test_rows_of_schema_1_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_of_schema_1_are_read(monkeypatch):
     store = Store(V1)
     assert ids(store) == ["a1", "a2", "b1"] and not store.warnings
     found = store.find("key-a")
@@ -196,9 +195,7 @@ def test_rows_of_schema_1_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_columns_of_older_schemas_are_read_under_their_names_of_today(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_columns_of_older_schemas_are_read_under_their_names_of_today(monkeypatch):
     """As a later version may: `value` has another name, and a column is new."""
     for name, kind in (("score", "float64"), ("value_unit", "string")):
         monkeypatch.setitem(columns.COLUMNS, name, columns.Column(name, kind, "new"))
@@ -209,7 +206,7 @@ def test_columns_of_older_schemas_are_read_under_their_names_of_today(
     assert table["value_unit"].null_count == 3
 
 
-def test_an_older_row_has_its_ratio_to_a_cache_in_16_bits(store: Store) -> None:
+def test_an_older_row_has_its_ratio_to_a_cache_in_16_bits(store):
     held = {"kv_bytes_held": 30, "kv_bytes_full": 120}
     path = store.append(
         [row(dtype="float32", **held), row(dtype="bfloat16", **held), row(dtype="float32")]
@@ -225,7 +222,7 @@ def test_an_older_row_has_its_ratio_to_a_cache_in_16_bits(store: Store) -> None:
     assert store.rows(["kv_ratio_16bit"])["kv_ratio_16bit"].null_count == 3
 
 
-def test_import_is_light() -> None:
+def test_import_is_light():
     heavy = "{'torch', 'numpy', 'pyarrow', 'pandas', 'hydra'}"
     code = f"import bench.rows.store, sys; assert not {heavy} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -24,7 +24,7 @@ def append_three(folder: Path, writer: int) -> None:
         Store(folder).append([row(f"{writer}-{i}")])
 
 
-def test_sixteen_processes_append_at_once(store: Store) -> None:
+def test_sixteen_processes_append_at_once(store):
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["bench.rows.store", "pyarrow.parquet", "pandas"])
     writers = [context.Process(target=append_three, args=(store.folder, n)) for n in range(16)]
@@ -40,7 +40,7 @@ def test_sixteen_processes_append_at_once(store: Store) -> None:
 
 
 @pytest.mark.parametrize("stage", ["fsync", "replace"])
-def test_killed_in_the_middle_of_an_append(store: Store, stage: str) -> None:
+def test_killed_in_the_middle_of_an_append(store, stage):
     store.append([row(row_id="earlier")])
     code = (
         "import os, sys, time; from bench.rows.store import Store\n"
@@ -64,9 +64,7 @@ def test_killed_in_the_middle_of_an_append(store: Store, stage: str) -> None:
     assert not leftover.exists()
 
 
-def test_a_file_that_is_being_written_is_no_leftover(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_is_being_written_is_no_leftover(store, monkeypatch):
     flock, sync = fcntl.flock, os.fsync
     calls: list[str] = []
 
@@ -88,7 +86,7 @@ def test_a_file_that_is_being_written_is_no_leftover(
     assert ids(store) == ["kept"] and calls[:2] == ["lock", "sync"]
 
 
-def test_file_size_limit_leaves_nothing_behind(store: Store) -> None:
+def test_file_size_limit_leaves_nothing_behind(store):
     code = (
         "import resource, sys\n"
         "from bench.rows.store import Store\nfrom bench.rows.shards import StoreError\n"
@@ -104,7 +102,7 @@ def test_file_size_limit_leaves_nothing_behind(store: Store) -> None:
     assert len(list(store.folder.iterdir())) == 1
 
 
-def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
+def test_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StoreError, match=r"cannot write to .*file/rows: Not a directory"):
         Store(tmp_path / "file" / "rows").append([row()])

@@ -8,7 +8,7 @@ import pytest
 from bench.statistics import scores
 
 
-def test_the_interval_of_many_scores_agrees_with_the_formula() -> None:
+def test_the_interval_of_many_scores_agrees_with_the_formula():
     values = np.random.default_rng(0).normal(50, 10, 400)
     estimate = scores.mean(values, seed=1)
     assert estimate.stderr == pytest.approx(np.std(values, ddof=1) / 20)
@@ -19,7 +19,7 @@ def test_the_interval_of_many_scores_agrees_with_the_formula() -> None:
 
 
 @pytest.mark.parametrize("right", [32, 31, 25])
-def test_few_wrong_answers_have_clopper_and_pearsons_interval(right: int) -> None:
+def test_few_wrong_answers_have_clopper_and_pearsons_interval(right):
     n = 32
     estimate = scores.mean([100.0] * right + [0.0] * (n - right))
     assert estimate.lo is not None and estimate.hi is not None
@@ -33,7 +33,7 @@ def test_few_wrong_answers_have_clopper_and_pearsons_interval(right: int) -> Non
     )
 
 
-def test_one_score_says_little_and_none_is_an_error() -> None:
+def test_one_score_says_little_and_none_is_an_error():
     one = scores.mean([50.0])
     assert one.lo is not None and one.lo < 2 and one.hi is not None and one.hi > 98
     assert scores.mean([120.0]) == (120.0, None, None, None, "")
@@ -42,7 +42,7 @@ def test_one_score_says_little_and_none_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("share", [0.6, 0.9, 0.98])
-def test_intervals_hold_the_truth(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_intervals_hold_the_truth(share, monkeypatch):
     monkeypatch.setattr(scores, "DRAWS", 50_000)
     random = np.random.default_rng(0)
     held = 0
@@ -53,7 +53,7 @@ def test_intervals_hold_the_truth(share: float, monkeypatch: pytest.MonkeyPatch)
     assert held >= 90  # of 95 expected, less two standard errors
 
 
-def test_questions_on_one_document_are_one_draw() -> None:
+def test_questions_on_one_document_are_one_draw():
     random = np.random.default_rng(0)
     held = {True: 0, False: 0}
     documents = np.repeat(np.arange(24), 8).tolist()
@@ -68,7 +68,7 @@ def test_questions_on_one_document_are_one_draw() -> None:
     assert scores.mean(right, documents).how == "bootstrap over 24 documents"
 
 
-def test_a_paired_difference_is_surer_than_two_means() -> None:
+def test_a_paired_difference_is_surer_than_two_means():
     base = np.random.default_rng(0).uniform(0, 100, 200)
     better = base + np.random.default_rng(1).normal(2, 1, 200)
     difference = scores.difference(better, base)
@@ -77,13 +77,13 @@ def test_a_paired_difference_is_surer_than_two_means() -> None:
         scores.difference([1, 2], [1])
 
 
-def test_equal_scores_may_differ_on_other_samples() -> None:
+def test_equal_scores_may_differ_on_other_samples():
     few, many = (scores.difference([80.0] * n, [80.0] * n) for n in (32, 512))
     assert few.hi == pytest.approx(10.9, abs=0.1) and few.lo == pytest.approx(-10.9, abs=0.1)
     assert many.hi == pytest.approx(0.72, abs=0.02)
 
 
-def test_the_smallest_difference_that_is_found_is_found_four_times_in_five() -> None:
+def test_the_smallest_difference_that_is_found_is_found_four_times_in_five():
     random = np.random.default_rng(0)
     noise = random.normal(0, 10, (200, 64))
     least = scores.detectable(*np.array([-1.96, 1.96]) * 10 / 8)
@@ -94,7 +94,7 @@ def test_the_smallest_difference_that_is_found_is_found_four_times_in_five() -> 
     assert 40 <= found <= 56
 
 
-def test_mcnemar_against_the_binomial() -> None:
+def test_mcnemar_against_the_binomial():
     a, b = [1] * 9 + [0] * 1 + [1] * 20, [0] * 9 + [1] * 1 + [1] * 20
     assert scores.mcnemar(a, b) == pytest.approx(2 * (1 + 10) / 2**10)
     assert scores.mcnemar(a, a) == 1.0
@@ -102,7 +102,7 @@ def test_mcnemar_against_the_binomial() -> None:
         scores.mcnemar([0.5], [1])
 
 
-def test_paired_tests_take_documents_as_units() -> None:
+def test_paired_tests_take_documents_as_units():
     a, b = [100.0] * 12, [0.0] * 12
     assert scores.paired_p(a, b) == scores.mcnemar([1] * 12, [0] * 12)
     assert scores.paired_p(a, b, ["one"] * 6 + ["two"] * 6) > 0.3
