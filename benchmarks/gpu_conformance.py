@@ -121,7 +121,7 @@ def code_of(case: Case) -> str:
     confs = [plugins.conf("method", name) for name in (case.method, BASELINE)]
     targets = [target for conf in confs for target in plugins.targets(conf)]
     others = (FAMILIES[case.family].__module__, "bench.conformance.on_device")
-    return code_hash.code_sha256([*targets, *others])[:12]
+    return code_hash.code_sha256(*targets, *others)[:12]
 
 
 def key(line: dict[str, Any]) -> tuple[str, ...]:

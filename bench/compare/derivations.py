@@ -116,7 +116,7 @@ def _of_cell(row: Row, _: Path) -> Mapping[str, Any]:
     }
     families = ({"family": family} for family in (cell.model["family"], auto.AUTO))
     if cell.code_sha256 in (code_of(cell.method, cell.task, model) for model in families):
-        found["method_version"] = code_hash.code_sha256(plugins.targets(cell.method))[:12]
+        found["method_version"] = code_hash.code_sha256(*plugins.targets(cell.method))[:12]
     return found | cell.columns
 
 

@@ -206,7 +206,7 @@ def identity(cell: Cell, deadline_s: float | None = None, origin: job.Origin | N
         "cell_key": cell.key,
         "cell": cell.stored_json(),
         "command": None,
-        "method_version": code_hash.code_sha256(plugins.targets(cell.method))[:12],
+        "method_version": code_hash.code_sha256(*plugins.targets(cell.method))[:12],
         "task_version": str(cell.task["version"]),
         "truncation_side": cell.task.get("truncation_side", "right"),
         "status": Status.OK,

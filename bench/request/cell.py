@@ -105,7 +105,7 @@ class Cell:
         if not self.decoder:
             content["task"].pop("decoder_prompt", None)
         content["model"] = {k: v for k, v in self.model.items() if k not in left_out}
-        content["model"]["family"] = weights.class_name(self.model["family"])
+        content["model"]["family"] = self.model["family"].partition(":")[2]
         content["data"] = {k: v for k, v in self.data.items() if k != "dir"}
         for field in fields(self):
             if content[field.name] == field.default:
@@ -215,7 +215,7 @@ class Cell:
         assert self.protocol is not None
         method = self.training_method
         start = {
-            "family": weights.class_name(self.model["family"]),
+            "family": self.model["family"].partition(":")[2],
             "config": self.model.get("config"),
             "weights_sha256": self.model.get("start_sha256", self.model["weights_sha256"]),
         }
@@ -379,7 +379,7 @@ def load_rows(request: Mapping[str, Any]) -> Loaded:
 def code_of(method: Mapping[str, Any], task: Mapping[str, Any], model: Mapping[str, Any]) -> str:
     """Hash of the code that a cell's numbers depend on: its method, task, family and vanilla."""
     targets = [*plugins.targets(method), task["target"], model["family"], _baseline()["target"]]
-    return code_hash.code_sha256(targets, without=[METRICS])
+    return code_hash.code_sha256(*targets, without=METRICS)
 
 
 @functools.cache

@@ -14,7 +14,7 @@ import ast
 import functools
 import importlib.util
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,15 +52,11 @@ class _Module(NamedTuple):
     imports: tuple[_Import, ...]
 
 
-def code_sha256(targets: Iterable[str], without: Iterable[str] = ()) -> str:
-    """sha256 over the modules behind module names or targets ('package.module:Name') and over all
-    that these import from the same top-level packages. Packages named in `without` don't count,
-    nor anything below them. Raises RequestError for a module that doesn't exist."""
-    return _code_sha256(tuple(targets), tuple(without))
-
-
 @functools.cache
-def _code_sha256(targets: tuple[str, ...], without: tuple[str, ...]) -> str:
+def code_sha256(*targets: str, without: str = "") -> str:
+    """sha256 over the modules behind module names or targets ('package.module:Name') and over all
+    that these import from the same top-level packages. The package `without` doesn't count, nor
+    anything below it. Raises RequestError for a module that doesn't exist."""
     ingredients = [__file__, Path(__file__).read_text(), targets, without]
     found = read_kept("code", ingredients)
     if found and all(_sources(name) == kept for name, kept in found["sources"].items()):
@@ -73,7 +69,7 @@ def _code_sha256(targets: tuple[str, ...], without: tuple[str, ...]) -> str:
     modules: dict[str, _Module | None] = {}
     while names:
         name = names.pop()
-        excluded = any(name == package or name.startswith(f"{package}.") for package in without)
+        excluded = without and f"{name}.".startswith(f"{without}.")
         if name in modules or excluded or _scope(name) not in scopes:
             continue
         modules[name] = module = _module(name)
@@ -169,15 +165,10 @@ def _place(name: str) -> Path | None:
     return path
 
 
+@functools.lru_cache(maxsize=TREES)
 def parsed(path: Path) -> ast.Module:
     """A module's syntax tree, which is not to be changed. Raises RequestError for a file that is no
     Python."""
-    status = path.stat()
-    return _parsed(path, status.st_mtime_ns, status.st_size)
-
-
-@functools.lru_cache(maxsize=TREES)
-def _parsed(path: Path, _mtime_ns: int, _size: int) -> ast.Module:
     try:
         return ast.parse(path.read_bytes(), str(path))
     except (SyntaxError, ValueError) as error:

@@ -254,15 +254,10 @@ def card(checkpoint: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) and "task" in content else None
 
 
-def class_name(target: str) -> str:
-    """The name in a target 'package.module:Name'."""
-    return target.partition(":")[2]
-
-
 def without_module(conf: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of a method or task, with its target as a name without its module."""
     parts = {key: without_module(value) for key, value in conf.items() if plugins.is_part(value)}
-    return {**conf, **parts, "target": class_name(conf["target"])}
+    return {**conf, **parts, "target": conf["target"].partition(":")[2]}
 
 
 def json_sha256(content: Any) -> str:

@@ -132,8 +132,8 @@ def test_a_request_names_the_function(theirs):
     words = ["method=hf", "attn=their_near", f"attn.module={REGISTER}", "model=embedded-llama"]
     method = compose.compose(words)["method"]
     assert (method["attn"], method["module"]) == ("their_near", REGISTER)
-    theirs_too = code_hash.code_sha256(plugins.targets(method))
-    assert theirs_too != code_hash.code_sha256([method["target"]])
+    theirs_too = code_hash.code_sha256(*plugins.targets(method))
+    assert theirs_too != code_hash.code_sha256(method["target"])
     with pytest.raises(RequestError, match="no_such_package: no such module is installed"):
         plugins.targets({**method, "module": "no_such_package"})
     with pytest.raises(RequestError, match=r"Did you mean attn\.module"):

@@ -65,7 +65,7 @@ def test_a_request_names_the_part_and_its_parameters():
     moved = {**cell.method["prefill"], "target": "elsewhere:VerticalSlash"}
     assert replace(cell, method={**cell.method, "prefill": moved}).key == cell.key
     assert Cell.from_json(cell.to_json()) == cell
-    assert code_hash.code_sha256(plugins.targets(cell.method))
+    assert code_hash.code_sha256(*plugins.targets(cell.method))
 
 
 @pytest.mark.parametrize(("part", "message"), [

@@ -39,7 +39,7 @@ def package(tmp_path, monkeypatch):
             file.write_text(text.replace("{package}", name))
             (file.parent / "__init__.py").touch()
         (tmp_path / name / "__init__.py").touch()
-        return code_sha256([f"{name}.{target}"], [f"{name}.{without}"] if without else [])
+        return code_sha256(f"{name}.{target}", without=without and f"{name}.{without}")
 
     return written
 
@@ -102,4 +102,4 @@ def test_what_is_left_out_counts_neither_itself_nor_below(package):
 
 def test_a_module_that_is_not_there_is_named():
     with pytest.raises(RequestError, match=r"no module 'methods\.nothing'"):
-        code_sha256(["methods.nothing:Nothing"])
+        code_sha256("methods.nothing:Nothing")
