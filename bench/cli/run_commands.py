@@ -338,7 +338,7 @@ def _trained_in_child(cell: Cell, progress: Progress) -> dict[str, Any]:
 def _trained_here(cell: Cell, progress: Progress) -> dict[str, Any]:
     """The same, trained together with the launcher's other processes."""
     from bench.execution import arms
-    from bench.train.train import train
+    from bench.train.trainer import train
     from methods.parts.errors import Unsupported
 
     arms.prepare(cell)

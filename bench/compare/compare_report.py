@@ -78,8 +78,8 @@ def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:
             return unknown_change._replace(note=f"{side}: {reason}")
     if (a["task"], a["metric"]) != (b["task"], b["metric"]):
         return unknown_change._replace(note="different tasks")
+    from bench.rows.derived_columns import documents
     from bench.rows.rescore import scores
-    from bench.rows.scoring import documents
 
     try:
         ours, theirs = (scores(row, folder) for row, folder in zip(pair, folders, strict=True))

@@ -337,4 +337,4 @@ def train_missing(cell: Cell, progress: Progress | None) -> tuple[Outcome | None
 def train(cell: Cell, progress: Progress | None) -> Outcome:
     """Train the cell's weights, or continue; the result is the checkpoint's card."""
     run = CellRun(cell, Path(), TRAINING_DEADLINE_S, progress, MALLOC_WITHOUT_CACHE)
-    return run.child("train.train")
+    return run.child("train.trainer")

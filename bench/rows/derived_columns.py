@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
@@ -20,7 +21,6 @@ from bench.rows.derived_comparisons import of_answer, of_few_tokens, to_engine, 
 from bench.rows.engine import kv_agrees, kv_ratio_16bit, kv_read_agrees
 from bench.rows.predictions import Predictions
 from bench.rows.quality_verdicts import quality_verdict
-from bench.rows.scoring import documents, scored
 from bench.statistics import scores
 from bench.status import Status
 from tasks.base import Data, DataError, Task
@@ -28,6 +28,8 @@ from tasks.loading import truncation
 from tasks.metrics import buckets, chance
 
 AGREE_SLACK_BYTES = 16 << 20
+ARM = ("value", "ci_lo", "ci_hi", "score_by_length", "predictions_sha256")
+"""Columns that vanilla has, too."""
 OTHERS, FEWEST_OTHERS = 64, 16
 """Rows that aren't scored, on which the best constant answer is chosen; with fewer it is a poor
 estimate."""
@@ -94,8 +96,35 @@ def times(raw: Mapping[Name, Comparison], row: Mapping[str, Any], seed: int) -> 
     return cast(Row, columns)
 
 
-ARM = ("value", "ci_lo", "ci_hi", "score_by_length", "predictions_sha256")
-"""Columns that vanilla has, too."""
+# Quality: the official metric of a task, applied to stored predictions and checked, as a metric may
+# be a plugin's.
+
+
+def scored(
+    task: Task, answers: Sequence[Any], references: Sequence[Sequence[str]]
+) -> tuple[Mapping[str, Any], list[float]]:
+    """The figures of `Task.score` and the numbers of `Task.score_each`. Raises RequestError where
+    the metric raises, or gives something else."""
+    name, target = f"metric {task.metric} of task {task.name}", type(task).__module__
+    with errors_of(name, target):
+        figures = task.score(answers, references)
+        if not isinstance(figures, Mapping) or not _is_number(figures.get("value")):
+            raise ValueError(f"score gave {figures!r:.200}; expected figures with a number 'value'")
+        each = list(task.score_each(answers, references))
+        if len(each) != len(answers) or not all(map(_is_number, each)):
+            raise ValueError(
+                f"score_each gave {each!r:.200}; expected a number for each of {len(answers)} rows"
+            )
+    return figures, each
+
+
+def documents(rows: Iterable[Any]) -> list[str]:
+    """Keys of the documents of rows: their text, or a row's id if it has no text."""
+    return [row.document or row.id for row in rows]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def _scored(

@@ -14,7 +14,6 @@ from bench.request.cell import Cell, asked, load_rows, task_of
 from bench.rows import derived_columns
 from bench.rows.columns import Row
 from bench.rows.predictions import Predictions
-from bench.rows.scoring import scored
 from bench.rows.shards import utc_now
 from bench.rows.store import PREDICTIONS
 
@@ -59,7 +58,7 @@ def scores(row: Mapping[str, Any], results: Path) -> dict[Any, float]:
     done = Predictions(folder.parent, folder.name).done()
     answers = [done[sample.id]["prediction"] for sample in samples]
     references = [sample.references for sample in samples]
-    _, each = scored(task_of(_cell(row)["task"]), answers, references)
+    _, each = derived_columns.scored(task_of(_cell(row)["task"]), answers, references)
     return dict(zip(samples, each, strict=True))
 
 

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from bench.request import plugins
 from bench.request.schema import BASELINE
-from bench.rows import over_seeds
+from bench.rows import query
 from bench.rows.columns import Row
 from bench.rows.comparison import Comparison
 from bench.rows.engine import engine_only, kernel_names
@@ -74,7 +74,7 @@ def show_seeds(records: Sequence[Mapping[str, Any]], form: str) -> None:
     )
     left = ("method", "task", "weights", "seeds")
     text_table.show(
-        form, over_seeds.COLUMNS, records, names, lines, title="scores over seeds", left=left
+        form, query.OVER_SEEDS, records, names, lines, title="scores over seeds", left=left
     )
 
 

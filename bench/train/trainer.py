@@ -1,4 +1,5 @@
-"""The training loop, its start, and gradient checkpointing.
+"""Trains the weights that a cell asks for, in a child of `bench train` or `bench run`, or in one of
+the processes that accelerate's launcher or torchrun starts.
 
 Everything in a step is a function of its number: its rows and its random numbers are drawn from
 the seed and the step, so a training that was stopped continues along the same loss curve.
@@ -18,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, DistributedDataParallelKwargs
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as recomputed
 
 from bench.errors import RequestError, RunError
-from bench.execution import arms
+from bench.execution import arms, cell_lock, worker
 from bench.execution.supervisor import Progress
 from bench.models.base import Family
 from bench.models.wrappers import Wrapped
@@ -42,6 +43,36 @@ LOSS_SMOOTHING = 0.05
 
 class Diverged(RunError):
     """The loss is NaN or infinite."""
+
+
+def measure(request: dict[str, Any], report: Progress) -> dict[str, Any]:
+    cell = Cell.from_json(request["cell"])
+    worker.keep_freed_memory()
+    arms.prepare(cell)
+    return train(cell, report)
+
+
+def train(cell: Cell, report: Progress) -> dict[str, Any]:
+    """The card of the cell's checkpoint, which is trained unless it is there. Raises Unsupported
+    with the method's reason, RequestError, Diverged or DiskFull."""
+    assert cell.recipe is not None
+    folder = Path(cell.model["path"])
+    folder.mkdir(parents=True, exist_ok=True)
+    precision = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}[cell.recipe["dtype"]]
+    cpu = cell.device["kind"] == "cpu"
+    if cpu and precision == "fp16":
+        raise RequestError("recipe.dtype=float16 needs a GPU; on the CPU: float32, bfloat16")
+    unused = DistributedDataParallelKwargs(find_unused_parameters=True)
+    accelerator = Accelerator(mixed_precision=precision, cpu=cpu, kwargs_handlers=[unused])
+    lock = cell_lock.held(folder / ".lock", report)
+    with lock if accelerator.is_main_process else contextlib.nullcontext():
+        accelerator.wait_for_everyone()
+        card = weights.card(folder)
+        if card is None:
+            card = Trainer(cell, folder, accelerator, report).run()
+        accelerator.wait_for_everyone()
+    accelerator.end_training()  # a gloo thread at work while the interpreter ends aborts it
+    return card
 
 
 class FamilyModule(nn.Module):

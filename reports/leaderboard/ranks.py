@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.rows.scoring import documents
+from bench.rows.derived_columns import documents
 from bench.statistics import paired
 from bench.statistics import scores as statistics
 from bench.statistics.paired import SCALE

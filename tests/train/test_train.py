@@ -29,7 +29,7 @@ from bench.request.schema import MEASURES
 from bench.rows.comparison import Comparison
 from bench.rows.derived_comparisons import to_vanilla
 from bench.status import Status
-from bench.train import train, trainer
+from bench.train import trainer
 from bench.train.batches import OutsideHeap
 from bench.train.checkpoint import STATE, DiskFull, restore_state, save_state
 from bench.train.trainer import adamw, load_for_training
@@ -50,7 +50,7 @@ def run(folder: Path, *words: str) -> tuple[dict, list[dict]]:
     torch.set_num_threads(1)
     AcceleratorState._reset_state(reset_partial_state=True)
     cell = bench.compose(*TINY, f"checkpoints={folder}", *words)
-    card = train.train(cell, lambda *_: None)
+    card = trainer.train(cell, lambda *_: None)
     return card, logged(folder)
 
 
@@ -261,7 +261,7 @@ def test_what_cannot_be_trained_says_so(tmp_path, tiny_t5):
             "recipe=lra_small_listops", f"model={tiny_t5}", "length=32", "n=4", "method=vanilla",
             "recipe.rows=96", f"checkpoints={tmp_path}",
         )  # fmt: skip
-        train.train(other, lambda *_: None)
+        trainer.train(other, lambda *_: None)
     with pytest.raises(RequestError, match="8 rows of lra_listops don't fill a batch of 16"):
         run(tmp_path, "recipe.rows=8")
 
@@ -274,7 +274,7 @@ def test_a_model_that_writes_text_is_finetuned_with_a_method_in_it(tmp_path, tin
         "recipe.target_length=8", f"checkpoints={tmp_path}",
     )  # fmt: skip
     assert cell.protocol == "finetune" and cell.model["weights"] == "finetuned"
-    train.train(cell, lambda *_: None)
+    trainer.train(cell, lambda *_: None)
     cell = cell.trained()
     family = arms.load(cell, plugins.build(dict(cell.method)))
     assert family.tokenizer.eos_token_id == 1
@@ -349,5 +349,5 @@ def test_every_kind_of_lra_row_trains(tmp_path, recipe):
         "n=4", "recipe.rows=16", "recipe.dev_rows=4", "recipe.steps=2", "recipe.batch=8",
         "recipe.eval_every=2", f"checkpoints={tmp_path}",
     )  # fmt: skip
-    card = train.train(cell, lambda *_: None)
+    card = trainer.train(cell, lambda *_: None)
     assert card["steps"] == 2 and 0 <= card["dev_score"] <= 1
