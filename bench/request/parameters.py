@@ -100,7 +100,8 @@ def _definition(target: str) -> tuple[ast.AST | None, str]:
 
 
 def _hint(annotation: Any, module: str) -> Any:
-    """The value of an annotation in a module; None if a part of it is unknown."""
+    """The value of an annotation in a module, or the `Range` or `Text` within one; None if a part
+    of it is unknown, and for what it is to other libraries."""
     match annotation:
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
             one, other = _hint(left, module), _hint(right, module)
@@ -108,8 +109,16 @@ def _hint(annotation: Any, module: str) -> Any:
         case ast.Subscript(value=ast.Name(id="Literal"), slice=values):
             return Literal[ast.literal_eval(values)]
         case ast.Subscript(value=ast.Name(id="Annotated"), slice=ast.Tuple(elts=[kind, limit])):
-            hint, value = _hint(kind, module), _limit(limit)
+            hint, value = _hint(kind, module), _hint(limit, module)
             return Annotated[hint, value] if hint and value else hint
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in LIMITS:
+            try:
+                arguments = map(ast.literal_eval, annotation.args)
+                named = {str(w.arg): ast.literal_eval(w.value) for w in annotation.keywords}
+                return LIMITS[name](*arguments, **named)
+            except (TypeError, ValueError) as error:
+                text = ast.unparse(annotation)
+                raise RequestError(f"{text}: it takes literals: {error}") from error
         case ast.Constant(value=None):
             return NoneType
         case ast.Name(id=name) if name in NAMES:
@@ -117,19 +126,6 @@ def _hint(annotation: Any, module: str) -> Any:
         case ast.Name() | ast.Attribute():
             definition, origin = _definition(f"{module}:{ast.unparse(annotation)}")
             return _hint(definition, origin)
-    return None
-
-
-def _limit(call: Any) -> Range | Text | None:
-    """The `Range` or `Text` that an annotation has; None for what it is to other libraries."""
-    match call:
-        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in LIMITS:
-            try:
-                arguments = map(ast.literal_eval, call.args)
-                named = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
-                return LIMITS[name](*arguments, **named)
-            except (TypeError, ValueError) as error:
-                raise RequestError(f"{ast.unparse(call)}: it takes literals: {error}") from error
     return None
 
 
