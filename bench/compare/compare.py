@@ -92,8 +92,11 @@ def latency(a: Row, b: Row) -> Difference:
     ours, theirs = of_a.paired, of_b.paired
     if ours and theirs:
         ratio = paired.ratio_of_ratios(ours, theirs)
+    elif ours:
+        ratio = ours.inverse
     else:
-        ratio = ours.inverse if ours else theirs
+        assert theirs is not None
+        ratio = theirs
     noises = [own.aa_noise_pct for own in (of_a, of_b) if own.ratio is not None]
     known = [noise for noise in noises if noise is not None]
     noisy = "noisy host" if a["noisy"] or b["noisy"] else ""

@@ -125,7 +125,7 @@ def _of_samples(row: Row, _: Path) -> Mapping[str, Any]:
     medians = {f"{n}_ns": int(statistics.median(ns)) for n, ns in walks.items() if ns}
     raw = {name: Comparison.of(row, name).measured for name in TIMED}
     if not raw["train"].aa_first_samples_ns:  # an older row, whose equal pairs aren't stored
-        raw["train"] = replace(raw["train"], aa_noise_pct=row.get("train_aa_noise_pct"))
+        raw["train"] = replace(raw["train"], aa_noise_pct=value_of(row, "train_aa_noise_pct"))
     if (raw["train"].reason or "").startswith("peak memory"):  # no reason about the times
         raw["train"] = replace(raw["train"], reason=None)
     found = dict(derived_columns.times(raw, row, row["seed"]))

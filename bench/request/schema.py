@@ -12,6 +12,7 @@ from bench.status import WeightsProtocol
 
 MISSING: Any = "???"
 """omegaconf.MISSING, without a tenth of a second of imports."""
+SOURCES = ("embedded", "local", "hub")
 VERDICT_TOKENS = 32
 """Fewer new tokens give no verdict on the time of each."""
 LARGE_PARAMETERS, LARGE_S, LARGE_PAIRS = 50_000_000, 300.0, 12
@@ -100,7 +101,7 @@ CHOICES: dict[str, Iterable[str]] = {
     "prompt": (AUTO_PROMPT, "plain", "chat"),
     "question": (AFTER, "null"),
     "protocol": (*WeightsProtocol, "null"),
-    "data.source": ("embedded", "local", "hub"),
+    "data.source": SOURCES,
     "recipe.dtype": ("float32", "bfloat16", "float16"),
     "recipe.schedule": ("linear", "cosine", "constant", "rsqrt"),
 }
