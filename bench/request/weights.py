@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import Any
 
 from bench.errors import RequestError
 from bench.models import auto, stored
@@ -269,15 +269,13 @@ def json_sha256(content: Any) -> str:
 RANDOM = "random weights"
 HOUR_NS = 3600 * 10**9
 
-TrainingRecord = TypedDict(
-    "TrainingRecord",
-    {"from": str | None, "steps": int | None, "hours": float | None, "supervision": str | None},
-)
-"""`from`: what the weights were before. `steps` and `hours` are those of the training from there;
-`supervision` is what the loss was computed from. None: not recorded."""
+TRAINING = ("from", "steps", "hours", "supervision")
+"""Names in a record of training. `from`: what the weights were before. `steps` and `hours` are
+those of the training from there; `supervision` is what the loss was computed from. None: not
+recorded."""
 
 
-def training_of(model: Mapping[str, Any]) -> TrainingRecord | None:
+def training_of(model: Mapping[str, Any]) -> dict[str, Any] | None:
     """The training of a cell's weights: from the card of the recipe that trained them, or the field
     `training` of the card.yaml next to them. None without either, and for random weights."""
     folder = Path(model["path"])
@@ -296,5 +294,4 @@ def training_of(model: Mapping[str, Any]) -> TrainingRecord | None:
         }
     if (training := stored.read_card(folder).get("training")) is None:
         return None
-    names = TrainingRecord.__annotations__
-    return cast(TrainingRecord, {name: training.get(name) for name in names})
+    return {name: training.get(name) for name in TRAINING}
