@@ -311,22 +311,19 @@ class Cell:
                 )
             except DataError as error:
                 raise RequestError(f"recipe {recipe['name']}: {error}") from error
-        as_requested = ("method", "task", "device", "length", "n", "batch", "dtype", "seed",
-                        "measure", "probe", "question", "turns", "fill",
-                        "skip_unanswerable")  # fmt: skip
-        cell = cls(
-            **{name: request[name] for name in as_requested},
-            model=model,
-            data=rows,
-            threads=request["threads"] or len(os.sched_getaffinity(0)),
-            code_sha256=code_of(request["method"], request["task"], model),
-            protocol=weights_protocol,
-            recipe=recipe,
-            new_tokens=new_tokens,
-            time_s=parameters.seconds_of(request.get("time")),
-            prompt=prompt,
-        )
-        return cell.trained()
+        given = {field.name: request[field.name] for field in fields(cls) if field.name in request}
+        given |= {
+            "model": model,
+            "data": rows,
+            "threads": request["threads"] or len(os.sched_getaffinity(0)),
+            "code_sha256": code_of(request["method"], request["task"], model),
+            "protocol": weights_protocol,
+            "recipe": recipe,
+            "new_tokens": new_tokens,
+            "time_s": parameters.seconds_of(request.get("time")),
+            "prompt": prompt,
+        }
+        return cls(**given).trained()
 
 
 def task_of(conf: Mapping[str, Any]) -> Task:
