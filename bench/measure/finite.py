@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from bench.errors import RunError
+from bench.models.attention import Attend
 from bench.models.base import Family
 from bench.models.wrappers import Wrapped
 from methods.base import AttentionCall, KVCache, Layer, SequenceInfo, Sublayer, Workload
@@ -68,8 +69,19 @@ class FiniteWatcher(Wrapped):
         return out, shorter
 
     def kv_cache(self, workload: Workload) -> KVCache | None:
+        """The method's cache itself, as models ask what kind it is and what else it has."""
         cache = super().kv_cache(workload)
-        return None if cache is None else _WatchedCache(cache, self)
+        for name in () if cache is None else ("prefill", "decode"):
+            setattr(cache, name, self._watched(getattr(cache, name)))
+        return cache
+
+    def _watched(self, attend: Attend) -> Attend:
+        def watched(query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+            out = attend(query, key, value, call)
+            self.check_attention(out, (query, key, value), call)
+            return out
+
+        return watched
 
     def check_attention(self, out: Tensor, given: Sequence[Tensor], call: AttentionCall) -> None:
         """out, and the queries, keys and values that were given: [B, H, n, d]."""
@@ -89,34 +101,6 @@ class FiniteWatcher(Wrapped):
         if any(not_finite(x, valid) for x in given):
             raise NotFiniteError(f"the model gave {name} {found} {where}")
         raise NotFiniteError(f"{name} gave {found} {where}")
-
-
-@dataclass(frozen=True)
-class _WatchedCache:
-    """A method's cache while a model decodes, watched like the method."""
-
-    cache: KVCache
-    watcher: FiniteWatcher
-
-    @property
-    def read_bytes(self) -> int:
-        return self.cache.read_bytes
-
-    def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-        out = self.cache.prefill(query, key, value, call)
-        self.watcher.check_attention(out, (query, key, value), call)
-        return out
-
-    def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
-        self.cache.take(query, key, value, call)
-
-    def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-        out = self.cache.decode(query, key, value, call)
-        self.watcher.check_attention(out, (query, key, value), call)
-        return out
-
-    def held(self) -> Sequence[Tensor]:
-        return self.cache.held()
 
 
 def not_finite(x: Tensor, valid: Tensor | None = None) -> str | None:
