@@ -55,7 +55,7 @@ def _columns(cell: Cell, name: str, number: str, parts: Sequence[Columns]) -> Co
     columns: Columns = {name: pooled([part["timed"][number] for part in parts])}
     if cell.method["name"] == BASELINE:
         return columns | base
-    own = counts[number]
+    own: Columns = counts[number]
     return columns | own | of_base(base) | ratios(RATIOS, own, base)
 
 
