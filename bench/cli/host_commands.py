@@ -81,10 +81,11 @@ def doctor(results: Path, form: str) -> int:
 @command("This machine, and the smallest effect it can resolve.")
 @format_option(default="table")
 def this_host(form: str) -> int:
-    from bench.execution.supervisor import supervise
+    from bench.execution.supervisor import Limits, started
 
     print("measuring what this machine can resolve …", file=sys.stderr)
-    torch = supervise("bench.host.torch_host", {}, deadline_s=120)
+    with started("bench.host.torch_host", {}, Limits.after(120)) as running:
+        torch = running.outcome()
     facts = host.fingerprint(len(os.sched_getaffinity(0)), "cpu") | torch.result
     certificate = host.certificate()
     print_facts(facts | certificate, form)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle, groupby, islice
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils import deterministic
 from transformers import CONFIG_MAPPING, AutoConfig
 
@@ -219,17 +220,15 @@ def collate(encoded: Sequence[Encoded], device: str) -> tuple[Tensor, SequenceIn
     """Rows of ids, padded on the right: ids [B, n] and their SequenceInfo. Of pairs, all first
     texts come before all second ones: ids [2B, n]."""
     encoded = [*encoded, *(row.second for row in encoded if row.second is not None)]
-    longest = max(len(row.ids) for row in encoded)
-    ids = torch.zeros(len(encoded), longest, dtype=torch.long)
-    valid = torch.zeros_like(ids, dtype=torch.bool)
-    vip = torch.zeros_like(valid)
-    for i, row in enumerate(encoded):
-        ids[i, : len(row.ids)] = torch.tensor(row.ids)
-        valid[i, : len(row.ids)] = True if row.valid is None else torch.tensor(row.valid)
-        vip[i, : len(row.ids)] = torch.tensor(row.vip)
-    padded = not bool(valid.all())
-    ids, valid, vip = ids.to(device), valid.to(device), vip.to(device)
-    return ids, SequenceInfo(valid=valid if padded else None, vip=vip)
+
+    def padded(rows: Iterable[Sequence[int]], dtype: torch.dtype) -> Tensor:
+        tensors = [torch.tensor(row, dtype=dtype) for row in rows]
+        return pad_sequence(tensors, batch_first=True).to(device)
+
+    ids = padded((row.ids for row in encoded), torch.long)
+    vip = padded((row.vip for row in encoded), torch.bool)
+    valid = padded((row.valid or [True] * len(row.ids) for row in encoded), torch.bool)
+    return ids, SequenceInfo(valid=None if bool(valid.all()) else valid, vip=vip)
 
 
 def batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
@@ -298,11 +297,11 @@ def filled(row: Encoded, length: int) -> Encoded:
     VIP tokens, inserted after that stretch. Beginning, end and query do not change. Both texts of a
     pair are filled. A row without such a stretch is returned unchanged."""
     second = None if row.second is None else filled(row.second, length)
-    start, end = _longest(_plain(row))
-    lacking = length - len(row.ids)
-    if lacking <= 0 or start == end:
+    text, lacking = _longest_text(row), length - len(row.ids)
+    if lacking <= 0 or not text:
         return replace(row, second=second)
-    more = list(islice(cycle(row.ids[start:end]), lacking))
+    end = text[-1] + 1
+    more = list(islice(cycle(row.ids[text[0] : end]), lacking))
     return replace(
         row,
         ids=[*row.ids[:end], *more, *row.ids[end:]],
@@ -312,19 +311,10 @@ def filled(row: Encoded, length: int) -> Encoded:
     )
 
 
-def _plain(row: Encoded) -> list[bool]:
-    """For each token whether it is part of the text to be filled with."""
-    valid: Sequence[bool] = [True] * len(row.ids) if row.valid is None else row.valid
-    return [bool(ok and not vip) for ok, vip in zip(valid, row.vip, strict=True)]
-
-
-def _longest(plain: Sequence[bool]) -> tuple[int, int]:
-    """Start and end of the longest run of true values but for the last one of the row, such as an
-    end-of-sequence token."""
-    runs, at = [(0, 0)], 0
-    for is_plain, run in groupby(plain[:-1]):
-        size = len(list(run))
-        if is_plain:
-            runs.append((at, at + size))
-        at += size
-    return max(runs, key=lambda run: run[1] - run[0])
+def _longest_text(row: Encoded) -> Sequence[int]:
+    """The places of the longest stretch of valid tokens that aren't VIP tokens, but for the last
+    one of the row, such as an end-of-sequence token."""
+    valid = row.valid or [True] * len(row.ids)
+    plain = [bool(ok and not vip) for ok, vip in zip(valid, row.vip, strict=True)][:-1]
+    places = groupby(range(len(plain)), plain.__getitem__)
+    return max(([*run] for is_plain, run in places if is_plain), key=len, default=[])

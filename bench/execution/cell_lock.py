@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -50,7 +49,8 @@ def _locked(path: Path, report: Callable[[str], object]) -> int:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                report(f"waiting for {_owner(lock)}")
+                owner = os.pread(lock, OWNER_BYTES, 0).decode(errors="replace")
+                report(f"waiting for {owner or 'another run of this cell'}")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(lock), os.stat(path)):
@@ -63,21 +63,8 @@ def _locked(path: Path, report: Callable[[str], object]) -> int:
 
 
 def _write_owner(lock: int) -> None:
-    owner = {
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "slurm_job_id": job.job_id(),
-        "since": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
+    of_job = f" (job {job.job_id()})" if job.job_id() else ""
+    owner = f"process {os.getpid()} on {socket.gethostname()}{of_job}"
+    since = datetime.now(UTC).isoformat(timespec="seconds")
     os.ftruncate(lock, 0)
-    os.pwrite(lock, json.dumps(owner).encode(), 0)
-
-
-def _owner(lock: int) -> str:
-    try:
-        owner = json.loads(os.pread(lock, OWNER_BYTES, 0))
-        of_job = f" (job {owner['slurm_job_id']})" if owner["slurm_job_id"] else ""
-        since = f"at work on it since {owner['since']}"
-        return f"process {owner['pid']} on {owner['host']}{of_job}, {since}"
-    except (ValueError, KeyError, TypeError):
-        return "another run of this cell"
+    os.pwrite(lock, f"{owner}, at work on it since {since}".encode(), 0)

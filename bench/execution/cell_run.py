@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
@@ -72,7 +71,7 @@ class CellRun:
     def limits(self, server: ForkServer | None = None) -> Limits:
         # A GPU's driver maps far more memory than it uses, which the limit would count.
         memory_bytes = child_memory_bytes(server) if self.on_cpu else None
-        return Limits(time.monotonic() + self.deadline_s, memory_bytes, self.variables)
+        return Limits.after(self.deadline_s, memory_bytes=memory_bytes, environment=self.variables)
 
     @property
     def on_cpu(self) -> bool:
@@ -103,7 +102,7 @@ def load_parent(run: CellRun) -> Outcome | None:
     answers = cell.plan.quality and cell.model["weights"] != "random"
     server = spawn.fork_server(run.variables, PRELOAD)
     for key, encodes in (
-        (_model_key(cell), None),
+        ((MODEL, loaded.model_key(cell), cell.threads), None),
         (_parent_key(cell), "all" if answers else "timed"),
     ):
         loaded_one = spawn.fork_servers.get(key)
@@ -139,10 +138,6 @@ def _load(
 MODEL, PARENT = "model", "parent"
 
 
-def _model_key(cell: Cell) -> tuple[object, ...]:
-    return (MODEL, loaded.model_key(cell), cell.threads)
-
-
 def _parent_key(cell: Cell) -> tuple[object, ...]:
     return (PARENT, loaded.inputs_key(cell), cell.threads)
 
@@ -158,7 +153,7 @@ def _raise_loaded(running: Running, message: Mapping[str, Any]) -> NoReturn:
 def child_memory_bytes(server: ForkServer | None = None) -> int:
     """What a child may allocate, with what it shares with the server: it fails before anything else
     on the machine does."""
-    shared = linux.resident_bytes(server.child.pid) if server else 0
+    shared = linux.status_bytes("VmRSS", server.child.pid) if server else 0
     limit = max(0, host.available_memory() + shared - SPARE_BYTES)
     if own := os.environ.get(MEMORY_LIMIT):
         limit = min(limit, int(own))

@@ -21,7 +21,7 @@ import traceback
 from typing import Any, NoReturn
 
 from bench.execution import worker
-from bench.execution.channels import Channels
+from bench.execution.worker import Channels
 from bench.host import linux
 
 MESSAGE_BYTES = 1 << 20
@@ -51,7 +51,10 @@ def serve(number: int) -> None:
             if ready in children:
                 poll.unregister(ready)
                 os.close(ready)
-                _tell_end(*children.pop(ready))
+                pid, reply = children.pop(ready)
+                code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+                with reply, contextlib.suppress(OSError):
+                    reply.send(json.dumps([code, *linux.usage()]).encode())
                 continue
             message, received, *_ = socket.recv_fds(link, MESSAGE_BYTES, 1 + len(Channels._fields))
             if not message:
@@ -72,12 +75,6 @@ def serve(number: int) -> None:
             poll.register(ended, select.POLLIN)
 
 
-def _tell_end(pid: int, reply: socket.socket) -> None:
-    _, status = os.waitpid(pid, 0)
-    with reply, contextlib.suppress(OSError):
-        reply.send(json.dumps([os.waitstatus_to_exitcode(status), *linux.usage()]).encode())
-
-
 def run_child(request: dict[str, Any], channels: Channels, parent: int) -> NoReturn:
     """Run the request in this fork, and exit as a fresh interpreter would."""
     code = 1
@@ -87,7 +84,8 @@ def run_child(request: dict[str, Any], channels: Channels, parent: int) -> NoRet
             os.dup2(channels.output, descriptor)
         os.environ.clear()
         os.environ.update(request["environment"])
-        if cuda_is_lost():
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda._is_in_bad_fork():  # an import has started CUDA
             run_afresh(request["module"], channels, parent)
         worker.run(request["module"], channels, parent)
         code = 0
@@ -98,12 +96,6 @@ def run_child(request: dict[str, Any], channels: Channels, parent: int) -> NoRet
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
-
-
-def cuda_is_lost() -> bool:
-    """Whether an import has started CUDA in the process that this is a fork of."""
-    torch = sys.modules.get("torch")
-    return torch is not None and bool(torch.cuda._is_in_bad_fork())
 
 
 def run_afresh(module: str, channels: Channels, parent: int) -> NoReturn:

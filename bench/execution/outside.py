@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
 from multiprocessing.connection import Connection
@@ -43,8 +43,8 @@ def time_both(
         with vanilla as base, _connected(base) as asked_base, _connected(method) as asked:
             try:
                 return _timed(message, (method, asked), (base, asked_base), scored)
-            except _Ended as error:
-                detail = base.outcome().detail if error.running is base else "the method's ended"
+            except EOFError as error:
+                detail = base.outcome().detail if error.args == (base,) else "the method's ended"
                 return {"reason": f"vanilla in a process without the method: {detail}"}
             finally:
                 method.send_signal(signal.SIGCONT)
@@ -53,13 +53,6 @@ def time_both(
         return {"reason": f"vanilla in a process without the method: {error}"}
     finally:
         method.send_signal(signal.SIGCONT)
-
-
-class _Ended(Exception):
-    """A process has ended in place of an answer."""
-
-    def __init__(self, running: Running) -> None:
-        self.running = running
 
 
 def _timed(
@@ -96,7 +89,8 @@ def _ask_alone(child: tuple[Running, Connection], request: bytes) -> tuple[int, 
 
 
 def _ask(child: tuple[Running, Connection], request: bytes) -> tuple[int, bytes]:
-    """Nanoseconds until the answer, and the answer. Raises OSError at the child's deadline."""
+    """Nanoseconds until the answer, and the answer. Raises OSError at the child's deadline, and
+    EOFError with a child that has ended in place of an answer."""
     running, connection = child
     started = perf_counter_ns()
     try:
@@ -105,7 +99,7 @@ def _ask(child: tuple[Running, Connection], request: bytes) -> tuple[int, bytes]
             raise OSError("no answer before the deadline")
         answer = connection.recv_bytes(LONGEST_ANSWER)
     except (EOFError, ConnectionError) as error:
-        raise _Ended(running) from error
+        raise EOFError(running) from error
     return perf_counter_ns() - started, answer
 
 
@@ -147,33 +141,29 @@ def _compared(
     return result
 
 
-class Rounds:
-    """What the supervisor timed in each process."""
+def fields(rounds: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
+    """What was timed in each process, as fields of a comparison; empty where nothing was."""
+    timed = {number: found for number, found in rounds.items() if "lat_ns" in found}
+    reasons = [found["reason"] for found in rounds.values() if "reason" in found]
+    found: dict[str, Any] = {"outside_reason": reasons[0]} if reasons else {}
+    if not timed:
+        return found
+    return {
+        **found,
+        "outside_samples_ns": [ns for one in timed.values() for ns in one["lat_ns"]],
+        "base_outside_samples_ns": [ns for one in timed.values() for ns in one["base_ns"]],
+        "outside_process": [n for n, one in timed.items() for _ in one["lat_ns"]],
+        **answers("outside", timed.values()),
+    }
 
-    def __init__(self) -> None:
-        self.rounds: dict[int, dict[str, Any]] = {}
 
-    def append(self, process: int, found: dict[str, Any]) -> None:
-        self.rounds[process] = found
-
-    @property
-    def faults(self) -> list[str]:
-        return [found["fault"] for found in self.rounds.values() if "fault" in found]
-
-    def fields(self) -> dict[str, Any]:
-        """The samples of all rounds and the process of each, as fields of a comparison; empty
-        without any."""
-        timed = {number: found for number, found in self.rounds.items() if "lat_ns" in found}
-        reasons = [found["reason"] for found in self.rounds.values() if "reason" in found]
-        fields: dict[str, Any] = {"outside_reason": reasons[0]} if reasons else {}
-        if not timed:
-            return fields
-        rel_l2, top1 = (list(chain.from_iterable(one[name] for one in timed.values()))
-                        for name in ("rel_l2", "top1"))  # fmt: skip
-        return fields | {
-            "outside_samples_ns": [ns for one in timed.values() for ns in one["lat_ns"]],
-            "base_outside_samples_ns": [ns for one in timed.values() for ns in one["base_ns"]],
-            "outside_process": [n for n, one in timed.items() for _ in one["lat_ns"]],
-            "outside_rel_l2": statistics.median(rel_l2) if rel_l2 else None,
-            "outside_top1_agree": statistics.fmean(top1) if top1 else None,
-        }
+def answers(name: str, found: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """How answers differ from vanilla's, as fields of a comparison."""
+    found = list(found)
+    rel_l2, top1 = (
+        list(chain.from_iterable(each[of] for each in found)) for of in ("rel_l2", "top1")
+    )
+    return {
+        f"{name}_rel_l2": statistics.median(rel_l2) if rel_l2 else None,
+        f"{name}_top1_agree": statistics.fmean(top1) if top1 else None,
+    }

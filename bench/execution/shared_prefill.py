@@ -16,7 +16,7 @@ from typing import Any
 from bench.errors import RequestError, RunError
 from bench.execution import cell_lock, cell_run, turns
 from bench.execution.cell_run import CellRun
-from bench.execution.supervisor import Progress, Running
+from bench.execution.supervisor import Outcome, Progress, Running
 from bench.request import plugins
 from bench.request.cell import Cell
 from bench.request.parameters import PART
@@ -110,23 +110,25 @@ def _vanilla(cell: Cell) -> list[Cell]:
 def _answer(run: CellRun, cells: Sequence[Cell], stage: str = STAGE) -> int:
     """The nanoseconds of the child processes."""
     cells = list({cell.prediction_key: cell for cell in cells}.values())
-    folder = run.results / PREDICTIONS
-    for cell in cells:
-        remove_leftovers(folder / cell.prediction_key)
-    stored = [Predictions(folder, cell.prediction_key) for cell in cells]
-    done = [
-        [[name, record.get("input_sha256")] for name, record in each.done().items()]
-        for each in stored
-    ]
-
-    def store(_: Running, message: Mapping[str, Any]) -> None:
-        stored[message["setting"]].append(message["records"])
-
-    outcome = run.child(
-        "measure.shared_prefill", {"predictions": store}, stage=stage, done=done,
-        cells=[cell.to_json() for cell in cells],
-    )  # fmt: skip
+    written = [cell.to_json() for cell in cells]
+    outcome = answered(run, cells, "measure.shared_prefill", stage=stage, cells=written)
     if outcome.status in (Status.OOM_HOST, Status.OOM_DEVICE) and len(cells) > 1:
         half = len(cells) // 2
         return outcome.wall_ns + _answer(run, cells[:half]) + _answer(run, cells[half:])
     return outcome.wall_ns
+
+
+def answered(run: CellRun, cells: Sequence[Cell], module: str, /, **request: Any) -> Outcome:
+    """Have a child answer the rows of cells without a stored prediction, and store its answers.
+    `done` are the others: for each cell, pairs of a row's id and the hash of its input."""
+    folder, stored, done = run.results / PREDICTIONS, [], []
+    for cell in cells:
+        remove_leftovers(folder / cell.prediction_key)
+        stored.append(Predictions(folder, cell.prediction_key))
+        records = stored[-1].done().items()
+        done.append([[name, record.get("input_sha256")] for name, record in records])
+
+    def store(_: Running, message: Mapping[str, Any]) -> None:
+        stored[message["setting"]].append(message["records"])
+
+    return run.child(module, {"predictions": store}, done=done, **request)

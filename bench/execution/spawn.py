@@ -24,7 +24,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NoReturn, TypeVar
 
-from bench.execution.channels import Channels
+from bench.execution.worker import Channels
 from bench.host import host, linux
 from bench.request.plugins import ROOT
 from bench.rows.shards import StoreError

@@ -14,16 +14,11 @@ from typing import Any
 from bench.execution import kept_blocks, outside, shared_prefill, turns
 from bench.execution.cell_run import CellRun
 from bench.execution.supervisor import Outcome, Progress, Running
-from bench.execution.worker import Kept
 from bench.host import gpu
 from bench.request import weights
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
-from bench.rows.columns import COLUMNS
 from bench.rows.comparison import SIDES, pooled
-from bench.rows.predictions import Predictions
-from bench.rows.shards import remove_leftovers
-from bench.rows.store import PREDICTIONS
 from bench.status import Status
 
 Columns = dict[str, Any]
@@ -69,8 +64,7 @@ def quality(run: CellRun) -> tuple[Outcome, Columns]:
     answer after the same prefill."""
     shared_ns = shared_prefill.answer_with_vanilla(run) if run.share_prefill else 0
     is_baseline = run.cell.method["name"] == BASELINE
-    timed_in_process = run.cell.plan.speed and not is_baseline and not run.cell.is_engine
-    outcome = predicted(run, "quality", keeps_first=timed_in_process)
+    outcome = predicted(run, "quality")
     times = {"quality_ns": shared_ns + outcome.wall_ns}
     if outcome.status == Status.OK and not is_baseline:
         base = predicted(replace(run, cell=run.cell.baseline()), "quality of vanilla")
@@ -80,19 +74,9 @@ def quality(run: CellRun) -> tuple[Outcome, Columns]:
     return outcome, outcome.result | times
 
 
-def predicted(run: CellRun, stage: str, keeps_first: bool = False) -> Outcome:
+def predicted(run: CellRun, stage: str) -> Outcome:
     """Have a child answer the rows without a stored prediction, and store its answers."""
-    folder, key = run.results / PREDICTIONS, run.cell.prediction_key
-    remove_leftovers(folder / key)
-    stored = Predictions(folder, key)
-    done = [[name, record.get("input_sha256")] for name, record in stored.done().items()]
-
-    def store(_: Running, message: Mapping[str, Any]) -> None:
-        stored.append(message["records"])
-
-    return run.child(
-        "measure.quality", {"predictions": store}, stage=stage, done=done, keeps_first=keeps_first
-    )
+    return shared_prefill.answered(run, [run.cell], "measure.quality", stage=stage)
 
 
 def latency(run: CellRun) -> tuple[Outcome, Columns]:
@@ -123,7 +107,7 @@ def in_turns(run: CellRun) -> tuple[Outcome, Columns]:
 
 def engine(run: CellRun) -> tuple[Outcome, Columns]:
     """Times of an engine's tokens, and the peak memory of its process and of vanilla's."""
-    outcome, columns = _in_processes(run, "engine", Kept.ALL)
+    outcome, columns = _in_processes(run, "engine")
     if outcome.status != Status.OK:
         return outcome, {}
     columns["lat"] = columns.pop("timed")
@@ -133,39 +117,33 @@ def engine(run: CellRun) -> tuple[Outcome, Columns]:
     if peaks.status == Status.OK:
         columns |= peaks.result
     if base.status == Status.OK:
-        columns |= _of_base(base.result)
+        columns |= turns.of_base(base.result)
     return outcome, columns
-
-
-def _of_base(columns: Columns) -> Columns:
-    """The columns of a row that are vanilla's."""
-    found = {f"base_{name}": value for name, value in columns.items()}
-    return {name: value for name, value in found.items() if name in COLUMNS}
 
 
 def _timed(run: CellRun, name: str) -> tuple[Outcome, Columns]:
     """Pairs timed in processes that keep the memory they free. Where that runs out of memory, once
     more in processes that keep large blocks by size, with `large_memory_kept` True."""
-    outcome, columns = _in_processes(run, name, Kept.ALL)
+    outcome, columns = _in_processes(run, name)
     out_of_memory = Status.OOM_HOST in (outcome.status, columns.get("baseline_status"))
     if not out_of_memory or not kept_blocks.library():
         return outcome, columns
-    outcome, columns = _in_processes(run, name, Kept.BY_SIZE)
+    outcome, columns = _in_processes(run, name, by_size=True)
     return outcome, columns | {"large_memory_kept": True}
 
 
-def _in_processes(run: CellRun, name: str, kept: Kept) -> tuple[Outcome, Columns]:
+def _in_processes(run: CellRun, name: str, by_size: bool = False) -> tuple[Outcome, Columns]:
     """Pairs timed in several processes, one after the other: the first decides how many pairs each
     times. When one fails, so does the stage: the samples taken before are not to be trusted."""
-    module, rounds = f"measure.{name}", outside.Rounds()
+    module, rounds = f"measure.{name}", dict[int, dict[str, Any]]()
     scored = run.scored if name == "latency" else None
 
     def time_outside(method: Running, message: Mapping[str, Any]) -> None:
-        vanilla = run.started(module, kept=kept, outside=True)
-        rounds.append(message["process"], outside.time_both(message, method, vanilla, scored))
+        vanilla = run.started(module, by_size=by_size, outside=True)
+        rounds[message["process"]] = outside.time_both(message, method, vanilla, scored)
 
     handlers = {"outside": time_outside}
-    first = run.child(module, handlers, kept=kept, scored=scored)
+    first = run.child(module, handlers, by_size=by_size, scored=scored)
     columns = dict(first.result)
     shares, parts, wall_ns = columns.pop("shares", ()), [columns], first.wall_ns
 
@@ -175,10 +153,8 @@ def _in_processes(run: CellRun, name: str, kept: Kept) -> tuple[Outcome, Columns
             run.progress(stage, *position)
 
     for share in shares:
-        # On a GPU only the first process is timed outside.
-        again = scored if scored and run.on_cpu else None
         further = replace(run, progress=report).child(
-            module, handlers, kept=kept, share=share, scored=again
+            module, handlers, by_size=by_size, share=share, scored=scored
         )
         wall_ns += further.wall_ns
         if further.status != Status.OK:
@@ -187,50 +163,32 @@ def _in_processes(run: CellRun, name: str, kept: Kept) -> tuple[Outcome, Columns
             return replace(further, detail=detail, wall_ns=wall_ns), {}
         parts.append(further.result)
     outcome = replace(first, wall_ns=wall_ns)
-    if rounds.faults and outcome.status == Status.OK:
-        detail = f"IntegrityError: integrity check failed: {rounds.faults[0]}"
+    if outcome.status != Status.OK:
+        return outcome, columns
+    if faults := [found["fault"] for found in rounds.values() if "fault" in found]:
+        detail = f"IntegrityError: integrity check failed: {faults[0]}"
         return replace(outcome, status=Status.ERROR, detail=detail, stage=name), {}
-    notes, answers = _notes(parts), _answers(parts)
+    answers = [part.pop("answers") for part in parts if "answers" in part]
+    notes = chain.from_iterable(part.get("notes", ()) for part in parts)
     columns = _pooled(parts) if shares else columns
-    if outcome.status == Status.OK:
-        columns["notes"] = notes
-        columns["timed"] |= rounds.fields() | answers
+    columns["notes"] = list(dict.fromkeys(notes))
+    columns["timed"] |= outside.fields(rounds) | outside.answers("timed", answers)
     return outcome, columns
-
-
-def _notes(parts: Sequence[Columns]) -> list[str]:
-    """Remarks of all processes, each once."""
-    return list(dict.fromkeys(chain.from_iterable(part.pop("notes", None) or () for part in parts)))
-
-
-def _answers(parts: Sequence[Columns]) -> Columns:
-    """How the answers of the timed calls differ from vanilla's, as fields of a comparison."""
-    rel_l2, top1 = (
-        list(chain.from_iterable(part.pop(name, None) or () for part in parts))
-        for name in ("timed_rel_l2_samples", "timed_top1_samples")
-    )
-    return {
-        "timed_rel_l2": statistics.median(rel_l2) if rel_l2 else None,
-        "timed_top1_agree": statistics.fmean(top1) if top1 else None,
-    }
 
 
 def _pooled(parts: Sequence[Columns]) -> Columns:
     """The columns of the first process with the samples of all, and the process of each pair."""
     columns = dict(parts[0])
-    walls = [part.get("wall_samples_ns") for part in parts]
-    on_two_clocks = [each for each in walls if each is not None]
-    if len(on_two_clocks) < len(parts):
-        on_two_clocks = []
-    columns["wall_samples_ns"] = list(chain.from_iterable(on_two_clocks)) or None
+    walls = [part.get("wall_samples_ns") or [] for part in parts]
+    columns["wall_samples_ns"] = list(chain.from_iterable(walls)) if all(walls) else None
     for arm in filter(columns.get, ("timed", "engine", "tpot")):
         timed = [part[arm] for part in parts if part.get(arm, {}).get("samples_ns")]
         if len(timed) < len(parts):
             columns[arm] = {field: x for field, x in columns[arm].items() if field not in SIDES}
             continue
         columns[arm] = pooled(timed)
-    left_out = any(part["timed"].get("waits_left_out") for part in parts)
-    columns["timed"]["waits_left_out"] = left_out or None
+    left_out = (part["timed"].get("waits_left_out") for part in parts)
+    columns["timed"]["waits_left_out"] = any(left_out) or None
     for name in filter(columns.__contains__, PAGE_FAULTS):
         columns[name] = round(statistics.mean(part[name] for part in parts))
     if columns.get("gpu_throttle_reasons"):
@@ -252,16 +210,11 @@ def memory(run: CellRun) -> tuple[Outcome, Columns]:
     if base.status != Status.OK:
         reason = f"vanilla ended with {base.status}"
         return outcome, columns | {"mem_reason": reason, "baseline_status": base.status}
-    columns |= _of_base(base.result)
+    columns |= turns.of_base(base.result)
     on_gpu = run.cell.device["kind"] == "cuda"
     peak = "gpu_alloc_delta_bytes" if on_gpu else "rss_peak_delta_bytes"
-    if columns.get(peak) is not None and base.result.get(peak):
-        columns["mem_ratio"] = columns[peak] / base.result[peak]
-    for ratio, name in (("kv_held_ratio", "kv_bytes_held"),
-                        ("kv_read_ratio", "kv_bytes_read_per_token")):  # fmt: skip
-        if columns.get(name) is not None and base.result.get(name):
-            columns[ratio] = columns[name] / base.result[name]
-    return outcome, columns
+    names = {"mem_ratio": peak, **turns.RATIOS}
+    return outcome, columns | turns.ratios(names, columns, base.result)
 
 
 def max_length(run: CellRun) -> tuple[Outcome, Columns]:
@@ -299,17 +252,16 @@ def training_step(run: CellRun) -> tuple[Outcome, Columns]:
         return outcome, {}
     also = ("notes", "timed_tokens", "large_memory_kept")
     columns = {name: found[name] for name in also if name in found} | {"train": found["timed"]}
-    arms = {"": "method", "base_": BASELINE}
-    if run.cell.method["name"] == BASELINE:
-        del arms["base_"]
-    for prefix, arm in arms.items():
+    ratio = {"train_mem_ratio": "train_peak_bytes"}
+    is_baseline = run.cell.method["name"] == BASELINE
+    for arm in ("method",) if is_baseline else ("method", BASELINE):
         peak = run.child("measure.training_step", arm=arm)
         if peak.status != Status.OK:
             return outcome, columns | {"train_reason": f"peak memory of {arm}: {peak.status}"}
-        columns |= {f"{prefix}{name}": value for name, value in peak.result.items()}
-    own, base = columns.get("train_peak_bytes"), columns.get("base_train_peak_bytes")
-    if own is not None and base:
-        columns["train_mem_ratio"] = own / base
+        if arm == "method":
+            columns |= peak.result
+        else:
+            columns |= turns.of_base(peak.result) | turns.ratios(ratio, columns, peak.result)
     return outcome, columns
 
 

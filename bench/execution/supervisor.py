@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import functools
 import io
 import json
 import os
@@ -23,8 +22,8 @@ from typing import Any
 
 from bench.errors import RequestError
 from bench.execution import spawn
-from bench.execution.channels import Channels
 from bench.execution.spawn import ForkServer
+from bench.execution.worker import Channels
 from bench.host import linux
 from bench.status import Status
 
@@ -47,28 +46,6 @@ class Outcome:
     wall_ns: int = 0
 
 
-def supervise(
-    module: str,
-    request: Mapping[str, Any],
-    *,
-    deadline_s: float,
-    memory_bytes: int | None = None,
-    environment: Mapping[str, str] | None = None,
-    progress: Progress | None = None,
-    server: ForkServer | None = None,
-    handlers: Handlers | None = None,
-) -> Outcome:
-    """Run the `measure` of a module in a child, on a request (JSON), and wait for its end.
-
-    The child leads a separate process group, which is killed at the deadline or on Ctrl-C. Only
-    the last lines of its output are kept. With a `server` the child is a fork of it. `handlers` are
-    called with the messages of their kinds. Raises RequestError when the child did.
-    """
-    limits = Limits(time.monotonic() + deadline_s, memory_bytes, environment or {})
-    with started(module, request, limits, server, progress, handlers) as running:
-        return running.outcome()
-
-
 @dataclass(frozen=True)
 class Limits:
     """Of a child: when it is stopped, by the monotonic clock, what it may allocate, and variables
@@ -82,6 +59,11 @@ class Limits:
     def left_s(self) -> float:
         return max(0.0, self.deadline - time.monotonic())
 
+    @classmethod
+    def after(cls, seconds: float, **more: Any) -> Limits:
+        """Of a child that is stopped after some seconds."""
+        return cls(time.monotonic() + seconds, **more)
+
 
 @contextlib.contextmanager
 def started(
@@ -93,122 +75,106 @@ def started(
     handlers: Handlers | None = None,
     link: socket.SocketKind = socket.SOCK_STREAM,
 ) -> Iterator[Running]:
-    """A running child, as `supervise` starts it; it is killed at the end of the block. `link` is
-    the kind of the socket to it."""
+    """A child that runs the `measure` of a module on a request (JSON). It leads a separate process
+    group, which is killed at the end of the block. With a `server` the child is a fork of it.
+    `handlers` are called with the messages of their kinds; `link` is the kind of the socket to
+    it."""
     with contextlib.ExitStack() as opened:
-        asked, answer = (  # files that need no disk
-            opened.enter_context(io.FileIO(os.memfd_create(f"bench-{name}"), "r+"))
-            for name in ("asked", "answer")
-        )
+        asked = opened.enter_context(io.FileIO(os.memfd_create("bench"), "r+"))  # needs no disk
         (output, output_end), (messages, messages_end) = (
-            (opened.enter_context(read), opened.enter_context(write))
-            for read, write in (_pipe(), _pipe())
+            map(opened.enter_context, map(io.FileIO, os.pipe(), "rw")) for _ in range(2)
         )
         own, remote = map(opened.enter_context, socket.socketpair(socket.AF_UNIX, link))
         asked.write(json.dumps({**request, "memory_bytes": limits.memory_bytes}).encode())
         asked.seek(0)
-        ends = (output_end, messages_end, remote, asked, answer)
+        ends = (output_end, messages_end, remote, asked)
         channels = Channels(*(end.fileno() for end in ends))
         child = spawn.start(module, limits.environment, channels, server)
         try:
             for end in (output_end, messages_end, remote):
                 end.close()
-            watch = _Watch(child.ended, output.fileno(), messages.fileno(), progress)
-            running = Running(child, watch, own, answer, limits)
-            watch.handlers = {
-                kind: functools.partial(running.handle, handle)
-                for kind, handle in (handlers or {}).items()
-            }
-            yield running
+            pipes = output.fileno(), messages.fileno()
+            yield Running(child, pipes, own, limits, progress, handlers or {})
         finally:
             spawn.kill(child)
             child.close()
 
 
 class Running:
-    """A child that runs. `link` is this process's end of a socket to it."""
+    """A child that runs. `pipes` are the descriptors of its output and of its messages, `link` is
+    this process's end of a socket to it. A message is a line of JSON: a list that reports progress,
+    or an object that has its `kind`; the child's `answer` is one too."""
 
     def __init__(
-        self, child: spawn.Child, watch: _Watch, link: socket.socket, answer: io.FileIO,
+        self,
+        child: spawn.Child,
+        pipes: tuple[int, int],
+        link: socket.socket,
         limits: Limits,
-    ) -> None:  # fmt: skip
-        self.child, self.watch, self.link, self.limits = child, watch, link, limits
-        self.answer = answer
+        progress: Progress | None,
+        handlers: Handlers,
+    ) -> None:
+        self.child, self.link, self.limits = child, link, limits
+        self.progress, self.handlers = progress, handlers
         self.began = time.monotonic()
         self.kills = _oom_kills()
-        self.nonsense = ""
+        self.stage, self.nonsense = "start", ""
+        self.answer: Mapping[str, Any] | None = None
+        self.tail: collections.deque[bytes] = collections.deque(maxlen=LAST_LINES)
+        self.output = pipes[0]
+        self.partial = dict.fromkeys(pipes, b"")
+        # Wait for the child itself too: a grandchild may keep the pipes open for ever.
+        self.selector = selectors.DefaultSelector()
+        for descriptor in (*pipes, child.ended):
+            self.selector.register(descriptor, selectors.EVENT_READ)
+        for descriptor in pipes:
+            os.set_blocking(descriptor, False)
 
     def outcome(self) -> Outcome:
-        """Wait for its end, until the deadline. Raises RequestError when it did."""
-        in_time = self.watch.until_ended(self.limits.deadline)
+        """Wait for its end, until the deadline. Only the last lines of its output are kept. Raises
+        RequestError when it did."""
+        in_time = self._until_ended()
         wall_ns = int((time.monotonic() - self.began) * 1e9)
         if not in_time:
             after = self.limits.deadline - self.began
-            detail = f"still in stage {self.watch.stage} after {after:.0f} s"
-            return Outcome(Status.TIMEOUT, self.watch.stage, detail, wall_ns=wall_ns)
-        code = self.child.wait()
+            detail = f"still in stage {self.stage} after {after:.0f} s"
+            return Outcome(Status.TIMEOUT, self.stage, detail, wall_ns=wall_ns)
+        code, answer = self.child.wait(), self.answer
         if self.nonsense:
-            return Outcome(Status.ERROR, self.watch.stage, self.nonsense, wall_ns=wall_ns)
-        return _outcome(code, self.written(), self.watch, wall_ns, _oom_kills() > self.kills)
-
-    def handle(
-        self, handler: Callable[[Running, Mapping[str, Any]], None], message: Mapping[str, Any]
-    ) -> None:
-        """Give a message to its handler. A child that sends nonsense is killed."""
-        try:
-            handler(self, message)
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            self.nonsense = f"sent a message that can't be read: {type(error).__name__}: {error}"
-            self.send_signal(signal.SIGKILL)  # unless it has ended meanwhile
-
-    def written(self) -> bytes:
-        """Its result, as far as it has been written."""
-        self.answer.seek(0)
-        return self.answer.read()
+            return Outcome(Status.ERROR, self.stage, self.nonsense, wall_ns=wall_ns)
+        if code == 0 and answer is not None:
+            if "request_error" in answer:
+                raise RequestError(answer["request_error"])
+            return Outcome(
+                Status(answer["status"]), answer.get("stage", self.stage), answer.get("detail"),
+                answer.get("result", {}), wall_ns=wall_ns,
+            )  # fmt: skip
+        status, exit_signal = Status.ERROR, None
+        reason = f"exit code {code} without a result"
+        if code < 0:
+            exit_signal = -code
+            reason = f"killed by {signal.Signals(exit_signal).name}"
+            if exit_signal == signal.SIGKILL and _oom_kills() > self.kills:
+                status, reason = Status.OOM_HOST, "killed by the kernel, out of memory"
+        lines = (line.decode(errors="replace") for line in self.tail)
+        detail = "\n".join([reason, *lines]).strip()
+        return Outcome(status, self.stage, detail, {}, exit_signal, wall_ns)
 
     def send_signal(self, number: signal.Signals) -> None:
         """To all its processes, unless it has ended."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.child.pid, number)
 
-
-Handlers = Mapping[str, Callable[[Running, Mapping[str, Any]], None]]
-"""Called with the child and a message of a kind, while the child goes on."""
-
-
-def _pipe() -> tuple[io.FileIO, io.FileIO]:
-    read, write = os.pipe()
-    return io.FileIO(read, "r"), io.FileIO(write, "w")
-
-
-class _Watch:
-    """Reads a child's output and its messages until the child ends. A message is a line of JSON: a
-    list that reports progress, or an object that has its `kind`."""
-
-    def __init__(self, ended: int, output: int, messages: int, progress: Progress | None):
-        self.stage = "start"
-        self.progress = progress
-        self.handlers: Mapping[str, Callable[[Mapping[str, Any]], None]] = {}
-        self.tail: collections.deque[bytes] = collections.deque(maxlen=LAST_LINES)
-        self.output = output
-        self.partial = {self.output: b"", messages: b""}
-        self.selector = selectors.DefaultSelector()
-        for descriptor in self.partial:
-            os.set_blocking(descriptor, False)
-            self.selector.register(descriptor, selectors.EVENT_READ)
-        # Wait for the child itself: a grandchild may keep the pipes open for ever.
-        self.ended = ended
-        self.selector.register(ended, selectors.EVENT_READ)
-
-    def until_ended(self, deadline: float) -> bool:
-        """False at the deadline."""
+    def _until_ended(self) -> bool:
+        """Read its output and its messages; False at the deadline."""
+        ended, deadline = self.child.ended, self.limits.deadline
         with self.selector:
             while True:
                 ready = {key.fd for key, _ in self.selector.select(deadline - time.monotonic())}
                 for descriptor in ready & self.partial.keys():
                     if not self._read(descriptor):
                         self.selector.unregister(descriptor)
-                if self.ended in ready:
+                if ended in ready:
                     for descriptor in self.partial:
                         while self._read(descriptor):
                             pass
@@ -232,45 +198,36 @@ class _Watch:
             if descriptor == self.output:
                 self.tail.append(line[-500:])
             else:
-                self._handle_message(line)
+                self._take(line)
         return bool(chunk)
 
-    def _handle_message(self, line: bytes) -> None:
+    def _take(self, line: bytes) -> None:
+        """Report progress, or give a message to its handler. A child that sends nonsense is
+        killed."""
         try:
             message = json.loads(line)
             if isinstance(message, dict):
-                handle = self.handlers.get(message["kind"])
+                kind = str(message["kind"])
             else:
                 self.stage, done, total, *note = message
         except (ValueError, TypeError, KeyError):
             return
-        if isinstance(message, dict):
-            if handle:
-                handle(message)
-        elif self.progress:
-            self.progress(self.stage, done, total, *filter(None, note))
+        if not isinstance(message, dict):
+            if self.progress:
+                self.progress(self.stage, done, total, *filter(None, note))
+        elif kind == "answer":
+            self.answer = message
+        elif kind in self.handlers:
+            try:
+                self.handlers[kind](self, message)
+            except (ValueError, TypeError, LookupError, AttributeError) as error:
+                what = f"{type(error).__name__}: {error}"
+                self.nonsense = f"sent a message that can't be read: {what}"
+                self.send_signal(signal.SIGKILL)  # unless it has ended meanwhile
 
 
-def _outcome(
-    code: int, written: bytes, watch: _Watch, wall_ns: int, kernel_killed: bool
-) -> Outcome:
-    if code == 0 and written:
-        answer = json.loads(written)
-        if "request_error" in answer:
-            raise RequestError(answer["request_error"])
-        return Outcome(
-            Status(answer["status"]), answer.get("stage", watch.stage), answer.get("detail"),
-            answer.get("result", {}), wall_ns=wall_ns,
-        )  # fmt: skip
-    status, exit_signal = Status.ERROR, None
-    reason = f"exit code {code} without a result"
-    if code < 0:
-        exit_signal = -code
-        reason = f"killed by {signal.Signals(exit_signal).name}"
-        if exit_signal == signal.SIGKILL and kernel_killed:
-            status, reason = Status.OOM_HOST, "killed by the kernel, out of memory"
-    detail = "\n".join([reason, *(line.decode(errors="replace") for line in watch.tail)]).strip()
-    return Outcome(status, watch.stage, detail, {}, exit_signal, wall_ns)
+Handlers = Mapping[str, Callable[[Running, Mapping[str, Any]], None]]
+"""Called with the child and a message of a kind, while the child goes on."""
 
 
 def _oom_kills() -> int:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bench.execution import spawn
@@ -55,11 +55,20 @@ def _columns(cell: Cell, name: str, number: str, parts: Sequence[Columns]) -> Co
     columns: Columns = {name: pooled([part["timed"][number] for part in parts])}
     if cell.method["name"] == BASELINE:
         return columns | base
-    own = counts[number]
-    columns |= own | {
-        of: value for each, value in base.items() if (of := f"base_{each}") in COLUMNS
+    own: Columns = counts[number]
+    return columns | own | of_base(base) | ratios(RATIOS, own, base)
+
+
+def of_base(columns: Columns) -> Columns:
+    """The columns of a row that are vanilla's."""
+    found = {f"base_{name}": value for name, value in columns.items()}
+    return {name: value for name, value in found.items() if name in COLUMNS}
+
+
+def ratios(names: Mapping[str, str], columns: Columns, base: Columns) -> Columns:
+    """Under each name the ratio of a column to vanilla's, where both are known."""
+    return {
+        ratio: columns[name] / base[name]
+        for ratio, name in names.items()
+        if columns.get(name) is not None and base.get(name)
     }
-    for ratio, each in RATIOS.items():
-        if own.get(each) is not None and base.get(each):
-            columns[ratio] = own[each] / base[each]
-    return columns

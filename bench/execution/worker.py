@@ -14,12 +14,10 @@ import resource
 import sys
 import time
 import traceback
-from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.errors import RequestError, RunError
 from bench.execution import kept_blocks
-from bench.execution.channels import Channels
 from bench.host import linux
 from bench.status import Status
 from methods.parts.errors import Unsupported
@@ -31,12 +29,15 @@ LARGE_BYTES = 32 << 20
 """The largest block size that malloc accepts as a threshold, unless it keeps all."""
 
 
-class Kept(StrEnum):
-    """Which of the blocks that it frees a process keeps: all, in malloc; or all, torch's large ones
-    by their size."""
+class Channels(NamedTuple):
+    """Descriptors of a child: pipes for its output and its messages, a socket on which the
+    supervisor sends requests while the child runs, and the request in a file in memory, of which
+    nothing stays however either process ends."""
 
-    ALL = "all"
-    BY_SIZE = "by size"
+    output: int
+    messages: int
+    link: int
+    request: int
 
 
 class Report:
@@ -103,8 +104,7 @@ def run(module: str, channels: Channels, parent: int) -> None:
         lines = [f"{type(error).__name__}: {error}\n", *traceback.format_exception(error)[-6:]]
         detail = _below_import_path("".join(lines).strip())
         answer = {"status": status or Status.ERROR, "detail": detail, "stage": report.stage}
-    with open(channels.result, "wb") as file:
-        file.write(json.dumps(answer).encode())
+    report.send("answer", **answer)
 
 
 def _below_import_path(text: str) -> str:
@@ -135,15 +135,16 @@ def return_freed_memory() -> None:
     _mallopt({M_MMAP_THRESHOLD: PEAK_BYTES, M_TRIM_THRESHOLD: PEAK_BYTES, M_TOP_PAD: 0})
 
 
-def keep_freed_memory(kept: Kept = Kept.ALL) -> None:
-    """Keep freed pages. Where glibc gave them back, fetching them anew in every call made one cell
-    30 % slower in some processes than in others. Blocks of LARGE_BYTES and more that malloc keeps
-    can need far more than the peak: glibc 2.36 fills the holes they leave so badly that unfused
-    attention held 9.6 matrices of n × n where it needs 2.7. By size they need little more. Raises
-    OSError where blocks can't be kept by size."""
-    where = {M_MMAP_MAX: 0} if kept == Kept.ALL else {M_MMAP_THRESHOLD: LARGE_BYTES}
+def keep_freed_memory(by_size: bool = False) -> None:
+    """Keep freed pages, in malloc or, `by_size`, torch's large blocks by their size. Where glibc
+    gave them back, fetching them anew in every call made one cell 30 % slower in some processes
+    than in others. Blocks of LARGE_BYTES and more that malloc keeps can need far more than the
+    peak: glibc 2.36 fills the holes they leave so badly that unfused attention held 9.6 matrices of
+    n × n where it needs 2.7. By size they need little more. Raises OSError where blocks can't be
+    kept by size."""
+    where = {M_MMAP_THRESHOLD: LARGE_BYTES} if by_size else {M_MMAP_MAX: 0}
     _mallopt({**where, M_TRIM_THRESHOLD: -1})
-    if kept == Kept.BY_SIZE:
+    if by_size:
         kept_blocks.keep(LARGE_BYTES)
 
 

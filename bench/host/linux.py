@@ -122,9 +122,9 @@ def memory_limits() -> list[tuple[int, int]]:
     return limits
 
 
-def resident_bytes(pid: int) -> int:
-    """Resident memory of a process; 0 where it isn't known."""
-    kib = first_int(line(Path(f"/proc/{pid}/status"), "VmRSS:").split()[1:2])
+def status_bytes(field: str, pid: int | str = "self") -> int:
+    """A size in a process's status, such as VmRSS, its resident memory; 0 where it isn't known."""
+    kib = first_int(line(Path(f"/proc/{pid}/status"), f"{field}:").split()[1:2])
     return (kib or 0) * 1024
 
 
@@ -141,8 +141,7 @@ def memory_file_bytes() -> int:
     for fields in map(str.split, (text(Path("/proc/sysvipc/shm")) or "").splitlines()[1:]):
         if int(fields[4]) == os.getpid():  # key, id, permissions, size, creator, …, rss, swap
             sizes["segment", fields[1]] = int(fields[14])
-    mapped = first_int(line(Path("/proc/self/status"), "RssShmem:").split()[1:2]) or 0
-    return max(0, sum(sizes.values()) - mapped * 1024)
+    return max(0, sum(sizes.values()) - status_bytes("RssShmem"))
 
 
 def text(path: Path) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
+from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -19,16 +19,16 @@ from torch import Tensor
 
 from bench.execution import arms, worker
 from bench.host import linux
-from bench.measure import diagnostics, integrity, latency, outside, paired_timing, same_engine
+from bench.measure import diagnostics, integrity, latency, outside
 from bench.measure.forced_answer import DecodingArm, ForcedAnswers, forced, greedy
 from bench.measure.pair_shares import DECIDING_PAIRS, PairCost, PairShare, plan_shares
-from bench.measure.paired_timing import AA_EVERY, MIN_SAMPLE_NS, WARM_CALLS, warm_up
+from bench.measure.paired_timing import AA_EVERY
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.timed_call import Arm, Process
+from bench.measure.two_arms import MIN_SAMPLE_NS, TwoArms, vanilla_failure
 from bench.models.base import Family
 from bench.request.cell import Cell
-from bench.request.schema import BASELINE
-from bench.rows.columns import FUSED_KERNEL, Row
+from bench.rows.columns import Row
 
 STAGE = "decoding"
 SAMPLES_OF_ANSWER = 8
@@ -41,81 +41,52 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     has its `share` of the pairs. With `outside`, vanilla answers the supervisor."""
     cell, family, process, _ = latency.loaded(request, report)
     inputs = PerturbedInputs(arms.longest_inputs(cell, family, arms.INPUTS))
-    if "outside" in request:
-        with torch.inference_mode():
-            outside.serve(report.link, _arms(family, cell, inputs, process)[1])
-        return {}
-    if "share" in request:
-        share = PairShare(**request["share"])
-        return time_share(family, cell, inputs, share, report, process)
-    return time_method(family, cell, inputs, report, process)
+    with torch.inference_mode():
+        both = both_arms(cell, family, inputs, process, report)
+        if "outside" in request:
+            outside.serve(report.link, both.base)
+            return {}
+        if "share" in request:
+            with integrity.rechecked(family):
+                return both.further(PairShare(**request["share"]))
+        return time_method(both)
 
 
-@torch.inference_mode()
-def time_method(
-    family: Family,
-    cell: Cell,
-    inputs: PerturbedInputs,
-    report: worker.Report,
-    process: Process,
-) -> dict[str, Any]:
+def time_method(both: TwoArms[DecodingArm]) -> dict[str, Any]:
     """Samples of the family's method and of vanilla in its place, and its `fidelity` along
     vanilla's greedy answer. `shares` are for further processes. Raises IntegrityError,
     Unsupported."""
+    method, cell = both.method, both.cell
+    family, inputs, own = method.family, method.inputs, method.method
     assert cell.new_tokens is not None
-    ready_ns = int(linux.age_s() * 1e9)
-    own, is_baseline = family.method, cell.method["name"] == BASELINE
-    report("warmup")
-    result: dict[str, Any] = {}
-    exact: tuple[Tensor, Tensor] | None = None
-    failure: dict[str, Any] = {}
+    ready_ns, tokens_out = int(linux.age_s() * 1e9), cell.new_tokens
+    both.report("warmup")
+    result: dict[str, Any] = {"tokens_out": tokens_out}
+    exact, failure = list[tuple[Tensor, Tensor]](), dict[str, Any]()
+
+    def answer(_: int) -> int:
+        started = perf_counter_ns()
+        exact.append(greedy(family, inputs.restored(0), tokens_out))
+        return perf_counter_ns() - started
+
     with integrity.rechecked(family):  # the timed calls are steps, each of which is compared
-        if not is_baseline:
-            exact, failure = _exact_answer(family, inputs, cell)
-        if exact is None:
-            greedy(family, inputs.restored(0), cell.new_tokens)
+        if not both.is_baseline:
+            family.method = arms.vanilla()
+            failure = vanilla_failure(answer, cell.plan.budget_s)
+            family.method = own
+        if not exact:
+            answer(0)
         else:
-            tokens, exact_logits = exact
+            tokens, exact_logits = exact[0]
             logits = forced(family, inputs.restored(0), tokens)
             result["fidelity"] = fidelity(exact_logits, logits)
-        method, base = _arms(family, cell, inputs, process)
-        method.check_copies()
-        result |= warm_up(method)
-        if is_baseline or failure:
-            calls = math.ceil(method.answers.steps / SAMPLES_OF_ANSWER)
-            result |= paired_timing.time_unpaired(method, cell, report, failure, calls, STAGE)
-        else:
-            base.check_copies()
-            warm_up(base)
-            twin, fields = twin_arm(method)
-            share, *others = plan_pairs(method, base, cell, ready_ns, twin)
-            result |= same_engine.time_pairs(method, base, twin, cell, report, share, STAGE)
-            result["engine"] = fields | result.get("engine", {})
-            result["shares"] = [asdict(one) for one in others]
-            outside.time_here(report, method, share, result["timed"])
+        for arm in (method,) if both.is_baseline or failure else (method, both.base):
+            arm.check_copies()
+        plan = partial(plan_pairs, cell=cell, ready_ns=ready_ns)
+        result |= both.first(plan, failure, math.ceil(method.answers.steps / SAMPLES_OF_ANSWER))
         family.method = own
-        solo_ns, _ = diagnostics.solo_time(method, cell.device["kind"], method.answers.steps)
+        solo_ns, _ = diagnostics.solo_time(method, method.device, method.answers.steps)
         result["timed"]["solo_median_ns"] = result["decode_ns_per_token"] = solo_ns
-    return result | {"tokens_out": cell.new_tokens}
-
-
-@torch.inference_mode()
-def time_share(
-    family: Family,
-    cell: Cell,
-    inputs: PerturbedInputs,
-    share: PairShare,
-    report: worker.Report,
-    process: Process,
-) -> dict[str, Any]:
-    """A further process's share of the pairs, with checks. Raises IntegrityError."""
-    with integrity.rechecked(family):
-        method, base = _arms(family, cell, inputs, process)
-        warm_up(method, paired_timing.WARM_CALLS_AGAIN)
-        warm_up(base, paired_timing.WARM_CALLS_AGAIN)
-        twin, _ = twin_arm(method, paired_timing.WARM_CALLS_AGAIN)
-        result = same_engine.time_pairs(method, base, twin, cell, report, share, STAGE)
-        outside.time_here(report, method, share, result["timed"])
     return result
 
 
@@ -137,26 +108,10 @@ def fidelity(exact: Tensor, logits: Tensor) -> Row:
     }
 
 
-def twin_arm(
-    method: DecodingArm, most_calls: int = WARM_CALLS
-) -> tuple[Arm | None, dict[str, Any]]:
-    """As `same_engine.twin_arm`. A twin without its own cache reads new tokens as vanilla
-    does, on torch."""
-    twin, (ids, _) = method.method.exact_twin(), method.answers.prompt
-    if twin is None or twin.kv_cache(method.family.workload(ids.shape[1], len(ids))) is None:
-        return None, {"kernel": FUSED_KERNEL}
-    return same_engine.twin_arm(method, most_calls)
-
-
 def plan_pairs(
-    method: DecodingArm,
-    base: DecodingArm,
-    cell: Cell,
-    ready_ns: int = 0,
-    twin: Arm | None = None,
+    method: DecodingArm, base: DecodingArm, twin: Arm | None, cell: Cell, ready_ns: int
 ) -> list[PairShare]:
-    """The shares of the cell's processes. `ready_ns`: what this process took until its model and
-    inputs were loaded, as a further one will."""
+    """As `two_arms.plan_pairs`, of steps."""
     steps, budget_s = method.answers.steps, cell.plan.budget_s
     method_ns, base_ns = method.usual_ns, base.usual_ns
     prefills_ns, copies_ns = method.prefill_ns + base.prefill_ns, method.copy_ns + base.copy_ns
@@ -172,28 +127,9 @@ def plan_pairs(
     return plan_shares(cell.plan, cost, calls)
 
 
-def _exact_answer(
-    family: Family, inputs: PerturbedInputs, cell: Cell
-) -> tuple[tuple[Tensor, Tensor] | None, dict[str, Any]]:
-    """Vanilla's greedy answer to the first prompt, tokens [B, N] and logits [B, N, V], and columns
-    that say why its steps can't be timed, empty where they can."""
-    answer: tuple[Tensor, Tensor] | None = None
-
-    def read(_: int) -> int:
-        nonlocal answer
-        started = perf_counter_ns()
-        answer = greedy(family, inputs.restored(0), cell.new_tokens or 0)
-        return perf_counter_ns() - started
-
-    own, family.method = family.method, arms.vanilla()
-    failure = paired_timing.vanilla_failure(read, cell.plan.budget_s)
-    family.method = own
-    return answer, failure
-
-
-def _arms(
-    family: Family, cell: Cell, inputs: PerturbedInputs, process: Process
-) -> tuple[DecodingArm, DecodingArm]:
+def both_arms(
+    cell: Cell, family: Family, inputs: PerturbedInputs, process: Process, report: worker.Report
+) -> TwoArms[DecodingArm]:
     """The family's method and vanilla, on the same answers."""
     assert cell.new_tokens is not None
     answers, device = ForcedAnswers(inputs, cell.new_tokens - 1), cell.device["kind"]
@@ -201,4 +137,4 @@ def _arms(
         DecodingArm(family, one, inputs, device, process, answers=answers)
         for one in (family.method, arms.vanilla())
     )
-    return method, base
+    return TwoArms(method, base, cell, report, STAGE)

@@ -3,29 +3,38 @@ answer like any other, and a score of 0."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from bench.errors import RunError
+from bench.measure.side_effects import check_plain_tensor
+from bench.models.attention import Attend
 from bench.models.base import Family
 from bench.models.wrappers import Wrapped
 from methods.base import AttentionCall, KVCache, Layer, SequenceInfo, Sublayer, Workload
+
+HIDDEN = "the hidden states it was given"
 
 
 class NotFiniteError(RunError):
     """NaN or infinity in a result: one line with who gave it, and in which layer."""
 
 
+Guard = Callable[[Sequence[Tensor], str], AbstractContextManager[None]]
+"""Called with the tensors that a part of a method is given, and their name."""
+
+
 @contextmanager
-def watched(family: Family) -> Iterator[None]:
+def watched(family: Family, guard: Guard = lambda *_: nullcontext()) -> Iterator[None]:
     """Inside, each attention of the family's method, its walk over the layers and the logits of
-    each next token are checked: one sum each. Raises NotFiniteError."""
+    each next token are checked: one sum each. Each part of the method runs inside the `guard` of
+    its inputs. Raises NotFiniteError, IntegrityError."""
     method = family.method
-    family.method = FiniteWatcher(method, len(family.layers))
+    family.method = FiniteWatcher(method, len(family.layers), guard)
     head = getattr(family.model, "lm_head", None)
     hook = None
     if head is not None:
@@ -43,36 +52,54 @@ class FiniteWatcher(Wrapped):
     """A method whose results for valid tokens must be finite; `layers` are those of the stack."""
 
     layers: int = 0
+    guard: Guard = lambda *_: nullcontext()
 
     def attend(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-        out = super().attend(query, key, value, call)
+        given = [query, key, value, *tensors(call.sequence)]
+        with self.guard(given, "a layer's queries, keys or values"):
+            out = super().attend(query, key, value, call)
         self.check_attention(out, (query, key, value), call)
         return out
 
     def mix(self, hidden: Tensor, sublayer: Sublayer, call: AttentionCall) -> Tensor:
-        out = super().mix(hidden, sublayer, call)
+        with self.guard([hidden], HIDDEN):
+            out = super().mix(hidden, sublayer, call)
         if not sublayer.attended:
             self._check(out, (hidden,), call.sequence.valid, self._where(call))
         return out
 
     def encode(self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo) -> Tensor:
-        out = super().encode(layers, hidden, sequence)
+        with self.guard([hidden], HIDDEN):
+            out = super().encode(layers, hidden, sequence)
         self._check(out, (hidden,), sequence.valid, "in its walk over the layers")
         return out
 
     def encode_shorter(
         self, layers: Sequence[Layer], hidden: Tensor, sequence: SequenceInfo
     ) -> tuple[Tensor, SequenceInfo]:
-        out, shorter = super().encode_shorter(layers, hidden, sequence)
+        with self.guard([hidden], HIDDEN):
+            out, shorter = super().encode_shorter(layers, hidden, sequence)
         self._check(out, (hidden,), shorter.valid, "in its walk over the layers")
         return out, shorter
 
     def kv_cache(self, workload: Workload) -> KVCache | None:
+        """The method's cache itself, as models ask what kind it is and what else it has."""
         cache = super().kv_cache(workload)
-        return None if cache is None else _WatchedCache(cache, self)
+        for name in () if cache is None else ("prefill", "decode"):
+            setattr(cache, name, self._watched(getattr(cache, name)))
+        return cache
+
+    def _watched(self, attend: Attend) -> Attend:
+        def watched(query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
+            out = attend(query, key, value, call)
+            self.check_attention(out, (query, key, value), call)
+            return out
+
+        return watched
 
     def check_attention(self, out: Tensor, given: Sequence[Tensor], call: AttentionCall) -> None:
         """out, and the queries, keys and values that were given: [B, H, n, d]."""
+        check_plain_tensor(out)
         tokens = [x.transpose(1, 2) for x in (out, *given)]
         self._check(tokens[0], tokens[1:], call.sequence.valid, self._where(call))
 
@@ -82,6 +109,7 @@ class FiniteWatcher(Wrapped):
     def _check(
         self, out: Tensor, given: Sequence[Tensor], valid: Tensor | None, where: str
     ) -> None:
+        check_plain_tensor(out)
         found = not_finite(out, valid)
         if found is None:
             return
@@ -91,32 +119,9 @@ class FiniteWatcher(Wrapped):
         raise NotFiniteError(f"{name} gave {found} {where}")
 
 
-@dataclass(frozen=True)
-class _WatchedCache:
-    """A method's cache while a model decodes, watched like the method."""
-
-    cache: KVCache
-    watcher: FiniteWatcher
-
-    @property
-    def read_bytes(self) -> int:
-        return self.cache.read_bytes
-
-    def prefill(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-        out = self.cache.prefill(query, key, value, call)
-        self.watcher.check_attention(out, (query, key, value), call)
-        return out
-
-    def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
-        self.cache.take(query, key, value, call)
-
-    def decode(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> Tensor:
-        out = self.cache.decode(query, key, value, call)
-        self.watcher.check_attention(out, (query, key, value), call)
-        return out
-
-    def held(self) -> Sequence[Tensor]:
-        return self.cache.held()
+def tensors(sequence: SequenceInfo) -> list[Tensor]:
+    found = (sequence.positions, sequence.valid, sequence.vip, sequence.log_multiplicity)
+    return [x for x in found if x is not None]
 
 
 def not_finite(x: Tensor, valid: Tensor | None = None) -> str | None:

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 
 from bench.execution import arms, worker
-from bench.measure import diagnostics, same_engine
+from bench.measure import diagnostics
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.shared_prefill import checked_methods
 from bench.measure.timed_call import Arm, Process
 from bench.measure.turns import VANILLA, Turns
+from bench.measure.two_arms import kernel_of
 from bench.request.cell import Cell
 
 STAGE = "first tokens"
@@ -23,7 +24,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     time inside its attention and its kernel."""
     cells = [Cell.from_json(text) for text in request["cells"]]
     cell = cells[0]
-    worker.keep_freed_memory(worker.Kept.ALL)
+    worker.keep_freed_memory()
     arms.prepare(cell, timed=True)
     process = Process(cell.device["kind"])
     family = arms.load(cell, arms.vanilla())
@@ -42,6 +43,6 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         for number, arm in turns.arms.items() if request["counts"] else ():
             family.method = arm.method
             times = diagnostics.stage_times(family, inputs.current(0), 0.0)
-            counts[str(number)] = times | {"kernel": same_engine.kernel_of(arm.method)}
+            counts[str(number)] = times | {"kernel": kernel_of(arm.method)}
     found = {"timed": turns.fields(cells), "dropped": dropped}
     return found | ({"counts": counts} if counts else {})

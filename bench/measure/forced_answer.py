@@ -8,24 +8,29 @@ Shapes: B batch, N new tokens, V vocabulary.
 
 from __future__ import annotations
 
+import copy
 import gc
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, TypeVar
+from unittest.mock import patch
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from bench.measure import finite, integrity
-from bench.measure.copied_state import Operations, copied
 from bench.measure.perturbed_inputs import Input, PerturbedInputs
 from bench.measure.side_effects import fail_check
 from bench.measure.timed_call import Arm, Drawn, Forward
 from bench.models.base import Decoding, Family
 from methods.base import Method
 
+T = TypeVar("T")
 SEED = 1
 """Seeds for each prompt and step, so that a method draws the same numbers in each answer."""
 CHECKED_STEPS = 4
@@ -105,13 +110,24 @@ class DecodingArm(Arm):
         super().reset()
         self.decoding, self.number = None, len(self.answers.answers)
 
-    def draw(self, i: int, calls: int) -> Drawn | None:
-        return None  # the tokens follow from how many calls an arm has made
+    def draw(self, i: int, calls: int) -> Drawn:
+        return [None] * calls  # the tokens follow from how many calls an arm has made
 
-    def prepared(self, i: int, drawn: Mapping[str, Tensor] | None = None) -> Forward:
-        started = perf_counter_ns()
-        forward = self._next()
-        self.between.append(perf_counter_ns() - started)
+    def twin(self) -> Method | None:
+        """None also for one without its own cache, which reads new tokens as vanilla does."""
+        twin, (ids, _) = super().twin(), self.answers.prompt
+        workload = self.family.workload(ids.shape[1], len(ids))
+        return None if twin is None or twin.kv_cache(workload) is None else twin
+
+    def prepared(self, i: int, drawn: Tensor | None = None) -> Forward:
+        if self.decoding is None or self.step == self.answers.steps:
+            self.number += self.decoding is not None
+            self.decoding = None
+            self.last.clear()
+            gc.collect()  # the last answer's cache, before the next one is filled
+            self.decoding, self.step = self._begun(), 0
+        forward = self._step(self.decoding, self.answers.token(self.number, self.step))
+        self.step += 1
         return forward
 
     @property
@@ -135,11 +151,9 @@ class DecodingArm(Arm):
         return {str(i): logits.float() for i, logits in enumerate(steps)}
 
     def catch_up(self, calls: int) -> None:
-        started = perf_counter_ns()
         self.family.method = self.method
-        for _ in range(calls):
-            self._next()()
-        self.between.append(perf_counter_ns() - started)
+        for i in range(calls):
+            self.prepared(i)()
 
     def check_copies(self) -> None:
         """Raises IntegrityError when steps after a copy of the cache give other logits than after
@@ -162,17 +176,6 @@ class DecodingArm(Arm):
         with Operations() as operations:
             steps = [self._step(decoding, token[:, None])() for token in tokens.unbind(1)]
         return torch.stack(steps), operations.ran
-
-    def _next(self) -> Forward:
-        if self.decoding is None or self.step == self.answers.steps:
-            self.number += self.decoding is not None
-            self.decoding = None
-            self.last.clear()
-            gc.collect()  # the last answer's cache, before the next one is filled
-            self.decoding, self.step = self._begun(), 0
-        forward = self._step(self.decoding, self.answers.token(self.number, self.step))
-        self.step += 1
-        return forward
 
     def shape_of(self, i: int) -> torch.Size:
         return torch.Size((len(self.answers.prompt[0]), 1))
@@ -203,3 +206,29 @@ class DecodingArm(Arm):
     def _step(self, decoding: Decoding, token: Tensor) -> Forward:
         torch.manual_seed(SEED)
         return partial(decoding.step, token)
+
+
+def copied(state: T) -> T:
+    """A deep copy of what is kept of a prompt; models and methods are shared."""
+    with ExitStack() as patches:
+        for kind in (Family, Method, nn.Module):
+            itself = patch.object(kind, "__deepcopy__", lambda shared, _: shared, create=True)
+            patches.enter_context(itself)
+        return copy.deepcopy(state)
+
+
+class Operations(TorchDispatchMode):
+    """Inside, records the operations that run, and the shapes of the tensors that they get."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.ran: list[tuple[str, list[torch.Size]]] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        given = [x.shape for x in tree_leaves((args, kwargs)) if isinstance(x, Tensor)]
+        self.ran.append((str(func), given))
+        return func(*args, **(kwargs or {}))

@@ -26,14 +26,12 @@ class TimedCall(NamedTuple):
     took     between the events, on the GPU's clock
     wall     by the host's clock until every stream was idle
     left     after the last event until every stream was idle, less what an empty call needs
-    flush    of clearing the cache, before the call
     """
 
     logits: Tensor
     took: int
     wall: int
     left: int
-    flush: int
 
 
 class GpuTimer:
@@ -46,13 +44,8 @@ class GpuTimer:
         empty = [self(lambda: self.buffer) for _ in range(EMPTY_CALLS)]
         self.empty_left = int(statistics.median(call.left for call in empty))
 
-    @property
-    def flushed_bytes(self) -> int:
-        return self.buffer.nbytes
-
     def __call__(self, call: Callable[[], Tensor]) -> TimedCall:
         """Raises IntegrityError when the call leaves another stream current."""
-        entered = perf_counter_ns()
         start, end = (torch.Event("cuda", enable_timing=True) for _ in range(2))
         self.buffer.zero_()
         torch.cuda.synchronize()
@@ -69,13 +62,7 @@ class GpuTimer:
             torch.cuda.set_stream(stream)
             fail_check("changes global state: another CUDA stream is current after a call")
         took = int(start.elapsed_time(end) * 1e6)
-        return TimedCall(
-            logits,
-            took,
-            wall=idle - started,
-            left=idle - ended - self.empty_left,
-            flush=started - entered,
-        )
+        return TimedCall(logits, took, wall=idle - started, left=idle - ended - self.empty_left)
 
 
 def flush_buffer() -> Tensor:
@@ -85,7 +72,7 @@ def flush_buffer() -> Tensor:
     return torch.empty(size, dtype=torch.uint8, device="cuda")
 
 
-def check_streams(left_ns: Sequence[int], call_ns: int) -> None:
+def check_streams(left_ns: Sequence[int], call_ns: float) -> None:
     """Raises IntegrityError when work goes on after the last event on the current stream: it is on
     another stream, and in no time. A median, as any call may be interrupted."""
     left = statistics.median(left_ns or [0])

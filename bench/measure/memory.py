@@ -75,7 +75,8 @@ def measure(request: dict[str, Any], report: worker.Report) -> Row:
         result |= cuda_peak(forward, used_before) if on_gpu else host_peak(forward)
         if cell.new_tokens:
             # What reads this process's resident memory; None where it can't be read exactly.
-            reader = allocated_bytes if on_gpu else resident_bytes if can_reset() else None
+            on_cpu = resident_bytes if can_reset() else None
+            reader = torch.cuda.memory_allocated if on_gpu else on_cpu
             result |= columns(family, ids, sequence, cell.new_tokens, reader)
         side_effects.check_processes()
         return result
@@ -131,7 +132,7 @@ def peak(work: Work, start: int = 0) -> tuple[int, int]:
     with touched(start):
         reset_high_water_mark()
         work()
-        high = status_bytes("VmHWM")
+        high = linux.status_bytes("VmHWM")
     gc.enable()
     return base, high - base - start * PAGE
 
@@ -140,11 +141,11 @@ def sampled_peak(forward: Work) -> Row:
     """The largest resident bytes that a thread sampled every millisecond, a lower bound, for
     kernels that can't reset the high-water mark (gVisor, some containers)."""
     allocated = profiled_peak(forward)
-    samples, finished = [status_bytes("VmRSS")], threading.Event()
+    samples, finished = [linux.status_bytes("VmRSS")], threading.Event()
 
     def sample() -> None:
         while not finished.wait(SAMPLE_S):
-            samples.append(status_bytes("VmRSS"))
+            samples.append(linux.status_bytes("VmRSS"))
 
     sampler = threading.Thread(target=sample)
     sampler.start()
@@ -169,7 +170,7 @@ def check_high_water_mark(forward: Work, peak_bytes: int) -> None:
     with touched(before):
         pass
     forward()
-    if status_bytes("VmHWM") < base + (before - slack) * PAGE:
+    if linux.status_bytes("VmHWM") < base + (before - slack) * PAGE:
         fail_check("frees memory before it is read: the high-water mark was reset within a call")
 
 
@@ -240,7 +241,7 @@ def resident_bytes() -> int:
         reset_high_water_mark()
         with touched(4 * BATCH):
             pass
-    return status_bytes("VmHWM") - 4 * BATCH * PAGE
+    return linux.status_bytes("VmHWM") - 4 * BATCH * PAGE
 
 
 @contextlib.contextmanager
@@ -256,14 +257,8 @@ def touched(pages: int) -> Iterator[None]:
         yield
 
 
-def status_bytes(field: str) -> int:
-    return int(linux.line(Path("/proc/self/status"), f"{field}:").split()[1]) * 1024
-
-
 # Cost of a cache of keys and values: the bytes that it holds and those that a new token reads,
 # counted, and its resident memory, measured.
-
-ResidentBytes = Callable[[], int]
 
 
 def columns(
@@ -271,7 +266,7 @@ def columns(
     ids: Tensor,
     sequence: SequenceInfo,
     new_tokens: int,
-    resident_bytes: ResidentBytes | None,
+    resident_bytes: Callable[[], int] | None,
 ) -> Row:
     """The cache's columns after the prompts ids [B, n] and `new_tokens` − 1 steps, whose tokens are
     the prompt's in their order. `resident_bytes` reads this process's memory with and without the
@@ -340,9 +335,3 @@ def entries(cache: KVCache) -> float | None:
     sizes = [getattr(layer, "size", None) for layer in getattr(cache, "layers", {}).values()]
     known = [size for size in sizes if size is not None]
     return statistics.fmean(known) if known and len(known) == len(sizes) else None
-
-
-def allocated_bytes() -> int:
-    """On a GPU, by torch's allocator."""
-    torch.cuda.synchronize()
-    return torch.cuda.memory_allocated()

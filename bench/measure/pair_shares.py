@@ -3,7 +3,7 @@ computed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from bench.request.schema import MeasurePlan
@@ -68,25 +68,13 @@ def plan_shares(plan: MeasurePlan, cost: PairCost, calls: int) -> list[PairShare
                 seconds = budget_s - (n - 1) * cost.startup_s
                 pairs = _most_pairs(plan.pairs, seconds, cost, twin_pairs)
                 if pairs >= min(least, plan.pairs):
-                    shares = _divided(n, pairs, twin_pairs(pairs) if cost.twin_s else 0, calls)
-                    return [replace(one, note=_note(shares, cost)) for one in shares]
+                    return _divided(n, pairs, twin_pairs(pairs), calls, cost)
         reason = (
             f"a further process would take {cost.startup_s:.0f} s of a budget of {budget_s:.0f} s "
             "to start"
         )
     pairs = max(1, _most_pairs(plan.pairs, budget_s, cost, _half))
-    shares = _divided(1, pairs, _half(pairs) if cost.twin_s else 0, calls)
-    return [replace(one, reason=reason, note=_note(shares, cost)) for one in shares]
-
-
-def _note(shares: Sequence[PairShare], cost: PairCost) -> str:
-    """How long all the shares take; empty where that is short."""
-    pairs, twin_pairs = sum(s.pairs for s in shares), sum(s.twin_pairs for s in shares)
-    seconds = pairs * cost.pair_s + twin_pairs * cost.twin_s + (len(shares) - 1) * cost.startup_s
-    if seconds < WORTH_SAYING_S:
-        return ""
-    processes = f"{len(shares)} processes" if len(shares) > 1 else "one process"
-    return f"{pairs} pairs of {cost.pair_s:.1f} s in {processes}, about {span(seconds)}"
+    return _divided(1, pairs, _half(pairs), calls, cost, reason)
 
 
 def _half(pairs: int) -> int:
@@ -99,14 +87,20 @@ def _most_pairs(most: int, seconds: float, cost: PairCost, twin_pairs: Callable[
     return sum(n * cost.pair_s + twin_pairs(n) * cost.twin_s <= seconds for n in range(1, most + 1))
 
 
-def _divided(n: int, pairs: int, twin_pairs: int, calls: int) -> list[PairShare]:
-    def of(process: int, whole: int) -> int:
-        return whole // n + (process < whole % n)
-
+def _divided(
+    n: int, pairs: int, twin_pairs: int, calls: int, cost: PairCost, reason: str | None = None
+) -> list[PairShare]:
+    """The shares of `n` processes, with a note where all of them take long."""
+    twin_pairs, note = twin_pairs if cost.twin_s else 0, ""
+    seconds = pairs * cost.pair_s + twin_pairs * cost.twin_s + (n - 1) * cost.startup_s
+    if seconds >= WORTH_SAYING_S:
+        processes = f"{n} processes" if n > 1 else "one process"
+        note = f"{pairs} pairs of {cost.pair_s:.1f} s in {processes}, about {span(seconds)}"
     shares: list[PairShare] = []
     done = ahead = 0
     for i in range(n):
-        own, twin = of(i, pairs), of(i, twin_pairs)
-        shares.append(PairShare(own, pairs + twin_pairs, calls, i, done, twin, ahead))
+        own, twin = (whole // n + (i < whole % n) for whole in (pairs, twin_pairs))
+        total = pairs + twin_pairs
+        shares.append(PairShare(own, total, calls, i, done, twin, ahead, reason, note))
         done, ahead = done + own, ahead + own + twin
     return shares

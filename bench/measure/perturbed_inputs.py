@@ -31,9 +31,6 @@ class PerturbedInputs:
         self.original = [ids.clone() for ids, _ in batches]
         self.free = [_free_positions(ids, sequence) for ids, sequence in batches]
 
-    def __len__(self) -> int:
-        return len(self.batches)
-
     @property
     def tokens(self) -> float:
         """Tokens of a row, padding included: the mean over the batches."""
@@ -41,23 +38,24 @@ class PerturbedInputs:
 
     def current(self, i: int) -> Input:
         """Batch i as it was last used."""
-        return self.batches[i % len(self)]
+        return self.batches[i % len(self.batches)]
 
     def restored(self, i: int) -> Input:
         """Batch i with its original tokens."""
-        i %= len(self)
-        self.batches[i][0].copy_(self.original[i])
-        return self.batches[i]
+        return self.put(i, self.original[i % len(self.batches)])
 
     def put(self, i: int, ids: Tensor) -> Input:
         """Batch i with these token ids."""
-        i %= len(self)
+        i %= len(self.batches)
         self.batches[i][0].copy_(ids)
         return self.batches[i]
 
-    def perturbed(self, i: int) -> Input:
-        """Batch i with its document tokens rotated, and a few of them replaced by others."""
-        i %= len(self)
+    def perturbed(self, i: int, drawn: Tensor | None = None) -> Input:
+        """Batch i with its document tokens rotated, and a few of them replaced by others; or with
+        ids that were drawn before."""
+        if drawn is not None:
+            return self.put(i, drawn)
+        i %= len(self.batches)
         ids, _ = self.batches[i]
         for row, positions in enumerate(self.free[i]):
             if len(positions) > 2:

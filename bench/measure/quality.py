@@ -9,11 +9,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter_ns
 from typing import Any, cast
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from bench.models.conversing import Conversing
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from bench.rows import columns
-from methods.base import SequenceInfo
+from methods.base import Method, SequenceInfo
 from tasks.base import Encoded, Row, Task
 from tasks.generated import GeneratedRow
 from tasks.loading import prompts
@@ -34,20 +34,16 @@ from tasks.loading.continuation import Continued
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
-    """Answers each row of the cell that isn't `done`: pairs of a row's id and the hash of its
-    input. Returns the tokens of a row before and after truncation, and as `scored` the longest
-    answered texts with the first logits that the method gave for them."""
+    """Answers each row of the cell that isn't among the `done` of its setting, 0. Returns the
+    tokens of a row before and after truncation, and as `scored` the longest answered texts with the
+    first logits that the method gave for them."""
     cell = Cell.from_json(request["cell"])
-    arms.prepare(cell)
-    task, family = cell.build_task(), arms.load(cell, arms.method_of(cell))
-    arms.check_fit(cell, task, family)
-    if task.stop:
-        family.is_over, family.stop = lambda text: task.ended(text) != text, task.stop
-    asked = Asked.of(cell, task, family)
-    encoded, texts = asked.encoded, len(asked.rows)
+    family, asked = loaded(cell, arms.method_of(cell))
+    task, encoded, texts = asked.task, asked.encoded, len(asked.rows)
     arms.check_left_out(cell, family, encoded)
-    missing = asked.missing(request["done"])
+    missing = asked.missing(request["done"][0])
     load_ns, answer_ns, prefill_ns = int(linux.age_s() * 1e9), 0, list[int]()
+    prefill = patch.object(family, "prefill", _timed(family.prefill, prefill_ns))
     stage, answered = request["stage"], texts - len(missing)
     report(stage, answered, texts)
     scored: dict[str, Any] | None = None
@@ -55,7 +51,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         family.calls = 0
         batch = arms.collate([encoded[i] for i in group], cell.device["kind"])
         began = perf_counter_ns()
-        with torch.inference_mode(), finite.watched(family), _timed_prefill(family, prefill_ns):
+        with torch.inference_mode(), finite.watched(family), prefill:
             if continuations := _continuations([encoded[i] for i in group]):
                 tokens = torch.tensor(continuations, device=batch[0].device)
                 is_vanilla = cell.method["name"] == BASELINE
@@ -71,11 +67,11 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         answer_ns += perf_counter_ns() - began
         integrity.check_attention_ran(family)
         pairs = zip(group, answers, strict=True)
-        records = [record for i, said in pairs for record in asked.records(task, i, said)]
-        report.send("predictions", records=records)
+        records = [record for i, said in pairs for record in asked.records(i, said)]
+        report.send("predictions", setting=0, records=records)
         answered += len(group)
         report(stage, answered, texts)
-    if request["keeps_first"]:
+    if cell.plan.speed and cell.method["name"] != BASELINE and not cell.is_engine:
         group = [*arms.batches(asked.by_length(range(texts)), cell.batch)][-1]
         batch = arms.collate([encoded[i] for i in group], cell.device["kind"])
         with torch.inference_mode(), finite.watched(family):
@@ -103,12 +99,14 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
 class Asked:
     """What a cell asks of its model.
 
+    task     the cell's
     rows     of each text, one for each question on it
     encoded  the texts, with their first questions
     later    token ids of the further questions on each text
     hashes   of all ids that are read for a text
     """
 
+    task: Task
     rows: Sequence[Sequence[Row]]
     encoded: Sequence[Encoded]
     later: Sequence[Sequence[Sequence[int]]]
@@ -123,7 +121,7 @@ class Asked:
             for _, *others in asked
         ]
         hashes = [_input_hash(*each) for each in zip(encoded, later, strict=True)]
-        return cls(asked, encoded, later, hashes)
+        return cls(task, asked, encoded, later, hashes)
 
     def missing(self, done: Iterable[Sequence[Any]]) -> list[int]:
         """Numbers of the texts with a row that isn't `done`, by length."""
@@ -138,9 +136,7 @@ class Asked:
         """The shortest first: texts of similar length share a batch, to keep padding small."""
         return sorted(texts, key=lambda i: len(self.encoded[i].ids))
 
-    def records(
-        self, task: Task, text: int, answers: Sequence[str], **more: Any
-    ) -> list[dict[str, Any]]:
+    def records(self, text: int, answers: Sequence[str], **more: Any) -> list[dict[str, Any]]:
         """The predictions of one text, an answer to each of its questions."""
         encoded = self.encoded[text]
         return [
@@ -148,7 +144,7 @@ class Asked:
                 "id": row.id,
                 "input_sha256": self.hashes[text],
                 "tokens_in": encoded.tokens_in,
-                "prediction": task.spell(row, task.ended(answer)),
+                "prediction": self.task.spell(row, self.task.ended(answer)),
                 # The process that scores has the answers.
                 **({"removed": removed} if (removed := encoded.removed) else {}),
                 **more,
@@ -157,10 +153,21 @@ class Asked:
         ]
 
 
-@contextmanager
-def _timed_prefill(family: Family, taken_ns: list[int]) -> Iterator[None]:
-    """Inside, adds the nanoseconds of each prefill of a decoder."""
-    prefill = family.prefill
+def loaded(cell: Cell, method: Method) -> tuple[Family, Asked]:
+    """The cell's model with a method, and what it is asked. Raises RequestError, Unsupported."""
+    arms.prepare(cell)
+    task, family = cell.build_task(), arms.load(cell, method)
+    arms.check_fit(cell, task, family)
+    if task.stop:
+        family.is_over, family.stop = lambda text: task.ended(text) != text, task.stop
+    return family, Asked.of(cell, task, family)
+
+
+Prefill = Callable[[Tensor, SequenceInfo], Decoding]
+
+
+def _timed(prefill: Prefill, taken_ns: list[int]) -> Prefill:
+    """Adds the nanoseconds of each prefill of a decoder."""
 
     def timed(ids: Tensor, sequence: SequenceInfo) -> Decoding:
         began = perf_counter_ns()
@@ -170,11 +177,7 @@ def _timed_prefill(family: Family, taken_ns: list[int]) -> Iterator[None]:
         taken_ns.append(perf_counter_ns() - began)
         return decoding
 
-    family.prefill = timed  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        del family.prefill  # the class's own again
+    return timed
 
 
 def known_words(

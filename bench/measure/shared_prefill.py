@@ -13,7 +13,6 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,8 +21,7 @@ from torch import Tensor
 from bench.errors import RunError
 from bench.execution import arms, worker
 from bench.host import linux
-from bench.measure import finite, likelihood
-from bench.measure.perturbed_inputs import Input
+from bench.measure import finite, likelihood, quality
 from bench.measure.quality import Asked
 from bench.models.base import Family
 from bench.models.batched_rows import Row
@@ -45,28 +43,24 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     whose method failed, with the reason: it has no prediction for some texts."""
     cells = [Cell.from_json(text) for text in request["cells"]]
     cell = cells[0]
-    arms.prepare(cell)
-    task, family = cell.build_task(), arms.load(cell, arms.vanilla())
-    arms.check_fit(cell, task, family)
+    family, asked = quality.loaded(cell, arms.vanilla())
     if not isinstance(family, DecoderFamily):
         raise RunError(f"{cell.model['name']} is no decoder, whose prefill could be shared")
-    if task.stop:
-        family.is_over = lambda text: task.ended(text) != text
-    asked = Asked.of(cell, task, family)
     missing = [asked.missing(done) for done in request["done"]]
     total, stored = len(cells) * len(asked.rows), sum(map(len, missing))
     report(request["stage"], total - stored, total)
 
     def send(setting: int, text: int, answers: Sequence[str]) -> None:
         nonlocal stored
-        records = asked.records(task, text, answers, batched=True)
+        records = asked.records(text, answers, batched=True)
         report.send("predictions", setting=setting, records=records)
         stored -= 1
         report(request["stage"], total - stored, total)
 
-    most = _rows_that_fit(request["memory_bytes"], family, asked, task.max_new_tokens)
+    new_tokens = asked.task.max_new_tokens
+    most = _rows_that_fit(request["memory_bytes"], family, asked, new_tokens)
     most = min(most, 2 * len(cells))
-    pool = Pool(family, asked, cell.device["kind"], task.max_new_tokens, send, most)
+    pool = Pool(family, asked, cell.device["kind"], new_tokens, send, most)
     pool.vanilla = {i for i, each in enumerate(cells) if each.method["name"] == BASELINE}
     for setting, each in enumerate(cells):
         try:
@@ -134,8 +128,7 @@ def _rows_that_fit(limit: int | None, family: DecoderFamily, asked: Asked, new: 
     read = (len(row.continuation) for row in asked.encoded if isinstance(row, Continued))
     longest = max(len(row.ids) for row in asked.encoded) + max(read, default=new) + later
     row_bytes = ROOM * longest * family.workload(longest, 1).bytes_per_entry()
-    used = linux.first_int(linux.line(Path("/proc/self/status"), "VmData:").split()) or 0
-    return max(1, (limit - 1024 * used) // 2 // row_bytes)
+    return max(1, (limit - linux.status_bytes("VmData")) // 2 // row_bytes)
 
 
 @dataclass
@@ -232,27 +225,22 @@ class Pool:
             self._advance(read)
 
     def _read(self, text: int, settings: Sequence[int]) -> list[_Answering]:
-        prompt = arms.collate([self.asked.encoded[text]], self.device)
-        rows = self.family.prefill_each(*prompt, [self.methods[i] for i in settings])
-        answering = self._answering(text, prompt)
-        return [
-            _Answering(i, text, row, answering(i, row))
-            for i, row in zip(settings, rows, strict=True)
-        ]
-
-    def _answering(
-        self, text: int, prompt: Input
-    ) -> Callable[[int, Row], Generator[Tensor, None, list[str]]]:
-        """What has the row of a setting answer a text."""
         family, encoded = self.family, self.asked.encoded[text]
+        prompt = arms.collate([encoded], self.device)
+        rows = family.prefill_each(*prompt, [self.methods[i] for i in settings])
+        later = [torch.tensor([each], device=self.device) for each in self.asked.later[text]]
         if isinstance(encoded, Continued):
             tokens = torch.tensor([encoded.continuation], device=self.device)
             exact = likelihood.exactly(family, prompt, tokens)
-            return lambda setting, row: likelihood.reading(
-                family, row, tokens, exact, is_vanilla=setting in self.vanilla
-            )
-        later = [torch.tensor([each], device=self.device) for each in self.asked.later[text]]
-        return lambda _, row: family.conversation(row, later, self.max_new_tokens)
+        answering = []
+        for setting, row in zip(settings, rows, strict=True):
+            if isinstance(encoded, Continued):
+                is_vanilla = setting in self.vanilla
+                said = likelihood.reading(family, row, tokens, exact, is_vanilla=is_vanilla)
+            else:
+                said = family.conversation(row, later, self.max_new_tokens)
+            answering.append(_Answering(setting, text, row, said))
+        return answering
 
     def _step(self) -> None:
         """Reads the next token of each row, all together, or the next question."""

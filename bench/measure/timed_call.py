@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter_ns
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,16 +17,16 @@ from torch import Tensor
 from bench.execution import arms
 from bench.host import linux
 from bench.measure import integrity, side_effects
-from bench.measure.gpu_call import GpuTimer, check_streams
+from bench.measure.gpu_call import GpuTimer
 from bench.measure.perturbed_inputs import PerturbedInputs
-from bench.measure.side_effects import fail_check
+from bench.measure.side_effects import check_plain_tensor, fail_check
 from bench.models.base import Family
 from methods.base import Method
 
 Forward = Callable[[], Tensor]
 """A call of the model that gives logits."""
-Drawn = Sequence[Mapping[str, Tensor]]
-"""One mapping of names to input tensors for each call."""
+Drawn = Sequence[Tensor | None]
+"""For each call the token ids of its input; None: the call draws them."""
 
 MOST_CALLS = 256
 """That the supervisor asks a process for in all."""
@@ -66,6 +66,18 @@ class Answer(NamedTuple):
         return cls(flat[::step].float().cpu(), logits.argmax(-1).flatten().cpu())
 
 
+class Sample(NamedTuple):
+    """Nanoseconds of a call, the mean over a sample's calls: all of it, and those in which its main
+    thread waited for a processor."""
+
+    wall_ns: int
+    waited_ns: int
+
+    @property
+    def less_waits_ns(self) -> int:
+        return max(1, self.wall_ns - self.waited_ns)
+
+
 @dataclass(eq=False)
 class Arm:
     """One timed call of the model with `method` in it: by the monotonic clock on the CPU, by events
@@ -73,7 +85,6 @@ class Arm:
 
     process  this process before the method was built
     took     nanoseconds of each call
-    between  nanoseconds of what the harness needs between timed calls
     waits    nanoseconds of each call in which its main thread waited for a processor
     left     on a GPU, nanoseconds from the end of each call until all streams were idle
     faults   page faults of each call
@@ -87,8 +98,9 @@ class Arm:
     inputs: PerturbedInputs
     device: str
     process: Process = field(default_factory=Process)
+    in_process: ClassVar[bool] = True
+    """Whether the method computes in this process alone."""
     took: list[int] = field(default_factory=list)
-    between: list[int] = field(default_factory=list)
     waits: list[int] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
     faults: list[int] = field(default_factory=list)
@@ -96,7 +108,7 @@ class Arm:
     given: list[Answer] = field(default_factory=list)
     last: dict[torch.Size, Tensor] = field(default_factory=dict)
 
-    def __call__(self, i: int, drawn: Mapping[str, Tensor] | None = None) -> int:
+    def __call__(self, i: int, drawn: Tensor | None = None) -> int:
         self.family.method = self.method
         forward = self.prepared(i, drawn)
         attended, faults, waited = self.family.calls, page_faults(), linux.waited_ns()
@@ -111,7 +123,7 @@ class Arm:
     def check(self, i: int, logits: Tensor, attended: int) -> None:
         """Keep the answer of call i. Raises IntegrityError for one that is no plain tensor, that is
         the last one to an input of this shape, or that was given without a call of the method."""
-        integrity.check_plain_tensor(logits)
+        check_plain_tensor(logits)
         shape = self.shape_of(i)
         if shape in self.last and torch.equal(logits, self.last[shape]):
             fail_check("returns a cached output: another input gave the same")
@@ -132,14 +144,17 @@ class Arm:
         """An arm of another method at the same inputs."""
         return Arm(self.family, method, self.inputs, self.device, self.process)
 
-    def draw(self, i: int, calls: int) -> Drawn | None:
-        """New inputs of `calls` calls from number i on, for both arms of a pair."""
-        return [{"ids": self.inputs.perturbed(i + j)[0].clone()} for j in range(calls)]
+    def twin(self) -> Method | None:
+        """Exact attention by the engine that runs the method; None: that is vanilla."""
+        return self.method.exact_twin()
 
-    def prepared(self, i: int, drawn: Mapping[str, Tensor] | None) -> Forward:
+    def draw(self, i: int, calls: int) -> Drawn:
+        """New inputs of `calls` calls from number i on, for both arms of a pair."""
+        return [self.inputs.perturbed(i + j)[0].clone() for j in range(calls)]
+
+    def prepared(self, i: int, drawn: Tensor | None = None) -> Forward:
         """What call i times, on the drawn input or on a new one."""
-        given = self.inputs.put(i, drawn["ids"]) if drawn else self.inputs.perturbed(i)
-        return partial(arms.first_token, self.family, *given)
+        return partial(arms.first_token, self.family, *self.inputs.perturbed(i, drawn))
 
     @property
     def most_calls(self) -> int:
@@ -148,8 +163,8 @@ class Arm:
 
     def drawn(self, calls: int) -> dict[str, Tensor]:
         """New inputs for `calls` calls of `answered`, in this process or another one."""
-        inputs = self.draw(0, calls) or []
-        return {str(i): one["ids"] for i, one in enumerate(inputs)}
+        inputs = enumerate(self.draw(0, calls))
+        return {str(i): ids for i, ids in inputs if ids is not None}
 
     def read(self, inputs: Mapping[str, Tensor]) -> None:
         """Prepare untimed for the calls on these inputs."""
@@ -157,29 +172,26 @@ class Arm:
     def answered(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Logits of a call on each of the inputs."""
         self.family.method = self.method
-        return {i: self.prepared(int(i), {"ids": ids})().float() for i, ids in inputs.items()}
+        return {i: self.prepared(int(i), ids)().float() for i, ids in inputs.items()}
 
     def catch_up(self, calls: int) -> None:
         """Does untimed what keeps it beside another arm that makes so many calls: nothing, where
         no call depends on those before."""
 
-    def sample(self, i: int, calls: int, drawn: Drawn | None = None) -> int:
-        """Sample i: the mean nanoseconds of `calls` calls."""
-        spans = (self(i * calls + j, drawn[j] if drawn else None) for j in range(calls))
-        return sum(spans) // calls
+    def sample(self, i: int, calls: int, drawn: Drawn = ()) -> Sample:
+        """Sample i, of `calls` calls."""
+        given = drawn or [None] * calls
+        wall_ns = sum(self(i * calls + j, ids) for j, ids in enumerate(given)) // calls
+        return Sample(wall_ns, sum(self.waits[-calls:]) // calls)
 
     @property
     def usual_ns(self) -> int:
         """Nanoseconds of a call: the median of the last three."""
         return max(1, int(statistics.median(self.took[-3:])))
 
-    def check_streams(self, call_ns: int) -> None:
-        """Raises IntegrityError when work of a call goes on after it."""
-        check_streams(self.left, call_ns)
-
     def reset(self) -> None:
         """Forget what was recorded of the calls so far."""
-        for name in ("took", "between", "waits", "left", "faults", "wall", "given"):
+        for name in ("took", "waits", "left", "faults", "wall", "given"):
             getattr(self, name).clear()
 
     def walls(self, calls: int) -> list[int] | None:
@@ -196,7 +208,6 @@ class Arm:
         timed = self.process.gpu_timer(forward)
         self.wall.append(timed.wall)
         self.left.append(timed.left)
-        self.between.append(timed.flush)
         return timed.took, timed.logits
 
 

@@ -11,8 +11,7 @@ import torch
 
 from bench.errors import RunError
 from bench.execution import arms, worker
-from bench.measure.copied_state import copied
-from bench.measure.forced_answer import DecodingArm, ForcedAnswers
+from bench.measure.forced_answer import DecodingArm, ForcedAnswers, copied
 from bench.measure.memory import COUNTED_STEPS, CacheCount
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.shared_prefill import checked_methods, drop
@@ -36,7 +35,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     there is one cell."""
     cells = [Cell.from_json(text) for text in request["cells"]]
     cell = cells[0]
-    worker.keep_freed_memory(worker.Kept.ALL)
+    worker.keep_freed_memory()
     arms.prepare(cell, timed=True)
     process = Process(cell.device["kind"])
     family = arms.load(cell, arms.vanilla())

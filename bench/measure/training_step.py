@@ -4,7 +4,7 @@ and batches, or measures the peak memory of one cold step."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,17 +14,17 @@ from torch import Tensor
 
 from bench.execution import arms, worker
 from bench.host import linux, torch_host
-from bench.measure import integrity, memory, outside, paired_timing
+from bench.measure import integrity, memory, outside
 from bench.measure.pair_shares import PairShare
-from bench.measure.paired_timing import warm_up
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.timed_call import Arm, Forward, Process
+from bench.measure.two_arms import TwoArms, plan_pairs, vanilla_failure, warm_up
 from bench.models.base import Family
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from bench.train.batches import IGNORED, Batch, BatchLoader
 from bench.train.trainer import adamw, load_for_training
-from methods.base import SequenceInfo
+from methods.base import Method, SequenceInfo
 
 STAGE = "training_step"
 ADAMW_OPTIONS = {"lr": 0.0, "weight_decay": 0.01, "beta2": 0.999, "eps": 1e-8}
@@ -39,7 +39,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     if arm:
         worker.return_freed_memory()
     else:
-        worker.keep_freed_memory(worker.Kept(request["kept"]))
+        worker.keep_freed_memory(request["by_size"])
     arms.prepare(cell, timed=arm is None, costs=True)
     process = Process(device)
     vanilla = arm == BASELINE or "outside" in request
@@ -60,27 +60,12 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
         warm_up(base, outside.WARM_CALLS)
         outside.serve(report.link, base)
         return {}
+    both = TwoArms(method, base, cell, report, STAGE)
     if "share" in request:
-        warm_up(method, paired_timing.WARM_CALLS_AGAIN)
-        warm_up(base, paired_timing.WARM_CALLS_AGAIN)
-        return _timed(method, base, cell, report, PairShare(**request["share"]))
-    result: dict[str, Any] = {"timed_tokens": inputs.tokens, **warm_up(method)}
-    is_baseline = cell.method["name"] == BASELINE
-    failure = {} if is_baseline else paired_timing.vanilla_failure(base)
-    if is_baseline or failure:
-        return result | paired_timing.time_unpaired(method, cell, report, failure, stage=STAGE)
-    warm_up(base)
-    share, *others = paired_timing.plan_pairs(method, base, cell, ready_ns)
-    result |= _timed(method, base, cell, report, share)
-    return result | {"shares": [asdict(one) for one in others]}
-
-
-def _timed(
-    method: StepArm, base: StepArm, cell: Cell, report: worker.Report, share: PairShare
-) -> dict[str, Any]:
-    result = paired_timing.time_pairs(method, base, cell, report, share, STAGE)
-    outside.time_here(report, method, share, result["timed"])
-    return result
+        return both.further(PairShare(**request["share"]))
+    failure = {} if both.is_baseline else vanilla_failure(base)
+    plan = partial(plan_pairs, cell=cell, ready_ns=ready_ns)
+    return {"timed_tokens": inputs.tokens, **both.first(plan, failure)}
 
 
 def start(cell: Cell, vanilla: bool = False) -> Family:
@@ -124,9 +109,11 @@ class StepArm(Arm):
         self.now = torch_host.clock(self.device)
         self.optimizer = adamw(self.family.model, ADAMW_OPTIONS)
 
-    def prepared(self, i: int, drawn: Mapping[str, Tensor] | None) -> Forward:
-        given = self.inputs.put(i, drawn["ids"]) if drawn else self.inputs.perturbed(i)
-        batch = Batch(*given, self.targets[i % len(self.targets)])
+    def twin(self) -> Method | None:
+        return None
+
+    def prepared(self, i: int, drawn: Tensor | None = None) -> Forward:
+        batch = Batch(*self.inputs.perturbed(i, drawn), self.targets[i % len(self.targets)])
         return partial(step, self.family, self.optimizer, batch)
 
     def timed(self, forward: Forward) -> tuple[int, Tensor]:

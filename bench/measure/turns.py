@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench.measure.paired_timing import PairSamples, Sample, timing_loop
-from bench.measure.timed_call import Arm
+from bench.measure.paired_timing import PairSamples, timing_loop
+from bench.measure.timed_call import Arm, Sample
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 
@@ -78,9 +78,9 @@ class Turns:
         arm = self.arms[number]
         if self.untimed:
             arm.catch_up(self.untimed)
-        took = arm.sample(i, self.calls)
+        sample = arm.sample(i, self.calls)
         arm.given.clear()
-        return Sample(took, sum(arm.waits[-self.calls :]) // self.calls)
+        return sample
 
     def _pair(self, turn: Sequence[int], samples: Sequence[Sample]) -> None:
         """The methods' samples with the nearer one of vanilla's before and after them; the middle

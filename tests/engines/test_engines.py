@@ -87,10 +87,9 @@ def test_an_answer_of_other_length_is_not_timed():
         def answer(self, ids, new_tokens, exactly=False):
             return Answer("a", 1, 5, 5)
 
-    pairs = engine.Pairs.__new__(engine.Pairs)
-    pairs.engine, pairs.tokens = Short(), 4
+    prompt = torch.zeros(1, 3, dtype=torch.long), SequenceInfo()
     with pytest.raises(RunError, match="1 tokens where 4 are timed"):
-        pairs.of_engine((torch.zeros(1, 3, dtype=torch.long), SequenceInfo()))
+        engine.of_engine(Short(), 4, prompt)
 
 
 def test_a_prompt_beyond_the_context_is_an_error(start):

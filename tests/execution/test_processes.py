@@ -108,7 +108,7 @@ def test_the_samples_of_all_processes_come_into_one_row(latency):
 
     outcome, columns = latency(child, lambda *words: reported.append(words))
     assert outcome.status == "ok"
-    first = {"kept": "all", "scored": None}
+    first = {"by_size": False, "scored": None}
     assert requests == [first, *({**first, "share": one} for one in shares)]
     assert [stage for stage, *_ in reported] == ["load", "latency", "latency", "latency"]
     assert columns["lat"]["pair_process"] == [0, 0, 1, 1, 2, 2]
@@ -150,36 +150,36 @@ def test_what_runs_out_of_memory_is_timed_again_with_large_blocks_kept_by_size(
     tried = []
 
     def child(request, progress):
-        tried.append(request["kept"])
-        fits = "ok" if request["kept"] == "by size" else "oom_host"
+        tried.append(request["by_size"])
+        fits = "ok" if request["by_size"] else "oom_host"
         ended, base = (fits, "ok") if arm == "method" else ("ok", fits)
         return Outcome(Status(ended), "warmup", result=part(1, baseline_status=base))
 
     _, columns = latency(child)
-    assert tried == (["all", "by size"] if library else ["all"])
+    assert tried == ([False, True] if library else [False])
     assert columns.get("large_memory_kept") == (True if library else None)
     assert columns["baseline_status"] == ("ok" if library or arm == "method" else "oom_host")
 
 
-def printed(kept: str, code: str) -> str:
+def printed(by_size: bool, code: str) -> str:
     """What a process prints that keeps freed blocks in this way."""
     if sys.platform != "linux":
         pytest.skip("malloc is told by glibc's mallopt")
-    if kept == "by size" and kept_blocks.library() is None:
+    if by_size and kept_blocks.library() is None:
         pytest.skip("blocks are kept by size by a library, which needs a compiler")
     start = f"""
         import torch
         from bench.execution import worker
-        from bench.measure import memory
+        from bench.host import linux
         from bench.measure.timed_call import page_faults
-        worker.keep_freed_memory(worker.Kept("{kept}"))
+        worker.keep_freed_memory({by_size})
     """
     words = [sys.executable, "-c", textwrap.dedent(start) + textwrap.dedent(code)]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
-@pytest.mark.parametrize("kept", ["all", "by size"])
-def test_blocks_are_kept_when_they_are_freed(kept):
+@pytest.mark.parametrize("by_size", [False, True])
+def test_blocks_are_kept_when_they_are_freed(by_size):
     """Of 16 calls more than half: malloc needs some until it keeps a block."""
     code = """
         for mib in (16, 64):
@@ -190,7 +190,7 @@ def test_blocks_are_kept_when_they_are_freed(kept):
                 pages.append(page_faults() - before)
             print(mib, sorted(pages)[8] > 1000)
     """
-    assert printed(kept, code).split() == ["16", "False", "64", "False"]
+    assert printed(by_size, code).split() == ["16", "False", "64", "False"]
 
 
 def test_a_row_of_several_processes_is_consistent_and_says_how_they_differ():
@@ -235,12 +235,12 @@ def test_a_method_that_takes_another_time_alone_widens_its_interval(alone, verdi
 def test_blocks_kept_by_size_need_no_more_than_the_peak():
     """Where malloc keeps all it takes what is held from freed blocks, which then fit no more."""
     code = """
-        held, before = [], memory.status_bytes("VmRSS")
+        held, before = [], linux.status_bytes("VmRSS")
         for size in range(1, 9):
             blocks = [torch.ones(64 << 18) for _ in range(2)]
             held.append(torch.ones(1000 * size))
             del blocks
             held.append(torch.ones(8 << 18))
-        print((memory.status_bytes("VmRSS") - before) >> 20)
+        print((linux.status_bytes("VmRSS") - before) >> 20)
     """
-    assert 192 <= int(printed("by size", code)) < 256
+    assert 192 <= int(printed(True, code)) < 256

@@ -14,16 +14,17 @@ import pytest
 
 from bench.errors import RequestError
 from bench.execution import cell_run, spawn
-from bench.execution.channels import Channels
-from bench.execution.supervisor import Limits, started, supervise
+from bench.execution.supervisor import Limits, started
+from bench.execution.worker import Channels
 from bench.host import host, linux
 from tests.conftest import ROOT
 
 
-def stub(end: str, deadline_s: float = 60.0, **settings):
+def stub(end: str, deadline_s: float = 60.0, memory_bytes=None, environment=None, **settings):
     """The outcome of a child that ends so."""
-    module = "tests.execution.stub_child"
-    return supervise(module, {"end": end}, deadline_s=deadline_s, **settings)
+    limits = Limits(time.monotonic() + deadline_s, memory_bytes, environment or {})
+    with started("tests.execution.stub_child", {"end": end}, limits, **settings) as running:
+        return running.outcome()
 
 
 @pytest.fixture(params=[False, True], ids=["subprocess", "forked"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from bench.measure import decoding, memory
-from bench.measure.copied_state import copied
-from bench.measure.forced_answer import DecodingArm, ForcedAnswers, forced, greedy
+from bench.measure.forced_answer import DecodingArm, ForcedAnswers, copied, forced, greedy
 from bench.measure.pair_shares import PairShare
 from bench.measure.paired_timing import sample_pairs
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.side_effects import IntegrityError
 from bench.measure.timed_call import Process
+from bench.measure.two_arms import twin_arm
 from bench.models.bart import BartFamily
 from bench.models.decoder import DecoderFamily
 from bench.models.t5 import T5Family
@@ -197,6 +197,13 @@ def cell():
     )  # fmt: skip
 
 
+def timed(family, cell, report=lambda *words: None):
+    both = decoding.both_arms(cell, family, inputs(), Process(), report)
+    with torch.inference_mode():
+        return decoding.time_method(both)
+
+
+@torch.inference_mode()
 def test_one_process_times_steps_and_a_further_one_its_share(cell):
     stages = []
 
@@ -204,14 +211,14 @@ def test_one_process_times_steps_and_a_further_one_its_share(cell):
         stages.append((stage, done, total))
 
     family = DecoderFamily.tiny(KNorm(budget=8))
-    result = decoding.time_method(family, cell, inputs(), report, Process())
+    result = timed(family, cell, report)
     assert len(result["timed"]["samples_ns"]) == len(result["timed"]["base_samples_ns"]) == 6
     assert result["fidelity"]["decode_kl_mean"] > 0 and result["timed"]["solo_median_ns"] > 0
     assert stages[0][0] == "warmup" and stages[-1] == ("decoding", 5, 6)
     family = DecoderFamily.tiny(KNorm(budget=8))
     calls = result["timed"]["calls_per_sample"]
     share = PairShare(pairs=2, total=8, calls=calls, process=1, done=6)
-    further = decoding.time_share(family, cell, inputs(), share, report, Process())
+    further = decoding.both_arms(cell, family, inputs(), Process(), report).further(share)
     assert len(further["timed"]["samples_ns"]) == 2
 
 
@@ -230,9 +237,9 @@ class Engine(Method):
 def test_new_tokens_have_a_third_arm_where_the_twin_decodes_by_itself(cell):
     method, _ = pair(KNorm(budget=8))
     method(0)
-    assert decoding.twin_arm(method) == (None, {"kernel": "torch"})
+    assert twin_arm(method) == (None, {"kernel": "torch"})
     family = DecoderFamily.tiny(Engine())
-    result = decoding.time_method(family, cell, inputs(), lambda *words: None, Process())
+    result = timed(family, cell)
     engine = result["engine"]
     assert len(engine["base_samples_ns"]) == len(engine["samples_ns"]) > 0
     assert engine["kernel"] == "torch"
@@ -241,7 +248,7 @@ def test_new_tokens_have_a_third_arm_where_the_twin_decodes_by_itself(cell):
 def test_vanilla_has_times_and_no_ratio(cell):
     cell.method["name"] = "vanilla"
     family = DecoderFamily.tiny(Vanilla())
-    result = decoding.time_method(family, cell, inputs(), lambda *words: None, Process())
+    result = timed(family, cell)
     assert result["timed"]["samples_ns"] and "base_samples_ns" not in result["timed"]
     assert "fidelity" not in result
 
@@ -274,12 +281,21 @@ class Deferred(FullCache):
 
 
 class Ahead(FullCache):
-    """Computes while it is copied, if its code runs."""
+    """Ranks the prompt's entries while it is copied, or else in the first step."""
+
+    ranked = False
 
     def __deepcopy__(self, memo):
-        raise AssertionError("the code of a method ran")
+        new = object.__new__(Ahead)
+        vars(new).update(deepcopy(vars(self), memo) | {"ranked": True})
+        new.layers[0].key.norm(dim=-1).argsort()
+        return new
 
-    __copy__ = __reduce_ex__ = __getstate__ = __setstate__ = __len__ = __deepcopy__
+    def decode(self, query, key, value, call):
+        if not self.ranked:
+            self.layers[0].key.norm(dim=-1).argsort()
+            self.ranked = True
+        return super().decode(query, key, value, call)
 
 
 @dataclass(frozen=True)
@@ -292,8 +308,9 @@ class Kept(Method):
 
 @pytest.mark.parametrize(
     ("cache", "fault"),
-    [(Outside, "answers otherwise"), (Deferred, "computes something else"), (Ahead, None)],
-)
+    [(Outside, "answers otherwise"), (Deferred, "computes something else"),
+     (Ahead, "computes something else"), (FullCache, None)],
+)  # fmt: skip
 @torch.inference_mode()
 def test_what_is_kept_outside_a_cache_shows_when_the_cache_is_copied(cache, fault):
     method, _ = pair(Kept(cache))
@@ -322,20 +339,12 @@ def test_each_answer_begins_as_after_its_prompt(kind):
     assert len(answers.answers) > 1 and torch.equal(arm.kept.logits, exact[0])
 
 
-class State:
-    """Anything that a cache may be made of."""
-
-
 def test_a_copy_keeps_what_is_shared_and_shares_the_model():
-    family, block, state = DecoderFamily.tiny(Vanilla()), torch.arange(12.0), State()
-    state.views, state.named = [block[:4], block[2:].view(5, 2)], OrderedDict(a=(block, 1))
-    state.numbers, state.step = deque([{2}, block.numpy()]), partial(family.prefill, block)
-    state.itself, state.model = state, family.model
-    new = copied(state)
-    assert new.itself is new is not state and new.model is family.model
-    assert new.step.args[0] is new.named["a"][0] and new.step.func.__self__ is family
-    new.views[0].zero_()
-    assert new.views[1].tolist()[:2] == [[0, 0], [4, 5]]
-    new.numbers[0].add(3)
-    new.numbers[1].fill(7)
-    assert block.tolist() == list(range(12)) and state.numbers[0] == {2}
+    family, block = DecoderFamily.tiny(Vanilla()), torch.arange(12.0)
+    views, step = [block[:4], block[2:].view(5, 2)], partial(family.prefill, block)
+    new_views, new_step, model = copied([views, step, family.model])
+    assert model is family.model and new_step.func.__self__ is family
+    assert new_step.args[0].untyped_storage().data_ptr() == new_views[0].data_ptr()
+    new_views[0].zero_()
+    assert new_views[1].tolist()[:2] == [[0, 0], [4, 5]]
+    assert block.tolist() == list(range(12))

@@ -15,6 +15,7 @@ from bench.models.decoder import DecoderFamily
 from bench.models.t5 import T5Family
 from bench.request import plugins
 from methods.base import Method, SequenceInfo
+from methods.kvzip import KVzip
 from methods.vanilla import Vanilla
 from tests.conftest import ROOT
 from tests.rogues.rogues import NotANumber
@@ -63,6 +64,19 @@ def test_a_decoder_that_gives_nan_is_named():
     with finite.watched(family), pytest.raises(finite.NotFiniteError, match="NaN as logits of"):
         family.generate_ids(IDS, SequenceInfo(), 2)
     family.generate_ids(IDS, SequenceInfo(), 2)  # no longer watched
+
+
+@torch.inference_mode()
+def test_a_watched_cache_is_still_read_again():
+    answers = []
+    for method in (KVzip(budget=12, chunk=16, sinks=2), Vanilla()):
+        family = DecoderFamily.tiny(method)
+        plain = family.prefill(IDS, SequenceInfo()).step(IDS[:, :1])
+        with finite.watched(family):
+            watched = family.prefill(IDS, SequenceInfo()).step(IDS[:, :1])
+        assert torch.equal(plain, watched)
+        answers.append(watched)
+    assert not torch.allclose(*answers)
 
 
 def test_what_padding_holds_does_not_count():

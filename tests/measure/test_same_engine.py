@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bench.measure import same_engine
 from bench.measure.pair_shares import PairShare
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.timed_call import Arm
+from bench.measure.two_arms import TwoArms, twin_arm
 from bench.models.bert import BertFamily
 from bench.rows.comparison import Comparison
 from bench.rows.derived_comparisons import to_engine, to_vanilla
@@ -50,7 +50,7 @@ def arm(method: Method) -> Arm:
 def test_the_third_arm_is_vanilla_itself_where_torch_ran():
     method = arm(DenseAttention(kernel="torch"))
     method(0)
-    assert same_engine.twin_arm(method, 2) == (None, {"kernel": "torch"})
+    assert twin_arm(method, 2) == (None, {"kernel": "torch"})
 
 
 @pytest.mark.skipif(kernels.available() is not None, reason=f"{kernels.available()}")
@@ -58,7 +58,7 @@ def test_the_third_arm_is_vanilla_itself_where_torch_ran():
 def test_the_third_arm_is_native_where_the_method_was():
     method = arm(DenseAttention(kernel="native"))
     method(0)
-    twin, columns = same_engine.twin_arm(method, 2)
+    twin, columns = twin_arm(method, 2)
     assert twin is not None and twin.method == DenseAttention(kernel="native")
     assert columns == {"kernel": kernels.name()}
 
@@ -66,7 +66,7 @@ def test_the_third_arm_is_native_where_the_method_was():
 @torch.inference_mode()
 def test_exact_attention_that_cannot_run_on_the_engine_is_a_reason():
     method = arm(HasTwin(runs=False))
-    twin, columns = same_engine.twin_arm(method, 2)
+    twin, columns = twin_arm(method, 2)
     assert twin is None and "exact attention on torch" in columns["reason"]
 
 
@@ -82,13 +82,13 @@ def test_a_fast_engine_alone_is_never_a_faster_method(monkeypatch):
 
     monkeypatch.setattr(Arm, "__call__", call)
     cell, share = SimpleNamespace(seed=0), PairShare(40, 60, 1, twin_pairs=20)
-    arms = [arm(one) for one in (HasTwin(), Vanilla(), Twin())]
+    own, base, twin = (arm(one) for one in (HasTwin(), Vanilla(), Twin()))
     reported: list[tuple[int, int]] = []
 
     def report(stage: str, done: int, total: int, note: str) -> None:
         reported.append((done, total))
 
-    timed = same_engine.time_pairs(*arms, cell, report, share)
+    timed = TwoArms(own, base, cell, report).timed(twin, share)
     vanilla = to_vanilla(Comparison(**timed["timed"]), 0)
     engine = Comparison(**timed["engine"], kernel="native avx512 float32")
     engine = to_engine(engine, vanilla, 0)

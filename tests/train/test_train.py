@@ -286,15 +286,15 @@ def steps(monkeypatch):
     """A function that measures training steps as the child does, in this process."""
     monkeypatch.setattr(arms, "prepare", lambda cell, **how: torch.set_num_threads(1))
     monkeypatch.setattr(training_step.worker, "return_freed_memory", lambda: None)
-    monkeypatch.setattr(training_step.worker, "keep_freed_memory", lambda kept: None)
+    monkeypatch.setattr(training_step.worker, "keep_freed_memory", lambda by_size: None)
     # A test runner has more threads, and no supervisor.
     monkeypatch.setattr(side_effects, "check_python_threads", lambda: None)
-    monkeypatch.setattr(side_effects, "check", lambda most: None)
+    monkeypatch.setattr(side_effects, "check_processes", lambda: None)
     monkeypatch.setattr(outside, "time_here", lambda *given: None)
 
     def measured(*words: str, **more: Any) -> dict:
         cell = bench.compose(*TINY, "measure=training", "batch=2", *words)
-        request = {"cell": cell.to_json(), "kept": "all", **more}
+        request = {"cell": cell.to_json(), "by_size": False, **more}
         return training_step.measure(request, Mock())
 
     return measured

@@ -136,17 +136,16 @@ def _command() -> str:
 def _measured(name: str, module: str, request: Mapping[str, Any], threads: int) -> dict[str, Any]:
     """The result of a module of tools.studies. Raises RequestError, RunError."""
     from bench.execution import cell_run
-    from bench.execution.supervisor import supervise
+    from bench.execution.supervisor import Limits, started
     from bench.terminal import run_progress
 
-    with run_progress.progress(f"bench {name}") as progress:
-        outcome = supervise(
-            f"tools.studies.{module}",
-            request,
-            deadline_s=3600.0,
-            environment={"OMP_NUM_THREADS": str(threads), **cell_run.CHILD_ENVIRONMENT},
-            progress=progress,
-        )
+    environment = {"OMP_NUM_THREADS": str(threads), **cell_run.CHILD_ENVIRONMENT}
+    limits, study = Limits.after(3600.0, environment=environment), f"tools.studies.{module}"
+    with (
+        run_progress.progress(f"bench {name}") as progress,
+        started(study, request, limits, progress=progress) as running,
+    ):
+        outcome = running.outcome()
     if outcome.status != Status.OK:
         raise RunError(f"{name} ended with {outcome.status}: {outcome.detail}")
     return outcome.result

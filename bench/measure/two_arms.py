@@ -1,0 +1,214 @@
+"""The arms of a cell in one process: the method, vanilla, and exact attention by the engine that
+runs the method. They are warmed up, and time this process's share of the cell's pairs."""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from bench.execution import worker
+from bench.measure import outside
+from bench.measure.pair_shares import PairCost, PairShare, plan_shares
+from bench.measure.paired_timing import AA_EVERY, sample_alone, sample_pairs
+from bench.measure.perturbed_inputs import Input
+from bench.measure.timed_call import Arm
+from bench.request.cell import Cell
+from bench.request.schema import BASELINE
+from bench.rows.columns import FUSED_KERNEL, Row
+from bench.status import Status
+from methods.base import Method
+
+MIN_SAMPLE_NS = 2_000_000
+"""Shorter calls are grouped into samples of this length, well above the clock's resolution."""
+WARM_CALLS, WARM_SECONDS, WARM_SETTLED = 20, 5.0, 0.03
+WARM_CALLS_AGAIN = 2
+"""Calls of each arm before the first sample of a further process; where they are long, one."""
+CHECK_CALLS = 2
+"""Calls of the method that the checks of a further process make; where they are long, none."""
+
+A = TypeVar("A", bound=Arm)
+Plan = Callable[[A, A, Arm | None], list[PairShare]]
+"""The shares of a cell's processes, by the last calls of the method, of vanilla and of the exact
+twin."""
+
+
+@dataclass(frozen=True)
+class TwoArms(Generic[A]):
+    """
+    stage   whose progress is reported
+    scored  a batch that the quality stage has answered, to be answered again
+    """
+
+    method: A
+    base: A
+    cell: Cell
+    report: worker.Report
+    stage: str = "latency"
+    scored: Input | None = None
+
+    @property
+    def is_baseline(self) -> bool:
+        return bool(self.cell.method["name"] == BASELINE)
+
+    def first(self, plan: Plan[A], failure: Mapping[str, Any], calls: int = 1) -> dict[str, Any]:
+        """As `timed`, with the `engine`'s kernel, and the `shares` of further processes. For
+        vanilla itself, and with a `failure`, why it can't be timed, as `alone`. Raises
+        IntegrityError."""
+        result: dict[str, Any] = {**warm_up(self.method)}
+        if self.is_baseline or failure:
+            return result | self.alone(failure, calls)
+        warm_up(self.base)
+        twin, fields = twin_arm(self.method)
+        share, *others = plan(self.method, self.base, twin)
+        result |= self.timed(twin, share)
+        result["engine"] = fields | result.get("engine", {})
+        return result | {"shares": [asdict(one) for one in others]}
+
+    def further(self, share: PairShare, calls: int = WARM_CALLS_AGAIN) -> dict[str, Any]:
+        """As `timed`, after `calls` calls of each arm. Raises IntegrityError."""
+        for arm in (self.method, self.base):
+            warm_up(arm, calls - len(arm.took))
+        twin, _ = twin_arm(self.method, calls)
+        return self.timed(twin, share)
+
+    def timed(self, twin: Arm | None, share: PairShare) -> dict[str, Any]:
+        """`timed`: the share's pairs with vanilla, `engine`: after them those with the exact twin,
+        as fields of comparisons; and columns of the row. Raises IntegrityError."""
+        method, base = self.method, self.base
+        coin, progress = self._coin("pairs", share), self._progress(share)
+        samples = sample_pairs(method, base, share, coin, progress, AA_EVERY)
+        aa_first, aa_second = samples.sides(samples.aa)
+        timed = {
+            **samples.fields(),
+            "aa_first_samples_ns": aa_first,
+            "aa_second_samples_ns": aa_second,
+            "calls_per_sample": share.calls,
+            "process_reason": share.reason,
+            "waits_left_out": samples.without_waits or None,
+        }
+        result: dict[str, Any] = {
+            "timed": timed,
+            "wall_samples_ns": method.walls(share.calls),
+            "lat_page_faults": round(statistics.mean(method.faults)),
+            "base_page_faults": round(statistics.mean(base.faults)),
+            "baseline_status": Status.OK,
+            "answers": {"rel_l2": samples.rel_l2, "top1": samples.top1},
+            "notes": method.process.notes,
+        }
+        if twin is not None:
+            of_twin = replace(share, pairs=share.twin_pairs)
+            coin, progress = self._coin("same engine", share), self._progress(share, share.pairs)
+            result["engine"] = sample_pairs(method, twin, of_twin, coin, progress).fields()
+        outside.time_here(self.report, method, share, timed, self.scored)
+        return result
+
+    def alone(self, failure: Mapping[str, Any], calls: int = 1) -> dict[str, Any]:
+        """Samples of the method alone, each of at least `calls` calls."""
+        method, plan, columns = self.method, self.cell.plan, dict(failure)
+        calls = max(calls, math.ceil(MIN_SAMPLE_NS / method.usual_ns))
+        fitting = int(plan.budget_s * 1e9 / (calls * method.usual_ns))
+        count = max(3, min(plan.pairs, fitting))
+        samples = sample_alone(method, count, calls, lambda i: self.report(self.stage, i, count))
+        timed = {"samples_ns": samples, "calls_per_sample": calls}
+        return {
+            "timed": timed | {"reason": columns.pop("reason", None)},
+            "wall_samples_ns": method.walls(calls),
+            "lat_page_faults": round(statistics.mean(method.faults)),
+            "notes": method.process.notes,
+            **columns,
+        }
+
+    def _coin(self, purpose: str, share: PairShare) -> random.Random:
+        """What decides the order of each pair of a process."""
+        process = f" {share.process}" if share.process else ""
+        return random.Random(f"{purpose} {self.cell.seed}{process}")
+
+    def _progress(self, share: PairShare, before: int = 0) -> Callable[[int], None]:
+        """Reports how many pairs are done in all processes, where this one has timed `before` of
+        its other kind."""
+        ahead, total, note = share.ahead + before, share.total, share.note
+        return lambda done: self.report(self.stage, ahead + done, total, note)
+
+
+def warm_up(arm: Arm, most: int = WARM_CALLS) -> Row:
+    """Calls until the median of three is within 3 % of the three before, another would take longer
+    than WARM_SECONDS, or `most`; an arm that was never called is called twice."""
+    started = time.monotonic()
+    calls: list[int] = []
+    settled = False
+    while not settled and len(calls) < most:
+        calls.append(arm(len(calls)))
+        another_s = time.monotonic() - started + calls[-1] / 1e9
+        if another_s > WARM_SECONDS and len(arm.took) > 1:
+            break
+        if len(calls) >= 6:
+            now, before = (statistics.median(part) for part in (calls[-3:], calls[-6:-3]))
+            settled = abs(now / before - 1) <= WARM_SETTLED
+    return {"warmup_calls": len(calls), "warmup_converged": settled}
+
+
+def vanilla_failure(base: Callable[[int], int], budget_s: float = math.inf) -> dict[str, Any]:
+    """Calls vanilla once. Returns columns with the reason why it can't be timed, and the `reason`
+    why there is no ratio; empty when it can."""
+    try:
+        call_s = base(0) / 1e9
+    except (RuntimeError, MemoryError) as error:
+        status = worker.memory_status(error)
+        if status is None:
+            raise
+        reason = str(error).splitlines()[0]
+        ratio_reason = f"vanilla: {reason}"
+    else:
+        if call_s <= budget_s:
+            return {}
+        status = Status.TIMEOUT
+        reason = f"one call of vanilla takes {call_s:.1f} s, the budget is {budget_s:.0f} s"
+        ratio_reason = reason
+    return {"baseline_status": status, "baseline_reason": reason, "reason": ratio_reason}
+
+
+def plan_pairs(
+    method: Arm, base: Arm, twin: Arm | None, cell: Cell, ready_ns: int
+) -> list[PairShare]:
+    """A Plan. `ready_ns`: what this process took until its model and inputs were loaded, as a
+    further one will."""
+    method_ns, base_ns, *twin_ns = (arm.usual_ns for arm in (method, base, twin) if arm)
+    calls = max(1, math.ceil(MIN_SAMPLE_NS / min(method_ns, base_ns, *twin_ns)))
+    each_ns = method_ns + base_ns + sum(twin_ns)
+    if method_ns < outside.LONG_NS:
+        warm_ns = CHECK_CALLS * method_ns + WARM_CALLS_AGAIN * each_ns
+        warm_ns += outside.cost_ns(method_ns, base_ns)
+    else:
+        warm_ns = each_ns
+    cost = PairCost(
+        pair_s=calls * (method_ns + base_ns + 2 * base_ns / (AA_EVERY - 1)) / 1e9,
+        startup_s=(ready_ns + warm_ns) / 1e9,
+        twin_s=calls * (method_ns + twin_ns[0]) / 1e9 if twin_ns else 0.0,
+    )
+    return plan_shares(cell.plan, cost, calls)
+
+
+def kernel_of(method: Method) -> str:
+    """Which kernels ran the method's calls so far."""
+    return getattr(method, "kernel_used", FUSED_KERNEL)
+
+
+def twin_arm(method: Arm, most_calls: int = WARM_CALLS) -> tuple[Arm | None, dict[str, Any]]:
+    """The exact twin of a method that has been called before, warmed up, and its kernel as a field
+    of the comparison. None where that is vanilla itself, or where exact attention can't run on that
+    engine, with the reason."""
+    twin = method.twin()
+    if twin is None:
+        return None, {"kernel": FUSED_KERNEL}
+    arm = method.of(twin)
+    warm_up(arm, most_calls)
+    if twin.exact_twin() is None:
+        used, own = kernel_of(twin), kernel_of(method.method)
+        reason = f"the method ran on {own}, exact attention on {used}"
+        return None, {"reason": reason}
+    return arm, {"kernel": kernel_of(twin)}
