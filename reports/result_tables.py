@@ -55,6 +55,13 @@ def host(row: Row) -> str:
     )
 
 
+def neighbours(rows: Iterable[Row]) -> str:
+    """A sentence about other processes on the machine while the rows were measured; empty where
+    none of the rows is noisy."""
+    most = max((row["others_pct"] or 0.0 for row in rows if row["noisy"]), default=0.0)
+    return f"Other processes took up to {most:.0f} % of the cores meanwhile." if most else ""
+
+
 def text_of(name: str) -> Callable[[Row], str]:
     """A function that gives the text of this column of a row."""
     return lambda row: str(row[name])

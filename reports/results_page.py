@@ -53,6 +53,7 @@ def pages(folder: Path = REFERENCE) -> dict[str, str]:
         "transfer": TRANSFER.tables(correlations(rows)),
         "directions": decoder_tables.direction_counts(decoders),
         "tokens": result_tables.TOKENS.tables(rows),
+        "neighbours": result_tables.neighbours,
         "first_tokens": result_tables.FIRST_TOKENS.tables(rows),
         "peers": result_tables.PEERS.tables(rows),
         "quickstart": result_tables.QUICKSTART.tables(rows),
