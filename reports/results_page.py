@@ -33,7 +33,8 @@ PAGE = ROOT / "docs" / "results.md"
 README = ROOT / "README.md"
 
 
-DETAILS = ("encoders", "length", "shipped_decoder", "printed", "transfer", "lra", "training_step")
+DETAILS = ("kv_board", "printed", "transfer", "shipped_decoder", "encoders", "length", "lra",
+           "training_step")  # fmt: skip
 
 
 def pages(folder: Path = REFERENCE) -> dict[str, str]:

@@ -104,9 +104,9 @@ def test_the_board_has_a_table_for_each_length_and_way_of_asking(tmp_path):
     after = [row | {"question": "after", "row_id": row["row_id"][::-1], "cell_key": row["row_id"],
                     "value": 20.0, "quality_verdict": "lower"} for row in rows]  # fmt: skip
     Store(tmp_path).append([*rows, *after])
-    _, board = page(tmp_path).split("kv_board.svg")
-    assert board.count("512 tokens, 64 rows") == 2
-    assert board.count("the question read after the cache was compressed") == 1
+    board = page(tmp_path, "results/kv_board.md")
+    assert board.count("512 tokens, 64 rows") == 4, "in the findings, too"
+    assert board.count("the question read after the cache was compressed") == 2
     assert "50.0 ✓" in board and re.search(r"20.0 +\|", board)
 
 
