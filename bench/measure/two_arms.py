@@ -39,8 +39,9 @@ twin."""
 
 @dataclass(frozen=True)
 class TwoArms(Generic[A]):
-    """
-    stage   whose progress is reported
+    """The method and vanilla of a cell.
+
+    stage   the stage whose progress is reported
     scored  a batch that the quality stage has answered, to be answered again
     """
 
