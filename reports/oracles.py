@@ -9,7 +9,6 @@ from typing import Any
 
 from bench.errors import RequestError
 from bench.request import plugins
-from bench.terminal.listings import method_facts
 
 ORACLE = "oracle"
 """The kind of such a method, in the facts of its YAML; the mark of its rows."""
@@ -35,6 +34,7 @@ def marked(name: str, row: Mapping[str, Any]) -> str:
 
 def _kind(method: str | None) -> str:
     try:
-        return method_facts(plugins.conf("method", method))["kind"] if method else ""
+        facts = plugins.conf("method", method).get("facts") if method else None
     except RequestError:
         return ""
+    return str(facts.get("kind", "")) if isinstance(facts, Mapping) else ""

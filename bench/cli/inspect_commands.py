@@ -288,7 +288,8 @@ def score(
     split: str | None, form: str
 ) -> int:  # fmt: skip
     from bench.cli.host_commands import print_facts
-    from bench.rows.derived_columns import documents, scored
+    from bench.rows.derived_columns import scored
+    from bench.rows.predictions import documents
     from bench.statistics import scores
     from tasks.loading import submission
 

@@ -78,7 +78,7 @@ def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:
             return unknown_change._replace(note=f"{side}: {reason}")
     if (a["task"], a["metric"]) != (b["task"], b["metric"]):
         return unknown_change._replace(note="different tasks")
-    from bench.rows.derived_columns import documents
+    from bench.rows.predictions import documents
     from bench.rows.rescore import scores
 
     try:

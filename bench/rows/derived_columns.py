@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter_ns
@@ -19,7 +19,7 @@ from bench.rows.columns import Row, value_of
 from bench.rows.comparison import ENGINE_OF, TIMED, TO_VANILLA, Comparison, Name
 from bench.rows.derived_comparisons import of_answer, of_few_tokens, to_engine, to_vanilla
 from bench.rows.engine import kv_agrees, kv_ratio_16bit, kv_read_agrees
-from bench.rows.predictions import Predictions
+from bench.rows.predictions import Predictions, documents
 from bench.rows.quality_verdicts import quality_verdict
 from bench.statistics import scores
 from bench.status import Status
@@ -116,11 +116,6 @@ def scored(
                 f"score_each gave {each!r:.200}; expected a number for each of {len(answers)} rows"
             )
     return figures, each
-
-
-def documents(rows: Iterable[Any]) -> list[str]:
-    """Keys of the documents of rows: their text, or a row's id if it has no text."""
-    return [row.document or row.id for row in rows]
 
 
 def _is_number(value: Any) -> bool:

@@ -81,3 +81,8 @@ def _line(record: Mapping[str, Any]) -> bytes:
         return json.dumps(dict(record), sort_keys=True, ensure_ascii=False).encode() + b"\n"
     except (TypeError, UnicodeEncodeError) as error:
         raise ValueError(f"a prediction is JSON in UTF-8: {error}") from error
+
+
+def documents(rows: Iterable[Any]) -> list[str]:
+    """Keys of the documents of rows: their text, or a row's id if it has no text."""
+    return [row.document or row.id for row in rows]

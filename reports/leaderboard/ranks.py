@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bench.rows.derived_columns import documents
+from bench.rows.predictions import documents
 from bench.statistics import paired
 from bench.statistics import scores as statistics
 from bench.statistics.paired import SCALE

@@ -111,7 +111,7 @@ class Unseen:
 def test_a_cache_whose_reads_are_not_seen_is_not_counted():
     cache: KVCache = Unseen()
     step = SimpleNamespace(cache=cache, step=lambda ids: cache.decode(ids, ids, ids, None))
-    sizes = SimpleNamespace(bytes_per_entry=lambda: 4)
+    sizes = SimpleNamespace(bytes_per_entry=lambda: 4, batch=1, length=1)
     family = SimpleNamespace(prefill=lambda *_: step, workload=lambda *_: sizes)
     found = memory.columns(family, ids(1), SequenceInfo(), NEW, None)
     assert found["kv_read_reported_pct"] is None and found["kv_bytes_read_per_token"] == 32

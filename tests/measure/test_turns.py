@@ -8,9 +8,9 @@ import torch
 import bench
 from bench.cli.main import dispatch
 from bench.errors import RequestError
-from bench.execution import arms, turns
+from bench.execution import arms, turns, worker
 from bench.execution.supervisor import Outcome
-from bench.measure import first_tokens, memory, tokens
+from bench.measure import first_tokens, memory, side_effects, tokens
 from bench.rows.comparison import pooled
 from bench.rows.store import Store
 from bench.status import Status
@@ -33,9 +33,15 @@ class Report:
         pass
 
 
-def measured(module, some, **request):
-    words = {"cells": [cell.to_json() for cell in some], "rounds": ROUNDS, "counts": True}
-    return module.measure(words | request, Report())
+def measured(module, some):
+    """What a child measures, in this process, which keeps its settings and other threads."""
+    request = {"cells": [cell.to_json() for cell in some], "rounds": ROUNDS, "counts": True}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arms, "prepare", lambda cell, timed: None)
+        patch.setattr(worker, "keep_freed_memory", lambda: None)
+        patch.setattr(side_effects, "check_python_threads", lambda: None)
+        patch.setattr(side_effects, "check_processes", lambda: None)
+        return module.measure(request, Report())
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import zipfile
 import pytest
 
 from bench.errors import RequestError
-from bench.rows.derived_columns import documents
+from bench.rows.predictions import documents
 from tasks import metrics
 from tasks.base import Data, DataError, NoEmbeddedRows
 from tasks.check import check

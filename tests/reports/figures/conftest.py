@@ -30,6 +30,8 @@ def made(tmp_path_factory):
         for model in ("embedded", "larger"):
             costs = {**kv, **base, **ends, **ratios, "model": model}
             rows.append(measured("iceformer", length, **where, **costs))
+    for method in ("snapkv", "tova", "knorm"):
+        rows.append(measured("vcc", 1024, params={"budget": 0.25}, **where) | {"method": method})
     for r in (0.2, 0.5, 1.0):
         told = {"task": "eli5", "metric": "rougeL", "metrics": json.dumps({"rouge1": 40 * r})}
         rows.append(measured("fourier", 512, params={"r": r}, **told))
