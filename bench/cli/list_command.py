@@ -11,14 +11,14 @@ import click
 from bench.errors import RequestError, unknown
 from bench.request import plugins
 from bench.request.overrides import GROUPS
-from bench.terminal import listings, text_table
+from bench.terminal import method_table, task_table, text_table
 from bench.terminal.options import command, format_option
 
 METRICS = "metrics"
 PLURALS = {group if group == "data" else f"{group}s": group for group in GROUPS}
 LISTS = (*PLURALS, METRICS)
-TABLES = {"method": listings.method_table, "task": listings.task_table}
-COLUMNS = {"method": listings.METHOD_COLUMNS, "task": listings.TASK_COLUMNS}
+TABLES = {"method": method_table.method_table, "task": task_table.task_table}
+COLUMNS = {"method": method_table.METHOD_COLUMNS, "task": task_table.TASK_COLUMNS}
 SHOWN = ("method", "task", "model")
 """Groups that are listed when none is named."""
 
@@ -79,9 +79,9 @@ def _record(group: str, name: str, path: Path, with_facts: bool) -> dict[str, An
         return {**record, "problem": str(error)}
     match group if with_facts else None:
         case "task":
-            return {**record, **listings.task_facts(name, content)}
+            return {**record, **task_table.task_facts(name, content)}
         case "method":
-            return {**record, **listings.method_facts(content)}
+            return {**record, **method_table.method_facts(content)}
     return record
 
 

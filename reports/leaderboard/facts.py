@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from bench.errors import RequestError
 from bench.host.host import short_host
 from bench.request import plugins
-from bench.terminal import listings
+from bench.terminal import method_table
 from bench.units import counted
 from reports.rows import Row
 from reports.wording import vectors
@@ -84,7 +84,7 @@ def papers(methods: Iterable[str]) -> dict[str, dict[str, str]]:
     found = {}
     for method in sorted(methods):
         try:
-            facts = listings.method_facts(plugins.conf("method", method))
+            facts = method_table.method_facts(plugins.conf("method", method))
         except RequestError:
             continue
         if not ARXIV.fullmatch(facts["paper"]):

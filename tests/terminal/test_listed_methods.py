@@ -9,7 +9,7 @@ import pytest
 
 from bench.conformance import families
 from bench.request import plugins
-from bench.terminal import listings
+from bench.terminal import method_table
 from methods.base import Method, refusal
 
 METHODS = sorted(path.stem for path in (plugins.CONF / "method").glob("*.yaml"))
@@ -45,15 +45,16 @@ def test_what_a_method_says_of_itself_is_so(name, workloads):
     }
     # What has a kernel to choose answers `attend` as well, with exact attention.
     assert set(facts["hooks"]) <= own
-    assert facts["kind"] in listings.KINDS
+    assert facts["kind"] in method_table.KINDS
 
 
 def listing():
     """The lines that list all methods."""
     records = [
-        {"name": name, **listings.method_facts(plugins.conf("method", name))} for name in METHODS
+        {"name": name, **method_table.method_facts(plugins.conf("method", name))}
+        for name in METHODS
     ]
-    return listings.method_table(records).splitlines()
+    return method_table.method_table(records).splitlines()
 
 
 def test_a_listing_has_every_method_and_fits():
@@ -69,5 +70,7 @@ def test_a_listing_shows_which_methods_are_oracles():
 
 
 def test_a_method_without_facts_is_listed():
-    [_, line] = listings.method_table([{"name": "bare", **listings.method_facts({})}]).splitlines()
-    assert line.split() == ["bare", *["–"] * len(listings.METHOD_COLUMNS)]
+    [_, line] = method_table.method_table(
+        [{"name": "bare", **method_table.method_facts({})}]
+    ).splitlines()
+    assert line.split() == ["bare", *["–"] * len(method_table.METHOD_COLUMNS)]

@@ -1,5 +1,4 @@
-"""`bench ls methods` and `bench ls tasks`, as the YAMLs describe them. No method and no plugin is
-imported."""
+"""`bench ls tasks`, as the YAMLs describe them. No plugin is imported."""
 
 from __future__ import annotations
 
@@ -16,18 +15,6 @@ from bench.request.cell import task_of
 from bench.terminal import text_table
 from tasks.base import ANSWERS
 
-METHOD_COLUMNS = ("kind", "hooks", "families", "trains", "causal", "paper", "year")
-"""What a listing has of a method.
-
-kind      one of KINDS
-hooks     which parts of a model it replaces: attend, mix, encode, a decoder's kv_cache; engine: all
-families  the model families that it runs in, or all
-trains    whether it can be trained; causal: whether it runs in a causal model
-
-A YAML may also say which package a method `needs`.
-"""
-KINDS = ("exact", "sparse", "low-rank", "kernel", "pooling", "recurrent", "eviction", "quantised",
-         "oracle", "engine")  # fmt: skip
 TASK_COLUMNS = (
     "benchmark", "n_train", "n_validation", "n_test", "length", "metric", "answers", "sources",
     "licence", "models", "embedded_weights", "embedded_model",
@@ -50,27 +37,6 @@ whose commit and files nobody has checked yet: `bench fetch --probe` does. What 
 answers too. Read: yes where vanilla with the shipped weights scores above the best constant answer
 on a few embedded rows (card.yaml has the scores); no where it is at chance, so that these rows tell
 no methods apart; – where it was not tried."""
-
-
-def method_facts(content: Mapping[str, Any]) -> dict[str, str]:
-    """METHOD_COLUMNS of a method, from its YAML; empty where that has none."""
-    given = content.get("facts")
-    known = given if isinstance(given, dict) else {}
-    return {name: _text(known.get(name)) for name in METHOD_COLUMNS}
-
-
-def method_table(records: Sequence[Mapping[str, Any]]) -> str:
-    """A line for each method."""
-    lines = [(record["name"], *(record[c] or "–" for c in METHOD_COLUMNS)) for record in records]
-    return "\n".join(text_table.aligned([("method", *METHOD_COLUMNS), *lines]))
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        return " ".join(map(str, value))
-    return "" if value is None else str(value)
 
 
 def task_facts(name: str, conf: Mapping[str, Any]) -> dict[str, Any]:
