@@ -6,12 +6,10 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
 from typing import Any
 
-from bench.rows.comparison import Comparison, Name
+from bench.rows.comparison import Comparison
 from bench.rows.engine import ENGINE_ONLY, engine_only
 from bench.rows.quality_verdicts import (
     comparison,
@@ -24,7 +22,7 @@ from bench.rows.quality_verdicts import (
 from bench.status import QualityComparison, QualityVerdict, Status, Verdict
 from bench.units import counted
 from reports import ratios
-from reports.grids import NONE, Grid, Listing, Table, chosen, text_grid, tokens
+from reports.grids import NONE, Grid, Listing, chosen, tokens
 from reports.intervals import Measured, interval
 from reports.looks import VANILLA, looks
 from reports.oracles import marked
@@ -177,7 +175,7 @@ def _frontier_cell(row: Row) -> str:
         return "not measured"
     if row["status"] != Status.OK:
         return ENDED[str(row["status"])]
-    alone = _milliseconds(row["lat_median_ns"] or 0)
+    alone = milliseconds(row["lat_median_ns"] or 0)
     if row["method"] == VANILLA:
         return alone
     if row["lat_ratio"] is None:
@@ -187,7 +185,7 @@ def _frontier_cell(row: Row) -> str:
     return f"{ratios.to_vanilla(row, 2)}{own}, memory {number(row['mem_ratio'], 2, '×')}"
 
 
-def _milliseconds(ns: float) -> str:
+def milliseconds(ns: float) -> str:
     return f"{ns / 1e6:,.0f} ms"
 
 
@@ -293,84 +291,6 @@ def board_findings(tables: Iterable[tuple[TextGrid, Sequence[Row]]]) -> Iterator
         yield f"{grid.caption}. Not lower than vanilla: {found or 'none'}."
 
 
-# --- Times of a decoder in turns ---------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ByLength(Table):
-    """A line for each method: by length the ratio of a time to vanilla's, whose own is in ms, and
-    `more`, columns of the row of the greatest length and of vanilla's at that length.
-
-    time  name of the comparison
-    head  of the columns of times
-    """
-
-    time: Name
-    head: str
-    more: Mapping[str, Callable[[Row, Row], str]]
-
-    def table(self, rows: Sequence[Row]) -> TextGrid:
-        cells = {(row["method"], row["length"]): row for row in rows}
-        lengths = sorted({length for _, length in cells})
-
-        def ratio(length: int, method: str) -> str:
-            row = cells.get((method, length))
-            return NONE if row is None else _ratio(Comparison.of(row, self.time))
-
-        def of_longest(cell: Callable[[Row, Row], str], method: str) -> str:
-            row, base = (cells.get((name, lengths[-1])) for name in (method, VANILLA))
-            return NONE if row is None or base is None else cell(row, base)
-
-        columns = {f"{self.head}, {tokens(length)}": partial(ratio, length) for length in lengths}
-        columns |= {head: partial(of_longest, cell) for head, cell in self.more.items()}
-        return text_grid(self.title(rows[0]), "method", looks(m for m, _ in cells), columns)
-
-
-def _ratio(time: Comparison) -> str:
-    """A ratio with its interval and verdict; without a ratio the time itself."""
-    if time.ratio is None:
-        return NONE if time.median_ns is None else _milliseconds(time.median_ns)
-    ends = f"{time.ratio_ci_lo:.2f} … {time.ratio_ci_hi:.2f}"
-    return f"×{time.ratio:.2f} ({ends}) {time.verdict}"
-
-
-def _attention_ns(row: Row) -> float:
-    """The attention's part of a row's time to the first token, by its share of a walk through the
-    layers."""
-    return float(row["attend_ns"] / row["encode_ns"] * row["lat_median_ns"])
-
-
-def _threads(row: Row) -> str:
-    return f"{counted(row['threads'], 'thread')}, {row['dtype']}"
-
-
-TOKENS = _ByLength(
-    title=_threads,
-    where={"experiment": "kv_times", "status": Status.OK},
-    each=("model", "threads", "dtype"),
-    one_host=True,
-    time="tpot",
-    head="each token ÷ vanilla's",
-    more={
-        "held ÷ vanilla's": lambda row, _: number(row["kv_held_ratio"], 2, "×"),
-        "held ÷ 16 bits": lambda row, _: number(row["kv_ratio_16bit"], 2, "×"),
-        "read ÷ vanilla's": lambda row, _: number(row["kv_read_ratio"], 2, "×"),
-    },
-)
-FIRST_TOKENS = _ByLength(
-    title=_threads,
-    where={"experiment": "sparse_prefill", "measure": "first_token", "status": Status.OK},
-    each=("model", "threads", "dtype"),
-    one_host=True,
-    time="lat",
-    head="first token ÷ vanilla's",
-    more={
-        "attention ÷ vanilla's": lambda row, base: number(
-            _attention_ns(row) / _attention_ns(base), 2, "×"
-        )
-    },
-)
-
 # --- Engines next to this project's decoder ----------------------------------------------------
 
 PEERS = Listing(
@@ -383,7 +303,7 @@ PEERS = Listing(
     columns={
         "system": _method,
         "score": lambda row: number(row["value"], 1),
-        "first token": lambda row: _milliseconds(row["lat_median_ns"] or 0),
+        "first token": lambda row: milliseconds(row["lat_median_ns"] or 0),
         "÷ vanilla's": lambda row: ratios.to_vanilla(row, 2),
         "each token": lambda row: f"{(row['tpot_median_ns'] or 0) / 1e6:,.1f} ms",
         "÷ vanilla's ": lambda row: f"×{row['tpot_ratio']:.2f} {row['tpot_verdict']}",

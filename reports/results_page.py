@@ -18,7 +18,7 @@ from bench.rows.columns import COLUMNS
 from bench.rows.query import counting, select
 from bench.rows.store import Store
 from bench.terminal import row_table
-from reports import decoder_tables, lra_tables, result_tables, ruler
+from reports import decoder_tables, lra_tables, result_tables, ruler, turn_tables
 from reports.grids import chosen, of_one_host
 from reports.oracles import is_oracle
 from reports.papers.command import claims_text, paper_tables, papers_grid
@@ -53,9 +53,9 @@ def pages(folder: Path = REFERENCE) -> dict[str, str]:
         "decoders": decoder_tables.PRINTED.tables(decoders),
         "transfer": TRANSFER.tables(correlations(rows)),
         "directions": decoder_tables.direction_counts(decoders),
-        "tokens": result_tables.TOKENS.tables(rows),
+        "tokens": turn_tables.TOKENS.tables(rows),
         "neighbours": result_tables.neighbours,
-        "first_tokens": result_tables.FIRST_TOKENS.tables(rows),
+        "first_tokens": turn_tables.FIRST_TOKENS.tables(rows),
         "peers": result_tables.PEERS.tables(rows),
         "quickstart": result_tables.QUICKSTART.tables(rows),
         "frontier": result_tables.FRONTIER.tables(rows),

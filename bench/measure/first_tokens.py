@@ -11,10 +11,9 @@ from bench.execution import arms, worker
 from bench.measure import diagnostics
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.shared_prefill import checked_methods
-from bench.measure.timed_call import Arm, Process
-from bench.measure.turns import VANILLA, Turns
+from bench.measure.timed_call import Arm
+from bench.measure.turns import VANILLA, Turns, loaded
 from bench.measure.two_arms import kernel_of
-from bench.request.cell import Cell
 
 STAGE = "first tokens"
 
@@ -22,12 +21,8 @@ STAGE = "first tokens"
 def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     """As `bench.measure.tokens.measure`, of the time to the first token; `counts` are each method's
     time inside its attention and its kernel."""
-    cells = [Cell.from_json(text) for text in request["cells"]]
+    cells, family, process = loaded(request)
     cell = cells[0]
-    worker.keep_freed_memory()
-    arms.prepare(cell, timed=True)
-    process = Process(cell.device["kind"])
-    family = arms.load(cell, arms.vanilla())
     report(STAGE, 0, request["rounds"])
     inputs = PerturbedInputs(arms.longest_inputs(cell, family, arms.INPUTS))
     methods, dropped = checked_methods(cells, family)

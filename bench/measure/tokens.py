@@ -15,11 +15,9 @@ from bench.measure.forced_answer import DecodingArm, ForcedAnswers, copied
 from bench.measure.memory import COUNTED_STEPS, CacheCount
 from bench.measure.perturbed_inputs import PerturbedInputs
 from bench.measure.shared_prefill import checked_methods, drop
-from bench.measure.timed_call import Process
-from bench.measure.turns import VANILLA, Turns
+from bench.measure.turns import VANILLA, Turns, loaded
 from bench.models.batched_rows import Row
 from bench.models.decoder import DecoderFamily
-from bench.request.cell import Cell
 from bench.request.parameters import PART
 from methods.base import Method
 
@@ -33,12 +31,8 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     comparison with vanilla after these `rounds`. `counts`, if asked for: the columns of each cache,
     vanilla's among them. `dropped`: the reason of each cell whose method failed; it is raised where
     there is one cell."""
-    cells = [Cell.from_json(text) for text in request["cells"]]
+    cells, family, process = loaded(request)
     cell = cells[0]
-    worker.keep_freed_memory()
-    arms.prepare(cell, timed=True)
-    process = Process(cell.device["kind"])
-    family = arms.load(cell, arms.vanilla())
     if not isinstance(family, DecoderFamily):
         raise RunError(f"{cell.model['name']} is no decoder, whose tokens could be timed")
     report(STAGE, 0, request["rounds"])

@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench.execution import arms, worker
 from bench.measure.paired_timing import PairSamples, timing_loop
-from bench.measure.timed_call import Arm, Sample
+from bench.measure.timed_call import Arm, Process, Sample
+from bench.models.base import Family
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 
@@ -21,6 +23,16 @@ NEIGHBOURS = 6
 """The most methods between two samples of vanilla."""
 VANILLA = -1
 """The number of vanilla among the methods; cells have theirs from 0 on."""
+
+
+def loaded(request: Mapping[str, Any]) -> tuple[list[Cell], Family, Process]:
+    """The request's cells, equal in all but their method, and their model with vanilla in it, in a
+    process made ready to time them."""
+    cells = [Cell.from_json(text) for text in request["cells"]]
+    worker.keep_freed_memory()
+    arms.prepare(cells[0], timed=True)
+    process = Process(cells[0].device["kind"])
+    return cells, arms.load(cells[0], arms.vanilla()), process
 
 
 @dataclass

@@ -6,7 +6,7 @@ import pytest
 
 from bench.rows.store import Store
 from bench.status import Status, Verdict
-from reports import lra_tables, result_tables
+from reports import lra_tables, result_tables, turn_tables
 from reports.grids import Grid, Listing, chosen, of_one_host
 from tests import made as bench_made
 from tests.reports import made
@@ -232,7 +232,7 @@ def test_times_in_turns_are_ratios_by_length_next_to_bytes():
             kv_read_ratio=0.25,
         )
     )
-    grid = the_table(result_tables.TOKENS, rows)
+    grid = the_table(turn_tables.TOKENS, rows)
     assert grid.caption == "1 thread, float32"
     assert grid.lines == [
         ["vanilla", "98 ms", "98 ms", "–", "–", "–"],
