@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 PAPERS = "vanilla,vcc,bigbird,fourier,vanilla_eager,iceformer"
-CACHES = "vanilla,snapkv,h2o,kivi,quest,streaming_llm,tova,pyramidkv,knorm,expected_attention,sparq"
+CACHES = (
+    "vanilla,streaming_llm,snapkv,adakv,tova,pyramidkv,knorm,expected_attention,quest,sparq,"
+    "vattention,nomad,kivi,q8_0,q4_0,turboquant"
+)
 CONFORMANCE = "conformance"
 ROWS, CHECKS, SUMMARY = "rows", "conformance.jsonl", "summary.md"
 """What a run leaves in its folder: rows, a line of JSON for each check, the summary."""
@@ -32,7 +35,26 @@ class Piece:
 
 
 PIECES = (
-    Piece(CONFORMANCE, 3, {}, {}),
+    Piece(
+        "caches",
+        5,
+        {
+            "experiment": "kv_times", "model": "random-llama-1b", "task": "longeval_lines",
+            "dtype": "bfloat16", "n": "1", "length": "16384,65536", "method": CACHES,
+            "deadline_s": "60",
+        },
+        {"model": "embedded-llama", "length": "192,256", "new_tokens": "4"},
+    ),
+    Piece(
+        "first_tokens",
+        2,
+        {
+            "experiment": "sparse_prefill", "model": "random-llama-1b", "task": "longeval_lines",
+            "dtype": "bfloat16", "n": "1", "length": "16384,65536",
+            "method": "vanilla,vertical_slash,a_shape", "deadline_s": "60",
+        },
+        {"model": "embedded-llama", "length": "256,384", "n": "4"},
+    ),
     Piece(
         "frontier",
         4,
@@ -42,16 +64,7 @@ PIECES = (
         },
         {"model": "embedded", "length": "192,256"},
     ),
-    Piece(
-        "decoding",
-        4,
-        {
-            "experiment": "kv", "model": "random-llama-1b-like", "dtype": "bfloat16",
-            "measure": "glance", "new_tokens": "64", "length": "32768,8192", "method": CACHES,
-            "method.budget": "0.25", "method.bits": "2", "deadline_s": "60",
-        },
-        {"model": "embedded-llama", "length": "192,256", "new_tokens": "4", "n": "2"},
-    ),
+    Piece(CONFORMANCE, 3, {}, {}),
     Piece(
         "longest",
         1,
@@ -63,17 +76,8 @@ PIECES = (
     ),
     Piece(
         "quickstart",
-        2,
+        1,
         {"experiment": "quickstart"},
         {"length": "256", "n": "2"},
-    ),
-    Piece(
-        "decoding_shipped",
-        1,
-        {
-            "experiment": "kv", "measure": "decoding", "length": "2048,8192", "method": CACHES,
-            "method.budget": "0.25", "method.bits": "2",
-        },
-        {"length": "192,256", "n": "2", "new_tokens": "4"},
     ),
 )  # fmt: skip

@@ -37,7 +37,7 @@ def key(cell: Cell) -> str | None:
     be timed in turns. None: the cell is measured alone."""
     answers = cell.plan.quality and cell.model["weights"] != "random"
     answers = (answers or cell.plan.in_turns) and not cell.probe
-    if not (answers and cell.decoder and cell.batch == 1 and cell.device["kind"] == "cpu"):
+    if not (answers and cell.decoder and cell.batch == 1):
         return None
     first_alone = cell.plan.in_turns and not cell.plan.tokens_alone
     if cell.recipe or not _shares(cell.method, reads_alike=not first_alone):
@@ -52,8 +52,8 @@ def check_in_turns(cell: Cell) -> None:
     if cell.plan.in_turns and not cell.probe and key(cell) is None:
         caches = "KV caches" if cell.plan.tokens_alone else "methods"
         raise RequestError(
-            f"measure={cell.measure} times {caches} of this project in a decoder, on the CPU, with "
-            f"batch=1; accepted for method={cell.method['name']} model={cell.model['name']}: "
+            f"measure={cell.measure} times {caches} of this project in a decoder, with batch=1; "
+            f"accepted for method={cell.method['name']} model={cell.model['name']}: "
             "measure=speed, measure=decoding"
         )
 

@@ -191,11 +191,7 @@ def _pooled(parts: Sequence[Columns]) -> Columns:
     columns["timed"]["waits_left_out"] = any(left_out) or None
     for name in filter(columns.__contains__, PAGE_FAULTS):
         columns[name] = round(statistics.mean(part[name] for part in parts))
-    if columns.get("gpu_throttle_reasons"):
-        columns["gpu_throttle_reasons"] = gpu.union(p["gpu_throttle_reasons"] for p in parts)
-        spans = [part["gpu_throttled_ns"] for part in parts]
-        columns["gpu_throttled_ns"] = None if None in spans else sum(spans)
-    return columns
+    return columns | gpu.throttled(parts)
 
 
 def memory(run: CellRun) -> tuple[Outcome, Columns]:

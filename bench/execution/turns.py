@@ -9,7 +9,7 @@ from typing import Any
 from bench.execution import spawn
 from bench.execution.cell_run import CellRun
 from bench.execution.supervisor import Outcome
-from bench.host import host
+from bench.host import gpu, host
 from bench.request.cell import Cell
 from bench.request.schema import BASELINE
 from bench.rows.columns import COLUMNS
@@ -40,7 +40,11 @@ def time(run: CellRun, cells: Sequence[Cell]) -> tuple[Outcome, dict[str, Column
             return outcome, {}
         parts.append(outcome.result)
     facts = host.fingerprint(cell.threads, cell.device["kind"], since, spawn.counters())
-    shared = {**facts, "wall_total_ns": wall_ns // len(cells), "tokens_out": cell.new_tokens}
+    on_gpu = [part["columns"] for part in parts]
+    shared = {
+        **facts, **on_gpu[0], **gpu.throttled(on_gpu),
+        "wall_total_ns": wall_ns // len(cells), "tokens_out": cell.new_tokens,
+    }  # fmt: skip
     name = "tpot" if plan.tokens_alone else "lat"
     return outcome, {
         cell.key: shared | _columns(cell, name, str(number), parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 POWER_CAP, NOT_THROTTLED = "power cap", "none"
@@ -70,10 +70,17 @@ def noise(columns: Mapping[str, Any]) -> str | None:
     return f"the GPU was throttled: {', '.join(bad)}" if bad else None
 
 
-def union(reasons: Iterable[str | None]) -> str:
-    """The throttle reasons of several processes of one cell."""
-    named = {name for each in reasons if each for name in each.split(", ")}
-    return ", ".join(name for name in THROTTLES.values() if name in named) or NOT_THROTTLED
+def throttled(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The columns of throttling of a cell's processes together; none where the first has none."""
+    if not parts[0].get("gpu_throttle_reasons"):
+        return {}
+    named = {name for part in parts for name in (part["gpu_throttle_reasons"] or "").split(", ")}
+    spans = [part["gpu_throttled_ns"] for part in parts]
+    reasons = ", ".join(name for name in THROTTLES.values() if name in named)
+    return {
+        "gpu_throttle_reasons": reasons or NOT_THROTTLED,
+        "gpu_throttled_ns": None if None in spans else sum(spans),
+    }
 
 
 def used_bytes() -> int | None:

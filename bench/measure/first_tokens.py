@@ -39,5 +39,6 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
             family.method = arm.method
             times = diagnostics.stage_times(family, inputs.current(0), 0.0)
             counts[str(number)] = times | {"kernel": kernel_of(arm.method)}
-    found = {"timed": turns.fields(cells), "dropped": dropped}
+    columns = process.gpu_columns()
+    found = {"timed": turns.fields(cells), "dropped": dropped, "columns": columns}
     return found | ({"counts": counts} if counts else {})

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from bench.execution import arms, worker
-from bench.host import gpu, linux, torch_host
+from bench.host import linux, torch_host
 from bench.measure import diagnostics, integrity, outside, side_effects
 from bench.measure.pair_shares import PairShare
 from bench.measure.perturbed_inputs import PerturbedInputs
@@ -38,7 +38,6 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
             warm_up(both.base, outside.WARM_CALLS)
             outside.serve(report.link, both.base)
             return {}
-        before = gpu.state() if process.gpu_timer else None
         if "share" in request:
             with integrity.rechecked(family):
                 calls = 1
@@ -49,10 +48,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
         else:
             result = {"load_ns": load_ns, **torch_host.facts(cell.dtype, cell.device["kind"])}
             result |= time_method(both)
-        if process.gpu_timer and before:
-            result |= gpu.clock_columns(before, gpu.state())
-            result["gpu_flushed_bytes"] = process.gpu_timer.buffer.nbytes
-        return result
+        return result | process.gpu_columns()
 
 
 def loaded(request: Mapping[str, Any], report: worker.Report) -> tuple[Cell, Family, Process, int]:

@@ -58,7 +58,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         report(request["stage"], total - stored, total)
 
     new_tokens = asked.task.max_new_tokens
-    most = _rows_that_fit(request["memory_bytes"], family, asked, new_tokens)
+    most = _rows_that_fit(_free_bytes(cell, request["memory_bytes"]), family, asked, new_tokens)
     most = min(most, 2 * len(cells))
     pool = Pool(family, asked, cell.device["kind"], new_tokens, send, most)
     pool.vanilla = {i for i, each in enumerate(cells) if each.method["name"] == BASELINE}
@@ -119,16 +119,24 @@ def checked_method(cell: Cell, family: Family, encoded: Sequence[Encoded]) -> Me
     return method
 
 
-def _rows_that_fit(limit: int | None, family: DecoderFamily, asked: Asked, new: int) -> int:
-    """The rows whose caches fit in half of the memory that this process may still allocate; the
-    other half is left to a prompt that is read."""
-    if limit is None:
+def _free_bytes(cell: Cell, limit: int | None) -> int | None:
+    """Memory of the device that this process may still allocate; None: any. `limit` is the
+    process's own on the CPU."""
+    if cell.device["kind"] == "cuda":
+        return torch.cuda.mem_get_info()[0]
+    return None if limit is None else limit - linux.status_bytes("VmData")
+
+
+def _rows_that_fit(free: int | None, family: DecoderFamily, asked: Asked, new: int) -> int:
+    """The rows whose caches fit in half of the `free` bytes; the other half is left to a prompt
+    that is read."""
+    if free is None:
         return sys.maxsize
     later = max(sum(len(ids) + new for ids in texts) for texts in asked.later)
     read = (len(row.continuation) for row in asked.encoded if isinstance(row, Continued))
     longest = max(len(row.ids) for row in asked.encoded) + max(read, default=new) + later
     row_bytes = ROOM * longest * family.workload(longest, 1).bytes_per_entry()
-    return max(1, (limit - linux.status_bytes("VmData")) // 2 // row_bytes)
+    return max(1, free // 2 // row_bytes)
 
 
 @dataclass

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter_ns
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
 from bench.execution import arms
-from bench.host import linux
+from bench.host import gpu, linux
 from bench.measure import integrity, side_effects
 from bench.measure.gpu_call import GpuTimer
 from bench.measure.perturbed_inputs import PerturbedInputs
@@ -35,14 +35,15 @@ KEPT_LOGITS = 4096
 
 
 class Process:
-    """This process before its method was built: torch's global state, and on a GPU the timer.
-    `notes` are remarks for the row."""
+    """This process before its method was built: torch's global state, and on a GPU the timer and
+    the clocks. `notes` are remarks for the row."""
 
     def __init__(self, device: str = "cpu") -> None:
         # A large enough operation starts all of torch's threads.
         torch.ones(torch.get_num_threads() << 16, device=device).sin_().sum().item()
         self.state = side_effects.snapshot()
         self.gpu_timer = GpuTimer() if device == "cuda" else None
+        self.clocks = gpu.state() if self.gpu_timer else None
         self.notes: list[str] = []
 
     def restore(self) -> None:
@@ -51,6 +52,14 @@ class Process:
             note = f"the method changes global state: {name}"
             if note not in self.notes:
                 self.notes.append(note)
+
+    def gpu_columns(self) -> dict[str, Any]:
+        """Clocks and throttling of the GPU until now, and how the L2 cache was cleared; on a CPU
+        none."""
+        if self.gpu_timer is None or self.clocks is None:
+            return {}
+        columns = gpu.clock_columns(self.clocks, gpu.state())
+        return columns | {"gpu_flushed_bytes": self.gpu_timer.buffer.nbytes}
 
 
 class Answer(NamedTuple):

@@ -28,9 +28,9 @@ STEPS = 4
 
 def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     """`timed`: for each of `cells`, equal in all but their method, by number, the fields of its
-    comparison with vanilla after these `rounds`. `counts`, if asked for: the columns of each cache,
-    vanilla's among them. `dropped`: the reason of each cell whose method failed; it is raised where
-    there is one cell."""
+    comparison with vanilla after these `rounds`. `columns`: of all their rows. `counts`, if asked
+    for: the columns of each cache, vanilla's among them. `dropped`: the reason of each cell whose
+    method failed; it is raised where there is one cell."""
     cells, family, process = loaded(request)
     cell = cells[0]
     if not isinstance(family, DecoderFamily):
@@ -57,6 +57,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         turns = Turns(decoding, STEPS, untimed=1)
         turns.time(request["rounds"], partial(report, STAGE))
         found: dict[str, Any] = {"timed": turns.fields(cells), "dropped": dropped}
+        found["columns"] = process.gpu_columns()
         if request["counts"]:
             for arm in decoding.values():
                 arm.decoding = arm.kept = None

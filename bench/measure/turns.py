@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bench.execution import arms, worker
+from bench.measure.gpu_call import check_streams
 from bench.measure.paired_timing import PairSamples, timing_loop
 from bench.measure.timed_call import Arm, Process, Sample
 from bench.models.base import Family
@@ -68,6 +69,8 @@ class Turns:
                     samples = [self._sample(number, done) for number in turn]
                     self.exact.append(self._sample(VANILLA, done))
                     self._pair(turn, samples)
+        for arm in self.arms.values():
+            check_streams(arm.left, arm.usual_ns)
 
     def fields(self, cells: Sequence[Cell]) -> dict[str, Any]:
         """The measured fields of each cell's comparison; of vanilla the samples alone."""

@@ -171,7 +171,7 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
             check_device(json.loads(text))
         for threads in {point.request["threads"] for point in points}:
             parameters.check_threads(threads)
-    if base["share_prefill"] and engine != launchers.SLURM and time_s is None:
+    if base["share_prefill"] and engine != launchers.SLURM:
         cells = _grouped(cells, planner.estimates)
     cells = _ordered(cells, time_s)
     n_timed = sum(1 for p in cells if p.runs and p.cell and (p.cell.plan.timed or p.cell.probe))
@@ -314,7 +314,8 @@ def _grouped(cells: list[Planned], estimates: Estimates) -> list[Planned]:
 def _ordered(cells: list[Planned], time_s: float | None) -> list[Planned]:
     """The cells as given; with a limit of time, the coarse cells of all methods before the fine
     ones of any: first few rows and pairs, then the first seed, then what is quick. The methods of
-    one point stay together, so that what is left out is left out for all of them."""
+    one point stay together, so that what is left out is left out for all of them. Of the cells that
+    answer together all are run, or none."""
     if time_s is None:
         return cells
     points: dict[tuple[str, ...], list[Planned]] = {}
@@ -329,10 +330,13 @@ def _ordered(cells: list[Planned], time_s: float | None) -> list[Planned]:
         return (request["n"] or math.inf, measure.pairs, measure.budget_s, request["seed"], cost,
                 request["length"])  # fmt: skip
 
-    spent, result = 0.0, []
+    spent, result, runs = 0.0, [], dict[int, bool]()
     for planned in (each for group in sorted(points.values(), key=fineness) for each in group):
         if planned.runs:
-            if spent and spent + planned.seconds > time_s:
+            fits = not spent or spent + planned.seconds <= time_s
+            if planned.group is not None:
+                fits = runs.setdefault(planned.group, fits)
+            if not fits:
                 planned = replace(planned, state=PlanState.OVER_BUDGET)
             else:
                 spent += planned.seconds

@@ -23,6 +23,7 @@ from bench.execution import runner, shared_prefill
 from bench.host import host
 from bench.host.job import JobPreempted, Origin
 from bench.request.cell import Cell
+from bench.request.schema import MEASURES
 from bench.rows.engine import engine_only, longest_input
 from bench.rows.shards import StoreError
 from bench.rows.store import Store
@@ -240,27 +241,31 @@ class CellJob:
 def run_together(
     record: Record, numbers: Sequence[int], requests: Mapping[int, dict[str, Any]]
 ) -> dict[int, Note]:
-    """Runs cells of a sweep one after the other; several have their prompts answered at once.
-    Returns their last notes."""
+    """Runs cells of a sweep one after the other; several have their prompts answered at once, or
+    their tokens timed, or none of them is run. Returns their last notes."""
     timed: dict[str, Any] = {}
     for place, i in enumerate(numbers):
-        run_cell(record, i, requests[i], () if place else numbers[1:], timed)
+        if place and (first := record.outcome(numbers[0])).status == PlanState.OVER_BUDGET:
+            record.end(i, {}, first)
+            continue
+        run_cell(record, i, requests[i], None if place else numbers[1:], timed)
     return record.own
 
 
 def run_cell(
-    record: Record, index: int, request: dict[str, Any], together: Sequence[int],
+    record: Record, index: int, request: dict[str, Any], together: Sequence[int] | None,
     timed: dict[str, Any]
 ) -> None:  # fmt: skip
     """Runs one cell of a sweep. `together`: further cells whose prompts are answered at once with
-    this cell's, before it runs; `timed`: columns of cells that have been timed together and not run
-    yet, by their key."""
+    this cell's, before it runs; None: this cell's were, with an earlier one's. `timed`: columns of
+    cells that have been timed together and not run yet, by their key."""
     content = record.content
     origin = Origin(record.id, content["launcher"], content["workers"])
     where = origin.columns()
     process = {"since": time.time(), "pid": os.getpid()}
     process |= {name: where[name] for name in ("slurm_job_id", "node") if where[name]}
-    if reason := reason_to_skip(record, index):
+    has_answers = together is None and not MEASURES[request["measure"]].speed
+    if not has_answers and (reason := reason_to_skip(record, index)):
         record.end(index, process, CellOutcome(0, PlanState.OVER_BUDGET, reason))
         return
     overrides = content["cells"][index]["overrides"]
@@ -272,7 +277,7 @@ def run_cell(
     progress("starts", 0, 0)
     began = time.monotonic()
     try:
-        others = [Cell.from_json(content["cells"][i]["cell"]) for i in together]
+        others = [Cell.from_json(content["cells"][i]["cell"]) for i in together or ()]
         outcome = _run(request, progress, origin, others, timed)
     except JobPreempted:
         progress("is ended", 0, 0)

@@ -114,8 +114,15 @@ def test_only_throttling_beyond_the_power_cap_is_noise():
         assert gpu.noise({"gpu_throttle_reasons": reasons}) is None
     noise = gpu.noise({"gpu_throttle_reasons": "power cap, power brake"})
     assert noise == "the GPU was throttled: power brake"
-    assert gpu.union(["none", "power brake", "power cap"]) == "power cap, power brake"
-    assert gpu.union(["none", None]) == "none"
+
+
+def test_throttling_of_several_processes_is_added_up():
+    def of(*reasons):
+        parts = [{"gpu_throttle_reasons": one, "gpu_throttled_ns": 2} for one in reasons]
+        return tuple(gpu.throttled(parts).values())
+
+    assert of("none", "power brake", "power cap") == ("power cap, power brake", 6)
+    assert of("none", None) == ("none", 4) and gpu.throttled([{}, {}]) == {}
 
 
 def test_a_row_has_its_name_and_driver(nvml):

@@ -17,7 +17,7 @@ from bench.execution import runner
 from bench.rows.predictions import Predictions
 from bench.rows.store import Store
 from bench.sweep.estimate import Estimates
-from bench.sweep.plan import measured, plan
+from bench.sweep.plan import PlanState, measured, plan
 from bench.terminal import row_table
 from tests.conftest import ROOT
 
@@ -46,7 +46,6 @@ def test_cells_that_differ_in_their_cache_answer_together():
     "words",
     [
         [METHODS, "share_prefill=false"],
-        [METHODS, "time=1h"],
         [METHODS, "batch=2"],
         [METHODS, "measure=speed"],
         ["method=vanilla,kvpress,vertical_slash"],
@@ -57,6 +56,17 @@ def test_cells_that_differ_in_their_cache_answer_together():
 )
 def test_others_answer_alone(words):
     assert grouped(*QUALITY, *words) == []
+
+
+def test_a_time_leaves_out_a_group_or_none_of_it(tmp_path):
+    words = [*CELL[:2], METHODS, "length=256,512", "measure=tokens", f"results={tmp_path}"]
+    assert [len(each) for each in plan([*words, "time=1h"]).groups] == [3, 3]
+    states = [planned.state for planned in plan([*words, "time=1s"]).cells]
+    assert states == 3 * [PlanState.TO_DO] + 3 * [PlanState.OVER_BUDGET]
+    dispatch(["run", "-m", *words, "time=1s"])
+    rows = Store(tmp_path).rows().to_pylist()
+    assert {(row["length"], row["status"]) for row in rows} == {(256, "ok"), (512, "skipped")}
+    assert len({row["status_detail"] for row in rows if row["length"] == 512}) == 1
 
 
 def test_a_continuation_is_read_for_cells_together():
