@@ -142,14 +142,16 @@ PRINTED = Listing(
 
 
 def choices(rows: Iterable[Row]) -> list[Row]:
-    """The rows of caches that keep the board's needle, each with its cost at the greatest length
-    as `cost`, those that hold least first; oracles are left out."""
+    """The rows of caches that keep the board's needle, those that hold least first, each with its
+    cost at the greatest length as `cost` and its row of questions after compression as `after`;
+    oracles are left out."""
     listed = list(rows)
     costs = list(chosen(listed, {"experiment": "kv_times", "threads": 1, "status": Status.OK}))
     longest = max((row["length"] for row in costs), default=0)
     by_setting = {_setting(row): row for row in chosen(costs, {"length": longest})}
+    after = {_setting(row): row for row in chosen(listed, BOARD | {"question": "after"})}
     kept = [
-        row | {"cost": by_setting[_setting(row)]}
+        row | {"cost": by_setting[_setting(row)], "after": after.get(_setting(row))}
         for row in chosen(listed, BOARD)
         if _setting(row) in by_setting and row["method"] != VANILLA and not row.get("oracle")
         and row["quality_verdict"] != QualityVerdict.LOWER
@@ -171,10 +173,11 @@ CHOICES = Listing(
     columns={
         "cache": lambda row: row["method"],
         "needle, 1,024 tokens": lambda row: f"{row['value']:.1f}",
+        "question after": lambda row: f"{row['after']['value']:.1f}" if row["after"] else NONE,
         "each token ÷ vanilla's": _token_cost,
         "bytes held ÷ 16 bits": lambda row: f"×{row['cost']['kv_ratio_16bit']:.2f}",
         "bytes read ÷ vanilla's": lambda row: f"×{row['cost']['kv_read_ratio']:.2f}",
     },
     order=("place",),
-    numbers=frozenset({1, 3, 4}),
+    numbers=frozenset({1, 2, 4, 5}),
 )

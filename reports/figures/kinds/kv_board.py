@@ -44,7 +44,7 @@ def plot(rows: FigureRows, most: int) -> sheet.Plot | None:
     some = [group for group in groups if len(_lines(rows, group)) > 2]
     if not some:
         return None
-    some.sort(key=lambda group: -len(group))
+    some.sort(key=lambda group: (-len(group), group["question"].notna().any()))
     drawn = some[:most]
     panels = [_panel(rows, group) for group in drawn]
     lines = max(len(_lines(rows, group)) for group in drawn)
