@@ -25,6 +25,8 @@ BOARD = {
     "status": Status.OK,
 }
 """The rows of the KV board next to which printed scores are set."""
+COSTS = {"experiment": "kv_times", "threads": 1, "dtype": "float32", "status": Status.OK}
+"""The rows of what its caches cost."""
 BUDGET_FACTOR = 2.0
 """Budgets whose ratio is larger are too far apart for a direction."""
 KEPT = {QualityVerdict.LOWER: False, QualityVerdict.KEPT: True, QualityVerdict.HIGHER: True}
@@ -146,7 +148,7 @@ def choices(rows: Iterable[Row]) -> list[Row]:
     cost at the greatest length as `cost` and its row of questions after compression as `after`;
     oracles are left out."""
     listed = list(rows)
-    costs = list(chosen(listed, {"experiment": "kv_times", "threads": 1, "status": Status.OK}))
+    costs = list(chosen(listed, COSTS))
     longest = max((row["length"] for row in costs), default=0)
     by_setting = {_setting(row): row for row in chosen(costs, {"length": longest})}
     after = {_setting(row): row for row in chosen(listed, BOARD | {"question": "after"})}

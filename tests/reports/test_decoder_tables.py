@@ -10,6 +10,7 @@ import pytest
 from bench.status import QualityVerdict, Status
 from reports import decoder_tables
 from reports.decoder_tables import Direction
+from reports.grids import NONE
 from reports.papers import printed
 from tests import made as bench_made
 
@@ -103,7 +104,8 @@ def test_directions_are_counted_by_method():
 
 
 def test_choices_are_caches_that_keep_the_needle_with_their_cost():
-    times = {"experiment": "kv_times", "threads": 1, "status": Status.OK, "tpot_verdict": "slower"}
+    times = {"experiment": "kv_times", "threads": 1, "dtype": "float32", "status": Status.OK,
+             "tpot_verdict": "slower"}  # fmt: skip
     board = [
         ours("kivi", QualityVerdict.KEPT, bits=4),
         ours("q8_0", QualityVerdict.KEPT, keys="q8_0"),
@@ -117,7 +119,10 @@ def test_choices_are_caches_that_keep_the_needle_with_their_cost():
         for row, held in zip(board, (3, 5, 1, None, 1), strict=True) if held
         for length, ratio in ((2048, 1.5), (8192, 1.25))
     ]  # fmt: skip
-    [(grid, _)] = decoder_tables.CHOICES.tables(decoder_tables.choices(board + costs))
+    after = board[0] | {"question": "after", "value": 40.0}
+    choices = decoder_tables.choices([*board, after, *costs])
+    [(grid, _)] = decoder_tables.CHOICES.tables(choices)
     assert [line[0].partition("·")[0] for line in grid.lines] == ["kivi", "q8_0"]
-    assert grid.lines[0][1:] == ["50.0", "×1.25 slower", "×0.25", "×0.50"]
+    assert grid.lines[0][1:] == ["50.0", "40.0", "×1.25 slower", "×0.25", "×0.50"]
+    assert grid.lines[1][2] == NONE
     assert decoder_tables.choices(board) == []
