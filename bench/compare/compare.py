@@ -19,12 +19,14 @@ from bench.errors import RequestError, unknown
 from bench.host.host import has_older_id
 from bench.request.schema import BASELINE
 from bench.rows.columns import Row, value_of
-from bench.rows.comparison import Comparison
+from bench.rows.comparison import Comparison, Name
 from bench.rows.engine import kernel_names
 from bench.statistics import paired, scores
 from bench.status import QualityComparison, Status, Verdict
 
-FIGURES = ("quality", "latency", "memory")
+TIMES: dict[str, Name] = {"latency": "lat", "tpot": "tpot"}
+FIGURES = ("quality", *TIMES, "memory", "kv_held")
+"""Scores, times of a call and of each new token, peak memory, bytes that a KV cache holds."""
 
 SURE = 0.05
 SAME_POINTS = 1.0
@@ -79,16 +81,16 @@ class Difference(NamedTuple):
         return not self.lo <= 0 <= self.hi and (self.p is None or self.p < SURE)
 
 
-def latency(a: Row, b: Row) -> Difference:
-    """The ratio of the two ratios; vanilla's own ratio is 1."""
-    of_a, of_b = (Comparison.of(row, "lat") for row in (a, b))
+def time(figure: str, a: Row, b: Row) -> Difference:
+    """The ratio of the two ratios of one of TIMES; vanilla's own ratio is 1."""
+    of_a, of_b = (Comparison.of(row, TIMES[figure]) for row in (a, b))
     for side, row, own in (("A", a, of_a), ("B", b, of_b)):
         if row["method"] != BASELINE and own.ratio is None:
-            return Difference("latency", note=_why_missing(side, row, own.reason))
+            return Difference(figure, note=_why_missing(side, row, own.reason))
     if a["method"] == b["method"] == BASELINE:
-        return Difference("latency", note="both are vanilla, which latency is measured against")
+        return Difference(figure, note=f"both are vanilla, which {figure} is measured against")
     if reason := _other_hosts(a, b):
-        return Difference("latency", note=reason)
+        return Difference(figure, note=reason)
     ours, theirs = of_a.paired, of_b.paired
     if ours and theirs:
         ratio = paired.ratio_of_ratios(ours, theirs)
@@ -102,14 +104,15 @@ def latency(a: Row, b: Row) -> Difference:
     noisy = "noisy host" if a["noisy"] or b["noisy"] else ""
     resolution = math.hypot(*known) if len(known) == len(noises) else None
     change = _pct(ratio.ratio)
+    kernels = _other_kernels(a, b) if figure == "latency" else ""
     return Difference(
-        "latency",
+        figure,
         ours.ratio if ours else 1.0,
         theirs.ratio if theirs else 1.0,
         change, _pct(ratio.ci_lo), _pct(ratio.ci_hi),
         change_pct=change, p=ratio.p, n=ratio.n,
         verdict=LATENCY_CHANGE[paired.verdict(ratio, resolution)],
-        note="; ".join(filter(None, (noisy, _other_kernels(a, b)))),
+        note="; ".join(filter(None, (noisy, kernels))),
     )  # fmt: skip
 
 
@@ -151,14 +154,27 @@ def memory(a: Row, b: Row) -> Difference:
     if a["mem_method"] != b["mem_method"]:
         methods = f"{a['mem_method']}, {b['mem_method']}"
         return Difference("memory", note=f"read in two ways: {methods}")
-    ours, theirs = value_of(a, column), value_of(b, column)
+    return _fewer_bytes("memory", value_of(a, column), value_of(b, column))
+
+
+def kv_held(a: Row, b: Row) -> Difference:
+    """Bytes that the KV cache holds at the end of an answer. They are counted: a change counts as
+    memory's does."""
+    for side, row in (("A", a), ("B", b)):
+        if not row["kv_bytes_held"]:
+            return Difference("kv_held", note=_why_missing(side, row, row["kv_reason"]))
+    return _fewer_bytes("kv_held", a["kv_bytes_held"], b["kv_bytes_held"])
+
+
+def _fewer_bytes(figure: str, ours: int | None, theirs: int | None) -> Difference:
+    assert ours and theirs is not None
     change = _pct(theirs / ours)
     few_bytes = abs(theirs - ours) <= SAME_BYTES
     verdict = ChangeVerdict.WORSE if change > 0 else ChangeVerdict.BETTER
     if few_bytes or abs(change) <= paired.SAME_PCT:
         verdict = ChangeVerdict.SAME
     note = f"a change counts from {SAME_BYTES >> 20} MiB; this is {abs(theirs - ours) >> 10} KiB"
-    return Difference("memory", ours, theirs, change, change_pct=change, verdict=verdict,
+    return Difference(figure, ours, theirs, change, change_pct=change, verdict=verdict,
                       note=note if few_bytes and abs(change) > paired.SAME_PCT else "")  # fmt: skip
 
 
@@ -240,8 +256,8 @@ def parse_limit(text: str) -> Limit:
     match = re.fullmatch(r"\s*(\w+)\s*([<>])\s*([+-]?\d+(?:\.\d+)?)\s*%\s*", text)
     if not match:
         raise RequestError(
-            f"can't read the limit '{text}': it is quality, latency or memory, > or <, and a "
-            "percent, such as 'latency > 5%' or 'quality < -2%'"
+            f"can't read the limit '{text}': it is {', '.join(FIGURES)}, > or <, and a percent, "
+            "such as 'latency > 5%' or 'quality < -2%'"
         )
     figure, sign, pct = match[1], 1 if match[2] == ">" else -1, float(match[3])
     if figure not in FIGURES:

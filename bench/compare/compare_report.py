@@ -17,16 +17,38 @@ from bench.rows.quality_verdicts import compared, labelled
 from bench.rows.query import Selection
 from bench.status import Status
 
+MEASURED = {
+    "quality": ("value",),
+    "latency": ("lat_median_ns",),
+    "tpot": ("tpot_median_ns",),
+    "memory": ("rss_peak_delta_bytes", "gpu_alloc_delta_bytes"),
+    "kv_held": ("kv_bytes_held",),
+}
+"""Figure → columns of which a row has one where it was measured."""
+ALWAYS = ("quality", "latency", "memory")
 BARE_LABELS = ("method", "task", "model", "device", "dtype")
 """Columns whose value is shown without a name."""
 
 
 class CellComparison(NamedTuple):
-    """A pair of rows, its label among the pairs, and its change in each figure."""
+    """A pair of rows, its label among the pairs, and its change in each figure that one of them
+    has; in quality, latency and memory where they have none."""
 
     pair: Pair
     label: str
     differences: list[Difference]
+
+    @classmethod
+    def of(cls, pair: Pair, label: str, all_figures: Sequence[Difference]) -> CellComparison:
+        """`all_figures`: its change in each of `compare.FIGURES`."""
+        measured = [
+            each
+            for each in all_figures
+            if any(
+                value_of(row, name) is not None for row in pair for name in MEASURED[each.figure]
+            )
+        ]
+        return cls(pair, label, measured or [x for x in all_figures if x.figure in ALWAYS])
 
     @property
     def shown(self) -> str:
@@ -34,7 +56,8 @@ class CellComparison(NamedTuple):
         return labelled(self.label, self.pair.a)
 
     def difference(self, figure: str) -> Difference:
-        return self.differences[compare.FIGURES.index(figure)]
+        found = (each for each in self.differences if each.figure == figure)
+        return next(found, Difference(figure, note="not measured"))
 
 
 def compare_selections(
@@ -58,11 +81,16 @@ def compare_selections(
     differences = []
     for pair in matched.pairs:
         quality = _quality(pair, folders, margin)
-        differences += [quality, compare.latency(*pair), compare.memory(*pair)]
+        differences += [
+            quality,
+            *(compare.time(figure, *pair) for figure in compare.TIMES),
+            compare.memory(*pair),
+            compare.kv_held(*pair),
+        ]
     differences = compare.holm_corrected(differences)
     step = len(compare.FIGURES)
     cells = [
-        CellComparison(pair, label, differences[i * step : (i + 1) * step])
+        CellComparison.of(pair, label, differences[i * step : (i + 1) * step])
         for i, (pair, label) in enumerate(zip(matched.pairs, _labels(matched.pairs), strict=True))
     ]
     return cells, matched
@@ -111,7 +139,11 @@ def _labels(pairs: Sequence[Pair]) -> list[str]:
     ]
     return [
         " ".join(
-            [f"{'' if n in BARE_LABELS else f'{n}='}{value_of(pair.a, n)}" for n in names]
+            [
+                f"{'' if name in BARE_LABELS else f'{name}='}{value}"
+                for name in names
+                if (value := value_of(pair.a, name)) is not None
+            ]
             + parameters
         )
         or pair.a["task"]

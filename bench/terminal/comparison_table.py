@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from bench.compare.compare import LOSS, ChangeVerdict, Difference
+from bench.compare.compare import LOSS, TIMES, ChangeVerdict, Difference
 from bench.compare.compare_report import CellComparison
 from bench.compare.matching import Matched
 from bench.compare.verify import FigureCheck
@@ -83,8 +83,9 @@ def figures(difference: Difference) -> tuple[str, str, str, str]:
     def shown(value: float | None) -> str:
         if value is None:
             return "–"
-        styles = {"quality": f"{value:{style}}", "latency": times(value)}
-        return styles.get(difference.figure) or f"{mib(int(value))} MiB"
+        if difference.figure in TIMES:
+            return times(value)
+        return f"{value:{style}}" if difference.figure == "quality" else f"{mib(int(value))} MiB"
 
     change = within(difference.change, difference.lo, difference.hi, f"+{style}")
     if difference.unit == "%" and difference.change is not None:

@@ -11,10 +11,11 @@ import pytest
 from bench.compare.compare import (
     Difference,
     holm_corrected,
-    latency,
+    kv_held,
     memory,
     parse_limit,
     quality,
+    time,
 )
 from bench.statistics import paired, scores
 from tests import made
@@ -59,7 +60,7 @@ def judge(difference):
 )
 def test_latency_is_a_ratio_of_ratios(a, b, verdict):
     rows = [made.full(**made.timing(r, seed=i)) for i, r in enumerate((a, b))]
-    found = judge(latency(*rows))
+    found = judge(time("latency", *rows))
     assert found.verdict == verdict and found.n == 40
     assert found.lo < (b / a - 1) * 100 < found.hi
     assert math.isclose(found.change, 100 * (rows[1]["lat_ratio"] / rows[0]["lat_ratio"] - 1))
@@ -67,10 +68,21 @@ def test_latency_is_a_ratio_of_ratios(a, b, verdict):
 
 def test_vanilla_is_one_by_definition_on_either_side():
     vanilla, vcc = made.full(method="vanilla"), made.full(**made.timing(0.5))
-    forth, back = judge(latency(vanilla, vcc)), judge(latency(vcc, vanilla))
+    forth, back = judge(time("latency", vanilla, vcc)), judge(time("latency", vcc, vanilla))
     assert forth.verdict == "better" and math.isclose(forth.change, 100 * (vcc["lat_ratio"] - 1))
     assert back.verdict == "worse" and math.isclose(back.change, 100 * (1 / vcc["lat_ratio"] - 1))
     assert back.lo < back.change < back.hi and forth.p == back.p == vcc["lat_ratio_p"]
+
+
+def test_time_per_token_and_bytes_held_are_compared_as_those_of_a_call():
+    columns = made.timing(0.5)
+    a = made.full(**{f"tpot_{name[4:]}": x for name, x in columns.items() if name[:4] == "lat_"})
+    a |= {"kv_bytes_held": 8 << 20}
+    b = a | {"kv_bytes_held": 4 << 20}
+    same, fewer = judge(time("tpot", a, b)), kv_held(a, b)
+    assert (same.figure, same.a, same.b) == ("tpot", a["tpot_ratio"], a["tpot_ratio"])
+    assert time("latency", a, b).note == "A: not measured"
+    assert (fewer.figure, fewer.change, fewer.verdict) == ("kv_held", -50, "better")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +95,7 @@ def test_vanilla_is_one_by_definition_on_either_side():
 )
 def test_latency_that_cannot_be_compared_says_why(change, note):
     a, b = made.full(**made.timing(0.5)), made.full(**made.timing(0.5)) | change
-    found = judge(latency(a, b))
+    found = judge(time("latency", a, b))
     assert found.note == note and found.change is None and found.verdict is None
 
 
@@ -96,7 +108,7 @@ def test_memory_of_another_host_forms_no_ratio():
 
 def test_a_host_of_unknown_noise_finds_no_equality():
     a, b = (made.full(**made.timing(0.5, seed=i)) for i in range(2))
-    assert judge(latency(a, b | {"lat_aa_noise_pct": None})).verdict == "undecided"
+    assert judge(time("latency", a, b | {"lat_aa_noise_pct": None})).verdict == "undecided"
 
 
 @pytest.mark.parametrize(
@@ -151,7 +163,7 @@ def test_equal_scores_of_few_samples_are_no_proof_of_equality():
 
 def test_of_many_comparisons_a_chance_find_is_undecided():
     a = made.full(**made.timing(0.5))
-    ours = latency(a, a)._replace(change=5.0, lo=1.0, hi=9.0, p=0.03, verdict="worse")
+    ours = time("latency", a, a)._replace(change=5.0, lo=1.0, hi=9.0, p=0.03, verdict="worse")
     assert judge(ours).verdict == "worse"
     many = holm_corrected([ours, *[ours._replace(p=0.5, verdict="undecided")] * 9])
     assert many[0].p == pytest.approx(0.3) and many[0].verdict == "undecided"

@@ -115,6 +115,9 @@ def test_a_sweep_times_first_tokens_together(tmp_path):
     assert rows["snapkv"]["others_pct"] == own["others_pct"], "measured in the same processes"
 
 
+MEASURED = {"timed": {}, "counts": {"-1": {}}, "columns": {}}
+
+
 def test_halves_are_timed_where_memory_runs_out():
     some = cells("method=vanilla", "method=snapkv budget=0.25", "method=q8_0")
     asked = []
@@ -123,7 +126,7 @@ def test_halves_are_timed_where_memory_runs_out():
         def child(self, module, *, cells, rounds, counts):
             asked.append(len(cells))
             status = Status.OOM_HOST if len(cells) > 2 else Status.OK
-            return Outcome(status, "tokens", result={"timed": {}, "counts": {"-1": {}}})
+            return Outcome(status, "tokens", result=MEASURED)
 
     outcome, found = turns.time(Run(), some)
     assert asked == [3, *[2] * 4, *[1] * 4] and outcome.status == Status.OK and found == {}
