@@ -55,8 +55,9 @@ REFERENCE = Path("results/reference")
     multiple=True,
     metavar="LIMIT",
     help="A figure (quality, latency, tpot, memory, kv_held) and a change in percent of A, such as "
-    "'latency > 5%' or 'quality < -2%': exit code 1 when a change is beyond it and sure (its interval, and p after Holm, exclude no change), when B "
-    "failed where A is ok, or when no cell has the figure.",
+    "'latency > 5%' or 'quality < -2%': exit code 1 when a change is beyond it and sure (its "
+    "interval, and p after Holm, exclude no change), when B failed where A is ok, or when no cell "
+    "has the figure.",
 )
 @format_option("github")
 def compare(
