@@ -56,6 +56,7 @@ def pages(folder: Path = REFERENCE) -> dict[str, str]:
         "tokens": turn_tables.TOKENS.tables(rows),
         "neighbours": result_tables.neighbours,
         "first_tokens": turn_tables.FIRST_TOKENS.tables(rows),
+        "prefill_losses": turn_tables.PREFILL_LOSSES.tables(rows),
         "peers": result_tables.PEERS.tables(rows),
         "quickstart": result_tables.QUICKSTART.tables(rows),
         "frontier": result_tables.FRONTIER.tables(rows),

@@ -1,4 +1,5 @@
-"""The tables of times that a decoder's methods took in turns (`bench.measure.turns`)."""
+"""The tables of times that a decoder's methods took in turns (`bench.measure.turns`), and of what
+sparse prefills lose."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from functools import partial
 from bench.rows.comparison import Comparison, Name
 from bench.status import Status
 from bench.units import counted
-from reports.grids import NONE, Table, text_grid, tokens
+from reports.grids import NONE, Listing, Table, text_grid, tokens
 from reports.looks import VANILLA, looks
 from reports.rendering import TextGrid
 from reports.result_tables import milliseconds, number
@@ -89,4 +90,30 @@ FIRST_TOKENS = _ByLength(
             _attention_ns(row) / _attention_ns(base), 2, "×"
         )
     },
+)
+
+
+def _loss(row: Row) -> str:
+    """What the method adds to vanilla's nats per token, with its interval and verdict."""
+    ends = f"{row['value_diff_ci_lo']:+.4f} … {row['value_diff_ci_hi']:+.4f}"
+    return f"{row['value_diff']:+.4f} ({ends}) {row['quality_verdict']}"
+
+
+PREFILL_LOSSES = Listing(
+    where={
+        "experiment": "sparse_prefill",
+        "task": "perplexity",
+        "method": lambda name: name != VANILLA,
+        "status": Status.OK,
+    },
+    each=("model",),
+    order=("length",),
+    columns={
+        "tokens": lambda row: f"{row['length']:,}",
+        "method": lambda row: row["method"],
+        "texts": lambda row: f"{row['n_scored']}",
+        "vanilla's nats per token": lambda row: f"{row['base_value']:.3f}",
+        "above them; quality": _loss,
+    },
+    numbers=frozenset({0, 2, 3}),
 )
