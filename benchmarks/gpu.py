@@ -35,6 +35,8 @@ DRY_SECONDS = 3600.0
 ENDING_S = 15.0
 """What a piece that is interrupted needs, and the summary."""
 LOOK_S = 5.0
+LATEST = 1.5
+"""A sweep's first cells run however long they take: so many times its part of the time."""
 NOT_NEEDED = ("matplotlib",)
 LOG = "log.txt"
 
@@ -181,8 +183,8 @@ def run_piece(
     share: int,
     log: TextIO,
 ) -> str:
-    """Starts the piece with so many seconds, and interrupts it when `left` are over. Returns how it
-    ended."""
+    """Starts the piece with so many seconds, and interrupts it after LATEST times these, or when
+    `left` are over. Returns how it ended."""
     if piece.name == CONFORMANCE:
         kind = "cuda" if device else "cpu"
         words = ["benchmarks.gpu_conformance", "--device", kind, "--out", str(out)]
@@ -191,7 +193,7 @@ def run_piece(
         overrides = [*piece.overrides(device), *sharing(share)]
         words = ["bench", "run", "-m", *overrides, f"results={out / ROWS}"]
         words.append(f"time={seconds:.0f}s")
-    deadline = time.monotonic() + left
+    deadline = time.monotonic() + min(left, LATEST * seconds)
     while True:
         code = watched(words, out, deadline, log)
         if code != CUDA_LOST:

@@ -32,7 +32,7 @@ BARE_LABELS = ("method", "task", "model", "device", "dtype")
 
 class CellComparison(NamedTuple):
     """A pair of rows, its label among the pairs, and its change in each figure that one of them
-    has; in quality, latency and memory where they have none."""
+    has; in quality, latency and memory also where one of them failed or both have none."""
 
     pair: Pair
     label: str
@@ -41,14 +41,14 @@ class CellComparison(NamedTuple):
     @classmethod
     def of(cls, pair: Pair, label: str, all_figures: Sequence[Difference]) -> CellComparison:
         """`all_figures`: its change in each of `compare.FIGURES`."""
-        measured = [
-            each
-            for each in all_figures
-            if any(
-                value_of(row, name) is not None for row in pair for name in MEASURED[each.figure]
-            )
-        ]
-        return cls(pair, label, measured or [x for x in all_figures if x.figure in ALWAYS])
+        has = {
+            figure
+            for figure, columns in MEASURED.items()
+            if any(value_of(row, name) is not None for row in pair for name in columns)
+        }
+        if not has or any(row["status"] != Status.OK for row in pair):
+            has |= {*ALWAYS}
+        return cls(pair, label, [each for each in all_figures if each.figure in has])
 
     @property
     def shown(self) -> str:

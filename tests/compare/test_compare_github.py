@@ -64,11 +64,11 @@ def test_a_regression_comes_first_and_is_exit_code_1(folders, capsys):
     assert "1 worse, 1 better" in text and "1 of B's cells failed" in text
     rows = table_rows(tokens)
     assert all(len(row) == 6 for row in rows)
-    assert [(row[1].split()[0], row[5]) for row in rows[1:5]] == [
-        ("latency", "**worse**"), ("latency", "oom_host"), ("memory", "oom_host"),
-        ("memory", "better"),
+    assert [(row[1].split()[0], row[5]) for row in rows[1:6]] == [
+        ("latency", "**worse**"), ("quality", "oom_host"), ("latency", "oom_host"),
+        ("memory", "oom_host"), ("memory", "better"),
     ]  # fmt: skip
-    assert len(rows) == 1 + 4 + 1 + 8
+    assert len(rows) == 1 + 5 + 1 + 9
     assert [t.content.count("<details>") for t in tokens if t.type == "html_block"][1:] == [
         1, 0, 1, 0
     ]  # fmt: skip
