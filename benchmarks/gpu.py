@@ -36,7 +36,8 @@ ENDING_S = 15.0
 """What a piece that is interrupted needs, and the summary."""
 LOOK_S = 5.0
 LATEST = 1.5
-"""A sweep's first cells run however long they take: so many times its part of the time."""
+"""A piece may take its part of the time multiplied by this: the first cells of a sweep always
+start, and run on past its time."""
 NOT_NEEDED = ("matplotlib",)
 LOG = "log.txt"
 
@@ -183,8 +184,8 @@ def run_piece(
     share: int,
     log: TextIO,
 ) -> str:
-    """Starts the piece with so many seconds, and interrupts it after LATEST times these, or when
-    `left` are over. Returns how it ended."""
+    """Starts the piece with a time of `seconds`. Interrupts it after `left` seconds, or before that
+    after LATEST * `seconds`. Returns how it ended."""
     if piece.name == CONFORMANCE:
         kind = "cuda" if device else "cpu"
         words = ["benchmarks.gpu_conformance", "--device", kind, "--out", str(out)]

@@ -314,8 +314,8 @@ def _grouped(cells: list[Planned], estimates: Estimates) -> list[Planned]:
 def _ordered(cells: list[Planned], time_s: float | None) -> list[Planned]:
     """The cells as given; with a limit of time, the coarse cells of all methods before the fine
     ones of any: first few rows and pairs, then the first seed, then what is quick. The methods of
-    one point stay together, so that what is left out is left out for all of them. Of the cells that
-    answer together all are run, or none."""
+    one point stay together, so that what is left out is left out for all of them. A group is run or
+    left out as a whole."""
     if time_s is None:
         return cells
     points: dict[tuple[str, ...], list[Planned]] = {}
