@@ -12,8 +12,8 @@ Official code: ggml-org/llama.cpp (MIT), ggml/src/ggml-quants.c; the rotation is
 ikawrakow/ik_llama.cpp (MIT), --k-cache-hadamard. Differs from it: the prompt attends unquantised,
 so that one reading of it serves several caches (there, to what was stored); halves are rounded to
 even, as by llama.cpp's vector code; two neighbours share a byte of q4_0 (there numbers i and i +
-16), which changes no number. Heads of fewer than 32 channels are one block; heads that blocks of 32
-don't divide are refused, as there.
+16), which changes no number; queries are multiplied in float32 (there in 8 bits). Heads of fewer
+than 32 channels are one block; heads that blocks of 32 don't divide are refused, as there.
 """
 
 from __future__ import annotations
@@ -26,15 +26,20 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
+from methods import kernels
 from methods.base import AttentionCall, Feature, Workload
+from methods.parts.attention import capped, softmax
 from methods.parts.cache_method import CacheMethod
 from methods.parts.entries_cache import EntriesCache
+from methods.parts.key_weights import logits
 from methods.parts.kv_cache import Entries, Storage
 from methods.parts.packing import unpacked
 from methods.parts.partial import widened
 
 BLOCK = 32
 """Channels that share a scale."""
+Q4_0 = tuple(code - 8.0 for code in range(16))
+"""The numbers of codes of q4_0."""
 Format = Literal["q8_0", "q4_0", "full"]
 
 
@@ -44,12 +49,16 @@ class GGMLCache(CacheMethod):
 
     keys, values  the format of each: q8_0, q4_0, or full, the model's own precision
     hadamard      keys are turned before they are quantised; heads of a power of two of channels
+    kernel        "native": products with codes by the kernel of methods/kernels; "torch": with the
+                  numbers that torch restores; "auto": native where it can run
     """
 
     honours: ClassVar[frozenset[Feature]] = frozenset(Feature)
     keys: Format = "q8_0"
     values: Format = "q8_0"
     hadamard: bool = False
+    kernel: kernels.Kernel = "auto"
+    kernel_used: ClassVar[str] = ""  # type: ignore[assignment]
 
     def unsupported(self, workload: Workload) -> str | None:
         if reason := super().unsupported(workload):
@@ -91,13 +100,11 @@ class BlockEntries(Entries):
 
     @property
     def key(self) -> Tensor:
-        parts = self.parts()
-        return restored(parts[: 1 + (self.method.keys != "full")], self.dtype)
+        return restored(self._key_parts(), self.dtype)
 
     @property
     def value(self) -> Tensor:
-        parts = self.parts()
-        return restored(parts[1 + (self.method.keys != "full") :], self.dtype)
+        return restored(self._value_parts(), self.dtype)
 
     @property
     def token(self) -> Tensor:
@@ -110,10 +117,38 @@ class BlockEntries(Entries):
         self.seen += key.shape[2]
 
     def attend(self, query: Tensor, call: AttentionCall) -> Tensor:
-        return super().attend(self._turned(query), call)
+        query = self._turned(query)
+        natively = self.method.kernel != "torch"
+        found = self._attended_by_codes(query, call) if natively else kernels.ASKED
+        kernels.note(self.method, found)
+        return super().attend(query, call) if isinstance(found, str) else found.to(query.dtype)
 
     def bytes(self) -> int:
         return sum(part.nbytes for part in self.parts())
+
+    def _attended_by_codes(self, query: Tensor, call: AttentionCall) -> Tensor | str:
+        """`attend` by the native kernel, in float32, or the reason why not."""
+        keys, values = (_codes(parts) for parts in (self._key_parts(), self._value_parts()))
+        if keys is None and values is None:
+            return "full precision"
+        scores = logits(query, self.key, 1) if keys is None else kernels.code_scores(query, keys)
+        if isinstance(scores, str):
+            return scores
+        scores, visible = capped(scores * call.scale, call), self._visible(query, call)
+        if visible is not None:
+            scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
+        weights = softmax(scores, call)
+        if values is not None:
+            return kernels.code_sums(weights, values)
+        value = self.value
+        by_group = weights.view(*value.shape[:2], -1, value.shape[2]).to(value.dtype)
+        return (by_group @ value).view(*query.shape[:3], -1)
+
+    def _key_parts(self) -> list[Tensor]:
+        return self.parts()[: 1 + (self.method.keys != "full")]
+
+    def _value_parts(self) -> list[Tensor]:
+        return self.parts()[1 + (self.method.keys != "full") :]
 
     def _turned(self, x: Tensor) -> Tensor:
         if not self.method.hadamard:
@@ -151,6 +186,16 @@ def restored(parts: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     else:
         numbers = unpacked(codes, 4, scale.dtype).sub_(8)
     return numbers.mul_(scale).flatten(3).to(dtype)
+
+
+def _codes(parts: Sequence[Tensor]) -> kernels.Codes | None:
+    """The parts that `quantised` gives, as the native kernel takes them; None in full precision."""
+    if len(parts) == 1:
+        return None
+    codes, scales = parts[0].flatten(3), parts[1][..., 0]
+    if codes.dtype == torch.int8:
+        return kernels.Codes(codes, scales)
+    return kernels.Codes(codes, scales, bits=4, numbers=Q4_0)
 
 
 @cache

@@ -7,8 +7,8 @@ and so do several new tokens at once (a question after the prompt) among themsel
 dropped, so there is no budget.
 
 Codes are packed into bytes. Scales and minima take 16 bits, as in the paper, whose models do too:
-with 2 bits and groups of 32 that is 3 bits a number. Entries are unpacked in blocks; the
-whole cache is never in full precision.
+with 2 bits and groups of 32 that is 3 bits a number. A native kernel reads the codes; torch unpacks
+entries in blocks, so that the whole cache is never in full precision.
 
 Differs from the official code (jy-yuan/KIVI, MIT): that divides by a scale of 0 where a group's
 numbers are equal; its scripts set a residual of 32 or 128.
@@ -23,6 +23,7 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
+from methods import kernels
 from methods.base import AttentionCall, Feature, Workload
 from methods.parts.cache_method import CacheMethod
 from methods.parts.parameters import Positive
@@ -38,12 +39,16 @@ class KIVI(CacheMethod):
     group     tokens of a channel of the keys, and channels of a token of the values (at most the
               head size), that share a scale and a minimum
     residual  newest tokens in full precision; a multiple of group
+    kernel    "native": products with codes by the kernel of methods/kernels; "torch": with the
+              numbers that torch restores; "auto": native where it can run
     """
 
     honours: ClassVar[frozenset[Feature]] = frozenset(Feature)
     bits: Literal[2, 4] = 2
     group: Positive = 32
     residual: Positive = 128
+    kernel: kernels.Kernel = "auto"
+    kernel_used: ClassVar[str] = ""  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,7 +102,7 @@ class KIVICache:
     def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
         method = self.method
         self.layers[call.layer] = [
-            QuantisedEntries(k, v, method.bits, method.group, method.residual)
+            QuantisedEntries(method, k, v)
             for _, _, (_, k, v), _ in unpadded(query, key, value, call)
         ]
         for entries in self.layers[call.layer]:

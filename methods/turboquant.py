@@ -8,8 +8,8 @@ and values are quantised too, as in the paper. Nothing is dropped, so there is n
 attends unquantised.
 
 Keys and values are not rotated back: the query is rotated once, and so is the sum of the values.
-Entries are unpacked in blocks; the whole cache is never in full precision. Attention is computed in
-float32, or in float64.
+A native kernel reads codes of 2 to 4 bits; torch unpacks entries in blocks, so that the whole
+cache is never in full precision. Attention is computed in float32, or in float64.
 
 There is no official code. Differs from the paper:
 - Centroids are those of the normal distribution, to which a channel of a random direction tends
@@ -20,7 +20,7 @@ There is no official code. Differs from the paper:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import pairwise
@@ -31,6 +31,7 @@ from typing import ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
+from methods import kernels
 from methods.base import AttentionCall, Feature, Workload
 from methods.parts.attention import capped, mask_future, mask_past, softmax
 from methods.parts.cache_method import CacheMethod
@@ -49,13 +50,17 @@ ROUNDS = 1000
 class TurboQuant(CacheMethod):
     """Keys and values rotated, in few bits.
 
-    bits  of each number; None: rotated alone, in full precision, which is exact
-    seed  of the rotation, the same for all layers and heads
+    bits    of each number; None: rotated alone, in full precision, which is exact
+    seed    of the rotation, the same for all layers and heads
+    kernel  "native": products with codes by the kernel of methods/kernels; "torch": with the
+            numbers that torch restores; "auto": native where it can run
     """
 
     honours: ClassVar[frozenset[Feature]] = frozenset(Feature)
     bits: Literal[1, 2, 3, 4] | None = 3
     seed: NonNegative = 0
+    kernel: kernels.Kernel = "auto"
+    kernel_used: ClassVar[str] = ""  # type: ignore[assignment]
 
     def unsupported(self, workload: Workload) -> str | None:
         if reason := super().unsupported(workload):
@@ -105,8 +110,8 @@ class Rotated(Storage):
     read      bytes that new tokens have read so far
     """
 
-    def __init__(self, bits: int | None, rotation: Tensor, key: Tensor, value: Tensor) -> None:
-        self.bits, self.rotation, self.read = bits, rotation, 0
+    def __init__(self, method: TurboQuant, rotation: Tensor, key: Tensor, value: Tensor) -> None:
+        self.method, self.bits, self.rotation, self.read = method, method.bits, rotation, 0
         super().__init__([*self._coded(key), *self._coded(value)])
 
     def append(self, key: Tensor, value: Tensor) -> None:
@@ -124,18 +129,52 @@ class Rotated(Storage):
         self.read += sum(x.nbytes for x in (*self.parts(), self.rotation))
         t, first = query.shape[2], self.size - query.shape[2]
         rotated = widened(query) @ self.rotation.mT
-        parts = [logits(rotated, key, call.scale) for key in self._directions(keys)]
-        scores = torch.cat(parts, 3).view(*keys.shape[:2], -1, self.size) * key_scale.mT
-        scores = capped(scores.view(*query.shape[:3], self.size), call)
+        scores = capped(self._scores(rotated, keys, key_scale) * call.scale, call)
         scores = mask_past(mask_future(scores, first) if t > 1 else scores, first, call)
         if call.sequence.valid is not None:
             padding = ~call.sequence.valid[:, None, None, -self.size :]
             scores = scores.masked_fill(padding, torch.finfo(scores.dtype).min)
-        weights = softmax(scores, call).view(*keys.shape[:2], -1, self.size) * value_scale.mT
-        output = torch.zeros_like(rotated).view(*keys.shape[:2], -1, query.shape[3])
-        for part, value in zip(self._split(weights, 3), self._directions(values), strict=True):
-            output += part @ value
+        output = self._weighted_sum(softmax(scores, call), values, value_scale)
         return (output.view_as(rotated) @ self.rotation).to(query.dtype)
+
+    def _scores(self, query: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
+        """The products of rotated queries [B, H, t, d] with keys → [B, H, t, E]."""
+        found = self._natively(kernels.code_scores, query, codes, scale)
+        if not isinstance(found, str):
+            return found
+        parts = [logits(query, key, 1) for key in self._directions(codes)]
+        scores = torch.cat(parts, 3).view(*codes.shape[:2], -1, self.size) * scale.mT
+        return scores.view(*query.shape[:3], self.size)
+
+    def _weighted_sum(self, weights: Tensor, codes: Tensor, scale: Tensor) -> Tensor:
+        """Of the values, still rotated: weights [B, H, t, E] → the numbers of [B, H, t, d]."""
+        found = self._natively(kernels.code_sums, weights, codes, scale)
+        if not isinstance(found, str):
+            return found
+        scaled = weights.view(*codes.shape[:2], -1, self.size) * scale.mT
+        output = scaled.new_zeros(*scaled.shape[:3], len(self.rotation))
+        for part, value in zip(self._split(scaled, 3), self._directions(codes), strict=True):
+            output += part @ value
+        return output
+
+    def _natively(
+        self,
+        function: Callable[[Tensor, kernels.Codes], Tensor | str],
+        rows: Tensor,
+        codes: Tensor,
+        scale: Tensor,
+    ) -> Tensor | str:
+        """What the kernel returns for rows of queries or weights, or the reason why not."""
+        if self.method.kernel == "torch":
+            found: Tensor | str = kernels.ASKED
+        elif self.bits is None:
+            found = "full precision"
+        else:
+            found = function(
+                rows, kernels.Codes(codes, scale, None, self.bits, centroids(self.bits))
+            )
+        kernels.note(self.method, found)
+        return found
 
     def _coded(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x [B, G, t, d] → codes and scales, 1 where numbers stay as they are."""
@@ -189,7 +228,7 @@ class TurboQuantCache:
 
     def take(self, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall) -> None:
         self.rotation = self.rotation.to(key.device, torch.promote_types(key.dtype, torch.float32))
-        entries = Rotated(self.method.bits, self.rotation, key, value)
+        entries = Rotated(self.method, self.rotation, key, value)
         entries.leave_window(call.window)
         self.layers[call.layer] = entries
 

@@ -1,5 +1,5 @@
 """Native attention kernels: exact (dense or block-sparse), over the tiles that matter, over the
-best k keys, and over keys in codes of 4 bits.
+best k keys, over keys in codes of 4 bits, and over keys and values in codes of a few bits.
 
 C++ for CPUs with AVX-512, AVX2 or NEON, forward only, float32 in and out. It is compiled at its
 first use, for the widest vectors that the CPU has (BENCH_KERNELS=avx2 forces others), and cached
@@ -30,13 +30,14 @@ from methods.kernels import structs
 from methods.kernels.best_keys import AXES, MAX_K, Points, dci, topk, topk_blocks
 from methods.kernels.blocks import BLOCK, Blocks
 from methods.kernels.checks import available, cannot_take, library, width
+from methods.kernels.codes import Codes, code_scores, code_sums
 from methods.kernels.lookups import encode, lookups
 from methods.kernels.used import ASKED, name, note, ran_natively
 
 __all__ = [
-    "ASKED", "AXES", "BLOCK", "MAX_K", "Blocks", "Kernel", "Points", "Products", "available",
-    "block_sparse", "dci", "dense", "encode", "lookups", "name", "note", "ran_natively",
-    "skipping", "topk", "topk_blocks", "width",
+    "ASKED", "AXES", "BLOCK", "MAX_K", "Blocks", "Codes", "Kernel", "Points", "Products",
+    "available", "block_sparse", "code_scores", "code_sums", "dci", "dense", "encode", "lookups",
+    "name", "note", "ran_natively", "skipping", "topk", "topk_blocks", "width",
 ]  # fmt: skip
 
 PACKED_BYTES = 8 << 20  # of packed keys and values at a time, unless one head needs more

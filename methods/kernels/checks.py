@@ -9,6 +9,9 @@ from torch import Tensor
 
 from methods.kernels import build
 
+WIDENED = (torch.float32, torch.bfloat16)
+"""What kernels take that compute in float32 and read each number once."""
+
 
 def available(products: str = "float32") -> str | None:
     """Why the kernels can't run on this machine, or None; compiles them if they are not cached.
@@ -28,13 +31,15 @@ def width() -> str | None:
     return None if isinstance(loaded, str) else loaded[1].name
 
 
-def cannot_take(*tensors: Tensor | None) -> str | None:
+def cannot_take(
+    *tensors: Tensor | None, dtypes: tuple[torch.dtype, ...] = (torch.float32,)
+) -> str | None:
     """Why they can't run on these, or None."""
     inputs = [x for x in tensors if x is not None]
     if any(x.device.type != "cpu" for x in inputs):
         return "not on the CPU"
-    if any(x.dtype != torch.float32 for x in inputs):
-        return "not float32"
+    if any(x.dtype not in dtypes for x in inputs):
+        return "not " + " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
     if torch.is_grad_enabled() and any(x.requires_grad for x in inputs):
         return "a gradient is wanted"
     if not all(x.numel() for x in inputs):

@@ -6,6 +6,7 @@
 constexpr int BLOCK = 64;              // keys in a block
 constexpr int PARTS = BLOCK / LANES;   // vectors of a number for each key of a block
 constexpr int PANEL = COLUMNS * LANES; // columns of the micro-kernel
+constexpr int64_t PART = 1024;         // keys of a task that reads packed ones
 constexpr float NONE = -FLT_MAX;       // the score of a missing key
 constexpr float TINY = 1e-30f;         // the smallest divisor
 constexpr float LOG2E = 1.44269504088896341f;
@@ -135,6 +136,21 @@ template <bool ROUGH = false> INLINE Floats exp2(Floats x) {
   // The low bits of `shifted` are the whole part: added to y's exponent.
   y = (Floats)((Ints)y + ((Ints)shifted << 23));
   return x > -126.f ? y : Floats{};
+}
+
+// ---- numbers of 16 bits --------------------------------------------------------------------------
+
+// As floats, of bfloat16 where `bfloat`, else of halves; writes whole vectors.
+static void widen(const uint16_t* from, int64_t count, bool bfloat, float* to) {
+  typedef uint16_t Halves __attribute__((vector_size(LANES * 2)));
+  for (int64_t i = 0; i < count; i += LANES) {
+    Halves some = {};
+    memcpy(&some, from + i, 2 * min<int64_t>(LANES, count - i));
+    const Ints bits = __builtin_convertvector(some, Ints);
+    // A half's exponent and fraction, in a float's place, are 2^112 times too small.
+    const Floats size = (Floats)((bits & 0x7fff) << 13) * 0x1p112f;
+    store(to + i, bfloat ? (Floats)(bits << 16) : (Floats)((Ints)size | (bits & 0x8000) << 16));
+  }
 }
 
 // ---- transposed blocks -------------------------------------------------------------------------

@@ -7,16 +7,15 @@
 
 constexpr int CENTROIDS = 16, CODED = 2 * CENTROIDS;  // keys in a block of codes
 constexpr int TABLES = BYTES / 16;                    // groups whose tables a vector holds
-constexpr int64_t PART = 1024;                        // keys of a task
 
 struct Lookups {
   const float* query;      // [heads][rows][groups · channels]
   const float* centroids;  // [heads][groups][16][channels]
   uint8_t* codes;          // of a head: [blocks][groups][16]; byte i: keys i (low half) and 16 + i
-  const float* value;      // of a head: [keys][dv]
+  const void* value;       // of a head: [keys][dv], float32 or bfloat16
   float* output;           // [heads][rows][dv]
   int64_t codes_apart, values_apart;  // from one head's to the next's
-  int64_t heads, rows, groups, channels, keys, dv, threads;
+  int64_t heads, rows, groups, channels, keys, dv, bfloat, threads;  // bfloat: values in bfloat16
   float scale;
 };
 
@@ -102,7 +101,7 @@ template <int R> static void add_values(const Lookups& o, const float* weights, 
 }
 
 static void read_part(const Lookups& o, int64_t head, int64_t first, int64_t count, const Table* tables, float* scores,
-                      Share* shares, float* sums) {
+                      float* wide, Share* shares, float* sums) {
   for (int64_t row = 0; row < o.rows; row++) {
     float* own = scores + row * PART;
     for (int64_t key = 0; key < count; key += CODED)
@@ -118,7 +117,9 @@ static void read_part(const Lookups& o, int64_t head, int64_t first, int64_t cou
     }
     shares[row].total = sum(total);
   }
-  const float* value = o.value + head * o.values_apart + first * o.dv;
+  const int64_t at = head * o.values_apart + first * o.dv;
+  const float* value = (const float*)o.value + at;
+  if (o.bfloat) widen((const uint16_t*)o.value + at, count * o.dv, true, wide), value = wide;
   for (int64_t row = 0; row < o.rows;) {
     const int64_t left = o.rows - row;
     const float* weights = scores + row * PART;
@@ -138,7 +139,7 @@ extern "C" void lookups(const Lookups* pointer) {
   const bool large = o.heads * o.rows * o.keys * o.groups > 1 << 18;
 #pragma omp parallel num_threads(large ? o.threads : 1)
   {
-    Buffer products(table * 4), scores(o.rows * PART * 4);
+    Buffer products(table * 4), scores(o.rows * PART * 4), wide(o.bfloat * (PART * o.dv + LANES) * 4);
 #pragma omp for
     for (int64_t row = 0; row < rows; row++) {
       Table& own = ((Table*)tables)[row];
@@ -150,7 +151,7 @@ extern "C" void lookups(const Lookups* pointer) {
       for (int64_t part = 0; part < parts; part++) {
         const int64_t at = (head * parts + part) * o.rows;
         read_part(o, head, part * PART, min(PART, o.keys - part * PART), (Table*)tables + head * o.rows, scores,
-                  (Share*)shares + at, (float*)sums + at * o.dv);
+                  wide, (Share*)shares + at, (float*)sums + at * o.dv);
       }
   }
   for (int64_t row = 0; row < rows; row++) {

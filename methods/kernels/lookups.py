@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from methods.kernels import structs
-from methods.kernels.checks import available, cannot_take, library
+from methods.kernels.checks import WIDENED, available, cannot_take, library
 
 MOST_GROUPS = 257
 """Sums of more bytes don't fit 16 bits."""
@@ -26,15 +26,17 @@ def lookups(
     """softmax(scores) v of query [B, H, 1, d] → [B, H, 1, e] float32, or the reason why not. A
     score is the sum over groups of the query's product with the centroid [B, G, S, 16, c] of the
     key's code, times `scale`; products are rounded to 255 steps of the widest group's range."""
-    reason = cannot_take(query, centroids, value) or available("int8")
+    reason = cannot_take(query, value, dtypes=WIDENED) or cannot_take(centroids)
+    reason = reason or available("int8")
     if reason is None and centroids.shape[2] > MOST_GROUPS:
         reason = f"more than {MOST_GROUPS} groups of channels"
     if reason is None and value.shape[3] % structs.LANES:
         reason = f"values of {value.shape[3]} channels, no multiple of {structs.LANES}"
     if reason:
         return reason
-    query, output = query.contiguous(), torch.empty(*query.shape[:3], value.shape[3])
-    arguments, _ = _arguments(query, centroids, codes, value.shape[2])
+    output = torch.empty(*query.shape[:3], value.shape[3])
+    arguments, _owned = _arguments(query, centroids, codes, value.shape[2])
+    arguments.bfloat = value.dtype == torch.bfloat16
     arguments.scale, arguments.dv = scale, value.shape[3]
     arguments.output, arguments.value = output.data_ptr(), value.data_ptr()
     arguments.values_apart = value.stride(1)
@@ -45,7 +47,8 @@ def lookups(
 def encode(key: Tensor, centroids: Tensor, codes: Tensor, seen: int) -> str | None:
     """Writes the codes of the keys [B, G, t, d], the last of `seen`, whose halves of bytes are 0:
     the number of the nearest centroid of each group. Returns the reason why not, or None."""
-    if reason := cannot_take(key, centroids) or available("int8"):
+    reason = cannot_take(key, dtypes=WIDENED) or cannot_take(centroids) or available("int8")
+    if reason:
         return reason
     arguments, _owned = _arguments(key, centroids, codes, seen)
     library().encode(ctypes.byref(arguments))
@@ -57,7 +60,7 @@ def _arguments(
 ) -> tuple[structs.Lookups, Tensor]:
     """With the rows [B, H, t, d] of queries or keys, and the tensor that owns their memory."""
     batch, heads, groups, _, channels = centroids.shape
-    rows = rows.contiguous()
+    rows = rows.float().contiguous()
     return structs.Lookups(
         query=rows.data_ptr(),
         centroids=centroids.data_ptr(),

@@ -1,4 +1,5 @@
-"""The arguments of the kernels: the structures of dense.h and best.h, field by field."""
+"""The arguments of the kernels: the structures of dense.h, best.h, lookups.h and codes.h, field by
+field."""
 
 from __future__ import annotations
 
@@ -80,8 +81,18 @@ class Lookups(ctypes.Structure):
     _fields_ = [
         *((name, c_void_p) for name in ("query", "centroids", "codes", "value", "output")),
         *((name, c_int64) for name in ("codes_apart", "values_apart", "heads", "rows", "groups")),
-        *((name, c_int64) for name in ("channels", "keys", "dv", "threads")),
+        *((name, c_int64) for name in ("channels", "keys", "dv", "bfloat", "threads")),
         ("scale", c_float),
+    ]
+
+
+class Codes(ctypes.Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("rows", "codes", "scales", "minima", "output")),
+        *((name, c_int64) for name in ("codes_apart", "scales_apart", "heads", "count")),
+        *((name, c_int64) for name in ("entries", "d", "bits", "groups", "block", "bfloat")),
+        ("threads", c_int64),
+        ("numbers", c_float * 16),
     ]
 
 

@@ -16,6 +16,8 @@
 //   dot_halves (sum, row, column)   the same for the two products of bfloat16 numbers
 //   halves (a)                      bfloat16 in the low half of each lane, rounded to the nearest
 //   lookup (table, index)           in each 16 bytes, the table's bytes of these numbers, 0 to 15
+//   eights (from)                   the signed 8-bit numbers from there on, one a lane
+//   pick (table, index)             the floats of a table of 16, of these numbers, 0 to 15
 //
 // With PORTABLE_BYTES no instruction is named: vectors of any width on any CPU, slowly, for tests.
 
@@ -84,6 +86,12 @@ INLINE Floats first(int count, Floats x, Floats rest) { return iota() < count ? 
 // The bits of the first `count` lanes.
 INLINE uint32_t lanes(int count) { return count < LANES ? (1u << max(count, 0)) - 1 : (1u << LANES) - 1; }
 
+// 16 floats.
+struct Table16 {
+  Floats part[16 / LANES];
+  explicit Table16(const float* from) { memcpy(part, from, sizeof part); }
+};
+
 // Stores each lane's low bits in a narrower number.
 template <class T> INLINE void store_narrow(T* to, Ints x) {
   typedef T Narrow __attribute__((vector_size(LANES * sizeof(T))));
@@ -130,6 +138,10 @@ INLINE uint32_t same(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_
 INLINE uint32_t nonzero(Ints a) { return _mm512_test_epi32_mask((__m512i)a, (__m512i)a); }
 INLINE uint64_t up_to(Bytes a, Bytes b) { return _mm512_cmple_epu8_mask((__m512i)a, (__m512i)b); }
 INLINE Bytes lookup(Bytes table, Bytes index) { return (Bytes)_mm512_shuffle_epi8((__m512i)table, (__m512i)index); }
+INLINE Ints eights(const void* from) { return (Ints)_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)from)); }
+INLINE Floats pick(const Table16& table, Ints index) {
+  return _mm512_permutexvar_ps((__m512i)index, table.part[0]);
+}
 INLINE void compress(void* to, Ints a, uint32_t bits) {
   store(to, _mm512_maskz_compress_epi32(bits, (__m512i)a));
 }
@@ -160,6 +172,12 @@ INLINE Floats highest(Floats a, Floats b) { return _mm256_max_ps(a, b); }
 INLINE Floats lowest(Floats a, Floats b) { return _mm256_min_ps(a, b); }
 INLINE Bytes highest(Bytes a, Bytes b) { return (Bytes)_mm256_max_epu8((__m256i)a, (__m256i)b); }
 INLINE Bytes lowest(Bytes a, Bytes b) { return (Bytes)_mm256_min_epu8((__m256i)a, (__m256i)b); }
+INLINE Ints eights(const void* from) { return (Ints)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)from)); }
+INLINE Floats pick(const Table16& table, Ints index) {
+  const __m256 low = _mm256_permutevar8x32_ps(table.part[0], (__m256i)index);
+  const __m256 high = _mm256_permutevar8x32_ps(table.part[1], (__m256i)index);
+  return _mm256_blendv_ps(low, high, (Floats)(index << 28));
+}
 INLINE Four groups(Floats a) { return _mm256_castps256_ps128(a) + _mm256_extractf128_ps(a, 1); }
 INLINE float top(Floats a) {
   __m128 x = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
@@ -220,6 +238,16 @@ INLINE uint32_t above(Floats a, Floats b) { return bits(a > b); }
 INLINE uint32_t same(Floats a, Floats b) { return bits(a == b); }
 INLINE uint32_t nonzero(Ints a) { return bits(a != 0); }
 INLINE Bytes lookup(Bytes table, Bytes index) { return vqtbl1q_u8(table, index); }
+INLINE Ints eights(const void* from) {
+  Ints to;
+  for (int lane = 0; lane < LANES; lane++) to[lane] = ((const int8_t*)from)[lane];
+  return to;
+}
+INLINE Floats pick(const Table16& table, Ints index) {
+  Floats to;
+  for (int lane = 0; lane < LANES; lane++) to[lane] = ((const float*)table.part)[index[lane]];
+  return to;
+}
 INLINE uint32_t up_to(Bytes a, Bytes b) {
   const Bytes some = (Bytes)(a <= b) & Bytes{1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
   return vaddv_u8(vget_low_u8(some)) | vaddv_u8(vget_high_u8(some)) << 8;
@@ -272,6 +300,16 @@ INLINE uint64_t up_to(Bytes a, Bytes b) { return bits(a <= b); }
 INLINE Bytes lookup(Bytes table, Bytes index) {
   for (int byte = 0; byte < BYTES; byte++) index[byte] = table[byte / 16 * 16 + index[byte]];
   return index;
+}
+INLINE Ints eights(const void* from) {
+  Ints to;
+  for (int lane = 0; lane < LANES; lane++) to[lane] = ((const int8_t*)from)[lane];
+  return to;
+}
+INLINE Floats pick(const Table16& table, Ints index) {
+  Floats to;
+  for (int lane = 0; lane < LANES; lane++) to[lane] = ((const float*)table.part)[index[lane]];
+  return to;
 }
 INLINE void compress(void* to, Ints a, uint32_t bits) {
   int32_t some[LANES] = {};

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from methods import kernels
 from methods.base import AttentionCall
 from methods.parts.attention import capped, mask_future, mask_past, softmax
 from methods.parts.key_weights import logits
@@ -16,6 +17,19 @@ from methods.parts.packing import quantised, restored, unpacked
 
 AT_ONCE = 1 << 19
 """Numbers that are unpacked at a time: they stay in the cache of the CPU."""
+
+
+class Quantising(Protocol):
+    """The settings of `methods.kivi.KIVI`."""
+
+    @property
+    def bits(self) -> int: ...
+    @property
+    def group(self) -> int: ...
+    @property
+    def residual(self) -> int: ...
+    @property
+    def kernel(self) -> str: ...
 
 
 class QuantisedEntries:
@@ -27,9 +41,10 @@ class QuantisedEntries:
     key, value  the newest ones in full precision
     """
 
-    def __init__(self, key: Tensor, value: Tensor, bits: int, group: int, residual: int) -> None:
-        """Copies the prompt's keys and values [B, G, n, d]; the rest as in `methods.kivi.KIVI`."""
-        self.bits, self.group, self.residual, self.read = bits, group, residual, 0
+    def __init__(self, method: Quantising, key: Tensor, value: Tensor) -> None:
+        """Copies the prompt's keys and values [B, G, n, d]."""
+        self.method, self.read = method, 0
+        self.bits, self.group, self.residual = method.bits, method.group, method.residual
         self.key, self.value = key[:, :, :0], value[:, :, :0]
         self.keys = Storage(self._quantised_keys(key[:, :, :0]), block=1)
         self.values = Storage(self._quantised_values(value[:, :, :0]))
@@ -66,8 +81,7 @@ class QuantisedEntries:
         used = (*self.keys.parts(), *self.values.parts(), self.key, self.value)
         self.read += sum(x.nbytes for x in used)
         t, last = query.shape[2], self.value.shape[2]
-        keys = (key.flatten(2, 3) for key in self._restored_keys())
-        parts = [logits(query, key, call.scale) for key in chain(keys, [self.key])]
+        parts = [*self._scores(query, call.scale), logits(query, self.key, call.scale)]
         scores = capped(torch.cat(parts, 3), call)
         first = scores.shape[3] - t
         scores = mask_past(mask_future(scores, first) if t > 1 else scores, first, call)
@@ -79,6 +93,21 @@ class QuantisedEntries:
     def held(self) -> list[Tensor]:
         return [*self.keys.held(), *self.values.held(), self.key, self.value]
 
+    def _scores(self, query: Tensor, scale: float) -> list[Tensor]:
+        """Of query [B, H, t, d] with the quantised keys, in parts [B, H, t, some]."""
+        if not self.keys.size:
+            return []
+        codes, scales, minima = self.keys.parts()
+        keys = kernels.Codes(
+            codes.flatten(2, 3), scales[:, :, :, 0], minima[:, :, :, 0], self.bits, block=self.group
+        )
+        found = kernels.ASKED if self._asked else kernels.code_scores(query, keys)
+        kernels.note(self.method, found)
+        if not isinstance(found, str):
+            return [found * scale]
+        restored_keys = (key.flatten(2, 3) for key in self._restored_keys())
+        return [logits(query, key, scale) for key in restored_keys]
+
     def _restored_keys(self) -> Iterator[Tensor]:
         """What was quantised of the keys, in full precision: some blocks at a time."""
         parts = self.keys.parts()
@@ -87,9 +116,15 @@ class QuantisedEntries:
             yield restored(packed, scale, minimum, self.bits, self.key.dtype)
 
     def _weighted_sum(self, weights: Tensor) -> Tensor:
-        """Of the quantised values: weights [B, G, q, m] → [B, G, q, d]. The scales of a token
-        multiply its weights, once for each group of channels, and not its values."""
+        """Of the quantised values: weights [B, G, q, m] → [B, G, q, d]. In torch, the scales of a
+        token multiply its weights, once for each group of channels, and not its values."""
         packed, scales, minima = self.values.parts()
+        if self.values.size and not self._asked:
+            values = kernels.Codes(packed.flatten(3), scales[..., 0], minima[..., 0], self.bits)
+            found = kernels.code_sums(weights, values)
+            kernels.note(self.method, found)
+            if not isinstance(found, str):
+                return found
         groups, size, dtype = scales.shape[3], self._at_once(packed), weights.dtype
         scales = scales.movedim(2, 4).contiguous().to(dtype)
         scaled = (weights[:, :, None] * scales).flatten(2, 3).split(size, 3)
@@ -102,6 +137,11 @@ class QuantisedEntries:
         every = every.unflatten(3, (groups, -1)).unflatten(2, (groups, -1))
         output: Tensor = every.diagonal(0, 2, 4) + least[:, :, :, None]
         return output.transpose(3, 4).flatten(3)
+
+    @property
+    def _asked(self) -> bool:
+        """Whether the method was asked for torch."""
+        return self.method.kernel == "torch"
 
     def _at_once(self, packed: Tensor) -> int:
         """How many entries are unpacked at a time."""

@@ -37,6 +37,8 @@ int main(int, char** names) {
   if (!strcmp(name, "topk")) topk((const TopK*)arguments.data());
   else if (!strcmp(name, "topk_blocks")) topk_blocks((const TopK*)arguments.data());
   else if (!strcmp(name, "lookups")) lookups((const Lookups*)arguments.data());
+  else if (!strcmp(name, "code_scores")) code_scores((const Codes*)arguments.data());
+  else if (!strcmp(name, "code_sums")) code_sums((const Codes*)arguments.data());
   else if (!strcmp(name, "encode")) encode((const Lookups*)arguments.data());
   else if (!strcmp(name, "dci")) dci((const TopK*)arguments.data());
   else if (!strcmp(name, "dense_float32")) dense_float32((const Dense*)arguments.data());

@@ -16,6 +16,7 @@ from methods.blasst import BLASST
 from methods.kernels import build
 from methods.nomad import NoMAD
 from methods.parts import widths
+from methods.parts.packing import packed
 from methods.vanilla import Vanilla, VanillaEager
 from tests.methods.decoder import call_of, workload
 from tests.methods.emulated import Emulated
@@ -134,3 +135,51 @@ def test_lookups_equal_torch(width, channels):
         used = f"native {width.name} int8" if kernel == "native" else "torch"
         assert method.kernel_used == used
     torch.testing.assert_close(*steps, atol=5e-3, rtol=0)
+
+
+CODES = [
+    # bits, channels of a head, of a group, keys of a block
+    (8, 48, 48, None),
+    (8, 64, 32, None),
+    (4, 96, 32, None),
+    (4, 64, 64, None),
+    (2, 64, 32, None),
+    (2, 128, 128, None),
+    (2, 64, 64, 8),
+    (3, 64, 64, None),
+    (3, 128, 64, None),
+    (4, 32, 32, 64),
+]
+
+
+@pytest.mark.parametrize("half", [torch.float16, torch.bfloat16])
+def test_codes_equal_torch(width, half):
+    """Of some shapes at once: a kernel under an emulator takes a second to start."""
+    draw = torch.Generator().manual_seed(0)
+    for bits, d, group, block in CODES:
+        entries, numbers = 3 * (block or 7), torch.randn(16, generator=draw)
+        plain = torch.randint(0, 1 << bits, (2, 2, entries, d), generator=draw)
+        sizes = (entries, d // group) if block is None else (entries // block, d)
+        scales = (2 * torch.rand(2, 2, *sizes, generator=draw) - 1).to(half)
+        minima = None if bits == 8 else torch.randn(2, 2, *sizes, generator=draw).to(half)
+        codes = (plain - 128).to(torch.int8) if bits == 8 else packed(plain.byte(), bits)
+        given = kernels.Codes(codes, scales, minima, bits, tuple(numbers.tolist()), block)
+        full = codes.float() if bits == 8 else numbers[plain]
+        wide = [x if x is None else x.float() for x in (scales, minima)]
+        for i, x in enumerate(wide):
+            if x is not None and block is None:
+                wide[i] = x.repeat_interleave(group, 3)
+            elif x is not None:
+                wide[i] = x.repeat_interleave(block, 2)
+        keys = full * wide[0] + (0 if wide[1] is None else wide[1])
+        for rows in (1, 2, 3, 6):
+            if block is not None or minima is None:
+                query = torch.randn(2, 2 * rows, 1, d, generator=draw)
+                scores = kernels.code_scores(query, given)
+                expected = query.view(2, 2, rows, d) @ keys.mT
+                assert error(scores.view_as(expected), expected) < 1e-6
+            if block is None:
+                weights = torch.rand(2, 2 * rows, 1, entries, generator=draw)
+                sums = kernels.code_sums(weights, given)
+                expected = weights.view(2, 2, rows, entries) @ keys
+                assert error(sums.view_as(expected), expected) < 1e-6

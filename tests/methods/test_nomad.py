@@ -99,10 +99,20 @@ def test_heads_that_cannot_be_cut_are_refused():
 
 @native
 @pytest.mark.parametrize("channels", [1, 2, 4])
-@pytest.mark.parametrize(("n", "size", "heads"), [(33, 16, 2), (200, 64, 6), (2100, 48, 4)])
-def test_the_kernel_equals_torch(channels, n, size, heads):
+@pytest.mark.parametrize(
+    ("n", "size", "heads", "dtype"),
+    [
+        (33, 16, 2, torch.float32),
+        (200, 64, 6, torch.float32),
+        (2100, 48, 4, torch.float32),
+        (1100, 64, 6, torch.bfloat16),
+    ],
+)
+def test_the_kernel_equals_torch(channels, n, size, heads, dtype):
     draw = torch.Generator().manual_seed(n)
-    query, key, value = (torch.randn(2, h, n, size, generator=draw) for h in (heads, 2, 2))
+    query, key, value = (
+        torch.randn(2, h, n, size, generator=draw).to(dtype) for h in (heads, 2, 2)
+    )
     found = []
     for kernel in ("native", "torch"):
         method = NoMAD(channels, kernel)
@@ -114,7 +124,7 @@ def test_the_kernel_equals_torch(channels, n, size, heads):
             cache.decode(*(x[:, :, at : at + 1] for x in (query, key, value)), call_of(at + 1))
             for at in range(prompt, n)
         ]
-        found.append(torch.cat(steps, 2))
+        found.append(torch.cat(steps, 2).float())
         assert method.kernel_used == (kernels.name("int8") if kernel == "native" else "torch")
     # A product near the middle of two steps may be rounded to either.
     torch.testing.assert_close(*found, atol=5e-3, rtol=0)
