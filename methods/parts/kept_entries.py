@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from methods.parts.attention import capped, softmax
-from methods.parts.key_weights import logits
+from methods.parts.key_weights import batched_product, logits
 from methods.parts.kv_cache import BLOCK, Entries
 from methods.parts.sequence import AttentionCall
 
@@ -47,7 +47,9 @@ class KeptEntries(Entries):
         [B, G, n, d], and of `score` [B, G, n] where there is one."""
         at = kept.clamp(min=0)
         parts = [x.gather(2, _wide(at, x)) for x in (key, value)]
-        super(Entries, self).__init__([*parts, kept, *(x.gather(2, at) for x in score)])
+        super(Entries, self).__init__(
+            [*parts, kept.contiguous(), *(x.gather(2, at) for x in score)]
+        )
         self.seen, self.read, self._rows = rows.seen, 0, rows
         self.limit, self.padded = int(rows.most.max()), bool((kept < 0).any())
         self.place: Tensor | None = None
@@ -74,10 +76,13 @@ class KeptEntries(Entries):
             token = torch.arange(self.seen, seen, device=key.device)
             self.add(key, value, token, *(x.new_zeros(()) for x in self._parts[3:]))
         else:
+            # Entries as rows of a matrix: `scatter_` would copy all of them in half precision.
+            heads, room = place.numel(), self._parts[2].shape[2]
+            row = place.flatten() + torch.arange(0, heads * room, room, device=place.device)
             for part, new in zip(self._parts, (key, value), strict=False):
-                part.scatter_(2, _wide(place, part), new)
+                part.view(heads * room, -1).index_copy_(0, row, new.flatten(0, 2))
             for part, number in zip(self._parts[2:], (self.seen, 0), strict=False):
-                part.scatter_(2, place, number)
+                part.view(-1).index_fill_(0, row, number)
         self.seen, self.place = seen, None
 
     def displace(self, worth: Tensor, spare: int, call: AttentionCall) -> None:
@@ -116,7 +121,8 @@ class KeptEntries(Entries):
         """Scores [B, H, t, E] of `logits` → the output [B, H, t, d] and weights [B, H, t, E]."""
         self.read += self.bytes()
         weights, value = softmax(scores, call), self.value
-        output = weights.to(value.dtype).view(*value.shape[:2], -1, self.size) @ value
+        by_head = weights.to(value.dtype).view(value.shape[0] * value.shape[1], -1, self.size)
+        output = batched_product(by_head, value.flatten(0, 1))
         return output.view(*weights.shape[:3], -1), weights
 
     def logits(self, query: Tensor, call: AttentionCall, count: int | None = None) -> Tensor:
@@ -142,5 +148,5 @@ class KeptEntries(Entries):
 
 
 def _wide(index: Tensor, x: Tensor) -> Tensor:
-    """Indices [B, G, k] of whole entries of x [B, G, E, d], for `gather` and `scatter`."""
+    """Indices [B, G, k] of whole entries of x [B, G, E, d], for `gather`."""
     return index[..., None].expand(*index.shape, x.shape[3])

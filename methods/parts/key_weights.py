@@ -20,8 +20,19 @@ def logits(query: Tensor, key: Tensor, scale: float) -> Tensor:
     """q kᵀ · scale of query [B, H, t, d], key [B, G, m, d] → [B, H, t, m] in float32 or wider."""
     keys = key.flatten(0, 1)
     queries = query.reshape(len(keys), -1, query.shape[3])
-    scores = torch.baddbmm(queries.new_empty(()), queries, keys.mT, beta=0, alpha=scale)
-    return widened(scores).view(*query.shape[:3], key.shape[2])
+    if keys.dtype.itemsize == 2:
+        scores = widened(batched_product(queries, keys.mT)) * scale
+    else:
+        scores = torch.baddbmm(queries.new_empty(()), queries, keys.mT, beta=0, alpha=scale)
+    return scores.view(*query.shape[:3], key.shape[2])
+
+
+def batched_product(a: Tensor, b: Tensor) -> Tensor:
+    """a [m, q, k] @ b [m, k, n]. On a CPU, torch copies a batch in half precision that has gaps
+    between its matrices, as storage with room has: these are multiplied one by one."""
+    if b.dtype.itemsize > 2 or b.device.type != "cpu" or b.stride(0) == b.shape[1] * b.shape[2]:
+        return a @ b
+    return torch.stack([x @ y for x, y in zip(a, b, strict=True)])
 
 
 def attention_received(query: Tensor, key: Tensor, call: AttentionCall, last: int) -> Tensor:
