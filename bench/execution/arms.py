@@ -6,7 +6,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import cycle, groupby, islice
 from pathlib import Path
@@ -100,12 +99,7 @@ def load_from(
         else:
             if config is None:
                 _check_config(folder)
-            # Random weights are drawn where they are used: a processor takes 30 s for 10⁹ of them.
-            drawn_on = nullcontext() if config is None else torch.device(cell.device["kind"])
-            with drawn_on:
-                family = plugins.load(model["family"]).load(
-                    spec, method, dtype, cell.device["kind"]
-                )
+            family = plugins.load(model["family"]).load(spec, method, dtype, cell.device["kind"])
     except (OSError, ValueError) as error:
         raise RequestError(str(error).splitlines()[0]) from error
     except (LookupError, TypeError, AttributeError, RuntimeError) as error:

@@ -116,7 +116,7 @@ class HubFamily(Family):
             model, lacks = load_weights(architecture, spec, kind, cls.may_lack)
         else:
             check_config(config, spec.config)
-            model, lacks = random_weights(architecture, config, spec.seed), ()
+            model, lacks = random_weights(architecture, config, spec.seed, device), ()
         family = cls(cast(model, kind).to(device), tokenizer, method, spec.seed)
         family.lacks = lacks
         if spec.config is None:
