@@ -213,3 +213,14 @@ def test_windows_caps_and_sinks_are_honoured(method, feature):
             method.exact_limit(), *(x[:, :, :PROMPT] for x in qkv), PROMPT, window=20
         )
         assert tokens(cache) == [[list(range(PROMPT - 20, PROMPT))] * KEY_HEADS]
+
+
+@pytest.mark.parametrize("method", ROLLING, ids=named)
+def test_in_bfloat16_new_tokens_replace_the_same_entries(method):
+    """In half precision, storage is read and written by other operations of torch."""
+    qkv = [x.bfloat16() for x in inputs(70)]
+    method = replace(method, budget=20)
+    cache, outputs = decoded(method, *qkv, 40)
+    wide, expected = decoded(method, *(x.double() for x in qkv), 40)
+    assert tokens(cache) == tokens(wide)
+    assert (outputs.double() - expected).norm() < 0.02 * expected.norm()
