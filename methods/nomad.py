@@ -105,7 +105,7 @@ class NoMADCache:
         elif self.method.kernel != "torch":
             found = "padding, soft caps, sinks or several new tokens"
         kernels.note(self.method, found, "int8")
-        return entries.attend(query, call) if isinstance(found, str) else found
+        return entries.attend(query, call) if isinstance(found, str) else found.to(query.dtype)
 
     def held(self) -> Sequence[Tensor]:
         return [x for entries in self.layers.values() for x in entries.held()]

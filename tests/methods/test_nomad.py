@@ -124,7 +124,8 @@ def test_the_kernel_equals_torch(channels, n, size, heads, dtype):
             cache.decode(*(x[:, :, at : at + 1] for x in (query, key, value)), call_of(at + 1))
             for at in range(prompt, n)
         ]
-        found.append(torch.cat(steps, 2).float())
+        found.append(torch.cat(steps, 2))
         assert method.kernel_used == (kernels.name("int8") if kernel == "native" else "torch")
     # A product near the middle of two steps may be rounded to either.
-    torch.testing.assert_close(*found, atol=5e-3, rtol=0)
+    rounding = 5e-3 if dtype == torch.float32 else 2e-2
+    torch.testing.assert_close(*found, atol=rounding, rtol=0)
