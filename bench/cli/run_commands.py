@@ -241,7 +241,7 @@ def _show(record: Record, done: dict[str, Any], form: str) -> int:
     content, jobs, alive = record.content, dict[int, Any](), slurm.is_alive(record)
     if content["engine"] == launchers.SLURM:
         try:
-            jobs = slurm.numbered(slurm.queued(record.queue_name))
+            jobs = slurm.by_cell(record, slurm.queued(record.queue_name))
         except slurm.SlurmError as error:
             print(f"bench: {error}", file=sys.stderr)
     notes = [record.read_note(i) for i in range(len(content["cells"]))]

@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -94,6 +94,7 @@ class Record:
                 for planned in plan.open
                 if planned.cell
             ],
+            "jobs": [],
         }
         folder = plan.results / FOLDER / (name or new_id())
         try:
@@ -115,6 +116,12 @@ class Record:
     def events(self) -> EventStream:
         path = self.content.get("events")
         return EventStream(Path(path) if path else None, self.id)
+
+    def submitted(self, job_ids: Sequence[str]) -> None:
+        """Adds the ids of the next cells' jobs in a queue, one for each cell."""
+        self.content["jobs"] += job_ids
+        with contextlib.suppress(OSError):
+            _write(self.folder / SWEEP, self.content)
 
     def write_note(self, index: int, **note: Any) -> None:
         """Replace the note of a cell. A full disk doesn't end the cell: its row may find room."""

@@ -64,13 +64,13 @@ def queued(name: str) -> list[Job]:
     return _jobs(["squeue", "-h", "-r", f"--name={name}", "-o", "%i|%T|%N|%r"])
 
 
-def accounted(name: str, since: float) -> dict[str, Job]:
-    """Id → job of all the jobs of this name, ended ones too. Raises SlurmError."""
+def accounted(name: str, since: float) -> list[Job]:
+    """All the jobs of this name, ended ones too. Raises SlurmError."""
     start = datetime.fromtimestamp(since - 60).strftime("%Y-%m-%dT%H:%M:%S")
     jobs = _jobs(["sacct", "-n", "-P", "-X", f"--name={name}", "-S", start,
                   "-o", "JobID,State,NodeList,ExitCode"])  # fmt: skip
     # A state may be followed by who caused it: "CANCELLED by 0".
-    return {job.id: job._replace(state=job.state.split()[0]) for job in jobs}
+    return [job._replace(state=job.state.split()[0]) for job in jobs]
 
 
 def lost(record: Record, wait: bool, done: Container[str]) -> dict[int, Job]:
@@ -83,7 +83,7 @@ def lost(record: Record, wait: bool, done: Container[str]) -> dict[int, Job]:
     not_ended = [i for i in missing if not has_ended(record.read_note(i))]
     limit = time.monotonic() + SETTLE_S
     while not_ended:
-        accounts = numbered(accounted(record.queue_name, record.content["started"]).values())
+        accounts = by_cell(record, accounted(record.queue_name, record.content["started"]))
         jobs = {i: accounts[i] for i in not_ended if i in accounts}
         if not wait:
             in_queue = {job.id for job in queued(record.queue_name)}
@@ -102,21 +102,10 @@ def status_of(job: Job, log: str) -> Status | None:
     return Status.OOM_HOST if status == Status.ERROR and MEMORY.search(log) else status
 
 
-def numbered(jobs: Iterable[Job]) -> dict[int, Job]:
-    """Number of a cell → its job. The arrays of a sweep follow one another in the order of their
-    ids; an array of one is a job without an index."""
-    by_cell: dict[int, Job] = {}
-    arrays: dict[int, list[Job]] = {}
-    for job in jobs:
-        arrays.setdefault(int(job.id.split("_")[0]), []).append(job)
-    first = 0
-    for _, members in sorted(arrays.items()):
-        for job in members:
-            _, _, number = job.id.partition("_")
-            if number == "" or number.isdigit():
-                by_cell[first + int(number or 0)] = job
-        first += len(members)
-    return by_cell
+def by_cell(record: Record, jobs: Iterable[Job]) -> dict[int, Job]:
+    """Number of a cell → its job, by the ids with which the sweep's jobs were submitted."""
+    numbers = {job_id: i for i, job_id in enumerate(record.content.get("jobs", ()))}
+    return {numbers[job.id]: job for job in jobs if job.id in numbers}
 
 
 def _log(record: Record, job: Job) -> str:

@@ -153,11 +153,12 @@ def _run_jobs(plan: Plan, record: Record, requests: Mapping[int, dict[str, Any]]
     for first in range(0, len(numbers), MAX_ARRAY):
         array = numbers[first : first + MAX_ARRAY]
         try:
-            executor.map_array(CellJob(record.folder), array, [requests[i] for i in array])
+            jobs = executor.map_array(CellJob(record.folder), array, [requests[i] for i in array])
         except Exception as error:
             lines = [line for line in str(error).splitlines() if line.strip()] or ["no reason"]
             reason = next((line for line in lines if "sbatch:" in line), lines[-1])
             raise RequestError(f"Slurm takes no job: {reason.strip()}") from error
+        record.submitted([job.job_id for job in jobs])
         while slurm.queued(record.queue_name):
             time.sleep(slurm.POLL_S)
     slurm.settle_record(record)

@@ -209,10 +209,15 @@ def test_what_slurm_says_of_a_lost_job(state, log, status):
     assert slurm.status_of(slurm.Job("1", state, ""), log) == status
 
 
-def test_jobs_of_arrays_are_the_cells_in_order():
-    ids = ["12_0", "12_1", "9_0", "9_1", "9_2", "13"]
-    found = slurm.numbered(slurm.Job(i, "RUNNING", "n") for i in ids)
-    assert [found[i].id for i in range(6)] == ["9_0", "9_1", "9_2", "12_0", "12_1", "13"]
+def test_the_jobs_of_each_array_are_those_of_its_cells(tmp_path):
+    """Also once those of the first array have left the queue."""
+    asked = plan([*CELL, "seed=range(0,6)", f"results={tmp_path}"])
+    record = Record.begin(asked, "")
+    for ids in (["9_0", "9_1", "9_2"], ["12_0", "12_1"], ["13"]):
+        record.submitted(ids)
+    queue = [slurm.Job(i, "RUNNING", "n") for i in ("12_1", "12_0", "13", "9_[4-7]")]
+    found = slurm.by_cell(Record.read(record.folder), queue)
+    assert {i: job.id for i, job in found.items()} == {3: "12_0", 4: "12_1", 5: "13"}
 
 
 def client(folder: Path, name: str, text: str) -> None:
@@ -226,7 +231,8 @@ def test_the_queue_and_the_accounts_are_read(tmp_path, monkeypatch):
     client(tmp_path, "squeue", "echo '7_0|RUNNING|n1|None'; echo '7_1|PENDING||Resources'")
     client(tmp_path, "sacct", "echo '7_0|CANCELLED by 0|n1|0:0'")
     assert [job.state for job in slurm.queued("x")] == ["RUNNING", "PENDING"]
-    assert slurm.accounted("x", time.time())["7_0"].state == "CANCELLED"
+    [ended] = slurm.accounted("x", time.time())
+    assert (ended.id, ended.state) == ("7_0", "CANCELLED")
     client(tmp_path, "squeue", "echo 'slurm_load_jobs error' >&2; exit 1")
     with pytest.raises(slurm.SlurmError, match="squeue: slurm_load_jobs error"):
         slurm.queued("x")
@@ -240,6 +246,7 @@ def test_a_lost_cell_gets_its_row_where_there_is_no_gpu(tmp_path, monkeypatch):
     asked = plan([*CELL, "launcher=slurm", "device=cuda", "hydra.launcher.gpus_per_node=1",
                   "method=vanilla,vcc", f"results={tmp_path / 'rows'}"])  # fmt: skip
     record = Record.begin(asked, "")
+    record.submitted(["7_0", "7_1"])
     record.write_note(0, state="running", since=0.0, stage=["memory", 0, 0])
     assert slurm.settle_record(record) == 1
     [row] = Store(tmp_path / "rows").rows().to_pylist()
@@ -256,6 +263,7 @@ def test_jobs_that_die_after_ctrl_c_become_rows_when_somebody_asks(tmp_path, mon
     rows = tmp_path / "rows"
     words = [*CELL, "launcher=slurm", "hydra.launcher.mem_gb=2", "method=vanilla,vcc"]
     record = Record.begin(plan([*words, f"results={rows}"]), "")
+    record.submitted(["7_0", "7_1"])
     assert slurm.settle(rows) == 0, "its process lives"
     content = record.content | {"pid": 1 << 30}
     (record.folder / "sweep.json").write_text(json.dumps(content))
