@@ -53,7 +53,7 @@ def run(words: Sequence[str], multirun: bool, details: bool) -> int:
     from bench.request.compose import compose
     from bench.request.parameters import check_values
     from bench.sweep import log, plan, sweep
-    from bench.sweep.estimate import Estimates
+    from bench.sweep.estimate import stages_s
     from bench.terminal import row_table, run_progress, sweep_summary
     from bench.units import span
 
@@ -69,7 +69,7 @@ def run(words: Sequence[str], multirun: bool, details: bool) -> int:
     began = time.monotonic()
     with sweep.one_cell(stream, told, command=called, launcher="local", results=str(results)):
         cell = Cell.of(request)
-        with run_progress.progress(cell.title, Estimates([]).stages(cell)) as progress:
+        with run_progress.progress(cell.title, stages_s(cell)) as progress:
 
             def report(stage: str, done: int = 0, total: int = 0, note: str = "") -> None:
                 stream.stage(0, stage, done, total)

@@ -99,49 +99,30 @@ def size(model: Mapping[str, Any]) -> Size:
     return _read_size(str(plugins.ROOT / model["path"]), text)
 
 
-class Work(NamedTuple):
-    """Seconds of the parts of a cell, from sizes alone.
+class Work:
+    """Seconds of the parts of a cell, from sizes alone."""
 
-    begin_s     until a child process has loaded its model
-    forward_s   a batch's forward pass; `row_s` one row in it, `step_s` a batch's training step
-    read_s      until a batch of prompts is read; `answer_s` the tokens after them
-    token_s     a generated token
-    rows        the number of rows that are answered
-    """
-
-    begin_s: float
-    row_s: float
-    forward_s: float
-    step_s: float
-    read_s: float
-    answer_s: float
-    token_s: float
-    rows: int
-
-
-def work(cell: Cell) -> Work:
-    own, task = size(cell.model), cell.task
-    rate = FLOPS_GPU if cell.device["kind"] == "cuda" else FLOPS_PER_THREAD * cell.threads
-    per_token = own.layers * 2 * (4 * own.width**2 + 3 * own.width * own.inner)
-    row_s = cell.length * (per_token + own.layers * 4 * cell.length * own.width) / rate
-    forward_s = CALL_S + cell.batch * row_s
-    token_s = TOKEN_S + 2 * own.weights_bytes / 4 / rate
-    # Few answers reach the generation limit.
-    read_s, answer_s = forward_s, min(64, task.get("max_new_tokens") or 1) / 2 * token_s
-    if continuation := task.get("continuation"):
-        # It is read in one pass, and takes another one of vanilla.
-        read_s, answer_s = 2 * forward_s, float(continuation) / cell.length * forward_s
-    trained = int(cell.recipe["batch"] if cell.recipe else cell.batch)
-    return Work(
-        begin_s=IMPORT_S + own.weights_bytes / BYTES_PER_S,
-        row_s=row_s,
-        forward_s=forward_s,
-        step_s=3 * (CALL_S + trained * row_s),
-        read_s=read_s,
-        answer_s=answer_s,
-        token_s=token_s,
-        rows=cell.n or task.get("n", {}).get(cell.data["split"]) or 128,
-    )
+    def __init__(self, cell: Cell) -> None:
+        own, task = size(cell.model), cell.task
+        rate = FLOPS_GPU if cell.device["kind"] == "cuda" else FLOPS_PER_THREAD * cell.threads
+        per_token = own.layers * 2 * (4 * own.width**2 + 3 * own.width * own.inner)
+        # Until a child process has loaded its model.
+        self.begin_s = IMPORT_S + own.weights_bytes / BYTES_PER_S
+        # A forward pass of a batch and of one row in it, and a training step.
+        self.row_s = cell.length * (per_token + own.layers * 4 * cell.length * own.width) / rate
+        self.forward_s = CALL_S + cell.batch * self.row_s
+        trained = int(cell.recipe["batch"] if cell.recipe else cell.batch)
+        self.step_s = 3 * (CALL_S + trained * self.row_s)
+        # Until a batch of prompts is read, and the tokens after them: few answers reach the
+        # generation limit.
+        self.token_s = TOKEN_S + 2 * own.weights_bytes / 4 / rate
+        self.read_s = self.forward_s
+        self.answer_s = min(64, task.get("max_new_tokens") or 1) / 2 * self.token_s
+        if continuation := task.get("continuation"):
+            # It is read in one pass, and takes another one of vanilla.
+            self.read_s = 2 * self.forward_s
+            self.answer_s = float(continuation) / cell.length * self.forward_s
+        self.n_rows = int(cell.n or task.get("n", {}).get(cell.data["split"]) or 128)
 
 
 class StageEstimate(NamedTuple):
@@ -159,7 +140,7 @@ def formula_s(cell: Cell) -> float:
 
 def stages_s(cell: Cell) -> list[StageEstimate]:
     """The stages of a cell in the order in which they run, from sizes alone."""
-    one = work(cell)
+    one = Work(cell)
     method = str(cell.method["name"])
     names = [method] if method == BASELINE else [method, BASELINE]
     if cell.probe:
@@ -173,7 +154,7 @@ def stages_s(cell: Cell) -> list[StageEstimate]:
         return StageEstimate(name, together, one.begin_s + warm_s + timed_s)
 
     if cell.plan.quality and cell.model["weights"] != "random":
-        answers_s = one.rows / cell.batch * (one.read_s + one.answer_s)
+        answers_s = one.n_rows / cell.batch * (one.read_s + one.answer_s)
         stages.append(StageEstimate(QUALITY, method, one.begin_s + answers_s))
         stages += [StageEstimate(QUALITY_OF_BASELINE, BASELINE, answers_s)] * (arms - 1)
     if cell.plan.speed:
@@ -199,7 +180,7 @@ def stages_s(cell: Cell) -> list[StageEstimate]:
 
 def in_turns_s(cell: Cell, count: int) -> float:
     """Seconds in which `count` cells and vanilla are timed in turns, in several processes."""
-    one, n_prompts = work(cell), count + 1.0
+    one, n_prompts = Work(cell), count + 1.0
     sample_s = one.forward_s
     if cell.plan.tokens_alone:
         n_prompts, sample_s = 1 + TAKEN * count, STEPS_OF_SAMPLE * one.token_s
@@ -212,17 +193,17 @@ def together_s(cell: Cell, count: int) -> float:
     one process: each prompt is read once; or in which they are timed in turns."""
     if cell.plan.in_turns:
         return in_turns_s(cell, count)
-    one = work(cell)
+    one = Work(cell)
     # Single tokens are read in a batch of the cells.
     answers = count if cell.task.get("continuation") else 1 + STEPPED * count
     read_s = one.read_s + TAKEN * count * one.forward_s
-    return one.begin_s + one.rows * (read_s + answers * one.answer_s)
+    return one.begin_s + one.n_rows * (read_s + answers * one.answer_s)
 
 
 def training_s(cell: Cell) -> float:
     """Seconds that a recipe takes to train a cell's weights, from sizes alone: steps of a forward
     pass and a backward pass of twice its time, and evaluations. Early stopping isn't considered."""
-    recipe, one = cell.recipe, work(cell)
+    recipe, one = cell.recipe, Work(cell)
     assert recipe is not None
     rows = recipe["rows"] or cell.task.get("n", {}).get("train") or ROWS
     steps = int(recipe["steps"] or math.ceil((recipe["epochs"] or 1) * rows / recipe["batch"]))
@@ -272,11 +253,6 @@ class Estimates:
             alone_s = sum(x.seconds for x in stages if not i or x.name != QUALITY_OF_BASELINE)
             times.append((scale * (own_s + common_s), scale * alone_s))
         return times
-
-    def stages(self, cell: Cell) -> list[StageEstimate]:
-        """The cell's stages, in the proportion that the formula gives them."""
-        scale = self.seconds(cell) / max(formula_s(cell), 1e-9)
-        return [stage._replace(seconds=scale * stage.seconds) for stage in stages_s(cell)]
 
     def training(self, cell: Cell) -> float:
         """Seconds that a recipe takes to train a cell's weights."""
