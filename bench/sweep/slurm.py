@@ -73,24 +73,20 @@ def accounted(name: str, since: float) -> list[Job]:
     return [job._replace(state=job.state.split()[0]) for job in jobs]
 
 
-def lost(record: Record, wait: bool, done: Container[str]) -> dict[int, Job]:
-    """Number of a cell → its job, for each cell whose job exited without writing an outcome and
-    whose plan_key isn't in `done`. `wait`: until the accounts have caught up with the queue, which
-    has no job of the sweep any more; without it, jobs that are in the queue are left out. Raises
-    SlurmError."""
+def lost(record: Record, done: Container[str], lag_s: float) -> dict[int, Job]:
+    """Number of a cell → its job, for each cell whose job left the queue without writing an outcome
+    and whose plan_key isn't in `done`. For `lag_s` seconds it waits until the accounts have all of
+    them. Raises SlurmError."""
     cells = enumerate(record.content["cells"])
     missing = [i for i, cell in cells if cell["plan_key"] not in done]
-    not_ended = [i for i in missing if not has_ended(record.read_note(i))]
-    limit = time.monotonic() + SETTLE_S
+    not_ended = {i for i in missing if not has_ended(record.read_note(i))}
+    limit = time.monotonic() + lag_s
     while not_ended:
+        in_queue = {job.id for job in queued(record.queue_name)}
         accounts = by_cell(record, accounted(record.queue_name, record.content["started"]))
-        jobs = {i: accounts[i] for i in not_ended if i in accounts}
-        if not wait:
-            in_queue = {job.id for job in queued(record.queue_name)}
-            return {i: job for i, job in jobs.items()
-                    if job.id not in in_queue and job.state not in ACTIVE}  # fmt: skip
-        settled = not any(job.state in ACTIVE for job in jobs.values())
-        if (settled and jobs) or time.monotonic() > limit:
+        left = {i: job for i, job in accounts.items() if job.id not in in_queue}
+        jobs = {i: left[i] for i in not_ended & left.keys() if left[i].state not in ACTIVE}
+        if jobs.keys() == not_ended or time.monotonic() >= limit:
             return jobs
         time.sleep(POLL_S)
     return {}
@@ -154,7 +150,7 @@ def settle(results: Path) -> int:
         if record.content["engine"] == launchers.SLURM and not is_alive(record)
     ]
     done = finished(row for _, row in measured(results)) if gone else {}
-    return sum(settle_record(record, wait=False, done=done) for record in gone)
+    return sum(settle_record(record, done, lag_s=0) for record in gone)
 
 
 def is_alive(record: Record) -> bool:
@@ -163,13 +159,13 @@ def is_alive(record: Record) -> bool:
     return here and Path(f"/proc/{record.content['pid']}").exists()
 
 
-def settle_record(record: Record, wait: bool = True, done: Container[str] = ()) -> int:
+def settle_record(record: Record, done: Container[str] = (), lag_s: float = SETTLE_S) -> int:
     """Writes how each lost cell of a sweep ended, and stores its row where Slurm's state of the job
     is a result of the cell: see `lost`. Returns the number of rows. An error of Slurm is
     printed."""
     n_rows = 0
     try:
-        found = lost(record, wait, done)
+        found = lost(record, done, lag_s)
     except SlurmError as error:
         print(f"bench: cells without a row stay to do: {error}", file=sys.stderr)
         return 0
