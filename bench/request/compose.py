@@ -122,9 +122,8 @@ def compose_with_hydra(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[s
         }
         names = [str(key) for key in config if key != "hydra"]
         request = OmegaConf.masked_copy(config, names)
-        content = OmegaConf.to_container(request, resolve=True, throw_on_missing=True)
-        assert isinstance(content, dict)
-        return {str(key): value for key, value in content.items()}, hydra
+        content: Any = OmegaConf.to_container(request, resolve=True, throw_on_missing=True)
+        return content, hydra
     except MissingMandatoryValue as error:
         key = str(error).split(": ")[-1].splitlines()[0]
         raise RequestError(f"a value is missing: {key}=…") from error
@@ -252,14 +251,9 @@ def command_of(cell: Cell, deadline_s: float | None = None) -> str:
         words.append(f"recipe={cell.recipe['name']}")
     base = compose(words)
     name, path = cell.model["name"], cell.model.get("original_path", cell.model["path"])
-    if (name, path) == (base["model"]["name"], base["model"]["path"]):
-        model = []
-    elif name in plugins.available("model"):
-        model = [f"model={name}"]
-    else:
-        model = ["model=checkpoint", quoted("model.path", path), quoted("model.name", name)]
-    if model:
-        words += model
+    checkpoint = f"model={path}"
+    if (name, path) != (base["model"]["name"], base["model"]["path"]):
+        words.append(f"model={name}" if name in plugins.available("model") else checkpoint)
         base = compose(words)
     if cell.device["name"] != base["device"]["name"]:
         words.append(f"device={cell.device['name']}")
@@ -294,9 +288,8 @@ def command_of(cell: Cell, deadline_s: float | None = None) -> str:
     words += _differing_words("recipe", cell.recipe, base["recipe"])
     if deadline_s not in (None, base["deadline_s"]):
         words.append(f"deadline_s={deadline_s:g}")
-    if len(model) > 1:  # a checkpoint, which is composed by its path
-        first = words.index(model[0])
-        words[first : first + len(model)] = [f"model={MODEL if Path(path).is_absolute() else path}"]
+    if Path(path).is_absolute():
+        words = [f"model={MODEL}" if word == checkpoint else word for word in words]
     return shlex.join(["bench", "run", *words])
 
 
