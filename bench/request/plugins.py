@@ -204,7 +204,7 @@ def about(path: Path) -> str:
 def method_label(method: str | None, parameters: Mapping[str, Any] | str | None) -> str | None:
     """What tables and figures call a method: its name, or what the `label` of its YAML makes of
     the parameters, a mapping or JSON, that make it another algorithm."""
-    label = _label(method) if method else None
+    label: str | None = _written(method).get("label") if method else None
     if label is None:
         return method
     try:
@@ -215,16 +215,15 @@ def method_label(method: str | None, parameters: Mapping[str, Any] | str | None)
         return method
 
 
-@functools.cache
-def _label(method: str) -> str | None:
-    return conf("method", method).get("label") if method in available("method") else None
-
-
-@functools.cache
 def is_engine(method: str) -> bool:
     """Whether a method's YAML describes an engine (bench.engines)."""
-    known = method in available("method")
-    return bool(known and (conf("method", method).get("facts") or {}).get("kind") == "engine")
+    return bool((_written(method).get("facts") or {}).get("kind") == "engine")
+
+
+@functools.cache
+def _written(method: str) -> Mapping[str, Any]:
+    """A method's YAML; empty where there is none, as for an older or contributed row."""
+    return conf("method", method) if method in available("method") else {}
 
 
 def load(target: str) -> Any:
