@@ -94,7 +94,7 @@ class BatchLoader:
 
     def collate(self, rows: Sequence[Row], epoch: int = 0) -> Batch:
         """A batch of these rows; of several right answers each epoch takes the next."""
-        encoded = [self._encoded(row) for row in rows]
+        encoded = [self._once(row.id, self._encoded, row) for row in rows]
         ids, sequence = arms.collate(encoded, self.device)
         answers = [row.references[epoch % len(row.references)] for row in rows]
         targets: Sequence[Sequence[int] | NDArray[np.int64]]
@@ -103,7 +103,10 @@ class BatchLoader:
             token_ids = self.tokenizer(answers, add_special_tokens=False).input_ids
             targets = [[*one[:most], end] for one in token_ids]
         else:
-            targets = [self._target(*one) for one in zip(rows, answers, encoded, strict=True)]
+            targets = [
+                self._once((row.id, answer), self._target, row, answer, one)
+                for row, answer, one in zip(rows, answers, encoded, strict=True)
+            ]
         longest = max(map(len, targets))
         target = torch.full((len(targets), longest), IGNORED)
         for i, one in enumerate(targets):
@@ -111,23 +114,17 @@ class BatchLoader:
         return Batch(ids, sequence, target.to(self.device))
 
     def _encoded(self, row: Row) -> Encoded:
-        def encode() -> Encoded:
-            made = self.task.encode(row, self.tokenizer, self.length)
-            return _as_arrays(filled(made, self.length) if self.fill else made)
-
-        return self._once(row.id, encode)
+        made = self.task.encode(row, self.tokenizer, self.length)
+        return _as_arrays(filled(made, self.length) if self.fill else made)
 
     def _target(self, row: Row, answer: str, encoded: Encoded) -> NDArray[np.int64]:
-        def target() -> NDArray[np.int64]:
-            single = replace(row, references=(answer,))
-            return np.asarray(self.task.target(single, encoded, self.tokenizer))
+        single = replace(row, references=(answer,))
+        return np.asarray(self.task.target(single, encoded, self.tokenizer))
 
-        return self._once((row.id, answer), target)
-
-    def _once(self, key: Hashable, make: Callable[[], Value]) -> Value:
+    def _once(self, key: Hashable, make: Callable[..., Value], *arguments: Any) -> Value:
         value: Value | None = self.kept.get(key)
         if value is None:
-            value = make()
+            value = make(*arguments)
             if len(self.rows) * self.length <= CACHED_TOKENS:
                 self.kept.put(key, value)
         return value
