@@ -54,12 +54,9 @@ class Finding(NamedTuple):
     advice: str = ""
 
     @classmethod
-    def of(cls, about: str, found: str, *cases: tuple[object, State, str]) -> Finding:
-        """With the state and the advice of the first case that holds; OK where none does."""
-        for holds, state, advice in cases:
-            if holds:
-                return cls(about, state, found, advice)
-        return cls(about, State.OK, found)
+    def of(cls, about: str, found: str, needs_look: object, advice: str) -> Finding:
+        """LOOK with the advice where something needs a look, else OK without it."""
+        return cls(about, State.LOOK, found, advice) if needs_look else cls(about, State.OK, found)
 
 
 @command("What a run needs of this machine, and what to do about the rest.")
@@ -132,12 +129,11 @@ def _torch() -> Finding:
     except importlib.metadata.PackageNotFoundError:
         return Finding("torch", State.BAD, "not installed", f"pip install '{wanted}'")
     build, fits = _torch_build(), Requirement(wanted).specifier.contains(version, prereleases=True)
-    return Finding.of(
-        "torch",
-        f"{version} for {build or 'processors'}",
-        (not fits, State.BAD, f"pip install '{wanted}'"),
-        (not build and gpu.name(), State.LOOK, "there is a GPU: install torch's CUDA build"),
-    )
+    found = f"{version} for {build or 'processors'}"
+    if not fits:
+        return Finding("torch", State.BAD, found, f"pip install '{wanted}'")
+    advice = "there is a GPU: install torch's CUDA build"
+    return Finding.of("torch", found, not build and gpu.name(), advice)
 
 
 def _torch_build() -> str:
@@ -166,7 +162,7 @@ def _cpu() -> Finding:
     found = f"{facts['cpu_model']}, {usable} of {os.cpu_count()} cores{held}"
     threads = max(1, int(min(quota, usable)))
     advice = f"threads={threads}: more are held back by the control group"
-    return Finding.of("processor", found, (quota < usable, State.LOOK, advice))
+    return Finding.of("processor", found, quota < usable, advice)
 
 
 def _kernel() -> Finding:
@@ -186,7 +182,7 @@ def _compiler() -> Finding:
     found = widths.compiler()
     name = found if isinstance(found, str) else shutil.which(found[0]) or found[0]
     advice = "without it methods run on torch: apt install g++"
-    return Finding.of("compiler", name, (isinstance(found, str), State.LOOK, advice))
+    return Finding.of("compiler", name, isinstance(found, str), advice)
 
 
 def _engines() -> Finding:
@@ -211,7 +207,7 @@ def _memory() -> Finding:
     free, total = host.available_memory(), psutil.virtual_memory().total
     found = f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB free"
     advice = "long inputs end for lack of memory, which becomes a row: stop other programs"
-    return Finding.of("memory", found, (free < LEAST_MEMORY, State.LOOK, advice))
+    return Finding.of("memory", found, free < LEAST_MEMORY, advice)
 
 
 def _disk(results: Path) -> Finding:
@@ -221,7 +217,7 @@ def _disk(results: Path) -> Finding:
         return Finding("disk", State.BAD, f"{results} can't be written", "give results=FOLDER")
     advice = "trained weights need some GiB: checkpoints=FOLDER"
     found = f"{free / 2**30:.1f} GiB free for {results}"
-    return Finding.of("disk", found, (free < LEAST_DISK, State.LOOK, advice))
+    return Finding.of("disk", found, free < LEAST_DISK, advice)
 
 
 def _load() -> Finding:
@@ -232,7 +228,7 @@ def _load() -> Finding:
     found = f"load {facts['load1'] or 0:.1f}" + (f", governor {governor}" if governor else "")
     advice = "clocks vary: cpupower frequency-set -g performance"
     varies = governor not in (None, "performance")
-    return Finding.of("other work", found, (varies, State.LOOK, advice))
+    return Finding.of("other work", found, varies, advice)
 
 
 def _steadiness() -> Finding:
@@ -245,7 +241,7 @@ def _steadiness() -> Finding:
     excess = 100 * (statistics.quantiles(times, n=10)[-1] / statistics.median(times) - 1)
     found = f"one of ten short calls takes {excess:.0f} % longer, or more"
     advice = "bench host says how small a difference this machine still shows"
-    return Finding.of("steadiness", found, (excess > UNSTEADY_PCT, State.LOOK, advice))
+    return Finding.of("steadiness", found, excess > UNSTEADY_PCT, advice)
 
 
 def _models() -> Finding:

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from bench.execution import shared_prefill, supervisor
 from bench.sweep.estimate import StageEstimate
-from bench.sweep.log import Note
+from bench.sweep.log import Note, has_ended
 from bench.terminal.console import Console
 from bench.terminal.text_table import styled
 from bench.units import counted, span
@@ -151,12 +151,12 @@ class SweepProgress:
 
     def update(self, index: int, note: Note) -> None:
         """Shows the new note of a cell."""
-        ended_before = index in self._ended()
+        ends = has_ended(note) and not has_ended(self.notes.get(index, {}))
         self.notes[index] = note
         self.refresh()
-        ended = self._ended()
-        if not self.live and index in ended and not ended_before:
-            line = f"[{len(ended)}/{len(self.titles)}] {self.titles[index]}: {note['status']}"
+        if ends and not self.live:
+            count = f"[{len(self._ended())}/{len(self.titles)}]"
+            line = f"{count} {self.titles[index]}: {note['status']}"
             parts = filter(None, [line, note.get("figures"), span(note["seconds"])])
             print(" · ".join(parts), flush=True)
 
@@ -215,4 +215,4 @@ class SweepProgress:
 
     def _ended(self) -> dict[int, Note]:
         """The cells that have ended, in the order in which they did."""
-        return {i: note for i, note in self._by_time() if note["state"] == "ended"}
+        return {i: note for i, note in self._by_time() if has_ended(note)}
