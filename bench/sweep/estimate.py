@@ -13,7 +13,6 @@ import json
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -220,22 +219,30 @@ def formula_bytes(cell: Cell) -> tuple[int, int]:
     return base, cell.batch * cell.length * widest * scale
 
 
-@dataclass(frozen=True)
 class _Measured:
-    """What a row measured of its cell."""
+    """What a row measured of its cell; None for what it has not."""
 
-    cell: Cell
-    seconds: float | None
-    extra_bytes: int | None
-    base_bytes: int | None
-    trained_s: float | None = None
+    def __init__(self, cell: Cell, row: Row) -> None:
+        wall_ns, trained_ns = row.get("wall_total_ns"), row.get("train_wall_ns")
+        # A row's time includes a training that it started; a longer training was done before. It
+        # leaves out what another process answered for it.
+        if (wall_ns and trained_ns and wall_ns > trained_ns) or row.get("batched_answers"):
+            wall_ns = None
+        on_gpu = cell.device["kind"] == "cuda"
+        peak = "gpu_alloc_delta_bytes" if on_gpu else "rss_peak_delta_bytes"
+        peaks = [row.get(peak), row.get(f"base_{peak}")]
+        self.cell = cell
+        self.seconds = wall_ns / 1e9 if wall_ns else None
+        self.trained_s = trained_ns / 1e9 if trained_ns else None
+        self.extra_bytes: int | None = max(filter(None, peaks), default=None)
+        self.base_bytes = row.get("weights_bytes") if on_gpu else row.get("rss_base_bytes")
 
 
 class Estimates:
     """Estimates calibrated by measured rows."""
 
     def __init__(self, rows: Iterable[tuple[Cell, Row]]) -> None:
-        self.rows = [_measured(cell, row) for cell, row in rows if row["status"] == Status.OK]
+        self.rows = [_Measured(cell, row) for cell, row in rows if row["status"] == Status.OK]
 
     def seconds(self, cell: Cell) -> float:
         near = [row for row in self._near(cell) if row.cell.measure == cell.measure]
@@ -300,21 +307,6 @@ def _extrapolated(rows: list[_Measured], cell: Cell) -> int | None:
     (short, less), (long, more) = sorted(by_length.items())[-2:]
     power = math.log(max(more / less, 1.0)) / math.log(long / short)
     return int(rows[0].cell.batch * more * (cell.length / long) ** min(power, 2.0))
-
-
-def _measured(cell: Cell, row: Row) -> _Measured:
-    wall = row.get("wall_total_ns")
-    on_gpu = cell.device["kind"] == "cuda"
-    peak = "gpu_alloc_delta_bytes" if on_gpu else "rss_peak_delta_bytes"
-    peaks = [row.get(peak), row.get(f"base_{peak}")]
-    base = row.get("weights_bytes") if on_gpu else row.get("rss_base_bytes")
-    trained = row.get("train_wall_ns")
-    # A row's time includes a training that it started; a longer training was done before. It leaves
-    # out what another process answered for it.
-    if (wall and trained and wall > trained) or row.get("batched_answers"):
-        wall = None
-    extra = max(filter(None, peaks), default=None)
-    return _Measured(cell, wall / 1e9 if wall else None, extra, base, trained and trained / 1e9)
 
 
 def _correction(
