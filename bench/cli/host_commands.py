@@ -17,7 +17,7 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -113,12 +113,11 @@ def print_facts(facts: Mapping[str, Any], form: str) -> None:
 
 def examine(results: Path) -> list[Finding]:
     """All findings, with rows to be stored in the folder `results`. Takes less than a second."""
-    checks: tuple[Callable[[], Finding], ...] = (
-        _torch, _bytecode, _cpu, _kernel, _compiler, _gpu, _memory,
-        lambda: _disk(results), _load, _steadiness, _models, _engines,
-    )  # fmt: skip
-    python = f"{platform.python_version()}, {sys.executable}"
-    return [Finding("Python", State.OK, python), *(check() for check in checks)]
+    return [
+        Finding("Python", State.OK, f"{platform.python_version()}, {sys.executable}"),
+        _torch(), _bytecode(), _cpu(), _kernel(), _compiler(), _gpu(), _memory(), _disk(results),
+        _load(), _steadiness(), _models(), _engines(),
+    ]  # fmt: skip
 
 
 def _torch() -> Finding:
