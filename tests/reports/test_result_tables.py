@@ -6,7 +6,7 @@ import pytest
 
 from bench.rows.store import Store
 from bench.status import Status, Verdict
-from reports import lra_tables, result_tables, turn_tables
+from reports import lra_tables, result_tables
 from reports.grids import Grid, Listing, chosen, of_one_host
 from tests import made as bench_made
 from tests.reports import made
@@ -210,31 +210,3 @@ def test_a_step_is_told_beside_vanillas(columns, text):
     row = bench_made.full(method="luna", length=1024, experiment="lra_table2", **columns)
     grid = the_table(lra_tables.STEPS, [row])
     assert grid.head == ["method", "1,024 tokens"] and grid.lines == [["luna", text]]
-
-
-def test_times_in_turns_are_ratios_by_length_next_to_bytes():
-    shared = {"experiment": "kv_times", "model": "small", "threads": 1, "dtype": "float32"}
-    rows = [
-        bench_made.full(**shared, method="vanilla", length=length, tpot_median_ns=98_000_000)
-        for length in (2048, 8192)
-    ]
-    rows.append(
-        bench_made.full(
-            **shared,
-            method="snapkv·0.25",
-            length=8192,
-            tpot_ratio=0.5,
-            tpot_ratio_ci_lo=0.4,
-            tpot_ratio_ci_hi=0.6,
-            tpot_verdict="faster",
-            kv_held_ratio=0.25,
-            kv_ratio_16bit=0.5,
-            kv_read_ratio=0.25,
-        )
-    )
-    grid = the_table(turn_tables.TOKENS, rows)
-    assert grid.caption == "1 thread, float32"
-    assert grid.lines == [
-        ["vanilla", "98 ms", "98 ms", "–", "–", "–"],
-        ["snapkv·0.25", "–", "×0.50 (0.40 … 0.60) faster", "×0.25", "×0.50", "×0.25"],
-    ]

@@ -161,27 +161,19 @@ def refused(self, address):
 # --- all reference cases ----------------------------------------------------------------------
 
 
-def cases() -> list:
-    if not CASES.is_file():
-        return []
-    found = [json.loads(line) for line in CASES.read_text().splitlines()]
+def cases(path) -> list:
+    found = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
     # How LongEval's judge parses its own log isn't a metric.
     return [case for case in found if case["metric"] != "autoeval_line_parse"]
-
-
-def long_context_cases() -> list:
-    if not LONG_CONTEXT.is_file():
-        return []
-    return [json.loads(line) for line in LONG_CONTEXT.read_text().splitlines()]
 
 
 def test_the_reference_cases_are_there():
     if not CASES.is_file():
         pytest.skip(f"no {CASES}; the cases are not run")
-    assert len(cases()) == 63 and len(long_context_cases()) == 40
+    assert len(cases(CASES)) == 63 and len(cases(LONG_CONTEXT)) == 40
 
 
-@pytest.mark.parametrize("case", long_context_cases(), ids=lambda case: case["case"])
+@pytest.mark.parametrize("case", cases(LONG_CONTEXT), ids=lambda case: case["case"])
 def test_official_long_context_case(case):
     task = case["task"].replace("ruler/longbench_v2", "longbench_v2")
     labels = case.get("all_classes") or babi.LABELS.get(task.partition("/")[2], ())
@@ -194,7 +186,7 @@ def test_official_long_context_case(case):
     assert found["value"] == pytest.approx(case["expected"], abs=0.005)
 
 
-@pytest.mark.parametrize("case", cases(), ids=lambda case: case["case"])
+@pytest.mark.parametrize("case", cases(CASES), ids=lambda case: case["case"])
 def test_official_case(case):
     predictions, expected = case["predictions"], case["expected"]
     references = [right if isinstance(right, list) else [right] for right in case["references"]]

@@ -6,6 +6,8 @@ import json
 import re
 import sys
 
+import pytest
+
 from bench.cli.main import dispatch
 from bench.request.cell import Cell
 from bench.rows.store import Store
@@ -17,24 +19,19 @@ from tests.reports.leaderboard.pages import boards, data_of, small, stored, writ
 from tests.rows.test_results import bench
 
 
-def test_the_newest_ok_row_of_a_cell_counts_whatever_its_code(tmp_path):
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"cell_key": f"c{i}", "created_utc": f"2026-11-2{i}", "code_sha": f"s{i}",
+          "status": "error" if i == 3 else "ok"} for i in range(4)],
+        [{"cell_key": "c", "attempt": i, "created_utc": f"2026-11-2{5 - i}"} for i in range(1, 3)],
+    ],
+    ids=["the newest ok row whatever its code", "the last attempt whatever its clock said"],
+)  # fmt: skip
+def test_of_the_rows_of_a_cell_one_counts(tmp_path, rows):
     [row] = small(methods=("vcc",), kinds=(("hub", "finetuned"),))
-    versions = [
-        row | {"row_id": f"r{i}", "cell_key": f"c{i}", "created_utc": f"2026-11-2{i}", "value": i,
-               "code_sha": f"s{i}", "status": "error" if i == 3 else "ok"}
-        for i in range(4)
-    ]  # fmt: skip
-    [board] = boards(stored(tmp_path, versions))
-    assert [entry.row["row_id"] for entry in board.entries] == ["r2"]
-
-
-def test_the_last_attempt_at_a_cell_counts_whatever_its_clock_said(tmp_path):
-    [row] = small(methods=("vcc",), kinds=(("hub", "finetuned"),))
-    attempts = [
-        row | {"row_id": f"r{i}", "cell_key": "c", "attempt": i, "created_utc": f"2026-11-2{5 - i}"}
-        for i in (1, 2)
-    ]
-    [board] = boards(stored(tmp_path, attempts))
+    named = [row | one | {"row_id": f"r{one.get('attempt', i)}"} for i, one in enumerate(rows)]
+    [board] = boards(stored(tmp_path, named))
     assert [entry.row["row_id"] for entry in board.entries] == ["r2"]
 
 
@@ -108,23 +105,23 @@ def test_a_busy_machine_is_marked(tmp_path):
     assert noisy == {"vcc"}
 
 
-def test_methods_that_differ_in_parameters_are_labelled_by_these(tmp_path):
-    [row] = small(methods=("vcc",), kinds=(("hub", "finetuned"),))
-    rows = [row | {"row_id": f"k{k}", "method_params": json.dumps({"k": k, "mode": "x"})}
-            for k in (8, 16)]  # fmt: skip
+@pytest.mark.parametrize(
+    ("method", "labels"),
+    [
+        ("vcc", {"vcc k=8": {"k": 8, "mode": "x"}, "vcc k=16": {"k": 16, "mode": "x"}}),
+        ("iceformer", {"iceformer·dci k=5": {"search": "dci", "k": 5},
+                       "iceformer·dci k=20": {"search": "dci", "k": 20},
+                       "iceformer·quantized": {"search": "quantized", "k": 20}}),
+    ],
+)  # fmt: skip
+def test_methods_are_labelled_by_their_variant_and_by_parameters_that_differ(
+    tmp_path, method, labels
+):
+    [row] = small(methods=(method,), kinds=(("hub", "finetuned"),))
+    rows = [row | {"row_id": name, "method_params": json.dumps(params)}
+            for name, params in labels.items()]  # fmt: skip
     [board] = boards(stored(tmp_path, rows))
-    assert sorted(entry.label for entry in board.entries) == ["vcc k=16", "vcc k=8"]
-
-
-def test_variants_of_a_method_have_names_of_their_own(tmp_path):
-    [row] = small(methods=("iceformer",), kinds=(("hub", "finetuned"),))
-    variants = [("dci", 5), ("dci", 20), ("quantized", 20)]
-    rows = [row | {"row_id": f"r{i}", "method_params": json.dumps({"search": search, "k": k})}
-            for i, (search, k) in enumerate(variants)]  # fmt: skip
-    [board] = boards(stored(tmp_path, rows))
-    assert sorted(entry.label for entry in board.entries) == [
-        "iceformer·dci k=20", "iceformer·dci k=5", "iceformer·quantized",
-    ]  # fmt: skip
+    assert {entry.label: entry.row["row_id"] for entry in board.entries} == {n: n for n in labels}
 
 
 def test_weights_trained_with_a_method_stand_beside_vanillas(tmp_path):
@@ -229,15 +226,3 @@ def test_without_folders_named_the_reference_rows_are_shown(tmp_path, capsys, mo
 def test_the_same_rows_give_the_same_page(tmp_path):
     found = boards(stored(tmp_path, small()))
     assert page(found, "x") == page(boards(tmp_path), "x")
-
-
-def test_a_board_whose_vanilla_is_at_chance_has_no_ranks(tmp_path):
-    rows = [*small(methods=("vanilla", "vcc", "bigbird"), kinds=(("embedded", "embedded"),))]
-    low = {"value": 8.0, "ci_lo": 0.0, "chance": 0.6, "at_chance": True}
-    others = {"base_value": 8.0, "base_ci_lo": 0.0, "chance": 0.6, "value": 40.0}
-    rows = [row | (low if row["method"] == "vanilla" else others) for row in rows]
-    [board] = boards(stored(tmp_path / "vanilla", rows))
-    assert [entry.rank for entry in board.entries] == [None] * 3
-    assert boarding.NOT_RANKED in board.title
-    [board] = boards(stored(tmp_path / "others", rows[1:]))
-    assert [entry.rank for entry in board.entries] == [None] * 2

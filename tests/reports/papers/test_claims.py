@@ -50,13 +50,9 @@ def test_a_search_that_ran_out_of_time_gives_a_bound(tokens, verdict):
     assert finding.reason == f"bigbird fits at least {tokens:,} tokens in time"
 
 
-def test_rows_of_two_machines_are_no_ratio():
-    finding = found(probe("vanilla_eager", 1024, host_id="there"), probe("bigbird", 8192))
-    assert finding.verdict == "no row yet" and finding.measured is None
-
-
-def test_a_forward_and_a_training_step_are_no_ratio():
-    finding = found(probe("vanilla_eager", 1024, measure="training"), probe("bigbird", 8192))
+@pytest.mark.parametrize("other", [{"host_id": "there"}, {"measure": "training"}])
+def test_rows_of_two_machines_or_of_a_forward_and_a_training_step_are_no_ratio(other):
+    finding = found(probe("vanilla_eager", 1024, **other), probe("bigbird", 8192))
     assert finding.verdict == "no row yet" and finding.measured is None
 
 

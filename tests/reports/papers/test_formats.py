@@ -29,10 +29,10 @@ HOSTILE = (
 )
 
 
-@pytest.fixture
-def hostile(tmp_path):
-    """A folder in which every text that a row may bring is hostile."""
-    rows = []
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """The files of a table from rows in which every text that a row may bring is hostile."""
+    folder, rows = tmp_path_factory.mktemp("hostile"), []
     for number, text in enumerate(HOSTILE):
         rows.append(
             made.row(
@@ -44,8 +44,9 @@ def hostile(tmp_path):
         )  # fmt: skip
         bad = {"status": "error", "status_detail": text, "task": "quality", "method": "bigbird"}
         rows.append(made.row(length=4096, model="roberta-base", row_id=f"bad{number}", **bad))
-    Store(tmp_path / "rows").append(rows)
-    return tmp_path / "rows"
+    Store(folder / "rows").append(rows)
+    report("vcc_table1", "--results", folder / "rows", out=folder / "out")
+    return folder / "out"
 
 
 def report(*words, out):
@@ -64,21 +65,19 @@ class Tags(HTMLParser):
         self.attributes += attrs
 
 
-def test_hostile_text_is_only_text_in_html(hostile, tmp_path):
-    report("vcc_table1", "--results", hostile, out=tmp_path / "out")
+def test_hostile_text_is_only_text_in_html(hostile):
     for name in ("vcc_table1.html", "index.html"):
-        text = (tmp_path / "out" / name).read_text()
+        text = (hostile / name).read_text()
         found = Tags()
         found.feed(text)
         assert not {"script", "img", "svg", "iframe", "link", "object"} & set(found.tags)
         assert not [name for name, _ in found.attributes if name.startswith("on")]
         assert "default-src 'none'; style-src" in text
-    assert "&lt;script&gt;" in (tmp_path / "out" / "vcc_table1.html").read_text()
+    assert "&lt;script&gt;" in (hostile / "vcc_table1.html").read_text()
 
 
-def test_hostile_text_is_only_text_in_markdown(hostile, tmp_path):
-    report("vcc_table1", "--results", hostile, out=tmp_path / "out")
-    text = (tmp_path / "out" / "vcc_table1.md").read_text()
+def test_hostile_text_is_only_text_in_markdown(hostile):
+    text = (hostile / "vcc_table1.md").read_text()
     unescaped = re.sub(r"\\.", "", text)
     assert "<" not in unescaped and "](" not in unescaped and "**" not in unescaped
     for line in text.splitlines():
@@ -90,9 +89,8 @@ def test_hostile_text_is_only_text_in_markdown(hostile, tmp_path):
         assert len(bars) == 1, grid
 
 
-def test_hostile_text_is_only_text_in_tex(hostile, tmp_path):
-    report("vcc_table1", "--results", hostile, out=tmp_path / "out")
-    text = (tmp_path / "out" / "vcc_table1.tex").read_text()
+def test_hostile_text_is_only_text_in_tex(hostile):
+    text = (hostile / "vcc_table1.tex").read_text()
     assert "\\input" not in text and "right to left" in text
     assert "\\textbackslash{}input" in rendering.tex(HOSTILE[5])
     assert set(re.findall(r"\\([a-zA-Z]+)", text)) <= {
@@ -111,9 +109,8 @@ def test_hostile_text_is_only_text_in_tex(hostile, tmp_path):
     assert "#" not in plain and "%" not in plain
 
 
-def test_hostile_text_is_no_formula_in_csv(hostile, tmp_path):
-    report("vcc_table1", "--results", hostile, out=tmp_path / "out")
-    with (tmp_path / "out" / "cells.csv").open(newline="") as file:
+def test_hostile_text_is_no_formula_in_csv(hostile):
+    with (hostile / "cells.csv").open(newline="") as file:
         records = list(csv.DictReader(file))
     assert len(records) == 56
     for record in records:

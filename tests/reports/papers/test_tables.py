@@ -116,17 +116,6 @@ def test_a_command_for_scores_trains_a_model_of_the_papers_size(name):
         assert any(fnmatch(model, pattern) for pattern in like), words
 
 
-def test_every_table_is_there():
-    assert set(TABLES) == {
-        *(f"vcc_table{n}" for n in (1, 2, 3, 6, 7)),
-        *(f"iceformer_table{n}" for n in (1, 2, 3, 7)),
-        "iceformer_fig5",
-        *(f"fourier_table{n}" for n in (1, 2, 3, 4)),
-        "bigbird_qa", "bigbird_classification", "bigbird_summarization",
-        "lra_leaderboard", "lra_speed",
-    }  # fmt: skip
-
-
 def test_a_table_that_is_not_there_has_its_nearest_name():
     with pytest.raises(RequestError, match=r"unknown table 'vcc_tabel1'. Did you mean vcc_table1"):
         load_definitions(["vcc_tabel1"])

@@ -7,7 +7,6 @@ import pytest
 
 from bench.cli.main import main
 from bench.rows.store import Store
-from reports import results_page
 from tests.reports.made_ruler import scores
 
 
@@ -67,9 +66,3 @@ def test_the_list_of_reports_names_it(folder, capsys):
     assert report("--results", folder) == 0
     out = capsys.readouterr().out
     assert "2 methods, 13 of 13 tasks at 1,024, 2,048 tokens" in out
-
-
-def test_the_results_page_has_a_section(folder):
-    text = results_page.pages(folder)["results/shipped_decoder.md"]
-    section = text.partition("## RULER")[2]
-    assert "effective length" in section and "### 2,048 tokens" in section
