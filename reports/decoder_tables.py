@@ -11,10 +11,11 @@ from enum import StrEnum
 
 from bench.rows.quality_verdicts import KEPT_SHARE
 from bench.status import QualityVerdict, Status
-from reports.grids import NONE, Listing, chosen
+from reports.grids import Listing, chosen
 from reports.looks import VANILLA
 from reports.papers.printed import FOLDER
 from reports.rows import Row
+from reports.wording import NONE
 
 BOARD = {
     "experiment": "kv_board",

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from bench.status import Status
-from reports.looks import looks
+from reports.looks import VANILLA, looks
 from reports.rendering import TextGrid
 from reports.rows import Row
+from reports.wording import NONE
 
-NONE = "–"
 Where = Mapping[str, Any]
 """Column → its value in the chosen rows, a tuple of such values, or a test of the value."""
 
@@ -49,11 +49,13 @@ class Table:
 @dataclass(frozen=True, kw_only=True)
 class Grid(Table):
     """A line for each method, a column for each value of the column `column`, and `cell` is the
-    text of the last row that has both."""
+    text of the last row that has both. `last` are further columns, head → text of the row of the
+    greatest value and of vanilla's there."""
 
     column: str
     cell: Callable[[Row], str]
     head: Callable[[Any], str] = str
+    last: Mapping[str, Callable[[Row, Row], str]] = field(default_factory=dict)
 
     def table(self, rows: Sequence[Row]) -> TextGrid:
         cells = {(row["method"], row[self.column]): row for row in rows}
@@ -63,7 +65,12 @@ class Grid(Table):
             row = cells.get((method, value))
             return NONE if row is None else self.cell(row)
 
+        def of_last(cell: Callable[[Row, Row], str], method: str) -> str:
+            row, base = (cells.get((name, values[-1])) for name in (method, VANILLA))
+            return NONE if row is None or base is None else cell(row, base)
+
         columns = {self.head(value): partial(text, value) for value in values}
+        columns |= {head: partial(of_last, cell) for head, cell in self.last.items()}
         return text_grid(self.title(rows[0]), "method", looks(m for m, _ in cells), columns)
 
 

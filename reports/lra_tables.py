@@ -11,13 +11,13 @@ from typing import Any
 from bench.rows.quality_verdicts import stated_verdict, training_amount
 from bench.rows.query import by_seed, over_seeds
 from bench.status import Status
-from reports.grids import NONE, Grid, Listing, chosen, tokens
+from reports.grids import Grid, Listing, chosen, tokens
 from reports.intervals import Measured, interval
 from reports.looks import VANILLA
 from reports.papers.printed import load_printed
 from reports.result_tables import host, number, text_of
 from reports.rows import Row
-from reports.wording import AT_CHANCE, ENDED, signed
+from reports.wording import AT_CHANCE, ENDED, NONE, signed
 
 SMALL = tuple(f"lra_small_{task}" for task in ("text", "image", "listops", "pathfinder"))
 """The recipes by which `make lra-small` trains."""

@@ -11,8 +11,8 @@ from bench.rows.quality_verdicts import faster_as_good
 from bench.units import counted
 from reports.rendering import Strong
 from reports.rows import Row
+from reports.wording import NONE
 
-NONE = "–"
 FEW_PAIRS = 5
 """Of fewer pairs a ratio has two significant figures, and the number of pairs beside it."""
 

@@ -147,11 +147,9 @@ def visible(text: str) -> str:
     of what stands beside it. Lines stay, other space becomes a blank."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c == "\n" else _escape(c) for c in text)
-
-
-def _escape(character: str) -> str:
-    return " " if character.isspace() else character.encode("unicode_escape").decode()
+    return "".join(
+        c if c.isprintable() or c == "\n" else " " if c.isspace() else ascii(c)[1:-1] for c in text
+    )
 
 
 def markdown(text: str) -> Markup:

@@ -22,13 +22,13 @@ from bench.rows.quality_verdicts import (
 from bench.status import QualityComparison, QualityVerdict, Status, Verdict
 from bench.units import counted
 from reports import ratios
-from reports.grids import NONE, Grid, Listing, chosen, tokens
+from reports.grids import Grid, Listing, chosen, tokens
 from reports.intervals import Measured, interval
 from reports.looks import VANILLA, looks
 from reports.oracles import marked
 from reports.rendering import TextGrid
 from reports.rows import Row
-from reports.wording import AT_CHANCE, ENDED, own_engine, signed, tokens_read, vectors
+from reports.wording import AT_CHANCE, ENDED, NONE, own_engine, signed, tokens_read, vectors
 
 NOT_SKIPPED = tuple(status for status in Status if status != Status.SKIPPED)
 COMPARED: dict[str, Any] = {
@@ -79,6 +79,13 @@ def _score(row: Row) -> str:
     if row["value"] is None:
         return NONE
     return interval(Measured(row["value"], row["ci_lo"], row["ci_hi"]), is_ratio=False)
+
+
+def _score_or_end(row: Row) -> str:
+    """A score without its interval, or how the cell ended."""
+    if row["status"] != Status.OK:
+        return ENDED.get(str(row["status"]), str(row["status"]))
+    return number(row["value"], 1)
 
 
 # --- quickstart: every method on every task ----------------------------------------------------
@@ -235,10 +242,8 @@ def _board_title(row: Row) -> str:
 
 def _board_cell(row: Row) -> str:
     """A score, with a mark unless it is lower than vanilla's by its verdict."""
-    if row["status"] != Status.OK:
-        return ENDED.get(str(row["status"]), str(row["status"]))
-    score = number(row["value"], 1)
-    return score if row["quality_verdict"] == QualityVerdict.LOWER else f"{score} ✓"
+    kept = row["status"] == Status.OK and row["quality_verdict"] != QualityVerdict.LOWER
+    return f"{_score_or_end(row)} ✓" if kept else _score_or_end(row)
 
 
 def kept_share(row: Mapping[str, Any]) -> str:
@@ -334,12 +339,6 @@ def _cost(ratio: str, own: str, unit: float, text: str, verdict: str = "") -> Ca
     return cell
 
 
-def _kv_score(row: Row) -> str:
-    if row["status"] != Status.OK:
-        return ENDED.get(str(row["status"]), str(row["status"]))
-    return number(row["value"], 1)
-
-
 def _first_choice(row: Row) -> str:
     if row["status"] != Status.OK or row["method"] == VANILLA:
         return ""
@@ -353,7 +352,7 @@ KV = Listing(
     columns={
         "tokens read": tokens_read,
         "method": _method,
-        "score": _kv_score,
+        "score": _score_or_end,
         "time per token ÷ vanilla's": _cost(
             "tpot_ratio", "tpot_median_ns", 1e6, "{:.2f} ms", "tpot_verdict"
         ),

@@ -23,13 +23,13 @@ from bench.rows.store import Store
 from bench.status import Status
 from bench.units import counted
 from reports import tex
-from reports.grids import NONE, text_grid, tokens
+from reports.grids import text_grid, tokens
 from reports.intervals import Measured, interval, mean
 from reports.looks import VANILLA, looks
 from reports.oracles import is_oracle, marked
 from reports.rendering import Page, Section, TextGrid, csv_text, report
 from reports.rows import Row
-from reports.wording import AT_CHANCE, ENDED, signed
+from reports.wording import AT_CHANCE, ENDED, NONE, signed
 
 BENCHMARK = "ruler"
 TASKS = (
@@ -122,21 +122,15 @@ class Results:
         found = ((task, self.score(method, length, task)) for task in TASKS)
         return _average({task: one.measured for task, one in found if one})
 
-    def averages(self, method: str) -> list[Average] | None:
-        """Those of every length; None where one has none, or where they are of different tasks."""
-        found = [self.average(method, length) for length in self.lengths]
-        known = [one for one in found if one]
-        alike = len({one.tasks for one in known}) == 1
-        return known if len(known) == len(found) and alike else None
-
-    def over_lengths(self, method: str, weights: Sequence[float]) -> float | None:
-        """The weighted mean of the averages. It has no interval: a sample is the same at every
-        length but for its filler, so that their errors aren't independent."""
-        found = self.averages(method)
-        if found is None:
+    def over_lengths(self, method: str, weights: Sequence[float]) -> Average | None:
+        """The weighted mean of the averages; None where a length has none, or where they are of
+        different tasks. It has no interval: a sample is the same at every length but for its
+        filler, so that their errors aren't independent."""
+        known = [one for length in self.lengths if (one := self.average(method, length))]
+        if len(known) < len(self.lengths) or len({one.tasks for one in known}) > 1:
             return None
-        pairs = zip(weights, found, strict=True)
-        return sum(weight * one.measured.value for weight, one in pairs) / sum(weights)
+        total = sum(weight * one.measured.value for weight, one in zip(weights, known, strict=True))
+        return Average(Measured(total / sum(weights), None, None), known[0].tasks)
 
     def rising(self) -> list[float]:
         """The weights of RULER's wAvg. (inc): 1, 2, 3, … by length."""
@@ -278,8 +272,8 @@ def _average_text(found: Results, length: int, method: str) -> str:
 
 
 def _over_lengths(found: Results, weights: Sequence[float], method: str) -> str:
-    value, averages = found.over_lengths(method, weights), found.averages(method)
-    return NONE if value is None or not averages else f"{value:.1f}{averages[0].missing}"
+    average = found.over_lengths(method, weights)
+    return f"{average.measured.value:.1f}{average.missing}" if average else NONE
 
 
 def _effective(found: Results, threshold: float, method: str) -> str:

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import pandas as pd
 
 from bench.rows.quality_verdicts import has_toy_weights
 from bench.status import Status
-from reports.grids import NONE, Listing, chosen
+from reports.grids import Listing, chosen
 from reports.looks import VANILLA
 from reports.result_tables import kept_share
 from reports.rows import Row
+from reports.wording import NONE
 
 SETTING = ("model", "task", "length", "question")
 LEAST = 8
@@ -75,25 +77,17 @@ def _spearman(
     a, b = (np.array([each.scores[name] for name in caches]) for each in (one, other))
     if len(caches) < LEAST or a.std() == 0 or b.std() == 0:
         return None
-    random = np.random.default_rng(0)
-    draws = random.integers(len(a), size=(RESAMPLES, len(a)))
-    resampled = [_correlation(a[draw], b[draw]) for draw in draws]
-    lo, hi = np.nanquantile(resampled, (0.025, 0.975))
-    return _correlation(a, b), float(lo), float(hi)
+    draws = np.random.default_rng(0).integers(len(a), size=(RESAMPLES, len(a)))
+    [value] = _correlations(a[None], b[None])
+    lo, hi = np.nanquantile(_correlations(a[draws], b[draws]), (0.025, 0.975))
+    return float(value), float(lo), float(hi)
 
 
-def _correlation(a: np.ndarray, b: np.ndarray) -> float:
-    """NaN where all values of one side are equal."""
-    ranks = [_ranks(each) for each in (a, b)]
-    if min(each.std() for each in ranks) == 0:
-        return float("nan")
-    return float(np.corrcoef(ranks)[0, 1])
-
-
-def _ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 1; equal values share the mean of theirs."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts - 1) / 2)[place]
+def _correlations(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The rank correlation of each line of `a` with that of `b`; NaN where all values of one are
+    equal."""
+    ranks, others = (pd.DataFrame(each).rank(axis=1) for each in (a, b))
+    return ranks.corrwith(others, axis=1).to_numpy()
 
 
 def _interval(name: str, row: Row) -> str:

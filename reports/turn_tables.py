@@ -3,52 +3,21 @@ sparse prefills lose."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from bench.rows.comparison import Comparison, Name
 from bench.status import Status
 from bench.units import counted
-from reports.grids import NONE, Listing, Table, text_grid, tokens
-from reports.looks import VANILLA, looks
-from reports.rendering import TextGrid
+from reports.grids import Grid, Listing, tokens
+from reports.looks import VANILLA
 from reports.result_tables import milliseconds, number
 from reports.rows import Row
+from reports.wording import NONE
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ByLength(Table):
-    """A line for each method: by length the ratio of a time to vanilla's, whose own is in ms, and
-    `more`, columns of the row of the greatest length and of vanilla's at that length.
-
-    time  name of the comparison
-    head  of the columns of times
-    """
-
-    time: Name
-    head: str
-    more: Mapping[str, Callable[[Row, Row], str]]
-
-    def table(self, rows: Sequence[Row]) -> TextGrid:
-        cells = {(row["method"], row["length"]): row for row in rows}
-        lengths = sorted({length for _, length in cells})
-
-        def ratio(length: int, method: str) -> str:
-            row = cells.get((method, length))
-            return NONE if row is None else _ratio(Comparison.of(row, self.time))
-
-        def of_longest(cell: Callable[[Row, Row], str], method: str) -> str:
-            row, base = (cells.get((name, lengths[-1])) for name in (method, VANILLA))
-            return NONE if row is None or base is None else cell(row, base)
-
-        columns = {f"{self.head}, {tokens(length)}": partial(ratio, length) for length in lengths}
-        columns |= {head: partial(of_longest, cell) for head, cell in self.more.items()}
-        return text_grid(self.title(rows[0]), "method", looks(m for m, _ in cells), columns)
-
-
-def _ratio(time: Comparison) -> str:
-    """A ratio with its interval and verdict; without a ratio the time itself."""
+def _ratio(name: Name, row: Row) -> str:
+    """The ratio of this comparison with its interval and verdict; without a ratio the time."""
+    time = Comparison.of(row, name)
     if time.ratio is None:
         return NONE if time.median_ns is None else milliseconds(time.median_ns)
     ends = f"{time.ratio_ci_lo:.2f} … {time.ratio_ci_hi:.2f}"
@@ -65,27 +34,29 @@ def _threads(row: Row) -> str:
     return f"{counted(row['threads'], 'thread')}, {row['dtype']}"
 
 
-TOKENS = _ByLength(
+TOKENS = Grid(
     title=_threads,
     where={"experiment": "kv_times", "status": Status.OK},
     each=("model", "threads", "dtype"),
     one_host=True,
-    time="tpot",
-    head="each token ÷ vanilla's",
-    more={
+    column="length",
+    head=lambda length: f"each token ÷ vanilla's, {tokens(length)}",
+    cell=partial(_ratio, "tpot"),
+    last={
         "held ÷ vanilla's": lambda row, _: number(row["kv_held_ratio"], 2, "×"),
         "held ÷ 16 bits": lambda row, _: number(row["kv_ratio_16bit"], 2, "×"),
         "read ÷ vanilla's": lambda row, _: number(row["kv_read_ratio"], 2, "×"),
     },
 )
-FIRST_TOKENS = _ByLength(
+FIRST_TOKENS = Grid(
     title=_threads,
     where={"experiment": "sparse_prefill", "measure": "first_token", "status": Status.OK},
     each=("model", "threads", "dtype"),
     one_host=True,
-    time="lat",
-    head="first token ÷ vanilla's",
-    more={
+    column="length",
+    head=lambda length: f"first token ÷ vanilla's, {tokens(length)}",
+    cell=partial(_ratio, "lat"),
+    last={
         "attention ÷ vanilla's": lambda row, base: number(
             _attention_ns(row) / _attention_ns(base), 2, "×"
         )

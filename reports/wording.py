@@ -9,6 +9,8 @@ from bench.rows.columns import FUSED_KERNEL
 from bench.rows.engine import kernel_names
 from bench.status import Status
 
+NONE = "–"
+"""A cell of a table with nothing to show."""
 AT_CHANCE = "‡"
 """Follows a score that isn't clearly above the best constant answer's."""
 ENDED: dict[str, str] = {

@@ -38,7 +38,7 @@ def test_averages_and_effective_length_are_those_of_the_leaderboard():
     found = one(scores({"vanilla": LLAMA_31_70B}, LENGTHS))
     rising = found.rising()
     means = [found.over_lengths("vanilla", w) for w in ([1] * 6, rising, rising[::-1])]
-    assert [round(mean, 1) for mean in means] == [89.6, 85.5, 93.7]
+    assert [round(mean.measured.value, 1) for mean in means] == [89.6, 85.5, 93.7]
     assert found.effective_length("vanilla", LLAMA2_7B_AT_4K, middle) == 65536
     assert found.effective_length("vanilla", 99, middle) == 0
 
