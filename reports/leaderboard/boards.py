@@ -167,22 +167,22 @@ def _board(group: list[Row], several: Collection[str]) -> Board:
         measured = []
     ranking = ranks.rank(measured, [_scores(row) for row in measured]) if measured else None
     place: dict[str, tuple[int, int]] = {}
-    behind: dict[str, list[bool]] = {}
+    beaten: dict[str, tuple[bool, bool]] = {}
     if ranking:
-        for row, first, last in zip(measured, ranking.first, ranking.last, strict=True):
-            if (first, last) != (1, len(measured)):  # else it is separated from no other
-                place[row["row_id"]] = first, last
-        for cost in ("lat_ratio", "mem_ratio"):
-            for row, hit in zip(
-                measured, ranks.beaten(measured, ranking.better, cost), strict=True
-            ):
-                behind.setdefault(row["row_id"], []).append(hit)
+        by_latency, by_memory = (
+            ranks.beaten(measured, ranking.better, cost) for cost in ("lat_ratio", "mem_ratio")
+        )
+        for i, row in enumerate(measured):
+            beaten[row["row_id"]] = by_latency[i], by_memory[i]
+            span = ranking.first[i], ranking.last[i]
+            if span != (1, len(measured)):  # else it is separated from no other
+                place[row["row_id"]] = span
     labels = _labels(group)
     entries = []
     for row, label, oracle in zip(group, labels, oracles, strict=True):
-        latency, memory = behind.get(row["row_id"], (False, False))
         label = labelled(marked(label, {"oracle": oracle}), {"status": row["status"]})
-        entries.append(BoardEntry(row, label, place.get(row["row_id"]), (latency, memory), oracle))
+        behind = beaten.get(row["row_id"], (False, False))
+        entries.append(BoardEntry(row, label, place.get(row["row_id"]), behind, oracle))
     key = {name: group[0][name] for name in BOARD}
     how = ranking.how if ranking else ""
     vanilla = baseline(group)

@@ -171,7 +171,7 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
         "kept": stated_verdict(row),
         "keeps": keeps_quality(row) or None,
         "detectable": _round(row["value_diff_detectable"], digits),
-        **_same_engine(row),
+        **_ratio("engine", Comparison.of(row, "engine") if own_engine(row) else NONE),
         **_decoding(row),
         "noise": _figures(row["lat_aa_noise_pct"], 2),
         "ms": _per(row["lat_median_ns"], 1e6),
@@ -202,10 +202,7 @@ def _decoding(row: Row) -> dict[str, Any]:
     decoded = row["tpot_median_ns"] is not None or row["answer_median_ns"] is not None
     token, answer = (Comparison.of(row, n) if decoded else NONE for n in ("tpot", "answer"))
     for name, one in (("tpot", token), ("answer", answer)):
-        figures[name] = _round(one.ratio, 3)
-        figures[f"{name}Lo"] = _round(one.ratio_ci_lo, 3)
-        figures[f"{name}Hi"] = _round(one.ratio_ci_hi, 3)
-        figures[f"{name}Verdict"] = one.verdict
+        figures |= _ratio(name, one)
         figures[f"{name}Ms"] = _per(one.median_ns, 1e6)
         figures[f"{name}BaseMs"] = _per(one.base_median_ns, 1e6)
     for name, column in (("held", "kv_bytes_held"), ("read", "kv_bytes_read_per_token")):
@@ -230,15 +227,11 @@ def _host_facts(*values: Any) -> dict[str, Any]:
     return facts | ({"older": True} if has_older_id(row["host_id"]) else {})
 
 
-def _same_engine(row: Row) -> dict[str, Any]:
-    """The ratio to exact attention by the method's engine, where that isn't vanilla's."""
-    engine = Comparison.of(row, "engine") if own_engine(row) else NONE
-    return {
-        "engine": _round(engine.ratio, 3),
-        "engineLo": _round(engine.ratio_ci_lo, 3),
-        "engineHi": _round(engine.ratio_ci_hi, 3),
-        "engineVerdict": engine.verdict,
-    }
+def _ratio(name: str, one: Comparison) -> dict[str, Any]:
+    """A ratio with the ends of its interval and its verdict, in columns of this name."""
+    ends = {"": one.ratio, "Lo": one.ratio_ci_lo, "Hi": one.ratio_ci_hi}
+    rounded = {f"{name}{end}": _round(value, 3) for end, value in ends.items()}
+    return rounded | {f"{name}Verdict": one.verdict}
 
 
 def peak_bytes(row: Row, arm: str = "") -> int | None:

@@ -135,18 +135,16 @@ def beaten(rows: Sequence[Row], better: Bools, cost: str) -> list[bool]:
 
 def _cheaper(rows: Sequence[Row], cost: str) -> tuple[Bools, Bools]:
     """[i, j]: i is significantly cheaper than j; i costs exactly what j costs."""
-    middle, lo, hi = (np.array(ends, float) for ends in zip(*map(_span(cost), rows), strict=True))
+    middle, lo, hi = np.array([_span(row, cost) for row in rows], float).T
     return hi[:, None] < lo[None, :], middle[:, None] == middle[None, :]
 
 
-def _span(cost: str) -> Any:
-    def span(row: Row) -> tuple[float, float, float]:
-        ratio = 1.0 if row["method"] == VANILLA else row[cost]
-        if ratio is None:
-            return math.nan, math.nan, math.nan
-        if cost == "mem_ratio":  # read once; it repeats within 1 %
-            return ratio, ratio * (1 - paired.SAME_PCT / 200), ratio * (1 + paired.SAME_PCT / 200)
-        lo, hi = (1.0, 1.0) if row[cost] is None else (row[f"{cost}_ci_lo"], row[f"{cost}_ci_hi"])
-        return ratio, math.nan if lo is None else lo, math.nan if hi is None else hi
-
-    return span
+def _span(row: Row, cost: str) -> tuple[float | None, float | None, float | None]:
+    """A ratio and the ends of its interval; vanilla's own is 1."""
+    ratio = 1.0 if row["method"] == VANILLA else row[cost]
+    if ratio is None:
+        return None, None, None
+    if cost == "mem_ratio":  # read once; it repeats within 1 %
+        return ratio, ratio * (1 - paired.SAME_PCT / 200), ratio * (1 + paired.SAME_PCT / 200)
+    lo, hi = (1.0, 1.0) if row[cost] is None else (row[f"{cost}_ci_lo"], row[f"{cost}_ci_hi"])
+    return ratio, lo, hi

@@ -121,7 +121,8 @@ class _Builder:
         is_ratio = metric.measure in measured.RATIOS
         ratio, margin = self._printed_ratio(printed, metric) if is_ratio else (None, 0.0)
         known = PaperCell(line, printed, Judgement(PaperVerdict.NO_ROW), ratio, is_ratio=is_ratio)
-        if self._is_baseline(printed, metric):
+        is_relative = is_ratio or metric.measure == "score_kept"
+        if is_relative and printed.method in definition.reference and printed.value:
             return replace(known, judgement=Judgement(PaperVerdict.BASELINE, IS_REFERENCE))
         if why := self._cannot(printed, method, metric):
             return replace(known, judgement=Judgement(PaperVerdict.CANNOT, why))
@@ -155,10 +156,6 @@ class _Builder:
             row=row, objections=reading.objections, doubts=reading.doubts,
             at_chance=reading.at_chance, comparison=reading.comparison,
         )  # fmt: skip
-
-    def _is_baseline(self, printed: Printed, metric: PaperMetric) -> bool:
-        relative = metric.measure in measured.RATIOS or metric.measure == "score_kept"
-        return relative and printed.method in self.definition.reference and bool(printed.value)
 
     def _printed_ratio(self, printed: Printed, metric: PaperMetric) -> tuple[float | None, float]:
         """The printed value as method / vanilla, with its relative margin; None without vanilla."""

@@ -18,11 +18,11 @@ from reports.papers.table import PaperCell, PaperTable
 from reports.papers.verdicts import PaperVerdict
 from reports.rendering import TextGrid
 from reports.rows import Row
+from reports.wording import NONE
 
 FILE = Path(__file__).parents[1] / "claims.yaml"
 HEAD = ("", "claim", "model, weights", "printed ÷ unfused", "measured ÷ unfused", "÷ fused",
         "verdict", "rows")  # fmt: skip
-NONE = "–"
 DECIDED = (PaperVerdict.REPRODUCED, PaperVerdict.DIFFERS, PaperVerdict.UNDECIDED)
 
 

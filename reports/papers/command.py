@@ -137,9 +137,8 @@ def _ruler(
     return 0
 
 
-def claims_text(folders: Sequence[Path] | None = None) -> Markup:
+def claims_text(folders: Sequence[Path]) -> Markup:
     """The claims as Markdown, from the rows of these folders."""
-    folders = folders or [DEFAULT]
     rows = [
         row for folder in folders for row in Store(folder).rows(list(claims.COLUMNS)).to_pylist()
     ]

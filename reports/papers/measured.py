@@ -83,21 +83,19 @@ class StoredRows:
                 ]  # fmt: skip
             rows += found
         self.rows = counting(rows)
+        by_time = sorted(self.rows, key=lambda row: row["created_utc"] or "")
         self._by_cell: dict[tuple[str, str], list[Row]] = {}
-        self._unfused: dict[tuple[Any, ...], Row] = {}
-        self._failed_unfused: dict[tuple[Any, ...], Row] = {}
-        self._fused: dict[tuple[Any, ...], Row] = {}
-        for row in sorted(self.rows, key=lambda row: row["created_utc"] or ""):
+        for row in by_time:
             self._by_cell.setdefault((str(row["method"]), str(row["task"])), []).append(row)
-            done = row["status"] == Status.OK
-            if row["method"] == UNFUSED:
-                self._store(self._unfused if done else self._failed_unfused, row)
-            elif row["method"] == FUSED and done:
-                self._store(self._fused, row)
-
-    @staticmethod
-    def _store(rows: dict[tuple[Any, ...], Row], row: Row) -> None:
-        rows.update(dict.fromkeys(_cells(row), row))
+        self._unfused, self._failed_unfused, self._fused = (
+            {
+                cell: row
+                for row in by_time
+                if row["method"] == method and (row["status"] == Status.OK) == done
+                for cell in _cells(row)
+            }
+            for method, done in ((UNFUSED, True), (UNFUSED, False), (FUSED, True))
+        )
 
     def of(self, method: str, task: str) -> Sequence[Row]:
         """The rows of a method, under each name that its class has."""

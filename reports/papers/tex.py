@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from bench.rows.quality_verdicts import labelled
 from bench.units import counted
 from reports.intervals import interval
-from reports.papers.table import LineKey, PaperCell, PaperTable
+from reports.papers.table import PaperCell, PaperTable
 from reports.papers.verdicts import RATIO_FACTOR, SCORE_POINTS, PaperVerdict
 from reports.papers.view import (
     CHANCE_NOTE,
     Notes,
-    line_label,
+    line_labels,
     measured_hardware,
     metric_label,
     published_text,
@@ -39,7 +39,7 @@ def _floats(table: PaperTable) -> Iterator[str]:
     """Each cell with a measured value; where there is none, each cell that is printed."""
     cells = [cell for cell in table.cells if cell.measured or cell.verdict in DONE] or table.cells
     left_out = [cell for cell in table.cells if cell not in cells]
-    marks, numbered = _Reasons(), Notes(table)
+    marks, numbered, label = _Reasons(), Notes(table), line_labels(table, table.cells)
     groups: dict[str, list[tuple[str, ...]]] = {}
     for cell in cells:
         line = cell.line
@@ -47,7 +47,7 @@ def _floats(table: PaperTable) -> Iterator[str]:
         title = " · ".join(dict.fromkeys(filter(None, parts)))
         groups.setdefault(title, []).append(
             (
-                _label(table, line),
+                label(line),
                 published_text(cell, numbered),
                 interval(cell.measured, cell.is_ratio, cell.at_chance).replace(" … ", "–"),
                 f"{cell.verdict}{marks.mark(cell)}",
@@ -65,11 +65,6 @@ def _floats(table: PaperTable) -> Iterator[str]:
 
 DONE = (PaperVerdict.BASELINE,)
 """Verdicts of cells that are shown without a measured value."""
-
-
-def _label(table: PaperTable, line: LineKey) -> str:
-    sizes, lengths = ({getattr(c.line, n) for c in table.cells} for n in ("size", "length"))
-    return line_label(table, line, len(sizes) > 1, len(lengths) > 1)
 
 
 def _configuration(row: Row) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from bench.host.host import short_host
@@ -112,34 +112,29 @@ def _paper_shapes(table: PaperTable) -> Iterator[TextGrid]:
     for part in dict.fromkeys(cell.line.part for cell in table.cells):
         cells = [cell for cell in table.cells if cell.line.part == part]
         columns = list(dict.fromkeys((c.printed.task, c.printed.metric) for c in cells))
-        if len(columns) <= MOST_COLUMNS:
-            yield _paper_shape(table, part, cells, columns)
+        if len(columns) > MOST_COLUMNS:
+            continue
+        by_place = {(c.line, c.printed.task, c.printed.metric): c for c in cells}
+        label = line_labels(table, cells)
+        tasks, metrics = (len(set(names)) > 1 for names in zip(*columns, strict=True))
+        head = [
+            " ".join([task] * tasks + [metric_name(name)] * (metrics or not tasks))
+            for task, name in columns
+        ]
+        lines = [
+            (label(line), *(_short_text(by_place.get((line, *column))) for column in columns))
+            for line in dict.fromkeys(cell.line for cell in cells)
+        ]
+        numbers = frozenset(range(1, len(head) + 1))
+        caption = f"{part or 'the table'}, in the paper's shape"
+        yield TextGrid(caption, ("method", *head), lines, numbers)
 
 
-def _paper_shape(
-    table: PaperTable, part: str, cells: list[PaperCell], columns: list[tuple[str, str]]
-) -> TextGrid:
-    lines = list(dict.fromkeys(cell.line for cell in cells))
-    sizes = len({line.size for line in lines}) > 1
-    lengths = len({line.length for line in lines}) > 1
-    by_place = {(cell.line, cell.printed.task, cell.printed.metric): cell for cell in cells}
-    tasks, metrics = len({task for task, _ in columns}) > 1, len({name for _, name in columns}) > 1
-    head = [
-        " ".join([task] * tasks + [metric_name(name)] * (metrics or not tasks))
-        for task, name in columns
-    ]
-    return TextGrid(
-        f"{part or 'the table'}, in the paper's shape",
-        ("method", *head),
-        [
-            (
-                line_label(table, line, sizes, lengths),
-                *(_short_text(by_place.get((line, *column))) for column in columns),
-            )
-            for line in lines
-        ],
-        frozenset(range(1, len(head) + 1)),
-    )
+def line_labels(table: PaperTable, cells: Iterable[PaperCell]) -> Callable[[LineKey], str]:
+    """A function that gives the label of a line; sizes and lengths are in it where those of the
+    cells differ."""
+    sizes, lengths = zip(*((cell.line.size, cell.line.length) for cell in cells), strict=True)
+    return lambda line: line_label(table, line, len(set(sizes)) > 1, len(set(lengths)) > 1)
 
 
 def line_label(table: PaperTable, line: LineKey, sizes: bool, lengths: bool) -> str:

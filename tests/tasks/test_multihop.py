@@ -77,29 +77,25 @@ def test_every_marker_is_listed():
 # --- VIP --------------------------------------------------------------------------------------
 
 
-def test_the_question_is_vip():
-    words = Words(cut=pieces)
-    row = build("hotpotqa").parse(hotpot(), "here", "validation", 0)
-    found = build("hotpotqa").encode(row, words, 64)
-    assert words.vip(found) == "[qs] Who? [qe]"
-    assert words.spell(found.ids).endswith("[ts] Two [te] [ss] E f. </s>")
-    row = build("wikihop", form="roberta").parse(WIKI, "here", "validation", 0)
-    found = build("wikihop").encode(row, words, 64)
-    assert words.vip(found) == "[question] country x [/question] [ent] oz [/ent] [ent] ur [/ent]"
-
-
-def test_a_token_behind_the_question_may_be_vip():
-    words = Words(cut=pieces)
-    task = build("hotpotqa", vip_after=1)
-    found = task.encode(task.parse(hotpot(), "here", "validation", 0), words, 64)
-    assert words.vip(found) == "[qs] Who? [qe] [ts]"
-
-
-def test_marks_of_titles_and_sentences_may_be_vip():
-    words = Words(cut=pieces)
-    task = build("hotpotqa", form="roberta", vip_context=True)
-    found = task.encode(task.parse(hotpot(), "here", "validation", 0), words, 64)
-    assert words.vip(found) == "[cls] [qs] Who? [qe] [ts] [ss] [ss] [ts] [ss]"
+@pytest.mark.parametrize(
+    ("name", "settings", "vip"),
+    [
+        ("hotpotqa", {}, "[qs] Who? [qe]"),
+        ("hotpotqa", {"vip_after": 1}, "[qs] Who? [qe] [ts]"),
+        ("hotpotqa", {"form": "roberta", "vip_context": True},
+         "[cls] [qs] Who? [qe] [ts] [ss] [ss] [ts] [ss]"),
+        ("wikihop", {"form": "roberta"},
+         "[question] country x [/question] [ent] oz [/ent] [ent] ur [/ent]"),
+    ],
+)  # fmt: skip
+def test_the_question_is_vip_and_what_a_setting_adds(name, settings, vip):
+    """A token behind the question; the marks of titles and sentences."""
+    words, task = Words(cut=pieces), build(name, **settings)
+    row = task.parse({"hotpotqa": hotpot(), "wikihop": WIKI}[name], "here", "validation", 0)
+    found = task.encode(row, words, 64)
+    assert words.vip(found) == vip
+    if not settings:
+        assert words.spell(found.ids).endswith("[ts] Two [te] [ss] E f. </s>")
 
 
 # --- rows -------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from bench.rows.comparison import Comparison
 from reports.intervals import Measured
 from reports.papers import build, measured, verdicts
 from reports.papers.bench_commands import commands
-from reports.papers.to_unfused import PAGE_FAULTS
+from reports.papers.to_unfused import BUSY, PAGE_FAULTS
 from tests.reports.papers.published_rows import TIME, one, ratio, real, scored, table, unfused
 
 
@@ -20,10 +20,7 @@ def test_ratios_are_formed_against_the_papers_vanilla(judged):
     assert cell.ratio == pytest.approx(0.2714, abs=1e-4)
     assert cell.measured.value == pytest.approx(0.27)
     assert cell.verdict == "reproduced" and cell.judgement.delta == pytest.approx(-0.5, abs=0.1)
-
-
-def test_a_ratio_beyond_the_factor_differs(judged):
-    assert judged(ratio(0.8), unfused(), **TIME).verdict == "differs"
+    assert judged(ratio(0.8, row_id="new"), **TIME).verdict == "differs"
 
 
 def test_a_ratio_to_fused_attention_is_not_the_papers(judged):
@@ -32,9 +29,13 @@ def test_a_ratio_to_fused_attention_is_not_the_papers(judged):
     assert cell.measured.value == pytest.approx(0.27)
 
 
-@pytest.mark.parametrize("more", [{"host_id": "there"}, {"threads": 8}, {"model": "roberta-base"}])
-def test_unfused_attention_of_another_cell_or_host_is_no_baseline(judged, more):
-    assert judged(ratio(0.54), unfused(**more), **TIME).verdict == "no row yet"
+@pytest.mark.parametrize(
+    ("mine", "other"),
+    [({}, {"host_id": "there"}), ({}, {"threads": 8}), ({}, {"model": "roberta-base"}),
+     ({"filled": True}, {})],
+)  # fmt: skip
+def test_unfused_attention_of_another_cell_or_host_is_no_baseline(judged, mine, other):
+    assert judged(ratio(0.54, **mine), unfused(**other), **TIME).verdict == "no row yet"
 
 
 @pytest.mark.parametrize(
@@ -46,10 +47,6 @@ def test_times_of_inputs_of_another_length_are_not_the_papers(judged, tokens, ve
     assert ("inputs of 3,144 tokens were timed; the paper's have 4,096" in cell.reason) == (
         tokens == 3144
     )
-
-
-def test_unfused_attention_on_shorter_inputs_is_no_baseline(judged):
-    assert judged(ratio(0.54, filled=True), unfused(), **TIME).verdict == "no row yet"
 
 
 @pytest.mark.parametrize(
@@ -99,17 +96,17 @@ def test_what_is_read_once_has_no_pairs():
     assert wide.verdict == "undecided" and "too wide to tell: ×1.25" in wide.reason
 
 
-def test_a_noisy_host_reproduces_nothing(judged):
-    for rows in ((ratio(0.54, noisy=True), unfused()), (ratio(0.54), unfused(noisy=True))):
-        cell = judged(*rows, **TIME)
-        assert cell.verdict == "undecided" and "too busy" in cell.reason
-
-
-def test_page_faults_in_a_time_reproduce_nothing(judged):
-    """Malloc's, where large blocks could not be kept: a GPU's allocator keeps its own."""
-    cell = judged(ratio(0.54), unfused(large_memory_kept=False), **TIME)
+@pytest.mark.parametrize(
+    ("mine", "base", "doubt"),
+    [({"noisy": True}, {}, BUSY), ({}, {"noisy": True}, BUSY),
+     ({}, {"large_memory_kept": False}, PAGE_FAULTS)],
+)  # fmt: skip
+def test_a_noisy_host_and_page_faults_in_a_time_reproduce_nothing(judged, mine, base, doubt):
+    """Page faults are malloc's, where large blocks could not be kept: a GPU's allocator keeps its
+    own."""
+    cell = judged(ratio(0.54, **mine), unfused(**base), **TIME)
     assert cell.verdict == "undecided" and cell.measured.value == pytest.approx(0.27)
-    assert cell.doubts == (PAGE_FAULTS,)
+    assert cell.doubts == (doubt,) and cell.reason == doubt
 
 
 def test_speed_counts_with_random_weights_and_embedded_rows(judged):

@@ -22,13 +22,10 @@ def test_a_score_beyond_it_differs(judged):
     assert cell.judgement == verdicts.Judgement("differs", "", pytest.approx(-4.6))
 
 
-def test_few_rows_reproduce_nothing_however_near_the_score(judged):
-    cell = judged(scored(74.6, half=12.0, n_scored=32))
+@pytest.mark.parametrize(("score", "half"), [(74.6, 12.0), (60.0, 15.0)])
+def test_few_rows_reproduce_nothing_however_near_and_differ_from_nothing(judged, score, half):
+    cell = judged(scored(score, half=half, n_scored=32))
     assert cell.verdict == "undecided" and "too wide to tell (n=32)" in cell.reason
-
-
-def test_few_rows_differ_from_nothing_either(judged):
-    assert judged(scored(60.0, half=15.0)).verdict == "undecided"
 
 
 @pytest.mark.parametrize(
@@ -85,12 +82,9 @@ def test_a_large_model_has_the_plain_layers_of_the_papers(judged, layers, reason
     assert cell.row and (reason in cell.reason if reason else "plain_layers" not in cell.reason)
 
 
-def test_another_length_is_another_line(judged):
-    assert judged(scored(74.6, length=2048)).verdict in ("no row yet", "cannot")
-
-
-def test_another_printed_size_is_another_line(judged):
-    assert judged(scored(74.6, model="my-roberta-large")).verdict in ("no row yet", "cannot")
+@pytest.mark.parametrize("other", [{"length": 2048}, {"model": "my-roberta-large"}])
+def test_another_length_or_printed_size_is_another_line(judged, other):
+    assert judged(scored(74.6, **other)).verdict in ("no row yet", "cannot")
 
 
 def test_a_row_that_may_be_compared_goes_before_a_newer_that_may_not(judged):
