@@ -121,23 +121,20 @@ def legend(
     drawn = [set(panel["method"]) for panel in panels]
     every = {base_name(name) for names in drawn for name in names}
     of_panel = foremost or [every if rows.foremost is None else rows.foremost] * len(drawn)
-    names = {
-        name
-        for panel, own in zip(drawn, of_panel, strict=True)
-        for name in panel
-        if base_name(name) in own
-    }
-    ranked = sorted(names, key=lambda name: (rows.looks[name].rank, name))
+    shown = [
+        (name, base_name(name) in own)
+        for names, own in zip(drawn, of_panel, strict=True)
+        for name in names
+    ]
+    ranked = sorted(
+        {name for name, is_own in shown if is_own}, key=lambda name: (rows.looks[name].rank, name)
+    )
     looks = {base_name(name): rows.looks[name] for name in ranked}
     found: list[sheet.LegendEntry] = [
         (sheet.mark(look), style.tidy(name)) for name, look in looks.items()
     ]
-    others = any(
-        base_name(name) not in own
-        for panel, own in zip(drawn, of_panel, strict=True)
-        for name in panel
-    )
-    return [*found, (sheet.mark(style.OTHERS), "other methods")] if others else found
+    others = [] if all(is_own for _, is_own in shown) else ["other methods"]
+    return [*found, *((sheet.mark(style.OTHERS), text) for text in others)]
 
 
 def failures(ends: Iterable[str]) -> list[sheet.LegendEntry]:

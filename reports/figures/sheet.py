@@ -243,9 +243,9 @@ def _place(axes: Axes, labels: Sequence[Label]) -> None:
         text = style.tidy(text, 24)
         at_x, at_y = to_points((x, y)) / per_point
         wide, high = 3.6 * len(text), 5.5
-        for dx, dy, ha, va in PLACES:
-            left = at_x + dx - {"left": 0, "center": wide / 2, "right": wide}[ha]
-            low = at_y + dy - {"bottom": 0, "center": high / 2, "top": high}[va]
+        for dx, dy in PLACES:
+            left = at_x + dx - (0 if dx > 0 else wide if dx else wide / 2)
+            low = at_y + dy - (0 if dy > 0 else high if dy else high / 2)
             box = (left, low, left + wide, low + high)
             inside = (
                 box[0] > edge[0] and box[2] < edge[2] + 8 and box[1] > edge[1] and box[3] < edge[3]
@@ -253,7 +253,9 @@ def _place(axes: Axes, labels: Sequence[Label]) -> None:
             if inside and not any(_cover(box, other) for other in taken):
                 axes.annotate(
                     text, (x, y), (dx, dy), textcoords="offset points", fontsize=5.4,
-                    color=looks.GREY, ha=ha, va=va, zorder=5,
+                    color=looks.GREY, zorder=5,
+                    ha="left" if dx > 0 else "right" if dx else "center",
+                    va="bottom" if dy > 0 else "top" if dy else "center",
                     arrowprops=LEADER if max(abs(dx), abs(dy)) > FAR else None,
                 )  # fmt: skip
                 taken.append(box)
@@ -261,14 +263,9 @@ def _place(axes: Axes, labels: Sequence[Label]) -> None:
 
 
 PLACES = (
-    (3, 3, "left", "bottom"), (3, -3, "left", "top"), (-3, 3, "right", "bottom"),
-    (-3, -3, "right", "top"), (4, 0, "left", "center"), (-4, 0, "right", "center"),
-    (0, 5, "center", "bottom"), (0, -5, "center", "top"), (8, 8, "left", "bottom"),
-    (8, -8, "left", "top"), (-8, 8, "right", "bottom"), (-8, -8, "right", "top"),
-    (16, 14, "left", "bottom"), (16, -14, "left", "top"), (-16, 14, "right", "bottom"),
-    (-16, -14, "right", "top"), (0, 20, "center", "bottom"), (0, -20, "center", "top"),
-    (26, 24, "left", "bottom"), (26, -24, "left", "top"), (-26, 24, "right", "bottom"),
-    (-26, -24, "right", "top"), (0, 32, "center", "bottom"), (0, -32, "center", "top"),
+    (3, 3), (3, -3), (-3, 3), (-3, -3), (4, 0), (-4, 0), (0, 5), (0, -5),
+    (8, 8), (8, -8), (-8, 8), (-8, -8), (16, 14), (16, -14), (-16, 14), (-16, -14),
+    (0, 20), (0, -20), (26, 24), (26, -24), (-26, 24), (-26, -24), (0, 32), (0, -32),
 )  # fmt: skip
 """Offsets in points, the nearest first, diagonal ones before those on bars; from those further off
 a line leads back to the point."""
@@ -297,6 +294,12 @@ def points(
 ) -> None:
     """Marks without a line."""
     axes.plot(x, y, linestyle="", **marks(look.color, look.marker, kind), zorder=zorder)
+
+
+def failure(axes: Axes, x: float, y: float, how: str, color: str, **more: Any) -> None:
+    """The mark of a cell that ended without a figure: how it ended is its status."""
+    kind = style.TIMEOUT if how == "timeout" else style.OOM
+    axes.plot(x, y, linestyle="", clip_on=False, **marks(color, "o", kind), **more)
 
 
 def bar(

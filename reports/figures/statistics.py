@@ -101,13 +101,14 @@ def power_law(lengths: ArrayLike, costs: ArrayLike) -> PowerLaw | None:
 
 class HeldOut(NamedTuple):
     """The longest length as predicted from the shorter ones: `predicted` with its 95 % interval,
-    beside `measured` (the geometric mean, where there are several)."""
+    beside `measured` (the geometric mean, where there are several), and the `law` through them."""
 
     length: float
     measured: float
     predicted: float
     lo: float
     hi: float
+    law: PowerLaw
 
     @property
     def error_pct(self) -> float:
@@ -133,7 +134,8 @@ def held_out(lengths: ArrayLike, costs: ArrayLike) -> HeldOut | None:
     reach = student_t_quantile(n - 2) * math.sqrt(variance * (1 / int(last.sum()) + 1 / n + away))
     centre = law.log_scale + law.exponent * at
     low, high = (math.exp(min(centre + side * reach, 700.0)) for side in (-1, 1))
-    return HeldOut(math.exp(at), math.exp(float(y[last].mean())), math.exp(centre), low, high)
+    measured = math.exp(float(y[last].mean()))
+    return HeldOut(math.exp(at), measured, math.exp(centre), low, high, law)
 
 
 def _logs(lengths: ArrayLike, costs: ArrayLike) -> tuple[np.ndarray, np.ndarray]:

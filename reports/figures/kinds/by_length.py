@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -13,7 +14,7 @@ import pandas as pd
 from reports.figures import captions, sheet, style, ticks
 from reports.figures.catalogue import figure
 from reports.figures.cells import FigureRows, failures
-from reports.figures.statistics import Interval, crossover, held_out, power_law
+from reports.figures.statistics import HeldOut, Interval, crossover, held_out, power_law
 from reports.looks import VANILLA, base_name
 
 if TYPE_CHECKING:
@@ -48,18 +49,19 @@ def plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
     if not some:
         return None
     drawn = some[:most]
+    curves_of = [curves(rows, panel, cost) for panel in drawn]
     panels = [
         sheet.Panel(
-            captions.title(p),
-            captions.facts(p),
-            partial(paint, rows, p, cost),
-            table(rows, p, cost),
+            captions.title(panel),
+            captions.facts(panel),
+            partial(paint, rows, panel, cost, own),
+            table(rows, panel, cost, own),
         )
-        for p in drawn
+        for panel, own in zip(drawn, curves_of, strict=True)
     ]
     legend = captions.failures(how for p in drawn for how in failures(p, cost.column)["failed"])
     note = "Exponent: power law through all lengths, with its 95 % interval."
-    if any(predicts(rows, panel, cost) for panel in drawn):
+    if any(map(predicted, curves_of)):
         legend.append((sheet.mark(None, "hollow", ":"), "predicted"))
         note += (
             " Predicted: the longest length extrapolated from the shorter ones, against what was "
@@ -95,113 +97,108 @@ def reached(panel: pd.DataFrame, cost: Cost) -> set[float]:
     return set(panel.loc[known, "length"])
 
 
-def predicts(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> bool:
-    """Whether the longest length can be predicted from the shorter ones."""
-    arms = measured(rows, panel, cost)
-    return any(held_out(cells["length"], cells["y"]) is not None for _, _, cells in arms)
-
-
 def means(cells: pd.DataFrame, column: str) -> pd.Series[float]:
     """By length, the geometric mean of what was measured there."""
     found = cells.groupby("length")[column].apply(lambda y: math.exp(np.log(y).mean()))
     return cast("pd.Series[float]", found)
 
 
-def measured(
-    rows: FigureRows, panel: pd.DataFrame, cost: Cost
-) -> Iterator[tuple[str, str, pd.DataFrame]]:
-    """(method, variant, cells by length with the cost in `y`)."""
+@dataclass(frozen=True)
+class Curve:
+    """A method's variant at several lengths: its cells by length, with the cost in column `y`, and
+    the style of its line."""
+
+    method: str
+    label: str
+    cells: pd.DataFrame
+    line: Any
+
+    @cached_property
+    def mean(self) -> pd.Series[float]:
+        return means(self.cells, "y")
+
+    @cached_property
+    def prediction(self) -> HeldOut | None:
+        return held_out(self.cells["length"], self.cells["y"])
+
+
+def curves(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> list[Curve]:
+    """The curves of a panel in the order of legends. No two of one colour have the same line, and a
+    method's first is its own wherever it is drawn alone."""
     base = means(panel[(panel["method"] == VANILLA) & panel[cost.column].gt(0)], cost.column)
     names = dict.fromkeys((*NEEDED, cost.column, cost.ratio))
     panel = panel.loc[panel[cost.column].gt(0), list(names)].sort_values("length")
-    curves = panel.groupby(["method", "method_params"])["length"].transform("nunique")
-    for name, label, cells in rows.arms(panel[curves > 1]):
+    lengths = panel.groupby(["method", "method_params"])["length"].transform("nunique")
+    taken: dict[str, set[int]] = {}
+    found = []
+    for name, label, cells in rows.arms(panel[lengths > 1]):
         values = cells[cost.column].astype(float)
         if cost.drifts and name != VANILLA:
             values = (cells["length"].map(base) * cells[cost.ratio].astype(float)).fillna(values)
-        yield name, label, cells.assign(y=values * cost.scale)
-
-
-def paint(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> list[sheet.Label]:
-    costs: list[float] = []
-    axes.set_yscale("log")
-    arms = list(measured(rows, panel, cost))
-    own = _foremost(arms)
-    for (name, _, cells), dashes in zip(arms, lines_of(rows, arms), strict=True):
-        look = rows.looks[name]
-        mean = means(cells, "y")
-        costs += list(cells["y"])
-        if base_name(name) not in own:
-            axes.plot(mean.index, mean, color=style.OTHERS.color, linewidth=0.7, zorder=2)
-            continue
-        axes.plot(mean.index, mean, color=look.color, linestyle=dashes, zorder=3)
-        axes.plot(
-            cells["length"],
-            cells["y"],
-            linestyle="",
-            **sheet.marks(look.color, look.marker),
-            zorder=4,
-        )
-        if (prediction := held_out(cells["length"], cells["y"])) is not None:
-            law = power_law(*_shorter(cells))
-            assert law is not None
-            x = [mean.index[-2], prediction.length]
-            axes.plot(x, [law.at(v) for v in x], color=look.color, linestyle=":", linewidth=0.8)
-            sheet.points(axes, prediction.length, prediction.predicted, look, "hollow", zorder=5)
-            costs.append(prediction.predicted)
-    low, high = min(costs) / 1.4, max(costs) * 1.4
-    if ended := ends(rows, panel, cost):  # their marks stand above all that was measured
-        high = low * (high / low) ** (1 / (1 - 0.05 - _step(ended) * _most(ended)))
-    ticks.log_axis(axes, "y", low, high)
-    ticks.length_axis(axes, reached(panel, cost))
-    axes.set_ylabel(cost.label)
-    _edge(rows, panel, cost, axes)
-    return []
-
-
-def _foremost(arms: Sequence[tuple[str, str, pd.DataFrame]]) -> frozenset[str]:
-    """Vanilla, then the methods that go furthest, the cheapest there first."""
-
-    def place(arm: tuple[str, str, pd.DataFrame]) -> tuple[bool, float, float]:
-        mean = means(arm[2], "y")
-        return arm[0] != VANILLA, -mean.index[-1], mean.iloc[-1]
-
-    return style.foremost(name for name, _, _ in sorted(arms, key=place))
-
-
-def lines_of(rows: FigureRows, arms: Sequence[tuple[str, str, pd.DataFrame]]) -> list[Any]:
-    """The line of each curve: no two of one colour have the same, and a method's first is its own
-    wherever it is drawn alone."""
-    taken: dict[str, set[int]] = {}
-    found = []
-    for name, _, _ in arms:
         look = rows.looks[name]
         of_color = taken.setdefault(look.color, set())
         number = look.line
         while number in of_color and len(of_color) < len(style.LINE_STYLES):
             number = (number + 1) % len(style.LINE_STYLES)
         of_color.add(number)
-        found.append(style.line(number))
+        found.append(Curve(name, label, cells.assign(y=values * cost.scale), style.line(number)))
     return found
 
 
-def _shorter(cells: pd.DataFrame) -> tuple[pd.Series[float], pd.Series[float]]:
-    kept = cells[cells["length"] < cells["length"].max()]
-    return kept["length"], kept["y"]
+def predicted(curves: Sequence[Curve]) -> bool:
+    """Whether the longest length of a curve can be predicted from its shorter ones."""
+    return any(curve.prediction for curve in curves)
 
 
-def _edge(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> None:
+def foremost(curves: Sequence[Curve]) -> frozenset[str]:
+    """Vanilla, then the methods that go furthest, the cheapest there first."""
+
+    def place(curve: Curve) -> tuple[bool, float, float]:
+        return curve.method != VANILLA, -curve.mean.index[-1], curve.mean.iloc[-1]
+
+    return style.foremost(curve.method for curve in sorted(curves, key=place))
+
+
+def paint(
+    rows: FigureRows, panel: pd.DataFrame, cost: Cost, curves: Sequence[Curve], axes: Axes
+) -> list[sheet.Label]:
+    costs: list[float] = []
+    axes.set_yscale("log")
+    own = foremost(curves)
+    for curve in curves:
+        look, mean, cells = rows.looks[curve.method], curve.mean, curve.cells
+        costs += list(cells["y"])
+        if base_name(curve.method) not in own:
+            axes.plot(mean.index, mean, color=style.OTHERS.color, linewidth=0.7, zorder=2)
+            continue
+        axes.plot(mean.index, mean, color=look.color, linestyle=curve.line, zorder=3)
+        sheet.points(axes, cells["length"], cells["y"], look)
+        if (prediction := curve.prediction) is not None:
+            x = [mean.index[-2], prediction.length]
+            y = [prediction.law.at(length) for length in x]
+            axes.plot(x, y, color=look.color, linestyle=":", linewidth=0.8)
+            sheet.points(axes, prediction.length, prediction.predicted, look, "hollow", zorder=5)
+            costs.append(prediction.predicted)
+    low, high = min(costs) / 1.4, max(costs) * 1.4
+    if ended := ends(rows, panel, cost):  # their marks stand above all that was measured
+        lengths = [length for _, length, _ in ended]
+        most = max(map(lengths.count, lengths))
+        step = min(0.075, 0.33 / most)  # as a share of the axis, of which all take a third
+        high = low * (high / low) ** (1 / (1 - 0.05 - step * most))
+        _mark_ends(rows, ended, step, axes)
+    ticks.log_axis(axes, "y", low, high)
+    ticks.length_axis(axes, reached(panel, cost))
+    axes.set_ylabel(cost.label)
+    return []
+
+
+def _mark_ends(rows: FigureRows, ended: Sequence[End], step: float, axes: Axes) -> None:
     """Methods that failed, at the top of their length; one below the other where several did."""
     met: dict[float, int] = {}
-    ended = ends(rows, panel, cost)
     for name, length, how in ended:
         place = met[length] = met.get(length, -1) + 1
-        kind = style.TIMEOUT if how == "timeout" else style.OOM
-        axes.plot(
-            length, 0.955 - _step(ended) * place, linestyle="",
-            transform=axes.get_xaxis_transform(),
-            **sheet.marks(rows.looks[name].color, "o", kind), zorder=6, clip_on=False,
-        )  # fmt: skip
+        at, color = axes.get_xaxis_transform(), rows.looks[name].color
+        sheet.failure(axes, length, 0.955 - step * place, how, color, transform=at, zorder=6)
 
 
 End = tuple[str, float, str]
@@ -219,42 +216,24 @@ def ends(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> list[End]:
     )
 
 
-def _most(ended: Sequence[End]) -> int:
-    """The greatest number of marks at one length."""
-    lengths = [length for _, length, _ in ended]
-    return max(map(lengths.count, lengths))
-
-
-def _step(ended: Sequence[End]) -> float:
-    """From one mark to the next, as a share of the axis: all of them take a third of it at most."""
-    return min(0.075, 0.33 / _most(ended))
-
-
-def table(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> list[tuple[sheet.LegendEntry, ...]]:
+def table(
+    rows: FigureRows, panel: pd.DataFrame, cost: Cost, curves: Sequence[Curve]
+) -> list[tuple[sheet.LegendEntry, ...]]:
     """A line for each curve: exponent, the held-out length where there is one, the crossover."""
     lines: list[tuple[sheet.LegendEntry, ...]] = []
     last = panel.loc[panel[cost.column].notna(), "length"].max()
-    arms = list(measured(rows, panel, cost))
-    own = _foremost(arms)
-    others = [name for name, _, _ in arms if base_name(name) not in own]
-    for (name, label, cells), line in zip(arms, lines_of(rows, arms), strict=True):
-        if base_name(name) not in own:
+    own = foremost(curves)
+    others = [curve for curve in curves if base_name(curve.method) not in own]
+    for curve in curves:
+        if curve in others:
             continue
-        law, prediction = (
-            power_law(cells["length"], cells["y"]),
-            held_out(cells["length"], cells["y"]),
-        )
+        law = power_law(curve.cells["length"], curve.cells["y"])
         exponent = f"{law.exponent:.2f} ({law.lo:.2f}…{law.hi:.2f})" if law else "–"
-        exponent = exponent.replace("-", "−")
-        predicted = f"{prediction.error_pct:+.0f} %".replace("-", "−") if prediction else "–"
-        if prediction and not prediction.lo <= prediction.measured <= prediction.hi:
-            predicted += "*"
-        if prediction and round(prediction.length) != last:
-            predicted += f" ({ticks.thousands(prediction.length)})"
-        variant = style.tidy(f"{name} {label}".strip(), 20)
-        mark = sheet.mark(rows.looks[name], line=line)
-        cross = "" if name == VANILLA else _crossover(cells, cost)
-        lines.append(((mark, variant), (None, exponent), (None, predicted), (None, cross)))
+        texts = (exponent.replace("-", "−"), _prediction(curve.prediction, last))
+        mark = sheet.mark(rows.looks[curve.method], line=curve.line)
+        variant = style.tidy(f"{curve.method} {curve.label}".strip(), 20)
+        cross = "" if curve.method == VANILLA else _crossover(curve.cells, cost)
+        lines.append(((mark, variant), *((None, text) for text in (*texts, cross))))
     head = [(None, word) for word in HEAD]
     head[2] = (None, f"{HEAD[2]} {ticks.thousands(last)}")
     left = max(0, len(lines) - MOST_LINES + 1)
@@ -263,7 +242,20 @@ def table(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> list[tuple[sheet
         more = f"… and {left + len(others)} more (grey): choose with method=NAME"
         lines.append(((None, more), *[(None, "")] * (len(HEAD) - 1)))
     found = [tuple(head), *lines]
-    return found if predicts(rows, panel, cost) else [(*line[:2], line[3]) for line in found]
+    return found if predicted(curves) else [(*line[:2], line[3]) for line in found]
+
+
+def _prediction(prediction: HeldOut | None, last: float) -> str:
+    """The error of a prediction, starred outside its interval; with its length unless it is the
+    last."""
+    if prediction is None:
+        return "–"
+    text = f"{prediction.error_pct:+.0f} %".replace("-", "−")
+    if not prediction.lo <= prediction.measured <= prediction.hi:
+        text += "*"
+    if round(prediction.length) != last:
+        text += f" ({ticks.thousands(prediction.length)})"
+    return text
 
 
 def _crossover(cells: pd.DataFrame, cost: Cost) -> str:

@@ -43,8 +43,8 @@ def plot(rows: FigureRows, most: int) -> sheet.Plot | None:
             partial(paint_ratio, rows, panel),
         ]
         panels += [sheet.Panel(title, facts, one) for one in paints]
-    known = [by_length.measured(rows, panel, by_length.LATENCY) for panel in drawn]
-    legend = captions.legend(rows, [cells for arms in known for _, _, cells in arms])
+    known = [by_length.curves(rows, panel, by_length.LATENCY) for panel in drawn]
+    legend = captions.legend(rows, [curve.cells for curves in known for curve in curves])
     note = (
         "Both costs on linear axes, as in the paper. Bars: 95 % intervals; a hollow ratio has none."
     )
@@ -60,11 +60,9 @@ def plot(rows: FigureRows, most: int) -> sheet.Plot | None:
 def paint(
     rows: FigureRows, panel: pd.DataFrame, cost: by_length.Cost, axes: Axes
 ) -> list[sheet.Label]:
-    arms = list(by_length.measured(rows, panel, cost))
-    for (name, _, cells), line in zip(arms, by_length.lines_of(rows, arms), strict=True):
-        look = rows.looks[name]
-        mean = by_length.means(cells, "y")
-        axes.plot(mean.index, mean, linestyle=line, **sheet.marks(look.color, look.marker))
+    for curve in by_length.curves(rows, panel, cost):
+        look, mean = rows.looks[curve.method], curve.mean
+        axes.plot(mean.index, mean, linestyle=curve.line, **sheet.marks(look.color, look.marker))
     ticks.length_axis(axes, by_length.reached(panel, cost))
     axes.set_ylim(bottom=0)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
@@ -76,17 +74,16 @@ def paint_ratio(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet
     axes.set_yscale("log")
     sheet.parity(axes, "y")
     ends = [1.0]
-    arms = list(by_length.measured(rows, panel, by_length.LATENCY))
     unfused: dict[Any, float] = {}
-    for (name, _, cells), line in zip(arms, by_length.lines_of(rows, arms), strict=True):
-        cells = cells[cells["lat_ratio"].gt(0)]
-        if name == VANILLA or cells.empty:
+    for curve in by_length.curves(rows, panel, by_length.LATENCY):
+        cells = curve.cells[curve.cells["lat_ratio"].gt(0)]
+        if curve.method == VANILLA or cells.empty:
             continue
-        look = rows.looks[name]
+        look = rows.looks[curve.method]
         mean = by_length.means(cells, "lat_ratio")
-        if name == UNFUSED:
+        if curve.method == UNFUSED:
             unfused = mean.to_dict()
-        axes.plot(mean.index, mean, linestyle=line, color=look.color)
+        axes.plot(mean.index, mean, linestyle=curve.line, color=look.color)
         bounded = cells["lat_ratio_ci_lo"].gt(0) & cells["lat_ratio_ci_hi"].lt(float("inf"))
         # A ratio without an interval isn't known: its mark is open.
         for some, kind in ((cells[bounded], "filled"), (cells[~bounded], "hollow")):

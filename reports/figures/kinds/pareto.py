@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 MEMORY_REPEATS = 0.01
 """Peak memory repeats within 1 %."""
 KIND: dict[Standing, str] = {"front": "filled", "open": "pale", "dominated": "hollow"}
+WORDS: dict[Standing, str] = {
+    "front": "on the front", "open": "perhaps dominated", "dominated": "dominated"
+}  # fmt: skip
 
 
 class Cost(NamedTuple):
@@ -90,14 +93,7 @@ def plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
     competing, oracles = zip(*(_apart(rows, panel) for panel in drawn), strict=True)
     foremost = [_foremost(dots(rows, panel, cost)[0]) for panel in competing]
     legend = captions.legend(rows, competing, foremost)
-    legend += [
-        (sheet.mark(None, kind), text)
-        for kind, text in (
-            ("filled", "on the front"),
-            ("pale", "perhaps dominated"),
-            ("hollow", "dominated"),
-        )
-    ]
+    legend += [(sheet.mark(None, KIND[standing]), text) for standing, text in WORDS.items()]
     failed = (how for p in competing for how in failures(p, cost.absolute)["failed"])
     legend += captions.failures(failed)
     bars = (
@@ -146,7 +142,7 @@ def dots(rows: FigureRows, panel: pd.DataFrame, cost: Cost) -> tuple[list[Dot], 
                 continue
             quality = interval(cell, "value", "ci_lo", "ci_hi")
             gain = (
-                _exact(0.0)
+                Interval(0.0, 0.0, 0.0)
                 if name == VANILLA
                 else interval(cell, "value_diff", "value_diff_ci_lo", "value_diff_ci_hi")
             )
@@ -202,10 +198,6 @@ def _price(cell: Any, cost: Cost, column: str) -> Interval:
     if cost.is_time:  # no pairs, no interval
         return Interval(value, 0.0, math.inf)
     return Interval(value, value / (1 + MEMORY_REPEATS / 2), value * (1 + MEMORY_REPEATS / 2))
-
-
-def _exact(value: float) -> Interval:
-    return Interval(value, value, value)
 
 
 def _log(value: float) -> float:
@@ -320,13 +312,12 @@ def _failures(rows: FigureRows, panel: pd.DataFrame, cost: Cost, axes: Axes) -> 
     unscored = [one for one, values in ended.items() if not values]
     step = min(0.1, 0.86 / max(1, len(unscored)))
     for (name, how), values in ended.items():
-        kind = style.TIMEOUT if how == "timeout" else style.OOM
-        place = 0.0 if values else 0.07 + step * unscored.index((name, how))
-        axes.plot(
-            0.965, sum(values) / len(values) if values else place, linestyle="", clip_on=False,
-            transform=axes.get_yaxis_transform() if values else axes.transAxes,
-            **sheet.marks(rows.looks[name].color, "o", kind), zorder=5,
-        )  # fmt: skip
+        at, color = axes.transAxes, rows.looks[name].color
+        if values:
+            at, y = axes.get_yaxis_transform(), sum(values) / len(values)
+        else:
+            y = 0.07 + step * unscored.index((name, how))
+        sheet.failure(axes, 0.965, y, how, color, transform=at, zorder=5)
 
 
 def constant(panel: pd.DataFrame) -> float | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
 from bench.rows.store import Store
 from tests.made import row
@@ -131,3 +133,17 @@ def frontier(
 def store(folder: Path, rows: Iterable[dict[str, Any]]) -> Path:
     Store(folder).append(rows)
     return folder
+
+
+def written(axes: Axes) -> tuple[dict[tuple[int, int], str], list[str], list[str]]:
+    """Of a heat map the texts by line and column, and the names of its lines and its columns."""
+    texts = {
+        (math.floor(y), math.floor(x)): text.get_text()
+        for text in axes.texts
+        for x, y in [text.get_position()]
+    }
+    lines, columns = (
+        [label.get_text() for label in labels]
+        for labels in (axes.get_yticklabels(), axes.get_xticklabels())
+    )
+    return texts, lines, columns

@@ -2,13 +2,12 @@
 
 import json
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from reports.figures.cells import load
-from reports.figures.kinds import kv_board
+from reports.figures.kinds import heat_maps
 from reports.figures.sheet import save
-from tests.reports.figures.made_rows import store
+from tests.reports.figures.made_rows import store, written
 from tests.reports.made_ruler import score
 
 TASK = "niah_single_2"
@@ -34,17 +33,15 @@ ROWS = [
 
 def test_a_line_for_each_method_and_a_column_for_each_budget(tmp_path):
     loaded = load(store(tmp_path / "rows", ROWS))
-    drawn = kv_board.plot(loaded, 6)
+    drawn = heat_maps.caches(loaded, 6)
     (panel,) = drawn.panels
     assert panel.title == [f"ruler_{TASK}", "embedded-llama", "1,024 tokens"]
     assert "vanilla 100.0" in panel.facts
     axes = Figure().subplots()
     panel.paint(axes)
-    names = [label.get_text() for label in axes.get_yticklabels()]
+    texts, names, columns = written(axes)
     assert names == ["q8_0", "kivi", "snapkv", "oracle_topk (oracle)"]
-    columns = [label.get_text() for label in axes.get_xticklabels()]
     assert columns == ["4 or 8 bits", "2 bits", "keeps 1/2", "keeps 1/4"]
-    texts = {tuple(np.floor(t.get_position()).astype(int)[::-1]): t.get_text() for t in axes.texts}
     assert texts[1, 0] == "98.4 ✓" and texts[1, 1] == "35.9" and texts[2, 3] == "25.0"
     assert (2, 0) not in texts and len(texts) == 6
     (path,) = save(drawn, "kv_heatmap", tmp_path, ["svg"], "column")
@@ -53,4 +50,4 @@ def test_a_line_for_each_method_and_a_column_for_each_budget(tmp_path):
 
 def test_two_methods_are_no_board(tmp_path):
     rows = [row for row in ROWS if row["method"] in ("vanilla", "snapkv", "kivi")]
-    assert kv_board.plot(load(store(tmp_path, rows)), 6) is None
+    assert heat_maps.caches(load(store(tmp_path, rows)), 6) is None

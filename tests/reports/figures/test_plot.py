@@ -14,7 +14,7 @@ from bench.rows.store import Store
 from reports.figures import published, sheet, style
 from reports.figures.catalogue import figures
 from reports.figures.cells import failures, load
-from reports.figures.kinds import by_length, lra, over_parameter, pareto
+from reports.figures.kinds import by_length, iceformer, over_parameter, pareto
 from reports.figures.sheet import FORMATS, save
 from reports.figures.ticks import score_axis, thousands
 from reports.looks import looks
@@ -129,15 +129,16 @@ def test_a_latency_is_drawn_as_vanillas_times_the_paired_ratio(tmp_path):
     made += [measured("vcc", n, **late) for n in (512, 1024)]
     rows = load(store(tmp_path, made))
     (panel,) = rows.settings()
-    arms = by_length.measured(rows, panel, by_length.LATENCY)
-    drawn = {name: cells["y"].to_numpy() for name, _, cells in arms}
+    curves = by_length.curves(rows, panel, by_length.LATENCY)
+    drawn = {curve.method: curve.cells["y"].to_numpy() for curve in curves}
     assert drawn["vcc"] == pytest.approx(0.9 * drawn["vanilla"])
 
 
 def test_the_table_tells_exponent_prediction_and_crossover(made):
     rows = load(made, ["task=narrativeqa"])
     (panel,) = rows.settings()
-    head, *lines = by_length.table(rows, panel, by_length.LATENCY)
+    curves = by_length.curves(rows, panel, by_length.LATENCY)
+    head, *lines = by_length.table(rows, panel, by_length.LATENCY, curves)
     assert [text for _, text in head] == ["", "exponent", "predicted 4K", "below vanilla from"]
     told = {line[0][1]: [text for _, text in line[1:]] for line in lines}
     assert [name.partition("·")[0] for name in told] == list(COSTS)  # the order of every legend
@@ -284,7 +285,7 @@ def test_tasks_of_lra_stand_in_one_panel_whatever_model_each_has(tmp_path):
         for method in ("vanilla", "bigbird", "vcc"):
             rows.append(measured(method, 512, task=task, model=f"for-{task}", **LRA))
         rows.append(measured("bigbird", 512, task=task, model="another", **LRA))
-    figure = lra.latency(load(store(tmp_path, rows)), 2)
+    figure = iceformer.lra_time(load(store(tmp_path, rows)), 2)
     (panel,) = figure.panels
     assert panel.title == ["LRA", "each task's own model"] and figure.left_out == 0
     axes = Figure().add_subplot()

@@ -1,28 +1,14 @@
 """The heat map of RULER's scores: what stands in each cell."""
 
-import numpy as np
 from matplotlib.figure import Figure
 
 from bench.status import Status
-from reports.figures import heat_map
 from reports.figures.cells import load
-from reports.figures.kinds import ruler
+from reports.figures.kinds import heat_maps
 from reports.figures.sheet import save
-from reports.ruler import TASKS
-from tests.reports.figures.made_rows import store
+from reports.ruler import TASKS, short
+from tests.reports.figures.made_rows import store, written
 from tests.reports.made_ruler import failed, score, scores
-
-
-def painted(rows, panel):
-    """The texts of a panel by line and column."""
-    axes = Figure().subplots()
-    ruler.paint(rows, panel, axes)
-    found = {tuple(np.floor(t.get_position()).astype(int)[::-1]): t.get_text() for t in axes.texts}
-    hatched = {
-        (int(p.get_y()), int(p.get_x())) for p in axes.patches if p.get_hatch() == heat_map.HATCH
-    }
-    names = [label.get_text() for label in axes.get_yticklabels()]
-    return found, hatched, names, [label.get_text() for label in axes.get_xticklabels()]
 
 
 def test_each_cell_has_its_number_or_says_why_not(tmp_path):
@@ -30,9 +16,13 @@ def test_each_cell_has_its_number_or_says_why_not(tmp_path):
     rows.append(failed("snapkv", "qa_1", 1024, Status.ERROR))
     rows.append(score("vanilla", "qa_1", 1024, 0.0))
     loaded = load(store(tmp_path / "rows", rows))
-    texts, hatched, methods, tasks = painted(
-        loaded, loaded.cells.assign(name=[ruler.short(t) for t in loaded.cells["task"]])
-    )
+    panel = loaded.cells.assign(name=[short(t) for t in loaded.cells["task"]])
+    axes = Figure().subplots()
+    heat_maps._paint_ruler(loaded, panel, axes)
+    texts, methods, tasks = written(axes)
+    hatched = {
+        (int(p.get_y()), int(p.get_x())) for p in axes.patches if p.get_hatch() == heat_maps.HATCH
+    }
     assert methods[0] == "vanilla" and tasks[-3:] == ["qa_1 ‡", "qa_2", "mean"]
     assert texts[0, 0] == "80" and texts[1, 0] == "70" and texts[0, 11] == "0"
     assert texts[1, 11] == "err" and (1, 12) not in texts and hatched == {(0, 12), (1, 12)}
@@ -41,9 +31,9 @@ def test_each_cell_has_its_number_or_says_why_not(tmp_path):
 
 def test_a_panel_for_each_length_and_a_whole_file(tmp_path):
     folder = store(tmp_path / "rows", scores({"vanilla": [80, 60], "kivi": [70, 50]}, [1024, 2048]))
-    drawn = ruler.plot(load(folder), 6)
+    drawn = heat_maps.ruler(load(folder), 6)
     assert [panel.title[1] for panel in drawn.panels] == ["1,024 tokens", "2,048 tokens"]
-    assert ruler.plot(load(folder), 1).left_out == 1
+    assert heat_maps.ruler(load(folder), 1).left_out == 1
     for width in ("full", "column"):
         (path,) = save(drawn, "heatmap", tmp_path, ["svg"], width)
         assert path.stat().st_size > 5_000
@@ -51,4 +41,4 @@ def test_a_panel_for_each_length_and_a_whole_file(tmp_path):
 
 def test_other_benchmarks_have_no_heat_map(tmp_path):
     rows = [row | {"benchmark": "scrolls"} for row in scores({"vanilla": [80]}, [1024])]
-    assert ruler.plot(load(store(tmp_path, rows)), 6) is None
+    assert heat_maps.ruler(load(store(tmp_path, rows)), 6) is None

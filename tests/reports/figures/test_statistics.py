@@ -114,12 +114,9 @@ def test_a_crossover_lies_between_the_lengths_around_it():
     assert 2000 < found.lo < found.length < found.hi < 4000
 
 
-def test_a_curve_above_one_at_the_end_has_no_crossover():
-    assert crossover([1000, 2000], [exact(0.5), exact(1.5)]) is None
-
-
-def test_a_curve_below_one_all_along_crossed_before_the_shortest_length():
-    assert crossover([1000, 2000], [exact(0.9), exact(0.5)]) == (0, 0, 0)
+@pytest.mark.parametrize(("ratios", "found"), [((0.5, 1.5), None), ((0.9, 0.5), (0, 0, 0))])
+def test_a_curve_above_one_at_the_end_has_no_crossover_and_one_below_crossed_before(ratios, found):
+    assert crossover([1000, 2000], [exact(ratio) for ratio in ratios]) == found
 
 
 def test_unbounded_ratios_leave_the_crossover_unbounded():

@@ -1,20 +1,104 @@
-"""IceFormer's Figures 6 and 7: every method on the tasks of LRA, beside vanilla."""
+"""IceFormer's Figure 5: LongEval's accuracy and the time of the attention against length; and its
+Figures 6 and 7: every method on the tasks of LRA, beside vanilla."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
 from reports.figures import captions, published, sheet, style, ticks
 from reports.figures.catalogue import figure
 from reports.figures.cells import SETTING, FigureRows
-from reports.looks import VANILLA
+from reports.looks import VANILLA, base_name
 from reports.papers.measured import UNFUSED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+# --- LongEval -----------------------------------------------------------------------------------
+
+
+@figure(
+    "iceformer_5",
+    "IceFormer Fig. 5: LongEval's accuracy and time against length",
+    "quality on longeval_topics or longeval_lines",
+)
+def longeval(rows: FigureRows, most: int) -> sheet.Plot | None:
+    some = [p for p in rows.where(benchmark="longeval").settings() if p["value"].notna().any()]
+    drawn = sorted(some[: max(1, most // 2)], key=lambda p: str(p["task"].iloc[0]), reverse=True)
+    if not drawn:
+        return None
+    rows = rows.emphasised(drawn)
+    panels = []
+    for panel in drawn:
+        title, facts = captions.title(panel), captions.facts(panel)
+        compared = [*facts, *captions.scores(panel)]
+        panels.append(sheet.Panel(title, compared, partial(_paint_accuracy, rows, panel)))
+        panels.append(sheet.Panel(title, facts, partial(_paint_time, rows, panel)))
+    legend = captions.legend(rows, [p[p["value"].notna() | p["attend_ns"].gt(0)] for p in drawn])
+    note = "Bars: 95 % intervals."
+    if any(UNFUSED in set(panel["method"]) for panel in drawn):
+        legend.append((sheet.mark(None, style.PUBLISHED), "published"))
+        note += " Published: IceFormer Figure 5, Vicuna 7B on a Ryzen 9 5900X, read off the plot."
+    return sheet.Plot(panels, 2, 1.9, legend, note, len(some) - len(drawn))
+
+
+def _paint_accuracy(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
+    scored = panel[panel["value"].notna()]
+    places: dict[str, int] = {}
+    for name, _, cells in rows.arms(scored):
+        cells, look = cells.sort_values("length"), rows.looks[name]
+        place = places.setdefault(base_name(name), len(places))
+        # Side by side: their intervals overlap.
+        x = cells["length"] * (1 + 0.008 * (place % style.MOST_METHODS))
+        axes.plot(
+            x,
+            cells["value"],
+            linestyle=style.line(look.line),
+            **sheet.marks(look.color, look.marker),
+        )
+        known = cells[cells["ci_lo"].notna() & cells["ci_hi"].notna()]
+        axes.vlines(x[known.index], known["ci_lo"], known["ci_hi"], look.color, linewidth=0.8)
+    ticks.length_axis(axes, set(panel["length"]))
+    axes.set_ylabel(captions.quality(scored))
+    ticks.score_axis(axes, captions.percent(scored))
+    return []
+
+
+def _paint_time(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
+    axes.set_yscale("log")
+    sheet.parity(axes, "y")
+    lengths, ends = set(panel["length"]), [1.0]
+    unfused: dict[Any, float] = {}
+    base = panel[panel["method"] == VANILLA].groupby("length")["attend_ns"].first()
+    for name, _, cells in rows.arms(panel[panel["attend_ns"].gt(0)]):
+        cells = cells.assign(y=cells["attend_ns"] / cells["length"].map(base)).dropna(subset=["y"])
+        if name == VANILLA or cells.empty:
+            continue
+        cells, look = cells.sort_values("length"), rows.looks[name]
+        line, marks = style.line(look.line), sheet.marks(look.color, look.marker)
+        axes.plot(cells["length"], cells["y"], linestyle=line, **marks)
+        ends += list(cells["y"])
+        if name == UNFUSED:
+            unfused = cells.groupby("length")["y"].first().to_dict()
+    # The paper's ratios are to unfused attention, and the axis has fused vanilla at 1.
+    for cell in published.ratios("iceformer", "Figure 5", "attention_time_s"):
+        own = cell.task == panel["task"].iloc[0] and cell.label in rows.looks
+        if own and cell.length in unfused:
+            at, look = cell.value * unfused[cell.length], rows.looks[cell.label]
+            sheet.points(axes, cell.length, at, look, style.PUBLISHED, zorder=5)
+            ends.append(at)
+    ticks.length_axis(axes, lengths)
+    low, high = min(ends) / 1.2, max(ends) * 1.2
+    ticks.log_axis(axes, "y", low, high)
+    axes.set_ylabel("time of attention / vanilla's")
+    return []
+
+
+# --- LRA ----------------------------------------------------------------------------------------
 
 TASKS = ("listops", "text", "retrieval", "image", "pathfinder")
 """In the paper's order; others of the benchmark come after."""
@@ -37,9 +121,9 @@ MEMORY = Cost("memory of the whole process / vanilla's", "Table 2", "peak_memory
     "IceFormer Fig. 6: time of the attention on LRA, beside vanilla's",
     "vanilla and another method on a task of LRA, with latency",
 )
-def latency(rows: FigureRows, most: int) -> sheet.Plot | None:
+def lra_time(rows: FigureRows, most: int) -> sheet.Plot | None:
     cells = rows.cells
-    return _plot(rows, cells.assign(cost=cells["attend_ns"].astype(float)), TIME)
+    return _lra(rows, cells.assign(cost=cells["attend_ns"].astype(float)), TIME)
 
 
 @figure(
@@ -47,14 +131,14 @@ def latency(rows: FigureRows, most: int) -> sheet.Plot | None:
     "IceFormer Fig. 7: peak memory on LRA, beside vanilla's",
     "vanilla and another method on a task of LRA, with memory",
 )
-def memory(rows: FigureRows, most: int) -> sheet.Plot | None:
+def lra_memory(rows: FigureRows, most: int) -> sheet.Plot | None:
     """Of the whole process, as in the paper: the loaded model and the peak above it."""
     cells = rows.cells
     whole = cells["rss_base_bytes"].astype(float) + cells["rss_peak_delta_bytes"].astype(float)
-    return _plot(rows, cells.assign(cost=whole.where(cells["device"] == "cpu")), MEMORY)
+    return _lra(rows, cells.assign(cost=whole.where(cells["device"] == "cpu")), MEMORY)
 
 
-def _plot(rows: FigureRows, cells: pd.DataFrame, cost: Cost) -> sheet.Plot | None:
+def _lra(rows: FigureRows, cells: pd.DataFrame, cost: Cost) -> sheet.Plot | None:
     lra = cells[(cells["benchmark"] == "lra") & cells["cost"].gt(0)]
     by = [*SETTING, "length", "seed", "n_samples_planned"]
     base = lra[lra["method"] == VANILLA].drop_duplicates(by)[[*by, "cost"]]
@@ -78,7 +162,7 @@ def _plot(rows: FigureRows, cells: pd.DataFrame, cost: Cost) -> sheet.Plot | Non
         note += f" Published: IceFormer {cost.figure}, {PAPER}."
     several = panel["model"].nunique() > 1
     title = ["LRA", "each task's own model" if several else str(panel["model"].iloc[0])]
-    paints = partial(paint, rows, panel, printed, cost)
+    paints = partial(_paint_lra, rows, panel, printed, cost)
     return sheet.Plot(
         [sheet.Panel(title, captions.facts(panel), paints)], 2, 2.3, legend, note, len(groups) - 1
     )
@@ -93,7 +177,7 @@ def _one_model(group: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(kept)
 
 
-def paint(
+def _paint_lra(
     rows: FigureRows,
     panel: pd.DataFrame,
     printed: list[published.PublishedRatio],

@@ -1,0 +1,268 @@
+"""Figures of what bench recall and bench spectrum stored: IceFormer's Figure 3, recall of k-NN
+searches against the time to build and to ask; and Fourier Transformer's Figure 1, the spectrum of
+what each layer reads, of any model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from bench.errors import RequestError
+from bench.host.host import short_host
+from bench.units import counted
+from reports import looks
+from reports.figures import sheet, style, ticks
+from reports.figures.catalogue import figure
+from reports.figures.cells import STUDIES, FigureRows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def _read(folder: Path, name: str, numbers: tuple[str, ...]) -> pd.DataFrame:
+    """The lines of every `name` study of a folder, newest file first in column `file`. Raises
+    RequestError for a file that isn't one."""
+    found = [pd.DataFrame()]
+    paths = folder.glob(f"**/{STUDIES}/{name}-*.csv")
+    for path in sorted(paths, key=lambda path: path.name, reverse=True):
+        try:
+            frame = pd.read_csv(path, dtype=str, keep_default_na=False, index_col=False)
+            if frame.isna().any(axis=None):
+                raise ValueError("a line is too short")
+            figures = frame[list(numbers)].replace("", np.nan).astype(float)
+        except (OSError, ValueError, KeyError) as error:
+            raise RequestError(
+                f"can't read {path}: {error}; measure it again or remove it"
+            ) from error
+        found.append(frame.assign(**figures, file=path.name))
+    return pd.concat(found, ignore_index=True)
+
+
+# --- recall -------------------------------------------------------------------------------------
+
+TIMES = (
+    "total_ns",
+    "total_min_ns",
+    "total_max_ns",
+    "recall",
+    "keys",
+    "queries",
+    "dims",
+    "k",
+    "threads",
+)
+SEARCHED = ("host_id", "threads", "data", "metric", "keys", "queries", "dims", "k")
+LOOKS = {
+    "topk": (looks.BLACK, "o"),
+    "exact": (looks.GREY, "o"),
+    "dci": (looks.RED, "D"),
+    "quantized": (looks.RED, "s"),
+    "blocks": (looks.RED, "p"),
+    "faiss:flat": (looks.BLUE, "o"),
+    "faiss:ivf": (looks.BLUE, "^"),
+    "faiss:hnsw": (looks.BLUE, "P"),
+    "faiss:fastscan": (looks.BLUE, "s"),
+    "hnswlib": (looks.GREEN, "v"),
+    "annoy": (looks.PINK, "X"),
+    "scann": (looks.ORANGE, "*"),
+}
+NAMES = {
+    "topk": "exact top-k",
+    "exact": "ours: exact",
+    "dci": "ours: DCI",
+    "quantized": "ours: 8-bit",
+    "blocks": "ours: 8-bit, in blocks",
+}
+METRICS = {"ip": "inner product", "l2": "Euclidean"}
+
+
+@figure(
+    "iceformer_3",
+    "IceFormer Fig. 3: recall of k-NN searches against their time",
+    "a measured search: bench recall",
+)
+def recall(rows: FigureRows, most: int) -> sheet.Plot | None:
+    read = _read(rows.folder, "recall", TIMES)
+    if read.empty or not read["recall"].notna().any():
+        return None
+    read = read[read["recall"].notna()]
+    # Of a search measured twice in one setting, the newest file counts.
+    read = read.drop_duplicates([*SEARCHED, "search", "parameters"])
+    groups = [group for _, group in read.groupby(list(SEARCHED), dropna=False, sort=False)]
+    groups.sort(key=lambda group: (-group["keys"].iloc[0], str(group["data"].iloc[0])))
+    drawn = groups[:most]
+    names = [name for name in _ordered(read) if any(name in set(p["search"]) for p in drawn)]
+    legend: list[sheet.LegendEntry] = [
+        (sheet.mark(looks.Look(*_look(name), 0)), style.tidy(NAMES.get(name, name)))
+        for name in names
+    ]
+    panels = [sheet.Panel(_searched(p), _search_facts(p), partial(_paint_recall, p)) for p in drawn]
+    note = (
+        "Time to build the index and to ask all queries; bars: the fastest and the slowest run. A "
+        "line joins one search over its effort. Right and below is better."
+    )
+    return sheet.Plot(panels, 2, 2.2, legend, note, len(groups) - len(drawn))
+
+
+def _ordered(read: pd.DataFrame) -> list[str]:
+    here = set(read["search"])
+    return [*(name for name in LOOKS if name in here), *sorted(here - set(LOOKS))]
+
+
+def _look(name: str) -> tuple[str, str]:
+    if name in LOOKS:
+        return LOOKS[name]
+    look = looks.looks([name])[name]
+    return look.color, look.marker
+
+
+def _searched(panel: pd.DataFrame) -> list[str]:
+    one = panel.iloc[0]
+    return [str(one["data"]), f"{one['keys']:,.0f} keys of {one['dims']:,.0f}"]
+
+
+def _search_facts(panel: pd.DataFrame) -> list[str]:
+    one = panel.iloc[0]
+    found = [
+        f"{one['queries']:,.0f} queries",
+        f"{one['k']:.0f} nearest by {METRICS[one['metric']]}",
+    ]
+    found.append(counted(round(one["threads"]), "thread"))
+    host = " ".join(filter(None, (one["cpu_model"], short_host(one["host_id"]))))
+    return [*found, sheet.Own(host)]
+
+
+def _paint_recall(panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
+    axes.set_yscale("log")
+    for name in _ordered(panel):
+        mine = panel[panel["search"] == name].sort_values("recall")
+        color, marker = _look(name)
+        axes.vlines(
+            mine["recall"],
+            mine["total_min_ns"] / 1e9,
+            mine["total_max_ns"] / 1e9,
+            color,
+            linewidth=0.8,
+        )
+        axes.plot(
+            mine["recall"], mine["total_ns"] / 1e9, linestyle="-", **sheet.marks(color, marker)
+        )
+    low, high = panel["total_min_ns"].min() / 1.3e9, panel["total_max_ns"].max() * 1.3 / 1e9
+    ticks.log_axis(axes, "y", low, high)
+    least = min(0.9, float(panel["recall"].min()))
+    axes.set_xlim(least - 0.04 * (1 - least), 1 + 0.04 * (1 - least))
+    axes.set_xlabel(f"recall of the {panel['k'].iloc[0]:.0f} nearest")
+    axes.set_ylabel("time, s")
+    return []
+
+
+# --- spectrum -----------------------------------------------------------------------------------
+
+POWERS = ("layer", "frequency", "power", "rows", "tokens_mean", "length")
+ENCODED = ("model", "weights_sha256", "task", "dataset_sha256", "length")
+MOST_LAYERS = 7
+
+
+@figure(
+    "fourier_1",
+    "Fourier Fig. 1: spectrum of the hidden states, layer by layer",
+    "a measured spectrum: bench spectrum",
+)
+def spectrum(rows: FigureRows, most: int) -> sheet.Plot | None:
+    """Two panels a model: amplitude against frequency, and the power below each frequency."""
+    read = _read(rows.folder, "spectrum", POWERS)
+    if read.empty:
+        return None
+    read = read[read["file"] == read.groupby(list(ENCODED), dropna=False)["file"].transform("max")]
+    groups = [group for _, group in read.groupby(list(ENCODED), dropna=False, sort=False)]
+    drawn = groups[: max(1, most // 2)]
+    panels = []
+    for group in drawn:
+        title, facts = _title(group), _facts(group)
+        panels.append(sheet.Panel(title, facts, partial(_paint_amplitude, group)))
+        panels.append(sheet.Panel(title, facts, partial(_paint_share, group)))
+    deepest = max((group["layer"].max() for group in drawn), default=0)
+    legend: list[sheet.LegendEntry] = [
+        (_line(_color(layer, deepest)), _name(layer, deepest)) for layer in _chosen(deepest)
+    ]
+    note = (
+        "Amplitude: mean over hidden dimensions and rows, relative to the layer's own root mean "
+        "square, so that white noise is 1. Share: that of the lowest frequencies in its power."
+    )
+    if len({group["layer"].max() for group in drawn}) > 1:
+        note += " Colours run from the first layer of each model to its output."
+    return sheet.Plot(panels, 2, 2.1, legend, note, len(groups) - len(drawn))
+
+
+def _title(panel: pd.DataFrame) -> list[str]:
+    return [str(panel["model"].iloc[0]), str(panel["task"].iloc[0])]
+
+
+def _facts(panel: pd.DataFrame) -> list[str]:
+    one = panel.iloc[0]
+    return [
+        f"{one['rows']:.0f} rows of {one['tokens_mean']:,.0f} tokens",
+        f"{one['weights_kind']} weights",
+    ]
+
+
+def _chosen(deepest: float) -> list[int]:
+    """At most seven layers, the first and the last among them, evenly apart."""
+    count = min(MOST_LAYERS, int(deepest) + 1)
+    return sorted({round(i * deepest / max(1, count - 1)) for i in range(count)})
+
+
+def _color(layer: float, deepest: float) -> Any:
+    """From light to dark with depth: an order that greys and any colour vision keep."""
+    from matplotlib import colormaps
+
+    return colormaps["viridis"](0.9 - 0.9 * layer / max(1.0, deepest))
+
+
+def _name(layer: int, deepest: float) -> str:
+    return "output" if layer == deepest else f"layer {layer + 1} reads"
+
+
+def _layers(panel: pd.DataFrame) -> Iterator[tuple[Any, pd.DataFrame]]:
+    """The colour and the lines of each chosen layer, by frequency."""
+    deepest = panel["layer"].max()
+    for layer in _chosen(deepest):
+        yield _color(layer, deepest), panel[panel["layer"] == layer].sort_values("frequency")
+
+
+def _line(color: Any) -> Any:
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], color=color)
+
+
+def _paint_amplitude(panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
+    axes.set_yscale("log")
+    for color, mine in _layers(panel):
+        axes.plot(mine["frequency"], mine["power"] ** 0.5, color=color, linewidth=0.9)
+    sheet.parity(axes, "y")
+    shown = panel[panel["layer"].isin(_chosen(panel["layer"].max()))]
+    low, high = shown["power"].min() ** 0.5 / 1.15, shown["power"].max() ** 0.5 * 1.15
+    ticks.log_axis(axes, "y", low, high)
+    axes.set_xlim(0, 0.5)
+    axes.set_xlabel("frequency, cycles / token")
+    axes.set_ylabel("amplitude, relative")
+    return []
+
+
+def _paint_share(panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
+    for color, mine in _layers(panel):
+        share = mine["power"].cumsum() / mine["power"].sum() * 100
+        kept = (mine["frequency"] + mine["frequency"].iloc[0]) / 0.5
+        axes.plot([0, *kept], [0, *share], color=color, linewidth=0.9)
+    axes.plot([0, 1], [0, 100], color=looks.GREY, linewidth=0.6, dashes=(3, 2), zorder=1)
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 102)
+    axes.set_xlabel("share of the frequencies kept, lowest first")
+    axes.set_ylabel("share of the power, %")
+    return []
