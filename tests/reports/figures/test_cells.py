@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from bench.errors import RequestError
 from bench.request import plugins
 from reports.figures import style
 from reports.figures.cells import load, spread, variant_labels
@@ -123,13 +122,6 @@ def test_variants_are_variant_labels_by_what_differs():
 def test_a_filter_leaves_colours_alone(tmp_path):
     folder = store(tmp_path, frontier(methods=("vanilla", "vcc", "iceformer")))
     assert load(folder, ["method=vcc"]).looks == load(folder).looks
-
-
-def test_no_rows_says_how_to_make_some(tmp_path):
-    with pytest.raises(RequestError, match="bench run -m method"):
-        load(tmp_path)
-    with pytest.raises(RequestError, match=r"no folder .*bench run"):
-        load(tmp_path / "gone")
 
 
 def test_rows_without_a_length_are_passed_over(tmp_path):

@@ -22,8 +22,8 @@ def test_wrong_requests_are_one_line_each(made, tmp_path, capsys):
     empty = tmp_path / "empty"
     empty.mkdir()
     for words, said in (
-        ([ "--results", empty], "no rows in"),
-        (["--results", tmp_path / "gone"], "no folder"),
+        (["--results", empty], f"no rows in {empty}; make some: bench run -m method"),
+        (["--results", tmp_path / "gone"], f"no folder {tmp_path / 'gone'}; make some: bench run"),
         (["pareto_latncy", "--results", made], "Did you mean pareto_latency?"),
         (["--results", made, "--format", "gif"], "unknown format 'gif'"),
         (["--results", made, "--panels", "0"], "--panels"),

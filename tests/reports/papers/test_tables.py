@@ -13,7 +13,7 @@ from bench.request.overrides import check_overrides
 from bench.request.schema import MEASURES
 from bench.rows.store import Store
 from reports.papers.bench_commands import cell_commands, commands
-from reports.papers.command import FORMATS, paper_tables
+from reports.papers.command import FORMATS
 from reports.papers.definitions import load_definitions
 from reports.papers.measured import StoredRows
 from reports.papers.printed import load_printed
@@ -46,14 +46,6 @@ def test_a_table_names_what_there_is(name):
     assert set(definition.reference) <= set(definition.methods)
     for names in definition.averages.values():
         assert set(names) <= set(definition.tasks)
-
-
-def test_every_table_is_written_from_the_reference_rows():
-    tables = paper_tables([plugins.ROOT / "results/reference"])
-    assert [found.definition.name for found in tables] == TABLES
-    for found in tables:
-        for name, write in FORMATS.items():
-            assert write(found), (found.definition.name, name)
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -114,11 +106,6 @@ def test_a_command_for_scores_trains_a_model_of_the_papers_size(name):
     for words in asked:
         model = compose.compose(words)["model"]["name"]
         assert any(fnmatch(model, pattern) for pattern in like), words
-
-
-def test_a_table_that_is_not_there_has_its_nearest_name():
-    with pytest.raises(RequestError, match=r"unknown table 'vcc_tabel1'. Did you mean vcc_table1"):
-        load_definitions(["vcc_tabel1"])
 
 
 # -- what stands around the cells --------------------------------------------
