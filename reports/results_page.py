@@ -90,11 +90,11 @@ SHOWCASE = ("method=vcc", "task=narrativeqa", "length=4096", "measure=quick", "m
 """The row of `make bench` as README.md shows it: the newest of these values."""
 
 
-def readme(text: str, page: str, folder: Path = REFERENCE) -> str:
+def readme(text: str, page: str) -> str:
     """The text of README.md with the choices of the page, and what `make bench` prints of the
     showcase's row. Raises RequestError where there is no such row."""
     choice = page[_block("choice", page)]
-    for name, content in (("choice", choice), ("make bench", _showcase(folder))):
+    for name, content in (("choice", choice), ("make bench", _showcase())):
         block = _block(name, text)
         text = text[: block.start] + content + text[block.stop :]
     return text
@@ -106,12 +106,12 @@ def _block(name: str, text: str) -> slice:
     return slice(text.index(start) + len(start), text.index(f"<!-- end of {name} -->"))
 
 
-def _showcase(folder: Path) -> str:
-    rows, _ = select(SHOWCASE, folder, list(COLUMNS))
+def _showcase() -> str:
+    rows, _ = select(SHOWCASE, REFERENCE, list(COLUMNS))
     if not rows:
-        raise RequestError(f"no row in {folder} fits {' '.join(SHOWCASE)}")
+        raise RequestError(f"no row in {REFERENCE} fits {' '.join(SHOWCASE)}")
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        row_table.show(rows[-1], folder)
+        row_table.show(rows[-1], REFERENCE)
     *lines, _ = printed.getvalue().strip("\n").splitlines()  # without the row's ids
     shown = "\n".join(line.rstrip() for line in lines)
     return f"```\n{shown}\n```\n"

@@ -39,10 +39,10 @@ def ratios(paper: str, table: str, metric: str, base: str = "vanilla") -> Iterat
             )
 
 
-def vcc_encoder(size: str = "base") -> list[tuple[int, float]]:
-    """(length, VCC's encoder time / T5's): VCC Table 2, the median of its tasks."""
+def vcc_encoder() -> list[tuple[int, float]]:
+    """(length, VCC's encoder time / T5's): VCC Table 2, base size, the median of its tasks."""
     found: dict[int, list[float]] = {}
     for cell in ratios("vcc", "Table 2", "runtime_encoder_ms", "t5"):
-        if cell.method == "vcc" and cell.size == size and cell.length:
+        if cell.method == "vcc" and cell.size == "base" and cell.length:
             found.setdefault(cell.length, []).append(cell.value)
     return [(length, statistics.median(values)) for length, values in sorted(found.items())]

@@ -88,6 +88,8 @@ def save(plot: Plot, name: str, out: Path, formats: Iterable[str], width: str) -
 
 
 def _compose(plot: Plot, figure: Figure, width: str) -> list[tuple[Axes, Sequence[Label]]]:
+    from matplotlib.lines import Line2D
+
     across = plot.across if width == "full" else max(1, plot.across // 2)
     full = style.WIDTHS[width]
     if len(plot.panels) < across:  # few panels aren't stretched over the width of more
@@ -100,7 +102,8 @@ def _compose(plot: Plot, figure: Figure, width: str) -> list[tuple[Axes, Sequenc
         common, titles = _shared_words(titles, least=1)
     shared, own = _shared_words([panel.facts for panel in plot.panels])
     small = " · ".join([*common, *shared])
-    note = _wrapped(small + (". " if small else "") + plot.note, full)
+    whole_note = small + (". " if small else "") + plot.note
+    note = "\n".join(textwrap.wrap(whole_note, int(full / 0.0425)))
     columns = _legend_columns(plot.legend, full)
     legend_in = 0.12 * -(-len(plot.legend) // columns) + 0.12 if plot.legend else 0.0
     note_in = 0.105 * len(note.splitlines()) + 0.05 if note else 0.0
@@ -124,7 +127,8 @@ def _compose(plot: Plot, figure: Figure, width: str) -> list[tuple[Axes, Sequenc
                 _table(panel, figure.add_subplot(grid[at + 1, place]), table_in)
         at += 2 if table_in else 1
     if plot.legend:
-        handles = [handle or _nothing() for handle, _ in plot.legend]
+        nothing = Line2D([], [], linestyle="none")
+        handles = [handle or nothing for handle, _ in plot.legend]
         figure.legend(
             handles, [text for _, text in plot.legend], loc="lower center", ncols=columns,
             bbox_to_anchor=(0.5, note_in / height), borderpad=0.1,
@@ -153,10 +157,6 @@ def _legend_columns(legend: Sequence[LegendEntry], width_in: float) -> int:
     most = max(1, min(len(legend), int(width_in / (0.40 + 0.05 * longest))))
     lines = -(-len(legend) // most)
     return -(-len(legend) // max(1, lines))  # as even as so many lines can be
-
-
-def _wrapped(text: str, width_in: float) -> str:
-    return "\n".join(textwrap.wrap(text, int(width_in / 0.0425)))
 
 
 def _head(axes: Axes, title: Sequence[str], facts: Sequence[str], width_in: float) -> None:
@@ -205,12 +205,6 @@ def _table(panel: Panel, axes: Axes, height_in: float) -> None:
             axes.text(
                 at, y, text, fontsize=5.4, color=color, va="center", clip_on=False, in_layout=False
             )  # fmt: skip
-
-
-def _nothing() -> Line2D:
-    from matplotlib.lines import Line2D
-
-    return Line2D([], [], linestyle="none")
 
 
 def mark(look: looks.Look | None, kind: str = "filled", line: Any = "") -> Line2D:

@@ -89,10 +89,10 @@ def tidy(name: str, most: int = 28) -> str:
     return f" {line}" if line.startswith("_") else line
 
 
-def number(value: float, digits: int = 2) -> str:
+def number(value: float) -> str:
     """Plain digits for axes and legends: 0.05, 1.5, 20, 16,384."""
     if value == 0 or abs(value) >= 1e7 or abs(value) < 1e-4:
         return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e") if value else "0"
     if abs(value) >= 100:
         return f"{value:,.0f}"
-    return f"{value:.{digits}g}" if abs(value) < 1 else f"{value:.{digits + 1}g}"
+    return f"{value:.2g}" if abs(value) < 1 else f"{value:.3g}"

@@ -54,11 +54,10 @@ SHOWN = (
 
 
 class Picked(NamedTuple):
-    """Rows with the columns SHOWN, each with the `folder` that it was read from; how many rows and
-    cells there were, and a line for each file that was set aside."""
+    """Rows with the columns SHOWN, each with the `folder` that it was read from; how many cells
+    there were, and a line for each file that was set aside."""
 
     rows: list[Row]
-    n_rows: int
     n_cells: int
     warnings: list[str]
 
@@ -85,7 +84,7 @@ def pick(folders: Iterable[Path], words: Sequence[str], most: int) -> Picked:
     counting = [best(group) for group in cells.values()]
     kept = _whole_boards(counting, most)
     _complete(kept)
-    return Picked(kept, len(rows), len(counting), warnings)
+    return Picked(kept, len(counting), warnings)
 
 
 board_of = itemgetter(*BOARD)

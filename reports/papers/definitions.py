@@ -189,12 +189,10 @@ class Definition:
         return methods, {task.task for task in self.tasks.values() if task.task}
 
 
-def load_definitions(
-    names: Iterable[str] = (), folder: Path = FOLDER, others: Iterable[str] = ()
-) -> list[Definition]:
+def load_definitions(names: Iterable[str] = (), others: Iterable[str] = ()) -> list[Definition]:
     """The tables of these names (all without names; a paper's name selects all its tables), in the
     order of the files. Raises RequestError with the nearest name, which may be one of `others`."""
-    definitions = _all_definitions(folder)
+    definitions = _all_definitions()
     wanted: set[str] = set()
     for name in names:
         matching = {d.name for d in definitions if name in (d.name, d.paper)}
@@ -206,11 +204,11 @@ def load_definitions(
 
 
 @cache
-def _all_definitions(folder: Path) -> list[Definition]:
+def _all_definitions() -> list[Definition]:
     import yaml
 
     rank = {paper: i for i, paper in enumerate(PAPER_ORDER)}
-    paths = sorted(folder.glob("*.yaml"), key=lambda path: (rank.get(path.stem, 99), path.stem))
+    paths = sorted(FOLDER.glob("*.yaml"), key=lambda path: (rank.get(path.stem, 99), path.stem))
     definitions = []
     for path in paths:
         shared = yaml.safe_load(path.read_text())

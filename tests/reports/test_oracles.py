@@ -127,7 +127,7 @@ def test_no_figure_is_drawn_of_oracles_and_vanilla_alone(tmp_path):
     rows = figure_rows(tmp_path)
     alone = rows.where(method=["vanilla", *rows.oracles])
     assert pareto.plot(alone, 2, pareto.KV_READ) is None
-    assert over_parameter.held(rows, 2) is None, "one model"
+    assert over_parameter.models(rows, 2, over_parameter.HELD) is None, "one model"
 
 
 def test_equal_bytes_leave_it_out(tmp_path):
@@ -138,7 +138,7 @@ def test_equal_bytes_leave_it_out(tmp_path):
                  model=model, **WHERE, **held)
         for method in ("snapkv", "oracle_topk") for model in ("large", "small")
     ]  # fmt: skip
-    drawn = over_parameter.held(load(store(folder, rows)), 2)
+    drawn = over_parameter.models(load(store(folder, rows)), 2, over_parameter.HELD)
     labels = [text for text, _, _ in drawn.panels[0].paint(Figure().add_subplot())]
     assert labels.count("snapkv·0.5") == 2 and "oracle_topk·0.5" not in labels
 

@@ -106,7 +106,7 @@ def ruler(rows: FigureRows, most: int) -> sheet.Plot | None:
         cell = panel.iloc[0]
         title = [str(cell["model"]), f"{int(cell['length']):,} tokens"]
         facts = [*captions.facts(panel), f"{cell['n_samples_planned']:.0f} samples a task"]
-        panels.append(sheet.Panel(title, facts, partial(_paint_ruler, rows, panel)))
+        panels.append(sheet.Panel(title, facts, partial(paint_ruler, rows, panel)))
     lines = max(len(list(rows.arms(panel))) for panel in drawn)
     floor = any(_at_chance(panel) for panel in drawn)
     chance = f" {AT_CHANCE}: vanilla isn't clearly above one constant answer." if floor else ""
@@ -120,7 +120,7 @@ def _at_chance(panel: pd.DataFrame) -> set[str]:
     return set(base["name"])
 
 
-def _paint_ruler(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
+def paint_ruler(rows: FigureRows, panel: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
     arms = list(rows.arms(panel))
     values = np.full((len(arms), len(TASKS) + 1), np.nan)
     for line, (_, _, cells) in enumerate(arms):
@@ -194,10 +194,10 @@ def _panel(rows: FigureRows, group: pd.DataFrame) -> sheet.Panel:
     words = [*captions.facts(group), f"{group['n_samples_planned'].iloc[0]:.0f} samples"]
     vanilla = group.loc[group["method"] == VANILLA, "value"]
     words += [f"vanilla {vanilla.iloc[0]:.1f}"] if len(vanilla) else []
-    return sheet.Panel(captions.title(group, "length"), words, partial(_paint_caches, rows, group))
+    return sheet.Panel(captions.title(group, "length"), words, partial(paint_caches, rows, group))
 
 
-def _paint_caches(rows: FigureRows, group: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
+def paint_caches(rows: FigureRows, group: pd.DataFrame, axes: Axes) -> list[sheet.Label]:
     lines = _lines(rows, group)
     columns = [name for name in KEPT if any(name in its for its in lines.values())]
     cells = [[its.get(name) for name in columns] for its in lines.values()]

@@ -176,19 +176,7 @@ def _variant_points(rows: FigureRows, panel: pd.DataFrame) -> Iterator[Point]:
 TWO_MODELS = "rows of two models on one task and length, each with quality and decoding"
 
 
-@figure("iso_cost", "quality of models against the bytes that their KV caches hold", TWO_MODELS)
-def held(rows: FigureRows, most: int) -> sheet.Plot | None:
-    return _models(rows, most, HELD)
-
-
-@figure(
-    "iso_cost_read", "quality of models against the KV bytes read for each new token", TWO_MODELS
-)
-def read(rows: FigureRows, most: int) -> sheet.Plot | None:
-    return _models(rows, most, READ)
-
-
-def _models(rows: FigureRows, most: int, across: Across) -> sheet.Plot | None:
+def models(rows: FigureRows, most: int, across: Across) -> sheet.Plot | None:
     """Panels of each task and length that two models or more have, where one of them has another
     cache than vanilla's."""
     known = _known(rows, across)
@@ -214,6 +202,13 @@ def _models(rows: FigureRows, most: int, across: Across) -> sheet.Plot | None:
         "one is the better use of these bytes."
     )
     return sheet.Plot(panels, 2, 2.1, legend, note, len(some) - most)
+
+
+for _name, _shows, _across in (
+    ("iso_cost", "quality of models against the bytes that their KV caches hold", HELD),
+    ("iso_cost_read", "quality of models against the KV bytes read for each new token", READ),
+):
+    figure(_name, _shows, TWO_MODELS)(partial(models, across=_across))
 
 
 def _model_points(rows: FigureRows, dashes: dict[str, str], panel: pd.DataFrame) -> Iterator[Point]:

@@ -72,13 +72,14 @@ def test_two_models_stand_at_the_bytes_of_their_caches(tmp_path):
                                    ("vanilla", "large", 8), ("vanilla", "small", 2))
     ]  # fmt: skip
     both = load(store(tmp_path / "both", rows))
-    drawn = over_parameter.held(both, 2)
+    drawn = over_parameter.models(both, 2, over_parameter.HELD)
     axes = Figure().add_subplot()
     labels = drawn.panels[0].paint(axes)
     assert sorted(x for _, x, _ in labels) == [1, 2, 2, 8]
     assert [text for _, text in drawn.legend] == ["large", "small"]
-    assert over_parameter.read(both, 2) is None, "no bytes were read"
-    assert over_parameter.held(load(store(tmp_path / "one", rows[::2])), 2) is None
+    assert over_parameter.models(both, 2, over_parameter.READ) is None, "no bytes were read"
+    one = load(store(tmp_path / "one", rows[::2]))
+    assert over_parameter.models(one, 2, over_parameter.HELD) is None
 
 
 def test_absolute_costs_are_drawn_where_vanilla_did_not_fit(tmp_path):

@@ -41,7 +41,7 @@ def test_a_row_in_two_folders_is_shown_once_and_hosts_are_apart(tmp_path):
     one, two = stored(tmp_path / "a", rows), stored(tmp_path / "b", rows + other)
     picked = pick([one, two], [], 2000)
     made_boards = boarding.boards(picked.rows, lambda done, total: None)
-    assert (picked.n_rows, len(made_boards)) == (2, 2)
+    assert picked.n_cells == len(picked.rows) == len(made_boards) == 2
     hosts = sorted(b.title.rpartition("host ")[2] for b in made_boards)
     assert hosts == ["another (older id)", "h2-a3f0c1d2"]
 
