@@ -147,8 +147,8 @@ def check_config(config: dict[str, Any], given: dict[str, Any]) -> None:
 def random_weights(
     architecture: Any, config: dict[str, Any], seed: int, device: str = "cpu"
 ) -> Any:
-    """A model of this size with random weights, drawn on the device where they are used (a CPU takes
-    30 s for 10⁹ of them). The global random state is restored."""
+    """A model of this size with random weights, drawn on the device where they are used: a CPU
+    takes 30 s for 10⁹ of them. The global random state is restored."""
     built = _config(config)
     built._attn_implementation = _attention_of(architecture)
     cuda = [torch.cuda.current_device()] if device == "cuda" else []
