@@ -25,11 +25,10 @@ def time(run: CellRun, cells: Sequence[Cell]) -> tuple[Outcome, dict[str, Column
     """How the last process ended, and the columns of each cell's row by its key; cells whose method
     failed have none. Where several caches don't fit in memory, they are timed in two halves."""
     cell, plan, since, wall_ns = cells[0], cells[0].plan, spawn.counters(), 0
-    module = "measure.tokens" if plan.tokens_alone else "measure.first_tokens"
     parts: list[Columns] = []
     for process in range(plan.processes):
         outcome = run.child(
-            module, cells=[cell.to_json() for cell in cells], counts=not process,
+            "measure.turns", cells=[cell.to_json() for cell in cells], counts=not process,
             rounds=-(-plan.pairs // plan.processes),
         )  # fmt: skip
         wall_ns += outcome.wall_ns

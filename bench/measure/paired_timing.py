@@ -10,8 +10,9 @@ import math
 import random
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -53,16 +54,17 @@ def garbage_collection_off() -> Iterator[Callable[[], int]]:
 Pairs = list[tuple[Sample, Sample]]
 
 
-class PairSamples(NamedTuple):
+@dataclass
+class PairSamples:
     """The samples of method and base, those of the base paired with itself, and a letter for each
     pair: the arm that went first, or A for equal arms. `rel_l2` and `top1` compare the answers of
     each pair of calls: relative error, and share of equal first choices."""
 
-    pairs: Pairs
-    aa: Pairs
-    order: str
-    rel_l2: list[float]
-    top1: list[float]
+    pairs: Pairs = field(default_factory=list)
+    aa: Pairs = field(default_factory=list)
+    order: str = ""
+    rel_l2: list[float] = field(default_factory=list)
+    top1: list[float] = field(default_factory=list)
 
     @property
     def without_waits(self) -> bool:
@@ -78,6 +80,16 @@ class PairSamples(NamedTuple):
         """Both sides of each pair, as fields of a comparison."""
         method_ns, base_ns = self.sides(self.pairs)
         return {"samples_ns": method_ns, "base_samples_ns": base_ns, "pair_order": self.order}
+
+    def fields_to_vanilla(self) -> dict[str, Any]:
+        """As `fields`, of a comparison with vanilla, which has equal pairs too."""
+        first, second = self.sides(self.aa)
+        return {
+            **self.fields(),
+            "aa_first_samples_ns": first,
+            "aa_second_samples_ns": second,
+            "waits_left_out": self.without_waits or None,
+        }
 
     def sides(self, pairs: Pairs) -> tuple[list[int], list[int]]:
         """The nanoseconds of either side of the pairs."""
@@ -103,26 +115,24 @@ def sample_pairs(
     `aa_every`-th pair is one of the base with itself. Raises IntegrityError."""
     calls = share.calls
     first_pair = share.done + max(0, share.done - 1) // (AA_EVERY - 1)
-    samples = PairSamples([], [], "", [], [])
-    order = ""
+    samples = PairSamples()
     method.reset()
     base.reset()
     with timing_loop(method.in_process):
         while len(samples.pairs) < share.pairs:
-            i = first_pair + len(order)
+            i = first_pair + len(samples.order)
             progress(len(samples.pairs))
             if i % aa_every == aa_every - 1:
                 samples.aa.append((base.sample(i, calls), base.sample(i, calls)))
                 method.catch_up(2 * calls)
-                order += "A"
+                samples.order += "A"
                 base.given.clear()
                 continue
-            order += "M" if coin.random() < 0.5 else "V"
+            method_first = coin.random() < 0.5
+            samples.order += "M" if method_first else "V"
             drawn = method.draw(i * calls, calls)
-            taken = {
-                arm: arm.sample(i, calls, drawn)
-                for arm in ((method, base) if order[-1] == "M" else (base, method))
-            }
+            turn = (method, base) if method_first else (base, method)
+            taken = {arm: arm.sample(i, calls, drawn) for arm in turn}
             samples.pairs.append((taken[method], taken[base]))
             for given, exact in zip(method.given, base.given, strict=True):
                 error, agree = compared(given, exact)
@@ -131,7 +141,7 @@ def sample_pairs(
             method.given.clear()
             base.given.clear()
     check_streams(method.left, statistics.median(one.wall_ns for one, _ in samples.pairs))
-    return samples._replace(order=order)
+    return samples
 
 
 def compared(given: Answer, exact: Answer) -> tuple[float, float]:

@@ -1,5 +1,6 @@
 """Times several methods in turns in one process, next to vanilla: for many methods cheaper than
-pairs of each, as they share vanilla's samples.
+pairs of each, as they share vanilla's samples. Timed is each new token of several KV caches, whose
+prompt is read once for all of them, or the time to the first token.
 
 In a round each method is timed once, in an order at random, and vanilla before them, after them and
 in between. A sample of a method and vanilla's nearest one are a pair.
@@ -8,32 +9,131 @@ in between. A sample of a method and vanilla's nearest one are a pair.
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
-from bench.execution import arms, worker
-from bench.measure.gpu_call import check_streams
-from bench.measure.paired_timing import PairSamples, timing_loop
-from bench.measure.timed_call import Arm, Process, Sample
-from bench.models.base import Family
-from bench.request.cell import Cell
-from bench.request.schema import BASELINE
+import torch
 
+from bench.errors import RunError
+from bench.execution import arms, worker
+from bench.measure import diagnostics
+from bench.measure.forced_answer import DecodingArm, ForcedAnswers, copied
+from bench.measure.gpu_call import check_streams
+from bench.measure.memory import COUNTED_STEPS, CacheCount
+from bench.measure.paired_timing import PairSamples, timing_loop
+from bench.measure.perturbed_inputs import PerturbedInputs
+from bench.measure.shared_prefill import checked_methods, drop
+from bench.measure.timed_call import Arm, Process, Sample
+from bench.measure.two_arms import kernel_of
+from bench.models.batched_rows import Row
+from bench.models.decoder import DecoderFamily
+from bench.request.cell import Cell
+from bench.request.parameters import PART
+from bench.request.schema import BASELINE
+from bench.rows import columns
+from methods.base import Method
+
+STEPS = 4
+"""Timed steps of a sample, after an untimed one."""
 NEIGHBOURS = 6
 """The most methods between two samples of vanilla."""
 VANILLA = -1
 """The number of vanilla among the methods; cells have theirs from 0 on."""
 
 
-def loaded(request: Mapping[str, Any]) -> tuple[list[Cell], Family, Process]:
-    """The request's cells, equal in all but their method, and their model with vanilla in it, in a
-    process made ready to time them."""
-    cells = [Cell.from_json(text) for text in request["cells"]]
+def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
+    """`timed`: for each of `cells`, equal in all but their method, by number, the fields of its
+    comparison with vanilla after these `rounds`. `columns`: of all their rows. `counts`, if asked
+    for: of each method, vanilla among them, the columns of its cache, or its time inside its
+    attention and its kernel. `dropped`: the reason of each cell whose method failed; it is raised
+    where there is one cell."""
+    cells, rounds = [Cell.from_json(text) for text in request["cells"]], request["rounds"]
+    cell, tokens = cells[0], cells[0].plan.tokens_alone
+    device, stage = cell.device["kind"], "tokens" if tokens else "first tokens"
     worker.keep_freed_memory()
-    arms.prepare(cells[0], timed=True)
-    process = Process(cells[0].device["kind"])
-    return cells, arms.load(cells[0], arms.vanilla()), process
+    arms.prepare(cell, timed=True)
+    process = Process(device)
+    family = arms.load(cell, arms.vanilla())
+    report(stage, 0, rounds)
+    inputs = PerturbedInputs(arms.longest_inputs(cell, family, 1 if tokens else arms.INPUTS))
+    own, dropped = checked_methods(cells, family)
+    methods = {VANILLA: arms.vanilla(), **own}
+    with torch.inference_mode():
+        if tokens:
+            if not isinstance(family, DecoderFamily):
+                raise RunError(f"{cell.model['name']} is no decoder, whose tokens could be timed")
+            assert cell.new_tokens is not None
+            answers = ForcedAnswers(inputs, cell.new_tokens - 1)
+            rows = prompt_rows(cell, family, answers, methods)
+            for number, row in [*rows.items()]:
+                if row.error is not None:
+                    drop(dropped, number, row.error, len(cells))
+                    del rows[number]
+            timed: dict[int, Arm] = {
+                number: DecodingArm(
+                    family, methods[number], inputs, device, process, answers=answers, kept=row
+                )
+                for number, row in rows.items()
+            }
+            turns = Turns(timed, STEPS, untimed=1)
+            counts = partial(cache_columns, family, rows, answers)
+        else:
+            timed = {
+                number: Arm(family, method, inputs, device, process)
+                for number, method in methods.items()
+            }
+            turns = Turns(timed)
+            counts = partial(attention_times, timed)
+        turns.time(rounds, partial(report, stage))
+        found = {"timed": turns.fields(cells), "dropped": dropped, "columns": process.gpu_columns()}
+        if request["counts"]:
+            del turns, timed  # and with them the caches of the answers in hand
+            found["counts"] = {str(number): each for number, each in counts().items()}
+        return found
+
+
+def prompt_rows(
+    cell: Cell, family: DecoderFamily, answers: ForcedAnswers, methods: Mapping[int, Method]
+) -> dict[int, Row]:
+    """The row of each method after the prompt; vanilla reads it apart where another method's
+    attention reads it for the caches."""
+    apart = cell.method.get(PART) is not None
+    rows: dict[int, Row] = {}
+    for group in ([VANILLA], [*methods][1:]) if apart else ([*methods],):
+        if group:
+            read = family.prefill_each(*answers.prompt, [methods[number] for number in group])
+            rows |= zip(group, read, strict=True)
+    return rows
+
+
+def cache_columns(
+    family: DecoderFamily, rows: Mapping[int, Row], answers: ForcedAnswers
+) -> dict[int, columns.Row]:
+    """The columns of each cache after an answer, counted while all decode as one batch."""
+    copies = {number: copied(row) for number, row in rows.items()}
+    counts = {number: CacheCount(row) for number, row in copies.items()}
+    tokens = answers.drawn(answers.steps)
+    for step, token in enumerate(tokens.T):
+        if step < answers.steps - COUNTED_STEPS:
+            family.step_each([*copies.values()], token[None].expand(len(copies), 1))
+        else:
+            for count in counts.values():
+                count.step(token[None])
+    workload = family.workload(answers.prompt[0].shape[1], 1)
+    return {number: count.columns(workload, answers.steps) for number, count in counts.items()}
+
+
+def attention_times(timed: Mapping[int, Arm]) -> dict[int, columns.Row]:
+    """The time inside each method's attention, and its kernel."""
+    found: dict[int, columns.Row] = {}
+    for number, arm in timed.items():
+        arm.family.method = arm.method
+        found[number] = diagnostics.stage_times(arm.family, arm.inputs.current(0), 0.0)
+        found[number]["kernel"] = kernel_of(arm.method)
+    return found
 
 
 @dataclass
@@ -43,16 +143,14 @@ class Turns:
     arms     each with its method
     calls    timed calls of a sample
     untimed  calls before them, which bring the arm's memory back into the processor's caches
-    pairs    samples of a method, each with vanilla's
-    order    for each pair V where vanilla's sample came first, else M
+    pairs    samples of a method, each with vanilla's; their order is V where vanilla's came first
     exact    all samples of vanilla
     """
 
     arms: Mapping[int, Arm]
     calls: int = 1
     untimed: int = 0
-    pairs: dict[int, list[tuple[Sample, Sample]]] = field(default_factory=dict)
-    order: dict[int, str] = field(default_factory=dict)
+    pairs: dict[int, PairSamples] = field(default_factory=lambda: defaultdict(PairSamples))
     exact: list[Sample] = field(default_factory=list)
 
     def time(self, rounds: int, progress: Callable[[int, int], None]) -> None:
@@ -74,19 +172,16 @@ class Turns:
 
     def fields(self, cells: Sequence[Cell]) -> dict[str, Any]:
         """The measured fields of each cell's comparison; of vanilla the samples alone."""
-        shared: dict[str, Any] = {"calls_per_sample": self.calls}
         aa = [*zip(self.exact[::2], self.exact[1::2], strict=False)]
         found: dict[str, Any] = {}
         for number, cell in enumerate(cells):
             if cell.method["name"] == BASELINE:
-                found[str(number)] = shared | {"samples_ns": [one.wall_ns for one in self.exact]}
+                fields: dict[str, Any] = {"samples_ns": [one.wall_ns for one in self.exact]}
             elif number in self.pairs:
-                taken = PairSamples(self.pairs[number], aa, self.order[number], [], [])
-                first, second = taken.sides(aa)
-                found[str(number)] = shared | taken.fields() | {
-                    "aa_first_samples_ns": first, "aa_second_samples_ns": second,
-                    "waits_left_out": taken.without_waits or None,
-                }  # fmt: skip
+                fields = replace(self.pairs[number], aa=aa).fields_to_vanilla()
+            else:
+                continue
+            found[str(number)] = {"calls_per_sample": self.calls, **fields}
         return found
 
     def _sample(self, number: int, i: int) -> Sample:
@@ -103,5 +198,5 @@ class Turns:
         for place, (number, sample) in enumerate(zip(turn, samples, strict=True)):
             nearer = 2 * place + 1 - len(turn) or random.choice((-1, 1))
             exact = self.exact[-1 if nearer > 0 else -2]
-            self.pairs.setdefault(number, []).append((sample, exact))
-            self.order[number] = self.order.get(number, "") + ("M" if nearer > 0 else "V")
+            self.pairs[number].pairs.append((sample, exact))
+            self.pairs[number].order += "M" if nearer > 0 else "V"

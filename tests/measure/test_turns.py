@@ -8,9 +8,10 @@ import torch
 import bench
 from bench.cli.main import dispatch
 from bench.errors import RequestError
-from bench.execution import arms, turns, worker
+from bench.execution import arms, worker
+from bench.execution import turns as execution_turns
 from bench.execution.supervisor import Outcome
-from bench.measure import first_tokens, memory, side_effects, tokens
+from bench.measure import memory, side_effects, turns
 from bench.rows.comparison import pooled
 from bench.rows.store import Store
 from bench.status import Status
@@ -33,7 +34,7 @@ class Report:
         pass
 
 
-def measured(module, some):
+def measured(some):
     """What a child measures, in this process, which keeps its settings and other threads."""
     request = {"cells": [cell.to_json() for cell in some], "rounds": ROUNDS, "counts": True}
     with pytest.MonkeyPatch.context() as patch:
@@ -41,13 +42,13 @@ def measured(module, some):
         patch.setattr(worker, "keep_freed_memory", lambda: None)
         patch.setattr(side_effects, "check_python_threads", lambda: None)
         patch.setattr(side_effects, "check_processes", lambda: None)
-        return module.measure(request, Report())
+        return turns.measure(request, Report())
 
 
 @pytest.fixture(scope="module")
 def timed():
     some = cells("method=vanilla", "method=snapkv budget=0.25", "method=q8_0", "method=quest")
-    return some, measured(tokens, some)
+    return some, measured(some)
 
 
 def test_each_cache_has_a_pair_in_each_round(timed):
@@ -56,14 +57,14 @@ def test_each_cache_has_a_pair_in_each_round(timed):
     assert set(fields["1"]["pair_order"]) <= {"M", "V"} and len(fields["1"]["pair_order"]) == ROUNDS
     assert len(fields["1"]["aa_first_samples_ns"]) == ROUNDS
     assert len(fields["0"]["samples_ns"]) == 2 * ROUNDS and "base_samples_ns" not in fields["0"]
-    assert fields["2"]["calls_per_sample"] == tokens.STEPS
+    assert fields["2"]["calls_per_sample"] == turns.STEPS
 
 
 def test_a_method_that_reads_everything_is_dropped_and_alone_refused(timed):
     found = timed[1]
     assert "3" not in found["timed"] and found["dropped"][3].startswith("Unsupported: ")
     with pytest.raises(Unsupported):
-        measured(tokens, cells("method=quest"))
+        measured(cells("method=quest"))
 
 
 def test_bytes_are_those_that_the_memory_stage_counts(timed):
@@ -79,7 +80,7 @@ def test_bytes_are_those_that_the_memory_stage_counts(timed):
 
 def test_vanilla_reads_apart_where_another_method_reads_the_prompt():
     some = cells("method=snapkv budget=0.25 method.prefill=vertical_slash")
-    found = measured(tokens, some)
+    found = measured(some)
     own, exact = (found["counts"][number]["kv_bytes_held"] for number in ("0", "-1"))
     assert own < exact and len(found["timed"]["0"]["samples_ns"]) == ROUNDS
 
@@ -87,7 +88,7 @@ def test_vanilla_reads_apart_where_another_method_reads_the_prompt():
 def test_first_tokens_are_timed_in_turns():
     words = [*SHAPE, "measure=first_token"]
     some = [bench.compose(*words, *method) for method in (["method=vertical_slash"], BLOCKS)]
-    found = measured(first_tokens, some)
+    found = measured(some)
     assert not found["dropped"] and {*found["counts"]} == {"-1", "0", "1"}
     assert all(len(found["timed"][i]["samples_ns"]) == ROUNDS for i in "01")
     assert found["counts"]["0"]["attend_ns"] > 0 and found["timed"]["0"]["calls_per_sample"] == 1
@@ -128,7 +129,7 @@ def test_halves_are_timed_where_memory_runs_out():
             status = Status.OOM_HOST if len(cells) > 2 else Status.OK
             return Outcome(status, "tokens", result=MEASURED)
 
-    outcome, found = turns.time(Run(), some)
+    outcome, found = execution_turns.time(Run(), some)
     assert asked == [3, *[2] * 4, *[1] * 4] and outcome.status == Status.OK and found == {}
 
 
