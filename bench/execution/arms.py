@@ -95,7 +95,10 @@ def load_from(
             family: Family = engine_of(cell, spec, method)
         elif found is not None:
             family = found
-            _put(method, family, folder if config is None else None)
+            family.method, family.drawn = method, ()
+            if config is None:
+                workload = family.workload(1, 1)
+                family.drawn = own_parameters.restore(family.model, method, workload, folder)
         else:
             if config is None:
                 _check_config(folder)
@@ -134,16 +137,6 @@ def engine_of(cell: Cell, spec: Spec, engine: Engine) -> Family:
 
     answer = max(cell.new_tokens or 1, cell.build_task().max_new_tokens or 1)
     return EngineFamily.started(spec, engine, cell.length + answer, cell.threads)
-
-
-def _put(method: Method, family: Family, checkpoint: Path | None) -> None:
-    """Put the method into a loaded model, with its own parameters from the folder of the
-    checkpoint; None: as they are drawn. Raises ValueError."""
-    family.method = method
-    family.drawn = ()
-    if checkpoint is not None:
-        workload = family.workload(1, 1)
-        family.drawn = own_parameters.restore(family.model, method, workload, checkpoint)
 
 
 def _check_config(folder: Path) -> None:

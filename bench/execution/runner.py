@@ -109,13 +109,15 @@ def _run(run: CellRun, attempts: int, experiment: str | None, origin: job.Origin
     since = spawn.counters()
     neighbours = origin.neighbours()
     cell, columns = _measure(run)
-    notes = columns.pop("notes", [])
     columns = host.fingerprint(cell.threads, cell.device["kind"], since, spawn.counters()) | columns
-    if more := [*filter(None, [gpu.noise(columns)]), *notes]:
-        reasons = filter(None, (columns.get("noise_reason"), *more))
-        columns |= {"noisy": True, "noise_reason": "; ".join(reasons)}
+    neighbours |= origin.neighbours()
+    columns["ran_beside"] = ", ".join(sorted(neighbours)) or "nothing known"
+    noise = [columns["noise_reason"], gpu.noise(columns), *columns.pop("notes", ())]
+    if neighbours and cell.plan.timed:
+        noise.append(f"beside {columns['ran_beside']}")
+    columns["noise_reason"] = "; ".join(filter(None, noise)) or None
+    columns["noisy"] = columns["noise_reason"] is not None
     _leave_undecided(columns, cell.threads)
-    columns |= _concurrency(cell, columns.get("noise_reason"), neighbours | origin.neighbours())
     wall_ns = time.monotonic_ns() - began
     row = identity(cell, run.deadline_s, origin)
     row |= {"experiment": experiment, "wall_total_ns": wall_ns}
@@ -270,12 +272,3 @@ def _ended(outcome: Outcome) -> Columns:
         "status_detail": outcome.detail,
         "exit_signal": outcome.exit_signal,
     }
-
-
-def _concurrency(cell: Cell, noise_reason: str | None, neighbours: set[str]) -> Columns:
-    """What ran at the same time on this machine; times taken then are marked noisy."""
-    beside = ", ".join(sorted(neighbours)) or "nothing known"
-    if not neighbours or not cell.plan.timed:
-        return {"ran_beside": beside}
-    reasons = filter(None, (noise_reason, f"beside {beside}"))
-    return {"ran_beside": beside, "noisy": True, "noise_reason": "; ".join(reasons)}
