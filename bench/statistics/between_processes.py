@@ -14,10 +14,10 @@ from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from bench.statistics import paired
-from bench.statistics.paired import ASSUMED_SD_PCT
+from bench.statistics.paired import ALPHA, ASSUMED_SD_PCT
 
 BISECTIONS = 60
 
@@ -56,17 +56,13 @@ def paired_ratio(
     medians = np.array([np.median(logs[places == one]) for one in np.unique(places)])
     if len(medians) < 2:
         return ProcessRatio(_of_one(within), 1, None)
-    centre, error = float(medians.mean()), float(medians.std(ddof=1)) / math.sqrt(len(medians))
-    df = len(medians) - 1
-    reach = student_t_quantile(df) * error
-    p = max(within.p, student_t_p(abs(centre) / error, df) if error else float(not centre))
-    agree = centre * (within.ratio - 1) > 0
-    ratio = paired.Ratio(
-        math.exp(centre),
-        min(within.ci_lo, math.exp(centre - reach)),
-        max(within.ci_hi, math.exp(centre + reach)),
-        p if agree else 1.0,
-        within.n,
+    across = _of_draws(medians)
+    agree = (across.ratio - 1) * (within.ratio - 1) > 0
+    ratio = across._replace(
+        ci_lo=min(within.ci_lo, across.ci_lo),
+        ci_hi=max(within.ci_hi, across.ci_hi),
+        p=max(within.p, across.p) if agree else 1.0,
+        n=within.n,
     )
     return ProcessRatio(ratio, len(medians), math.expm1(float(medians.std(ddof=1))) * 100)
 
@@ -90,10 +86,15 @@ def ratio_of_rounds(above: Sequence[Timed], below: Sequence[Timed]) -> paired.Ra
             for one in shared
         ]
     )
-    centre, count = float(logs.mean()), len(logs)
+    return _of_draws(logs)
+
+
+def _of_draws(logs: NDArray[np.float64]) -> paired.Ratio:
+    """The ratio whose logarithm was drawn several times, by Student's t. A single draw is of a
+    normal distribution with ASSUMED_SD_PCT."""
+    centre, count, p = float(logs.mean()), len(logs), 1.0
     if count == 1:
         reach = NormalDist().inv_cdf(0.975) * math.log1p(ASSUMED_SD_PCT / 100)
-        p = 1.0
     else:
         error = float(logs.std(ddof=1)) / math.sqrt(count)
         reach = student_t_quantile(count - 1) * error
@@ -133,10 +134,10 @@ def student_t_p(t: float, df: int) -> float:
     return max(0.0, 1.0 - inside)
 
 
-def student_t_quantile(df: int, alpha: float = 0.05) -> float:
-    """The t of `df` degrees of freedom whose two-sided p-value is `alpha`."""
+def student_t_quantile(df: int) -> float:
+    """The t of `df` degrees of freedom whose two-sided p-value is ALPHA."""
     low, high = 0.0, 1e6
     for _ in range(BISECTIONS):
         middle = (low + high) / 2
-        low, high = (middle, high) if student_t_p(middle, df) > alpha else (low, middle)
+        low, high = (middle, high) if student_t_p(middle, df) > ALPHA else (low, middle)
     return high

@@ -175,20 +175,18 @@ def aa_noise_pct(
     return float(np.percentile(error, 90) * 100)
 
 
-def detectable_pct(
-    first_ns: ArrayLike, second_ns: ArrayLike, pairs: int, seed: int = 0
-) -> float | None:
+def detectable_pct(first_ns: ArrayLike, second_ns: ArrayLike, pairs: int) -> float | None:
     """The smallest slow-down, in percent, that `pairs` pairs detect with probability 0.8: inf when
     they detect none, None when there is too little to draw from."""
-    draws = _aa_draws(first_ns, second_ns, pairs, 40, seed)
-    noise_pct = aa_noise_pct(first_ns, second_ns, pairs, seed)
+    draws = _aa_draws(first_ns, second_ns, pairs, 40, seed=0)
+    noise_pct = aa_noise_pct(first_ns, second_ns, pairs)
     if draws is None or noise_pct is None:
         return None
     least = math.log1p(max(SAME_PCT, noise_pct) / 100)
     needed = []
     for draw in draws:
         # A slow-down by d shifts the whole interval by log(1 + d), so no values need to be tried.
-        ratio = paired_ratio(np.exp(draw), np.ones(pairs), seed)
+        ratio = paired_ratio(np.exp(draw), np.ones(pairs))
         above_one = -math.log(ratio.ci_lo) if ratio.ci_lo > 0 else math.inf
         needed.append(max(above_one, least - math.log(ratio.ratio)))
     return float(np.expm1(np.quantile(needed, 0.8, method="higher")) * 100)

@@ -91,12 +91,12 @@ def paired_p(a: ArrayLike, b: ArrayLike, documents: Documents | None = None) -> 
     return sign_flip_p(_by_document(ours - theirs, documents)[0])
 
 
-def sign_flip_p(differences: ArrayLike, seed: int = 0) -> float:
+def sign_flip_p(differences: ArrayLike) -> float:
     """Two-sided p-value that paired differences are 0 on average: of random flips of their signs,
     the share that puts the sum at least as far from 0 as it is."""
     difference = np.asarray(differences, float)
     difference = difference[difference != 0]
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     distance = abs(difference.sum()) * (1 - 1e-12)
     count, block = 0, 1 + 1_000_000 // max(1, len(difference))
     for done in range(0, FLIPS, block):
