@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -80,20 +81,15 @@ def compare_selections(
     folders = [folder.parent if folder.is_file() else folder for folder in folders]
     differences = []
     for pair in matched.pairs:
-        quality = _quality(pair, folders, margin)
         differences += [
-            quality,
+            _quality(pair, folders, margin),
             *(compare.time(figure, *pair) for figure in compare.TIMES),
             compare.memory(*pair),
             compare.kv_held(*pair),
         ]
-    differences = compare.holm_corrected(differences)
-    step = len(compare.FIGURES)
-    cells = [
-        CellComparison.of(pair, label, differences[i * step : (i + 1) * step])
-        for i, (pair, label) in enumerate(zip(matched.pairs, _labels(matched.pairs), strict=True))
-    ]
-    return cells, matched
+    corrected = iter(compare.holm_corrected(differences))
+    figures = [list(islice(corrected, len(compare.FIGURES))) for _ in matched.pairs]
+    return list(map(CellComparison.of, matched.pairs, _labels(matched.pairs), figures)), matched
 
 
 def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:

@@ -275,8 +275,6 @@ def _with_ratio(table: Any) -> Any:
     if not set(RATIO_16BIT_OF) <= set(table.column_names):
         return table
     held, full, dtype = (table[name] for name in RATIO_16BIT_OF)
-    if held.null_count == len(held):
-        return table
     halves = pc.if_else(pc.equal(dtype, "float64"), 4.0, 1.0)
     halves = pc.if_else(pc.equal(dtype, "float32"), 2.0, halves)
     return table.append_column(RATIO_16BIT, pc.divide(pc.multiply(held, halves), full))
