@@ -63,10 +63,9 @@ def quality(run: CellRun) -> tuple[Outcome, Columns]:
     """Predictions of the method, and of vanilla by a process without the method, unless both may
     answer after the same prefill."""
     shared_ns = shared_prefill.answer_with_vanilla(run) if run.share_prefill else 0
-    is_baseline = run.cell.method["name"] == BASELINE
     outcome = predicted(run, "quality")
     times = {"quality_ns": shared_ns + outcome.wall_ns}
-    if outcome.status == Status.OK and not is_baseline:
+    if outcome.status == Status.OK and not run.cell.is_baseline:
         base = predicted(replace(run, cell=run.cell.baseline()), "quality of vanilla")
         if base.status != Status.OK:
             return base, {}
@@ -200,7 +199,7 @@ def memory(run: CellRun) -> tuple[Outcome, Columns]:
     if outcome.status != Status.OK:
         return outcome, {}
     columns = dict(outcome.result)
-    if run.cell.method["name"] == BASELINE:
+    if run.cell.is_baseline:
         return outcome, columns
     base = run.child("measure.memory", arm=BASELINE)
     if base.status != Status.OK:
@@ -249,8 +248,7 @@ def training_step(run: CellRun) -> tuple[Outcome, Columns]:
     also = ("notes", "timed_tokens", "large_memory_kept")
     columns = {name: found[name] for name in also if name in found} | {"train": found["timed"]}
     ratio = {"train_mem_ratio": "train_peak_bytes"}
-    is_baseline = run.cell.method["name"] == BASELINE
-    for arm in ("method",) if is_baseline else ("method", BASELINE):
+    for arm in ("method",) if run.cell.is_baseline else ("method", BASELINE):
         peak = run.child("measure.training_step", arm=arm)
         if peak.status != Status.OK:
             return outcome, columns | {"train_reason": f"peak memory of {arm}: {peak.status}"}
@@ -266,7 +264,7 @@ def cells_to_train(cell: Cell) -> list[Cell]:
     and vanilla's where their answers are compared."""
     if cell.recipe is None or cell.plan.training:
         return []
-    compares = cell.plan.quality and cell.method["name"] != BASELINE
+    compares = cell.plan.quality and not cell.is_baseline
     return [cell.trained(), *([cell.baseline()] if compares else [])]
 
 

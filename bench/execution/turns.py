@@ -11,7 +11,6 @@ from bench.execution.cell_run import CellRun
 from bench.execution.supervisor import Outcome
 from bench.host import gpu, host
 from bench.request.cell import Cell
-from bench.request.schema import BASELINE
 from bench.rows.columns import COLUMNS
 from bench.rows.comparison import pooled
 from bench.status import Status
@@ -56,7 +55,7 @@ def _columns(cell: Cell, name: str, number: str, parts: Sequence[Columns]) -> Co
     counts = parts[0]["counts"]
     base: Columns = counts[VANILLA]
     columns: Columns = {name: pooled([part["timed"][number] for part in parts])}
-    if cell.method["name"] == BASELINE:
+    if cell.is_baseline:
         return columns | base
     own: Columns = counts[number]
     return columns | own | of_base(base) | ratios(RATIOS, own, base)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
@@ -18,7 +17,6 @@ import torch
 from torch import Tensor
 
 from bench.execution import arms, worker
-from bench.host import linux
 from bench.measure import diagnostics, integrity, latency, outside
 from bench.measure.forced_answer import DecodingArm, ForcedAnswers, forced, greedy
 from bench.measure.pair_shares import DECIDING_PAIRS, PairCost, PairShare, plan_shares
@@ -39,7 +37,7 @@ fewer steps where time is short, more where they would take less than MIN_SAMPLE
 def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]:
     """Samples of both arms in nanoseconds a step, and `fidelity`. In a further process the request
     has its `share` of the pairs. With `outside`, vanilla answers the supervisor."""
-    cell, family, process, _ = latency.loaded(request, report)
+    cell, family, process, _ = latency.loaded(request)
     inputs = PerturbedInputs(arms.longest_inputs(cell, family, arms.INPUTS))
     with torch.inference_mode():
         both = both_arms(cell, family, inputs, process, report)
@@ -59,7 +57,7 @@ def time_method(both: TwoArms[DecodingArm]) -> dict[str, Any]:
     method, cell = both.method, both.cell
     family, inputs, own = method.family, method.inputs, method.method
     assert cell.new_tokens is not None
-    ready_ns, tokens_out = int(linux.age_s() * 1e9), cell.new_tokens
+    tokens_out = cell.new_tokens
     both.report("warmup")
     result: dict[str, Any] = {"tokens_out": tokens_out}
     exact, failure = list[tuple[Tensor, Tensor]](), dict[str, Any]()
@@ -70,7 +68,7 @@ def time_method(both: TwoArms[DecodingArm]) -> dict[str, Any]:
         return perf_counter_ns() - started
 
     with integrity.rechecked(family):  # the timed calls are steps, each of which is compared
-        if not both.is_baseline:
+        if not both.cell.is_baseline:
             family.method = arms.vanilla()
             failure = vanilla_failure(answer, cell.plan.budget_s)
             family.method = own
@@ -80,10 +78,10 @@ def time_method(both: TwoArms[DecodingArm]) -> dict[str, Any]:
             tokens, exact_logits = exact[0]
             logits = forced(family, inputs.restored(0), tokens)
             result["fidelity"] = fidelity(exact_logits, logits)
-        for arm in (method,) if both.is_baseline or failure else (method, both.base):
+        for arm in (method,) if both.cell.is_baseline or failure else (method, both.base):
             arm.check_copies()
-        plan = partial(plan_pairs, cell=cell, ready_ns=ready_ns)
-        result |= both.first(plan, failure, math.ceil(method.answers.steps / SAMPLES_OF_ANSWER))
+        steps = math.ceil(method.answers.steps / SAMPLES_OF_ANSWER)
+        result |= both.first(plan_pairs, failure, steps)
         family.method = own
         solo_ns, _ = diagnostics.solo_time(method, method.device, method.answers.steps)
         result["timed"]["solo_median_ns"] = result["decode_ns_per_token"] = solo_ns
@@ -108,11 +106,10 @@ def fidelity(exact: Tensor, logits: Tensor) -> Row:
     }
 
 
-def plan_pairs(
-    method: DecodingArm, base: DecodingArm, twin: Arm | None, cell: Cell, ready_ns: int
-) -> list[PairShare]:
+def plan_pairs(both: TwoArms[DecodingArm], twin: Arm | None) -> list[PairShare]:
     """As `two_arms.plan_pairs`, of steps."""
-    steps, budget_s = method.answers.steps, cell.plan.budget_s
+    method, base, plan = both.method, both.base, both.cell.plan
+    steps, budget_s = method.answers.steps, plan.budget_s
     method_ns, base_ns = method.usual_ns, base.usual_ns
     prefills_ns, copies_ns = method.prefill_ns + base.prefill_ns, method.copy_ns + base.copy_ns
     # The method takes the steps of each vanilla/vanilla pair too.
@@ -123,8 +120,8 @@ def plan_pairs(
     calls = max(wanted, math.ceil(MIN_SAMPLE_NS / min(method_ns, base_ns)))
     twin_s = calls * (method_ns + twin.usual_ns) / 1e9 if twin else 0.0
     outside_ns = prefills_ns + calls * outside.cost_ns(method_ns, base_ns)
-    cost = PairCost(calls * step_s, (ready_ns + prefills_ns + outside_ns) / 1e9, twin_s)
-    return plan_shares(cell.plan, cost, calls)
+    cost = PairCost(calls * step_s, (both.ready_ns + prefills_ns + outside_ns) / 1e9, twin_s)
+    return plan_shares(plan, cost, calls)
 
 
 def both_arms(
@@ -133,8 +130,5 @@ def both_arms(
     """The family's method and vanilla, on the same answers."""
     assert cell.new_tokens is not None
     answers, device = ForcedAnswers(inputs, cell.new_tokens - 1), cell.device["kind"]
-    method, base = (
-        DecodingArm(family, one, inputs, device, process, answers=answers)
-        for one in (family.method, arms.vanilla())
-    )
-    return TwoArms(method, base, cell, report, STAGE)
+    method = DecodingArm(family, family.method, inputs, device, process, answers=answers)
+    return TwoArms(method, method.of(arms.vanilla()), cell, report, STAGE)

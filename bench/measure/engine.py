@@ -20,7 +20,7 @@ from bench.engines.base import Answer
 from bench.engines.family import EngineFamily
 from bench.errors import RunError
 from bench.execution import arms, worker
-from bench.host import linux, torch_host
+from bench.host import torch_host
 from bench.measure.pair_shares import PairCost, PairShare, plan_shares
 from bench.measure.paired_timing import AA_EVERY
 from bench.measure.perturbed_inputs import Input, PerturbedInputs
@@ -54,7 +54,6 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
             return {"whole_peak_bytes": engine.session.peak_bytes()}
         worker.keep_freed_memory()
         family = arms.load(cell, arms.vanilla())
-        ready_ns = int(linux.age_s() * 1e9)
         arm = partial(AnswerArm, inputs=inputs, device="cpu")
         method = arm(engine, engine.method, answer=partial(of_engine, engine, tokens))
         base = arm(family, family.method, answer=partial(of_vanilla, family, tokens))
@@ -67,8 +66,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
             facts |= {"load_ns": load_ns, "timed_tokens": inputs.tokens, "tokens_out": tokens}
             facts |= {"first_call_ns": method(0), "kernel": engine.session.version}
             failure = vanilla_failure(base)
-            plan = partial(plan_pairs, cell=cell, ready_ns=ready_ns)
-            return facts | _columns(both, both.first(plan, failure))
+            return facts | _columns(both, both.first(plan_pairs, failure))
     finally:
         engine.session.close()
 
@@ -96,7 +94,7 @@ class AnswerArm(Arm):
     token; `took` has those of whole answers, `later` those of each later token."""
 
     answer: Callable[[Input], Answer] = field(kw_only=True)
-    later: list[int | None] = field(default_factory=list)
+    later: list[int | None] = field(default_factory=list, init=False)
     in_process = False
     most_calls = 0
 
@@ -116,17 +114,15 @@ class AnswerArm(Arm):
         return None
 
 
-def plan_pairs(
-    method: AnswerArm, base: AnswerArm, twin: Arm | None, cell: Cell, ready_ns: int
-) -> list[PairShare]:
+def plan_pairs(both: TwoArms[AnswerArm], _: Arm | None) -> list[PairShare]:
     """As `two_arms.plan_pairs`, of whole answers."""
-    pair_ns = method.usual_ns + base.usual_ns
+    pair_ns, plan = both.method.usual_ns + both.base.usual_ns, both.cell.plan
     cost = PairCost(
         pair_ns * AA_EVERY / (AA_EVERY - 1) / 1e9,
-        (ready_ns + WARM_CALLS_AGAIN * pair_ns) / 1e9,
+        (both.ready_ns + WARM_CALLS_AGAIN * pair_ns) / 1e9,
     )
     # One stage has the time of two: of reading prompts and of decoding.
-    return plan_shares(cell.plan.within(4 * cell.plan.budget_s), cost, 1)
+    return plan_shares(plan.within(4 * plan.budget_s), cost, 1)
 
 
 def _columns(both: TwoArms[AnswerArm], result: dict[str, Any]) -> dict[str, Any]:

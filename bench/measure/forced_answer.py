@@ -12,10 +12,10 @@ import copy
 import gc
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter_ns
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from unittest.mock import patch
 
 import torch
@@ -95,16 +95,14 @@ class DecodingArm(Arm):
 
     answers: ForcedAnswers = field(kw_only=True)
     kept: Decoding | None = None
-    decoding: Decoding | None = None
-    number: int = 0
-    step: int = 0
-    prefill_ns: int = 0
-    copy_ns: int = 0
+    decoding: Decoding | None = field(default=None, init=False)
+    number: int = field(default=0, init=False)
+    step: int = field(default=0, init=False)
+    prefill_ns: int = field(default=0, init=False)
+    copy_ns: int = field(default=0, init=False)
 
-    def of(self, method: Method) -> DecodingArm:
-        return DecodingArm(
-            self.family, method, self.inputs, self.device, self.process, answers=self.answers
-        )
+    def of(self, method: Method) -> Self:
+        return replace(self, method=method, kept=None)
 
     def reset(self) -> None:
         super().reset()

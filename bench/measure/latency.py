@@ -4,14 +4,13 @@ time their share of the pairs."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from time import perf_counter_ns
 from typing import Any
 
 import torch
 
 from bench.execution import arms, worker
-from bench.host import linux, torch_host
+from bench.host import torch_host
 from bench.measure import diagnostics, integrity, outside, side_effects
 from bench.measure.pair_shares import PairShare
 from bench.measure.perturbed_inputs import PerturbedInputs
@@ -31,9 +30,15 @@ from bench.request.cell import Cell
 def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]:
     """Samples of both arms and how they were taken, in nanoseconds. In a further process the
     request has its `share` of the pairs. With `outside`, vanilla answers the supervisor."""
-    cell, family, process, load_ns = loaded(request, report)
+    cell, family, process, load_ns = loaded(request)
+    inputs = PerturbedInputs(arms.longest_inputs(cell, family, arms.INPUTS))
+    device, scored = cell.device["kind"], None
+    if request.get("scored"):
+        encoded = arms.inputs(cell, cell.build_task(), family.tokenizer).encoded
+        scored = arms.collate([encoded[i] for i in request["scored"]["texts"]], device)
     with torch.inference_mode():
-        both = both_arms(cell, family, process, report, request)
+        method = Arm(family, family.method, inputs, device, process)
+        both = TwoArms(method, method.of(arms.vanilla()), cell, report, scored=scored)
         if "outside" in request:
             warm_up(both.base, outside.WARM_CALLS)
             outside.serve(report.link, both.base)
@@ -41,17 +46,17 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
         if "share" in request:
             with integrity.rechecked(family):
                 calls = 1
-                if both.method(0) < outside.LONG_NS:  # of longer calls the first process's counts
-                    integrity.check_method(family, both.method.inputs)
+                if method(0) < outside.LONG_NS:  # of longer calls the first process's counts
+                    integrity.check_method(family, inputs)
                     calls = WARM_CALLS_AGAIN
                 result = both.further(PairShare(**request["share"]), calls)
         else:
-            result = {"load_ns": load_ns, **torch_host.facts(cell.dtype, cell.device["kind"])}
+            result = {"load_ns": load_ns, **torch_host.facts(cell.dtype, device)}
             result |= time_method(both)
         return result | process.gpu_columns()
 
 
-def loaded(request: Mapping[str, Any], report: worker.Report) -> tuple[Cell, Family, Process, int]:
+def loaded(request: Mapping[str, Any]) -> tuple[Cell, Family, Process, int]:
     """The request's cell and its model, in a process made ready to time it, and the nanoseconds
     that it took to load. With `outside`, vanilla is in the model, and no method is imported."""
     cell = Cell.from_json(request["cell"])
@@ -64,42 +69,22 @@ def loaded(request: Mapping[str, Any], report: worker.Report) -> tuple[Cell, Fam
     return cell, family, process, perf_counter_ns() - started
 
 
-def both_arms(
-    cell: Cell,
-    family: Family,
-    process: Process,
-    report: worker.Report,
-    request: Mapping[str, Any],
-) -> TwoArms[Arm]:
-    """The family's method and vanilla at the same inputs."""
-    inputs = PerturbedInputs(arms.longest_inputs(cell, family, arms.INPUTS))
-    device, scored = cell.device["kind"], None
-    if request.get("scored"):
-        encoded = arms.inputs(cell, cell.build_task(), family.tokenizer).encoded
-        scored = arms.collate([encoded[i] for i in request["scored"]["texts"]], device)
-    method, base = (
-        Arm(family, one, inputs, device, process) for one in (family.method, arms.vanilla())
-    )
-    return TwoArms(method, base, cell, report, scored=scored)
-
-
 def time_method(both: TwoArms[Arm]) -> dict[str, Any]:
     """The family's method `timed` against vanilla and against exact attention by its `engine`, and
     columns of the row, with checks before and after. `shares` are for further processes to time.
     Raises IntegrityError."""
     method, cell, family = both.method, both.cell, both.method.family
     inputs, own = method.inputs, family.method
-    ready_ns = int(linux.age_s() * 1e9)
     both.report("warmup")
     with integrity.rechecked(family):
         result: dict[str, Any] = {"first_call_ns": method(0), "timed_tokens": inputs.tokens}
         integrity.check_method(family, inputs)
-        failure = {} if both.is_baseline else vanilla_failure(both.base, cell.plan.budget_s)
+        failure = {} if both.cell.is_baseline else vanilla_failure(both.base, cell.plan.budget_s)
         family.method = own
-        if not both.is_baseline and not failure:
+        if not both.cell.is_baseline and not failure:
             result |= diagnostics.fidelity(family, arms.vanilla(), inputs.restored(0))
             result |= diagnostics.estimate(family, inputs.restored(0), cell.dtype)
-        result |= both.first(partial(plan_pairs, cell=cell, ready_ns=ready_ns), failure)
+        result |= both.first(plan_pairs, failure)
         family.method = own
         solo_ns, energy = diagnostics.solo_time(method, method.device)
         result["timed"]["solo_median_ns"] = result["prefill_ns"] = solo_ns

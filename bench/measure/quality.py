@@ -24,7 +24,6 @@ from bench.measure import finite, integrity, likelihood
 from bench.models.base import Decoding, Family
 from bench.models.conversing import Conversing
 from bench.request.cell import Cell
-from bench.request.schema import BASELINE
 from bench.rows import columns
 from methods.base import Method, SequenceInfo
 from tasks.base import Encoded, Row, Task
@@ -54,8 +53,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         with torch.inference_mode(), finite.watched(family), prefill:
             if continuations := _continuations([encoded[i] for i in group]):
                 tokens = torch.tensor(continuations, device=batch[0].device)
-                is_vanilla = cell.method["name"] == BASELINE
-                found = likelihood.predictions(family, batch, tokens, is_vanilla)
+                found = likelihood.predictions(family, batch, tokens, cell.is_baseline)
                 answers = [[text] for text in found]
             elif cell.turns == 1:
                 answers = [[text] for text in family.generate(*batch, task.max_new_tokens)]
@@ -71,7 +69,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         report.send("predictions", setting=0, records=records)
         answered += len(group)
         report(stage, answered, texts)
-    if cell.plan.speed and cell.method["name"] != BASELINE and not cell.is_engine:
+    if cell.plan.speed and not (cell.is_baseline or cell.is_engine):
         group = [*arms.batches(asked.by_length(range(texts)), cell.batch)][-1]
         batch = arms.collate([encoded[i] for i in group], cell.device["kind"])
         with torch.inference_mode(), finite.watched(family):

@@ -27,7 +27,6 @@ from bench.models.base import Family
 from bench.models.batched_rows import Row
 from bench.models.decoder import DecoderFamily
 from bench.request.cell import Cell
-from bench.request.schema import BASELINE
 from methods.base import Method, Unsupported, refusal
 from tasks.base import Encoded
 from tasks.loading.continuation import Continued
@@ -61,7 +60,7 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     most = _rows_that_fit(_free_bytes(cell, request["memory_bytes"]), family, asked, new_tokens)
     most = min(most, 2 * len(cells))
     pool = Pool(family, asked, cell.device["kind"], new_tokens, send, most)
-    pool.vanilla = {i for i, each in enumerate(cells) if each.method["name"] == BASELINE}
+    pool.vanilla = {i for i, each in enumerate(cells) if each.is_baseline}
     for setting, each in enumerate(cells):
         try:
             method = checked_method(each, family, asked.encoded)
@@ -90,7 +89,7 @@ def checked_methods(
     found: dict[int, Method] = {}
     dropped: dict[int, str] = {}
     for number, each in enumerate(cells):
-        if each.method["name"] != BASELINE:
+        if not each.is_baseline:
             try:
                 found[number] = checked_method(each, family, encoded)
             except Exception as error:

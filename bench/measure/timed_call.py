@@ -6,10 +6,10 @@ import math
 import resource
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import perf_counter_ns
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -109,13 +109,13 @@ class Arm:
     process: Process = field(default_factory=Process)
     in_process: ClassVar[bool] = True
     """Whether the method computes in this process alone."""
-    took: list[int] = field(default_factory=list)
-    waits: list[int] = field(default_factory=list)
-    left: list[int] = field(default_factory=list)
-    faults: list[int] = field(default_factory=list)
-    wall: list[int] = field(default_factory=list)
-    given: list[Answer] = field(default_factory=list)
-    last: dict[torch.Size, Tensor] = field(default_factory=dict)
+    took: list[int] = field(default_factory=list, init=False)
+    waits: list[int] = field(default_factory=list, init=False)
+    left: list[int] = field(default_factory=list, init=False)
+    faults: list[int] = field(default_factory=list, init=False)
+    wall: list[int] = field(default_factory=list, init=False)
+    given: list[Answer] = field(default_factory=list, init=False)
+    last: dict[torch.Size, Tensor] = field(default_factory=dict, init=False)
 
     def __call__(self, i: int, drawn: Tensor | None = None) -> int:
         self.family.method = self.method
@@ -149,9 +149,9 @@ class Arm:
         didn't run it."""
         integrity.check_attention_ran(self.family, before)
 
-    def of(self, method: Method) -> Arm:
+    def of(self, method: Method) -> Self:
         """An arm of another method at the same inputs."""
-        return Arm(self.family, method, self.inputs, self.device, self.process)
+        return replace(self, method=method)
 
     def twin(self) -> Method | None:
         """Exact attention by the engine that runs the method; None: that is vanilla."""

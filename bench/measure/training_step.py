@@ -13,7 +13,7 @@ import torch._dynamo  # an optimizer's first step imports it, which replaces fun
 from torch import Tensor
 
 from bench.execution import arms, worker
-from bench.host import linux, torch_host
+from bench.host import torch_host
 from bench.measure import integrity, memory, outside
 from bench.measure.pair_shares import PairShare
 from bench.measure.perturbed_inputs import PerturbedInputs
@@ -48,24 +48,19 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     if arm:
         report("memory of training")
         return {"train_peak_bytes": peak(family, batches[0], device)}
-    ready_ns = int(linux.age_s() * 1e9)
     report("warmup")
     inputs = PerturbedInputs([(b.ids, b.sequence) for b in batches])
     targets = [batch.target for batch in batches]
-    method, base = (
-        StepArm(family, one, inputs, device, process, targets=targets)
-        for one in (family.method, arms.vanilla())
-    )
+    method = StepArm(family, family.method, inputs, device, process, targets=targets)
+    both = TwoArms(method, method.of(arms.vanilla()), cell, report, STAGE)
     if "outside" in request:
-        warm_up(base, outside.WARM_CALLS)
-        outside.serve(report.link, base)
+        warm_up(both.base, outside.WARM_CALLS)
+        outside.serve(report.link, both.base)
         return {}
-    both = TwoArms(method, base, cell, report, STAGE)
     if "share" in request:
         return both.further(PairShare(**request["share"]))
-    failure = {} if both.is_baseline else vanilla_failure(base)
-    plan = partial(plan_pairs, cell=cell, ready_ns=ready_ns)
-    return {"timed_tokens": inputs.tokens, **both.first(plan, failure)}
+    failure = {} if both.cell.is_baseline else vanilla_failure(both.base)
+    return {"timed_tokens": inputs.tokens, **both.first(plan_pairs, failure)}
 
 
 def start(cell: Cell, vanilla: bool = False) -> Family:

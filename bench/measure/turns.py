@@ -32,7 +32,6 @@ from bench.models.batched_rows import Row
 from bench.models.decoder import DecoderFamily
 from bench.request.cell import Cell
 from bench.request.parameters import PART
-from bench.request.schema import BASELINE
 from bench.rows import columns
 from methods.base import Method
 
@@ -175,7 +174,7 @@ class Turns:
         aa = [*zip(self.exact[::2], self.exact[1::2], strict=False)]
         found: dict[str, Any] = {}
         for number, cell in enumerate(cells):
-            if cell.method["name"] == BASELINE:
+            if cell.is_baseline:
                 fields: dict[str, Any] = {"samples_ns": [one.wall_ns for one in self.exact]}
             elif number in self.pairs:
                 fields = replace(self.pairs[number], aa=aa).fields_to_vanilla()

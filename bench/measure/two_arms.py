@@ -8,17 +8,17 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from bench.execution import worker
+from bench.host import linux
 from bench.measure import outside
 from bench.measure.pair_shares import PairCost, PairShare, plan_shares
 from bench.measure.paired_timing import AA_EVERY, sample_alone, sample_pairs
 from bench.measure.perturbed_inputs import Input
 from bench.measure.timed_call import Arm
 from bench.request.cell import Cell
-from bench.request.schema import BASELINE
 from bench.rows.columns import FUSED_KERNEL, Row
 from bench.status import Status
 from methods.base import Method
@@ -32,17 +32,15 @@ CHECK_CALLS = 2
 """Calls of the method that the checks of a further process make; where they are long, none."""
 
 A = TypeVar("A", bound=Arm)
-Plan = Callable[[A, A, Arm | None], list[PairShare]]
-"""The shares of a cell's processes, by the last calls of the method, of vanilla and of the exact
-twin."""
 
 
 @dataclass(frozen=True)
 class TwoArms(Generic[A]):
     """The method and vanilla of a cell.
 
-    stage   the stage whose progress is reported
-    scored  a batch that the quality stage has answered, to be answered again
+    stage     the stage whose progress is reported
+    scored    a batch that the quality stage has answered, to be answered again
+    ready_ns  what this process took until its model and inputs were loaded, as a further one will
     """
 
     method: A
@@ -51,21 +49,18 @@ class TwoArms(Generic[A]):
     report: worker.Report
     stage: str = "latency"
     scored: Input | None = None
-
-    @property
-    def is_baseline(self) -> bool:
-        return bool(self.cell.method["name"] == BASELINE)
+    ready_ns: int = field(default_factory=lambda: int(linux.age_s() * 1e9), init=False)
 
     def first(self, plan: Plan[A], failure: Mapping[str, Any], calls: int = 1) -> dict[str, Any]:
-        """As `timed`, with the `engine`'s kernel, and the `shares` of further processes. For
-        vanilla itself, and with a `failure`, why it can't be timed, as `alone`. Raises
+        """As `timed`, with the `engine`'s kernel, and the `shares` of further processes by the
+        `plan`. For vanilla itself, and with a `failure`, why it can't be timed, as `alone`. Raises
         IntegrityError."""
         result: dict[str, Any] = {**warm_up(self.method)}
-        if self.is_baseline or failure:
+        if self.cell.is_baseline or failure:
             return result | self.alone(failure, calls)
         warm_up(self.base)
         twin, fields = twin_arm(self.method)
-        share, *others = plan(self.method, self.base, twin)
+        share, *others = plan(self, twin)
         result |= self.timed(twin, share)
         result["engine"] = fields | result.get("engine", {})
         return result | {"shares": [asdict(one) for one in others]}
@@ -83,14 +78,10 @@ class TwoArms(Generic[A]):
         method, base = self.method, self.base
         coin, progress = self._coin("pairs", share), self._progress(share)
         samples = sample_pairs(method, base, share, coin, progress, AA_EVERY)
-        aa_first, aa_second = samples.sides(samples.aa)
         timed = {
-            **samples.fields(),
-            "aa_first_samples_ns": aa_first,
-            "aa_second_samples_ns": aa_second,
+            **samples.fields_to_vanilla(),
             "calls_per_sample": share.calls,
             "process_reason": share.reason,
-            "waits_left_out": samples.without_waits or None,
         }
         result: dict[str, Any] = {
             "timed": timed,
@@ -136,6 +127,10 @@ class TwoArms(Generic[A]):
         return lambda done: self.report(self.stage, ahead + done, total, note)
 
 
+Plan = Callable[[TwoArms[A], Arm | None], list[PairShare]]
+"""The shares of a cell's processes, by the last calls of both arms and of the exact twin."""
+
+
 def warm_up(arm: Arm, most: int = WARM_CALLS) -> Row:
     """Calls until the median of three is within 3 % of the three before, another would take longer
     than WARM_SECONDS, or `most`; an arm that was never called is called twice."""
@@ -173,12 +168,9 @@ def vanilla_failure(base: Callable[[int], int], budget_s: float = math.inf) -> d
     return {"baseline_status": status, "baseline_reason": reason, "reason": ratio_reason}
 
 
-def plan_pairs(
-    method: Arm, base: Arm, twin: Arm | None, cell: Cell, ready_ns: int
-) -> list[PairShare]:
-    """A Plan. `ready_ns`: what this process took until its model and inputs were loaded, as a
-    further one will."""
-    method_ns, base_ns, *twin_ns = (arm.usual_ns for arm in (method, base, twin) if arm)
+def plan_pairs(both: TwoArms[A], twin: Arm | None) -> list[PairShare]:
+    """A Plan."""
+    method_ns, base_ns, *twin_ns = (arm.usual_ns for arm in (both.method, both.base, twin) if arm)
     calls = max(1, math.ceil(MIN_SAMPLE_NS / min(method_ns, base_ns, *twin_ns)))
     each_ns = method_ns + base_ns + sum(twin_ns)
     if method_ns < outside.LONG_NS:
@@ -188,10 +180,10 @@ def plan_pairs(
         warm_ns = each_ns
     cost = PairCost(
         pair_s=calls * (method_ns + base_ns + 2 * base_ns / (AA_EVERY - 1)) / 1e9,
-        startup_s=(ready_ns + warm_ns) / 1e9,
+        startup_s=(both.ready_ns + warm_ns) / 1e9,
         twin_s=calls * (method_ns + twin_ns[0]) / 1e9 if twin_ns else 0.0,
     )
-    return plan_shares(cell.plan, cost, calls)
+    return plan_shares(both.cell.plan, cost, calls)
 
 
 def kernel_of(method: Method) -> str:

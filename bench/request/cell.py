@@ -147,6 +147,11 @@ class Cell:
         return f"{method} × {self.task['name']} × {self.model['name']}"
 
     @property
+    def is_baseline(self) -> bool:
+        """Whether its method is the one that every other is compared with."""
+        return bool(self.method["name"] == BASELINE)
+
+    @property
     def is_engine(self) -> bool:
         """Whether an engine takes the place of the method (bench.engines)."""
         return plugins.is_engine(self.method["name"])

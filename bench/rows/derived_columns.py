@@ -12,7 +12,6 @@ from typing import Any, cast
 
 from bench.errors import RequestError, errors_of
 from bench.request.cell import Cell, data_of
-from bench.request.schema import BASELINE
 from bench.request.weights import training_of
 from bench.rows import quality_verdicts
 from bench.rows.columns import Row, value_of
@@ -53,7 +52,7 @@ def derive(row: Mapping[str, Any], cell: Cell, results: Path) -> Row:
     raw = {name: Comparison(**(measured.pop(name, None) or {})) for name in TIMED}
     columns = cast(Row, measured)
     if columns.get("tokens_in_mean") is not None:
-        paired = cell.method["name"] != BASELINE
+        paired = not cell.is_baseline
         began = perf_counter_ns()
         try:
             with errors_of(f"task {cell.task['name']}", cell.task["target"]):
@@ -248,11 +247,8 @@ def mem_agree(columns: Mapping[str, Any]) -> bool | None:
     """Whether measured, traced and theoretical memory agree: resident and traced peaks within a
     factor of two, and at most twice the theoretical peak; and a cache's bytes held and read. None
     where nothing can be compared."""
-    peaks = [
-        peak
-        for name in ("rss_peak_delta_bytes", "alloc_peak_bytes")
-        if (peak := columns.get(name)) is not None
-    ]
+    both = (columns.get("rss_peak_delta_bytes"), columns.get("alloc_peak_bytes"))
+    peaks = [peak for peak in both if peak is not None]
     theory = columns.get("state_theory_bytes")
     checks = [kv_agrees(columns), kv_read_agrees(columns)]
     if len(peaks) == 2 or (peaks and theory is not None):
@@ -266,12 +262,12 @@ def whole_peaks(columns: Row) -> Row:
     """The peak memory of whole processes: what they had before a forward and its peak above that,
     unless an engine's own was read; and their ratio."""
 
-    def whole(peak: int | None, base: int | None, delta: int | None) -> int | None:
-        return base + delta if peak is None and base is not None and delta is not None else peak
+    def whole(before: int | None, delta: int | None) -> int | None:
+        return None if before is None or delta is None else before + delta
 
-    own = whole(columns.get("whole_peak_bytes"), columns.get("rss_base_bytes"),
-                columns.get("rss_peak_delta_bytes"))  # fmt: skip
-    base = whole(None, columns.get("base_rss_base_bytes"),
-                 columns.get("base_rss_peak_delta_bytes"))  # fmt: skip
+    own = columns.get("whole_peak_bytes")
+    if own is None:
+        own = whole(columns.get("rss_base_bytes"), columns.get("rss_peak_delta_bytes"))
+    base = whole(columns.get("base_rss_base_bytes"), columns.get("base_rss_peak_delta_bytes"))
     ratio = own / base if own and base else None
     return {"whole_peak_bytes": own, "base_whole_peak_bytes": base, "whole_peak_ratio": ratio}

@@ -192,7 +192,7 @@ def test_a_cache_that_keeps_more_than_it_says_disagrees():
 def cell():
     """A cell of two prompts, as far as timing needs one."""
     return SimpleNamespace(
-        seed=0, new_tokens=NEW, device={"kind": "cpu"}, method={"name": "recent"},
+        seed=0, new_tokens=NEW, device={"kind": "cpu"}, is_baseline=False,
         plan=MeasurePlan(pairs=6, budget_s=60, processes=1),
     )  # fmt: skip
 
@@ -246,7 +246,7 @@ def test_new_tokens_have_a_third_arm_where_the_twin_decodes_by_itself(cell):
 
 
 def test_vanilla_has_times_and_no_ratio(cell):
-    cell.method["name"] = "vanilla"
+    cell.is_baseline = True
     family = DecoderFamily.tiny(Vanilla())
     result = timed(family, cell)
     assert result["timed"]["samples_ns"] and "base_samples_ns" not in result["timed"]

@@ -23,7 +23,7 @@ from accelerate.state import AcceleratorState
 import bench
 from bench.errors import RequestError
 from bench.execution import arms, cell_run, stages
-from bench.measure import outside, side_effects, training_step
+from bench.measure import outside, side_effects, training_step, two_arms
 from bench.request import plugins, weights
 from bench.request.schema import MEASURES
 from bench.rows.comparison import Comparison
@@ -314,7 +314,7 @@ def test_a_training_step_is_measured_in_pairs_and_its_memory_in_one(steps, monke
 def test_training_steps_are_timed_in_several_processes(steps, monkeypatch):
     plan = replace(MEASURES["training"], pairs=12, budget_s=600.0)
     monkeypatch.setitem(MEASURES, "training", plan)
-    monkeypatch.setattr(training_step.linux, "age_s", lambda: 1.0)  # a test runner's is minutes
+    monkeypatch.setattr(two_arms.linux, "age_s", lambda: 1.0)  # a test runner's is minutes
     first = steps("method=bigbird")
     assert len(first["timed"]["samples_ns"]) == 3
     assert [share["pairs"] for share in first["shares"]] == [3, 3, 3]
