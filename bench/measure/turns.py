@@ -46,8 +46,8 @@ VANILLA = -1
 def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
     """`timed`: for each of `cells`, equal in all but their method, by number, the fields of its
     comparison with vanilla after these `rounds`. `columns`: of all their rows. `counts`, if asked
-    for: of each method, vanilla among them, the columns of its cache, or its time inside its
-    attention and its kernel. `dropped`: the reason of each cell whose method failed; it is raised
+    for: of each method, vanilla among them, its kernel, and the columns of its cache or its time
+    inside its attention. `dropped`: the reason of each cell whose method failed; it is raised
     where there is one cell."""
     cells, rounds = [Cell.from_json(text) for text in request["cells"]], request["rounds"]
     cell, tokens = cells[0], cells[0].plan.tokens_alone
@@ -90,7 +90,10 @@ def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:
         found = {"timed": turns.fields(cells), "dropped": dropped, "columns": process.gpu_columns()}
         if request["counts"]:
             del turns, timed  # and with them the caches of the answers in hand
-            found["counts"] = {str(number): each for number, each in counts().items()}
+            found["counts"] = {
+                str(number): each | {"kernel": kernel_of(methods[number])}
+                for number, each in counts().items()
+            }
         return found
 
 
@@ -126,12 +129,11 @@ def cache_columns(
 
 
 def attention_times(timed: Mapping[int, Arm]) -> dict[int, columns.Row]:
-    """The time inside each method's attention, and its kernel."""
+    """The time inside each method's attention."""
     found: dict[int, columns.Row] = {}
     for number, arm in timed.items():
         arm.family.method = arm.method
         found[number] = diagnostics.stage_times(arm.family, arm.inputs.current(0), 0.0)
-        found[number]["kernel"] = kernel_of(arm.method)
     return found
 
 
