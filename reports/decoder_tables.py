@@ -164,7 +164,10 @@ def choices(rows: Iterable[Row]) -> list[Row]:
 
 
 def _setting(row: Row) -> tuple[str, str]:
-    return row["method"], row["method_params"]
+    """The method and its parameters without the kernel, by which a score is the same."""
+    given = json.loads(row["method_params"] or "{}")
+    given.pop("kernel", None)
+    return row["method"], json.dumps(given, sort_keys=True)
 
 
 def _token_cost(row: Row) -> str:
