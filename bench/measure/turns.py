@@ -1,6 +1,6 @@
 """Times several methods in turns in one process, next to vanilla: for many methods cheaper than
-pairs of each, as they share vanilla's samples. Timed is each new token of several KV caches, whose
-prompt is read once for all of them, or the time to the first token.
+pairs of each, as they share vanilla's samples. Either each new token of several KV caches is timed,
+which share one reading of the prompt, or the time to the first token.
 
 In a round each method is timed once, in an order at random, and vanilla before them, after them and
 in between. A sample of a method and vanilla's nearest one are a pair.
@@ -144,7 +144,7 @@ class Turns:
     arms     each with its method
     calls    timed calls of a sample
     untimed  calls before them, which bring the arm's memory back into the processor's caches
-    pairs    samples of a method, each with vanilla's; their order is V where vanilla's came first
+    pairs    samples of each method, paired with vanilla's
     exact    all samples of vanilla
     """
 

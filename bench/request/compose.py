@@ -288,8 +288,8 @@ def command_of(cell: Cell, deadline_s: float | None = None) -> str:
     words += _differing_words("recipe", cell.recipe, base["recipe"])
     if deadline_s not in (None, base["deadline_s"]):
         words.append(f"deadline_s={deadline_s:g}")
-    if Path(path).is_absolute():
-        words = [f"model={MODEL}" if word == checkpoint else word for word in words]
+    if checkpoint in words and Path(path).is_absolute():
+        words[words.index(checkpoint)] = f"model={MODEL}"
     return shlex.join(["bench", "run", *words])
 
 

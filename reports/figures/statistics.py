@@ -100,8 +100,12 @@ def power_law(lengths: ArrayLike, costs: ArrayLike) -> PowerLaw | None:
 
 
 class HeldOut(NamedTuple):
-    """The longest length as predicted from the shorter ones: `predicted` with its 95 % interval,
-    beside `measured` (the geometric mean, where there are several), and the `law` through them."""
+    """The longest length, predicted from the shorter ones.
+
+    predicted  its predicted cost, with the 95 % interval lo … hi
+    measured   geometric mean of its measured costs
+    law        the power law through the shorter lengths
+    """
 
     length: float
     measured: float

@@ -1,4 +1,4 @@
-"""VCC's Figure 1: what a model takes as its input grows, in latency, memory, and beside vanilla."""
+"""VCC's Figure 1: latency and memory as the input grows, and their ratios to vanilla's."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""IceFormer's Figure 5: LongEval's accuracy and the time of the attention against length; and its
-Figures 6 and 7: every method on the tasks of LRA, beside vanilla."""
+"""IceFormer's Figure 5, LongEval's accuracy and the time of the attention against length, and its
+Figures 6 and 7, the cost of every method on the tasks of LRA relative to vanilla's."""
 
 from __future__ import annotations
 

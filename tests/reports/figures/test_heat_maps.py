@@ -1,4 +1,4 @@
-"""Heat maps: what stands in each cell."""
+"""Heat maps: the text of each cell."""
 
 import json
 

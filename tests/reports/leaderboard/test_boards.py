@@ -26,7 +26,7 @@ from tests.rows.test_results import bench
           "status": "error" if i == 3 else "ok"} for i in range(4)],
         [{"cell_key": "c", "attempt": i, "created_utc": f"2026-11-2{5 - i}"} for i in range(1, 3)],
     ],
-    ids=["the newest ok row whatever its code", "the last attempt whatever its clock said"],
+    ids=["the newest ok row of any code", "the last attempt, also with an earlier time"],
 )  # fmt: skip
 def test_of_the_rows_of_a_cell_one_counts(tmp_path, rows):
     [row] = small(methods=("vcc",), kinds=(("hub", "finetuned"),))
