@@ -154,10 +154,10 @@ def child_memory_bytes(server: ForkServer | None = None) -> int:
     """What a child may allocate, with what it shares with the server: it fails before anything else
     on the machine does."""
     shared = linux.status_bytes("VmRSS", server.child.pid) if server else 0
-    limit = max(0, host.available_memory() + shared - SPARE_BYTES)
-    if own := os.environ.get(MEMORY_LIMIT):
-        limit = min(limit, int(own))
-    if granted := job.memory_limit():
+    free = host.available_memory()
+    if (left := job.memory_left()) is not None:
         # Slurm kills the whole job at its limit.
-        limit = min(limit, max(SPARE_BYTES, granted - SPARE_BYTES))
-    return limit
+        free = min(free, max(2 * SPARE_BYTES, left))
+    limit = max(0, free + shared - SPARE_BYTES)
+    own = os.environ.get(MEMORY_LIMIT)
+    return min(limit, int(own)) if own else limit

@@ -78,3 +78,16 @@ def memory_limit() -> int | None:
     if cpu and cpus and cpu.isdigit() and cpus.isdigit():
         return (int(cpu) * int(cpus)) << 20
     return None
+
+
+def memory_left() -> int | None:
+    """Bytes of the limit that this process and its children don't hold; None outside a job."""
+    import psutil
+
+    limit = memory_limit()
+    if limit is None:
+        return None
+    for process in [own := psutil.Process(), *own.children(recursive=True)]:
+        with contextlib.suppress(psutil.Error):  # one that has ended holds nothing
+            limit -= process.memory_full_info().pss
+    return limit

@@ -81,8 +81,8 @@ AccountingStoragePort=6819
 AccountingStoragePass=$lab/run/munge.socket
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=1
-# There are no cgroups here that would kill.
-JobAcctGatherParams=OverMemoryKill
+# There are no cgroups here that would kill. Processes share pages: each counts once.
+JobAcctGatherParams=OverMemoryKill,UsePss
 MaxArraySize=1001
 MinJobAge=3600
 KillWait=5
