@@ -157,8 +157,11 @@ class BlockEntries(Entries):
         return (wide @ hadamard(x.shape[3], wide.dtype, x.device)).to(x.dtype)
 
     def _stored(self, key: Tensor, value: Tensor) -> list[Tensor]:
-        method = self.method
-        return [*quantised(self._turned(key), method.keys), *quantised(value, method.values)]
+        method, key = self.method, self._turned(key)
+        if method.keys != method.values:
+            return [*quantised(key, method.keys), *quantised(value, method.values)]
+        both = quantised(torch.cat((key, value), 1), method.keys)
+        return [part.chunk(2, 1)[i] for i in range(2) for part in both]
 
 
 def quantised(x: Tensor, form: Format) -> list[Tensor]:

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from methods import kernels
 from methods.base import AttentionCall, Workload
 from methods.parts.budget import entries
 from methods.parts.kv_cache import BLOCK, Storage
@@ -56,7 +57,7 @@ class Quest(SparseReading):
     newest: Literal["ranked", "read"] = "read"
 
     def layer(self, index: int, prompt: Prompt) -> LayerEntries:
-        return LayerEntries(prompt) if index < self.dense_layers else Paged(self, prompt)
+        return LayerEntries(self, prompt) if index < self.dense_layers else Paged(self, prompt)
 
     def least(self) -> int:
         return LEAST * self.page
@@ -84,9 +85,11 @@ class Paged(LayerEntries):
     """The entries of one layer and the bounds of their pages, [B, G, pages, 2d]: the largest
     numbers of the keys and of the keys times -1; the dtype's lowest where a row has no page."""
 
+    method: Quest
+
     def __init__(self, method: Quest, prompt: Prompt) -> None:
-        super().__init__(prompt)
-        self.method, size = method, method.page
+        super().__init__(method, prompt)
+        size = method.page
         numbers, lowest = _both_ways(prompt.key), torch.finfo(prompt.key.dtype).min
         count = -(-max(self.tokens()) // size)
         bounds = numbers.new_full((*numbers.shape[:2], count, numbers.shape[3]), lowest)
@@ -117,20 +120,23 @@ class Paged(LayerEntries):
 
     def _bound(self, key: Tensor) -> None:
         """Takes the newest keys [B, G, t, d] into the bounds of each row's last pages."""
-        numbers, t = _both_ways(key), key.shape[2]
-        place = torch.tensor(self.tokens(), device=key.device)[:, None]
-        page = (place - t + torch.arange(t, device=key.device)) // self.method.page
-        if (more := -(-max(self.tokens()) // self.method.page) - self.bounds.size) > 0:
+        numbers, t, size = _both_ways(key), key.shape[2], self.method.page
+        if (more := -(-max(self.tokens()) // size) - self.bounds.size) > 0:
             lowest = torch.finfo(key.dtype).min
             self.bounds.add(numbers.new_full((*key.shape[:2], more, numbers.shape[3]), lowest))
         (bounds,) = self.bounds.parts()
-        bounds.scatter_reduce_(2, page[:, None, :, None].expand_as(numbers), numbers, "amax")
+        for own, number, tokens in zip(bounds, numbers, self.tokens(), strict=True):
+            for i in range(t):
+                highest = own[:, (tokens - t + i) // size]
+                torch.maximum(highest, number[:, i], out=highest)
 
     def _scores(self, query: Tensor, pages: Sequence[int]) -> Tensor:
         """[B, G or H, pages]: the bounds of the scores; where a row has no page, none is lower."""
         (bounds,) = self.bounds.parts()
         query = query.view(*bounds.shape[:2], -1, query.shape[3])
-        scores = _both_ways(query).clamp_(min=0) @ bounds.mT
+        query = _both_ways(query).clamp_(min=0)
+        found = self.natively(kernels.row_scores, query, bounds)
+        scores = query @ bounds.mT if isinstance(found, str) else found
         scores = scores.mean(2) if self.method.share == "group" else scores.flatten(1, 2)
         if self.method.newest == "read":
             page = torch.arange(1, bounds.shape[2] + 1, device=query.device)

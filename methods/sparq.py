@@ -25,7 +25,7 @@ from methods.parts.budget import Budget
 from methods.parts.kv_cache import Storage
 from methods.parts.parameters import Positive, Range
 from methods.parts.partial import widened
-from methods.parts.sparse_reading import LayerEntries, Prompt, SparseReading, rows_at
+from methods.parts.sparse_reading import LayerEntries, Prompt, SparseReading
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,10 @@ class ByChannel(LayerEntries):
     """The entries of one layer, the keys by channel too, [B, G·d, n], and the sum of each row's
     values [B, G, d]."""
 
+    method: SparQ
+
     def __init__(self, method: SparQ, prompt: Prompt) -> None:
-        super().__init__(prompt)
-        self.method = method
+        super().__init__(method, prompt)
         self.by_channel = Storage([prompt.key.mT.flatten(1, 2).contiguous()])
         self.total = widened(prompt.value).masked_fill(self._padding()[..., None], 0).sum(2)
 
@@ -91,12 +92,12 @@ class ByChannel(LayerEntries):
     def _scores(self, query: Tensor, scale: float) -> Tensor:
         """[B, G, g, n]: approximate scores of queries [B, G, g, d], -inf at padding."""
         heads, groups, width = query.shape[1:]
-        sizes = query.abs()
+        sizes = widened(query).abs()
         channel = sizes.sum(2).topk(min(self.method.r, width), sorted=False).indices
         part = query.gather(3, channel[:, :, None].expand(-1, -1, groups, -1))
-        covered = widened(part).abs().sum(3) / widened(sizes).sum(3).clamp(min=1e-30)
+        covered = widened(part).abs().sum(3) / sizes.sum(3).clamp(min=1e-30)
         channels = self.by_channel.parts()[0].unflatten(1, (heads, width))
-        scores = widened(part @ rows_at(channels, channel))
+        scores = widened(self.sums_at(part, channels, channel))
         scores = scores * (scale / covered.clamp(min=1e-30).sqrt())[..., None]
         if any(self.first):
             scores = scores.masked_fill(self._padding()[:, :, None], -torch.inf)

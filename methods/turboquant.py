@@ -112,11 +112,11 @@ class Rotated(Storage):
 
     def __init__(self, method: TurboQuant, rotation: Tensor, key: Tensor, value: Tensor) -> None:
         self.method, self.bits, self.rotation, self.read = method, method.bits, rotation, 0
-        super().__init__([*self._coded(key), *self._coded(value)])
+        super().__init__(self._coded(key, value))
 
     def append(self, key: Tensor, value: Tensor) -> None:
         """New tokens [B, G, t, d]."""
-        self.add(*self._coded(key), *self._coded(value))
+        self.add(*self._coded(key, value))
 
     def leave_window(self, window: int | None) -> None:
         """Frees what no query from now on reaches, a block at a time."""
@@ -176,17 +176,20 @@ class Rotated(Storage):
         kernels.note(self.method, found)
         return found
 
-    def _coded(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x [B, G, t, d] → codes and scales, 1 where numbers stay as they are."""
+    def _coded(self, key: Tensor, value: Tensor) -> list[Tensor]:
+        """Codes and scales of keys and of values [B, G, t, d]: 1 where numbers stay as they are."""
+        x = torch.cat((key, value), 1)
         half = torch.bfloat16 if x.dtype == torch.bfloat16 else torch.float16
-        rotated = widened(x) @ self.rotation.mT
-        if self.bits is None:
-            return rotated, torch.ones_like(rotated[..., :1], dtype=half)
-        scale = rotated.norm(dim=-1, keepdim=True) / sqrt(x.shape[3])
-        numbers = torch.tensor(centroids(self.bits), dtype=scale.dtype, device=x.device)
-        edges = (numbers[1:] + numbers[:-1]) / 2
-        nearest = torch.bucketize(rotated / torch.where(scale == 0, 1, scale), edges)
-        return packed(nearest.to(torch.uint8), self.bits), scale.to(half)
+        codes = widened(x) @ self.rotation.mT
+        scale = torch.ones_like(codes[..., :1])
+        if self.bits is not None:
+            scale = codes.norm(dim=-1, keepdim=True) / sqrt(x.shape[3])
+            numbers = torch.tensor(centroids(self.bits), dtype=scale.dtype, device=x.device)
+            edges = (numbers[1:] + numbers[:-1]) / 2
+            nearest = torch.bucketize(codes / torch.where(scale == 0, 1, scale), edges)
+            codes = packed(nearest.to(torch.uint8), self.bits)
+        scale = scale.to(half)
+        return [part.chunk(2, 1)[i] for i in range(2) for part in (codes, scale)]
 
     def _directions(self, codes: Tensor) -> Iterator[Tensor]:
         """The centroids [B, G, some, d] of codes [B, G, E, …], some entries at a time."""

@@ -33,10 +33,11 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from methods import kernels
 from methods.base import AttentionCall
 from methods.parts.key_weights import logits
 from methods.parts.parameters import NonNegative, Positive, Range
-from methods.parts.sparse_reading import LayerEntries, Prompt, SparseReading, rows_at
+from methods.parts.sparse_reading import LayerEntries, Prompt, SparseReading
 
 APART = 1_000_003
 """Seeds of layers and steps are this far apart."""
@@ -94,13 +95,15 @@ def sample_size(
 class Sampled(LayerEntries):
     """The entries of one layer."""
 
+    method: VAttention
+
     def __init__(self, method: VAttention, index: int, prompt: Prompt) -> None:
-        super().__init__(prompt)
-        self.method, self.index = method, index
+        super().__init__(method, prompt)
+        self.index = index
 
     def step(self, query: Tensor, call: AttentionCall) -> Tensor:
         method, tokens = self.method, self.tokens()
-        scores = logits(query, self.key, call.scale)[:, :, 0]
+        scores = self._scores(query, call.scale)
         number = torch.arange(self.seen, device=query.device) - self.of_rows(self.first)
         scores = scores.masked_fill(number < 0, -inf)
         kept = (number < method.sinks) & (number >= 0) | (
@@ -117,8 +120,16 @@ class Sampled(LayerEntries):
             place = torch.cat((place, drawn.where(sampled > -inf, place[..., :1])), 2)
             chosen = torch.cat((chosen, sampled), 2)
         self._count(place)
-        weights = chosen.softmax(-1).to(self.value.dtype)[:, :, None]
-        return weights @ rows_at(self._parts[1], place)
+        weights = chosen.softmax(-1)[:, :, None]
+        return self.sums_at(weights, self._parts[1], place).to(query.dtype)
+
+    def _scores(self, query: Tensor, scale: float) -> Tensor:
+        """[B, H, n]: of a query [B, H, 1, d] with all keys."""
+        grouped = query.view(*self.key.shape[:2], -1, query.shape[3])
+        scores = self.natively(kernels.row_scores, grouped, self.key)
+        if isinstance(scores, str):
+            return logits(query, self.key, scale)[:, :, 0]
+        return scores.mul_(scale).flatten(1, 2)
 
     def _sample(
         self, scores: Tensor, place: Tensor, chosen: Tensor, exact: Sequence[int]

@@ -1,5 +1,6 @@
 """Native attention kernels: exact (dense or block-sparse), over the tiles that matter, over the
-best k keys, over keys in codes of 4 bits, and over keys and values in codes of a few bits.
+best k keys, over keys in codes of 4 bits, over keys and values in codes of a few bits, and over
+rows at given places.
 
 C++ for CPUs with AVX-512, AVX2 or NEON, forward only, float32 in and out. It is compiled at its
 first use, for the widest vectors that the CPU has (BENCH_KERNELS=avx2 forces others), and cached
@@ -32,12 +33,14 @@ from methods.kernels.blocks import BLOCK, Blocks
 from methods.kernels.checks import available, cannot_take, library, width
 from methods.kernels.codes import Codes, code_scores, code_sums
 from methods.kernels.lookups import encode, lookups
+from methods.kernels.rows import row_scores, row_sums
 from methods.kernels.used import ASKED, name, note, ran_natively
 
 __all__ = [
     "ASKED", "AXES", "BLOCK", "MAX_K", "Blocks", "Codes", "Kernel", "Points", "Products",
     "available", "block_sparse", "code_scores", "code_sums", "dci", "dense", "encode", "lookups",
-    "name", "note", "ran_natively", "skipping", "topk", "topk_blocks", "width",
+    "name", "note", "ran_natively", "row_scores", "row_sums", "skipping", "topk", "topk_blocks",
+    "width",
 ]  # fmt: skip
 
 PACKED_BYTES = 8 << 20  # of packed keys and values at a time, unless one head needs more

@@ -1,7 +1,8 @@
 // Attention on CPUs with vectors of any width (vector.h): dense and block-sparse (dense.h), and over
 // the best k keys, found by a scan in 8 bits of all (topk.h) or of those in some blocks
-// (topk_blocks.h), or by projections (dci.h); over keys in codes of 4 bits (lookups.h), and over keys and
-// values in codes of a few bits (codes.h). Called from methods/kernels/__init__.py.
+// (topk_blocks.h), or by projections (dci.h); over keys in codes of 4 bits (lookups.h), over keys and
+// values in codes of a few bits (codes.h), and over rows at given places (rows.h). Called from
+// methods/kernels/__init__.py.
 
 #include <algorithm>
 #include <cfloat>
@@ -16,6 +17,7 @@
 #include "dci.h"
 #include "dense.h"
 #include "lookups.h"
+#include "rows.h"
 #include "topk.h"
 #include "topk_blocks.h"
 

@@ -1,5 +1,5 @@
-"""The arguments of the kernels: the structures of dense.h, best.h, lookups.h and codes.h, field by
-field."""
+"""The arguments of the kernels: the structures of dense.h, best.h, lookups.h, codes.h and rows.h,
+field by field."""
 
 from __future__ import annotations
 
@@ -93,6 +93,14 @@ class Codes(ctypes.Structure):
         *((name, c_int64) for name in ("entries", "d", "bits", "groups", "block", "bfloat")),
         ("threads", c_int64),
         ("numbers", c_float * 16),
+    ]
+
+
+class Rows(ctypes.Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("given", "data", "places", "output")),
+        *((name, c_int64) for name in ("head_apart", "row_apart", "heads", "sharing", "count")),
+        *((name, c_int64) for name in ("entries", "width", "bfloat", "threads")),
     ]
 
 

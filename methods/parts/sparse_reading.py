@@ -6,14 +6,15 @@ token's number; a row's padding comes first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from methods import kernels
 from methods.base import AttentionCall, Workload
 from methods.parts.budget import Budget, entries, shortage
 from methods.parts.cache_method import CacheMethod
@@ -26,10 +27,14 @@ class SparseReading(CacheMethod):
              is one of the prompt); all entries are kept
     several  "sparse": several new tokens at once, such as a question after the prompt, are read
              sparsely, one by one. None: exactly, as in the methods' official code
+    kernel   "native": entries are read where they are, by the kernel of methods/kernels; "torch":
+             torch copies what is read; "auto": native where it can run
     """
 
     budget: Budget = 0.25
     several: Literal["sparse"] | None = field(default=None, kw_only=True)
+    kernel: kernels.Kernel = field(default="auto", kw_only=True)
+    kernel_used: ClassVar[str] = ""  # type: ignore[assignment]
 
     def layer(self, index: int, prompt: Prompt) -> LayerEntries:
         """What is kept of one layer, and read by its new tokens."""
@@ -69,8 +74,9 @@ class LayerEntries(Entries):
     read    bytes that new tokens have read so far
     """
 
-    def __init__(self, prompt: Prompt) -> None:
+    def __init__(self, method: SparseReading, prompt: Prompt) -> None:
         super().__init__(prompt.key, prompt.value)
+        self.method = method
         self.first: list[int] = prompt.first.tolist()
         self.budget: list[int] = prompt.budget.tolist()
         self.read = 0
@@ -114,8 +120,25 @@ class LayerEntries(Entries):
         first always: query [B, S, g, d] → [B, S, g, d]. S is the number of key heads, with g query
         heads each, or that of query heads."""
         place = place.where(read, place[..., :1])  # what isn't read isn't touched
-        key, value = (rows_at(part, place) for part in self._parts[:2])
-        return scaled_dot_product_attention(query, key, value, read[:, :, None], scale=scale)
+        key, value = self._parts[:2]
+        scores = self.natively(kernels.row_scores, query, key, place)
+        if isinstance(scores, str):
+            key, value = rows_at(key, place), rows_at(value, place)
+            return scaled_dot_product_attention(query, key, value, read[:, :, None], scale=scale)
+        scores = (scores * scale).masked_fill_(~read[:, :, None], -torch.inf)
+        return self.sums_at(scores.softmax(-1), value, place).to(query.dtype)
+
+    def sums_at(self, weights: Tensor, x: Tensor, place: Tensor) -> Tensor:
+        """Sums of the rows of x [B, G, m, w] at `place` [B, S, k], weighted by [B, S, q, k] →
+        [B, S, q, w]."""
+        sums = self.natively(kernels.row_sums, weights, x, place)
+        return weights.to(x.dtype) @ rows_at(x, place) if isinstance(sums, str) else sums
+
+    def natively(self, function: Callable[..., Tensor | str], *given: Tensor) -> Tensor | str:
+        """What a function of `methods.kernels` returns, or why torch computes instead."""
+        found = kernels.ASKED if self.method.kernel == "torch" else function(*given)
+        kernels.note(self.method, found)
+        return found
 
 
 def rows_at(x: Tensor, index: Tensor) -> Tensor:

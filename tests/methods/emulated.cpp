@@ -39,6 +39,8 @@ int main(int, char** names) {
   else if (!strcmp(name, "lookups")) lookups((const Lookups*)arguments.data());
   else if (!strcmp(name, "code_scores")) code_scores((const Codes*)arguments.data());
   else if (!strcmp(name, "code_sums")) code_sums((const Codes*)arguments.data());
+  else if (!strcmp(name, "row_scores")) row_scores((const Rows*)arguments.data());
+  else if (!strcmp(name, "row_sums")) row_sums((const Rows*)arguments.data());
   else if (!strcmp(name, "encode")) encode((const Lookups*)arguments.data());
   else if (!strcmp(name, "dci")) dci((const TopK*)arguments.data());
   else if (!strcmp(name, "dense_float32")) dense_float32((const Dense*)arguments.data());

@@ -17,6 +17,7 @@ from methods.kernels import build
 from methods.nomad import NoMAD
 from methods.parts import widths
 from methods.parts.packing import packed
+from methods.parts.sparse_reading import rows_at
 from methods.vanilla import Vanilla, VanillaEager
 from tests.methods.decoder import call_of, workload
 from tests.methods.emulated import Emulated
@@ -183,3 +184,21 @@ def test_codes_equal_torch(width, half):
                 sums = kernels.code_sums(weights, given)
                 expected = weights.view(2, 2, rows, entries) @ keys
                 assert error(sums.view_as(expected), expected) < 1e-6
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_equal_torch(width, dtype):
+    """Of storage with room, read by each head of keys or by each of queries, at places or all of
+    it, and of rows that are no whole vectors."""
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(2, 2, 1100, 83, generator=draw).to(dtype)[:, :, :1050]
+    for heads, rows, some in ((2, 1, 9), (4, 3, 1050), (2, 7, 30)):
+        place = torch.randint(1050, (2, heads, some), generator=draw)
+        for places in (None, place):
+            every = place if places is not None else torch.arange(1050).expand(2, heads, -1)
+            read = rows_at(x.float(), every)
+            query = torch.randn(2, heads, rows, 80, generator=draw)
+            scores = kernels.row_scores(query, x[..., :80], places)
+            assert error(scores, query @ read[..., :80].mT) < 1e-6
+            weights = torch.rand(2, heads, rows, every.shape[2], generator=draw)
+            assert error(kernels.row_sums(weights, x, places), weights @ read) < 1e-6

@@ -1,4 +1,5 @@
-"""Caches in codes of a few bits: the native kernel equals torch over restored numbers."""
+"""Caches in codes of a few bits, and those that are read in part: the native kernels equal torch,
+over restored numbers and over copies of what is read."""
 
 from dataclasses import replace
 
@@ -8,7 +9,10 @@ import torch
 from methods import kernels
 from methods.ggml_cache import GGMLCache
 from methods.kivi import KIVI
+from methods.quest import Quest
+from methods.sparq import SparQ
 from methods.turboquant import TurboQuant
+from methods.vattention import VAttention
 from tests.methods.decoder import decoded, workload
 from tests.methods.native import error, native
 
@@ -23,31 +27,40 @@ CACHES = [
     TurboQuant(3),
     TurboQuant(4),
 ]
+READ_IN_PART = [
+    Quest(50, dense_layers=0, several="sparse"),
+    Quest(50, dense_layers=0, share="head", newest="ranked", several="sparse"),
+    SparQ(50, several="sparse"),
+    VAttention(60, several="sparse"),
+]
 FEATURES = [
     {},
     {"window": 70, "softcap": 3.0, "sinks": torch.zeros(6)},
     {"valid": torch.arange(140) >= torch.tensor([[0], [9]])},
 ]
+BOTH = [
+    *((method, features) for method in CACHES for features in FEATURES),
+    *((method, features) for method in READ_IN_PART for features in FEATURES[::2]),
+]
 N, PROMPT = 140, 131
 
 
-def tensors(dtype=torch.float32):
+def outputs(method, kernel, chunk, dtype=torch.float32, rounded=None, **features):
+    """Of new tokens, and the method. Queries, keys and values are `rounded` to a dtype first."""
     draw = torch.Generator().manual_seed(0)
-    return [torch.randn(2, heads, N, 64, generator=draw).to(dtype) for heads in (6, 2, 2)]
-
-
-def outputs(method, kernel, chunk, dtype=torch.float32, **features):
-    """Of new tokens, and the method."""
+    qkv = [torch.randn(2, heads, N, 64, generator=draw) for heads in (6, 2, 2)]
+    qkv = [x.to(rounded or dtype).to(dtype) for x in qkv]
     method = replace(method, kernel=kernel)
     work = replace(workload(PROMPT, 2), head_size=64, heads=6)
-    _, found = decoded(method, *tensors(dtype), PROMPT, chunk, work, **features)
+    _, found = decoded(method, *qkv, PROMPT, chunk, work, **features)
     return found[:, :, PROMPT:], method
 
 
 @native
 @pytest.mark.parametrize("chunk", [1, 4])
-@pytest.mark.parametrize("features", FEATURES, ids=lambda features: "-".join(features))
-@pytest.mark.parametrize("method", CACHES, ids=str)
+@pytest.mark.parametrize(
+    ("method", "features"), BOTH, ids=lambda x: "-".join(x) if isinstance(x, dict) else str(x)
+)
 def test_the_kernel_equals_torch(method, features, chunk):
     ours, ran = outputs(method, "native", chunk, **features)
     expected, asked = outputs(method, "torch", chunk, **features)
@@ -56,10 +69,12 @@ def test_the_kernel_equals_torch(method, features, chunk):
 
 
 @native
-@pytest.mark.parametrize("method", CACHES, ids=str)
+@pytest.mark.parametrize("method", CACHES + READ_IN_PART, ids=str)
 def test_the_kernel_takes_bfloat16(method):
+    """What torch reads in part follows from scores in bfloat16: the kernel's are exact."""
     ours, ran = outputs(method, "native", 1, torch.bfloat16)
-    theirs, _ = outputs(method, "torch", 1, torch.bfloat16)
+    dtype = torch.float32 if method in READ_IN_PART else torch.bfloat16
+    theirs, _ = outputs(method, "torch", 1, dtype, rounded=torch.bfloat16)
     assert ours.dtype == torch.bfloat16 and ran.kernel_used == kernels.name()
     assert error(ours.double(), theirs.double()) < 2e-2
 
@@ -82,3 +97,16 @@ def test_what_the_kernel_cannot_read_is_named(codes, scales, fields, reason):
     assert kernels.code_scores(torch.zeros(1, 1, 1, width), coded) == reason
     if codes[2]:
         assert kernels.code_sums(torch.zeros(1, 1, 1, codes[2]), coded) == reason
+
+
+@native
+def test_rows_that_the_kernel_cannot_read_are_named():
+    query, key, place = (
+        torch.zeros(1, 1, 1, 20),
+        torch.zeros(1, 1, 5, 20),
+        torch.zeros(1, 1, 3).long(),
+    )
+    reason = "heads of 20 channels, no multiple of 16"
+    assert kernels.row_scores(query, key, place) == reason
+    narrow = "rows of 8 numbers, fewer than 16"
+    assert kernels.row_sums(torch.zeros(1, 1, 1, 3), key[..., :8], place) == narrow
