@@ -112,11 +112,14 @@ class Work:
         self.forward_s = CALL_S + cell.batch * self.row_s
         trained = int(cell.recipe["batch"] if cell.recipe else cell.batch)
         self.step_s = 3 * (CALL_S + trained * self.row_s)
-        # Until a batch of prompts is read, and the tokens after them: few answers reach the
-        # generation limit.
+        # Until a batch of prompts is read, and the tokens after them: few answers reach the limit of
+        # new tokens, but those of a decoder that wasn't trained to end them.
+        most = task.get("max_new_tokens") or 1
+        base_model = (cell.model["family"], cell.model["weights"]) == (auto.DECODER, "pretrained")
+        new_tokens = most if base_model and not cell.prompt else min(64, most) / 2
         self.token_s = TOKEN_S + 2 * own.weights_bytes / 4 / rate
         self.read_s = self.forward_s
-        self.answer_s = min(64, task.get("max_new_tokens") or 1) / 2 * self.token_s
+        self.answer_s = new_tokens * self.token_s
         if continuation := task.get("continuation"):
             # It is read in one pass, and takes another one of vanilla.
             self.read_s = 2 * self.forward_s
