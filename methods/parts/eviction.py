@@ -98,12 +98,14 @@ class EvictingCache:
     """The cache of an `Evicting` method.
 
     at_once  new tokens that come together are read as if each came alone
+    scorer   the method with a budget that all share, whose scores are the same
     """
 
     at_once: ClassVar[bool] = True
 
     def __init__(self, method: Evicting, workload: Workload) -> None:
         self.method, self.workload = method, workload
+        self.scorer = replace(method, budget=1.0, prefill=None)
         self.layers: dict[int, KeptEntries] = {}
 
     @property
@@ -159,7 +161,7 @@ class EvictingCache:
         self, row: int, query: Tensor, key: Tensor, value: Tensor, call: AttentionCall
     ) -> Tensor:
         """The method's `scores` from a row on, once for caches that differ in their budget."""
-        of = (replace(self.method, budget=1.0, prefill=None), row)
+        of = (self.scorer, row)
         return once(call, of, lambda: self.method.scores(query, key, value, call))
 
 
