@@ -51,7 +51,8 @@ class LlamaSession(ServerSession):
     def __init__(self, process: EngineProcess) -> None:
         client = Completions(process.ready["address"] + "/v1")
         fields = {"cache_prompt": False}
-        super().__init__(client, f"{PACKAGE} {version(PACKAGE)}", None, fields)
+        build = f"{PACKAGE} {version(PACKAGE)} {process.ready['vectors']}".strip()
+        super().__init__(client, build, None, fields)
         self.process = process
 
     def peak_bytes(self) -> int | None:

@@ -31,8 +31,15 @@ def main(content: str) -> None:
     except Exception as error:  # what the library raises for a model that it can't load
         process.send(error=f"llama.cpp can't load {settings['file']}: {error}")
         return
-    process.send(address=server.listening_address)
+    process.send(address=server.listening_address, vectors=vectors(xllamacpp.get_system_info()))
     sys.stdin.read()
+
+
+def vectors(features: str) -> str:
+    """The widest vectors of a build of llama.cpp by its line of features, "… | AVX2 = 1 | …", or
+    "": a package for many processors may use less than this one has."""
+    widest = (name for name in ("AVX512", "AVX2", "AVX", "NEON") if f" {name} = 1 " in features)
+    return next(widest, "")
 
 
 if __name__ == "__main__":
