@@ -61,24 +61,6 @@ def test_retrieval_has_no_quoting(tmp_path):
     assert (row.document, row.second, row.references) == ('"one', 't"w"o', ("1",))
 
 
-TABLES = {
-    ("Source\tAnswer\n", "line 1: no column 'Target'; found Source, Answer"),
-    ("Source\tTarget\nx\n", "line 2: found 1 columns, expected 2"),
-    (f"Source\tTarget\n{TREE}\t10\n", "line 2: label '10'; expected 0 to 9"),
-    ("Source\tTarget\n \t1\n", "line 2: column 'Source' is empty"),
-    ("Source\tTarget\n[MAX 1 ]\t1\n[AVG 1 ]\t1\n", "line 3: no ListOps token '[AVG'"),
-    ("Source\tTarget\n", "has no rows of split 'test'"),
-}
-
-
-@pytest.mark.parametrize(("content", "message"), sorted(TABLES, key=str))
-def test_broken_tables_are_named(tmp_path, content, message):
-    path = put(tmp_path / "listops-1000" / "basic_test.tsv", content)
-    with pytest.raises(DataError) as raised:
-        load("lra_listops", tmp_path)
-    assert message in str(raised.value) and str(path) in str(raised.value)
-
-
 # --- parquet ----------------------------------------------------------------------------------
 
 

@@ -81,33 +81,6 @@ def test_a_large_split_is_read_only_as_far_as_n_needs(tmp_path, monkeypatch):
         load(data)
 
 
-BAD = {
-    "line 1: column 'input' holds list, expected text": [row("a") | {"input": ["x"]}],
-    "line 2: no output; skip_unanswerable=true leaves": [row("a"), row("b", output=None)],
-    "line 1: column 'input' has no query before a blank line": [row("a", "no blank line")],
-    "line 1: column 'input' has no document": [row("a", "Who?\n\n \n")],
-    "line 3: id 'a' came before with another input": [row("a"), row("b"), row("a", "Why?\n\nx")],
-    "has no rows": [],
-}
-
-
-@pytest.mark.parametrize("message", BAD)
-def test_bad_rows_are_named(tmp_path, message):
-    with pytest.raises(DataError) as raised:
-        load(folder(tmp_path, BAD[message]))
-    assert message in str(raised.value) and "\n" not in str(raised.value)
-    assert str(tmp_path / "scrolls" / "qmsum.zip") in str(raised.value)
-    assert "qmsum/validation.jsonl" in str(raised.value)
-
-
-@pytest.mark.parametrize("given", [{"output": None}, {"output": ""}, {}])
-def test_withheld_answers_are_said_to_be(tmp_path, given):
-    without = {k: v for k, v in row("a").items() if k != "output"}
-    data = folder(tmp_path, [without | given], split="test")
-    with pytest.raises(DataError, match=r"withholds the answers .*: use data\.split=validation"):
-        load(data)
-
-
 # --- embedded rows ----------------------------------------------------------------------------
 
 
