@@ -61,22 +61,14 @@ def test_an_option_in_a_question_is_not_an_option_line():
 # --- local rows -------------------------------------------------------------------------------
 
 
-def test_rows_of_one_id_are_one_row_with_several_references(tmp_path):
-    data = folder(tmp_path, [row("a"), row("a", output="No one", pid=1), row("b", output="He")])
-    loaded = load(data)
-    assert [r.id for r in loaded.rows] == ["a", "b"] and loaded.n_available == 2
-    assert loaded.rows[0] == Row("a", "Who?", "A text.", ("Nobody", "No one"))
-    place = tmp_path / "scrolls" / "qmsum.zip"
-    assert loaded.sha256 == hashlib.sha256(place.read_bytes()).hexdigest()
-    assert loaded.split == "validation"
-
-
 def test_a_large_split_is_read_only_as_far_as_n_needs(tmp_path, monkeypatch):
     monkeypatch.setattr(reader, "READ_WHOLE_BYTES", 0)
     data = folder(tmp_path, [row("a"), row("a", output="No one", pid=1), row("b"), "broken"])
     loaded = load(data, 1)
     assert loaded.rows[0].references == ("Nobody", "No one")
     assert loaded.n_available == 272  # as the YAML says, since the rest wasn't read
+    place = tmp_path / "scrolls" / "qmsum.zip"
+    assert loaded.sha256 == hashlib.sha256(place.read_bytes()).hexdigest()
     with pytest.raises(DataError, match="line 4: broken json"):
         load(data)
 

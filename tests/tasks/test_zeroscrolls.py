@@ -51,23 +51,6 @@ def test_ten_tasks_with_the_official_limits():
         build("qmsum", embedded="x")
 
 
-# --- rows -------------------------------------------------------------------------------------
-
-
-def test_a_row_is_cut_at_its_indices():
-    row = parse()
-    assert (row.document, row.query, row.ending) == (DOCUMENT, QUERY, ENDING)
-    assert row.references == ("me",) and row.separator == CUT
-
-
-def test_chat_asks_for_no_explanation_and_drops_the_header():
-    row = parse(chat=True)
-    assert row.document.startswith("Do this. Do not provide any explanation.\n\nStory:\none")
-    assert (row.query, row.ending) == (QUERY, "")
-    row = build("qmsum", chat=True).parse(record(), "here", "validation", 0)
-    assert (row.document, row.ending) == (DOCUMENT, "")
-
-
 # --- encoding ---------------------------------------------------------------------------------
 
 
