@@ -80,6 +80,8 @@ def transcript(
 
     def run(name: str, width: int | None = None) -> list[Said]:
         monkeypatch.chdir(tmp_path)
+        for variable in ("COLUMNS", "FORCE_COLOR"):
+            monkeypatch.delenv(variable, raising=False)
         path = request.path.parent / "snapshots" / f"{name}.txt"
         asked = [line for line in path.read_text().splitlines() if line.startswith("$ bench ")]
         said = [Said(line, *command(*shlex.split(line)[2:])) for line in asked]
