@@ -1,12 +1,15 @@
-"""What tests share: snapshots, a tiny random T5 checkpoint and the folder of real rows."""
+"""What tests share: snapshots, commands in this process, folders of configuration, a tiny random T5
+checkpoint and the folder of real rows."""
 
 from __future__ import annotations
 
 import difflib
 import gc
 import os
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -43,6 +46,67 @@ def snapshot(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert not changed, "\n".join([*changed, again])
 
     return compare
+
+
+@pytest.fixture
+def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Runs a command of `bench` in this process: its exit code, output and standard error."""
+    from bench.cli.main import dispatch
+
+    def run(*words: object) -> tuple[int, str, str]:
+        code = dispatch([str(word) for word in words])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+class Said(NamedTuple):
+    """A line of a transcript that starts a command, and the command's end."""
+
+    line: str
+    code: int
+    out: str
+    error: str
+
+
+@pytest.fixture
+def transcript(
+    command: Callable[..., tuple[int, str, str]], snapshot: Callable[[str, str], None],
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> Callable[..., list[Said]]:  # fmt: skip
+    """Runs the commands of snapshots/NAME.txt, its lines that start with `$ bench`, in tmp_path and
+    compares it with what they print, in lines of at most `width` characters, and exit codes other
+    than 0. For a new command, write its line there and run the test with --update-snapshots."""
+
+    def run(name: str, width: int | None = None) -> list[Said]:
+        monkeypatch.chdir(tmp_path)
+        for variable in ("COLUMNS", "FORCE_COLOR"):
+            monkeypatch.delenv(variable, raising=False)
+        path = request.path.parent / "snapshots" / f"{name}.txt"
+        asked = [line for line in path.read_text().splitlines() if line.startswith("$ bench ")]
+        said = [Said(line, *command(*shlex.split(line)[2:])) for line in asked]
+        lines: list[str] = []
+        for one in said:
+            told = (one.out + one.error).replace(str(tmp_path), "FOLDER")
+            lines += [one.line, *(line[:width] for line in told.splitlines())]
+            lines += [f"[{one.code}]"] if one.code else []
+        snapshot(name, "\n".join(lines))
+        return said
+
+    return run
+
+
+@pytest.fixture
+def conf_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder whose YAMLs are part of the configuration."""
+    from bench.request import plugins
+
+    folder = tmp_path / "conf"
+    folder.mkdir()
+    monkeypatch.setenv(plugins.CONF_PATH, str(folder))
+    plugins.conf_dirs.cache_clear()
+    yield folder
+    plugins.conf_dirs.cache_clear()
 
 
 def pytest_collection_finish() -> None:

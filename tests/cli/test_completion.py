@@ -53,11 +53,6 @@ def test_folders_are_completed(tmp_path):
     assert candidates(f"bench run results={tmp_path}/r") == [f"results={tmp_path}/rows/"]
 
 
-def test_an_unknown_shell_is_refused(capsys):
-    assert dispatch(["completion", "bsh"]) == 2
-    assert "bash" in capsys.readouterr().err
-
-
 def test_every_shell_has_a_script(capsys):
     for shell in SHELLS:
         assert dispatch(["completion", shell]) == 0

@@ -51,123 +51,85 @@ def test_its_p_is_below_005_exactly_when_the_interval_excludes_1(hi):
 # --- figures -----------------------------------------------------------------------------------
 
 
-def judge(difference):
-    return holm_corrected([difference])[0]
+def timed(ratio, seed=0, **more):
+    return made.full(**made.timing(ratio, seed=seed)) | more
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "verdict"), [(0.5, 0.4, "better"), (0.5, 0.6, "worse"), (0.5, 0.5, "same")]
-)
-def test_latency_is_a_ratio_of_ratios(a, b, verdict):
-    rows = [made.full(**made.timing(r, seed=i)) for i, r in enumerate((a, b))]
-    found = judge(time("latency", *rows))
-    assert found.verdict == verdict and found.n == 40
-    assert found.lo < (b / a - 1) * 100 < found.hi
-    assert math.isclose(found.change, 100 * (rows[1]["lat_ratio"] / rows[0]["lat_ratio"] - 1))
+def held(mib, **more):
+    return made.full(rss_peak_delta_bytes=mib << 20, **more)
 
 
-def test_vanilla_is_one_by_definition_on_either_side():
-    vanilla, vcc = made.full(method="vanilla"), made.full(**made.timing(0.5))
-    forth, back = judge(time("latency", vanilla, vcc)), judge(time("latency", vcc, vanilla))
-    assert forth.verdict == "better" and math.isclose(forth.change, 100 * (vcc["lat_ratio"] - 1))
-    assert back.verdict == "worse" and math.isclose(back.change, 100 * (1 / vcc["lat_ratio"] - 1))
-    assert back.lo < back.change < back.hi and forth.p == back.p == vcc["lat_ratio_p"]
-
-
-def test_time_per_token_and_bytes_held_are_compared_as_those_of_a_call():
+def tokens(kv_mib):
+    """Time per token in place of latency, and the bytes of a cache."""
     columns = made.timing(0.5)
-    a = made.full(**{f"tpot_{name[4:]}": x for name, x in columns.items() if name[:4] == "lat_"})
-    a |= {"kv_bytes_held": 8 << 20}
-    b = a | {"kv_bytes_held": 4 << 20}
-    same, fewer = judge(time("tpot", a, b)), kv_held(a, b)
-    assert (same.figure, same.a, same.b) == ("tpot", a["tpot_ratio"], a["tpot_ratio"])
-    assert time("latency", a, b).note == "A: not measured"
-    assert (fewer.figure, fewer.change, fewer.verdict) == ("kv_held", -50, "better")
+    named = {f"tpot_{name[4:]}": x for name, x in columns.items() if name[:4] == "lat_"}
+    return made.full(**named, kv_bytes_held=kv_mib << 20)
 
 
-@pytest.mark.parametrize(
-    ("change", "note"),
-    [
-        ({"host_id": "there"}, "measured on different hosts"),
-        ({"lat_ratio": None, "status": "oom_host"}, "B: oom_host"),
-        ({"lat_ratio": None, "lat_reason": "vanilla can't"}, "B: vanilla can't"),
-    ],
+RANDOM = np.random.default_rng(0)
+SCORES = RANDOM.uniform(20, 40, 200)
+HALF, ALL = [100.0] * 20 + [0.0] * 20, [100.0] * 40
+VANILLA = made.full(method="vanilla")
+CHANGED = time("latency", timed(0.5), timed(0.5))._replace(
+    change=5.0, lo=1.0, hi=9.0, p=0.03, verdict="worse"
 )
-def test_latency_that_cannot_be_compared_says_why(change, note):
-    a, b = made.full(**made.timing(0.5)), made.full(**made.timing(0.5)) | change
-    found = judge(time("latency", a, b))
-    assert found.note == note and found.change is None and found.verdict is None
+DIFFERENCES = {
+    "less time": time("latency", timed(0.5), timed(0.4, 1)),
+    "more time": time("latency", timed(0.5), timed(0.6, 1)),
+    "the same time": time("latency", timed(0.5), timed(0.5, 1)),
+    "against vanilla, which is one": time("latency", VANILLA, timed(0.5)),
+    "vanilla against it": time("latency", timed(0.5), VANILLA),
+    "time per token": time("tpot", tokens(8), tokens(4)),
+    "latency of rows with time per token": time("latency", tokens(8), tokens(4)),
+    "bytes held": kv_held(tokens(8), tokens(4)),
+    "another host": time("latency", timed(0.5), timed(0.5, host_id="there")),
+    "out of memory": time("latency", timed(0.5), timed(0.5, lat_ratio=None, status="oom_host")),
+    "no ratio": time("latency", timed(0.5), timed(0.5, lat_ratio=None, lat_reason="vanilla can't")),
+    "unknown noise": time("latency", timed(0.5), timed(0.5, 1, lat_aa_noise_pct=None)),
+    "memory of another host": memory(held(100), held(100, host_id="there")),
+    "memory of another id": memory(held(100), held(100, host_id="h2-there")),
+    "less memory": memory(held(100), held(90)),
+    "more memory": memory(held(100), held(110)),
+    "a percent more": memory(held(100), held(101)),
+    "a percent less": memory(held(100), held(99)),
+    "half a MiB more": memory(
+        made.full(rss_peak_delta_bytes=1 << 20), made.full(rss_peak_delta_bytes=3 << 19)
+    ),
+    "memory read in two ways": memory(held(100), held(100, mem_method="smaps")),
+    "no memory": memory(held(100), made.full(rss_peak_delta_bytes=None, status="oom_host")),
+    "more right answers": quality(HALF, ALL, True),
+    "more where less is better": quality(HALF, ALL, False),
+    "four answers": quality([0.0] * 4, [100.0] * 4, True),
+    "higher scores": quality(SCORES, SCORES + RANDOM.normal(3, 5, 200), True),
+    "equal scores": quality(SCORES, SCORES + RANDOM.normal(0, 0.5, 200), True),
+    "scattered scores": quality(SCORES, SCORES + RANDOM.normal(0, 20, 200), True),
+    "higher scores within a margin": quality(SCORES, SCORES + RANDOM.normal(3, 5, 200), True, 10.0),
+    "the same score of few samples": quality([30.0] * 32, [30.0] * 32, True),
+    "the same score of many": quality([30.0] * 400, [30.0] * 400, True),
+    "one sample": quality([30.0], [40.0], True),
+    "a small change": CHANGED,
+}  # fmt: skip
 
 
-def test_memory_of_another_host_forms_no_ratio():
-    a, b = made.full(), made.full(host_id="h2-there")
-    assert memory(a, b).note == "measured on different hosts, or with an older id of one host"
-    assert memory(a, b | {"host_id": "there"}).note == "measured on different hosts"
-    assert memory(a, a).change == 0
+def told(title, found):
+    verdict = found.verdict or "no verdict"
+    text = f"{title}: {verdict}{'' if found.sure else ', not sure'}"
+    if found.change is not None:
+        ends = "" if found.lo is None else f" ({found.lo:+.1f} … {found.hi:+.1f})"
+        chance = "" if found.p is None else f", p = {found.p:.1g}"
+        text += f", {found.change:+.1f}{ends} {found.unit}{chance}"
+    return f"{text}; {found.note}\n" if found.note else f"{text}\n"
 
 
-def test_a_host_of_unknown_noise_finds_no_equality():
-    a, b = (made.full(**made.timing(0.5, seed=i)) for i in range(2))
-    assert judge(time("latency", a, b | {"lat_aa_noise_pct": None})).verdict == "undecided"
-
-
-@pytest.mark.parametrize(
-    ("mib", "verdict"), [(90, "better"), (110, "worse"), (101, "same"), (99, "same")]
-)
-def test_memory_counts_from_two_percent_and_one_mib(mib, verdict):
-    found = judge(memory(made.full(), made.full(rss_peak_delta_bytes=mib << 20)))
-    assert found.verdict == verdict and found.lo is None
-    small = made.full(rss_peak_delta_bytes=1 << 20), made.full(rss_peak_delta_bytes=3 << 19)
-    found = judge(memory(*small))
-    assert found.verdict == "same" and found.note.startswith("a change counts from 1 MiB; this is")
-
-
-def test_memory_read_in_two_ways_is_not_compared():
-    found = memory(made.full(), made.full(mem_method="smaps"))
-    assert found.note == "read in two ways: VmHWM, smaps" and found.change is None
-    gone = made.full(rss_peak_delta_bytes=None, status="oom_host")
-    assert memory(made.full(), gone).note == "B: oom_host"
+def test_each_figure_has_its_verdict(snapshot):
+    judged = {title: holm_corrected([found])[0] for title, found in DIFFERENCES.items()}
+    many = holm_corrected([CHANGED, *[CHANGED._replace(p=0.5, verdict="undecided")] * 9])
+    judged["the same among ten"] = many[0]
+    snapshot("verdicts", "".join(told(title, found) for title, found in judged.items()))
 
 
 def test_right_and_wrong_answers_are_judged_by_mcnemar():
-    a, b = [100.0] * 20 + [0.0] * 20, [100.0] * 40
-    found = judge(quality(a, b, True))
-    assert found.p == scores.mcnemar([1] * 20 + [0] * 20, [1] * 40)
-    assert found.verdict == "better" and found.change == 50 and found.change_pct == 100
-    assert judge(quality(a, b, False)).verdict == "worse"
-
-
-def test_four_answers_prove_nothing():
-    found = judge(quality([0.0] * 4, [100.0] * 4, True))
-    assert found.lo < found.change and found.p > 0.05
-    assert found.verdict == "undecided" and not found.sure
-
-
-def test_scores_are_judged_by_swapping_them():
-    random = np.random.default_rng(0)
-    a = random.uniform(20, 40, 200)
-    assert judge(quality(a, a + random.normal(3, 5, 200), True)).verdict == "better"
-    assert judge(quality(a, a + random.normal(0, 0.5, 200), True)).verdict == "same"
-    assert judge(quality(a, a + random.normal(0, 20, 200), True)).verdict == "undecided"
-    assert judge(quality(a, a + random.normal(3, 5, 200), True, 10.0)).verdict == "same"
-
-
-def test_equal_scores_of_few_samples_are_no_proof_of_equality():
-    few = judge(quality([30.0] * 32, [30.0] * 32, True))
-    assert few.verdict == "undecided" and 10 < few.hi < 12
-    assert few.note == "every sample scores the same"
-    assert judge(quality([30.0] * 400, [30.0] * 400, True)).verdict == "same"
-    one = judge(quality([30.0], [40.0], True))
-    assert one.verdict == "undecided" and not one.sure
-
-
-def test_of_many_comparisons_a_chance_find_is_undecided():
-    a = made.full(**made.timing(0.5))
-    ours = time("latency", a, a)._replace(change=5.0, lo=1.0, hi=9.0, p=0.03, verdict="worse")
-    assert judge(ours).verdict == "worse"
-    many = holm_corrected([ours, *[ours._replace(p=0.5, verdict="undecided")] * 9])
-    assert many[0].p == pytest.approx(0.3) and many[0].verdict == "undecided"
-    assert many[0].note == "p = 0.3 after Holm's correction"
+    assert quality(HALF, ALL, True).p == scores.mcnemar([1] * 20 + [0] * 20, [1] * 40)
 
 
 # --- limits ------------------------------------------------------------------------------------

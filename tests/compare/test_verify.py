@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from bench.cli.main import main
 from bench.compare import verify
 from bench.errors import RequestError
 from bench.rows.store import Store
@@ -87,35 +86,39 @@ def test_how_a_cell_ended_is_compared_too(old, new, verdict):
     assert verify.overall(answers) == verdict
 
 
-def ask(capsys, folder, *words):
-    with pytest.raises(SystemExit) as ended:
-        main(["verify", f"{folder}/aaaa", *map(str, words)])
-    told = capsys.readouterr()
-    return ended.value.code, told.out.splitlines()[-1] if told.out else told.err
+@pytest.fixture
+def ask(command, folder):
+    """Measures the folder's row again: the exit code and the last line."""
+
+    def run():
+        code, out, _ = command("verify", f"{folder}/aaaa")
+        return code, out.splitlines()[-1]
+
+    return run
 
 
-def test_verify_runs_the_same_cell_and_disagrees_with_exit_code_1(capsys, folder, measured_here):
+def test_verify_runs_the_same_cell_and_disagrees_with_exit_code_1(ask, folder, measured_here):
     [stored] = Store(folder).rows().to_pylist()
     measured_here["row"] = stored
-    assert ask(capsys, folder) == (0, f"row {'a' * 12}: agrees")
+    assert ask() == (0, f"row {'a' * 12}: agrees")
     assert measured_here["cell"].key == stored["cell_key"]
     measured_here["row"] = stored | {"value": 10.0, "predictions_sha256": "other"}
-    assert ask(capsys, folder) == (1, f"row {'a' * 12}: disagrees")
+    assert ask() == (1, f"row {'a' * 12}: disagrees")
 
 
-def test_of_changed_code_verify_can_not_tell(capsys, folder, measured_here):
+def test_of_changed_code_verify_can_not_tell(ask, folder, measured_here):
     [stored] = Store(folder).rows().to_pylist()
     cell = json.loads(stored["cell"]) | {"code_sha256": "older"}
     rewrite(folder, cell=json.dumps(cell))
     measured_here["row"] = stored | {"value": 10.0, "predictions_sha256": "other"}
-    assert ask(capsys, folder) == (0, f"row {'a' * 12}: this host can't tell")
+    assert ask() == (0, f"row {'a' * 12}: this host can't tell")
 
 
-def test_without_the_weights_verify_can_not_tell(capsys, folder, model, measured_here):
+def test_without_the_weights_verify_can_not_tell(ask, model, measured_here):
     (model / "model.safetensors").write_bytes(b"others")
-    assert ask(capsys, folder) == (0, f"row {'a' * 12}: this host can't tell")
+    assert ask() == (0, f"row {'a' * 12}: this host can't tell")
     (model / "model.safetensors").unlink()
-    assert ask(capsys, folder) == (0, f"row {'a' * 12}: this host can't tell")
+    assert ask() == (0, f"row {'a' * 12}: this host can't tell")
     assert "cell" not in measured_here
 
 
@@ -125,9 +128,3 @@ def test_without_a_gpu_verify_can_not_tell(folder):
     cell["device"] = {"name": "h200", "kind": "cuda", "require": "no such card"}
     with pytest.raises(RequestError, match="device=h200"):
         verify.cell_here(stored | {"cell": json.dumps(cell)}, None)
-
-
-def test_verify_of_no_row_is_a_wrong_request(capsys, folder):
-    with pytest.raises(SystemExit) as ended:
-        main(["verify", "zzzz", "--results", str(folder)])
-    assert ended.value.code == 2 and "begins no row's id" in capsys.readouterr().err

@@ -13,7 +13,6 @@ import pytest
 from bench.cli.inspect_commands import new_method
 from bench.conformance import check, families
 from bench.conformance.__main__ import main as check_command
-from bench.conformance.__main__ import requested
 from bench.errors import RequestError
 from bench.request import plugins
 from tests.conftest import ROOT
@@ -108,14 +107,6 @@ def test_it_passes_the_check_in_its_own_family_too(installed, capsys, monkeypatc
     assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
         ["lra", "ok"], ["toy", "ok"]
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("words", [[], ["method=vxx"], ["method=vcc", "method.stop=3"], ["vcc"]])
-def test_a_wrong_request_is_refused(words):
-    with pytest.raises(
-        RequestError, match=r"method=NAME|unknown method 'vxx'|parameter of vcc 'stop'"
-    ):
-        requested(words)
 
 
 # --- bench new method --------------------------------------------------------------------------

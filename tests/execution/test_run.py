@@ -99,15 +99,6 @@ def test_the_command_line_gives_the_same_cell_as_python(finished, bench_run, tmp
     assert "f1 (n=2)" in output
 
 
-def test_a_sweep_is_one_row_a_cell_and_the_second_time_none(bench_run, tmp_path):
-    for _ in range(2):
-        code, said, error = bench_run(tmp_path, "-m", "method=vanilla,vcc", "measure=quality")
-        assert code == 0, error
-        assert "2 cells: 2 done, 0 failed" in said
-        rows = Store(tmp_path).rows().to_pylist()
-        assert sorted(row["method"] for row in rows) == ["vanilla", "vcc"]
-
-
 def test_a_batch_of_mixed_lengths_runs_by_every_method_and_kernel(bench_run, tmp_path):
     """The short row's padding is out of the reach of T5's position bias."""
     articles = [{"id": str(n), "article": "once " * n, "highlights": "once"} for n in (20, 400)]
@@ -139,15 +130,6 @@ def test_another_architecture_is_a_wrong_request(tiny_t5, bench_run, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config | {"model_type": "mamba"}))
     code, _, error = bench_run(tmp_path / "rows", model=tmp_path)
     assert code == 2 and "holds a model of type 'mamba'" in error
-
-
-def test_the_score_of_one_row_says_next_to_nothing(bench_run, tmp_path):
-    code, output, error = bench_run(tmp_path, "n=1", "measure=quality")
-    assert code == 0, error
-    assert "f1 (n=1)" in output
-    [row] = Store(tmp_path).rows().to_pylist()
-    assert row["value"] is not None and row["ci_hi"] - row["ci_lo"] > 90
-    assert row["at_chance"] in (True, None) and row["quality_verdict"] != "kept"
 
 
 def test_times_taken_beside_other_work_are_noisy(tiny_t5, tmp_path, monkeypatch):

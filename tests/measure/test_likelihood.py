@@ -10,7 +10,6 @@ import torch
 
 import bench
 from bench.compare import compare_report
-from bench.errors import RequestError
 from bench.measure import likelihood
 from bench.models.decoder import DecoderFamily
 from bench.request import plugins
@@ -188,9 +187,3 @@ def test_the_key_of_predictions_has_the_number_of_tokens():
     words = ("task=perplexity", "model=embedded-llama", "length=160", "n=1", "threads=1")
     cells = [bench.compose(*words, f"task.continuation={m}") for m in (32, 33)]
     assert isinstance(cells[0], Cell) and cells[0].prediction_key != cells[1].prediction_key
-
-
-def test_an_encoder_is_refused_in_one_line():
-    with pytest.raises(RequestError, match=r"has an encoder; it takes a decoder") as refused:
-        bench.compose("task=perplexity", "model=embedded-bart", "length=512", "n=1", "threads=1")
-    assert "\n" not in str(refused.value)

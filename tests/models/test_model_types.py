@@ -84,14 +84,6 @@ def test_every_listed_type_is_in_the_table():
 
 @pytest.mark.parametrize("kind", TYPES)
 @torch.no_grad()
-def test_vanilla_decodes_as_generate(kind):
-    family = tiny(kind, Vanilla())
-    expected = generated(family.model, prompt())
-    assert torch.equal(family.generate_ids(prompt(), SequenceInfo(), NEW), expected)
-
-
-@pytest.mark.parametrize("kind", TYPES)
-@torch.no_grad()
 def test_methods_that_ignore_windows(kind):
     """They run in the layers without a window, and the others are exact."""
     method, kept = SparQ(budget=4, r=4), N + NEW

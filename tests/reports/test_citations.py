@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-import pytest
-
 import bench
 from bench.cli.main import dispatch
 from bench.request import plugins
@@ -52,32 +50,8 @@ def test_facts_are_no_part_of_a_request():
     assert "facts" not in bench.compose("task=qmsum").task
 
 
-def test_the_command_prints_papers_and_sources(capsys):
-    assert dispatch(["cite", "method=vcc,q8_0", "task=qmsum"]) == 0
-    out = capsys.readouterr().out
-    assert "arXiv 2305.04241" in out and "llama.cpp" in out and "longctx-bench" in out
-    assert "SCROLLS" in out and "QMSum" in out and "licence: MIT" in out
-    assert "data: tau/scrolls at main" in out and "not verified yet: pin" in out
-
-
 def test_bibtex_of_a_row_has_each_entry_once(capsys, tmp_path):
     Store(tmp_path).append([made.row(method="vcc", task="hotpotqa", row_id="ab" * 16)])
     assert dispatch(["cite", "abab", "task=ruler_qa_2", "--bibtex", f"results={tmp_path}"]) == 0
     entries = re.findall(r"^@\w+\{(\w+),$", capsys.readouterr().out, re.MULTILINE)
     assert entries == ["zeng2023vcc", "yang2018hotpotqa", "hsieh2024ruler", "longctxbench"]
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["metod=vcc"], "unknown name 'metod'. Did you mean method? Known: method, task"),
-        (["method=vc"], "unknown method 'vc'. Did you mean vcc?"),
-        (["results"], "bench cite takes method=, task= or a row"),
-    ],
-)
-def test_a_wrong_word_is_named(capsys, tmp_path, monkeypatch, words, told):
-    Store(tmp_path / "results").append([made.row()])
-    monkeypatch.chdir(tmp_path)
-    assert dispatch(["cite", *words]) == 2
-    err = capsys.readouterr().err
-    assert told in err and len(err.splitlines()) == 1

@@ -14,8 +14,6 @@ from reports.papers import printed
 from reports.wording import NONE
 from tests import made as bench_made
 
-BUDGETS = (0.5, 0.25, 0.125)
-
 
 def line_of(**columns):
     given = {"method": "snapkv", "share": 0.2, "bits": None, "value": 60.0, "full": 80.0}
@@ -45,23 +43,6 @@ def test_every_line_is_whole():
     keys = Counter(tuple(line[name] for name in names) for line in lines)
     assert [key for key, count in keys.items() if count > 1] == []
     assert f"| `decoders.csv` | {len(lines)} |" in (printed.FOLDER / "README.md").read_text()
-
-
-def test_a_score_is_next_to_the_row_with_the_nearest_budget():
-    board = [ours(budget=budget) for budget in BUDGETS] + [ours("kivi", bits=b) for b in (2, 4)]
-    lines = decoder_tables.next_to_board(board)
-    near = {
-        (line["method"], line["share"] or line["bits"]):
-            line["ours"] and json.loads(line["ours"]["method_params"])
-        for line in lines
-    }  # fmt: skip
-    assert near["snapkv", 0.08] == {"budget": 0.125} and near["snapkv", 0.32] == {"budget": 0.25}
-    assert near["kivi", 2] == {"bits": 2} and near["kivi", 4] == {"bits": 4}
-    assert near["kvzip", 0.5] is None and near["xattention", None] is None
-    [(grid, _)] = decoder_tables.PRINTED.tables(lines)
-    shown = {(line[0], line[5], line[6]) for line in grid.lines}
-    assert len(grid.head) == 8 and len(grid.lines) == len(lines)
-    assert {("kivi", "50.0 % at 2 bits", "same direction"), ("kvzip", "–", "no row")} <= shown
 
 
 def test_without_a_board_there_is_no_table():

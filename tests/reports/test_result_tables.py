@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from bench.rows.store import Store
 from bench.status import Status, Verdict
 from reports import lra_tables, result_tables
-from reports.grids import Grid, Listing, chosen, of_one_host
+from reports.grids import of_one_host
 from tests import made as bench_made
 from tests.reports import made
 
@@ -15,27 +13,6 @@ from tests.reports import made
 def the_table(tables, rows):
     [(grid, _)] = tables.tables(rows)
     return grid
-
-
-def test_rows_are_chosen_by_columns():
-    rows = [{"a": a, "b": b} for a in (1, 2, 3) for b in "xy"]
-    found = chosen(rows, {"a": (1, 3), "b": lambda letter: letter != "x"})
-    assert [*found] == [{"a": 1, "b": "y"}, {"a": 3, "b": "y"}]
-
-
-def test_a_grid_has_a_line_for_each_method_and_a_column_for_each_value():
-    rows = [{"method": m, "n": n, "v": f"{m}{n}", "one": 1} for m, n in (("b", 20), ("vanilla", 3))]
-    grid = Grid(column="n", cell=lambda row: row["v"], each=("one",))
-    assert the_table(grid, rows).lines == [["vanilla", "vanilla3", "–"], ["b", "–", "b20"]]
-    apart = Grid(column="n", cell=lambda row: row["v"], each=("method",))
-    assert len(apart.tables(rows)) == 2 and apart.tables([]) == []
-
-
-def test_a_listing_is_sorted_by_its_order_then_by_method():
-    rows = [{"method": m, "n": n} for m, n in (("vcc", 20), ("vanilla", 20), ("vcc", 3))]
-    columns = {"n": lambda row: str(row["n"]), "method": lambda row: row["method"]}
-    found = the_table(Listing(columns=columns, order=("n",)), rows)
-    assert found.lines == [["3", "vcc"], ["20", "vanilla"], ["20", "vcc"]]
 
 
 def test_a_table_is_of_the_host_that_measured_most_of_its_rows():
@@ -87,21 +64,6 @@ def test_each_cache_has_a_line():
     assert lines["h2o·0.25"][0] == "failed"
     assert {line[0] for line in grid.lines} == {"2,048", "1,297 of 2,048"}
     assert result_tables.KV.tables([]) == []
-
-
-def test_the_sentence_names_the_caches_that_keep_the_score():
-    rows = [
-        cell("vanilla", **VANILLA),
-        cell("snapkv·0.25"),
-        cell("h2o·0.25", value=60.0),
-        cell("quest·0.25", kv_held_ratio=1.0, tpot_verdict=Verdict.UNDECIDED),
-    ]
-    (sentence,) = result_tables.kv_findings(rows)
-    assert sentence == (
-        "Length 2,048: within 5 points of vanilla's score are snapkv·0.25, quest·0.25; of these, "
-        "less than nine tenths of vanilla's bytes hold snapkv·0.25; faster for each new token are "
-        "snapkv·0.25."
-    )
 
 
 def test_the_sentence_rests_on_pretrained_weights_where_there_are_some():
@@ -157,31 +119,6 @@ def test_scores_are_means_over_seeds(tmp_path):
     assert swapped.lines == [["mra", "70.0"]]
 
 
-def test_scores_at_the_published_length_stand_beside_the_printed_ones():
-    own = {"task": "lra_listops", "recipe": "lra_listops", "length": 2000, "seed": 0}
-    own |= {"data_source": "embedded", "training": '{"steps": 5000, "hours": 2}'}
-    own |= {"value": 36.0, "ci_lo": 34.0, "ci_hi": 38.0}
-    less = {"value_diff": -1.5, "value_diff_ci_lo": -2.5, "value_diff_ci_hi": -0.5}
-    less |= {"base_value": 37.5, "quality_comparison": "each trained for itself"}
-    swapped = less | {"weights_kind": "pretrained-swap", "method": "bigbird", "cell_key": "swap"}
-    swapped |= {"quality_comparison": "same weights"}
-    rows = [
-        row_of(**own, **swapped),
-        row_of(**own, **less, method="linformer", cell_key="linformer"),
-        row_of(**own, cell_key="vanilla"),
-        row_of(**own | {"recipe": "lra_small_listops"}, method="luna", cell_key="small"),
-    ]
-    grid = the_table(lra_tables.PUBLISHED, lra_tables.at_published_length(rows))
-    assert grid.caption == "lra_listops at 2,000 tokens"
-    score, difference = "36.0 (34.0 … 38.0)", "−1.5 (−2.5 … −0.5)"
-    unknown = f"{difference} seed spread unknown"
-    assert grid.lines == [
-        ["vanilla", "its own", "0", score, "–", "36.37", "5,000 steps, 2.0 h"],
-        ["linformer", "its own", "0", score, unknown, "35.70", "5,000 steps, 2.0 h"],
-        ["bigbird", "vanilla's", "0", score, f"{difference} lower", "–", "–"],
-    ]
-
-
 def test_several_seeds_widen_the_verdict_on_what_was_trained_for_itself():
     own = {"task": "lra_listops", "recipe": "lra_listops", "length": 2000, "method": "linformer"}
     own |= {"data_source": "embedded", "value": 36.0, "base_value": 39.0}
@@ -195,18 +132,3 @@ def test_several_seeds_widen_the_verdict_on_what_was_trained_for_itself():
     grid = the_table(lra_tables.PUBLISHED, lra_tables.at_published_length(rows))
     column = grid.head.index("difference from vanilla")
     assert {line[column].split(") ")[1] for line in grid.lines} == {"undecided, seeds ± 1.0"}
-
-
-@pytest.mark.parametrize(
-    ("columns", "text"),
-    [
-        ({"train_median_ns": 100_000_000, "train_ratio": None}, "10/s"),
-        ({"train_median_ns": 50_000_000, "train_ratio": 0.5, "train_verdict": "faster",
-          "train_mem_ratio": 0.25}, "20/s, ×0.50 faster, memory ×0.25"),
-        ({"status": "oom_host"}, "out of memory"),
-    ],
-)  # fmt: skip
-def test_a_step_is_told_beside_vanillas(columns, text):
-    row = bench_made.full(method="luna", length=1024, experiment="lra_table2", **columns)
-    grid = the_table(lra_tables.STEPS, [row])
-    assert grid.head == ["method", "1,024 tokens"] and grid.lines == [["luna", text]]

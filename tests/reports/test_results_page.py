@@ -82,17 +82,3 @@ def test_the_frontier_says_how_far_each_method_goes(tmp_path):
         "| vcc | ×0.50 faster by its engine only (×1.00 same on native), memory ×1.25 "
         "| 9 ms, vanilla out of memory | not measured | ×0.10 faster, memory ×1.00 |",
     ]
-
-
-def test_each_model_of_the_frontier_has_the_host_that_measured_most_of_it(tmp_path):
-    made_rows = made.rows(tasks=("narrativeqa",), lengths=(512, 1024), devices=("cpu",),
-                          kinds=(("hub", "finetuned"),), methods=("vcc",))  # fmt: skip
-    asked = {"experiment": "frontier", "lat_verdict": "faster"}
-    near = {"model": "small", "host_id": "h2-near", "cpu_model": "EPYC", "lat_ratio": 0.5}
-    far = {"model": "base", "host_id": "h2-far", "cpu_model": "Xeon", "lat_ratio": 0.1}
-    rows = [row | asked | near for row in made_rows]
-    Store(tmp_path).append([*rows, rows[0] | far | {"row_id": "far", "cell_key": "far"}])
-    text = page(tmp_path, "results/length.md")
-    small, base = text.index("### small"), text.index("### base")
-    assert small < text.index("Measured on EPYC") < text.index("×0.50") < base
-    assert base < text.index("Measured on Xeon") < text.index("×0.10")

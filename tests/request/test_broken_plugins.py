@@ -44,24 +44,21 @@ _numbers = itertools.count()
 
 
 @pytest.fixture
-def plugin(tmp_path, monkeypatch):
+def plugin(tmp_path, conf_folder, monkeypatch):
     """Writes a plugin's YAML and module, and returns the folder. MODULE stands for the module."""
 
     def write(group: str, yaml: str | bytes, code: str | bytes = "") -> Path:
         # Modules stay imported, so each has a name of its own.
         module = f"broken_plugin_{next(_numbers)}"
-        path = tmp_path / "conf" / group / "broken.yaml"
+        path = conf_folder / group / "broken.yaml"
         path.parent.mkdir(parents=True)
         for file, text in ((path, yaml), (tmp_path / f"{module}.py", code)):
             content = text if isinstance(text, bytes) else text.encode()
             file.write_bytes(content.replace(b"MODULE", module.encode()))
         return tmp_path
 
-    monkeypatch.setenv("BENCH_CONF_PATH", str(tmp_path / "conf"))
     monkeypatch.syspath_prepend(str(tmp_path))
-    plugins.conf_dirs.cache_clear()
     yield write
-    plugins.conf_dirs.cache_clear()
     for name in [name for name in sys.modules if name.startswith("broken_plugin")]:
         del sys.modules[name]
 

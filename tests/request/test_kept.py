@@ -8,7 +8,7 @@ import pytest
 
 from bench import files
 from bench.errors import RequestError
-from bench.request import code_hash, compose, plugins
+from bench.request import code_hash, compose
 
 WORDS = ("method=bigbird", "length=512")
 
@@ -51,22 +51,16 @@ def test_plain_values_are_put_into_what_was_composed(composed):
         compose.compose(["method=bigbird", "length=1e3"])
 
 
-def test_a_changed_file_is_composed_anew(tmp_path, monkeypatch):
-    path = tmp_path / "conf" / "method" / "windowed.yaml"
-    path.parent.mkdir(parents=True)
-    monkeypatch.setenv(plugins.CONF_PATH, str(tmp_path / "conf"))
-    plugins.conf_dirs.cache_clear()
-    try:
-        for window in (5, 7):
-            path.write_text(
-                f"name: windowed\ntarget: methods.bigbird.bigbird:BigBird\nwindow: {window}\n"
-            )
-            for _ in range(2):
-                request = compose.compose(["method=windowed", "length=512"])
-                assert request["method"]["window"] == window
-    finally:
-        monkeypatch.undo()
-        plugins.conf_dirs.cache_clear()
+def test_a_changed_file_is_composed_anew(conf_folder):
+    path = conf_folder / "method" / "windowed.yaml"
+    path.parent.mkdir()
+    for window in (5, 7):
+        path.write_text(
+            f"name: windowed\ntarget: methods.bigbird.bigbird:BigBird\nwindow: {window}\n"
+        )
+        for _ in range(2):
+            request = compose.compose(["method=windowed", "length=512"])
+            assert request["method"]["window"] == window
 
 
 def test_a_model_in_a_folder_is_looked_into_each_time(composed, tmp_path):

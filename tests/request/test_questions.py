@@ -7,7 +7,6 @@ import re
 import pytest
 
 import bench
-from bench.errors import RequestError
 from bench.execution.arms import rows_without_references
 from bench.request.cell import Cell
 
@@ -53,19 +52,3 @@ def test_the_first_turn_is_what_a_single_one_asks():
         (single,) = one.rows().rows
         assert (first.id, first.query, first.document) == (
             single.id, single.query, single.document)  # fmt: skip
-
-
-@pytest.mark.parametrize(("words", "message"), [
-    (["question=before"], "unknown question 'before'. Known: after, null"),
-    (["turns=0"], "turns=0 is not accepted: it must be 1 or more"),
-    (["question=after", "batch=2"], "question=after reads one row at a time.* given: batch=2"),
-    (["model=embedded-bart", "question=after"], "question=after: model embedded-bart reads"),
-    (["task=narrativeqa", "turns=2"], "narrativeqa has no 2 questions.*longeval_lines, ruler_niah"),
-    (["task=ruler_niah_multikey_1", "turns=5"], "turns=5 is for longeval_lines, ruler_niah_multi"),
-    (["task=longeval_lines", "task.lines=2", "turns=3"], "has 2 questions on its text"),
-    (["task=narrativeqa", "question=after"], "narrativeqa has no question of its own at the end"),
-])  # fmt: skip
-def test_what_cannot_be_asked_so_is_one_line(words, message):
-    with pytest.raises(RequestError) as found:
-        bench.compose(*LLAMA, *words)
-    assert "\n" not in str(found.value) and re.search(message, str(found.value))

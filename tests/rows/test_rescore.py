@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from bench.cli.main import main
 from bench.errors import RequestError
 from bench.rows.rescore import rescored, scores
 from bench.rows.store import Store
 from tasks import metrics
 from tests import made
+from tests.rows.test_results import bench
 
 SAME = ("row_id", "created_utc", "metric_version")
 
@@ -37,13 +37,6 @@ def halved(monkeypatch):
     return later
 
 
-def rescore(capsys, *words):
-    with pytest.raises(SystemExit) as stop:
-        main(["rescore", *map(str, words)])
-    said = capsys.readouterr()
-    return stop.value.code, said.out.splitlines(), said.err.splitlines()
-
-
 def stored(results):
     return Store(results).rows().to_pylist()
 
@@ -52,7 +45,7 @@ def test_a_new_metric_adds_a_row_that_differs_in_quality_only(results, model, ha
     more = {"row_id": "old", "metric_version": "0", "value": 50.0}
     made.answered(results, model, [True, False], [True, True], **more)
     [old] = stored(results)
-    code, out, _ = rescore(capsys, "--results", results)
+    code, out, _ = bench(capsys, "rescore", "--results", results)
     assert code == 0 and "1 rows added" in out[-1]
     assert "f1 50.00 → 25.00, metric version 0 → " in out[0]
     new = stored(results)[-1]
@@ -63,14 +56,14 @@ def test_a_new_metric_adds_a_row_that_differs_in_quality_only(results, model, ha
     quality = {"value", "stderr", "ci_lo", "ci_hi", "metrics", "base_value", "base_ci_lo",
                "base_ci_hi", "value_diff", "value_diff_ci_lo", "value_diff_ci_hi"}  # fmt: skip
     assert {n for n in new if new[n] != old[n]} <= {*quality, *SAME}
-    code, out, _ = rescore(capsys, "--results", results)
+    code, out, _ = bench(capsys, "rescore", "--results", results)
     assert out == ["0 rows added, 1 already of today's metric, 0 failed"]
 
 
 def test_all_scores_rows_of_the_same_version_and_words_choose(results, model, capsys):
     made.answered(results, model, [True, False], None)
     made.answered(results, model, [True, True], None, "task=qasper")
-    code, out, _ = rescore(capsys, "task=qasper", "--all", "--results", results)
+    code, out, _ = bench(capsys, "rescore", "task=qasper", "--all", "--results", results)
     assert code == 0 and out[-1] == "1 rows added, 0 already of today's metric, 0 failed"
     assert [row["task"] for row in stored(results)] == ["narrativeqa", "qasper", "qasper"]
 
@@ -90,7 +83,7 @@ def test_missing_predictions_are_one_line_and_exit_code_1(results, model, halved
     made.answered(results, model, [True, True], None, "seed=1", metric_version="0")
     gone = stored(results)[0]
     shutil.rmtree(results / gone["predictions_path"])
-    code, out, err = rescore(capsys, "--results", results)
+    code, out, err = bench(capsys, "rescore", "--results", results)
     assert code == 1 and len(err) == 1
     assert gone["row_id"][:12] in err[0] and "its predictions are missing" in err[0]
     assert out[-1] == "1 rows added, 0 already of today's metric, 1 failed"

@@ -17,7 +17,6 @@ from bench.sweep.grid import SweepGrid
 from bench.sweep.plan import Plan, PlanState, plan
 from reports.results_page import REFERENCE
 from tests.conftest import ROOT
-from tests.sweep.test_plan import by_hydra
 
 PAPERS = {
     "vcc": ("table1", "table2", "table3", "table7", "fig1", "fig5"),
@@ -90,14 +89,6 @@ def test_its_headers_say_what_to_run_what_it_costs_and_what_to_expect(name):
         assert f"bench run -m experiment={name} scale=small" in small and "# cost: " in small
     if name in NAMES:
         assert re.search(r"\(arXiv \d{4}\.\d{5}\), (Table|Figure)", header.replace("\n# ", " "))
-
-
-@pytest.mark.parametrize("name", [f"{paper}_{parts[0]}" for paper, parts in PAPERS.items()])
-def test_its_points_are_what_hydra_composes(name):
-    for scale in (None, "small"):
-        point = plan_of(name, scale).cells[-1]
-        composed = by_hydra([*words_of(name, scale), *point.overrides])
-        assert {**point.request, "events": None} == {**composed, "events": None}
 
 
 @pytest.mark.parametrize("name", ["vcc_table1", "vcc_table2", "iceformer_fig5"])

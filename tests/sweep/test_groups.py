@@ -38,6 +38,8 @@ def test_cells_that_differ_in_their_cache_answer_together():
     assert made.seconds < 0.8 * sum(planned.alone_s for planned in group)
     assert group[0].seconds > group[1].seconds and group[0].bytes > group[1].bytes
     assert len(grouped(*CELL, METHODS, "measure=quick")[0]) == 3, "its quality, not its times"
+    [continuations] = plan([*QUALITY, METHODS, "task=perplexity", "length=512"]).groups
+    assert len(continuations) == 3
     (timed,) = plan([*CELL, METHODS, "measure=tokens"]).groups
     assert len(timed) == 3 and timed[0].seconds > timed[1].seconds
 
@@ -67,12 +69,6 @@ def test_a_time_leaves_out_a_group_or_none_of_it(tmp_path):
     rows = Store(tmp_path).rows().to_pylist()
     assert {(row["length"], row["status"]) for row in rows} == {(256, "ok"), (512, "skipped")}
     assert len({row["status_detail"] for row in rows if row["length"] == 512}) == 1
-
-
-def test_a_continuation_is_read_for_cells_together():
-    made = plan([*QUALITY, METHODS, "task=perplexity", "length=512"])
-    assert made.groups == [list(made.cells)]
-    assert made.seconds < 0.8 * sum(planned.alone_s for planned in made.cells)
 
 
 def test_a_group_has_one_prefill_and_its_cells_follow_each_other():

@@ -13,7 +13,7 @@ import pytest
 
 from bench.cli.main import dispatch
 from bench.errors import RequestError
-from bench.request import compose, plugins
+from bench.request import compose
 from bench.request.cell import Cell
 from bench.request.overrides import check_overrides
 from bench.rows.store import Store
@@ -40,6 +40,8 @@ def by_hydra(overrides):
         ["method=vanilla,bigbird", "data.split=test", "model=embedded,random-t5-base"],
         ["method=vcc", "model.adapted={}", "length=512,1024"],
         ["experiment=frontier", "length=512,1024"],
+        ["experiment=vcc_table1", "scale=small"],
+        ["experiment=iceformer_table1"],
         ["method=vanilla,vcc,bigbird", "method.k=8,16"],
         ["recipe=lra_small_listops,lra_small_text", "method=vanilla,bigbird", "method.window=5"],
     ],
@@ -68,14 +70,8 @@ def test_a_parameter_reaches_the_methods_that_have_it():
     assert other.overrides == () and other.request["method"]["name"] == "bigbird"
     words = [p.overrides for p in SweepGrid.of(["experiment=kv", "method=vanilla"]).points()]
     assert words == [("length=2048",), ("length=8192",)]
-
-
-def test_an_experiments_methods_can_be_narrowed():
-    """Its parameters are those of its own methods, whichever the request leaves."""
-    words = ["experiment=kv", "length=2048"]
-    [vanilla] = SweepGrid.of([*words, "method=vanilla"]).points()
-    assert not any("budget" in override for override in vanilla.overrides)
-    assert len(list(SweepGrid.of([*words, "method=snapkv,kivi"]).points())) == 3 + 2
+    narrowed = SweepGrid.of(["experiment=kv", "length=2048", "method=snapkv,kivi"]).points()
+    assert len(list(narrowed)) == 3 + 2, "budgets of one, bits of the other"
 
 
 def test_each_recipe_of_a_sweep_brings_its_task_and_its_length():
@@ -85,14 +81,13 @@ def test_each_recipe_of_a_sweep_brings_its_task_and_its_length():
     assert [p.request["task"]["name"] for p in points[::2]] == ["lra_listops", "lra_text_easy"]
 
 
-def test_what_an_experiment_changes_in_a_group_is_kept(tmp_path, monkeypatch):
-    (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "deep.yaml").write_text(
+def test_what_an_experiment_changes_in_a_group_is_kept(conf_folder):
+    (conf_folder / "experiment").mkdir()
+    (conf_folder / "experiment" / "deep.yaml").write_text(
         "# @package _global_\n# Deep.\ntask: {max_new_tokens: 3}\n"
         "hydra: {sweeper: {params: {task: 'qasper,qmsum'}}}\n"
     )
-    with added(tmp_path, monkeypatch):
-        points = list(SweepGrid.of(["experiment=deep"]).points())
+    points = list(SweepGrid.of(["experiment=deep"]).points())
     assert [p.request["task"]["name"] for p in points] == ["qasper", "qmsum"]
     assert {p.request["task"]["max_new_tokens"] for p in points} == {3}
 
@@ -253,36 +248,6 @@ def test_a_plan_counts_each_training_once(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (["shard=9/8"], "shard=9/8 is not accepted: it is such as 2/8"),
-        (["budget=30m"], "the time of a sweep is time=30m"),
-        (["time=0m"], "it must be more than 0"),
-        (["n_jobs=2"], "n_jobs=2 is for launcher=joblib"),
-        (
-            ["launcher=joblib", "n_jobs=2"],
-            "are timed, and timings of cells that run together are wrong",
-        ),
-        (["launcher=jobib"], "Did you mean joblib?"),
-        (["launcher=local,joblib"], "a sweep takes one launcher"),
-        (["length=512,abc"], "length=abc"),
-        (["length=interval(1,2)"], "a sweep takes lists"),
-        (["experiment=quickstart", "method.kk=3"], "Did you mean k?"),
-        (["method=vanilla,bigbird", "method.kk=3"], "unknown parameter of vanilla, bigbird 'kk'"),
-        (["recipe=lra_small_listops,lra_smal"], "Did you mean lra_small_text?"),
-        (["scale=small"], "no experiment is given with scale=small; accepted with it: bigbird"),
-        (["experiment=quickstart", "scale=small"], "experiment=quickstart has no scale=small"),
-    ],
-)
-def test_a_wrong_sweep_is_one_line_before_anything_starts(words, told, tmp_path, capsys):
-    for command in (["plan"], ["run", "-m"]):
-        code = dispatch([*command, *words, f"results={tmp_path / 'rows'}"])
-        lines = capsys.readouterr().err.strip().splitlines()
-        assert code == 2 and len(lines) == 1 and told in lines[0]
-    assert not (tmp_path / "rows").exists()
-
-
-@pytest.mark.parametrize(
     ("yaml", "told"),
     [
         ("defaults: [{override /task: narativeqa}]", "Did you mean narrativeqa?"),
@@ -295,17 +260,12 @@ def test_a_wrong_sweep_is_one_line_before_anything_starts(words, told, tmp_path,
         ("hydra: {sweeper: {params: {lenght: '1,2'}}}", "Did you mean length?"),
     ],
 )
-def test_an_experiment_with_a_wrong_name_is_named(yaml, told, tmp_path, monkeypatch):
-    (tmp_path / "experiment").mkdir()
-    (tmp_path / "experiment" / "odd.yaml").write_text(f"# @package _global_\n# Odd.\n{yaml}\n")
-    with added(tmp_path, monkeypatch), pytest.raises(RequestError) as error:
+def test_an_experiment_with_a_wrong_name_is_named(yaml, told, conf_folder):
+    (conf_folder / "experiment").mkdir()
+    (conf_folder / "experiment" / "odd.yaml").write_text(f"# @package _global_\n# Odd.\n{yaml}\n")
+    with pytest.raises(RequestError) as error:
         plan(["experiment=odd"])
     assert "experiment=odd" in str(error.value) and told in str(error.value)
-
-
-def test_an_experiment_that_sweeps_needs_to_be_a_sweep():
-    with pytest.raises(RequestError, match="experiment=quickstart is a sweep: bench run -m"):
-        compose.compose(["experiment=quickstart"])
 
 
 def test_a_launcher_that_is_not_installed_names_the_extra(monkeypatch):
@@ -337,16 +297,3 @@ def test_spans_and_memory_in_words():
     assert [span(s) for s in (5, 300, 12_000, 14_400, 400_000)] == [
         "5 s", "5 min", "3 h 20 min", "4 h", "5 days"]  # fmt: skip
     assert [memory(b << 20) for b in (470, 3277)] == ["470 MiB", "3.2 GiB"]
-
-
-class added:
-    """Within it, a folder's YAMLs are known too."""
-
-    def __init__(self, folder, monkeypatch):
-        monkeypatch.setenv("BENCH_CONF_PATH", str(folder))
-
-    def __enter__(self):
-        plugins.conf_dirs.cache_clear()
-
-    def __exit__(self, *_):
-        plugins.conf_dirs.cache_clear()

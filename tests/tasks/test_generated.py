@@ -144,21 +144,6 @@ def test_official_rows(name, tmp_path):
     assert task.encode(row, Text(), 4096).ids
 
 
-ASKED = [{"role": "user", "content": "Write a poem."}]
-WRONG = {
-    "graphwalks": [({"answer_nodes": "[b]"}, r"'answer_nodes' holds '\[b\]', expected a list")],
-    "babilong_qa1": [({"target": "hall"}, "holds 'hall', which qa1 .*; accepted: bathroom")],
-    "ruler_niah_single_2": [({"outputs": []}, "line 1: column 'outputs' has no right answer")],
-    "mrcr": [
-        ({"prompt": "Hello"}, "line 1: column 'prompt': broken json at column 1"),
-        ({"prompt": json.dumps([{"role": "user", "content": ["a"]}])}, "expected a JSON list"),
-        ({"prompt": json.dumps([*ASKED, {"role": "assistant", "content": "b"}])},
-         "the last message is of assistant, expected user"),
-        ({"answer": "Roses"}, "column 'answer' holds 'Roses', expected x1…"),
-    ],
-}  # fmt: skip
-
-
 def test_an_empty_set_is_an_answer_of_a_graph(tmp_path):
     task, data = official(tmp_path, "graphwalks", answer_nodes=[])
     (row,) = task.load(data, None, 4096, 0).rows
@@ -166,16 +151,6 @@ def test_an_empty_set_is_an_answer_of_a_graph(tmp_path):
     assert task.score([task.perfect(row)], [row.references])["value"] == 100
     assert task.constants([row])
     assert not check(task, Text(), data).failures
-
-
-@pytest.mark.parametrize(
-    ("name", "change", "message"), [(name, *one) for name, many in WRONG.items() for one in many]
-)
-def test_rows_of_another_version_are_one_line(name, change, message, tmp_path):
-    task, data = official(tmp_path, name, **change)
-    with pytest.raises(DataError, match=message) as caught:
-        task.load(data, None, 4096, 0)
-    assert "line 1" in str(caught.value) and "\n" not in str(caught.value)
 
 
 def test_conversations_of_so_many_needles_are_taken(tmp_path):

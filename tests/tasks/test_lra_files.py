@@ -38,13 +38,6 @@ def load(name, folder, n=None, split=None):
 # --- tables -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("before", ["", "lra_release", "lra_release/lra_release", "lra/any"])
-def test_listops_as_released(tmp_path, before):
-    put(tmp_path / before / "listops-1000" / "basic_test.tsv", f"Source\tTarget\r\n{TREE}\t2\r\n")
-    (row,) = load("lra_listops", tmp_path).rows
-    assert (row.id, row.document, row.references) == ("test-000000", TREE, ("2",))
-
-
 def test_first_n_and_the_rest_counted(tmp_path):
     lines = "".join(f"{TREE}\t{at}\n" for at in range(5))
     packed = gzip.compress(f"Source\tTarget\n{lines}".encode())
@@ -52,31 +45,6 @@ def test_first_n_and_the_rest_counted(tmp_path):
     loaded = load("lra_listops", tmp_path, 2, "train")
     assert [row.references for row in loaded.rows] == [("0",), ("1",)]
     assert loaded.n_available == 5 and len(loaded.sha256) == 64
-
-
-def test_retrieval_has_no_quoting(tmp_path):
-    put(tmp_path / "tsv_data" / "x", "")
-    put(tmp_path / "lra" / "tsv_data" / "new_aan_pairs.test.tsv", '1.0\tA\tB\t"one\tt"w"o\n')
-    (row,) = load("lra_retrieval", tmp_path).rows
-    assert (row.document, row.second, row.references) == ('"one', 't"w"o', ("1",))
-
-
-TABLES = {
-    ("Source\tAnswer\n", "line 1: no column 'Target'; found Source, Answer"),
-    ("Source\tTarget\nx\n", "line 2: found 1 columns, expected 2"),
-    (f"Source\tTarget\n{TREE}\t10\n", "line 2: label '10'; expected 0 to 9"),
-    ("Source\tTarget\n \t1\n", "line 2: column 'Source' is empty"),
-    ("Source\tTarget\n[MAX 1 ]\t1\n[AVG 1 ]\t1\n", "line 3: no ListOps token '[AVG'"),
-    ("Source\tTarget\n", "has no rows of split 'test'"),
-}
-
-
-@pytest.mark.parametrize(("content", "message"), sorted(TABLES, key=str))
-def test_broken_tables_are_named(tmp_path, content, message):
-    path = put(tmp_path / "listops-1000" / "basic_test.tsv", content)
-    with pytest.raises(DataError) as raised:
-        load("lra_listops", tmp_path)
-    assert message in str(raised.value) and str(path) in str(raised.value)
 
 
 # --- parquet ----------------------------------------------------------------------------------

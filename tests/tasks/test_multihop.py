@@ -1,13 +1,12 @@
 """HotpotQA and WikiHop: their layouts, VCC's formats, which tokens are VIP, and linked facts."""
 
-import json
 import re
 
 import pytest
 
 from bench.errors import RequestError
 from tasks import scrolls
-from tasks.base import Data, DataError
+from tasks.base import Data
 from tasks.generators import linked_paragraphs, stories
 from tasks.loading import formats
 from tests.made import task as build
@@ -25,12 +24,9 @@ def pieces(text: str) -> list[str]:
     return re.findall(r"\[/?\w+\]|[^\s\[\]]+", text)
 
 
-def hotpot(layout: str = "hub", **given) -> dict:
-    if layout == "hub":
-        context = {"title": [t for t, _ in PARAGRAPHS], "sentences": [s for _, s in PARAGRAPHS]}
-        return {"id": "h1", "question": "Who?", "answer": "me", "context": context} | given
-    context = [[title, said] for title, said in PARAGRAPHS]
-    return {"_id": "h1", "question": "Who?", "answer": "me", "context": context} | given
+def hotpot() -> dict:
+    context = {"title": [t for t, _ in PARAGRAPHS], "sentences": [s for _, s in PARAGRAPHS]}
+    return {"id": "h1", "question": "Who?", "answer": "me", "context": context}
 
 
 # --- formats ----------------------------------------------------------------------------------
@@ -96,38 +92,6 @@ def test_the_question_is_vip_and_what_a_setting_adds(name, settings, vip):
     assert words.vip(found) == vip
     if not settings:
         assert words.spell(found.ids).endswith("[ts] Two [te] [ss] E f. </s>")
-
-
-# --- rows -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("layout", ["hub", "own"])
-def test_both_layouts_of_hotpotqa(tmp_path, layout):
-    (tmp_path / "hotpotqa").mkdir()
-    rows = [hotpot(layout), hotpot(layout) | {"_id" if layout == "own" else "id": "h2"}]
-    if layout == "own":
-        name, text = "hotpot_dev_distractor_v1.json", json.dumps(rows)
-    else:
-        name, text = "validation.jsonl", "\n".join(map(json.dumps, rows))
-    (tmp_path / "hotpotqa" / name).write_text(text)
-    loaded = build("hotpotqa").load(Data("local", tmp_path), None, 512, 0)
-    assert [row.id for row in loaded.rows] == ["h1", "h2"] and loaded.rows[0].references == ("me",)
-    assert loaded.rows[0].document.startswith("[ts]One[te][ss]A b.[ss] C d.")
-
-
-BAD = {
-    "column 'context' holds no paragraphs": ("hotpotqa", hotpot(context={"title": ["One"]})),
-    "column 'question' holds int": ("hotpotqa", hotpot(question=7)),
-    "answer 'mu' is none of 2 candidates": ("wikihop", WIKI | {"answer": "mu"}),
-    "column 'supports' holds no list of texts": ("wikihop", WIKI | {"supports": "X"}),
-}
-
-
-@pytest.mark.parametrize("message", BAD)
-def test_bad_rows_are_named(message):
-    name, record = BAD[message]
-    with pytest.raises(DataError, match=f"file line 3: {message}"):
-        build(name).parse(record, "file line 3", "validation", 0)
 
 
 # --- embedded rows ----------------------------------------------------------------------------

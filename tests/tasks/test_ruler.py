@@ -192,10 +192,10 @@ TEXTS = {
 }
 
 
-def texts(folder, member, content=None):
-    name, right = TEXTS[member]
+def texts(folder, member):
+    name, content = TEXTS[member]
     (folder / "ruler").mkdir(exist_ok=True)
-    (folder / "ruler" / name).write_text(json.dumps(right if content is None else content))
+    (folder / "ruler" / name).write_text(json.dumps(content))
     return Data("local", folder)
 
 
@@ -226,19 +226,3 @@ def test_essays_begin_anew_and_documents_come_once(tmp_path):
     near, _ = written(task, task.load(data, 1, 230, 0).rows[0], 230)
     found = set(re.findall(r"by Ada(\d+)", near))
     assert {"0", "1", "2", "3"} <= found and len(found) < 12  # those of its article come first
-
-
-@pytest.mark.parametrize(
-    ("member", "content", "message"),
-    [
-        ("niah_single_2", {"essays": ""}, "no column 'text'; found essays; accepted: PaulGraham"),
-        ("qa_1", {"data": [{"paragraphs": [{"context": "x", "qas": [{"question": "?"}]}]}]},
-         r"data 1 paragraphs 1 qas 1: no column 'is_impossible'; found question; accepted: SQuAD"),
-        ("qa_2", [{"question": "?", "answer": "!", "context": {"title": []}}],
-         "entry 1: column 'context' is no list of title, sentences; accepted: hotpot"),
-    ],
-)  # fmt: skip
-def test_other_texts_are_refused_in_a_line(tmp_path, member, content, message):
-    with pytest.raises(DataError, match=message) as caught:
-        ruler(member).load(texts(tmp_path, member, content), 1, 2048, 0)
-    assert "\n" not in str(caught.value)

@@ -1,11 +1,9 @@
-"""Summaries and ELI5: columns of all sources, one sentence per line, references, local files."""
-
-import json
+"""Summaries: shards in order, one sentence per line, what an empty article gives."""
 
 import pytest
 
 from tasks import metrics, summaries
-from tasks.base import Data, DataError
+from tasks.base import Data
 from tests.made import task as build
 from tests.tasks import parquet
 from tests.tasks.words import Words
@@ -29,17 +27,6 @@ def test_parquet_shards_are_read_in_order(tmp_path):
     assert (row.query, row.document) == ("summarize", "Article 2. It ends.")
     one = build("cnn_dailymail").load(Data("local", tmp_path, "train"), None, 512, 0)
     assert one.sha256 != loaded.sha256 and len(loaded.sha256) == 64
-
-
-def test_turns_are_joined_by_blank_lines():
-    task = build("mediasum")
-    row = task.parse({"document": ["A: Hi.", "B: Ho."], "summary": "x"}, "here", "train", 0)
-    assert row.document == "A: Hi.\n\nB: Ho."
-    task = build(
-        "mediasum", columns={"document": "utt", "speakers": "speaker", "summary": "summary"}
-    )
-    given = {"utt": ["Hi.", "Ho."], "speaker": ["A", "B"], "summary": "x"}
-    assert task.parse(given, "here", "train", 0).document == "A: Hi.\n\nB: Ho."
 
 
 def test_an_empty_article_is_no_error(tmp_path):
@@ -66,50 +53,3 @@ def test_predictions_need_no_lines_of_their_own():
     assert found["rougeLsum"] == found["value"] == 100 and found["rougeL"] < 60
     assert metrics.compute("cnn_dailymail", "rouge_stemmed", [said], right)["rougeLsum"] < 60
     assert build("cnn_dailymail").score_each([said], right) == [pytest.approx(100)]
-
-
-# --- ELI5 -------------------------------------------------------------------------------------
-
-KILT = {
-    "id": "q1", "input": "Why is it so?",
-    "output": [{"answer": "Because."}, {"provenance": [{"title": "x"}]}, {"answer": "So it is."}],
-}  # fmt: skip
-CATEGORY = {
-    "q_id": "c1", "title": "Why?", "selftext": "It is odd.", "answers": {"text": ["Because.", ""]},
-}  # fmt: skip
-
-
-def test_kilt_rows_have_all_answers_and_no_document():
-    row = build("eli5").parse(KILT, "here", "validation", 0)
-    assert row.references == ("Because.", "So it is.") and row.document == ""
-    assert build("eli5").parse(KILT | {"document": "A text."}, "", "train", 0).document == "A text."
-    words = Words()
-    found = build("eli5").encode(row, words, 64)
-    assert words.vip(found) == "Why is it so?"
-
-
-def test_category_rows():
-    row = build("eli5_category").parse(CATEGORY, "here", "validation", 0)
-    assert (row.id, row.query, row.references) == ("c1", "Why?\nIt is odd.", ("Because.",))
-
-
-@pytest.mark.parametrize(
-    ("name", "record", "split", "message"),
-    [
-        ("eli5", KILT | {"output": []}, "validation", "column 'output' has no answer"),
-        ("eli5", KILT | {"output": ["x"]}, "train", "no list of objects with 'answer'"),
-        ("eli5", KILT | {"input": " "}, "train", "column 'input' has no question"),
-        ("eli5_category", CATEGORY | {"answers": ["x"]}, "train", "no column 'answers' with a"),
-    ],
-)
-def test_bad_questions_are_named(name, record, split, message):
-    with pytest.raises(DataError, match=f"file line 7: .*{message}"):
-        build(name).parse(record, "file line 7", split, 0)
-
-
-def test_kilt_files_are_found(tmp_path):
-    (tmp_path / "kilt").mkdir()
-    (tmp_path / "kilt" / "eli5-dev-kilt.jsonl").write_text(json.dumps(KILT))
-    (row,) = build("eli5").load(Data("local", tmp_path), None, 512, 0).rows
-    found = build("eli5").score(["So it is."], [row.references])
-    assert found["value"] == pytest.approx(100, abs=1e-3) and found["f1"] == 1

@@ -1,6 +1,5 @@
 """ZeroSCROLLS: official prompts, their truncation and chat variant."""
 
-import json
 import re
 from dataclasses import replace
 from itertools import pairwise
@@ -11,7 +10,6 @@ from bench.request import plugins
 from tasks.base import Data, DataError
 from tasks.loading.prompts import Prompt
 from tasks.zeroscrolls import ZeroScrolls
-from tests.tasks.test_sources import archive
 from tests.tasks.words import Words
 
 NAMES = sorted(name for name in plugins.available("task") if name.startswith("zeroscrolls_"))
@@ -37,13 +35,6 @@ def record(**given) -> dict:
     } | given  # fmt: skip
 
 
-def folder(path, records, member="narrative_qa") -> Data:
-    (path / "zero_scrolls").mkdir(exist_ok=True)
-    text = "\n".join(map(json.dumps, records))
-    archive(path / "zero_scrolls" / f"{member}.zip", text, f"{member}/validation.jsonl")
-    return Data("local", path)
-
-
 def parse(**given) -> Prompt:
     return build("narrative_qa", **given).parse(record(), "here", "validation", 0)
 
@@ -60,47 +51,7 @@ def test_ten_tasks_with_the_official_limits():
         build("qmsum", embedded="x")
 
 
-# --- rows -------------------------------------------------------------------------------------
-
-
-def test_a_row_is_cut_at_its_indices():
-    row = parse()
-    assert (row.document, row.query, row.ending) == (DOCUMENT, QUERY, ENDING)
-    assert row.references == ("me",) and row.separator == CUT
-
-
-def test_chat_asks_for_no_explanation_and_drops_the_header():
-    row = parse(chat=True)
-    assert row.document.startswith("Do this. Do not provide any explanation.\n\nStory:\none")
-    assert (row.query, row.ending) == (QUERY, "")
-    row = build("qmsum", chat=True).parse(record(), "here", "validation", 0)
-    assert (row.document, row.ending) == (DOCUMENT, "")
-
-
-BAD = {
-    "no column 'query_start_index'": {"query_start_index": ...},
-    "column 'query_start_index' holds '7', expected 0 to": {"query_start_index": "7"},
-    "query_end_index 2 is before query_start_index": {"query_end_index": 2},
-    "has nothing before query_start_index 0": {"query_start_index": 0},
-    "no output; skip_unanswerable=true": {"output": None},
-}
-
-
-@pytest.mark.parametrize("message", BAD)
-def test_bad_rows_are_named(tmp_path, message):
-    bad = {k: v for k, v in (record() | BAD[message]).items() if v is not ...}
-    with pytest.raises(DataError, match=f"line 2: .*{message}"):
-        build("narrative_qa").load(folder(tmp_path, [record(id="x"), bad]), None, 512, 0)
-
-
 # --- encoding ---------------------------------------------------------------------------------
-
-
-def test_a_prompt_that_fits_is_tokenised_in_one_piece():
-    words = Words()
-    found = build("narrative_qa").encode(parse(), words, 64)
-    assert found.ids == words(DOCUMENT + QUERY + ENDING)["input_ids"]
-    assert words.vip(found) == "Question: who ?" and found.tokens_in == 12
 
 
 @pytest.mark.parametrize("start", [False, True])

@@ -93,26 +93,6 @@ def test_hub_weights_asked_with_no_training_are_zero_shot(tiny_t5):
     assert bench.compose(*words, "protocol=zero-shot").model["weights"] == "zero-shot"
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["protocol=from-scratch"], "protocol=from-scratch trains: it needs recipe=NAME"),
-        (["protocol=finetune", "method=bigbird"], "has no weights adapted to bigbird"),
-        (["model=random-lra", "task=lra_text", "protocol=swap"], "random-lra has random weights"),
-        ([*WORDS, "protocol=finetune"], "starts from a checkpoint and model lra-small-listops is"),
-        ([*WORDS, "protocol=zero-shot"], "zero-shot trains nothing: leave the recipe out"),
-        ([*WORDS, "recipe.schedule=liner"], "Did you mean linear?"),
-        ([*WORDS, "recipe.accumulate=3"], "recipe.batch=8 can't be divided by recipe.accumulate=3"),
-        ([*WORDS, "recipe.steps=0"], "recipe.steps=0 is not accepted: it must be 1 or more"),
-        ([*WORDS, "recipe.stepz=3"], "stepz"),
-    ],
-)
-def test_what_does_not_go_together_is_one_clear_line(words, message):
-    with pytest.raises(RequestError) as error:
-        bench.compose("length=256", *words)
-    assert message in str(error.value) and "\n" not in str(error.value)
-
-
 def test_a_recipe_brings_the_parameters_that_it_trains_a_method_with():
     """VCC learns its selection as officially; explore is left alone where the request gives it."""
 

@@ -60,13 +60,6 @@ def test_joined_intervals_are_less_strict_than_gaps_between_them():
     assert not significantly_less(about(0, 1), about(1.3, 1))
 
 
-def test_an_exact_power_law_is_found_again():
-    law = power_law(LENGTHS, [3e-4 * n**1.7 for n in LENGTHS])
-    assert law.exponent == pytest.approx(1.7)
-    assert law.hi - law.lo < 1e-6
-    assert law.at(10_000) == pytest.approx(3e-4 * 10_000**1.7)
-
-
 def test_the_interval_of_an_exponent_holds_it_95_times_in_100():
     random = np.random.default_rng(0)
     held = 0

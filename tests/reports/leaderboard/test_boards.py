@@ -8,7 +8,6 @@ import sys
 
 import pytest
 
-from bench.cli.main import dispatch
 from bench.request.cell import Cell
 from bench.rows.store import Store
 from reports.leaderboard import boards as boarding
@@ -16,23 +15,104 @@ from reports.leaderboard.page import page
 from reports.leaderboard.pick import pick
 from tests import made as bench_made
 from tests.reports.leaderboard.pages import boards, data_of, small, stored, written
-from tests.rows.test_results import bench
+
+ONE = {"kinds": (("hub", "finetuned"),)}
+WIDE = {"value_diff_ci_lo": -40.0, "value_diff_ci_hi": 40.0, "ci_lo": 0.0, "ci_hi": 100.0}
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
-        [{"cell_key": f"c{i}", "created_utc": f"2026-11-2{i}", "code_sha": f"s{i}",
-          "status": "error" if i == 3 else "ok"} for i in range(4)],
-        [{"cell_key": "c", "attempt": i, "created_utc": f"2026-11-2{5 - i}"} for i in range(1, 3)],
+def each(rows, **more):
+    """The rows with other values; a function gives that of a row."""
+    return [
+        row | {name: value(row) if callable(value) else value for name, value in more.items()}
+        for row in rows
+    ]
+
+
+def variants(method, *params):
+    """A row of a method with each of these parameters."""
+    [row] = small(methods=(method,), **ONE)
+    return [row | {"row_id": f"r{i}", "method_params": json.dumps(one)}
+            for i, one in enumerate(params)]  # fmt: skip
+
+
+def of_a_cell(*rows):
+    """Rows of one method that differ in these columns."""
+    [row] = small(methods=("vcc",), **ONE)
+    return [row | {"row_id": f"r{i}", "value": float(i)} | one for i, one in enumerate(rows)]
+
+
+CASES = {
+    "each kind of data and weights, random ones with a score": each(
+        small(methods=("vanilla", "vcc")), value=lambda row: row.get("value", 99.0), n_scored=9
+    ),
+    "the newest ok row of a cell, of any code, counts": of_a_cell(*(
+        {"cell_key": f"c{i}", "created_utc": f"2026-11-2{i}", "code_sha": f"s{i}",
+         "status": "error" if i == 3 else "ok"} for i in range(4)
+    )),
+    "its last attempt, with an earlier time, too": of_a_cell(*(
+        {"cell_key": "c", "attempt": i, "created_utc": f"2026-11-2{5 - i}"} for i in (1, 2)
+    )),
+    "what failed is last": each(
+        small(**ONE), status=lambda row: "timeout" if row["method"] == "vcc" else row["status"]
+    ),
+    "the longest input is a row": of_a_cell({}, {"max_length_fit": 65536, "lat_ratio": None}),
+    "parameters that differ are in the label": variants(
+        "vcc", {"k": 8, "mode": "x"}, {"k": 16, "mode": "x"}
+    ),
+    "so is the variant": variants(
+        "iceformer", {"search": "dci", "k": 5}, {"search": "dci", "k": 20},
+        {"search": "quantized", "k": 20},
+    ),
+    "weights trained with a method are beside vanilla's": each(
+        small(methods=("vanilla", "vcc"), **ONE),
+        weights_sha256=lambda row: ("e" if row["method"] == "vanilla" else "f") * 64,
+    ),
+    "boards without speed or quality come after complete ones": [
+        *each(small(tasks=("contract_nli",), methods=("vcc",), **ONE), lat_ratio=None,
+              measure="quality", row_id="q"),
+        *each(small(tasks=("lra_text",), methods=("vcc",), **ONE), value=None, measure="glance",
+              row_id="l"),
+        *small(tasks=("qmsum",), methods=("vcc",), **ONE),
     ],
-    ids=["the newest ok row of any code", "the last attempt, also with an earlier time"],
-)  # fmt: skip
-def test_of_the_rows_of_a_cell_one_counts(tmp_path, rows):
-    [row] = small(methods=("vcc",), kinds=(("hub", "finetuned"),))
-    named = [row | one | {"row_id": f"r{one.get('attempt', i)}"} for i, one in enumerate(rows)]
-    [board] = boards(stored(tmp_path, named))
-    assert [entry.row["row_id"] for entry in board.entries] == ["r2"]
+    "nothing is ranked where vanilla is at chance": each(
+        small(**ONE), chance=95.0, at_chance=lambda row: row["method"] == "vanilla"
+    ),
+    "known from rows of others": [
+        row for row in each(small(**ONE), chance=95.0, at_chance=False)
+        if row["method"] != "vanilla"
+    ],
+    "samples that separate no rows": [row | WIDE for row in small(**ONE) if row["status"] == "ok"],
+    "boards of one title name what differs": of_a_cell(
+        {"dataset_sha256": "1" * 64}, {"dataset_sha256": "2" * 64}
+    ),
+}  # fmt: skip
+
+
+def told(board):
+    """A board's title and what it lacks, and its rows in their order."""
+    lines = [f"  {board.title} [{board.kind}]"]
+    lines += [f"  {text}" for text in (board.how, board.lacks) if text]
+    lines += ["  vanilla is at chance"] if board.at_chance else []
+    for entry in board.entries:
+        value = entry.row["value"]
+        rank = "-".join(map(str, entry.rank)) if entry.rank else "not ranked"
+        beaten = f", beaten in {entry.beaten}" if any(entry.beaten) else ""
+        ended = "" if entry.row["status"] == "ok" else f" {entry.row['status']}"
+        lines.append(
+            f"    {entry.label}{ended} {'–' if value is None else f'{value:.1f}'}: {rank}{beaten}"
+        )
+    return "\n".join(lines)
+
+
+def test_each_row_is_on_its_board_with_its_rank(tmp_path, snapshot):
+    text = ""
+    for number, (title, rows) in enumerate(CASES.items()):
+        found = boards(stored(tmp_path / str(number), rows))
+        text += "\n".join([title, *map(told, found), ""])
+    words = ("method=vcc,vanilla", "weights=finetuned")
+    found = boards(stored(tmp_path / "words", small()), *words)
+    text += "\n".join([f"rows of {' '.join(words)}", *map(told, found), ""])
+    snapshot("boards", text)
 
 
 def test_a_row_in_two_folders_is_shown_once_and_hosts_are_apart(tmp_path):
@@ -46,55 +126,14 @@ def test_a_row_in_two_folders_is_shown_once_and_hosts_are_apart(tmp_path):
     assert hosts == ["another (older id)", "h2-a3f0c1d2"]
 
 
-def test_words_choose_rows(tmp_path):
-    folder = stored(tmp_path, small())
-    found = boards(folder, "method=vcc,vanilla", "weights=finetuned")
-    assert [sorted(e.label for e in board.entries) for board in found] == [["vanilla", "vcc"]]
-
-
-def test_of_too_many_cells_the_newest_boards_are_kept_whole(tmp_path, capsys):
+def test_of_too_many_cells_the_newest_boards_are_kept_whole(tmp_path, command):
     rows = [*small(lengths=(1024, 2048, 4096), kinds=(("hub", "finetuned"),))]
     folder = stored(tmp_path / "runs", rows)
     assert [b.key["length"] for b in boards(folder, most=17)] == [2048, 4096]
     assert len(boards(folder, most=3)[0].entries) == 3
-    arguments = ["--results", str(folder), "--out", str(tmp_path / "p.html"), "--most", "9"]
-    dispatch(["leaderboard", *arguments])
-    assert "16 older cells are left out" in capsys.readouterr().err
+    words = ("--results", folder, "--out", tmp_path / "p.html", "--most", "9")
+    assert "16 older cells are left out" in command("leaderboard", *words)[2]
     assert "the newest of 24 cells" in (tmp_path / "p.html").read_text()
-
-
-def test_official_embedded_and_random_rows_never_share_a_board(tmp_path):
-    found = boards(stored(tmp_path, small()))
-    assert [board.kind for board in found] == ["official", "official", "own", "random"]
-    for board in found:
-        weights = {entry.row["weights_kind"] for entry in board.entries}
-        assert len(weights) == 1
-    assert all(entry.rank is None for entry in found[-1].entries)
-
-
-def test_quality_of_random_weights_is_never_ranked(tmp_path):
-    rows = [row | {"value": 99.0, "n_scored": 9} for row in small(kinds=(("hub", "random"),))]
-    [board] = boards(stored(tmp_path, rows))
-    assert board.kind == "random" and all(entry.rank is None for entry in board.entries)
-
-
-def test_failures_are_on_their_board_and_last(tmp_path):
-    rows = [row for row in small(kinds=(("hub", "finetuned"),))]
-    rows[0] |= {"status": "timeout", "status_stage": "quality", "value": None}
-    [board] = boards(stored(tmp_path / "runs", rows))
-    assert board.entries[-1].row["status"] == "timeout" and board.entries[-1].rank is None
-    assert len(board.entries) == len(rows)
-    text = written(tmp_path / "runs", tmp_path / "p.html")
-    assert "<td>out of time" in text and "1 ended without a result" in text
-
-
-def test_the_longest_input_that_fits_is_a_row_of_its_own(tmp_path):
-    rows = [*small(methods=("vcc",), kinds=(("hub", "random"),))]
-    probe = rows[0] | {"row_id": "probe", "max_length_fit": 65536, "lat_ratio": None}
-    [board] = boards(stored(tmp_path / "runs", [*rows, probe]))
-    assert len(board.entries) == 2
-    columns = data_of(written(tmp_path / "runs", tmp_path / "p.html"))["rows"]
-    assert "65,536 tokens" in columns["longest"]
 
 
 def test_a_busy_machine_is_marked(tmp_path):
@@ -103,31 +142,6 @@ def test_a_busy_machine_is_marked(tmp_path):
     columns = data_of(text)["rows"]
     noisy = {name for name, busy in zip(columns["method"], columns["noisy"], strict=True) if busy}
     assert noisy == {"vcc"}
-
-
-@pytest.mark.parametrize(
-    ("method", "labels"),
-    [
-        ("vcc", {"vcc k=8": {"k": 8, "mode": "x"}, "vcc k=16": {"k": 16, "mode": "x"}}),
-        ("iceformer", {"iceformer·dci k=5": {"search": "dci", "k": 5},
-                       "iceformer·dci k=20": {"search": "dci", "k": 20},
-                       "iceformer·quantized": {"search": "quantized", "k": 20}}),
-    ],
-)  # fmt: skip
-def test_methods_are_labelled_by_their_variant_and_by_parameters_that_differ(
-    tmp_path, method, labels
-):
-    [row] = small(methods=(method,), kinds=(("hub", "finetuned"),))
-    rows = [row | {"row_id": name, "method_params": json.dumps(params)}
-            for name, params in labels.items()]  # fmt: skip
-    [board] = boards(stored(tmp_path, rows))
-    assert {entry.label: entry.row["row_id"] for entry in board.entries} == {n: n for n in labels}
-
-
-def test_weights_trained_with_a_method_stand_beside_vanillas(tmp_path):
-    rows = [*small(methods=("vanilla", "vcc"), kinds=(("hub", "finetuned"),))]
-    rows[1] |= {"weights_sha256": "f" * 64}
-    assert len(boards(stored(tmp_path, rows))) == 1
 
 
 def test_rows_with_predictions_are_tested_on_the_same_samples(tmp_path):
@@ -154,72 +168,47 @@ def test_a_task_that_rows_bring_themselves_is_not_run(tmp_path, monkeypatch):
     assert "antigravity" not in sys.modules
 
 
-def test_the_command_writes_the_page_and_says_so(tmp_path, capsys):
+def test_the_command_writes_the_page_and_says_so(tmp_path, command):
     folder = stored(tmp_path / "runs", small())
     out = tmp_path / "new" / "page.html"
-    code, lines, err = bench(capsys, "leaderboard", "--results", folder, "--out", out)
+    code, said, err = command("leaderboard", "--results", folder, "--out", out)
     assert code == 0 and not err
-    assert re.fullmatch(r".*page.html: 32 rows on 4 boards, \d+ KiB", lines[0])
+    assert re.fullmatch(r".*page.html: 32 rows on 4 boards, \d+ KiB", said.splitlines()[0])
     assert out.read_text().startswith("<!doctype html>") and len([*out.parent.iterdir()]) == 2
 
 
-def refused(capsys, *words):
-    """The one line of standard error of a wrong request."""
-    code, _, err = bench(capsys, "leaderboard", *words)
-    assert code == 2 and len(err) == 1, err
-    return err[0]
+@pytest.fixture
+def refused(command):
+    """A function that gives the one line of standard error of a wrong request."""
+
+    def run(*words):
+        code, _, error = command("leaderboard", *words)
+        [line] = error.splitlines()
+        assert code == 2
+        return line
+
+    return run
 
 
-def test_no_rows_says_how_to_make_some(tmp_path, capsys, monkeypatch):
+def test_no_rows_says_how_to_make_some(tmp_path, refused, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert "no folder results/runs: make bench" in refused(capsys)
+    assert "no folder results/runs: make bench" in refused()
     (tmp_path / "empty").mkdir()
-    said = refused(capsys, "--results", "empty")
+    said = refused("--results", "empty")
     assert "no rows in empty: make bench" in said
-    assert "no folder nowhere" in refused(capsys, "--results", "nowhere")
     assert not (tmp_path / "leaderboard.html").exists()
 
 
-def test_wrong_words_are_refused(tmp_path, capsys):
+def test_words_that_fit_no_row_are_named(tmp_path, refused):
     folder = stored(tmp_path / "runs", small())
-    where = ("--results", folder)
-    assert "Did you mean 'method'?" in refused(capsys, "metod=vcc", *where)
-    assert "Did you mean vcc?" in refused(capsys, "method=vc", *where)
-    said = refused(capsys, "weights=finetuned", "data=embedded", *where)
+    said = refused("weights=finetuned", "data=embedded", "--results", folder)
     assert "that fit weights=finetuned data=embedded" in said
-    assert "is a folder" in refused(capsys, *where, "--out", tmp_path)
-    assert "--most" in refused(capsys, *where, "--most", "0")
-    (tmp_path / "file").write_text("")
-    out = tmp_path / "file" / "page.html"
-    assert "cannot write to" in refused(capsys, *where, "--out", out)
-    (tmp_path / "notes.html").write_text("mine")
-    said = refused(capsys, *where, "--out", tmp_path / "notes.html")
-    assert "holds what bench didn't write" in said
-    assert (tmp_path / "notes.html").read_text() == "mine"
 
 
-def test_bad_files_are_set_aside_each_with_a_line(tmp_path, capsys, monkeypatch):
-    folder = stored(tmp_path / "runs", small())
-    (folder / "rows-torn.parquet").write_bytes(b"PAR1 no more")
-    from bench.rows import columns
-
-    monkeypatch.setattr(columns, "SCHEMA_VERSION", 9)
-    newer = stored(tmp_path / "newer", small())
-    monkeypatch.undo()
-    out = tmp_path / "p.html"
-    code, lines, err = bench(capsys, "leaderboard", "--results", folder, newer, "--out", out)
-    assert code == 0 and "32 rows" in lines[0]
-    torn, update = err
-    assert "torn" in torn and "rows-torn.parquet" in torn
-    assert "schema 9" in update and "update longctx-bench" in update
-    code, _, err = bench(capsys, "leaderboard", "--results", newer, "--out", out)
-    assert code == 2 and "update longctx-bench" in err[0] and "no rows in" in err[1]
-
-
-def test_without_folders_named_the_reference_rows_are_shown(tmp_path, capsys, monkeypatch):
+def test_without_folders_named_the_reference_rows_are_shown(tmp_path, command, monkeypatch):
     monkeypatch.chdir(tmp_path)
     stored(tmp_path / "results" / "reference", small())
-    assert bench(capsys, "leaderboard")[0] == 0
+    assert command("leaderboard")[0] == 0
     assert (tmp_path / "leaderboard.html").exists()
 
 

@@ -21,27 +21,6 @@ ONE = {"kinds": (("hub", "finetuned"),)}
 TURNED = "vcc\u202eevil\u2066\u200b"
 
 
-def test_boards_without_speed_or_quality_say_so_and_come_after_complete_ones(tmp_path):
-    no_speed = [row | {"lat_ratio": None, "row_id": row["row_id"] + "q"} | {"measure": "quality"}
-                for row in small(tasks=("contract_nli",), **ONE)]  # fmt: skip
-    no_quality = [row | {"value": None, "row_id": row["row_id"] + "l"} | {"measure": "glance"}
-                  for row in small(tasks=("lra_text",), **ONE)]  # fmt: skip
-    found = boards(stored(tmp_path, [*no_speed, *no_quality, *small(tasks=("qmsum",), **ONE)]))
-    assert [board.key["task"] for board in found] == ["qmsum", "contract_nli", "lra_text"]
-    assert [board.kind for board in found] == ["official", *["official_partial"] * 2]
-    assert [board.lacks for board in found] == ["", "latency not measured", "quality not measured"]
-
-
-@pytest.mark.parametrize("with_vanilla", [True, False])
-def test_nothing_is_ranked_where_vanilla_is_at_chance(tmp_path, with_vanilla):
-    rows = [row | {"chance": 95.0, "at_chance": row["method"] == "vanilla"} for row in small(**ONE)]
-    rows = [row for row in rows if with_vanilla or row["method"] != "vanilla"]
-    [board] = boards(stored(tmp_path, rows))
-    assert board.at_chance and all(entry.rank is None for entry in board.entries)
-    assert not any(any(entry.beaten) for entry in board.entries)
-    assert "not ranked: vanilla at chance" in written(tmp_path, tmp_path / "p.html")
-
-
 def test_vanilla_is_on_a_board_without_its_row_as_it_was_measured_beside_others(tmp_path):
     rows = [row for row in small(**ONE) if row["method"] != "vanilla"]
     [board] = boards(stored(tmp_path, rows))
@@ -115,21 +94,3 @@ def test_every_machine_is_listed_with_its_vectors(tmp_path):
     words = " ".join(" ".join(Tags(text).texts).split())
     assert all(f"h2-{f'{i}' * 8} AMD EPYC 9454P" in words for i in range(5))
     assert "AMD EPYC 9454P · AVX2, host" in words and "AMD EPYC 9454P · AVX-512, host" in words
-
-
-def test_rows_that_the_samples_separate_from_none_have_no_rank(tmp_path):
-    wide = {"value_diff_ci_lo": -40.0, "value_diff_ci_hi": 40.0, "ci_lo": 0.0, "ci_hi": 100.0}
-    rows = [row | wide for row in small(**ONE) if row["status"] == "ok"]
-    [board] = boards(stored(tmp_path, rows))
-    assert board.how and all(entry.rank is None for entry in board.entries)
-    values = [entry.row["value"] for entry in board.entries]
-    assert values == sorted(values, reverse=True)
-
-
-def test_boards_of_one_title_also_name_what_differs(tmp_path):
-    [row] = small(methods=("vcc",), **ONE)
-    rows = [row | {"row_id": f"{i}", "dataset_sha256": f"{i}" * 64} for i in (1, 2)]
-    titles = sorted(board.title for board in boards(stored(tmp_path, rows)))
-    assert [title.rpartition(" · ")[2] for title in titles] == [
-        f"dataset_sha256 {i * 12}" for i in ("1", "2")
-    ]

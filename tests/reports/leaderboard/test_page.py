@@ -33,6 +33,7 @@ def whole(tmp_path_factory):
 def test_2000_rows_take_at_most_300_kb(whole):
     assert len(whole.encode()) <= 300_000
     assert len(data_of(whole)["rows"]["id"]) == 2000
+    assert re.search(r"\d+ ended without a result", whole)
 
 
 def test_nothing_but_the_file_itself_is_ever_loaded_or_run(whole):
@@ -103,8 +104,10 @@ def test_figures_that_are_no_numbers_are_shown_as_none(tmp_path, value):
 
 def test_a_row_of_few_columns_is_shown(tmp_path):
     bare = {"cell_key": "x", "status": "skipped", "row_id": "bare"}
-    text = written(stored(tmp_path / "r", [bare]), tmp_path / "p")
+    probe = bare | {"cell_key": "y", "row_id": "probe", "status": "ok", "max_length_fit": 65536}
+    text = written(stored(tmp_path / "r", [bare, probe]), tmp_path / "p")
     assert "no task" in text and "skipped" in text
+    assert "65,536 tokens" in data_of(text)["rows"]["longest"]
 
 
 def test_a_histogram_holds_every_timing(tmp_path):

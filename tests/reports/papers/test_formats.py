@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from bench.cli.main import main
+from bench.cli.main import dispatch
 from bench.rows.store import Store
 from reports import rendering
 from tests import made
@@ -50,9 +50,7 @@ def hostile(tmp_path_factory):
 
 
 def report(*words, out):
-    with pytest.raises(SystemExit) as ended:
-        main(["report", *map(str, words), "--out", str(out)])
-    assert ended.value.code == 0
+    assert dispatch(["report", *map(str, words), "--out", str(out)]) == 0
 
 
 class Tags(HTMLParser):
@@ -155,74 +153,16 @@ def test_all_tables_are_written_in_all_formats(tmp_path):
 # -- the command -------------------------------------------------------------
 
 
-def run(capsys, *words):
-    with pytest.raises(SystemExit) as ended:
-        main(["report", *map(str, words)])
-    told = capsys.readouterr()
-    return ended.value.code, told.out, told.err
-
-
-def test_no_rows_says_how_to_make_some_and_prints_what_is_published(capsys, tmp_path):
-    code, out, err = run(capsys, "vcc_table1", "--results", tmp_path)
+def test_no_rows_says_how_to_make_some_and_prints_what_is_published(command, tmp_path):
+    code, out, err = command("report", "vcc_table1", "--results", tmp_path)
     assert code == 0 and "114.6 ms = ×0.271" in out
     assert err.startswith(f"bench: no rows of these tables in {tmp_path}") and "make bench" in err
     assert err.count("\n") == 1
 
 
-def test_without_a_name_it_lists_the_tables(capsys, tmp_path):
-    code, out, _ = run(capsys, "--results", tmp_path)
+def test_without_a_name_it_lists_the_tables(command, tmp_path):
+    code, out, _ = command("report", "--results", tmp_path)
     assert code == 0 and out.count("cells:") == 19
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (["vcc_tabel1"], "unknown table 'vcc_tabel1'. Did you mean vcc_table1?"),
-        (["--format", "pdf"], "unknown format 'pdf'"),
-        (["vcc", "--format", "html"], "5 HTML pages need a folder: --out DIR"),
-        (["--format", "md,tex"], "is several files and needs a folder: --out DIR"),
-        (["--results", "no/such/folder"], "no folder no/such/folder; rows are made by bench run"),
-    ],
-)
-def test_a_wrong_request_is_one_line(capsys, words, expected):
-    code, out, err = run(capsys, *words)
-    assert code == 2 and not out and expected in err and err.count("\n") == 1
-
-
-def test_a_place_that_can_not_be_written_is_one_line(capsys, tmp_path):
-    (tmp_path / "file").write_text("")
-    code, _, err = run(capsys, "lra_speed", "--results", tmp_path, "--out", tmp_path / "file")
-    assert code == 2 and "cannot write to" in err and "File exists" in err
-
-
-def test_files_of_others_are_left_as_they_are(capsys, tmp_path):
-    words = ("lra_speed", "--results", tmp_path, "--out", tmp_path / "tables", "--format", "md,csv")
-    assert [run(capsys, *words)[0] for _ in range(2)] == [0, 0]
-    (tmp_path / "tables" / "cells.csv").write_text("mine")
-    written = (tmp_path / "tables" / "lra_speed.md").stat().st_mtime_ns
-    code, _, err = run(capsys, *words)
-    assert code == 2 and "cells.csv holds what bench didn't write" in err
-    assert (tmp_path / "tables" / "cells.csv").read_text() == "mine"
-    assert (tmp_path / "tables" / "lra_speed.md").stat().st_mtime_ns == written
-
-
-def test_rows_of_a_newer_schema_and_torn_files_are_named_and_set_aside(
-    capsys, tmp_path, monkeypatch
-):
-    from bench.rows import columns
-
-    good = made.row(method="vcc", task="hotpotqa", value=1.0)
-    Store(tmp_path).append([good])
-    monkeypatch.setattr(columns, "SCHEMA_VERSION", 99)
-    Store(tmp_path).append([made.row()])
-    monkeypatch.undo()
-    (tmp_path / "rows-torn.parquet").write_bytes(b"PAR1 torn")
-    code, out, err = run(capsys, "vcc_table1", "--results", tmp_path)
-    assert code == 0 and "hotpotqa" in out
-    lines = err.splitlines()
-    assert any("newer: schema 99" in line for line in lines)
-    assert any("rows-torn.parquet: torn" in line for line in lines)
-    assert all(line.startswith("bench: set aside") for line in lines)
 
 
 def test_a_score_at_chance_is_marked_in_every_format(tmp_path):

@@ -23,13 +23,6 @@ def middle(measured):
     return measured.value
 
 
-def text_of(found, caption, threshold=LLAMA2_7B_AT_4K):
-    """The lines of a grid by their first column."""
-    grids = {grid.caption: grid for grid in page(found, threshold).sections[0].grids}
-    (grid,) = (grid for name, grid in grids.items() if name.startswith(caption))
-    return {line[0]: line[1:] for line in grid.lines}
-
-
 def test_the_tasks_are_those_that_are_generated():
     assert TASKS == KINDS
 
@@ -49,56 +42,44 @@ def test_an_average_has_the_interval_of_independent_tasks():
     assert average.measured.hi - 80 == pytest.approx(REACH / math.sqrt(13))
 
 
-def test_the_effective_length_is_as_sure_as_the_averages():
-    found = one(scores({"vanilla": [95, 87, 80]}, [1024, 2048, 4096]))
-    line = text_of(found, "Mean")["vanilla"]
-    assert line[-1] == "2,048 (1,024 … 2,048)"
-    assert text_of(found, "Mean", 70)["vanilla"][-1] == "≥ 4,096"
-    assert text_of(found, "Mean", 99.5)["vanilla"][-1] == "below 1,024"
+FLOOR = {"base_value": 0.0, "base_ci_lo": 0.0, "base_ci_hi": 20.0, "value_diff": 60.0,
+         "value_diff_ci_lo": 50.0, "value_diff_ci_hi": 70.0}  # fmt: skip
+CASES = {
+    "an effective length as sure as the averages": scores(
+        {"vanilla": [95, 87, 80]}, [1024, 2048, 4096]
+    ),
+    "fewer tasks have no effective length": scores({"vanilla": [90, 90]}, [1024, 2048], TASKS[:4]),
+    "different tasks have no mean over lengths": [
+        *scores({"vanilla": [90]}, [1024], TASKS[:4]),
+        *scores({"vanilla": [90]}, [2048], TASKS[1:5]),
+    ],
+    "methods are ranked where vanilla is above chance": [
+        *scores({"vanilla": [80], "good": [79], "bad": [50]}, [1024],
+                [task for task in TASKS if task != "vt"]),
+        score("vanilla", "vt", 1024, 0.0), score("bad", "vt", 1024, 60.0, **FLOOR),
+        score("good", "vt", 1024, 0.0),
+    ],
+    "vanilla is known from rows of others": scores({"snapkv": [70]}, [1024]),
+    "what failed or was not run": [
+        *scores({"vanilla": [80], "snapkv": [70]}, [1024], TASKS[:2]),
+        failed("snapkv", "vt", 1024, Status.OOM_HOST),
+    ],
+}  # fmt: skip
 
 
-def test_an_average_of_fewer_tasks_says_so_and_has_no_effective_length():
-    found = one(scores({"vanilla": [90, 90]}, [1024, 2048], TASKS[:4]))
-    line = text_of(found, "Mean")["vanilla"]
-    assert line[0].endswith(", 4 of 13 tasks") and line[2] == "90.0, 4 of 13 tasks"
-    assert line[-1] == "–"
+def told(found, threshold=LLAMA2_7B_AT_4K):
+    """The lines of a report's grids, and its notes."""
+    section = page(found, threshold).sections[0]
+    for grid in section.grids:
+        yield from (grid.caption, *(f"  {' | '.join(line)}" for line in grid.lines))
+    yield from section.items
 
 
-def test_averages_of_different_tasks_have_no_mean_over_lengths():
-    rows = scores({"vanilla": [90]}, [1024], TASKS[:4]) + scores(
-        {"vanilla": [90]}, [2048], TASKS[1:5]
-    )
-    assert text_of(one(rows), "Mean")["vanilla"][2:] == ["–", "–", "–", "–"]
-
-
-def test_methods_are_ranked_where_vanilla_is_above_chance():
-    rows = scores({"vanilla": [80], "good": [79], "bad": [50]}, [1024])
-    rows = [row for row in rows if row["task"] != "ruler_vt"]
-    floor = {"base_value": 0.0, "base_ci_lo": 0.0, "base_ci_hi": 20.0, "value_diff": 60.0,
-             "value_diff_ci_lo": 50.0, "value_diff_ci_hi": 70.0}  # fmt: skip
-    rows += [score("vanilla", "vt", 1024, 0.0), score("bad", "vt", 1024, 60.0, **floor),
-             score("good", "vt", 1024, 0.0)]  # fmt: skip
-    found = one(rows)
-    assert found.at_chance(1024) == ["vt"] and len(found.comparable(1024)) == 12
-    differences = text_of(found, "Difference")
-    assert list(differences) == ["good", "bad"]
-    assert differences["good"] == ["−1.0 (−2.7 … +0.7)"]
-    assert differences["bad"] == ["−30.0 (−31.7 … −28.3) lower"]
-    assert "on vt: no method is ranked" in " ".join(page(found).sections[0].items)
-
-
-def test_vanilla_is_known_from_rows_of_other_methods():
-    found = one(scores({"snapkv": [70]}, [1024]))
-    assert found.methods[0] == "vanilla"
-    assert found.average("vanilla", 1024).measured.value == pytest.approx(80)
-
-
-def test_a_cell_that_failed_or_was_not_run_says_so():
-    rows = scores({"vanilla": [80], "snapkv": [70]}, [1024], TASKS[:2])
-    rows.append(failed("snapkv", "vt", 1024, Status.OOM_HOST))
-    lines = text_of(one(rows), "1,024 tokens")
-    assert lines["vt"] == ["not run", "out of memory"] and lines["cwe"] == ["not run", "not run"]
-    assert text_of(one(rows), "Mean")["snapkv"][0].endswith("2 of 13 tasks")
+def test_each_report_has_its_averages_differences_and_notes(snapshot):
+    texts = [(title, told(one(rows))) for title, rows in CASES.items()]
+    first = one(next(iter(CASES.values())))
+    texts += [(f"a threshold of {each}", told(first, each)) for each in (70, 99.5)]
+    snapshot("scores", "\n\n".join("\n".join([title, *lines]) for title, lines in texts))
 
 
 def test_a_repeated_cell_counts_once_and_settings_stay_apart():

@@ -1,0 +1,66 @@
+"""What `bench leaderboard`, `plot` and `report` have in common: rows that are missing or set aside,
+and files that they don't overwrite."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.rows import columns
+from tests.reports.leaderboard.pages import small, stored
+
+COMMANDS = {
+    "leaderboard": ("page.html", "page.html"),
+    "plot pareto_latency --format png": ("", "pareto_latency.png"),
+    "report vcc_table2 --format md,csv": ("", "cells.csv"),
+}
+"""Words of a command → what it writes to in a folder, and a file that it writes."""
+
+
+@pytest.fixture
+def rows(tmp_path):
+    return stored(tmp_path / "rows", small())
+
+
+@pytest.mark.parametrize("words", [*COMMANDS, "report ruler"])
+def test_a_folder_of_rows_that_is_not_there_is_one_line(command, tmp_path, words):
+    code, _, error = command(*words.split(), "--results", tmp_path / "gone")
+    [line] = error.splitlines()
+    assert code == 2 and f"no folder {tmp_path / 'gone'}" in line
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_torn_and_newer_files_of_rows_are_named_and_set_aside(
+    command, rows, tmp_path, monkeypatch, words
+):
+    (rows / "rows-torn.parquet").write_bytes(b"PAR1 no more")
+    monkeypatch.setattr(columns, "SCHEMA_VERSION", 9)
+    stored(rows, small(methods=("vcc",)))
+    monkeypatch.undo()
+    out = tmp_path / "out" / COMMANDS[words][0]
+    code, _, error = command(*words.split(), "--results", rows, "--out", out)
+    assert code == 0 and (tmp_path / "out" / COMMANDS[words][1]).exists()
+    told = [line for line in error.splitlines() if line.startswith("bench: set aside")]
+    assert any("rows-torn.parquet" in line and "torn" in line for line in told)
+    assert any("schema 9" in line and "update longctx-bench" in line for line in told)
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_files_of_others_are_left_as_they_are(command, rows, tmp_path, words):
+    place, name = COMMANDS[words]
+    asked = (*words.split(), "--results", rows, "--out", tmp_path / "out" / place)
+    assert [command(*asked)[0] for _ in range(2)] == [0, 0], "its own are written anew"
+    (tmp_path / "out" / name).write_text("mine")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()}
+    code, _, error = command(*asked)
+    [line] = error.splitlines()
+    assert code == 2 and f"{name} holds what bench didn't write" in line
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").iterdir()} == before
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_place_that_cannot_be_written_is_one_line(command, rows, tmp_path, words):
+    (tmp_path / "file").write_text("")
+    out = tmp_path / "file" / "page.html"
+    code, _, error = command(*words.split(), "--results", rows, "--out", out)
+    [line] = error.splitlines()
+    assert code == 2 and "cannot write to" in line
