@@ -20,6 +20,7 @@ from bench.terminal.options import (
     results_option,
     warn_set_aside,
 )
+from bench.units import counted
 
 if TYPE_CHECKING:
     from bench.compare.submission import Remark
@@ -84,7 +85,8 @@ def compare(
         comparison_table.show_cells(title, cells, form)
     for side, rows in (("A", matched.only_a), ("B", matched.only_b)):
         if rows:
-            print(f"bench: {len(rows)} cells of {side} have no counterpart", file=sys.stderr)
+            alone = counted(len(rows), "cell")
+            print(f"bench: {alone} of {side} without a counterpart", file=sys.stderr)
     for line in lines:
         print(f"bench: {line}", file=sys.stderr)
     return 1 if lines else 0

@@ -241,7 +241,7 @@ def build(conf: dict[str, Any], base: type | None = None) -> Any:
     if not is_class or (base and not issubclass(target, base)):
         expected = f"a dataclass on {base.__module__}.{base.__name__}" if base else "a dataclass"
         raise RequestError(f"{name}: {conf['target']} is not {expected}")
-    fields = target.__dataclass_fields__
+    fields = {field.name for field in dataclasses.fields(target)}
     parameters = {
         k: v for k, v in conf.items() if k != "target" and (k in fields or k not in NOT_PARAMETERS)
     }

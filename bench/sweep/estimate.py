@@ -112,8 +112,8 @@ class Work:
         self.forward_s = CALL_S + cell.batch * self.row_s
         trained = int(cell.recipe["batch"] if cell.recipe else cell.batch)
         self.step_s = 3 * (CALL_S + trained * self.row_s)
-        # Until a batch of prompts is read, and the tokens after them: few answers reach the limit of
-        # new tokens, but those of a decoder that wasn't trained to end them.
+        # Until a batch of prompts is read, and the tokens after them: few answers reach the limit
+        # of new tokens, but those of a decoder that wasn't trained to end them.
         most = task.get("max_new_tokens") or 1
         base_model = (cell.model["family"], cell.model["weights"]) == (auto.DECODER, "pretrained")
         new_tokens = most if base_model and not cell.prompt else min(64, most) / 2

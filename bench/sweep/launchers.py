@@ -9,6 +9,7 @@ from typing import Any
 
 from bench.errors import RequestError
 from bench.request import plugins
+from bench.units import counted
 
 BASIC, JOBLIB, SLURM = "basic", "joblib", "submitit_slurm"
 """Choices of `hydra/launcher`."""
@@ -60,7 +61,7 @@ def check(
             raise RequestError(
                 f"device={name} needs a GPU of the cluster: hydra.launcher.gpus_per_node=1"
             )
-    reason = f"{n_timed} of these cells are timed, and timings of cells that run together are wrong"
+    reason = f"{counted(n_timed, 'timed cell')}, and times of cells that run together are wrong"
     if n_timed and engine == JOBLIB and launcher.get("n_jobs") != 1:
         raise RequestError(f"{reason}: add measure=quality, or use launcher=local")
     if n_timed and engine == SLURM and more.get("exclusive", True) is False:

@@ -157,7 +157,11 @@ def github_comment(
         f"is {_code(sides[0])}; changes are those of B against A, better or worse only if "
         "significant after Holm's correction (memory, which is read once, from 2 % and 1 MiB).",
         f"All cells: {', '.join(shared)}." if shared else "",
-        *(f"**{n} cells of {side} have no counterpart.**" for side, n in alone.items() if n),
+        *(
+            f"**{counted(n, 'cell')} of {side} without a counterpart.**"
+            for side, n in alone.items()
+            if n
+        ),
         "\n".join(f"- {line}" for line in _fitting(map(_code, exceeded), LIST_LIMIT)),
         _table(changes) if changes else "",
         _folded(f"All {len(found)} figures", _table(found)),

@@ -86,7 +86,7 @@ def test_names_from_rows_are_shown_as_they_are_and_mark_up_nothing(tmp_path, cap
     before.append([made.row(task=HOSTILE, length=i, **made.timing(0.5)) for i in (512, 1024)])
     after.append([made.row(task=HOSTILE, host_id="`@x|", **made.timing(0.9))])
     code, text, tokens, _ = comment(capsys, before.folder, after.folder)
-    assert code == 0 and "1 cells of A have no counterpart." in text
+    assert code == 0 and "1 cell of A without a counterpart." in text
     assert all(len(row) == 6 for row in table_rows(tokens))
     assert [token.content.split("\n")[0] for token in tokens if token.type == "html_block"][
         ::2
