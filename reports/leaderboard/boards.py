@@ -230,6 +230,7 @@ def _title(group: Sequence[Row], several: Collection[str]) -> str:
     """The columns that the rows of a board share. Columns that are the same on all boards are left
     out; `several` are those that differ."""
     row = group[0]
+    weights = {name: row[name] for name in ("weights_kind", "weights_format")}
     metric = next((r["metric"] for r in group if r["metric"]), None)
     n = row["n_samples_planned"]
     parts = [
@@ -238,7 +239,7 @@ def _title(group: Sequence[Row], several: Collection[str]) -> str:
         metric,
         f"seed {row['seed']}" if row["seed"] else None,
         NOT_RANKED if any(map(vanilla_at_chance, group)) else None,
-        f"{labelled(row['model'], {**row, 'status': None})}, {row['weights_kind']} weights",
+        f"{labelled(row['model'], weights)}, {row['weights_kind']} weights",
         f"{row['data_source']} rows, " + ("all of them" if n is None else f"n = {n:,}"),
         f"{row['device']} {row['dtype']}",
         counted(row["threads"], "thread") if row["device"] == "cpu" and row["threads"] else None,
