@@ -1,4 +1,4 @@
-// The chosen board: quality against latency or memory; without quality, memory against latency.
+// The chosen board: quality against a cost; without quality, memory against time.
 
 let shownBoard = null;
 
@@ -18,13 +18,12 @@ function shape(row) {
 }
 const marker = (row) => svg('svg', { viewBox: '-8 -8 16 16', class: 'marker', 'aria-hidden': 'true' }, shape(row));
 
-const LOG = { log: true, better: 'left' };
 const QUALITY = { of: (r) => [r.value, r.lo, r.hi], name: 'Quality' };
-const axis = (cost) => ({ ...LOG, of: (r) => [r[cost], r[COSTS[cost].lo], r[COSTS[cost].hi]], name: `${COSTS[cost].name} ÷ vanilla` });
+const axis = (cost) => ({ log: true, cost, of: (r) => [r[cost], r[COSTS[cost].lo], r[COSTS[cost].hi]], name: `${COSTS[cost].name} ÷ vanilla` });
 const costOn = (board) => (board.costs.includes(state.x) ? state.x : board.costs[0] || 'ratio');
 function axesOf(board) {
   const scored = board.kind !== 'random' && board.rows.some((row) => row.value != null);
-  return scored ? [axis(costOn(board)), QUALITY, scored] : [axis('ratio'), axis('memory'), scored];
+  return scored ? [axis(costOn(board)), QUALITY, scored] : [axis(timeOf(board, 'ratio')), axis(memoryOf(board, 'memory')), scored];
 }
 const drawable = (board) => {
   const [x, y] = axesOf(board);
@@ -79,7 +78,7 @@ function drawPlot() {
   document.querySelectorAll('.plot-this').forEach((button) =>
     button.setAttribute('aria-pressed', `${data.boards[button.dataset.board] === shownBoard}`));
   const [xAxis, yAxis, scored] = axesOf(shownBoard);
-  $('plot-title').textContent = scored ? 'Quality against cost' : 'Memory against latency';
+  $('plot-title').textContent = scored ? 'Quality against cost' : `${COSTS[yAxis.cost].name} against ${costName(xAxis.cost)}`;
   $('plot-x').hidden = !scored;
   drawRadios('plot-x', 'x', 'Cost', shownBoard.costs, costOn(shownBoard));
   drawCurves();

@@ -255,7 +255,7 @@ def test_an_interval_that_goes_on_ends_in_an_arrow(opened, tmp_path):
 
 def test_random_weights_are_plotted_without_quality(opened):
     page = opened("#weights=random")
-    assert page.locator("#plot-title").inner_text() == "Memory against latency"
+    assert page.locator("#plot-title").inner_text() == "Peak memory against latency"
     assert page.locator("#plot-svg .point:not(.lost)").count() > 3
 
 
