@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +28,8 @@ MEASURED = {
 ALWAYS = ("quality", "latency", "memory")
 BARE_LABELS = ("method", "task", "model", "device", "dtype")
 """Columns whose value is shown without a name."""
+FIRST = ("task", "model", "length", "measure")
+"""Columns by which cells are told apart before the others."""
 
 
 class CellComparison(NamedTuple):
@@ -54,7 +55,7 @@ class CellComparison(NamedTuple):
     @property
     def shown(self) -> str:
         """The label, marked where the numbers are of toy weights."""
-        return labelled(self.label, self.pair.a)
+        return labelled(self.label, {**self.pair.a, "weights_format": None})
 
     def difference(self, figure: str) -> Difference:
         found = (each for each in self.differences if each.figure == figure)
@@ -123,46 +124,45 @@ def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:
 
 
 def _labels(pairs: Sequence[Pair]) -> list[str]:
-    """What tells the pairs apart: task and length, and every other part that isn't the same; of the
-    methods' parameters those that differ between pairs."""
-    names = [
+    """What tells the pairs apart: task and length, the model where there are several, and each part
+    that tells apart pairs in which those before it are equal, the methods' parameters last."""
+    columns = [
         name
         for name in KEY
         if name != "method_params"
         and not name.endswith(("sha256", "version"))
-        and (name in ("task", "length") or len({value_of(pair.a, name) for pair in pairs}) > 1)
         and all(value_of(pair.a, name) == value_of(pair.b, name) for pair in pairs)
     ]
+    parts = [{n: value_of(pair.a, n) for n in columns} | _parameters(pair) for pair in pairs]
+
+    def distinct(names: Collection[str]) -> int:
+        return len({tuple(str(part.get(name)) for name in names) for part in parts})
+
+    always = ("task", "length", *(["model"] if distinct(["model"]) > 1 else []))
+    kept: list[str] = []
+    names = list(dict.fromkeys(chain.from_iterable(parts)))
+    for name in dict.fromkeys((*FIRST, *names)):
+        if name in always or distinct([*kept, name]) > distinct(kept):
+            kept.append(name)
     return [
         " ".join(
-            [
-                f"{'' if name in BARE_LABELS else f'{name}='}{value}"
-                for name in names
-                if (value := value_of(pair.a, name)) is not None
-            ]
-            + parameters
+            f"{'' if name in BARE_LABELS else f'{name}='}{part[name]}"
+            for name in names
+            if name in kept and part.get(name) is not None
         )
-        or pair.a["task"]
-        for pair, parameters in zip(pairs, _parameters(pairs), strict=True)
+        for part in parts
     ]
 
 
-def _parameters(pairs: Sequence[Pair]) -> Iterator[list[str]]:
-    """For each pair the parameters that tell it from those of the same methods: method.k=8 where
-    both sides have it, else A.k=8."""
-    given = [[json.loads(row["method_params"] or "{}") for row in pair] for pair in pairs]
-    settings: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for pair, sides in zip(pairs, given, strict=True):
-        for row, parameters in zip(pair, sides, strict=True):
-            settings[row["method"]].append(parameters)
-    for pair, sides in zip(pairs, given, strict=True):
-        shown: dict[str, Any] = {}
-        for letter, row, own, other in zip("AB", pair, sides, sides[::-1], strict=True):
-            for name, value in own.items():
-                if len({str(one.get(name)) for one in settings[row["method"]]}) > 1:
-                    side = "method" if other.get(name) == value else letter
-                    shown[f"{side}.{name}"] = value["name"] if isinstance(value, dict) else value
-        yield [f"{name}={value}" for name, value in shown.items()]
+def _parameters(pair: Pair) -> dict[str, Any]:
+    """The parameters of the pair's methods: method.k where both sides have the value, else A.k."""
+    sides = [json.loads(row["method_params"] or "{}") for row in pair]
+    found = {}
+    for letter, own, other in zip("AB", sides, sides[::-1], strict=True):
+        for name, value in own.items():
+            side = "method" if other.get(name) == value else letter
+            found[f"{side}.{name}"] = value["name"] if isinstance(value, dict) else value
+    return found
 
 
 def exceeded(limit: Limit, cells: Sequence[CellComparison]) -> Iterator[str]:

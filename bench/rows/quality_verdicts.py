@@ -21,10 +21,16 @@ def has_toy_weights(row: Mapping[str, Any]) -> bool:
     return row.get("weights_kind") in TOY_KINDS
 
 
+OF_FILE = '"weights": "file"'
+"""In the parameters of an engine that computes with a GGUF file's own number formats."""
+
+
 def labelled(name: Any, row: Mapping[str, Any]) -> str:
-    """The name with notes: "toy weights", or the number format from which weights were dequantised;
-    "retired", of a row that no longer counts."""
+    """The name with notes: "toy weights", or the number format from which weights were dequantised,
+    in which an engine that reads the file computes; "retired", of a row that no longer counts."""
     weights = "toy weights" if has_toy_weights(row) else row.get("weights_format")
+    if weights and OF_FILE in (row.get("method_params") or ""):
+        weights = weights.removeprefix("dequantised from ")
     retired = Status.RETIRED if row.get("status") == Status.RETIRED else None
     notes = ", ".join(note for note in (weights, retired) if isinstance(note, str))
     return f"{name} ({notes})" if notes else str(name)

@@ -20,7 +20,7 @@ from bench.status import Status
 from bench.units import counted, finite
 from reports.leaderboard import ranks
 from reports.leaderboard.facts import processor
-from reports.leaderboard.pick import BOARD, CELL, board_of
+from reports.leaderboard.pick import BOARD, CELL, SHOWN, board_of
 from reports.looks import VANILLA, looks
 from reports.oracles import is_oracle, marked
 from reports.rows import Row
@@ -53,6 +53,7 @@ SHARED = (
     "gpu_name", "os_kernel", "virt", "python", "torch", "noisy", "noise_reason",
 )  # fmt: skip
 """What vanilla has in common with the row that it was measured beside."""
+MEASURED = [name for name in SHOWN if PREFIX + name in SHOWN]
 FIGURES = (
     "base_value", "lat_base_median_ns", "base_rss_peak_delta_bytes", "tpot_base_median_ns",
 )  # fmt: skip
@@ -100,22 +101,27 @@ def boards(rows: Iterable[Row], progress: Callable[[int, int], None]) -> list[Bo
     for row in rows:
         groups.setdefault(board_of(row), []).append(row)
     sizes: Counter[tuple[str, bool]] = Counter()
-    for group in groups.values():
+    lacking = {key: _lacks(group) for key, group in groups.items()}
+    for key, group in groups.items():
         name = group[0]["benchmark"]
-        sizes[name, True] += len(group) * (not _lacks(group))
+        sizes[name, True] += len(group) * (not lacking[key])
         sizes[name, False] += len(group)
     ranked = []
     seen = {name: {group[0][name] for group in groups.values()} for name in ("measure", "host_id")}
     several = [name for name, values in seen.items() if len(values) > 1]
 
     # Boards of one task come one after the other, so that its samples are loaded once.
-    def order(group: Sequence[Row]) -> tuple[Any, ...]:
-        name = group[0]["benchmark"]
-        return (-sizes[name, True], -sizes[name, False], *_order(group))
+    def order(key: tuple[Any, ...]) -> tuple[Any, ...]:
+        row = groups[key][0]
+        name = row["benchmark"]
+        kind = list(KINDS).index(_kind(row, lacking[key]))
+        rest = [_sortable(value) for value in key]
+        size = -sizes[name, True], -sizes[name, False]
+        return *size, name or "", kind, row["task"] or "", row["length"] or 0, rest
 
-    for number, group in enumerate(sorted(groups.values(), key=order)):
+    for number, key in enumerate(sorted(groups, key=order)):
         progress(number, len(groups))
-        ranked.append(_board(group, several))
+        ranked.append(_board(groups[key], lacking[key], several))
     return _told_apart(ranked)
 
 
@@ -127,17 +133,13 @@ def _told_apart(boards: Sequence[Board]) -> list[Board]:
     found = []
     for board in boards:
         others = namesakes[board.title]
+        if len(others) == 1:
+            found.append(board)
+            continue
         differing = [n for n in BOARD if len({str(other.key[n]) for other in others}) > 1]
         words = [f"{name} {str(board.key[name])[:12]}" for name in differing]
         found.append(replace(board, title=" · ".join([board.title, *words])))
     return found
-
-
-def _order(group: Sequence[Row]) -> tuple[Any, ...]:
-    row = group[0]
-    kind = list(KINDS).index(_kind(group))
-    rest = [_sortable(row[name]) for name in BOARD]
-    return (row["benchmark"] or "", kind, row["task"] or "", row["length"] or 0, rest)
 
 
 def _sortable(value: Any) -> tuple[bool, float, str]:
@@ -145,17 +147,17 @@ def _sortable(value: Any) -> tuple[bool, float, str]:
     return value is None, float(number), str(value)
 
 
-def _kind(group: Sequence[Row]) -> str:
-    row = group[0]
+def _kind(row: Row, lacks: str) -> str:
+    """The kind of the row's board, which `lacks` some figures."""
     if row["weights_kind"] == "random":
         return "random"
     own = row["data_source"] == "embedded" or row["weights_kind"] == "embedded"
-    return ("own" if own else "official") + ("_partial" if _lacks(group) else "")
+    return ("own" if own else "official") + ("_partial" if lacks else "")
 
 
-def _board(group: list[Row], several: Collection[str]) -> Board:
-    kind = _kind(group)
-    lacks = "quality not measured" if kind == "random" else _lacks(group)
+def _board(group: list[Row], lacks: str, several: Collection[str]) -> Board:
+    kind = _kind(group[0], lacks)
+    lacks = "quality not measured" if kind == "random" else lacks
     at_chance = any(map(vanilla_at_chance, group))
     oracles = [is_oracle(row["method"], row["method_params"]) for row in group]
     measured = [
@@ -165,7 +167,9 @@ def _board(group: list[Row], several: Collection[str]) -> Board:
     ]  # fmt: skip
     if at_chance:
         measured = []
-    ranking = ranks.rank(measured, [_scores(row) for row in measured]) if measured else None
+    ranking = (
+        ranks.rank(measured, [_scores(row) for row in measured]) if len(measured) > 1 else None
+    )
     place: dict[str, tuple[int, int]] = {}
     beaten: dict[str, tuple[bool, bool]] = {}
     if ranking:
@@ -200,7 +204,7 @@ def baseline(rows: Sequence[Row]) -> Row | None:
     beside = max(live, key=lambda row: sum(row[name] is not None for name in FIGURES))
     if all(beside[name] is None for name in FIGURES):
         return None
-    its = {name: beside[PREFIX + name] for name in beside if PREFIX + name in beside}
+    its = {name: beside[PREFIX + name] for name in MEASURED}
     its |= {name: beside[column] for name, column in OTHER_NAMES.items()}
     shared = {name: beside[name] for name in SHARED}
     named = {"method": VANILLA, "method_params": None, "status": Status.OK}
@@ -226,6 +230,7 @@ def _title(group: Sequence[Row], several: Collection[str]) -> str:
     """The columns that the rows of a board share. Columns that are the same on all boards are left
     out; `several` are those that differ."""
     row = group[0]
+    weights = {name: row[name] for name in ("weights_kind", "weights_format")}
     metric = next((r["metric"] for r in group if r["metric"]), None)
     n = row["n_samples_planned"]
     parts = [
@@ -234,7 +239,7 @@ def _title(group: Sequence[Row], several: Collection[str]) -> str:
         metric,
         f"seed {row['seed']}" if row["seed"] else None,
         NOT_RANKED if any(map(vanilla_at_chance, group)) else None,
-        f"{labelled(row['model'], {**row, 'status': None})}, {row['weights_kind']} weights",
+        f"{labelled(row['model'], weights)}, {row['weights_kind']} weights",
         f"{row['data_source']} rows, " + ("all of them" if n is None else f"n = {n:,}"),
         f"{row['device']} {row['dtype']}",
         counted(row["threads"], "thread") if row["device"] == "cpu" and row["threads"] else None,

@@ -55,9 +55,6 @@ TEXTS = (
 )  # fmt: skip
 
 
-NONE = Comparison()
-
-
 class Pool:
     """Values that many rows share, each stored once."""
 
@@ -82,11 +79,15 @@ def page_data(boards: Sequence[Board]) -> dict[str, Any]:
     entries = [(number, entry) for number, board in enumerate(boards) for entry in board.entries]
     methods = {entry.row["method"] or "" for _, entry in entries} | {VANILLA}
     rows = [_row(number, entry, pools) for number, entry in entries]
-    columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
-    filled = {n: values for n, values in columns.items() if any(v is not None for v in values)}
+    columns: dict[str, list[Any]] = {}
+    for place, row in enumerate(rows):
+        for name, value in row.items():
+            if name not in columns:
+                columns[name] = [None] * len(rows)
+            columns[name][place] = value
     return {
         "boards": [_board(number, board, pools) for number, board in enumerate(boards)],
-        "rows": {"id": _short_ids([entry.row["row_id"] for _, entry in entries]), **filled},
+        "rows": {"id": _short_ids([entry.row["row_id"] for _, entry in entries]), **columns},
         "looks": {short(name): look[:2] for name, look in looks(methods).items()},
         "papers": papers(methods),
         **{name: pool.values for name, pool in pools.items()},
@@ -103,7 +104,6 @@ def _short_ids(ids: Sequence[str]) -> list[str]:
 def _board(number: int, board: Board, pools: dict[str, Pool]) -> dict[str, Any]:
     """`vanilla` is the row of a board's baseline, where it has none among its rows."""
     key = board.key
-    vanilla = board.baseline and _row(number, board.baseline, pools)
     named = {
         "benchmark": board.benchmark, "kind": board.kind, "task": key["task"],
         "length": key["length"], "model": key["model"], "weights": key["weights_kind"],
@@ -116,7 +116,7 @@ def _board(number: int, board: Board, pools: dict[str, Pool]) -> dict[str, Any]:
         "family": family(board.entries[0].row),
         "machine": pools["host"](_host(board.entries[0].row)), "host": short_host(key["host_id"]),
         "lacks": board.lacks, "atChance": board.at_chance,
-        "vanilla": vanilla and {name: v for name, v in vanilla.items() if v is not None},
+        "vanilla": board.baseline and _row(number, board.baseline, pools),
     }  # fmt: skip
     return {
         name: short(v) for name, v in named.items() if v is not None and v is not False and v != ""
@@ -124,6 +124,7 @@ def _board(number: int, board: Board, pools: dict[str, Pool]) -> dict[str, Any]:
 
 
 def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, Any]:
+    """The figures of a row that has them."""
     row = entry.row
     peak, base_peak = peak_bytes(row), peak_bytes(row, "base_")
     text = {name: short(row[name]) for name in TEXTS if row[name]}
@@ -132,7 +133,7 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
         text |= {arm: short(training_text(row[arm])) for arm in ("training", "base_training")}
     digits = score_digits(row["higher_is_better"])
     code = (row["code_sha"] or "")[:ID] + (" with changes" if row["code_dirty"] else "")
-    return {
+    figures = {
         "board": number,
         "kernel": kernel_names(row["kernel"]) or None,
         "method": short(row["method"] or ""),
@@ -171,7 +172,7 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
         "kept": stated_verdict(row),
         "keeps": keeps_quality(row) or None,
         "detectable": _round(row["value_diff_detectable"], digits),
-        **_ratio("engine", Comparison.of(row, "engine") if own_engine(row) else NONE),
+        **(_ratio("engine", Comparison.of(row, "engine")) if own_engine(row) else {}),
         **_decoding(row),
         "noise": _figures(row["lat_aa_noise_pct"], 2),
         "ms": _per(row["lat_median_ns"], 1e6),
@@ -194,24 +195,28 @@ def _row(number: int, entry: BoardEntry, pools: dict[str, Pool]) -> dict[str, An
         "host": pools["host"](_host(row)),
         "text": pools["text"](text or None),
     }
+    return {name: value for name, value in figures.items() if value is not None}
 
 
 def _decoding(row: Row) -> dict[str, Any]:
     """Times of a new token and of the whole answer, and what the cache of keys and values costs."""
     figures: dict[str, Any] = {}
-    decoded = row["tpot_median_ns"] is not None or row["answer_median_ns"] is not None
-    token, answer = (Comparison.of(row, n) if decoded else NONE for n in ("tpot", "answer"))
-    for name, one in (("tpot", token), ("answer", answer)):
-        figures |= _ratio(name, one)
-        figures[f"{name}Ms"] = _per(one.median_ns, 1e6)
-        figures[f"{name}BaseMs"] = _per(one.base_median_ns, 1e6)
+    if row["tpot_median_ns"] is not None or row["answer_median_ns"] is not None:
+        for name in ("tpot", "answer"):
+            one = Comparison.of(row, name)
+            figures |= _ratio(name, one)
+            figures[f"{name}Ms"] = _per(one.median_ns, 1e6)
+            figures[f"{name}BaseMs"] = _per(one.base_median_ns, 1e6)
+        figures["tpotPairs"] = row["tpot_n_pairs"]
     for name, column in (("held", "kv_bytes_held"), ("read", "kv_bytes_read_per_token")):
         figures[name] = _round(row[f"kv_{name}_ratio"], 3)
         figures[f"{name}Mib"] = _per(row[column], MIB)
         figures[f"{name}BaseMib"] = _per(row[f"base_{column}"], MIB)
     figures["held16"] = _round(row["kv_ratio_16bit"], 3)
-    return figures | {"tokens": row["new_tokens"], "tpotPairs": token.n_pairs,
-                      "decodeTop1": _round(row["decode_top1_agree"], 3)}  # fmt: skip
+    return figures | {
+        "tokens": row["new_tokens"],
+        "decodeTop1": _round(row["decode_top1_agree"], 3),
+    }
 
 
 def _host(row: Row) -> dict[str, Any]:

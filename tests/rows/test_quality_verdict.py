@@ -1,10 +1,13 @@
 """When a method keeps vanilla's quality, loses it, or the rows can't tell."""
 
+import json
+
 import pytest
 
 from bench.rows.quality_verdicts import (
     faster_as_good,
     keeps_quality,
+    labelled,
     quality_verdict,
     stated_verdict,
 )
@@ -74,3 +77,12 @@ def test_the_spread_over_seeds_is_of_the_difference_from_vanilla_of_the_same_see
     ]
     rows.append(made.row(row_id="alone", cell_key="k9", seed=0, value_diff=9.0, length=1024))
     assert difference_sds(rows) == {"r0": 1.0, "r1": 1.0, "r2": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("weights", "note"), [("file", "Q4_1, Q8_0"), ("f16", "dequantised from Q4_1, Q8_0")]
+)
+def test_an_engine_that_reads_the_file_computes_with_its_formats(weights, note):
+    row = {"weights_format": "dequantised from Q4_1, Q8_0", "weights_kind": "pretrained"}
+    row |= {"method_params": json.dumps({"cache": "f16", "weights": weights})}
+    assert labelled("smollm2", row) == f"smollm2 ({note})"

@@ -152,6 +152,7 @@ def _lra(rows: FigureRows, cells: pd.DataFrame, cost: Cost) -> sheet.Plot | None
     shared = [name for name in SETTING if name not in ("task", "split", "model")]
     groups = [_one_model(group) for _, group in joined.groupby(shared, dropna=False)]
     panel = max(groups, key=lambda group: (group["name"].nunique(), len(group)))
+    rows = rows.emphasised([panel])
     legend = captions.legend(rows, [panel])
     note = "Each task at the longest length measured. The dashed line is vanilla."
     printed = [

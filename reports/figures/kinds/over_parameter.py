@@ -151,6 +151,7 @@ def _variants(
     if not some:
         return None
     drawn = sorted(some[:most], key=lambda p: (p["task"].iloc[0], p["length"].iloc[0]))
+    rows = rows.emphasised(drawn)
     drawing = Drawing(across, partial(_variant_points, rows))
     panels = [captions.panel(p, partial(drawing.paint, p), "length", "scores") for p in drawn]
     note = (
@@ -186,6 +187,7 @@ def models(rows: FigureRows, most: int, across: Across) -> sheet.Plot | None:
     some = [group for group in several if (group["method"] != VANILLA).any()]
     if not some:
         return None
+    rows = rows.emphasised(some[:most])
     models = sorted({str(model) for panel in some[:most] for model in panel["model"]})
     dashes = {model: LINES[i % len(LINES)] for i, model in enumerate(models)}
     drawing = Drawing(across, partial(_model_points, rows, dashes))

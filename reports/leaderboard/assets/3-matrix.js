@@ -73,14 +73,16 @@ function answer(chosen, lines) {
   const where = `${model}, ${at === 'all' ? 'all lengths' : tokens(at)}, ${processorOf(host)}`;
   const how = (measure) => [' Measure it: ', h('code', {}, commandFor(chosen, measure))];
   if (!found.length) return [`${where}: not measured.`, how('quick')];
-  if (!measured.includes(aim)) return [`${where}: ${costName(aim)} not measured.`, how(COSTS[aim].base.startsWith('ms') || aim === 'memory' ? 'quick' : 'decoding')];
+  const both = how(['ratio', 'memory'].includes(aim) ? 'quick' : 'decoding');
+  if (!measured.includes(aim)) return [`${where}: ${costName(aim)} not measured.`, both];
   const others = lines.filter((line) => line.method !== 'vanilla');
   const more = (list) => (list.length > MOST_NAMES ? ` and ${list.length - MOST_NAMES} more` : '');
-  if (!boards.some((board) => board.rows.some((row) => row.value != null))) {
+  const scored = boards.filter((board) => board.rows.some((row) => row.value != null));
+  if (!scored.some((board) => board.costs.includes(aimOf(board, aim)))) {
     const cheap = others.filter((line) => line.mean < Infinity && line.least).sort((a, b) => a.mean - b.mean);
     const named = cheap.slice(0, MOST_NAMES).map((line) => [`${line.method} ${times(line.mean)}`, badge(boards)]);
-    return [`${where}: quality not measured. `, cheap.length ? ['By ', costName(aim), ` alone, ${better(aim)} than vanilla: `, separated(named), more(cheap), '.'] : `No method is ${better(aim)} than vanilla.`,
-      boards.every((board) => board.weights === 'random') ? '' : how('quality')];
+    return [`${where}: ${scored.length ? `quality and ${costName(aim)} not measured together` : 'quality not measured'}. `, cheap.length ? ['By ', costName(aim), ` alone, ${better(aim)} than vanilla: `, separated(named), more(cheap), '.'] : `No method is ${better(aim)} than vanilla.`,
+      boards.every((board) => board.weights === 'random') ? '' : both];
   }
   const winners = others.filter((line) => line.wins || line.engine);
   const named = winners.slice(0, MOST_NAMES).map((line) => [
@@ -109,7 +111,7 @@ function drawMatrix() {
 const caption = ({ model, host, at }) => `${model}, ${at === 'all' ? 'all lengths' : tokens(at)}, machine ${machineName(host)}. Ratios are method ÷ vanilla: below 1 is better.`;
 
 // What distinguishes boards of one task, as words.
-const TELLING = { length: tokens, measure: String, model: String, weights: String, source: String, device: String, dtype: String, threads: (n) => `${n} threads`, batch: (n) => `batch ${n}`,
+const TELLING = { length: tokens, measure: String, model: String, weights: String, source: String, device: String, dtype: String, threads: (n) => `${n} thread${n === 1 ? '' : 's'}`, batch: (n) => `batch ${n}`,
   seed: (n) => `seed ${n}`, question: () => 'question after the cache is made', turns: (n) => `${n} turns`, n: (n) => `n = ${n}` };
 // The columns of a board: [name, what it shows, its cost]. Quality alone has one, cost alone two.
 function partsOf(board, aim) {

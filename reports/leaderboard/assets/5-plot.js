@@ -1,4 +1,4 @@
-// The chosen board: quality against latency or memory; without quality, memory against latency.
+// The chosen board: quality against a cost; without quality, memory against time.
 
 let shownBoard = null;
 
@@ -18,13 +18,12 @@ function shape(row) {
 }
 const marker = (row) => svg('svg', { viewBox: '-8 -8 16 16', class: 'marker', 'aria-hidden': 'true' }, shape(row));
 
-const LOG = { log: true, better: 'left' };
 const QUALITY = { of: (r) => [r.value, r.lo, r.hi], name: 'Quality' };
-const axis = (cost) => ({ ...LOG, of: (r) => [r[cost], r[COSTS[cost].lo], r[COSTS[cost].hi]], name: `${COSTS[cost].name} ÷ vanilla` });
+const axis = (cost) => ({ log: true, cost, of: (r) => [r[cost], r[COSTS[cost].lo], r[COSTS[cost].hi]], name: `${COSTS[cost].name} ÷ vanilla` });
 const costOn = (board) => (board.costs.includes(state.x) ? state.x : board.costs[0] || 'ratio');
 function axesOf(board) {
   const scored = board.kind !== 'random' && board.rows.some((row) => row.value != null);
-  return scored ? [axis(costOn(board)), QUALITY, scored] : [axis('ratio'), axis('memory'), scored];
+  return scored ? [axis(costOn(board)), QUALITY, scored] : [axis(timeOf(board, 'ratio')), axis(memoryOf(board, 'memory')), scored];
 }
 const drawable = (board) => {
   const [x, y] = axesOf(board);
@@ -79,7 +78,7 @@ function drawPlot() {
   document.querySelectorAll('.plot-this').forEach((button) =>
     button.setAttribute('aria-pressed', `${data.boards[button.dataset.board] === shownBoard}`));
   const [xAxis, yAxis, scored] = axesOf(shownBoard);
-  $('plot-title').textContent = scored ? 'Quality against cost' : 'Memory against latency';
+  $('plot-title').textContent = scored ? 'Quality against cost' : `${COSTS[yAxis.cost].name} against ${costName(xAxis.cost)}`;
   $('plot-x').hidden = !scored;
   drawRadios('plot-x', 'x', 'Cost', shownBoard.costs, costOn(shownBoard));
   drawCurves();
@@ -128,8 +127,8 @@ function picture(board, xAxis, yAxis, scored) {
   const roomy = drawn.length <= MOST_NAMED;
   for (const [row, [px, py]] of roomy ? at : []) {
     const [, xl, xh] = xAxis.of(row), [, yl, yh] = yAxis.of(row);
-    if (xl != null) root.append(line(x.clamp(Math.max(xl, 1e-9)), py, xh == null ? W - R : x.clamp(xh), py, 'bar'));
-    if (yl != null && yh != null) root.append(line(px, y.clamp(yl), px, y.clamp(yh), 'bar'));
+    if (xl != null || xh != null) root.append(...bar(x, xl ?? 0, xh ?? Infinity, (at) => [at, py]));
+    if (yl != null || yh != null) root.append(...bar(y, yl ?? -Infinity, yh ?? Infinity, (at) => [px, at]));
   }
 
   const taken = [...at.values()].map(([px, py]) => [px - 7, py - 7, px + 7, py + 7]);
@@ -150,6 +149,16 @@ function picture(board, xAxis, yAxis, scored) {
   lost.slice(0, MOST_LOST).forEach((row, i) => root.append(svg('g', { class: 'point lost', 'data-row': row.i, mouseenter: () => light(row), mouseleave: () => light(null), click: () => openOrigin(row, 'method') },
     text(W - R - 4, H - B - 8 - 15 * i, `${row.label} ✕ ${ending(row)}`, 'end'))));
   return root;
+}
+// An interval, with an arrow where it goes on or has no bound.
+function bar(scaled, lo, hi, place) {
+  const [from, to] = [lo, hi].map(scaled.clamp);
+  const back = 4 * Math.sign(to - from);
+  const heads = [[lo, from, back], [hi, to, -back]].filter(([end, at]) => scaled(end) !== at);
+  return [line(...place(from), ...place(to), 'bar'), ...heads.map(([, at, inner]) => {
+    const [[x, y], [bx, by]] = [place(at), place(at + inner)], [wx, wy] = [(by - y) * 0.75, (bx - x) * 0.75];
+    return svg('path', { class: 'bar', d: `M${bx - wx} ${by - wy}L${x} ${y}L${bx + wx} ${by + wy}` });
+  })];
 }
 const line = (x1, y1, x2, y2, look) => svg('line', { x1, y1, x2, y2, class: look });
 const text = (x, y, words, anchor, look) => svg('text', { x, y, 'text-anchor': anchor, class: look }, `${words}`);
@@ -175,5 +184,5 @@ function light(row) {
   if (row) document.querySelectorAll(`[data-row="${row.i}"]`).forEach((element) => element.classList.add('lit'));
   $('plot-note').textContent = row && row.board === shownBoard && drawable(shownBoard).includes(row)
     ? `${row.label}: ${summary(row)}`
-    : `Bars are 95 % intervals, the line is the front.${drawable(shownBoard).some((one) => one.oracle) ? ' Dashed: oracles, the ceiling of their budgets.' : ''}${shownBoard && axesOf(shownBoard)[2] ? ' Pale: another is significantly better in one and no worse in the other.' : ''}`;
+    : `Bars are 95 % intervals, with an arrow where one goes on; the line is the front.${drawable(shownBoard).some((one) => one.oracle) ? ' Dashed: oracles, the ceiling of their budgets.' : ''}${shownBoard && axesOf(shownBoard)[2] ? ' Pale: another is significantly better in one and no worse in the other.' : ''}`;
 }

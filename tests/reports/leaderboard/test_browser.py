@@ -5,13 +5,14 @@ Skipped where there is none: conftest.py.
 
 from __future__ import annotations
 
+import math
 import re
 from urllib.parse import parse_qs
 
 import pytest
 
 from tests.reports.leaderboard.conftest import page_of
-from tests.reports.leaderboard.pages import HOSTILE, hostile_rows
+from tests.reports.leaderboard.pages import HOSTILE, hostile_rows, small
 
 ROWS = '#boards tbody tr[data-row]:not([data-row=""])'
 
@@ -243,9 +244,18 @@ def test_each_board_can_be_plotted_against_latency_and_memory(opened):
     assert state(page)["x"] == "memory"
 
 
+def test_an_interval_that_goes_on_ends_in_an_arrow(opened, tmp_path):
+    rows = list(small(methods=("vanilla", "vcc", "fourier")))
+    ends = {"lat_ratio_ci_lo": 0.0, "lat_ratio_ci_hi": math.inf}
+    open_ended = [row | (ends if row["method"] == "vcc" else {}) for row in rows]
+    for given, arrows in ((rows, 0), (open_ended, 2)):
+        page = opened(url=page_of(tmp_path / str(arrows), given))
+        assert page.locator("#plot-svg path.bar").count() == arrows
+
+
 def test_random_weights_are_plotted_without_quality(opened):
     page = opened("#weights=random")
-    assert page.locator("#plot-title").inner_text() == "Memory against latency"
+    assert page.locator("#plot-title").inner_text() == "Peak memory against latency"
     assert page.locator("#plot-svg .point:not(.lost)").count() > 3
 
 

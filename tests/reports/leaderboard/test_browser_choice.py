@@ -208,6 +208,23 @@ def test_cost_without_quality_is_shown_and_marked(opened, tmp_path):
     assert len(cells(page, "vcc")) == 3, "wins, latency and memory"
 
 
+def test_tokens_alone_are_shown_without_quality(opened, tmp_path):
+    """Also where another board of the choice has quality."""
+    none = dict.fromkeys(("lat_ratio", "mem_ratio", "lat_median_ns", "lat_base_median_ns"))
+    unscored = none | {"measure": "tokens", "value": None, "base_value": None}
+    costs = dict.fromkeys(("tpot_ratio", "answer_ratio", "tpot_median_ns", "answer_median_ns"))
+    uncosted = none | costs | {"measure": "quality"}
+    alone = [row | unscored for row in decoded_rows()]
+    scored = [row | uncosted | {"row_id": row["row_id"] + "s"} for row in decoded_rows()]
+    for name, more, words in (
+        ("both", scored, "quality and time per token not measured together. By time per token"),
+        ("alone", [], "quality not measured. By time per token alone, faster than vanilla: vcc"),
+    ):
+        page = opened(url=page_of(tmp_path / name, [*alone, *more]))
+        assert words in words_of(page) and "measure=decoding" in words_of(page)
+    assert page.locator("#plot-title").inner_text() == "KV held against time per token"
+
+
 def test_wins_by_the_engine_are_counted_apart(opened, tmp_path):
     kept = {"value_diff_ci_lo": -0.01, "value_diff_ci_hi": 0.01, "lat_ratio": 0.7,
             "lat_ratio_ci_lo": 0.69, "lat_ratio_ci_hi": 0.71, "lat_verdict": "faster"}  # fmt: skip
