@@ -3,7 +3,7 @@
 An operation of torch reads a held tensor where its output is in other storage: views and writes in
 place read nothing. A gather reads the numbers that it selects, any other operation all of them. A
 number counts once for each layer and step; the int64 numbers of tokens, which only name entries,
-don't count. A kernel that torch doesn't dispatch is not seen.
+don't count. Reads of native kernels aren't seen, so torch reads the cache while bytes are counted.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from bench.models.base import Decoding
+from methods import kernels
+from methods.kernels import build
 
 GATHERS = {getattr(torch.ops.aten, name)
            for name in ("embedding", "gather", "index", "index_select", "take")}  # fmt: skip
@@ -85,7 +87,11 @@ def counted_and_reported(decoding: Decoding, ids: Tensor) -> tuple[int, int]:
         counted += reads.bytes()
         return output
 
-    with patch.object(type(cache), "decode", counting):
+    with (
+        patch.object(type(cache), "decode", counting),
+        patch.object(build, "load", lambda: "its reads can't be counted"),
+        patch.object(kernels, "note", lambda *_: None),
+    ):
         decoding.step(ids)
     return counted, cache.read_bytes - before
 

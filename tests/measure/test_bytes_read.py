@@ -48,13 +48,12 @@ def test_each_methods_cache_reports_what_it_reads(name, more):
         conf["budget"] = 0.4
     if conf.get("dense_layers"):
         conf["dense_layers"] = 0
-    if "kernel" in conf:
-        conf["kernel"] = "torch"  # the native one's reads aren't counted
     method = plugins.build({**conf, **more})
     family = Wide.tiny(method)
     if reason := method.unsupported(family.workload(N, 2)):
         pytest.skip(reason)
     found = memory.columns(family, ids(), SequenceInfo(), NEW, None)
+    assert "counted" not in getattr(method, "kernel_used", "")
     assert found["kv_read_reported_pct"] == pytest.approx(100, abs=5)
     assert derived_columns.mem_agree(found) is True
 
