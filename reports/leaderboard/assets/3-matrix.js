@@ -87,11 +87,10 @@ function answer(chosen, lines) {
   const winners = others.filter((line) => line.wins || line.engine);
   const named = winners.slice(0, MOST_NAMES).map((line) => [
     `${line.method} on ${[line.wins && tasksOf(line.wins, line.of), line.engine && `${tasksOf(line.engine, line.of)} by its engine only`].filter(Boolean).join(' and on ')}`, badge(boards)]);
-  const lacking = scored.filter((board) => !board.costs.includes(aim) && board.costs.includes(aimOf(board, aim)));
-  const instead = new Set(lacking.map((board) => aimOf(board, aim)));
-  const rest = instead.size ? [` Where that wasn’t measured, it is ${[...instead].map(costName).join(' or ')}.`] : [];
-  return winners.length ? [`${where}: with at least 99 % of vanilla’s quality, ${better(aim)} in ${costName(aim)}: `, separated(named), more(winners), '.', rest]
-    : [`${where}: with at least 99 % of vanilla’s quality, no method is ${better(aim)} in ${costName(aim)}`, badge(boards), '.', rest];
+  const instead = [...new Set(scored.map((board) => aimOf(board, aim)))].filter((cost) => cost !== aim && measured.includes(cost));
+  const rest = instead.length ? ` Where that wasn’t measured, it is ${instead.map(costName).join(' or ')}.` : '';
+  const kept = `${where}: with at least 99 % of vanilla’s quality, `, gain = `${better(aim)} in ${costName(aim)}`;
+  return winners.length ? [kept, gain, ': ', separated(named), more(winners), '.', rest] : [kept, 'no method is ', gain, badge(boards), '.', rest];
 }
 
 function drawMatrix() {
