@@ -98,7 +98,7 @@ class EvictingCache:
     """The cache of an `Evicting` method.
 
     at_once  new tokens that come together are read as if each came alone
-    scorer   the method with a budget that all share, whose scores are the same
+    scorer   the method with one budget for all, by which its scores are shared
     """
 
     at_once: ClassVar[bool] = True

@@ -197,18 +197,18 @@ def _board(group: list[Row], lacks: str, several: Collection[str]) -> Board:
 
 def baseline(rows: Sequence[Row]) -> Row | None:
     """Vanilla's row, made of the `base_` columns of the row that has most of them. None where
-    vanilla has a row, and where it was measured beside none."""
+    vanilla has a row, and where it was measured with none."""
     if any(row["method"] == VANILLA for row in rows):
         return None
     live = [row for row in rows if row["status"] != Status.RETIRED] or rows
-    beside = max(live, key=lambda row: sum(row[name] is not None for name in FIGURES))
-    if all(beside[name] is None for name in FIGURES):
+    most = max(live, key=lambda row: sum(row[name] is not None for name in FIGURES))
+    if all(most[name] is None for name in FIGURES):
         return None
-    its = {name: beside[PREFIX + name] for name in MEASURED}
-    its |= {name: beside[column] for name, column in OTHER_NAMES.items()}
-    shared = {name: beside[name] for name in SHARED}
+    its = {name: most[PREFIX + name] for name in MEASURED}
+    its |= {name: most[column] for name, column in OTHER_NAMES.items()}
+    shared = {name: most[name] for name in SHARED}
     named = {"method": VANILLA, "method_params": None, "status": Status.OK}
-    return {**dict.fromkeys(beside), **its, **shared, **named, "folder": beside["folder"]}
+    return {**dict.fromkeys(most), **its, **shared, **named, "folder": most["folder"]}
 
 
 def _lacks(group: Sequence[Row]) -> str:

@@ -67,7 +67,8 @@ OF_NO_USE = [
     "sleeper",
     "sleeper how=profile",
     "patcher what=forward",
-    "patcher what=shared",
+    # Several processes: the one of a glance is a single draw of how slow vanilla is outside.
+    "patcher what=shared measure=quick",
     "patcher what=own",
     "slowed_vanilla",
     "slowed_vanilla by=proxy",
@@ -130,12 +131,8 @@ def test_what_is_changed_of_torchs_state_is_put_back_and_noted(row, words):
 
 @pytest.mark.parametrize("words", OF_NO_USE)
 def test_a_cheat_that_no_check_finds_is_of_no_use(row, words):
-    """A glance has one draw: on a busy machine noise may put it far from 1, but not each time."""
-    for _ in range(3):
-        found = row(words)
-        assert found["status"] == Status.OK, found["status_detail"]
-        if found["lat_verdict"] != Verdict.FASTER:
-            break
+    found = row(words)
+    assert found["status"] == Status.OK, found["status_detail"]
     assert found["lat_verdict"] != Verdict.FASTER, found["lat_ratio"]
     assert found["lat_timed_rel_l2"] < 0.05 and found["lat_outside_rel_l2"] < 0.05
 

@@ -63,7 +63,7 @@ CASES = {
         "iceformer", {"search": "dci", "k": 5}, {"search": "dci", "k": 20},
         {"search": "quantized", "k": 20},
     ),
-    "weights trained with a method are beside vanilla's": each(
+    "weights trained with a method are next to vanilla's": each(
         small(methods=("vanilla", "vcc"), **ONE),
         weights_sha256=lambda row: ("e" if row["method"] == "vanilla" else "f") * 64,
     ),

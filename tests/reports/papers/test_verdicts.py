@@ -1,4 +1,4 @@
-"""Published scores, times and peaks beside measured ones: every verdict, from made rows.
+"""Published scores, times and peaks next to measured ones: every verdict, from made rows.
 
 snapshots/verdicts.txt has for each case the verdict with its reason, and what was measured.
 """
