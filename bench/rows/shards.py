@@ -285,7 +285,8 @@ def _complete(table: Any, names: Collection[str]) -> Any:
     pyarrow's or one naming the column, for a value that is never written."""
     import pyarrow as pa
 
-    present = table.select([name for name in names if name in table.column_names])
+    stored = set(table.column_names)  # each reading of column_names makes the list again
+    present = table.select([name for name in names if name in stored])
     present.validate(full=True)  # also whether text is UTF-8
     for name in present.column_names:
         column, values = COLUMNS[name], present[name]
