@@ -23,6 +23,7 @@ from bench.terminal.options import (
     results_option,
     warn_set_aside,
 )
+from bench.units import counted
 
 RESCORED = (
     "row_id", "method", "task", "metric", "value", "new_value", "metric_version",
@@ -79,9 +80,8 @@ def merge(sources: Sequence[Path], into: Path) -> int:
     added, present, warnings = store.merge(sources, into)
     copied = sum(query.copy_predictions(source, into) for source in sources)
     warn_set_aside(warnings)
-    print(
-        f"{added} rows added to {into}, {present} already there; {copied} prediction files copied"
-    )
+    files = counted(copied, "prediction file")
+    print(f"{counted(added, 'row')} added to {into}, {present} already there; {files} copied")
     return 0
 
 
@@ -104,7 +104,10 @@ def check(folder: Path, repair: bool, form: str) -> int:
             print(f"{p} ({repairs[p.kind]})" if p.kind in repairs else p)
     left = [p for p in problems if p.kind not in (*repairs, "duplicate")]
     kept = store.Store(folder).rows(["row_id"]).num_rows
-    text_table.remark(form, f"{folder}: {kept} rows can be read, {len(left)} files need a look")
+    text_table.remark(
+        form,
+        f"{folder}: {counted(kept, 'row')} can be read, {counted(len(left), 'file')} to look at",
+    )
     return 1 if left else 0
 
 
@@ -117,7 +120,7 @@ def migrate(folder: Path, into: Path | None) -> int:
     for version, (files, count) in query.versions(folder).items():
         today = version == SCHEMA_VERSION
         how = "today's" if today else f"loads as schema {SCHEMA_VERSION}"
-        print(f"schema {version} ({how}): {files} files, {count} rows")
+        print(f"schema {version} ({how}): {counted(files, 'file')}, {counted(count, 'row')}")
     if into:
         return int(click.get_current_context().invoke(merge, sources=[folder], into=into))
     opened = store.Store(folder)
@@ -166,7 +169,8 @@ def rescore(words: Sequence[str], results: Path, also_current: bool, form: str) 
             )
     if text_table.tabular(form):
         text_table.write(form, RESCORED, records)
-    summary = f"{len(records)} rows added, {current} already of today's metric, {failed} failed"
+    added = counted(len(records), "row")
+    summary = f"{added} added, {current} already of today's metric, {failed} failed"
     text_table.remark(form, summary)
     return 1 if failed else 0
 

@@ -16,7 +16,7 @@ from bench.rows.engine import engine_only, kernel_names
 from bench.rows.quality_verdicts import faster_as_good, labelled
 from bench.status import Status
 from bench.terminal import text_table
-from bench.terminal.text_table import styled
+from bench.terminal.text_table import NONE, styled
 from bench.units import mib, ms, score_digits, times, within
 
 COLUMNS = (
@@ -33,25 +33,24 @@ COLUMNS = (
 )  # fmt: skip
 """What a tab-separated listing has of a row."""
 
-DECODING = {"time per token", "KV cache", "KV read"}
-"""Columns of rows that were decoded."""
-
 
 def show(rows: Sequence[Row]) -> None:
-    """The main columns, newest row last. What all rows share goes to the title, and that all are ok
-    isn't said; `--format tsv` has more columns."""
+    """The main columns, newest row last. Values that all rows share go to the title. Columns
+    without a value are left out, as is a status that is ok in all rows. `--format tsv` has all."""
     lines = [_line(row) for row in rows]
     shared = [
         name
-        for name in ("task", "model", "device", "kernel")
+        for name in ("task", "model", "tokens", "device", "kernel")
         if len(rows) > 1 and len({line[name] for line in lines}) == 1
     ]
-    hidden = {*shared, *(["status"] if all(row["status"] == Status.OK for row in rows) else [])}
-    hidden |= set() if any(row["new_tokens"] for row in rows) else DECODING
+    empty = {name for name in lines[0] if all(line[name] in NONE for line in lines)}
+    shared = [name for name in shared if name not in empty]
+    hidden = {*shared, *empty}
+    hidden |= {"status"} if all(row["status"] == Status.OK for row in rows) else set()
     names = [name for name in lines[0] if name not in hidden]
     left = ("row", "UTC", "method", "task", "model", "device", "status", "same engine", "kernel")
-    titled = {"kernel": "kernel "}
-    title = " · ".join(titled.get(name, "") + lines[0][name] for name in shared)
+    titled = {"kernel": "kernel {}", "tokens": "{} tokens"}
+    title = " · ".join(titled.get(name, "{}").format(lines[0][name]) for name in shared)
     text_table.draw(title, names, ([line[name] for name in names] for line in lines), left)
 
 

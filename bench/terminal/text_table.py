@@ -13,6 +13,8 @@ FORMATS = ("auto", "table", "tsv", "json")
 PIPE_WIDTH, PIPE_HEIGHT = 1000, 25
 """Columns and lines of a table that is drawn where there is no terminal: nothing wraps."""
 GAP = 2
+NONE = ("", "–")
+"""Cells without a value."""
 STYLE = {
     **dict.fromkeys(("ok", "done", "faster", "better", "kept", "higher"), "green"),
     **dict.fromkeys(("to do", "running", "same"), "cyan"),
@@ -78,22 +80,26 @@ def draw(
 
     from bench.terminal.console import Console
 
-    lines, text_columns, needed = [*lines], set(left), 0
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    for i, name in enumerate(names):
-        cells = [name, *(Text.from_markup(line[i]).plain for line in lines if i < len(line))]
-        longest = max((len(word) for cell in cells for word in cell.split()), default=0)
-        justify: Any = "left" if name in text_columns else "right"
-        table.add_column(name, justify=justify, min_width=longest, overflow="fold")
-        needed += longest + GAP
-    for line in lines:
-        table.add_row(*line)
+    lines, text_columns = [*lines], set(left)
     # Without a height, rich takes 80 columns where TERM=dumb and FORCE_COLOR are set.
     width, height = (None, None) if sys.stdout.isatty() else (PIPE_WIDTH, PIPE_HEIGHT)
     console = Console(highlight=False, width=width, height=height)
+    columns = [
+        [name, *(Text.from_markup(line[i]).plain for line in lines if i < len(line))]
+        for i, name in enumerate(names)
+    ]
+    words = [max((len(w) for cell in cells for w in cell.split()), default=0) for cells in columns]
+    spare = console.width - sum(words) - GAP * len(names)
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    widths = _widths(words, [max(map(len, cells)) for cells in columns], spare)
+    for name, taken in zip(names, widths, strict=True):
+        justify: Any = "left" if name in text_columns else "right"
+        table.add_column(name, justify=justify, width=taken, overflow="fold")
+    for line in lines:
+        table.add_row(*line)
     if title:
         console.print(title, style="bold")
-    if needed <= console.width:
+    if spare >= 0:
         console.print(table)
         return
     width = max(map(len, names))
@@ -101,8 +107,20 @@ def draw(
         if number:
             console.print()
         for name, cell in zip(names, line, strict=False):
-            if cell:
+            if cell not in NONE:
                 console.print(f"[bold]{name:<{width}}[/]  {cell}", soft_wrap=True)
+
+
+def _widths(words: Sequence[int], cells: Sequence[int], spare: int) -> list[int]:
+    """Widths of columns, at least those of their longest `words`; `spare` goes, one by one, to the
+    column whose longest of `cells` takes most lines."""
+    widths = [max(1, width) for width in words]
+    for _ in range(spare):
+        i = max(range(len(cells)), key=lambda i: cells[i] / widths[i])
+        if cells[i] <= widths[i]:
+            break
+        widths[i] += 1
+    return widths
 
 
 def aligned(lines: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[str]:
