@@ -23,6 +23,9 @@ class OpenAI(Engine):
     send       prompts as token ids, or as text, to which the server adds its first token itself
     key        environment variable with the key that the server asks for; its value is not stored
     timeout_s  seconds for an answer, with all tries
+    vanilla    address of the server in the place of vanilla (None: this project's decoder); it gets
+               the same prompts and the same key
+    vanilla_served  its name of the model, as `served`; so two models of one server are compared too
     """
 
     base_url: str = "http://127.0.0.1:8000/v1"
@@ -30,6 +33,15 @@ class OpenAI(Engine):
     send: Literal["ids", "text"] = "ids"
     key: str | None = None
     timeout_s: Annotated[float, Range(1)] = 600.0
+    vanilla: str | None = None
+    vanilla_served: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.vanilla_served and not self.vanilla:
+            raise ValueError("vanilla_served is the model of a server: give vanilla=ADDRESS too")
+        if (self.base_url, self.served) == (self.vanilla, self.vanilla_served):
+            raise ValueError(f"vanilla={self.vanilla} is the server that is measured")
 
     def start(self, given: Start) -> Session:
         key = os.environ.get(self.key) if self.key else None

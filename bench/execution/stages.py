@@ -110,13 +110,14 @@ def engine(run: CellRun) -> tuple[Outcome, Columns]:
     if outcome.status != Status.OK:
         return outcome, {}
     columns["lat"] = columns.pop("timed")
-    base = run.child("measure.memory", arm=BASELINE)
-    peaks = run.child("measure.engine", peak=True)
     columns["mem_reason"] = "an engine takes memory before it reads: see whole_peak_bytes"
+    peaks = run.child("measure.engine", peak=True)
     if peaks.status == Status.OK:
         columns |= peaks.result
-    if base.status == Status.OK:
-        columns |= turns.of_base(base.result)
+    if not run.cell.baseline().is_engine:
+        base = run.child("measure.memory", arm=BASELINE)
+        if base.status == Status.OK:
+            columns |= turns.of_base(base.result)
     return outcome, columns
 
 

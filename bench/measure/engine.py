@@ -2,11 +2,13 @@
 in turns, by the same clock. An answer has two times: that to the first token, and that of each
 later one. Pairs, statistics and processes are those of latency.
 
-Vanilla runs in this process, the engine in its own; each waits while the other answers.
+Vanilla runs in this process, the engine in its own; each waits while the other answers. A server
+may be compared with another one in the place of vanilla.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +20,7 @@ from torch import Tensor
 
 from bench.engines.base import Answer
 from bench.engines.family import EngineFamily
+from bench.engines.openai import OpenAI
 from bench.errors import RunError
 from bench.execution import arms, worker
 from bench.host import torch_host
@@ -31,6 +34,7 @@ from bench.request.cell import Cell
 from methods.base import Method
 
 STAGE = "engine"
+QUESTION_TOKENS, REPEATS = 16, 3
 OF_CALLS = ("engine", "lat_page_faults", "base_page_faults", "wall_samples_ns")
 """Columns of calls in this process, which an engine has none of."""
 
@@ -41,9 +45,10 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
     cell = Cell.from_json(request["cell"])
     began = perf_counter_ns()
     # Before this process is pinned to one core: the engine's may run on others.
-    engine = arms.load(cell, arms.method_of(cell))
-    assert isinstance(engine, EngineFamily)
+    engine = _loaded(cell)
     load_ns = perf_counter_ns() - began
+    of_base = cell.baseline()
+    base_engine = _loaded(of_base) if of_base.is_engine else None
     arms.prepare(cell, timed=True)
     inputs = PerturbedInputs(arms.longest_inputs(cell, engine, arms.INPUTS))
     tokens = cell.new_tokens or 1
@@ -53,10 +58,14 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
             engine.answer(inputs.restored(0)[0][0], tokens, exactly=True)
             return {"whole_peak_bytes": engine.session.peak_bytes()}
         worker.keep_freed_memory()
-        family = arms.load(cell, arms.vanilla())
         arm = partial(AnswerArm, inputs=inputs, device="cpu")
         method = arm(engine, engine.method, answer=partial(of_engine, engine, tokens))
-        base = arm(family, family.method, answer=partial(of_vanilla, family, tokens))
+        if base_engine is None:
+            family = arms.load(cell, arms.vanilla())
+            base = arm(family, family.method, answer=partial(of_vanilla, family, tokens))
+        else:
+            answer = partial(of_engine, base_engine, tokens)
+            base = arm(base_engine, base_engine.method, answer=answer)
         both = TwoArms(method, base, cell, report, STAGE)
         with torch.inference_mode():
             if "share" in request:
@@ -66,9 +75,32 @@ def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]
             facts |= {"load_ns": load_ns, "timed_tokens": inputs.tokens, "tokens_out": tokens}
             facts |= {"first_call_ns": method(0), "kernel": engine.session.version}
             failure = vanilla_failure(base)
-            return facts | _columns(both, both.first(plan_pairs, failure))
+            found = facts | _columns(both, both.first(plan_pairs, failure))
+            if isinstance(engine.method, OpenAI):
+                found["prefix_first_token_ratio"] = repeated_prefix(engine, inputs)
+            return found
     finally:
-        engine.session.close()
+        for each in filter(None, (engine, base_engine)):
+            each.session.close()
+
+
+def _loaded(cell: Cell) -> EngineFamily:
+    engine = arms.load(cell, arms.method_of(cell))
+    assert isinstance(engine, EngineFamily)
+    return engine
+
+
+def repeated_prefix(engine: EngineFamily, inputs: PerturbedInputs) -> float:
+    """The time to the first token of a prompt that differs from the last one in its last tokens, as
+    a second question on a text does, over that of a new prompt; of each the median. Below 1 where
+    the server keeps prefixes."""
+    new_ns, again_ns = list[int](), list[int]()
+    for i in range(REPEATS):
+        ids = inputs.perturbed(i)[0][0].clone()
+        new_ns.append(engine.answer(ids, 1, exactly=True).first_ns)
+        ids[-QUESTION_TOKENS:] = ids[-QUESTION_TOKENS:].roll(1)
+        again_ns.append(engine.answer(ids, 1, exactly=True).first_ns)
+    return statistics.median(again_ns) / statistics.median(new_ns)
 
 
 def of_engine(engine: EngineFamily, tokens: int, given: Input) -> Answer:

@@ -205,8 +205,13 @@ class Cell:
         return replace(self, data={**self.data, "sha256": load_rows(vars(self)).sha256})
 
     def baseline(self) -> Cell:
-        """The vanilla cell of the same request, on the weights that vanilla uses."""
+        """The vanilla cell of the same request, on the weights that vanilla uses; or the cell of
+        the server that the request gives in the place of vanilla."""
         method = _baseline()
+        if address := self.method.get("vanilla"):
+            served = self.method["vanilla_served"]
+            without = {"vanilla": None, "vanilla_served": None}
+            method = {**self.method, "base_url": address, "served": served, **without}
         adapted = uses_adapted(self.protocol, self.recipe)
         model = weights.weights_of(self.model, BASELINE, adapted)
         code = code_of(method, self.task, self.model)

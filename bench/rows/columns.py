@@ -193,6 +193,9 @@ class Row(TypedDict, total=False):
     whole_peak_bytes: Annotated[int | None, "peak of the whole process, weights and libraries too"]
     base_whole_peak_bytes: Annotated[int | None, "vanilla's"]
     whole_peak_ratio: Annotated[float | None, "peak of the whole process, method / vanilla"]
+    prefix_first_token_ratio: Annotated[
+        float | None, "first token of a prompt that repeats most of the last one / of a new prompt"
+    ]
     mem_agree: Annotated[bool | None, "measured and theoretical memory agree"]
     # fidelity
     fid_rel_l2: Annotated[float | None, "relative error of the output against exact attention"]

@@ -157,6 +157,10 @@ def _notes(r: Mapping[str, Any]) -> Iterator[str]:
     origin = [r.get(f"weights_{name}") for name in ("format", "source", "licence")]
     known = f" ({', '.join(filter(None, origin))})" if any(origin) else ""
     yield escape(f"{r['weights_kind']} weights{known}, {r['data_source']} rows")
+    if server := json.loads(r["method_params"] or "{}").get("vanilla"):
+        yield escape(f"{BASELINE}: the server at {server}")
+    if (again := r.get("prefix_first_token_ratio")) is not None:
+        yield f"a second question on the same text: first token {times(again)} of a new prompt's"
     if batched := r.get("batched_answers"):
         yield f"{counted(batched, 'answer')} decoded in a batch with other methods'"
     if (r.get("quality_ns") or 0) > SHOWN_NS:

@@ -47,7 +47,7 @@ def start(folder):
     sessions = []
 
     def started(engine):
-        sessions.append(engine.start(Start(folder, load_tokenizer(folder), 256, 1)))
+        sessions.append(engine.start(Start(folder, load_tokenizer(folder), 512, 1)))
         return sessions[-1]
 
     yield started
@@ -148,3 +148,15 @@ def test_a_row_compares_an_engine_with_vanilla(folder, tmp_path):
 def test_wrong_words_are_refused(words, wrong):
     with pytest.raises(RequestError, match=wrong):
         compose(words)
+
+
+def test_a_row_compares_two_servers(folder, start, tmp_path):
+    one, other = (start(llama_cpp(cache=cache)).client.base_url for cache in ("f32", "f16"))
+    words = ["engine=openai", f"base_url={one}", f"engine.vanilla={other}", f"model={folder}",
+             "task=longeval_lines", "length=256", "n=2", "measure=decoding", "new_tokens=4",
+             "time=4s", "threads=1", "fill=true", "model.weights=pretrained"]  # fmt: skip
+    row = bench.run(bench.compose(*words), results=tmp_path)
+    assert row["status"] == "ok", row["status_detail"]
+    assert row["lat_samples_ns"] and row["lat_base_samples_ns"] and row["tpot_ratio"] > 0
+    assert row["value"] == row["base_value"] and row["quality_comparison"] == "same weights"
+    assert row["prefix_first_token_ratio"] > 0 and row["base_whole_peak_bytes"] is None

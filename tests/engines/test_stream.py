@@ -112,6 +112,18 @@ def test_a_server_that_is_not_there_is_named():
         OpenAI(base_url="http://127.0.0.1:9/v1").start(Start(None, None, 64, 1))
 
 
+@pytest.mark.parametrize(
+    ("settings", "wrong"),
+    [
+        ({"vanilla_served": "a"}, "give vanilla=ADDRESS"),
+        ({"served": "a", "vanilla": OpenAI.base_url, "vanilla_served": "a"}, "is measured"),
+    ],
+)
+def test_two_servers_differ(settings, wrong):
+    with pytest.raises(ValueError, match=wrong):
+        OpenAI(**settings)
+
+
 def test_a_key_comes_from_the_environment(monkeypatch):
     start = Start(None, None, 64, 1)
     with served(["a"]) as (url, asked):

@@ -46,7 +46,7 @@ def test_a_new_metric_adds_a_row_that_differs_in_quality_only(results, model, ha
     made.answered(results, model, [True, False], [True, True], **more)
     [old] = stored(results)
     code, out, _ = bench(capsys, "rescore", "--results", results)
-    assert code == 0 and "1 rows added" in out[-1]
+    assert code == 0 and "1 row added" in out[-1]
     assert "f1 50.00 → 25.00, metric version 0 → " in out[0]
     new = stored(results)[-1]
     assert new["value"] == 25.0 and new["base_value"] == 50.0 and new["value_diff"] == -25.0
@@ -64,7 +64,7 @@ def test_all_scores_rows_of_the_same_version_and_words_choose(results, model, ca
     made.answered(results, model, [True, False], None)
     made.answered(results, model, [True, True], None, "task=qasper")
     code, out, _ = bench(capsys, "rescore", "task=qasper", "--all", "--results", results)
-    assert code == 0 and out[-1] == "1 rows added, 0 already of today's metric, 0 failed"
+    assert code == 0 and out[-1] == "1 row added, 0 already of today's metric, 0 failed"
     assert [row["task"] for row in stored(results)] == ["narrativeqa", "qasper", "qasper"]
 
 
@@ -86,7 +86,7 @@ def test_missing_predictions_are_one_line_and_exit_code_1(results, model, halved
     code, out, err = bench(capsys, "rescore", "--results", results)
     assert code == 1 and len(err) == 1
     assert gone["row_id"][:12] in err[0] and "its predictions are missing" in err[0]
-    assert out[-1] == "1 rows added, 0 already of today's metric, 1 failed"
+    assert out[-1] == "1 row added, 0 already of today's metric, 1 failed"
 
 
 def test_other_predictions_than_the_rows_are_never_scored(results, model):
