@@ -154,7 +154,10 @@ def _lra(rows: FigureRows, cells: pd.DataFrame, cost: Cost) -> sheet.Plot | None
     panel = max(groups, key=lambda group: (group["name"].nunique(), len(group)))
     rows = rows.emphasised([panel])
     legend = captions.legend(rows, [panel])
-    note = "Each task at the longest length measured. The dashed line is vanilla."
+    note = (
+        "Each task at the longest length measured. The dashed line is vanilla. A line joins the "
+        "settings of a method."
+    )
     printed = [
         c for c in published.ratios("iceformer", cost.table, cost.metric) if c.label in rows.looks
     ]
@@ -200,7 +203,10 @@ def _paint_lra(
         for place, name in enumerate(methods):
             y = at + 0.7 * ((place + 0.5) / len(methods) - 0.5)
             look = rows.looks[name]
-            for x in cells.loc[cells["method"] == name, "x"]:
+            costs = list(cells.loc[cells["method"] == name, "x"])
+            if len(costs) > 1:
+                axes.plot(costs, [y] * len(costs), color=look.color, linewidth=0.9, zorder=2)
+            for x in costs:
                 sheet.points(axes, x, y, look)
                 ends.append(x)
             for cell in printed:
