@@ -7,6 +7,10 @@ c (1 - α) + ⌊α B⌋ entries, rounded half to even, and the window: attention
 tokens gives entries to attention that spreads. By rounding, a layer's sum may miss B · G. All
 later tokens stay, in every head.
 
+The scores may be those of another eviction (`scorer`), whose protected entries then stay in the
+window's place. TOVA is not among them: its scores are the same in all heads. `expected_attention`
+with these budgets and ε = 0.01 is the entry of kvpress's leaderboard.
+
 CriticalKV (Feng et al., arXiv 2502.03805), `critical`: half of what a head keeps is chosen by
 score, the rest by (score + 0.0001) · ‖W v‖₁, W the part of the output projection that reads the
 head's value v; averaged over the query heads of a KV head. Counts are Ada-KV's.
@@ -24,14 +28,19 @@ nothing.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from methods.base import AttentionCall, Feature, Unsupported, Workload
+from methods.expected_attention import ExpectedAttention
+from methods.h2o import H2O
+from methods.knorm import KNorm
 from methods.parts.cache_method import once
+from methods.parts.eviction import Evicting
+from methods.parts.kept_entries import Rows
 from methods.parts.key_weights import per_key_head
 from methods.parts.observation_window import ObservationWindow
 from methods.parts.parameters import Range
@@ -41,14 +50,19 @@ NO_PROJECTION = (
     "critical=true reads the output projection o_proj, which this model's attention lacks"
 )
 EPSILON = 1e-4
+Scorer = Literal["snapkv", "h2o", "knorm", "expected_attention"]
+SCORERS: dict[str, Evicting] = {
+    "h2o": H2O(), "knorm": KNorm(), "expected_attention": ExpectedAttention(epsilon=0.01),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class AdaKV(ObservationWindow):
     """Keeps what an observation window attends to, more of it in heads that attend widely.
 
-    budget     entries of the prompt in all, the window's included, the mean over the KV heads of a
-               layer (`methods.parts.budget`)
+    budget     entries of the prompt in all, the protected ones included, the mean over the KV heads
+               of a layer (`methods.parts.budget`)
+    scorer     whose scores; `window`, `kernel_size` and `pooling` are SnapKV's
     alpha      the share of the budget that every head keeps in any case
     normalize  ranks heads as the official code does on request
     critical   CriticalKV's second stage
@@ -59,6 +73,12 @@ class AdaKV(ObservationWindow):
     alpha: Annotated[float, Range(least=0, most=1)] = 0.5
     normalize: bool = False
     critical: bool = False
+    scorer: Scorer = "snapkv"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.critical and self.scorer == "knorm":
+            raise ValueError("critical=true multiplies scores, and those of knorm are negative")
 
     @property
     def reads_modules(self) -> bool:  # type: ignore[override]
@@ -71,19 +91,34 @@ class AdaKV(ObservationWindow):
         self, row: int, prompt: Sequence[Tensor], call: AttentionCall, workload: Workload
     ) -> Choice:
         query, key, value = prompt
-        kept, before = key.new_ones(key.shape[:3], dtype=torch.bool), key.shape[2] - self.window
-        budget = self.capacity(workload, key.shape[2], call.layer) - self.window
-        if budget < before:
-            scorer = ObservationWindow(1.0, self.window, self.kernel_size, self.pooling)
+        n, scorer = key.shape[2], self.scoring()
+        kept = key.new_ones(key.shape[:3], dtype=torch.bool)
+        capacity = self.capacity(workload, n, call.layer)
+        if capacity < n:
             scores = once(call, (scorer, row), lambda: scorer.scores(query, key, value, call))
-            scores = scores[:, :, :before]
-            counts = self.counts(scores, budget)
+            rows = Rows(torch.tensor(0), n, torch.tensor(capacity))
+            protected = scorer.protected(torch.arange(n, device=key.device), rows)
+            free = torch.arange(n, device=key.device) if protected is None else _where(~protected)
+            scores = scores[:, :, free]
+            counts = self.counts(scores, capacity - n + len(free))
             if self.critical:
                 first = best(scores, counts // 2)
-                effect = (scores + EPSILON) * _projected_length(value[:, :, :before], call)
+                effect = (scores + EPSILON) * _projected_length(value[:, :, free], call)
                 scores = effect.masked_fill(first, torch.inf)
-            kept[:, :, :before] = best(scores, counts)
+            kept[:, :, free] = best(scores, counts)
         return Choice.of(kept)
+
+    def scoring(self) -> Evicting:
+        """The eviction whose scores are taken, without a budget."""
+        if self.scorer == "snapkv":
+            return ObservationWindow(1.0, self.window, self.kernel_size, self.pooling)
+        return replace(SCORERS[self.scorer], budget=1.0)
+
+    def least(self) -> int:
+        return self.scoring().least()
+
+    def unsupported(self, workload: Workload) -> str | None:
+        return self.scoring().unsupported(workload) or super().unsupported(workload)
 
     def counts(self, scores: Tensor, budget: int) -> Tensor:
         """How many entries each head keeps before the window, [B, G], of the scores [B, G, m]."""
@@ -95,6 +130,10 @@ class AdaKV(ObservationWindow):
         won = torch.zeros_like(scores[:, :, 0], dtype=torch.float64)
         won.scatter_add_(1, head, torch.ones_like(head, dtype=won.dtype))
         return (won * (1 - self.alpha) + int(self.alpha * budget)).round().long()
+
+
+def _where(chosen: Tensor) -> Tensor:
+    return chosen.nonzero()[:, 0]
 
 
 def best(scores: Tensor, counts: Tensor) -> Tensor:

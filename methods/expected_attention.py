@@ -11,7 +11,7 @@ As the authors' code (NVIDIA/kvpress, Apache-2.0) and not the paper: a value cou
 length, without the output projection, which a cache does not see; all KV heads keep the same number
 of entries; the sinks are left out of μ and Σ, and stay. The class of that code has ε = 0, the
 default here. The entry of kvpress's leaderboard has ε = 0.01 (`epsilon=0.01`) and budgets that
-differ by head (AdaKV), which this method does not have.
+differ by head: that is Ada-KV's `scorer=expected_attention`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from methods import adakv
 from methods.adakv import AdaKV, best
 from methods.base import ModuleCall, SequenceInfo, Unsupported
+from methods.expected_attention import ExpectedAttention
+from methods.h2o import H2O
+from methods.knorm import KNorm
 from methods.snapkv import SnapKV
 from tests.methods.decoder import (
     call_of,
@@ -99,6 +103,30 @@ def test_with_all_of_the_budget_guaranteed_it_is_snapkv():
     assert chosen(cache, qkv[1]) == tokens(other)
     torch.testing.assert_close(outputs, expected)
     assert [run.heads for run in cache.layers[0].runs] == [4]
+
+
+@pytest.mark.parametrize(
+    ("scorer", "own"),
+    [("h2o", H2O(12)), ("knorm", KNorm(12)), ("expected_attention", ExpectedAttention(12, 64))],
+)
+def test_with_the_scores_of_another_eviction(monkeypatch, scorer, own):
+    """With all of the budget guaranteed each head keeps what that method keeps; without, heads
+    differ, and what it protects stays."""
+    monkeypatch.setitem(adakv.SCORERS, scorer, own)
+    qkv = inputs(40, 2)
+    cache, _ = decoded(AdaKV(12, alpha=1.0, scorer=scorer), *qkv, 40)
+    other, _ = decoded(own, *qkv, 40)
+    assert chosen(cache, qkv[1]) == tokens(other)
+    cache, _ = decoded(AdaKV(12, alpha=0.0, scorer=scorer), *qkv, 40)
+    held = chosen(cache, qkv[1])
+    assert any(len(head) != 12 for row in held for head in row)
+    always = {"h2o": range(34, 40), "knorm": (), "expected_attention": range(4)}[scorer]
+    assert all({*always} <= {*head} for row in held for head in row)
+
+
+def test_a_second_stage_needs_scores_above_zero():
+    with pytest.raises(ValueError, match="knorm are negative"):
+        AdaKV(critical=True, scorer="knorm")
 
 
 def test_a_layer_keeps_about_its_budget():
