@@ -52,13 +52,6 @@ class BLASST(SparsePrefill):
     block_q: Positive = NATIVE[0]
     block_k: Positive = NATIVE[1]
 
-    @property
-    def skipped(self) -> float:
-        """The share of the tiles that were skipped so far, of prompts with more than one tile of
-        keys."""
-        skipped, count = getattr(self, "tiles", (0, 0))
-        return skipped / max(1, count)
-
     def exact_limit(self) -> BLASST:
         return replace(self, scale=0.0)
 
@@ -83,10 +76,8 @@ class BLASST(SparsePrefill):
         kernels.note(self, found, self.products)
         if isinstance(found, str):
             found = self._plain(query, key, value, call.scale, threshold)
-        output, (skipped, count) = found[0], found[1].tolist()
-        before = getattr(self, "tiles", (0, 0))
-        # Not a dataclass field: it is no part of a cell.
-        object.__setattr__(self, "tiles", (before[0] + skipped, before[1] + count))
+        output, tiles = found
+        self.count_tiles(*tiles.tolist())
         return output
 
     def _plain(

@@ -81,8 +81,8 @@ class Diagnosed(Wrapped):
 
 
 def stage_times(family: Family, batch: Input, budget_s: float) -> Row:
-    """Nanoseconds inside the method's attention, and in its walk over the layers. `budget_s` is
-    the cell's."""
+    """Nanoseconds inside the method's attention, and in its walk over the layers; and the share of
+    the scores that a sparse prefill leaves out. `budget_s` is the cell's."""
     ids, sequence = batch
     now = torch_host.clock(ids.device.type)
     attend: list[int] = []
@@ -97,7 +97,9 @@ def stage_times(family: Family, batch: Input, budget_s: float) -> Row:
     enough_ns = max(ENOUGH_WALKS_NS, int(WALKS_FRAC * budget_s * 1e9))
     with garbage_collection_off():
         walks = times_ns(encode, now, WALKS, enough_ns)[0]
+    reader = getattr(method, "prefill", None) or method
     return {
+        "prefill_skipped_frac": getattr(reader, "skipped", None),
         "attend_ns": int(statistics.median(attend)),
         "encode_ns": int(statistics.median(walks)),
         "attend_samples_ns": attend,

@@ -208,6 +208,9 @@ class Row(TypedDict, total=False):
     fid_recall: Annotated[float | None, "share of the heaviest keys that the method read, 0 to 1"]
     fid_mass: Annotated[float | None, "share of exact attention's weight on the keys read, 0 to 1"]
     fid_mass_best: Annotated[float | None, "the heaviest keys' share, 0 to 1: no choice has more"]
+    prefill_skipped_frac: Annotated[
+        float | None, "share of the tiles of scores that a sparse prefill left out, 0 to 1"
+    ]
     fid_reason: Annotated[str | None, "why there is no fidelity"]
     # host
     host_id: Annotated[str, "hash of what stays the same on this machine"]

@@ -339,6 +339,8 @@ def _fidelity(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         read = f"of {r['fid_mass_best']:.1%} that as many keys can hold"
         yield "heaviest keys found", f"{r['fid_recall']:.1%}", "", ""
         yield "attention's weight on keys read", f"{r['fid_mass']:.1%}", "100.0%", read
+    if r.get("prefill_skipped_frac") is not None:
+        yield "scores left out of the prompt", f"{r['prefill_skipped_frac']:.1%}", "0.0%", ""
 
 
 def _training(r: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

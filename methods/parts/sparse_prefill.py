@@ -37,7 +37,8 @@ class SparsePrefill(NativeMethod):
 
     Rows are read without their padding, each as if it were alone; padding comes out as zeros.
     Raises Unsupported for a sequence that isn't causal, a position bias, multiplicities and where a
-    gradient is needed.
+    gradient is needed. `skipped` is the share of the prompts' tiles of scores that were left out,
+    of prompts that weren't read densely.
     """
 
     chooses_ahead: ClassVar[bool] = True
@@ -63,6 +64,17 @@ class SparsePrefill(NativeMethod):
     def kv_cache(self, workload: Workload) -> FullCache:
         """The method reads the prompt alone, before any answer: new tokens attend to all keys."""
         return FullCache(self.attend)
+
+    @property
+    def skipped(self) -> float:
+        left_out, count = getattr(self, "tiles", (0, 0))
+        return left_out / max(1, count)
+
+    def count_tiles(self, left_out: int, count: int) -> None:
+        """Adds to `skipped`."""
+        before = getattr(self, "tiles", (0, 0))
+        # Not a dataclass field: it is no part of a cell.
+        object.__setattr__(self, "tiles", (before[0] + left_out, before[1] + count))
 
     def reads_all(self, workload: Workload, layer: int) -> bool:
         return self.is_dense(workload.length)
@@ -91,6 +103,9 @@ class SparsePrefill(NativeMethod):
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
         key, value, choice = self.read(query, key, value, scale)
+        heads, blocks, _ = choice.chosen.shape
+        count = heads * blocks * (blocks + 1) // 2
+        self.count_tiles(count - int(choice.chosen.sum()), count)
         output: Tensor | str = kernels.ASKED
         if self.kernel != "torch":
             output = native(query, key, value, scale, choice, self.products)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from methods.a_shape import AShape
-from tests.methods.hand import A, read
+from tests.methods.hand import A, inputs, read
 from tests.methods.native import native
 from tests.methods.prefill import check_kernels, check_twin
 
@@ -28,3 +28,12 @@ def test_by_hand():
     exact = read(AShape(0, 4), *A, causal=True)
     shape = read(AShape(1, 2), *A, causal=True)
     assert shape[:3] == pytest.approx(exact[:3]) and shape[3] != pytest.approx(exact[3])
+
+
+def test_the_share_of_tiles_left_out_by_hand():
+    """Of the 10 tiles at or below the diagonal of 256 tokens, those on it, those next to it and the
+    first ones are read: 9."""
+    method = AShape(1, 64)
+    assert method.skipped == 0
+    read(method, *inputs(256), causal=True)
+    assert method.skipped == pytest.approx(0.1)
