@@ -46,7 +46,7 @@ class DuoAttention(CacheMethod):
     sinks     first tokens that a streaming head keeps
     recent    last tokens that a streaming head keeps
     pattern   a file with a line of numbers for each layer, or the table itself, "1 0.2; 0 0.9";
-              None: chosen by each prompt. A row's key has the file's name and not its content
+              None: chosen by each prompt. A row has the table
     observed  last queries of the prompt that choose where there is no pattern
     """
 

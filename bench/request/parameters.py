@@ -134,18 +134,23 @@ def _hint(annotation: Any, module: str) -> Any:
 # parameters.
 
 PART = "prefill"
+NUMBERS = re.compile(r"[-+.\deE,; ]+")
 LATER = ("several",)
 """Parameters that are younger than stored rows: where they are null, no cell's key has them."""
 
 
 def resolved(method: Mapping[str, Any]) -> dict[str, Any]:
     """A method's configuration with that of its part, as `plugins.build` takes it; without the
-    name of a part that isn't there, and without LATER ones that are null. Raises RequestError."""
+    name of a part that isn't there, and without LATER ones that are null. A parameter that names a
+    file of numbers is their text: a cell is by that. Raises RequestError."""
     others = {
         key: value
         for key, value in method.items()
         if key != PART and (key not in LATER or value is not None)
     }
+    for name in plugins.facts(str(method["name"])).get("files", ()):
+        if value := others.get(name):
+            others[name] = _numbers(str(value))
     given = method.get(PART)
     if given is None:
         return others
@@ -165,6 +170,17 @@ def resolved(method: Mapping[str, Any]) -> dict[str, Any]:
             "method that reads prompts, such as vertical_slash"
         )
     return {**others, PART: checked("method", {**written, **given})}
+
+
+def _numbers(value: str) -> str:
+    """The lines of a file, joined by semicolons; the value itself where it is no file of numbers,
+    which the method refuses."""
+    try:
+        lines = Path(value).expanduser().read_text().split("\n")
+    except (OSError, ValueError):
+        return value
+    text = "; ".join(" ".join(line.split()) for line in lines if line.strip())
+    return text if NUMBERS.fullmatch(text) else value
 
 
 # When and how often a text is asked: `question=after` reads the question after the KV cache of the

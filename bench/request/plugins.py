@@ -217,7 +217,12 @@ def method_label(method: str | None, parameters: Mapping[str, Any] | str | None)
 
 def is_engine(method: str) -> bool:
     """Whether a method's YAML describes an engine (bench.engines)."""
-    return bool((_written(method).get("facts") or {}).get("kind") == "engine")
+    return bool(facts(method).get("kind") == "engine")
+
+
+def facts(method: str) -> Mapping[str, Any]:
+    """What a method's YAML says of it; empty as `_written` is."""
+    return _written(method).get("facts") or {}
 
 
 @functools.cache

@@ -154,3 +154,13 @@ def test_ranges_and_types_in_words():
         assert [hint for hint in TYPES if accepts(hint, value)] == hints, value
     assert not accepts(float, float("nan")) and accepts(os.PathLike, "any other type")
     assert described(int | None) == "a whole number or null"
+
+
+def test_a_file_of_numbers_is_its_text(tmp_path):
+    """A row has the numbers, and another table at the same place is another cell."""
+    file, words = tmp_path / "heads.tsv", ["method=duo_attention", "model=embedded-llama"]
+    file.write_text("1\t.5\n\n0\t-9e-5\n")
+    of_file = compose.compose([*words, f"method.pattern={file}"])
+    assert of_file == compose.compose([*words, "method.pattern='1 .5; 0 -9e-5'"])
+    file.write_text("one\n")
+    assert compose.compose([*words, f"method.pattern={file}"])["method"]["pattern"] == str(file)
