@@ -180,6 +180,10 @@ def plan(words: Sequence[str], form: str) -> int:
     if made.open:
         most = memory(max(p.bytes for p in made.open))
         text_table.remark(form, f"up to {most} a process")
+    if made.texts:
+        n, label = made.texts
+        nats = f"a difference of {planning.DETECTABLE_NATS} nats from vanilla"
+        text_table.remark(form, f"{nats} takes {counted(n, 'text')}, by a row of {label}")
     if over := made.of(PlanState.OVER_BUDGET):
         text_table.remark(form, f"the budget leaves {counted(len(over), 'cell')} unmeasured")
     kinds: dict[str, None] = {}

@@ -17,7 +17,7 @@ from typing import Any
 from bench.errors import RequestError
 from bench.execution import loaded, shared_prefill, stages
 from bench.execution.runner import FINISHED
-from bench.request import parameters, weights
+from bench.request import parameters, plugins, weights
 from bench.request.cell import Cell, load_rows, task_of
 from bench.request.parameters import check_device, check_values
 from bench.request.schema import MEASURES
@@ -29,9 +29,12 @@ from bench.sweep.grid import Point, SweepGrid
 COLUMNS = ["cell_key", "cell", "status", "status_detail", "row_id", "wall_total_ns",
            "train_wall_ns", "batched_answers", "rss_base_bytes", "rss_peak_delta_bytes",
            "base_rss_peak_delta_bytes", "weights_bytes", "gpu_alloc_delta_bytes",
-           "base_gpu_alloc_delta_bytes"]  # fmt: skip
+           "base_gpu_alloc_delta_bytes", "n_scored", "value_diff_detectable"]  # fmt: skip
 SMALLEST = 4
 """Cells of a part of a group; in smaller parts hardly less would be read than alone."""
+
+DETECTABLE_NATS = 0.02
+"""A difference of perplexity that enough texts show."""
 
 Row = Mapping[str, Any]
 
@@ -80,7 +83,9 @@ class Planned:
 class Plan:
     """`cells` are in the order in which they run. `engine` is the choice of `hydra/launcher`,
     `launcher` its settings; `time` is the time that the request gives the sweep, `events` the file
-    that gets the events."""
+    that gets the events. `texts` are how many show a difference of DETECTABLE_NATS from vanilla, by
+    stored rows of the planned methods, and the cell that needs most; None where no row is stored.
+    """
 
     cells: tuple[Planned, ...]
     engine: str
@@ -91,6 +96,7 @@ class Plan:
     time_s: float | None
     warning: str | None = None
     events: Path | None = None
+    texts: tuple[int, str] | None = None
 
     @property
     def open(self) -> list[Planned]:
@@ -178,7 +184,7 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
     warning = launchers.check(engine, launcher, map(json.loads, devices), n_timed)
     return Plan(
         tuple(cells), engine, launcher_name, launcher, results, base["time"], time_s, warning,
-        events_path(base),
+        events_path(base), planner.texts(cells),
     )  # fmt: skip
 
 
@@ -220,7 +226,7 @@ class _Planner:
     def __init__(self, results: Path, threads: int, force: bool) -> None:
         self.threads, self.force = threads, force
         rows = measured(results)
-        self.finished = finished(row for _, row in rows)
+        self.rows, self.finished = rows, finished(row for _, row in rows)
         self.estimates = Estimates(rows)
         self.trainings: set[str] = set()
         self.cache: dict[str, Any] = {}
@@ -250,6 +256,21 @@ class _Planner:
                 self.trainings.add(path)
                 seconds += self.estimates.training(arm)
         return replace(planned, seconds=seconds, bytes=self.estimates.bytes(cell))
+
+    def texts(self, cells: Iterable[Planned]) -> tuple[int, str] | None:
+        """See `Plan`."""
+
+        def about(cell: Cell) -> tuple[str, str, str, int]:
+            label = plugins.method_label(cell.method["name"], cell.method)
+            return str(label), cell.task["name"], cell.model["name"], cell.length
+
+        wanted = {about(p.cell) for p in cells if p.cell and p.cell.task.get("continuation")}
+        found = [
+            (math.ceil(row["n_scored"] * (least / DETECTABLE_NATS) ** 2), about(cell)[0])
+            for cell, row in self.rows
+            if (least := row["value_diff_detectable"]) and about(cell) in wanted
+        ]
+        return max(found, default=None)
 
     def _rows(self, request: Mapping[str, Any]) -> tuple[str, str, int]:
         """The split of a request's rows, their hash, empty for embedded rows, and how many were

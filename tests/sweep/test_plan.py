@@ -293,6 +293,16 @@ def test_the_plan_is_a_table_for_programs_too(capsys, tmp_path):
     assert "2 cells · 2 to do · about" in told.err
 
 
+def test_a_row_shows_how_many_texts_a_difference_takes(capsys, tmp_path):
+    """With n texts an effect of d is shown, with four times as many one of d / 2."""
+    words = ["method=snapkv", "task=perplexity", "model=embedded-llama", "length=512", "n=16",
+             "measure=quality", f"results={tmp_path}"]  # fmt: skip
+    assert plan(words).texts is None
+    stored(words, tmp_path, n_scored=16, value_diff_detectable=0.04)
+    assert dispatch(["plan", *words[:-2], f"results={tmp_path}"]) == 0
+    assert "of 0.02 nats from vanilla takes 64 texts, by a row of snapkv" in capsys.readouterr().err
+
+
 def test_spans_and_memory_in_words():
     assert [span(s) for s in (5, 300, 12_000, 14_400, 400_000)] == [
         "5 s", "5 min", "3 h 20 min", "4 h", "5 days"]  # fmt: skip
