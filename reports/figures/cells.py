@@ -43,6 +43,7 @@ BASE = {
     "base_gpu_alloc_delta_bytes": "gpu_alloc_delta_bytes",
     "base_kv_bytes_held": "kv_bytes_held",
     "base_kv_bytes_read_per_token": "kv_bytes_read_per_token",
+    "base_whole_peak_bytes": "whole_peak_bytes",
     "tpot_base_median_ns": "tpot_median_ns",
 }
 """Columns about vanilla in a method's row → vanilla's own column."""
@@ -51,7 +52,7 @@ FIGURES = (
     "value_diff_ci_hi", "quality_comparison", "chance", "at_chance", "lat_ratio",
     "lat_ratio_ci_lo", "lat_ratio_ci_hi", "attend_ns", "mem_ratio", "fid_rel_l2", "cpu_model",
     "gpu_name", "instruction_sets", "tpot_ratio", "tpot_ratio_ci_lo", "tpot_ratio_ci_hi",
-    "kv_held_ratio", "kv_read_ratio", "kv_ratio_16bit", "quality_verdict",
+    "kv_held_ratio", "kv_read_ratio", "kv_ratio_16bit", "whole_peak_ratio", "quality_verdict",
 )  # fmt: skip
 _ENDING = (
     "method_version",
@@ -288,6 +289,7 @@ TIME_RATIOS = {
 }
 RATIOS = TIME_RATIOS | {
     "mem_ratio": "peak_bytes",
+    "whole_peak_ratio": "whole_peak_bytes",
     "kv_held_ratio": "kv_bytes_held",
     "kv_read_ratio": "kv_bytes_read_per_token",
 }

@@ -58,6 +58,10 @@ LATENCY = Cost("latency", "latency", "latency", "lat_ratio", "lat_median_ns", "l
 MEMORY = Cost(
     "memory", "peak memory", "memory", "mem_ratio", "peak_bytes", "peak memory", "MiB", MIB
 )
+PROCESS = Cost(
+    "process", "the peak memory of the whole process", "memory", "whole_peak_ratio",
+    "whole_peak_bytes", "peak memory of the process", "MiB", MIB,
+)  # fmt: skip
 TPOT = Cost(
     "tpot", "the time per output token", "decoding", "tpot_ratio", "tpot_median_ns",
     "time per output token", "ms", 1e-6,
@@ -116,7 +120,7 @@ def plot(rows: FigureRows, most: int, cost: Cost) -> sheet.Plot | None:
     return sheet.Plot(panels, 2, 2.1, legend, note, len(some) - most)
 
 
-for _cost in (LATENCY, MEMORY, TPOT, KV_HELD, KV_READ):
+for _cost in (LATENCY, MEMORY, PROCESS, TPOT, KV_HELD, KV_READ):
     figure(
         f"pareto_{_cost.name}",
         f"quality against {_cost.text}, with the Pareto front",
