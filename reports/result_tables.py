@@ -315,7 +315,7 @@ PEERS = Listing(
         "peak, MiB": lambda row: number((row["whole_peak_bytes"] or 0) / 2**20, 0),
         "peak ÷ vanilla's": lambda row: number(row["whole_peak_ratio"], 2, "×"),
     },
-    order=("length",),
+    order=("tpot_ratio",),
     numbers=frozenset({1, 2, 4, 6}),
 )  # fmt: skip
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from bench.errors import RequestError
 from bench.files import check_own, record, write_own
 from bench.rows.columns import COLUMNS, Row, value_of
-from bench.units import finite
+from bench.units import counted, finite
 
 Writer = Callable[[list[Row], Path, Path], str]
 
@@ -77,7 +77,7 @@ def write_csv(rows: Sequence[Row], into: Path, results: Path) -> str:
         words = [str(value).lower() if isinstance(value, bool) else value for value in values]
         writer.writerow([f"'{word}" if _is_formula(word) else word for word in words])
     write_own(into, buffer.getvalue().encode())
-    return f"{into}: {len(rows)} rows"
+    return f"{into}: {counted(len(rows), 'row')}"
 
 
 def write_jsonl(rows: Sequence[Row], into: Path, results: Path) -> str:
@@ -91,7 +91,7 @@ def write_jsonl(rows: Sequence[Row], into: Path, results: Path) -> str:
             values[name] = finite(json.loads(value) if is_json else value)
         lines.append(json.dumps(values, ensure_ascii=False))
     write_own(into, "".join(f"{line}\n" for line in lines).encode())
-    return f"{into}: {len(lines)} rows"
+    return f"{into}: {counted(len(lines), 'row')}"
 
 
 def _is_formula(value: Any) -> bool:

@@ -21,7 +21,7 @@ from bench.rows import query
 from bench.rows.columns import Row, value_of
 from bench.rows.comparison import Comparison
 from bench.status import Status
-from bench.units import finite
+from bench.units import counted, finite
 
 SCHEMA_VERSION = "0.3.0"
 COLLECTION = "longctx-bench"
@@ -67,9 +67,10 @@ def write_every_eval_ever(rows: list[Row], into: Path, results: Path) -> str:
         record = json.dumps(_record(row, model, figures), indent=1, ensure_ascii=False)
         write_own(path, f"{record}\n".encode(), into)
         written += 1
+    read = counted(len(rows), "row")
     if not written:
-        raise RequestError(f"none of {len(rows)} rows has a score, a time or a memory to export")
-    return f"{into}: {written} records of {len(rows)} rows"
+        raise RequestError(f"none of {read} has a score, a time or a memory to export")
+    return f"{into}: {counted(written, 'record')} of {read}"
 
 
 def _figures(row: Row) -> Iterator[_Figure]:
@@ -242,8 +243,9 @@ def write_eval_results(rows: list[Row], into: Path, results: Path) -> str:
         raise RequestError(f"no row can stand in a model's repository: {left_out}")
     for path, entries in files.items():
         write_own(path, yaml.safe_dump(entries, sort_keys=False, allow_unicode=True).encode(), into)
-    count = sum(map(len, files.values()))
-    return f"{into}: {count} scores in {len(files)} files{left_out and f'; left out: {left_out}'}"
+    count = counted(sum(map(len, files.values())), "score")
+    left_out = left_out and f"; left out: {left_out}"
+    return f"{into}: {count} in {counted(len(files), 'file')}{left_out}"
 
 
 def _unfit(row: Row, model: Source, dataset: Source | None) -> str:

@@ -209,5 +209,6 @@ def submit_check(
         records = (remark._asdict() for remark in remarks)
         text_table.write(form, ("level", "where", "text"), records)
     wrong, look = (sum(r.level == level for r in remarks) for level in (Level.WRONG, Level.LOOK))
-    text_table.remark(form, f"{folder}: {len(rows)} rows, {wrong} wrong, {look} to look at")
+    read = counted(len(rows), "row")
+    text_table.remark(form, f"{folder}: {read}, {wrong} wrong, {look} to look at")
     return 1 if wrong or not rows else 0

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Sequence
 from enum import StrEnum
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -206,6 +207,31 @@ def quality(
     if -margin <= lo and hi <= margin:
         return difference._replace(verdict=ChangeVerdict.SAME)
     if lo <= 0 <= hi:
+        return difference
+    better = (change > 0) == higher_is_better
+    return difference._replace(verdict=ChangeVerdict.BETTER if better else ChangeVerdict.WORSE)
+
+
+def unpaired_quality(a: Row, b: Row) -> Difference:
+    """Two stored scores whose samples are not known: the interval of a difference of independent
+    ones, from those of both (Newcombe, 1998, method 10), wider than that of paired samples."""
+    ours, theirs = (np.array([row["value"], row["ci_lo"], row["ci_hi"]], float) for row in (a, b))
+    higher_is_better = a["higher_is_better"] is not False
+    change = float(theirs[0] - ours[0])
+    difference = Difference(
+        "quality", float(ours[0]), float(theirs[0]), change,
+        unit="points" if higher_is_better else LOSS,
+        change_pct=100 * change / abs(ours[0]) if ours[0] else None,
+        n=min(a["n_scored"], b["n_scored"]), verdict=ChangeVerdict.UNDECIDED,
+    )  # fmt: skip
+    if np.isnan([ours, theirs]).any():
+        return difference
+    down = math.hypot(theirs[0] - theirs[1], ours[2] - ours[0])
+    up = math.hypot(theirs[2] - theirs[0], ours[0] - ours[1])
+    error = (down if change > 0 else up) / NormalDist().inv_cdf(1 - SURE / 2)
+    p = 2 * NormalDist().cdf(-abs(change) / error) if error else float(not change)
+    difference = difference._replace(lo=change - down, hi=change + up, p=p)
+    if -down < change < up:
         return difference
     better = (change > 0) == higher_is_better
     return difference._replace(verdict=ChangeVerdict.BETTER if better else ChangeVerdict.WORSE)

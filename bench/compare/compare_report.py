@@ -109,7 +109,12 @@ def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:
     try:
         ours, theirs = (scores(row, folder) for row, folder in zip(pair, folders, strict=True))
     except RequestError as error:
-        return unknown_change._replace(note=f"samples can't be paired: {error}")
+        if a["metric_version"] != b["metric_version"]:
+            return unknown_change._replace(note=f"of two versions of the metric: {error}")
+        weights = compared(a["weights_sha256"], b["weights_sha256"])
+        found = compare.unpaired_quality(a, b)
+        reason = str(error).partition(": ")[0]
+        return found._replace(comparison=weights, note=f"unpaired, since {reason}")
     shared = [sample for sample in ours if sample in theirs]
     if not shared:
         return unknown_change._replace(note="no shared samples")

@@ -24,6 +24,7 @@ from bench.rows import query, store
 from bench.rows.columns import COLUMNS, Row, value_of
 from bench.rows.predictions import Predictions
 from bench.status import Status
+from bench.units import counted
 
 Rows = Sequence[Row]
 Accepted = Mapping[str, Row]
@@ -64,7 +65,7 @@ def row_checks(
     """All checks of a folder's rows that measure nothing; `against` are folders of other hosts."""
     text = "not in a git checkout, or no merge base (--base): earlier rows aren't checked"
     if accepted is not None:
-        text = f"{len(accepted)} rows are in the merge base: they aren't measured again"
+        text = f"not measured again, as in the merge base: {counted(len(accepted), 'row')}"
     yield Remark(Level.LOOK if accepted is None else Level.NOTE, str(folder), text)
     accepted = accepted or {}
     for row_id in accepted.keys() - {row["row_id"] for row in rows}:

@@ -75,7 +75,7 @@ def leaderboard(words: Sequence[str], given: Sequence[Path], out: Path, most: in
     content = text.encode()
     write_own(out, content)
     size = f"{len(content) / 1024:,.0f} KiB"
-    print(f"{out}: {len(picked.rows)} rows on {len(ranked)} boards, {size}")
+    print(f"{out}: {counted(len(picked.rows), 'row')} on {counted(len(ranked), 'board')}, {size}")
     if left := picked.n_cells - len(picked.rows):
         print(f"bench: {left:,} older cells are left out; --most or NAME=VALUE choose others",
               file=sys.stderr)  # fmt: skip

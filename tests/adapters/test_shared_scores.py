@@ -45,7 +45,7 @@ def records(folder):
 def test_a_record_has_the_score_the_time_and_the_memory_with_their_intervals(export):
     code, out, _, into = export("every_eval_ever", of_hub(**made.timing(0.6), mem_ratio=0.5))
     [(path, record)] = records(into).items()
-    assert code == 0 and out == [f"{into}: 1 records of 1 rows"]
+    assert code == 0 and out == [f"{into}: 1 record of 1 row"]
     assert path.parent == into / "data/longctx-bench/google-t5/t5-base"
     assert uuid.UUID(path.stem).version == 4
     assert record["model_info"]["id"] == "google-t5/t5-base"
@@ -100,14 +100,14 @@ def test_records_keep_to_the_published_schema(export):
 
 def test_nothing_to_export_is_one_line(export):
     code, _, err, into = export("every_eval_ever", made.row(status="oom_host"))
-    assert code == 2 and len(err) == 1 and "none of 1 rows" in err[0] and not into.exists()
+    assert code == 2 and len(err) == 1 and "none of 1 row" in err[0] and not into.exists()
 
 
 def test_whole_splits_of_the_hub_become_eval_results_that_the_hub_reads(export):
     hub = pytest.importorskip("huggingface_hub")
     part = of_hub(n_scored=4)
     code, out, _, into = export("hf-eval-results", of_hub(method="vanilla"), of_hub(), part)
-    assert code == 0 and "2 scores in 1 files; left out: 1 of a part of the samples" in out[0]
+    assert code == 0 and "2 scores in 1 file; left out: 1 of a part of the samples" in out[0]
     [path] = into.rglob("*.yaml")
     assert path == into / "google-t5--t5-base/.eval_results/narrativeqa.yaml"
     text = yaml.safe_load(path.read_text())

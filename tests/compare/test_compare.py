@@ -16,6 +16,7 @@ from bench.compare.compare import (
     parse_limit,
     quality,
     time,
+    unpaired_quality,
 )
 from bench.statistics import paired, scores
 from tests import made
@@ -147,3 +148,16 @@ def test_a_limit_needs_the_point_beyond_it_and_a_sure_change():
     assert parse_limit("quality < -2 %").exceeded_by(drop) and not parse_limit(
         "quality > 2%"
     ).exceeded_by(drop)
+
+
+def test_scores_without_their_samples_by_hand():
+    """Newcombe's interval: 56 of 70 against 48 of 80, whose own are by Wilson's method."""
+    a = {"value": 60.0, "ci_lo": 49.05, "ci_hi": 70.05, "n_scored": 80, "higher_is_better": True}
+    b = {"value": 80.0, "ci_lo": 69.16, "ci_hi": 87.71, "n_scored": 70, "higher_is_better": True}
+    found = unpaired_quality(a, b)
+    assert (found.change, found.n, found.verdict) == (20.0, 70, "better")
+    assert (found.lo, found.hi) == (pytest.approx(5.24, abs=0.05), pytest.approx(33.39, abs=0.05))
+    assert found.p < 0.05
+    assert unpaired_quality(b, a).verdict == "worse"
+    unknown = unpaired_quality(a, b | {"ci_lo": None})
+    assert (unknown.lo, unknown.verdict) == (None, "undecided")

@@ -40,7 +40,7 @@ def refused(capsys, folder, told, *words):
 
 def test_a_sound_folder_is_taken(capsys, folder):
     code, out, _ = submit(capsys, folder)
-    assert code == 0 and wrong(out) == [] and out[-1].endswith("1 rows, 0 wrong, 1 to look at")
+    assert code == 0 and wrong(out) == [] and out[-1].endswith("1 row, 0 wrong, 1 to look at")
     assert any("not in a git checkout" in line for line in out)
 
 
@@ -211,17 +211,21 @@ def test_an_example_submission_is_accepted(capsys, branched, tmp_path):
     assert code == 0 and wrong(out) == [] and any("claimed, not derivable" in line for line in out)
     with pytest.raises(SystemExit) as ended:
         main(["results", "merge", str(contributed), "--into", str(branched)])
-    assert ended.value.code == 0 and "1 rows added" in capsys.readouterr().out
+    assert ended.value.code == 0 and "1 row added" in capsys.readouterr().out
     git(branched.parent, "add", ".")
     git(branched.parent, "commit", "-q", "-m", "contribute a row")
     code, out, _ = submit(capsys, branched, "--base", "main")
-    assert code == 0 and any("1 rows are in the merge base" in line for line in out)
+    assert code == 0 and any(
+        "not measured again, as in the merge base: 1 row" in line for line in out
+    )
     assert out[-1].endswith("2 rows, 0 wrong, 0 to look at")
 
 
 def test_rows_of_the_merge_base_that_stay_are_noted(capsys, branched):
     code, out, _ = submit(capsys, branched)
-    assert code == 0 and any("1 rows are in the merge base" in line for line in out), out
+    assert code == 0 and any(
+        "not measured again, as in the merge base: 1 row" in line for line in out
+    ), out
 
 
 def test_an_accepted_row_refuses_nothing_and_is_not_measured_again(capsys, branched, monkeypatch):
@@ -241,7 +245,7 @@ def test_remarks_are_one_list_of_json(capsys, folder, measured_here):
     remarks = json.loads("\n".join(out))
     assert code == 0 and {"level", "where", "text"} == remarks[0].keys()
     assert remarks[-1]["text"].startswith("measured again: agrees")
-    assert "1 rows, 0 wrong" in err
+    assert "1 row, 0 wrong" in err
 
 
 def test_a_row_of_the_merge_base_that_changed_is_refused(capsys, branched):
