@@ -222,7 +222,7 @@ def unpaired_quality(a: Row, b: Row) -> Difference:
         "quality", float(ours[0]), float(theirs[0]), change,
         unit="points" if higher_is_better else LOSS,
         change_pct=100 * change / abs(ours[0]) if ours[0] else None,
-        n=min(a["n_scored"], b["n_scored"]), verdict=ChangeVerdict.UNDECIDED,
+        n=min(a["n_scored"] or 0, b["n_scored"] or 0), verdict=ChangeVerdict.UNDECIDED,
     )  # fmt: skip
     if np.isnan([ours, theirs]).any():
         return difference

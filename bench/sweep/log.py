@@ -13,7 +13,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -74,7 +74,7 @@ class Record:
         when that can't be."""
         started = time.time()
         several = plan.engine == launchers.JOBLIB and plan.n_parallel != 1
-        content = {
+        content: dict[str, Any] = {
             "command": command,
             "launcher": plan.launcher_name,
             "engine": plan.engine,
@@ -94,7 +94,7 @@ class Record:
                 for planned in plan.open
                 if planned.cell
             ],
-            "jobs": [],
+            "jobs": {},
         }
         folder = plan.results / FOLDER / (name or new_id())
         try:
@@ -117,9 +117,9 @@ class Record:
         path = self.content.get("events")
         return EventStream(Path(path) if path else None, self.id)
 
-    def submitted(self, job_ids: Sequence[str]) -> None:
-        """Adds the ids of the next cells' jobs in a queue, one for each cell."""
-        self.content["jobs"] += job_ids
+    def submitted(self, job_ids: Mapping[int, str]) -> None:
+        """Adds the ids of jobs in a queue, by the numbers of their cells."""
+        self.content["jobs"] |= {str(i): job_id for i, job_id in job_ids.items()}
         with contextlib.suppress(OSError):
             _write(self.folder / SWEEP, self.content)
 

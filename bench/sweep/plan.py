@@ -30,8 +30,9 @@ COLUMNS = ["cell_key", "cell", "status", "status_detail", "row_id", "wall_total_
            "train_wall_ns", "batched_answers", "rss_base_bytes", "rss_peak_delta_bytes",
            "base_rss_peak_delta_bytes", "weights_bytes", "gpu_alloc_delta_bytes",
            "base_gpu_alloc_delta_bytes", "n_scored", "value_diff_detectable"]  # fmt: skip
-SMALLEST = 4
-"""Cells of a part of a group; in smaller parts hardly less would be read than alone."""
+SMALLEST, SMALLEST_JOB = 4, 16
+"""Cells of a part of a group, in a worker and in a job of Slurm; in smaller parts hardly less would
+be read than alone."""
 
 DETECTABLE_NATS = 0.02
 """A difference of perplexity that enough texts show."""
@@ -135,8 +136,9 @@ class Plan:
         for i, planned in enumerate(self.open):
             groups.setdefault((planned.group, i if planned.group is None else 0), []).append(i)
         wanted, jobs = -(-self.n_parallel // max(1, len(groups))), list[list[int]]()
+        smallest = SMALLEST_JOB if self.engine == launchers.SLURM else SMALLEST
         for group in groups.values():
-            parts = max(1, min(wanted, len(group) // SMALLEST))
+            parts = max(1, min(wanted, len(group) // smallest))
             jobs += [group[part::parts] for part in range(parts)]
         return jobs
 
@@ -177,7 +179,7 @@ def plan(overrides: Sequence[str], elsewhere: bool = False) -> Plan:
             check_device(json.loads(text))
         for threads in {point.request["threads"] for point in points}:
             parameters.check_threads(threads)
-    if base["share_prefill"] and engine != launchers.SLURM:
+    if base["share_prefill"]:
         cells = _grouped(cells, planner.estimates)
     cells = _ordered(cells, time_s)
     n_timed = sum(1 for p in cells if p.runs and p.cell and (p.cell.plan.timed or p.cell.probe))

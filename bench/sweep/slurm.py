@@ -99,9 +99,17 @@ def status_of(job: Job, log: str) -> Status | None:
 
 
 def by_cell(record: Record, jobs: Iterable[Job]) -> dict[int, Job]:
-    """Number of a cell → its job, by the ids with which the sweep's jobs were submitted."""
-    numbers = {job_id: i for i, job_id in enumerate(record.content.get("jobs", ()))}
-    return {numbers[job.id]: job for job in jobs if job.id in numbers}
+    """Number of a cell → its job, by the ids with which the sweep's jobs were submitted; cells that
+    answer together have one."""
+    by_id = {job.id: job for job in jobs}
+    return {i: by_id[job_id] for i, job_id in _job_ids(record).items() if job_id in by_id}
+
+
+def _job_ids(record: Record) -> dict[int, str]:
+    """The id of each cell's job; sweeps of older versions have a list."""
+    ids = record.content.get("jobs") or {}
+    pairs = enumerate(ids) if isinstance(ids, list) else ids.items()
+    return {int(i): job_id for i, job_id in pairs}
 
 
 def _log(record: Record, job: Job) -> str:
@@ -169,9 +177,11 @@ def settle_record(record: Record, done: Container[str] = (), lag_s: float = SETT
     except SlurmError as error:
         print(f"bench: cells without a row stay to do: {error}", file=sys.stderr)
         return 0
+    first_of = {job_id: i for i, job_id in reversed(_job_ids(record).items())}
     for i, job in found.items():
         planned, note, log = record.content["cells"][i], record.read_note(i), _log(record, job)
-        status = status_of(job, log)
+        # A cell whose turn had not come in its job stays to do.
+        status = status_of(job, log) if note or i == first_of[job.id] else None
         killed = "killed for memory" if status == Status.OOM_HOST else "ended without a result"
         detail = f"job {job.id} on {job.node or 'no node'} {killed} ({job.state})\n{log}".strip()
         row_id = None

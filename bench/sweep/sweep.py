@@ -149,16 +149,17 @@ def _run_jobs(plan: Plan, record: Record, requests: Mapping[int, dict[str, Any]]
     folder = record.folder / slurm.LOGS / "%j"
     executor = submitit.AutoExecutor(folder, "slurm", slurm_max_num_timeout=n_requeued)
     executor.update_parameters(**given)
-    numbers = list(requests)
-    for first in range(0, len(numbers), MAX_ARRAY):
-        array = numbers[first : first + MAX_ARRAY]
+    for first in range(0, len(plan.jobs), MAX_ARRAY):
+        array = plan.jobs[first : first + MAX_ARRAY]
+        asked = [{i: requests[i] for i in numbers} for numbers in array]
         try:
-            jobs = executor.map_array(CellJob(record.folder), array, [requests[i] for i in array])
+            jobs = executor.map_array(CellsJob(record.folder), asked)
         except Exception as error:
             lines = [line for line in str(error).splitlines() if line.strip()] or ["no reason"]
             reason = next((line for line in lines if "sbatch:" in line), lines[-1])
             raise RequestError(f"Slurm takes no job: {reason.strip()}") from error
-        record.submitted([job.job_id for job in jobs])
+        pairs = zip(jobs, array, strict=True)
+        record.submitted({i: job.job_id for job, numbers in pairs for i in numbers})
         while slurm.queued(record.queue_name):
             time.sleep(slurm.POLL_S)
     slurm.settle_record(record)
@@ -224,19 +225,19 @@ def _watched(record: Record, display: Any, every_s: float) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class CellJob:
-    """Runs cells of the sweep with this folder in jobs of Slurm: pickle needs no more."""
+class CellsJob:
+    """Runs cells of the sweep with this folder in a job of Slurm: pickle needs no more."""
 
     folder: Path
 
-    def __call__(self, index: int, request: dict[str, Any]) -> None:
-        run_cell(Record.read(self.folder), index, request, (), {})
+    def __call__(self, requests: dict[int, dict[str, Any]]) -> None:
+        run_together(Record.read(self.folder), list(requests), requests)
 
-    def checkpoint(self, index: int, request: dict[str, Any]) -> Any:
+    def checkpoint(self, requests: dict[int, dict[str, Any]]) -> Any:
         """Called by submitit at the job's time limit: the same job again, which continues."""
         from submitit.helpers import DelayedSubmission
 
-        return DelayedSubmission(self, index, request)
+        return DelayedSubmission(self, requests)
 
 
 def run_together(

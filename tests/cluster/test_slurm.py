@@ -83,6 +83,18 @@ def test_the_same_command_again_submits_nothing(four):
     assert jobs() == before and len(rows(results)) == 4
 
 
+def test_cells_that_share_their_prompts_share_a_job(tmp_path):
+    words = [*SLURM, *CELL, "method=vanilla,snapkv,tova", "method.budget=0.5",
+             "model=embedded-llama", "task=longeval_lines", f"results={tmp_path}"]  # fmt: skip
+    done = bench("run", "-m", *words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    stored = rows(tmp_path)
+    assert {row["method"] for row in stored} == {"vanilla", "snapkv", "tova"}
+    assert [row["status"] for row in stored] == ["ok"] * 3 and queue() == ""
+    assert len({row["slurm_job_id"] for row in stored}) == 1
+    assert sum(row["batched_answers"] or 0 for row in stored) > 0
+
+
 def test_joblib_gives_the_same_keys_and_the_same_quality(four, tmp_path):
     results, _, _ = four
     # Two of the four, at the threads of a job of theirs.

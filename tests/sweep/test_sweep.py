@@ -213,7 +213,7 @@ def test_the_jobs_of_each_array_are_those_of_its_cells(tmp_path):
     """Also once those of the first array have left the queue."""
     asked = plan([*CELL, "seed=range(0,6)", f"results={tmp_path}"])
     record = Record.begin(asked, "")
-    for ids in (["9_0", "9_1", "9_2"], ["12_0", "12_1"], ["13"]):
+    for ids in ({0: "9_0", 2: "9_1", 1: "9_2"}, {3: "12_0", 4: "12_1", 5: "13"}):
         record.submitted(ids)
     queue = [slurm.Job(i, "RUNNING", "n") for i in ("12_1", "12_0", "13", "9_[4-7]")]
     found = slurm.by_cell(Record.read(record.folder), queue)
@@ -246,7 +246,7 @@ def test_a_lost_cell_gets_its_row_where_there_is_no_gpu(tmp_path, monkeypatch):
     asked = plan([*CELL, "launcher=slurm", "device=cuda", "hydra.launcher.gpus_per_node=1",
                   "method=vanilla,vcc", f"results={tmp_path / 'rows'}"])  # fmt: skip
     record = Record.begin(asked, "")
-    record.submitted(["7_0", "7_1"])
+    record.submitted({0: "7_0", 1: "7_1"})
     record.write_note(0, state="running", since=0.0, stage=["memory", 0, 0])
     assert slurm.settle_record(record) == 1
     [row] = Store(tmp_path / "rows").rows().to_pylist()
@@ -263,7 +263,7 @@ def test_jobs_that_die_after_ctrl_c_become_rows_when_somebody_asks(tmp_path, mon
     rows = tmp_path / "rows"
     words = [*CELL, "launcher=slurm", "hydra.launcher.mem_gb=2", "method=vanilla,vcc"]
     record = Record.begin(plan([*words, f"results={rows}"]), "")
-    record.submitted(["7_0", "7_1"])
+    record.submitted({0: "7_0", 1: "7_1"})
     assert slurm.settle(rows) == 0, "its process lives"
     content = record.content | {"pid": 1 << 30}
     (record.folder / "sweep.json").write_text(json.dumps(content))
