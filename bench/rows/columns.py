@@ -66,7 +66,6 @@ class Row(TypedDict, total=False):
     weights_licence: Annotated[str | None, "licence of the weights"]
     code_sha: Annotated[str | None, "commit of this project"]
     code_dirty: Annotated[bool | None, "its code differed from that commit"]
-    config_sha: Annotated[str | None, "sha256 of the composed configuration"]
     command: Annotated[str | None, "command that gives this row again"]
     experiment: Annotated[str | None, "experiment that requested it"]
     launcher: Annotated[str | None, "what started the run: local, joblib, slurm, …"]
