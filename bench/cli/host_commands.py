@@ -1,7 +1,7 @@
 """The commands about this machine: bench doctor | host.
 
-`bench doctor` examines what a run needs, and what to do where the machine lacks something. Imports
-no torch.
+`bench doctor` examines what a run needs, and gives advice where the machine lacks something.
+Imports no torch.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class State(enum.StrEnum):
 
 
 class Finding(NamedTuple):
-    """`about`: what was looked at; `found`: what is there; `advice`: what to do, empty where all is
-    well. BAD: no run is possible; LOOK: runs are slower, noisier or can do less."""
+    """`about`: the subject; `found`: its state; `advice`: what to do, empty where nothing is wrong.
+    BAD: no run is possible; LOOK: runs are slower, noisier or more limited."""
 
     about: str
     state: State
@@ -94,7 +94,7 @@ def this_host(form: str) -> int:
 
 
 def print_facts(facts: Mapping[str, Any], form: str) -> None:
-    """One line for each fact; for a program one record."""
+    """One line for each fact; in a machine-readable form, one record."""
     if text_table.tabular(form):
         text_table.write(form, list(facts), [facts])
         return
@@ -136,7 +136,7 @@ def _torch() -> Finding:
 
 
 def _torch_build() -> str:
-    """CUDA or ROCm with its version, as torch's files say; empty for its CPU build."""
+    """CUDA or ROCm with its version, from torch's files; empty for its CPU build."""
     spec = importlib.util.find_spec("torch")
     path = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
     text = linux.text(path) if path else None
