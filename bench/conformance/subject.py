@@ -26,7 +26,7 @@ MIXED = (61, 30, 1, 17)
 LONG = 331
 CHANGED = 1e-5
 CLOSE = 1e-4
-"""Relative to the largest output; float32 rounding through a few layers stays far below."""
+"""Relative to the largest output; the rounding of float32 through a few layers is far smaller."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Subject:
         return {name for name in own if name.startswith(f"{own_parameters.NAME}.")}
 
     def unused_weights(self) -> set[str]:
-        """The names of the projections that the method does without."""
+        """The names of the projections that the method does not use."""
         unused: set[int] = set()
         for part in self.method.unused():
             layers: Any = self.family.layers
