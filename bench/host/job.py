@@ -1,4 +1,4 @@
-"""Where a cell runs: the launcher, the Slurm job and its node, and what else runs there."""
+"""Where a cell runs: the launcher, the Slurm job and its node, and other work on that node."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Origin:
         }
 
     def neighbours(self) -> set[str]:
-        """What else is known to run on this machine: other jobs on the node, the sweep's other
+        """Other work known to run on this machine: other jobs on the node, the sweep's other
         workers."""
         names = {self.workers} if self.workers else set()
         if job := job_id():
