@@ -40,7 +40,7 @@ class CellRun:
     """A cell, the folder of its predictions, and the limits of each child. With an `environment`, a
     child is a fresh interpreter: malloc reads it at the start. `scored` holds the answers that the
     quality stage keeps for the latency stage. `share_prefill`: method and vanilla may answer
-    together. `timed`: columns of a cell whose tokens were timed together with those of other cells."""
+    together. `timed`: columns of a cell whose tokens were timed together with other cells'."""
 
     cell: Cell
     results: Path
