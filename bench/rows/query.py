@@ -192,8 +192,7 @@ SAME = (
     "turns", "prompt", "weights_format", "method_version", "task_version", "metric_version",
     "recipe", "recipe_params",
 )  # fmt: skip
-"""Columns that are equal for several seeds. A seed draws the rows, the weights and their training.
-"""
+"""Columns that are equal for several seeds. A seed draws rows, weights and their training."""
 OVER_SEEDS = (*SAME, "seeds", "mean", "sd", "lowest", "highest", "seeds_at_chance")
 
 
