@@ -1,4 +1,4 @@
-"""Errors of a request and of a run, and how they are worded."""
+"""Errors of a request and of a run, and their wording."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ while True:
 
 
 class Setting(NamedTuple):
-    """Where a cell runs: `load` is quiet, or loaded with one busy core."""
+    """The conditions of a cell: `load` is quiet, or loaded with one busy core."""
 
     load: str
     threads: int

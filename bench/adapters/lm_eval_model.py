@@ -40,7 +40,7 @@ from tasks.base import ANSWERS, Encoded
 from tasks.loading.lm_eval_package import MODEL
 
 GREEDY = {"attention_mask", "do_sample", "temperature", "top_k", "top_p"}
-"""Arguments of a generation that change nothing where the likeliest token is taken."""
+"""Arguments of a generation that change nothing in greedy decoding."""
 log = logging.getLogger("lm_eval.bench")
 Scored = tuple[Any, list[int], list[int]]
 """A request of lm_eval: its key in a cache of answers, context and continuation."""

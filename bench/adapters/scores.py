@@ -182,11 +182,11 @@ def _texts(values: dict[str, Any]) -> dict[str, str]:
     return {name: str(value) for name, value in values.items() if value is not None}
 
 
-# Where a row's model and data come from, as other tools name it.
+# Sources of a row's model and data, under the names of other tools.
 
 
 class Source(NamedTuple):
-    """A model or a dataset: ORG/NAME, and the hub's commit; None where the row names a branch, and
+    """A model or a dataset: ORG/NAME, and the hub's commit; None if the row names a branch, and
     for sources outside the hub."""
 
     id: str
@@ -247,7 +247,7 @@ def write_eval_results(rows: list[Row], into: Path, results: Path) -> str:
 
 
 def _unfit(row: Row, model: Source, dataset: Source | None) -> str:
-    """Why a score has no place in a model's repository; empty if it has."""
+    """Why a score isn't accepted in a model's repository; empty if it is accepted."""
     if row["status"] != Status.OK or row["value"] is None:
         return "without a score"
     if dataset is None:

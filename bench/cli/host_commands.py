@@ -45,7 +45,7 @@ class State(enum.StrEnum):
 
 
 class Finding(NamedTuple):
-    """`about`: the subject; `found`: its state; `advice`: what to do, empty where nothing is wrong.
+    """`about`: the subject; `found`: its state; `advice`: the remedy, empty if nothing is wrong.
     BAD: no run is possible; LOOK: runs are slower, noisier or more limited."""
 
     about: str
@@ -55,7 +55,7 @@ class Finding(NamedTuple):
 
     @classmethod
     def of(cls, about: str, found: str, needs_look: object, advice: str) -> Finding:
-        """LOOK with the advice where something needs a look, else OK without it."""
+        """LOOK with the advice if something needs a look, else OK without it."""
         return cls(about, State.LOOK, found, advice) if needs_look else cls(about, State.OK, found)
 
 
@@ -63,7 +63,7 @@ class Finding(NamedTuple):
 @results_option()
 @format_option(default="table")
 def doctor(results: Path, form: str) -> int:
-    """Exit code 1 where no run is possible."""
+    """Exit code 1 if no run is possible."""
     from rich.markup import escape
 
     findings = examine(results.expanduser().resolve())
@@ -231,7 +231,7 @@ def _load() -> Finding:
 
 
 def _steadiness() -> Finding:
-    """How much the same short work varies: its 90th percentile over its median."""
+    """Variation of the time of the same short work: its 90th percentile over its median."""
     times = []
     for _ in range(SLICES):
         began = time.perf_counter_ns()

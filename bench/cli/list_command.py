@@ -86,7 +86,7 @@ def _record(group: str, name: str, path: Path, with_facts: bool) -> dict[str, An
 
 
 def _metrics() -> list[dict[str, Any]]:
-    """Each metric with the tasks that it is official for."""
+    """Each metric with the tasks for which it is official."""
     from tasks.metrics import METRICS as metrics
 
     used: dict[str, list[str]] = {name: [] for name in sorted(metrics)}

@@ -199,7 +199,7 @@ SHELLS = ("bash", "zsh", "fish")
 @add_completion_class
 class Bash(BashComplete):
     """Words that bash divides at = or : are completed as one, and no space follows NAME=. Files are
-    completed where nothing else is."""
+    completed if there is no other completion."""
 
     source_template = BashComplete.source_template.replace(
         "return 0", "[[ $value == *[=/] ]] && compopt -o nospace\n    return 0"

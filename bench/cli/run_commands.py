@@ -237,7 +237,7 @@ def status(ids: Sequence[str], folder: Path, every: bool, cancel: bool, form: st
 
 
 def _show(record: Record, done: dict[str, Any], form: str) -> int:
-    """One sweep; returns how many of its cells failed."""
+    """Show one sweep. Returns the number of its failed cells."""
     from rich.markup import escape
 
     from bench.sweep import launchers, slurm

@@ -117,7 +117,7 @@ def time(figure: str, a: Row, b: Row) -> Difference:
 
 
 def _other_hosts(a: Row, b: Row) -> str:
-    """Why the costs of two rows can't be compared as a ratio; empty where they can."""
+    """Why the costs of two rows can't be compared as a ratio; empty if they can be compared."""
     if a["host_id"] == b["host_id"]:
         return ""
     older = has_older_id(a["host_id"]) != has_older_id(b["host_id"])

@@ -29,7 +29,7 @@ ALWAYS = ("quality", "latency", "memory")
 BARE_LABELS = ("method", "task", "model", "device", "dtype")
 """Columns whose value is shown without a name."""
 FIRST = ("task", "model", "length", "measure")
-"""Columns by which cells are told apart before the others."""
+"""Columns by which cells are distinguished before the others."""
 
 
 class CellComparison(NamedTuple):
@@ -124,7 +124,7 @@ def _quality(pair: Pair, folders: Sequence[Path], margin: float) -> Difference:
 
 
 def _labels(pairs: Sequence[Pair]) -> list[str]:
-    """Labels that distinguish the pairs: task and length, the model where there are several, and
+    """Labels that distinguish the pairs: task and length, the model if there are several, and
     further parts while pairs have equal labels, the methods' parameters last."""
     columns = [
         name
@@ -155,7 +155,7 @@ def _labels(pairs: Sequence[Pair]) -> list[str]:
 
 
 def _parameters(pair: Pair) -> dict[str, Any]:
-    """The parameters of the pair's methods: method.k where both sides have the value, else A.k."""
+    """The parameters of the pair's methods: method.k if both sides have the value, else A.k."""
     sides = [json.loads(row["method_params"] or "{}") for row in pair]
     found = {}
     for letter, own, other in zip("AB", sides, sides[::-1], strict=True):

@@ -1,4 +1,4 @@
-"""Whether a row follows from what it measured: its columns are derived again and compared."""
+"""Checks that a row follows from its measurements: its columns are derived again and compared."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _of_scores(row: Row, _: Path) -> Mapping[str, Any]:
 
 
 def _limited(row: Row, _: Path) -> Mapping[str, Any]:
-    """The columns with unaccepted values, with what is accepted."""
+    """The columns whose values aren't accepted, with the accepted values."""
     needed = {"command": "a command", "host_id": "a host", "code_sha": "a commit"}
     found: dict[str, Any] = {name: needed[name] for name in needed if not value_of(row, name)}
     found |= {"code_dirty": "False: commit, then measure"} if row["code_dirty"] else {}

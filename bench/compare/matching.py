@@ -112,8 +112,8 @@ def _settings(rows: list[Row], selection: Selection, free: set[str]) -> list[Row
 
 
 def _agree(a: Row, b: Row, compared: Collection[str]) -> bool:
-    """Whether two settings are paired: for different methods, if their budgets are equal, where
-    both have one; for one method, if all parameters but the `compared` ones are equal."""
+    """Whether two settings are paired: for different methods, if their budgets are equal or one has
+    none; for one method, if all parameters but the `compared` ones are equal."""
     ours, theirs = (json.loads(row["method_params"] or "{}") for row in (a, b))
     shared = ours.keys() & theirs.keys() - {name.removeprefix("method.") for name in compared}
     if a["method"] != b["method"]:

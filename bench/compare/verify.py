@@ -2,7 +2,7 @@
 
 agrees       within the accepted difference of a second measurement
 disagrees    significantly beyond that difference
-can't tell   this host lacks what the row needs, or can't resolve the difference
+can't tell   this host lacks a requirement of the row, or can't resolve the difference
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def cell_here(row: Row, data_dir: Path | None) -> Cell:
 
 def check_code(stored: Mapping[str, Any]) -> None:
     """Raises RequestError for a cell that would load code which differs from this checkout's code
-    of that name. A row comes from outside, and must not choose what is imported here."""
+    of that name. A row comes from outside, and must not choose the imported code."""
     for group in ("method", "task"):
         name, target = (str(stored[group].get(part)) for part in ("name", "target"))
         if name not in plugins.available(group):

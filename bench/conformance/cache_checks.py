@@ -79,7 +79,7 @@ def decoding_padded(subject: Subject) -> Iterator[str]:
 
 def held_is_kept(subject: Subject) -> Iterator[str]:
     """`held` lists every tensor that the cache keeps, and each is its whole storage: a slice would
-    keep the storage of the tensor it is cut from."""
+    keep the whole storage of another tensor."""
     if not _is_fed(subject, LONG):
         return
     fed = Fed.of(subject, LONG)

@@ -1,8 +1,8 @@
 """The checks of `bench.conformance` on a GPU, in each dtype: the same tiny models, moved there, and
 compared with the outputs of the processor in float32.
 
-Not checked there: training, and the caches' own accounts of what they hold and read, which are the
-same code on every device.
+Not checked there: training, and the bytes that caches report as held and read, whose code is the
+same on every device.
 """
 
 from __future__ import annotations

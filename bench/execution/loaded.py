@@ -37,7 +37,7 @@ parent: Loaded | None = None
 
 
 def model_key(cell: Cell) -> str:
-    """Equal for cells whose weights are equal before a method is put in."""
+    """Equal for cells whose weights are equal without a method."""
     parts = [cell.model, cell.dtype, cell.device["kind"], cell.seed]
     return json.dumps(parts, sort_keys=True, default=dict)
 

@@ -225,7 +225,7 @@ def identity(cell: Cell, deadline_s: float | None = None, origin: job.Origin | N
 
 
 def _checkpoint_limits(cell: Cell) -> Row:
-    """Positions that the cell exceeds and settings of generation that it ignores, as far as the
+    """Positions that the cell exceeds and settings of generation that it ignores, if the
     checkpoint's files contain them."""
     path, config = Path(cell.model["path"]), cell.model.get("config")
     columns: Row = {}

@@ -215,7 +215,7 @@ def _delayed_interrupt() -> Iterator[None]:
     """Ctrl-C takes effect at the end of the block. Python drops an exception that is raised while
     it runs the hooks of a fork, such as logging's."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # signal handlers run in the main thread alone
+        yield  # signal handlers run only in the main thread
         return
     parent = os.getpid()
     arrived: list[int] = []
@@ -229,8 +229,8 @@ def _delayed_interrupt() -> Iterator[None]:
 
 
 def run_in_fork(work: Callable[[], T]) -> T:
-    """Return what `work` returns, or raise what it raises, from a fork of this process; the value
-    or the exception is pickled. Raises StoreError when the fork was killed.
+    """Run `work` in a fork of this process, and return its value or raise its exception, which is
+    pickled. Raises StoreError when the fork was killed.
 
     The supervisor runs during the measurement, so it stays small: a fork returns its memory.
     """

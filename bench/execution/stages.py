@@ -134,8 +134,8 @@ def _timed(run: CellRun, name: str) -> tuple[Outcome, Columns]:
 
 
 def _in_processes(run: CellRun, name: str, by_size: bool = False) -> tuple[Outcome, Columns]:
-    """Pairs timed in several processes, one after the other: the first decides how many pairs each
-    times. When one fails, so does the stage: the samples taken before are not to be trusted."""
+    """Pairs timed in several processes, one after the other: the first decides the number of pairs
+    of each. When one fails, so does the stage: the earlier samples can't be trusted."""
     module, rounds = f"measure.{name}", dict[int, dict[str, Any]]()
     scored = run.scored if name == "latency" else None
 

@@ -35,8 +35,8 @@ LONGEST_MESSAGE = 64 << 20
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a child ended: its status, the stage it was in, the reason or its last lines of output,
-    and its result when the status is OK."""
+    """The end of a child: its status, its last stage, the reason or its last lines of output, and
+    its result when the status is OK."""
 
     status: Status
     stage: str
@@ -231,5 +231,5 @@ Handlers = Mapping[str, Callable[[Running, Mapping[str, Any]], None]]
 
 
 def _oom_kills() -> int:
-    """How many processes the kernel has killed for memory since boot."""
+    """Number of processes that the kernel has killed for lack of memory since boot."""
     return linux.first_int(linux.line(Path("/proc/vmstat"), "oom_kill ").split()) or 0

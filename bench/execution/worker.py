@@ -100,7 +100,7 @@ def run(module: str, channels: Channels, parent: int) -> None:
     except Exception as error:
         status = memory_status(error)
         if status:
-            traceback.clear_frames(error.__traceback__)  # frees what the failed call holds
+            traceback.clear_frames(error.__traceback__)  # frees the objects of the failed call
         lines = [f"{type(error).__name__}: {error}\n", *traceback.format_exception(error)[-6:]]
         detail = _below_import_path("".join(lines).strip())
         answer = {"status": status or Status.ERROR, "detail": detail, "stage": report.stage}

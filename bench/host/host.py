@@ -150,7 +150,7 @@ def _machine() -> Facts:
 
 
 def _physical(cpus: range | list[int]) -> int | None:
-    """The number of physical cores that these logical cores are on."""
+    """The number of physical cores to which these logical cores belong."""
     cores = {linux.text(linux.CPUS / f"cpu{cpu}/topology/thread_siblings_list") for cpu in cpus}
     return len(cores) if cores and None not in cores else None
 
@@ -280,7 +280,7 @@ def _software() -> Facts:
 
 
 def _code() -> Facts:
-    """The commit of this project's checkout, whatever the current folder; None when installed."""
+    """The commit of this project's checkout, for any current folder; None when installed."""
     facts: Facts = {"code_sha": None, "code_dirty": None}
     if not (ROOT / ".git").exists():
         return facts

@@ -18,15 +18,15 @@ RUN_ID = uuid.uuid4().hex[:12]
 
 @dataclass(frozen=True)
 class Origin:
-    """How a cell was started: the id that its row shares with others of one command, the name of
-    the launcher, and the sweep's other workers on this machine."""
+    """The start of a cell: the id that its row shares with others of one command, the name of the
+    launcher, and the sweep's other workers on this machine."""
 
     run_id: str = RUN_ID
     launcher: str | None = None
     workers: str | None = None
 
     def columns(self) -> dict[str, Any]:
-        """The columns of a row that contain where it runs."""
+        """The columns of a row on the place where it runs."""
         job = job_id()
         return {
             "run_id": self.run_id,

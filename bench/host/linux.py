@@ -21,12 +21,12 @@ CPUS = Path("/sys/devices/system/cpu")
 
 
 def usable_cpus() -> list[int]:
-    """Numbers of the logical cores that this process may run on."""
+    """Numbers of the logical cores on which this process may run."""
     return sorted(os.sched_getaffinity(0))
 
 
 def thread_cpus() -> list[int]:
-    """Numbers of the logical cores that the threads of this process may run on."""
+    """Numbers of the logical cores on which the threads of this process may run."""
     threads = [int(name) for name in os.listdir("/proc/self/task")]
     return sorted(set().union(*map(os.sched_getaffinity, threads)))
 
@@ -44,7 +44,7 @@ def spread_cpus(count: int) -> list[int]:
 
 @contextlib.contextmanager
 def kept_affinity() -> Iterator[None]:
-    """Undo what the block does to the cores that this thread may run on: where OMP_PROC_BIND is
+    """Restore at the end of the block the cores on which this thread may run: if OMP_PROC_BIND is
     set, libgomp binds the thread that loads it to the first core."""
     cpus = os.sched_getaffinity(0)
     try:
@@ -54,7 +54,7 @@ def kept_affinity() -> Iterator[None]:
 
 
 def current_cpu() -> int:
-    """Number of the logical core that this thread runs on."""
+    """Number of the logical core on which this thread runs."""
     return int(ctypes.CDLL(None).sched_getcpu())
 
 

@@ -28,7 +28,7 @@ from bench.request.cell import Cell
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> Mapping[str, Any]:
-    """Samples of both arms and how they were taken, in nanoseconds. In a further process the
+    """Samples of both arms in nanoseconds, and details of the sampling. In a further process the
     request has its `share` of the pairs. With `outside`, vanilla answers the supervisor."""
     cell, family, process, load_ns = loaded(request)
     inputs = PerturbedInputs(arms.longest_inputs(cell, family, arms.INPUTS))

@@ -108,7 +108,7 @@ class Arm:
     device: str
     process: Process = field(default_factory=Process)
     in_process: ClassVar[bool] = True
-    """Whether the method computes in this process alone."""
+    """Whether the method computes only in this process."""
     took: list[int] = field(default_factory=list, init=False)
     waits: list[int] = field(default_factory=list, init=False)
     left: list[int] = field(default_factory=list, init=False)

@@ -40,7 +40,7 @@ STEPS = 4
 NEIGHBOURS = 6
 """The most methods between two samples of vanilla."""
 VANILLA = -1
-"""The number of vanilla among the methods; cells have theirs from 0 on."""
+"""The number of vanilla among the methods; the numbers of cells start at 0."""
 
 
 def measure(request: dict[str, Any], report: worker.Report) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A block's attention sub-layer, and how it leads to the method: the attention function that this
+"""A block's attention sub-layer, and its path to the method: the attention function that this
 project registers with transformers.
 
 A family's layer passes `route=Route(…)` to its Hugging Face attention module, which passes it on
@@ -208,7 +208,7 @@ def attend(
     route: Callable[..., Tensor] | None = None,
     **rest: Any,
 ) -> tuple[Tensor, None]:
-    """As transformers calls it: [B, H, n, d] → ([B, n, H, d], no attention weights)."""
+    """Attention function for transformers: [B, H, n, d] → ([B, n, H, d], no attention weights)."""
     route = route or _hung.get(module)
     if route is None:
         output: tuple[Tensor, None] = sdpa_attention_forward(
@@ -224,7 +224,7 @@ def attend(
 
 
 def mask(*sizes: Any, **more: Any) -> Any:
-    """As transformers calls it; None where routes are hung: they apply windows and padding."""
+    """Mask function for transformers; None if routes are hung: they apply windows and padding."""
     return None if _hung else sdpa_mask(*sizes, **more)
 
 

@@ -217,7 +217,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def resolve(target: str, folder: Path, config: Mapping[str, Any] | None = None) -> str:
-    """The target of a model's family: `target`, or where that is AUTO, by the model_type of
+    """The target of a model's family: `target`, or if that is AUTO, by the model_type of
     `config` or of the folder's config.json. Raises ValueError with one line for an unknown type."""
     if target != AUTO:
         return target
@@ -238,6 +238,6 @@ class AutoFamily:
 
     @classmethod
     def load(cls, spec: Any, method: Any, dtype: str, device: str) -> Any:
-        """A bench.models.base.Family. Raises ValueError as the family's own load does."""
+        """A bench.models.base.Family. Raises ValueError like the family's own `load`."""
         module, _, name = resolve(AUTO, spec.path, spec.config).partition(":")
         return getattr(importlib.import_module(module), name).load(spec, method, dtype, device)

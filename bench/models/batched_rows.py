@@ -21,7 +21,7 @@ from methods.base import AttentionCall, Method, SequenceInfo
 
 T = TypeVar("T")
 LEAST_ROWS = 4
-"""Least rows of a step, filled with copies of the first one: torch's CPU kernels for fewer rows
+"""Minimum rows of a step, filled with copies of the first one: torch's CPU kernels for fewer rows
 round differently, and an answer would depend on the number of its neighbours."""
 
 

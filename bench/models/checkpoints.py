@@ -66,7 +66,7 @@ def load_tokenizer(path: Path) -> Any:
         raise ValueError(f"{path} has no {' or '.join(names[:2])}: no tokenizer")
     try:
         return AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # transformers raises what its parsers raise
+    except Exception as error:  # transformers passes on any type from its parsers
         raise ValueError(f"{path} has a tokenizer that can't be read: {_line(error)}") from None
 
 

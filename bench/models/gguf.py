@@ -40,7 +40,7 @@ def convert(file: Path, folder: Path) -> None:
         model = AutoModelForCausalLM.from_pretrained(file.parent, dtype=torch.float32, **given)
     except Exception as error:  # readers of architectures raise any type
         raise ValueError(str(error)) from error
-    # transformers refuses to save what it has dequantised.
+    # transformers refuses to save dequantised weights.
     model.hf_quantizer = None
     del model.config.quantization_config
     model.save_pretrained(folder)

@@ -1,5 +1,5 @@
-"""Turning a decoder's cached keys to other positions: rotary embeddings (Su et al., arXiv
-2104.09864, §3.2) of the layouts that transformers' models have."""
+"""Rotation of a decoder's cached keys to other positions: rotary embeddings (Su et al., arXiv
+2104.09864, §3.2) in the layouts of transformers' models."""
 
 from __future__ import annotations
 

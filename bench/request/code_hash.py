@@ -151,7 +151,7 @@ def folder_of(package: str) -> Path | None:
 
 
 def _place(name: str) -> Path | None:
-    """The path of a module's file, or of a package's folder, which may not exist."""
+    """The path, which may not exist, of a module's file or of a package without __init__.py."""
     top, *rest = name.split(".")
     spec = importlib.util.find_spec(top)
     if spec is None:
@@ -231,7 +231,7 @@ def _statements_within(node: ast.AST) -> Iterator[ast.AST]:
 
 def _add_tokens(value: Any, add: Callable[[str], None]) -> None:
     """Adds a syntax tree as text that is the same in every version of Python: the classes of its
-    nodes and their non-empty fields, which later versions only add to."""
+    nodes and their non-empty fields; later versions only add fields."""
     # Nested generators would take twice as long, before every cell.
     if isinstance(value, ast.AST):
         add(f"{type(value).__name__}(")

@@ -133,7 +133,7 @@ def _alone(raw: Comparison) -> float | None:
 
 
 def _ratio(raw: Comparison, alone: float | None, seed: int) -> between_processes.ProcessRatio:
-    """The ratio of pairs; its interval includes the ratio with the method's time `alone`."""
+    """The ratio of pairs; its interval includes the ratio with the method's `alone` time."""
     found = between_processes.paired_ratio(
         raw.samples_ns or [], raw.base_samples_ns or [], raw.pair_process, seed
     )

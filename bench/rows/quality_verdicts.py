@@ -52,8 +52,8 @@ def comparison(row: Mapping[str, Any]) -> QualityComparison | None:
 
 
 def comparison_text(row: Mapping[str, Any]) -> str:
-    """The word shown with each difference of a row's score from vanilla's; empty where
-    there is none."""
+    """The word shown with each difference of a row's score from vanilla's; empty if there is
+    none."""
     if row.get("base_value") is None:
         return ""
     return comparison(row) or UNKNOWN_WEIGHTS

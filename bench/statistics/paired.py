@@ -60,7 +60,7 @@ def paired_ratio(method_ns: ArrayLike, base_ns: ArrayLike, seed: int = 0) -> Rat
     """The median paired ratio, its sign-flip p-value, and the interval that inverts that test.
 
     `method_ns[i]` and `base_ns[i]` are one pair, timed one after the other in an order drawn at
-    random, which makes flipping the sign of a pair's log ratio a valid test, whatever the noise
+    random, which makes flipping the sign of a pair's log ratio a valid test for any noise
     between pairs. Fewer than ten pairs reject nothing at 95 %: their interval is (0, inf) and
     their verdict undecided.
 

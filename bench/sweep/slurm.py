@@ -154,7 +154,7 @@ def settle(results: Path) -> int:
 
 
 def is_alive(record: Record) -> bool:
-    """Whether the process that began a sweep is alive, as far as this machine knows."""
+    """Whether the process that began a sweep is alive on this machine."""
     here = record.content["host"] == socket.gethostname()
     return here and Path(f"/proc/{record.content['pid']}").exists()
 

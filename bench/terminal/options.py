@@ -93,8 +93,8 @@ def results_option(name: str = "results") -> Callable[[Any], Any]:
 
 
 def format_option(*more: str, default: str = "auto") -> Callable[[Any], Any]:
-    """--format and --json, as the parameter `form`: see `text_table.tabular`; `more` are formats of
-    this command alone."""
+    """--format and --json, as the parameter `form`: see `text_table.tabular`; `more` are formats
+    only of this command."""
     about = f"auto: a table at a terminal, tab-separated values elsewhere ({default})."
     names = OneOf([*FORMATS, *more])
     form = click.option("--format", "form", type=names, default=default, help=about)

@@ -1,6 +1,6 @@
 """A comparison of the facts that two words of a question have retrieved, set in closed form.
 
-Gradients find it late, and attention alone can't compute it: an inner product is high for any two
+Gradients find it late, and attention can't compute it itself: an inner product is high for any two
 long states, and a token matches itself best. The distance in canonical coordinates
 (tools.embedded.models.align) shows it: an attention head copies the other word's coordinates, and
 pairs of neurons take the absolute values of the differences. A head of the next layer copies the

@@ -66,7 +66,7 @@ class Generated(Objective):
         self.family.method = self.method
 
     def batches(self, stage: Any, step: int) -> Iterator[tuple[str, Any]]:
-        """In the share `stage.single` of the batches a row asks a single question."""
+        """As in `Objective`; in the share `stage.single` of the batches, rows ask one question."""
         while True:
             options = dict(stage.pair)
             if step * stage.single % 1 + stage.single >= 1:

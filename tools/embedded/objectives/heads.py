@@ -1,5 +1,5 @@
-"""An encoder with a span and a choice head, on rows that mark answers and where attention should
-look (tools.embedded.rows.marked)."""
+"""An encoder with a span and a choice head, on rows that mark answers and targets of attention
+(tools.embedded.rows.marked)."""
 
 from __future__ import annotations
 
