@@ -106,7 +106,7 @@ class HubFamily(Family):
 
     @classmethod
     def load(cls, spec: Spec, method: Method, dtype: str, device: str) -> Self:
-        """Raises ValueError with one line when the folder isn't a complete checkpoint of it.
+        """Raises ValueError with one line unless the folder is a complete checkpoint of the family.
         With a `config` of another model_type, only the tokenizer is read from the folder."""
         kind = torch_dtype(dtype)
         config = merged_config(spec.path, spec.config)
